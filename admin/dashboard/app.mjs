@@ -1,0 +1,118 @@
+/** The dashboard: one feed in, six views out. Draws once a second, and not at all while nobody can see it. */
+import { Accounts } from './accounts.mjs'
+import { Backends } from './backends.mjs'
+import { Chains } from './chains.mjs'
+import { Charts, SERIES, valuesOf } from './charts.mjs'
+import { attribute, text } from './dom.mjs'
+import { Exchanges } from './exchanges.mjs'
+import { follow, keepToken } from './feed.mjs'
+import { History } from './history.mjs'
+import { State } from './state.mjs'
+import { Timeline } from './timeline.mjs'
+
+const at = id => document.getElementById(id)
+
+// ---- theme ------------------------------------------------------------------------------------------------------------
+
+const THEME = 'sluice.theme'
+const THEMES = ['system', 'light', 'dark']
+let theme = THEMES.includes(localStorage.getItem(THEME)) ? localStorage.getItem(THEME) : 'system'
+applyTheme()
+
+function applyTheme() {
+  attribute(document.documentElement, 'data-theme', theme === 'system' ? null : theme)
+  text(at('theme'), `Theme: ${theme}`)
+}
+
+// ---- views ------------------------------------------------------------------------------------------------------------
+
+const main = at('main')
+const history = new History(SERIES)
+const charts = new Charts(at('charts'), history)
+const chains = new Chains(at('chains'))
+const backends = new Backends(at('backends'))
+const accounts = new Accounts(at('accounts'), at('accounts-find'))
+const exchanges = new Exchanges({
+  table: at('exchanges-table'),
+  filter: at('exchanges-filter'),
+  wrongOnly: at('exchanges-wrong'),
+  hold: at('exchanges-hold'),
+  count: at('exchanges-count'),
+  timeline: new Timeline(at('timeline')),
+})
+const state = new State({ facts: at('facts'), alerts: at('alerts'), configuration: at('configuration') })
+
+let latest = null
+let waiting = false
+
+function draw() {
+  waiting = false
+  if (!latest) return
+  if (main.hidden) {
+    main.hidden = false
+    charts.build()
+  }
+  state.show(latest)
+  charts.draw()
+  chains.show(latest)
+  backends.show(latest)
+  accounts.show(latest)
+  exchanges.draw()
+}
+
+/** However many snapshots come at once, and after a sleep it is many, they are drawn once. */
+function drawSoon() {
+  if (waiting || document.hidden) return
+  waiting = true
+  requestAnimationFrame(draw)
+}
+
+document.addEventListener('visibilitychange', drawSoon)
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => charts.build())
+at('theme').addEventListener('click', () => {
+  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]
+  localStorage.setItem(THEME, theme)
+  applyTheme()
+  charts.build()
+})
+at('window').addEventListener('change', event => {
+  charts.seconds = Number(event.target.value)
+  charts.draw()
+})
+
+// ---- the feed ---------------------------------------------------------------------------------------------------------
+
+const STATES = {
+  live: ['good', 'live'],
+  lost: ['bad', 'connection lost, trying again'],
+  full: ['warn', 'too many dashboards are open'],
+  locked: ['idle', 'locked'],
+}
+let attempts = 0
+
+follow({
+  snapshot(snapshot) {
+    latest = snapshot
+    history.push(snapshot.at / 1000, valuesOf(snapshot))
+    exchanges.add(snapshot)
+    drawSoon()
+  },
+  state(name, go) {
+    const [kind, words] = STATES[name]
+    text(at('connection'), words)
+    attribute(at('connection'), 'class', `badge ${kind}`)
+    at('login').hidden = name !== 'locked'
+    if (name === 'live') attempts = 0
+    if (name !== 'locked') return
+    main.hidden = true
+    text(at('login-fault'), attempts > 0 ? 'That is not the token.' : '')
+    at('token').focus()
+    at('login').onsubmit = event => {
+      event.preventDefault()
+      attempts++
+      keepToken(at('token').value)
+      at('token').value = ''
+      go()
+    }
+  },
+})

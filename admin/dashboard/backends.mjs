@@ -1,0 +1,91 @@
+/** Backends and the providers they are reached through. */
+import { attribute, fill, h, Rows, table, text } from './dom.mjs'
+import { count, percent, rate } from './format.mjs'
+
+const HEALTH = {
+  closed: ['good', 'healthy', 'the breaker is closed: requests are sent'],
+  'half-open': ['warn', 'on trial', 'the breaker is half-open: one request decides'],
+  open: ['bad', 'left out', 'the breaker is open: no requests are sent'],
+}
+
+export class Backends {
+  #rows
+  #providers
+  #retries
+
+  constructor(parent) {
+    const backends = table('Table of backends', [
+      ['backend', ''],
+      ['breaker', ''],
+      ['in flight', 'n'],
+      ['attempts/s', 'n wide'],
+      ['failures/s', 'n wide'],
+      ['error rate', ''],
+    ])
+    this.#rows = new Rows(backends.body, backend => backend.id, backendRow)
+    const providers = h('ul', { class: 'providers' })
+    this.#providers = new Rows(providers, provider => provider.provider, providerRow)
+    this.#retries = h('li', { class: 'muted' })
+    parent.append(
+      backends.node,
+      h('div', { class: 'under' }, providers, h('ul', { class: 'providers' }, this.#retries)),
+    )
+  }
+
+  show({ backends, providers, retries }) {
+    this.#rows.show(backends)
+    // Two pools of one provider stand side by side while a change of it drains.
+    const byName = new Map(providers.map(provider => [provider.provider, provider]))
+    this.#providers.show([...byName.values()])
+    text(this.#retries, `${count(retries)} retries since the start`)
+  }
+}
+
+function backendRow(backend) {
+  const badge = h('span', { class: 'badge' })
+  const figures = ['n', 'n wide', 'n wide'].map(kind => h('td', { class: kind }))
+  const bar = h('span', { class: 'fill bad' })
+  const errorRate = h('span', { class: 'figure' })
+  const node = h(
+    'tr',
+    {},
+    h(
+      'th',
+      { scope: 'row' },
+      backend.id,
+      h('small', { class: 'line' }, `${backend.dialect} · ${backend.models.join(', ')}`),
+    ),
+    h('td', {}, badge),
+    ...figures,
+    h('td', {}, h('span', { class: 'share' }, h('span', { class: 'bar' }, bar), errorRate)),
+  )
+  return {
+    node,
+    update(now) {
+      const [kind, word, title] =
+        now.attemptsTotal === 0 && now.breaker === 'closed' ? ['idle', 'not used yet', ''] : HEALTH[now.breaker]
+      text(badge, word)
+      attribute(badge, 'class', `badge ${kind}`)
+      attribute(badge, 'title', title)
+      text(figures[0], count(now.inFlight))
+      text(figures[1], rate(now.attempts))
+      text(figures[2], rate(now.failures))
+      attribute(figures[2], 'class', now.failures > 0 ? 'n wide bad' : 'n wide')
+      fill(bar, now.errorRate)
+      text(errorRate, percent(now.errorRate))
+    },
+  }
+}
+
+function providerRow() {
+  const node = h('li')
+  return {
+    node,
+    update(now) {
+      const queue = now.queued > 0 ? `, ${count(now.queued)} queued` : ''
+      const refused = now.refused > 0 ? `, ${count(now.refused)} turned away` : ''
+      text(node, `${now.provider}: ${count(now.inFlight)} of ${count(now.capacity)} connections${queue}${refused}`)
+      attribute(node, 'class', now.queued > 0 ? 'warn' : null)
+    },
+  }
+}

@@ -1,0 +1,84 @@
+/** As little DOM as the dashboard needs: make an element, change its text when it changed, keep a list of rows in step with data. */
+
+/** `h('td', { class: 'n' }, 'text', child)`. Properties that start with `on` are listeners; the rest are attributes. Null and false are left out. */
+export function h(tag, props = {}, ...children) {
+  const node = document.createElement(tag)
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value)
+    else node.setAttribute(name, value === true ? '' : value)
+  }
+  node.append(...children.filter(child => child !== null && child !== undefined))
+  return node
+}
+
+const SVG = 'http://www.w3.org/2000/svg'
+export function svg(tag, props = {}, ...children) {
+  const node = document.createElementNS(SVG, tag)
+  for (const [name, value] of Object.entries(props)) node.setAttribute(name, value)
+  node.append(...children)
+  return node
+}
+
+/** Sets an element's text, and only when it differs: a page that repaints nothing costs nothing. */
+export function text(node, value) {
+  const string = String(value)
+  if (node.textContent !== string) node.textContent = string
+}
+
+export function attribute(node, name, value) {
+  if (value === null || value === false) node.removeAttribute(name)
+  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value)
+}
+
+/** Width of a bar, 0 to 1. Through the style object: the page's policy forbids style attributes. */
+export function fill(node, share) {
+  const width = `${Math.round(Math.min(1, Math.max(0, share)) * 1000) / 10}%`
+  if (node.style.width !== width) node.style.width = width
+}
+
+/**
+ * Keeps the children of `parent` in step with `items`: one each, in order, known by `key`. What is kept is updated in place, so that focus and
+ * open details stay.
+ * @param make builds { node, update(item) }
+ */
+export class Rows {
+  #parent
+  #make
+  #key
+  #known = new Map()
+
+  constructor(parent, key, make) {
+    this.#parent = parent
+    this.#key = key
+    this.#make = make
+  }
+
+  show(items) {
+    const kept = new Map()
+    let at = this.#parent.firstElementChild
+    for (const item of items) {
+      const key = this.#key(item)
+      const row = this.#known.get(key) ?? this.#make(item)
+      this.#known.delete(key)
+      kept.set(key, row)
+      row.update(item)
+      if (row.node === at) at = at.nextElementSibling
+      else this.#parent.insertBefore(row.node, at)
+    }
+    for (const row of this.#known.values()) row.node.remove()
+    this.#known = kept
+  }
+}
+
+/** A table that scrolls by itself when it is too wide; `columns` are [title, class]. */
+export function table(label, columns) {
+  const body = h('tbody')
+  const head = h('tr', {}, ...columns.map(([title, kind]) => h('th', { scope: 'col', class: kind }, title)))
+  const node = h(
+    'div',
+    { class: 'scroll card', role: 'region', 'aria-label': label, tabindex: '0' },
+    h('table', {}, h('thead', {}, head), body),
+  )
+  return { node, body }
+}

@@ -1,0 +1,62 @@
+/**
+ * The feed: server-sent events read with fetch, because EventSource can't send the token. The token stays in this tab's session storage and goes
+ * out as a Bearer header, never in an address.
+ */
+const TOKEN = 'sluice.token'
+const FIRST_WAIT_MS = 500
+const LONGEST_WAIT_MS = 8000
+
+export function keepToken(token) {
+  sessionStorage.setItem(TOKEN, token)
+}
+
+/** fetch with the token, of this origin only. */
+export function ask(path, options = {}) {
+  const token = sessionStorage.getItem(TOKEN)
+  return fetch(path, { ...options, cache: 'no-store', headers: token ? { authorization: `Bearer ${token}` } : {} })
+}
+
+/**
+ * Reads the feed until the page goes, connecting anew when it breaks.
+ * @param on.snapshot called with each
+ * @param on.state `live`, `lost` (it will try again), `locked` (it waits for a token: call the function it is given), `full`
+ */
+export async function follow(on) {
+  let wait = FIRST_WAIT_MS
+  for (;;) {
+    let answer
+    try {
+      answer = await ask('/feed')
+    } catch {
+      answer = null
+    }
+    if (answer?.status === 401) {
+      await new Promise(resolve => on.state('locked', resolve))
+      continue
+    }
+    if (answer?.ok) {
+      wait = FIRST_WAIT_MS
+      on.state('live')
+      await read(answer.body, on.snapshot).catch(() => {})
+    }
+    on.state(answer?.status === 503 ? 'full' : 'lost')
+    await new Promise(resolve => setTimeout(resolve, wait))
+    wait = Math.min(LONGEST_WAIT_MS, wait * 2)
+  }
+}
+
+async function read(body, snapshot) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader()
+  let rest = ''
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return
+    rest += value
+    let end = rest.indexOf('\n\n')
+    while (end !== -1) {
+      if (rest.startsWith('data: ')) snapshot(JSON.parse(rest.slice(6, end)))
+      rest = rest.slice(end + 2)
+      end = rest.indexOf('\n\n')
+    }
+  }
+}

@@ -1,0 +1,77 @@
+/** Numbers for people: short, of even width, never more figures than they are worth. */
+
+const plain = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
+const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 })
+
+/** A count: 1,234, then 12.3K. */
+export function count(n) {
+  return Math.abs(n) < 10_000 ? plain.format(n) : short.format(n)
+}
+
+/** Per second: 0, 0.4, 12, 1.2K. */
+export function rate(n) {
+  if (n === 0) return '0'
+  if (n < 0.1) return '<0.1'
+  if (n < 10) return n.toFixed(1)
+  return count(Math.round(n))
+}
+
+/** Milliseconds: 0.42 ms, 12 ms, 1.24 s, 3.1 min. */
+export function ms(n) {
+  if (n === null || n === undefined) return '–'
+  if (n === 0) return '0 ms'
+  if (n < 0.01) return `${(n * 1000).toFixed(1)} µs`
+  if (n < 1) return `${n.toFixed(2)} ms`
+  if (n < 10) return `${n.toFixed(1)} ms`
+  if (n < 1000) return `${Math.round(n)} ms`
+  if (n < 60_000) return `${(n / 1000).toFixed(n < 10_000 ? 2 : 1)} s`
+  return `${(n / 60_000).toFixed(1)} min`
+}
+
+export function micros(n) {
+  return n < 1000 ? `${n < 10 ? n.toFixed(1) : Math.round(n)} µs` : ms(n / 1000)
+}
+
+export function bytes(n) {
+  if (n < 1 << 20) return `${Math.round(n / 1024)} KiB`
+  if (n < 1 << 30) return `${(n / (1 << 20)).toFixed(0)} MiB`
+  return `${(n / (1 << 30)).toFixed(2)} GiB`
+}
+
+/** From nano-USD. */
+export function usd(nano) {
+  const value = nano / 1e9
+  if (value === 0) return '$0'
+  if (value < 0.000001) return '<$0.000001'
+  if (value < 0.01) return `$${value.toFixed(6)}`
+  if (value < 100) return `$${value.toFixed(value < 1 ? 4 : 2)}`
+  return `$${count(value)}`
+}
+
+export function percent(share) {
+  if (share === 0) return '0 %'
+  if (share < 0.001) return '<0.1 %'
+  return `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`
+}
+
+/** A span of time: 45 s, 12 min, 3 h, 2 d. */
+export function span(milliseconds) {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000))
+  if (seconds < 90) return `${seconds} s`
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`
+  if (seconds < 129_600) return `${Math.round(seconds / 3600)} h`
+  return `${Math.round(seconds / 86_400)} d`
+}
+
+export function clock(at) {
+  return new Date(at).toLocaleTimeString('en-GB')
+}
+
+export function moment(at) {
+  const date = new Date(at)
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(at)}`
+}
+
+function two(n) {
+  return String(n).padStart(2, '0')
+}

@@ -1,0 +1,100 @@
+/** One exchange, plugin by plugin: when each hook ran and how long it took. */
+import { h } from './dom.mjs'
+import { clock, count, ms, usd } from './format.mjs'
+
+const PHASES = {
+  body: 'waiting for the body',
+  onRequest: 'request',
+  forward: 'sends it upstream',
+  upstream: 'waiting for the first event',
+  reply: 'events of the reply',
+  onResponseHead: 'response head',
+  onEvent: 'events',
+  rewriteEvent: 'rewrites events',
+  onChunk: 'bytes',
+  onError: 'error',
+  onSettle: 'settles',
+}
+const KINDS = { body: 'wait', upstream: 'wait', reply: 'wait', onRequest: 'down', forward: 'down' }
+
+export class Timeline {
+  #parent
+
+  constructor(parent) {
+    this.#parent = parent
+  }
+
+  /** Null closes it. */
+  show(exchange) {
+    this.#parent.replaceChildren(...(exchange ? [panel(exchange)] : []))
+  }
+}
+
+function panel(exchange) {
+  const facts = [
+    ['request id', h('code', {}, exchange.id)],
+    ['at', clock(exchange.at)],
+    ['outcome', `${exchange.status} ${exchange.outcome.replace('_', ' ')}${exchange.code ? `, ${exchange.code}` : ''}`],
+    ['route', h('code', {}, exchange.route || 'no route')],
+    ['model', exchange.model || '–'],
+    ['backend', exchange.backend || '–'],
+    ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
+    ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
+    ['time', `${ms(exchange.durationMs)}, first byte ${ms(exchange.ttfbMs)}`],
+  ]
+  return h(
+    'article',
+    { class: 'card timeline', 'aria-label': `Timeline of ${exchange.id}` },
+    h('h3', {}, 'Timeline'),
+    h('dl', {}, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])),
+    exchange.timeline
+      ? waterfall(exchange)
+      : h(
+          'p',
+          { class: 'muted' },
+          'Its plugins were not timed: on a busy gateway one exchange in sixteen is. The filter “timed” finds those.',
+        ),
+  )
+}
+
+function waterfall({ timeline, durationMs }) {
+  const order = [...timeline].sort((a, b) => a.at - b.at)
+  const end = Math.max(durationMs, ...order.map(entry => entry.at + entry.ms), 0.001)
+  return h(
+    'table',
+    { class: 'waterfall' },
+    h('caption', { class: 'hidden' }, 'What ran when'),
+    h(
+      'thead',
+      {},
+      h(
+        'tr',
+        {},
+        ...[
+          ['plugin', ''],
+          ['does', ''],
+          ['when', 'span'],
+          ['took', 'n'],
+        ].map(([title, kind]) => h('th', { scope: 'col', class: kind }, title)),
+      ),
+    ),
+    h(
+      'tbody',
+      {},
+      ...order.map(entry => {
+        const bar = h('span', { class: `when ${KINDS[entry.phase] ?? 'up'}` })
+        bar.style.left = `${(100 * entry.at) / end}%`
+        bar.style.width = `${(100 * entry.ms) / end}%`
+        const calls = entry.calls > 1 ? ` × ${count(entry.calls)}` : ''
+        return h(
+          'tr',
+          {},
+          h('th', { scope: 'row' }, entry.plugin || 'gateway'),
+          h('td', {}, `${PHASES[entry.phase] ?? entry.phase}${calls}`),
+          h('td', { class: 'span' }, h('span', { class: 'lane' }, bar)),
+          h('td', { class: 'n' }, ms(entry.ms)),
+        )
+      }),
+    ),
+  )
+}

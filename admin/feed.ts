@@ -1,0 +1,94 @@
+/** `/feed`: server-sent events, one snapshot a second for every open page. Without a page there is no timer and no snapshot. */
+import type { ServerResponse } from 'node:http'
+import type { Clock, Timer } from '../core/clock.ts'
+import type { Snapshot, Snapshots } from './snapshot.ts'
+
+const PERIOD_MS = 1000
+const MOST_PAGES = 20
+/** A page that has not taken this much misses snapshots until it has. */
+const MOST_BUFFERED = 1 << 20
+
+export class Feed {
+  readonly #snapshots: Snapshots
+  readonly #clock: Clock
+  readonly #pages = new Set<ServerResponse>()
+  /** Those that have had their first snapshot. */
+  readonly #begun = new WeakSet<ServerResponse>()
+  #timer: Timer | null = null
+  #closed = false
+
+  constructor(snapshots: Snapshots, clock: Clock) {
+    this.#snapshots = snapshots
+    this.#clock = clock
+  }
+
+  get pages(): number {
+    return this.#pages.size
+  }
+
+  /** Takes over the response: the feed's head, a snapshot at once, then one a second until the page closes. False: too many pages are open. */
+  async join(response: ServerResponse): Promise<boolean> {
+    if (this.#closed || this.#pages.size >= MOST_PAGES) return false
+    const first = this.#pages.size === 0
+    this.#pages.add(response)
+    response.on('close', () => this.#leave(response))
+    response.writeHead(200, {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-store',
+      'x-accel-buffering': 'no',
+      'x-content-type-options': 'nosniff',
+    })
+    response.flushHeaders()
+    if (first) {
+      await this.#snapshots.start()
+      this.#send()
+      this.#schedule()
+    }
+    return true
+  }
+
+  close(): void {
+    this.#closed = true
+    for (const page of this.#pages) page.end()
+    this.#end()
+  }
+
+  #leave(page: ServerResponse): void {
+    this.#pages.delete(page)
+    if (this.#pages.size === 0) this.#end()
+  }
+
+  #end(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+    this.#snapshots.stop()
+  }
+
+  #schedule(): void {
+    if (this.#pages.size === 0 || this.#closed || this.#timer) return
+    this.#timer = this.#clock.setTimer(PERIOD_MS, () => {
+      this.#timer = null
+      this.#send()
+      this.#schedule()
+    })
+  }
+
+  #send(): void {
+    if (this.#pages.size === 0) return
+    const snapshot = this.#snapshots.take()
+    const text = frame(snapshot)
+    let whole: string | undefined
+    for (const page of this.#pages) {
+      if (page.writableLength > MOST_BUFFERED) continue
+      if (this.#begun.has(page)) page.write(text)
+      else {
+        this.#begun.add(page)
+        page.write((whole ??= frame(this.#snapshots.whole(snapshot))))
+      }
+    }
+  }
+}
+
+function frame(snapshot: Snapshot): string {
+  return `data: ${JSON.stringify(snapshot)}\n\n`
+}

@@ -1,0 +1,378 @@
+/**
+ * What /metrics shows. Label values come from the configuration or from closed lists, never from a client: the number of series is bounded
+ * (routes × models × statuses). Names are stable; docs/metrics.md lists them all.
+ */
+import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
+import type { Chain, LinkStats } from '../core/chain.ts'
+import type { Usage } from '../core/events.ts'
+import type { Store } from '../core/store.ts'
+import type { UpstreamHealth } from '../plugins/upstream/health.ts'
+import { Distribution, readOnly } from './distribution.ts'
+import { Traffic } from './traffic.ts'
+
+export interface ExchangeFacts {
+  route: string
+  /** Canonical id, '' when none was resolved. */
+  model: string
+  status: number
+  outcome: string
+  durationMs: number
+  ttfbMs: number | null
+  usage?: Usage
+  /** nano-USD. */
+  cost?: number
+}
+
+/** What is read when someone scrapes. */
+export interface MetricsSources {
+  /** Labels of sluice_info: constant while the process runs. */
+  info(): Record<string, string>
+  openExchanges(): number
+  openStreams(): number
+  connections(): number
+  /** Those that serve, and those of former generations on which exchanges still run. */
+  chains(): Iterable<Chain>
+  upstream(): UpstreamHealth
+  /** Undefined until it is open. */
+  store(): Store | undefined
+  /** Jobs of the threads that count large prompts. */
+  meterJobs(): { running: number; waiting: number }
+  config(): { generation: number; loadedAt: number; refused: unknown }
+}
+
+interface RouteTimes {
+  duration: Distribution
+  firstByte: Distribution
+}
+interface Count {
+  labels: Record<string, string>
+  value: number
+}
+type Values = MetricValueWithName<string>[]
+
+/** Which limit a code of the error table speaks of. */
+const DENIALS: Record<string, string> = {
+  requests_limit_exceeded: 'requests',
+  tokens_limit_exceeded: 'tokens',
+  input_tokens_limit_exceeded: 'input_tokens',
+  output_tokens_limit_exceeded: 'output_tokens',
+  concurrency_limit_exceeded: 'concurrency',
+  rate_limit_exceeded: 'spend',
+  request_spend_cap_exceeded: 'request_spend',
+  request_token_budget_exceeded: 'request_tokens',
+  request_exceeds_capacity: 'minute_budget',
+  capacity_exceeded: 'platform',
+}
+
+/** The loop monitor reports the time between its looks, this included. */
+const LOOP_RESOLUTION_MS = 10
+
+export class Metrics {
+  readonly registry = new Registry()
+  readonly traffic = new Traffic()
+  readonly #loop = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
+  readonly #exchanges = new Map<string, Count>()
+  readonly #tokens = new Map<string, Count>()
+  readonly #times = new Map<string, RouteTimes>()
+  readonly #refused = new Map<string, Count>()
+  readonly #denials = new Map<string, Count>()
+  readonly #spend = new Map<string, Count>()
+  readonly #plugins = new PluginTotals()
+  #reloads = { applied: 0, refused: 0 }
+
+  constructor(sources: MetricsSources) {
+    collectDefaultMetrics({ register: this.registry })
+    this.#loop.enable()
+    this.#traffic(sources)
+    this.#gateway(sources)
+    this.#perPlugin(sources)
+    this.#upstream(sources)
+    this.#store(sources)
+  }
+
+  // ---- what is counted ------------------------------------------------------------------------------------------------
+
+  observe(facts: ExchangeFacts): void {
+    const { route, model, status, outcome, usage } = facts
+    add(
+      this.#exchanges,
+      `${route}\0${model}\0${status}\0${outcome}`,
+      () => ({ route, model, status: String(status), outcome }),
+      1,
+    )
+    let times = this.#times.get(route)
+    if (!times) this.#times.set(route, (times = { duration: new Distribution(), firstByte: new Distribution() }))
+    times.duration.observe(facts.durationMs / 1000)
+    if (facts.ttfbMs !== null) times.firstByte.observe(facts.ttfbMs / 1000)
+    this.traffic.ended(outcome, facts.durationMs, facts.ttfbMs)
+    if (!usage) return
+    this.traffic.input += usage.input
+    this.traffic.output += usage.output
+    this.#addTokens(model, 'input', usage.input)
+    this.#addTokens(model, 'output', usage.output)
+    this.#addTokens(model, 'cached', usage.cached)
+    this.#addTokens(model, 'reasoning', usage.reasoning)
+    if (facts.cost) add(this.#spend, model, () => ({ model }), facts.cost)
+  }
+
+  #addTokens(model: string, kind: string, count: number): void {
+    if (count > 0) add(this.#tokens, `${model}\0${kind}`, () => ({ model, kind }), count)
+  }
+
+  /** An exchange that ended with an error. @param admitted it held a reservation: the refusal is the upstream's, not a limit's */
+  refused(route: string, code: string, admitted: boolean): void {
+    add(this.#refused, `${route}\0${code}`, () => ({ route, code }), 1)
+    const dimension = admitted ? undefined : DENIALS[code]
+    if (dimension !== undefined) add(this.#denials, dimension, () => ({ dimension }), 1)
+  }
+
+  /** A request that never became an exchange. */
+  refusedEarly(route: string, code: string): void {
+    this.refused(route, code, true)
+    this.traffic.refused++
+  }
+
+  reloaded(result: 'applied' | 'refused'): void {
+    this.#reloads[result]++
+  }
+
+  /** Chains that are closed: their counts stay in the totals. */
+  retire(chains: Iterable<Chain>): void {
+    this.#plugins.retire(chains)
+  }
+
+  /** Whether someone looks at the dashboard. */
+  watch(watched: boolean): void {
+    this.traffic.watched = watched
+  }
+
+  /** Exchanges of a route since the start. */
+  exchangesOf(route: string): number {
+    return this.#times.get(route)?.duration.count ?? 0
+  }
+
+  close(): void {
+    this.#loop.disable()
+    this.registry.clear()
+  }
+
+  // ---- what is shown --------------------------------------------------------------------------------------------------
+
+  #expose(name: string, type: 'counter' | 'gauge' | 'histogram', help: string, read: () => Values | Promise<Values>) {
+    this.registry.registerMetric(readOnly(name, help, type, read) as unknown as Metric)
+  }
+
+  #traffic(sources: MetricsSources): void {
+    const counts = (name: string, from: Map<string, Count>, help: string, unit = 1) =>
+      this.#expose(name, 'counter', help, () =>
+        [...from.values()].map(({ labels, value }) => ({ metricName: name, labels, value: value * unit })),
+      )
+    const times = (name: string, help: string, pick: (times: RouteTimes) => Distribution) =>
+      this.#expose(name, 'histogram', help, () =>
+        [...this.#times].flatMap(([route, all]) => pick(all).values(name, { route })),
+      )
+    counts('sluice_exchanges_total', this.#exchanges, 'Exchanges ended.')
+    counts('sluice_refused_total', this.#refused, 'Requests that were answered with an error, by its code.')
+    counts('sluice_limit_denials_total', this.#denials, 'Requests denied by a limit, by what it counts.')
+    counts('sluice_tokens_total', this.#tokens, 'Billed o200k_base tokens.')
+    counts('sluice_spend_usd_total', this.#spend, 'Billed USD.', 1e-9)
+    times('sluice_exchange_duration_seconds', 'From the request head to the end of the reply.', all => all.duration)
+    times(
+      'sluice_exchange_first_byte_seconds',
+      'From the request head to the first byte of the reply.',
+      all => all.firstByte,
+    )
+    this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => sources.openExchanges())
+    this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => sources.openStreams())
+    this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
+  }
+
+  #gauge(name: string, help: string, read: () => number): void {
+    this.#expose(name, 'gauge', help, () => [{ metricName: name, labels: {}, value: read() }])
+  }
+
+  #gateway(sources: MetricsSources): void {
+    this.#expose('sluice_info', 'gauge', 'Always 1; its labels say what runs.', () => [
+      { metricName: 'sluice_info', labels: sources.info(), value: 1 },
+    ])
+    const reloads = 'sluice_config_reloads_total'
+    this.#expose(reloads, 'counter', 'Configuration reloads.', () => [
+      { metricName: reloads, labels: { result: 'applied' }, value: this.#reloads.applied },
+      { metricName: reloads, labels: { result: 'refused' }, value: this.#reloads.refused },
+    ])
+    this.#gauge('sluice_config_last_reload_ok', '0 when the last reload was refused, else 1.', () =>
+      sources.config().refused === null ? 1 : 0,
+    )
+    this.#gauge(
+      'sluice_config_generation',
+      'Generation of the configuration that serves.',
+      () => sources.config().generation,
+    )
+    this.#gauge(
+      'sluice_config_loaded_timestamp_seconds',
+      'When the configuration that serves was loaded.',
+      () => sources.config().loadedAt / 1000,
+    )
+    const loop = this.#loop
+    const delay = 'sluice_event_loop_delay_seconds'
+    this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', () => {
+      const seconds = (nanos: number) => Math.max(0, nanos / 1e9 - LOOP_RESOLUTION_MS / 1e3)
+      const values = [
+        { metricName: delay, labels: { quantile: '0.5' }, value: seconds(loop.percentile(50)) },
+        { metricName: delay, labels: { quantile: '0.99' }, value: seconds(loop.percentile(99)) },
+        { metricName: delay, labels: { quantile: '1' }, value: seconds(loop.max) },
+      ]
+      loop.reset()
+      return values
+    })
+    const jobs = 'sluice_meter_jobs'
+    this.#expose(jobs, 'gauge', 'Large prompts being counted off the event loop, and waiting for a thread.', () => {
+      const { running, waiting } = sources.meterJobs()
+      return [
+        { metricName: jobs, labels: { state: 'running' }, value: running },
+        { metricName: jobs, labels: { state: 'waiting' }, value: waiting },
+      ]
+    })
+  }
+
+  #perPlugin(sources: MetricsSources): void {
+    const perPlugin = (name: string, help: string, read: (stats: LinkStats) => number) =>
+      this.#expose(name, 'counter', help, () =>
+        this.#plugins
+          .read(sources.chains())
+          .map(({ labels, stats }) => ({ metricName: name, labels, value: read(stats) })),
+      )
+    perPlugin('sluice_plugin_calls_total', 'Request hooks run.', stats => stats.calls)
+    perPlugin('sluice_plugin_refusals_total', 'Requests this plugin refused.', stats => stats.refusals)
+    perPlugin('sluice_plugin_errors_total', 'Hooks that threw.', stats => stats.errors)
+    perPlugin(
+      'sluice_plugin_sampled_calls_total',
+      'Request hooks whose time was measured.',
+      stats => stats.sampledCalls,
+    )
+    perPlugin(
+      'sluice_plugin_sampled_seconds_total',
+      'Time of the request hooks that were measured, waiting included.',
+      stats => stats.sampledMs / 1000,
+    )
+    perPlugin(
+      'sluice_plugin_sampled_reply_seconds_total',
+      'Time of the response hooks of measured exchanges.',
+      stats => stats.sampledReplyMs / 1000,
+    )
+  }
+
+  #upstream(sources: MetricsSources): void {
+    const perBackend = (
+      name: string,
+      type: 'counter' | 'gauge',
+      help: string,
+      read: (backend: UpstreamHealth['backends'][number]) => number,
+    ) =>
+      this.#expose(name, type, help, () =>
+        sources.upstream().backends.map(b => ({ metricName: name, labels: { backend: b.id }, value: read(b) })),
+      )
+    perBackend('sluice_backend_attempts_total', 'counter', 'Requests sent to a backend.', b => b.attempts)
+    perBackend('sluice_backend_failures_total', 'counter', 'Attempts held against a backend’s health.', b => b.failures)
+    perBackend('sluice_backend_in_flight', 'gauge', 'Attempts under way.', b => b.inFlight)
+    perBackend(
+      'sluice_backend_error_rate',
+      'gauge',
+      'Share of failed attempts in the breaker’s window.',
+      b => b.errorRate,
+    )
+    const state = 'sluice_backend_breaker_state'
+    this.#expose(state, 'gauge', '1 for the state a backend’s breaker is in, 0 for the others.', () =>
+      sources.upstream().backends.flatMap(b =>
+        (['closed', 'open', 'half-open'] as const).map(name => ({
+          metricName: state,
+          labels: { backend: b.id, state: name },
+          value: b.breaker === name ? 1 : 0,
+        })),
+      ),
+    )
+    this.#expose('sluice_upstream_retries_total', 'counter', 'Attempts beyond an exchange’s first.', () => [
+      { metricName: 'sluice_upstream_retries_total', labels: {}, value: sources.upstream().retries },
+    ])
+    const perProvider = (name: string, help: string, read: (provider: UpstreamHealth['providers'][number]) => number) =>
+      this.#expose(name, 'gauge', help, () => {
+        // A provider whose settings changed has two pools until the former is idle.
+        const sums = new Map<string, number>()
+        for (const p of sources.upstream().providers) sums.set(p.provider, (sums.get(p.provider) ?? 0) + read(p))
+        return [...sums].map(([provider, value]) => ({ metricName: name, labels: { provider }, value }))
+      })
+    perProvider('sluice_provider_in_flight', 'Requests in flight to a provider.', p => p.inFlight)
+    perProvider('sluice_provider_queued', 'Requests waiting for a place at a provider.', p => p.queued)
+    perProvider('sluice_provider_capacity', 'Most requests in flight to a provider.', p => p.capacity)
+    const refused = 'sluice_provider_refused'
+    perProvider(refused, 'Requests turned away at a provider’s queue since its pool was opened.', p => p.refused)
+  }
+
+  #store(sources: MetricsSources): void {
+    this.#expose('sluice_store_up', 'gauge', '1 when the store answers and its journal can be written.', async () => {
+      const state = await sources
+        .store()
+        ?.ready()
+        .catch(() => undefined)
+      return [{ metricName: 'sluice_store_up', labels: {}, value: state?.ok ? 1 : 0 }]
+    })
+    const stats = () => sources.store()?.stats?.()
+    this.#gauge('sluice_ledger_open_rows', 'Exchanges whose ledger row is open.', () => stats()?.openRows ?? 0)
+    this.#gauge(
+      'sluice_ledger_pending_rows',
+      'Ledger rows that the store has not taken yet.',
+      () => stats()?.pendingRows ?? 0,
+    )
+    this.#gauge('sluice_journal_segments', 'Files of the local journal.', () => stats()?.journalSegments ?? 0)
+  }
+}
+
+/** Counts of plugins over all generations of the configuration: a counter must not fall because a file was saved. */
+class PluginTotals {
+  readonly #retired = new Map<string, { labels: Record<string, string>; stats: LinkStats }>()
+
+  retire(chains: Iterable<Chain>): void {
+    for (const { key, labels, stats } of each(chains)) {
+      const known = this.#retired.get(key)
+      this.#retired.set(key, { labels, stats: known ? sum(known.stats, stats) : { ...stats } })
+    }
+  }
+
+  /** Plugins of the present chains only: one that is gone leaves no series behind. */
+  read(chains: Iterable<Chain>): { labels: Record<string, string>; stats: LinkStats }[] {
+    const rows = new Map<string, { labels: Record<string, string>; stats: LinkStats }>()
+    for (const { key, labels, stats } of each(chains)) {
+      const known = rows.get(key) ?? this.#retired.get(key)
+      rows.set(key, { labels, stats: known ? sum(known.stats, stats) : stats })
+    }
+    for (const key of this.#retired.keys()) if (!rows.has(key)) this.#retired.delete(key)
+    return [...rows.values()]
+  }
+}
+
+function* each(chains: Iterable<Chain>) {
+  for (const chain of chains) {
+    for (const link of chain.links) {
+      const labels = { pipeline: chain.name, plugin: link.id }
+      yield { key: `${chain.name}\0${link.id}`, labels, stats: link.stats }
+    }
+  }
+}
+
+function sum(a: LinkStats, b: LinkStats): LinkStats {
+  return {
+    calls: a.calls + b.calls,
+    refusals: a.refusals + b.refusals,
+    errors: a.errors + b.errors,
+    sampledCalls: a.sampledCalls + b.sampledCalls,
+    sampledMs: a.sampledMs + b.sampledMs,
+    sampledReplyMs: a.sampledReplyMs + b.sampledReplyMs,
+  }
+}
+
+function add(counts: Map<string, Count>, key: string, labels: () => Record<string, string>, value: number): void {
+  const count = counts.get(key)
+  if (count) count.value += value
+  else counts.set(key, { labels: labels(), value })
+}

@@ -1,0 +1,61 @@
+/** The dashboard's files: read once, served from memory. Nothing on the page comes from anywhere else, and the browser is told to hold it to that. */
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+
+export interface Page {
+  type: string
+  body: Buffer
+}
+
+export const CONTENT_SECURITY_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ')
+
+const TYPES: Record<string, string> = {
+  html: 'text/html; charset=utf-8',
+  css: 'text/css; charset=utf-8',
+  mjs: 'text/javascript; charset=utf-8',
+  svg: 'image/svg+xml',
+}
+
+const FILES = [
+  'index.html',
+  'style.css',
+  'icon.svg',
+  'app.mjs',
+  'accounts.mjs',
+  'backends.mjs',
+  'chains.mjs',
+  'charts.mjs',
+  'dom.mjs',
+  'exchanges.mjs',
+  'feed.mjs',
+  'format.mjs',
+  'history.mjs',
+  'state.mjs',
+  'timeline.mjs',
+]
+
+/** By path: `/` and `/dashboard/…`. */
+export function dashboardPages(): ReadonlyMap<string, Page> {
+  const pages = new Map<string, Page>()
+  const folder = join(import.meta.dirname, 'dashboard')
+  for (const name of FILES) pages.set(`/dashboard/${name}`, page(join(folder, name)))
+  pages.set('/', pages.get('/dashboard/index.html')!)
+  const uplot = dirname(createRequire(import.meta.url).resolve('uplot/package.json'))
+  pages.set('/dashboard/uplot.mjs', { type: TYPES['mjs']!, body: readFileSync(join(uplot, 'dist/uPlot.esm.js')) })
+  pages.set('/dashboard/uplot.css', page(join(uplot, 'dist/uPlot.min.css')))
+  return pages
+}
+
+function page(file: string): Page {
+  return { type: TYPES[file.slice(file.lastIndexOf('.') + 1)]!, body: readFileSync(file) }
+}

@@ -1,0 +1,151 @@
+/** The admin listener: health, readiness, metrics, dashboard. On loopback, or behind a token; never public. */
+import { timingSafeEqual } from 'node:crypto'
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from 'node:http'
+import { type AddressInfo, isIP } from 'node:net'
+import type { Registry } from 'prom-client'
+import { systemClock } from '../core/clock.ts'
+import { Feed } from './feed.ts'
+import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
+import type { Snapshots } from './snapshot.ts'
+
+export interface AdminOptions {
+  host: string
+  port: number
+  token?: string
+  registry: Registry
+  /** What the dashboard shows. */
+  snapshots: Snapshots
+  /** Whether requests can be served: the chain is built and the store answers. */
+  ready(): Promise<{ ok: boolean; reason?: string }>
+}
+
+export interface Admin {
+  readonly host: string
+  readonly port: number
+  /** Dashboards open now. */
+  readonly pages: number
+  close(): Promise<void>
+}
+
+const TEXT = 'text/plain; charset=utf-8'
+
+export async function startAdmin(options: AdminOptions): Promise<Admin> {
+  const pages = dashboardPages()
+  // The system's clock: pages are for people, whatever time the exchanges are told.
+  const feed = new Feed(options.snapshots, systemClock)
+  const server = createServer((request, response) => {
+    handle(options, pages, feed, request, response).catch(() => {
+      if (!response.headersSent) send(response, 500, TEXT, 'internal error\n')
+      else response.destroy()
+    })
+  })
+  await listen(server, options.host, options.port)
+  const { port } = server.address() as AddressInfo
+  return {
+    host: options.host,
+    port,
+    get pages() {
+      return feed.pages
+    },
+    close: () =>
+      new Promise(resolve => {
+        feed.close()
+        server.close(() => resolve())
+        server.closeAllConnections()
+      }),
+  }
+}
+
+async function handle(
+  options: AdminOptions,
+  pages: ReadonlyMap<string, Page>,
+  feed: Feed,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const target = request.url ?? '/'
+  const mark = target.indexOf('?')
+  const path = mark === -1 ? target : target.slice(0, mark)
+  if (request.method !== 'GET' && request.method !== 'HEAD') {
+    return send(response, 405, TEXT, 'GET and HEAD only\n', { allow: 'GET, HEAD' })
+  }
+  // Probes carry no token and tell nothing but yes or no.
+  if (path === '/healthz') return send(response, 200, TEXT, 'ok\n')
+  if (path === '/readyz') {
+    const state = await options.ready().catch(() => ({ ok: false, reason: 'the check failed' }))
+    return send(response, state.ok ? 200 : 503, TEXT, state.ok ? 'ready\n' : `not ready: ${state.reason}\n`)
+  }
+  // The page itself holds no data; it asks for the token and then for the feed.
+  const page = pages.get(path)
+  if (page) {
+    return send(response, 200, page.type, page.body, {
+      'content-security-policy': CONTENT_SECURITY_POLICY,
+      'referrer-policy': 'no-referrer',
+      'x-frame-options': 'DENY',
+      'cross-origin-resource-policy': 'same-origin',
+    })
+  }
+  if (options.token !== undefined && !hasToken(request, options.token)) {
+    const body = 'this listener needs its token: Authorization: Bearer <admin token>\n'
+    return send(response, 401, TEXT, body, { 'www-authenticate': 'Bearer' })
+  }
+  if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
+  if (path !== '/feed' && path !== '/accounts') {
+    return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics\n')
+  }
+  if (options.token === undefined && !isLocalName(request.headers.host)) {
+    return send(response, 421, TEXT, 'without a token the dashboard answers to localhost and addresses only\n')
+  }
+  if (path === '/accounts') {
+    const find = new URLSearchParams(mark === -1 ? '' : target.slice(mark)).get('find') ?? ''
+    return send(response, 200, 'application/json', JSON.stringify(await options.snapshots.find(find)))
+  }
+  if (request.method === 'HEAD') return send(response, 200, 'text/event-stream; charset=utf-8', '')
+  if (!(await feed.join(response))) send(response, 503, TEXT, 'too many dashboards are open\n')
+}
+
+/** A page of another site can give its own name this machine's address and then read from us; its requests still carry that name. */
+function isLocalName(host: string | undefined): boolean {
+  if (host === undefined) return false
+  const name = host.startsWith('[') ? host.slice(1, host.indexOf(']')) : host.replace(/:\d*$/, '')
+  return isIP(name) !== 0 || name === 'localhost' || name.endsWith('.localhost')
+}
+
+function hasToken(request: IncomingMessage, token: string): boolean {
+  const given = Buffer.from(/^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1] ?? '')
+  const wanted = Buffer.from(token)
+  return given.length === wanted.length && timingSafeEqual(given, wanted)
+}
+
+function send(
+  response: ServerResponse,
+  status: number,
+  type: string,
+  body: string | Buffer,
+  headers: OutgoingHttpHeaders = {},
+): void {
+  response.writeHead(status, {
+    'content-type': type,
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+    'content-length': Buffer.byteLength(body),
+    ...headers,
+  })
+  response.end(body)
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+}

@@ -1,0 +1,46 @@
+/** What each key used since the process began: plain counts that the dashboard shows beside the limits. The ledger has the rest. */
+export interface Use {
+  requests: number
+  input: number
+  output: number
+  /** nano-USD. */
+  cost: number
+}
+
+export class UseByKey {
+  readonly #organizations = new Map<string, Map<string, Use>>()
+
+  add(organization: string, key: string, input: number, output: number, cost: number): void {
+    let keys = this.#organizations.get(organization)
+    if (!keys) this.#organizations.set(organization, (keys = new Map()))
+    const use = keys.get(key)
+    if (!use) {
+      keys.set(key, { requests: 1, input, output, cost })
+      return
+    }
+    use.requests++
+    use.input += input
+    use.output += output
+    use.cost += cost
+  }
+
+  of(organization: string, key: string): Use {
+    return this.#organizations.get(organization)?.get(key) ?? { requests: 0, input: 0, output: 0, cost: 0 }
+  }
+
+  total(organization: string): Use {
+    const sum: Use = { requests: 0, input: 0, output: 0, cost: 0 }
+    for (const use of this.#organizations.get(organization)?.values() ?? []) {
+      sum.requests += use.requests
+      sum.input += use.input
+      sum.output += use.output
+      sum.cost += use.cost
+    }
+    return sum
+  }
+
+  /** Forgets organizations that the configuration no longer has. */
+  keep(organizations: ReadonlySet<string>): void {
+    for (const id of this.#organizations.keys()) if (!organizations.has(id)) this.#organizations.delete(id)
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * Admissions per second and microseconds per admission: embedded and Redis, beside rate-limiter-flexible with one dimension, in one run.
+ *
+ *   npm run bench:admission [-- --seconds 2] [--json]
+ *
+ * Goals: embedded with all dimensions at most 2 µs and ahead of rate-limiter-flexible with one; a Redis admission at most 1.6 times the latency of a
+ * bare EVALSHA that returns at once. Redis latency is of single calls one after the other, medians of interleaved rounds, on a server of its own.
+ */
+import os from 'node:os'
+import { parseArgs } from 'node:util'
+import { Redis } from 'ioredis'
+import { RateLimiterMemory, RateLimiterRedis } from 'rate-limiter-flexible'
+import { systemClock } from '../core/clock.ts'
+import type { Admission, Cell } from '../core/store.ts'
+import { MemoryLimits } from '../stores/limits/memory.ts'
+import { openRedisStore } from '../stores/redis/store.ts'
+import { bucket, everyDimension, recordingLog, temporary } from '../test/stores/kit.ts'
+import { RedisServer, redisAvailable } from '../test/stores/redis-server.ts'
+
+const { values: flags } = parseArgs({
+  options: { seconds: { type: 'string', default: '2' }, json: { type: 'boolean', default: false } },
+})
+const milliseconds = Number(flags.seconds) * 1000
+
+interface Figure {
+  name: string
+  perSecond: number
+  micros: number
+}
+const figures: Figure[] = []
+
+function report(name: string, micros: number): void {
+  figures.push({ name, micros, perSecond: 1e6 / micros })
+  if (!flags.json)
+    console.log(
+      `${name.padEnd(58)} ${micros.toFixed(2).padStart(9)} µs ${Math.round(1e6 / micros)
+        .toLocaleString('en')
+        .padStart(12)}/s`,
+    )
+}
+
+/** Best of several batches: the machine's noise only ever adds. */
+function timeSync(run: () => void, batch = 5000): number {
+  let best = Number.POSITIVE_INFINITY
+  const end = performance.now() + milliseconds
+  while (performance.now() < end) {
+    const start = process.hrtime.bigint()
+    for (let i = 0; i < batch; i++) run()
+    best = Math.min(best, Number(process.hrtime.bigint() - start) / batch / 1000)
+  }
+  return best
+}
+
+async function timeAsync(run: () => Promise<unknown>, batch = 5000): Promise<number> {
+  let best = Number.POSITIVE_INFINITY
+  const end = performance.now() + milliseconds
+  while (performance.now() < end) {
+    const start = process.hrtime.bigint()
+    for (let i = 0; i < batch; i++) await run()
+    best = Math.min(best, Number(process.hrtime.bigint() - start) / batch / 1000)
+  }
+  return best
+}
+
+/** Medians of several calls, taken in turns so that all see the same machine. */
+async function compareLatency(runs: Record<string, () => Promise<unknown>>): Promise<Record<string, number>> {
+  const samples: Record<string, number[]> = Object.fromEntries(Object.keys(runs).map(name => [name, []]))
+  const end = performance.now() + milliseconds * Object.keys(runs).length
+  for (let round = 0; performance.now() < end; round++) {
+    for (const [name, run] of Object.entries(runs)) {
+      const start = process.hrtime.bigint()
+      for (let i = 0; i < 20; i++) await run()
+      if (round > 20) samples[name]!.push(Number(process.hrtime.bigint() - start) / 20 / 1000)
+    }
+  }
+  return Object.fromEntries(
+    Object.entries(samples).map(([name, values]) => [
+      name,
+      values.sort((a, b) => a - b)[Math.floor(values.length / 2)]!,
+    ]),
+  )
+}
+
+const all = everyDimension(1e12)
+const one = [bucket('o:rpm', 1e12)]
+const amountsOf = (cells: readonly Cell[]) =>
+  cells.map(cell => (cell.kind === 'slots' || cell.dimension === 'requests' ? 1 : 1000))
+const must = (admission: Admission) => {
+  if (!admission.admitted) throw new Error('denied')
+}
+
+if (!flags.json) console.log(`${os.cpus()[0]!.model}, node ${process.version}\n`)
+
+// ---- embedded ---------------------------------------------------------------------------------------------------------
+{
+  const limits = new MemoryLimits({ clock: systemClock })
+  let n = 0
+  const admission = (cells: readonly Cell[]) => {
+    const amounts = amountsOf(cells)
+    const nothing = cells.map(() => 0)
+    let pending = 0
+    const run = () => {
+      must(limits.admit({ org: 'acme', id: `r${n++}`, cells, amounts, now: Date.now() }))
+      pending++
+    }
+    /** Settles outside of what is timed. */
+    const clear = () => {
+      for (; pending > 0; pending--) limits.settle('acme', `r${n - pending}`, nothing, Date.now())
+    }
+    const both = () => {
+      run()
+      clear()
+    }
+    return { run, clear, both }
+  }
+  const time = (cells: readonly Cell[]) => {
+    const { run, clear } = admission(cells)
+    let best = Number.POSITIVE_INFINITY
+    const end = performance.now() + milliseconds
+    while (performance.now() < end) {
+      const start = process.hrtime.bigint()
+      for (let i = 0; i < 2000; i++) run()
+      best = Math.min(best, Number(process.hrtime.bigint() - start) / 2000 / 1000)
+      clear()
+    }
+    return best
+  }
+  report(`embedded, all dimensions (${all.length} cells), admission`, time(all))
+  report(`embedded, all dimensions (${all.length} cells), with settlement`, timeSync(admission(all).both))
+  report('embedded, one dimension, admission', time(one))
+  const flexible = new RateLimiterMemory({ points: 1e12, duration: 60 })
+  report('rate-limiter-flexible in memory, one dimension', await timeAsync(() => flexible.consume('acme')))
+  limits.close()
+}
+
+// ---- redis ------------------------------------------------------------------------------------------------------------
+if (redisAvailable) {
+  const server = await RedisServer.start()
+  const store = await openRedisStore({
+    url: server.url,
+    timeout: 5000,
+    instance: 'bench',
+    clock: systemClock,
+    log: recordingLog(),
+    ledgerKeep: null,
+    maxRecord: 1e6,
+    maxTotal: 1e9,
+    dataDir: temporary(),
+  })
+  const redis = new Redis(server.port, '127.0.0.1', { protocol: 2 })
+  const flexible = new RateLimiterRedis({ storeClient: redis, points: 1e12, duration: 60 })
+  const sha = (await redis.script('LOAD', 'return 1')) as string
+  let n = 0
+  const admission = (cells: readonly Cell[]) => {
+    const amounts = amountsOf(cells)
+    return async () => must(await store.limits.admit({ org: 'acme', id: `r${n++}`, cells, amounts, now: Date.now() }))
+  }
+  const latency = await compareLatency({
+    bare: () => redis.evalsha(sha, 1, '{acme}'),
+    all: admission(all),
+    one: admission(one),
+    flexible: () => flexible.consume('acme'),
+  })
+  report('bare EVALSHA, one after the other', latency['bare']!)
+  report(`redis, all dimensions (${all.length} cells)`, latency['all']!)
+  report('redis, one dimension', latency['one']!)
+  report('rate-limiter-flexible on redis, one dimension', latency['flexible']!)
+  const ratio = latency['all']! / latency['bare']!
+  if (!flags.json) console.log(`\nredis admission with all dimensions / bare EVALSHA: ${ratio.toFixed(2)}`)
+  const parallel = async (run: () => Promise<unknown>) => {
+    const start = process.hrtime.bigint()
+    const end = performance.now() + milliseconds
+    let done = 0
+    await Promise.all(
+      Array.from({ length: 64 }, async () => {
+        for (; performance.now() < end; done++) await run()
+      }),
+    )
+    return Number(process.hrtime.bigint() - start) / done / 1000
+  }
+  report('redis, all dimensions, 64 at a time', await parallel(admission(all)))
+  report('rate-limiter-flexible on redis, 64 at a time', await parallel(() => flexible.consume('acme')))
+  if (flags.json) figures.push({ name: 'ratio', micros: ratio, perSecond: 0 })
+  redis.disconnect()
+  await server.command('FLUSHALL')
+  await store.close()
+  await server.stop()
+}
+if (flags.json) console.log(JSON.stringify(figures, null, 2))

@@ -1,0 +1,101 @@
+/** Child processes of a run: pinned, waited for, and ended with it however it ends. */
+
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { FLAGS } from '../bin/flags.mjs'
+import { pinned } from './machine.ts'
+
+const running = new Set<ChildProcess>()
+let folder: string | undefined
+
+/** The run's temporary folder; removed at its end. */
+export function temporaryFolder(): string {
+  folder ??= mkdtempSync(join(tmpdir(), 'sluice-bench-'))
+  return folder
+}
+
+let watching = false
+function endWithUs(): void {
+  if (watching) return
+  watching = true
+  process.on('exit', () => {
+    for (const child of running) child.kill('SIGKILL')
+    if (folder) rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 50 })
+  })
+  // 'exit' handlers run on process.exit, not on the signals themselves.
+  process.on('SIGINT', () => process.exit(130))
+  process.on('SIGTERM', () => process.exit(143))
+  process.on('SIGHUP', () => process.exit(129))
+}
+
+/** Starts a program on a core. */
+export function start(core: number, command: string, args: string[], options: SpawnOptions = {}): ChildProcess {
+  endWithUs()
+  const [program, all] = pinned(core, command, args)
+  const child = spawn(program, all, options)
+  running.add(child)
+  child.once('exit', () => running.delete(child))
+  child.once('error', () => running.delete(child))
+  return child
+}
+
+/** Starts a TypeScript program of this project on a core, under the Node that runs now. */
+export function startProgram(core: number, file: string, args: string[], options: SpawnOptions = {}): ChildProcess {
+  return start(core, process.execPath, [...FLAGS, file, ...args], options)
+}
+
+/** Waits until a program prints what `pattern` finds; its stdout must be a pipe. Rejects when it ends before, or after `timeoutMs`. */
+export function printed(child: ChildProcess, pattern: RegExp, timeoutMs = 15_000): Promise<RegExpExecArray> {
+  return new Promise((resolve, reject) => {
+    let text = ''
+    const timer = setTimeout(() => done(new Error(`did not start within ${timeoutMs} ms: ${text}`)), timeoutMs)
+    const done = (result: Error | RegExpExecArray) => {
+      clearTimeout(timer)
+      child.off('exit', ended)
+      child.off('error', done)
+      if (result instanceof Error) reject(result)
+      else resolve(result)
+    }
+    const ended = (code: number | null) => done(new Error(`ended with ${code} before it was ready: ${text}`))
+    child.once('exit', ended)
+    child.once('error', done)
+    child.stdout!.setEncoding('utf8').on('data', (piece: string) => {
+      if (text.length > 100_000) return
+      text += piece
+      const match = pattern.exec(text)
+      if (match) done(match)
+    })
+  })
+}
+
+/** Runs a program to its end. Rejects on a status other than 0 and after `timeoutMs`. @returns what it printed */
+export function output(child: ChildProcess, timeoutMs: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let out = ''
+    let problems = ''
+    child.stdout!.setEncoding('utf8').on('data', (piece: string) => (out += piece))
+    child.stderr?.setEncoding('utf8').on('data', (piece: string) => (problems += piece))
+    const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs)
+    child.once('error', reject)
+    child.once('close', (code, signal) => {
+      clearTimeout(timer)
+      if (code === 0) resolve(out)
+      else reject(new Error(`${child.spawnargs.join(' ')} ended with ${signal ?? code}: ${problems || out}`))
+    })
+  })
+}
+
+/** Ends a program: asks, then insists. */
+export function stop(child: ChildProcess, patienceMs = 2000): Promise<void> {
+  return new Promise(resolve => {
+    if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return resolve()
+    const timer = setTimeout(() => child.kill('SIGKILL'), patienceMs)
+    child.once('exit', () => {
+      clearTimeout(timer)
+      resolve()
+    })
+    child.kill('SIGTERM')
+  })
+}

@@ -1,0 +1,188 @@
+/** Who is compared: each starts in front of the upstream's port, on the contenders' core. */
+import type { ChildProcess } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import net from 'node:net'
+import { join } from 'node:path'
+import { findProgram } from '../../scripts/ensure-deps.ts'
+import { printed, start, startProgram, stop, temporaryFolder } from '../children.ts'
+import { ensurePortkey, ensurePrograms, type Program } from '../install.ts'
+import { CONTENDER } from '../machine.ts'
+import { startSluice } from './sluice.ts'
+
+export interface Running {
+  port: number
+  pid: number
+  stop(): Promise<void>
+  /** Exchanges that it has on record; after `stop`. */
+  recorded?(): { ledger: number; log: number }
+}
+
+export interface StartOptions {
+  /** Port of the upstream. */
+  upstream: number
+  /** Content is to leave as it comes. */
+  streaming: boolean
+}
+
+export interface Contender {
+  name: string
+  needs?: Program
+  /** What is sent to it besides what everyone gets. */
+  headers?(upstream: number): Record<string, string>
+  /** Only chat requests can be put through it. */
+  chatOnly?: boolean
+  start(options: StartOptions): Promise<Running>
+}
+
+export const contenders: Record<string, Contender> = {}
+const add = (contender: Contender) => (contenders[contender.name] = contender)
+
+add({ name: 'sluice', start: ({ upstream }) => startSluice({ upstream }) })
+add({ name: 'sluice-node', start: ({ upstream }) => startSluice({ upstream, listener: 'node' }) })
+add({ name: 'uws-undici', start: ({ upstream }) => nodeProgram('uws-undici.ts', upstream) })
+add({ name: 'nginx', needs: 'nginx', start: startNginx })
+add({ name: 'haproxy', needs: 'haproxy', start: startHaproxy })
+add({ name: 'http-proxy-3', start: ({ upstream }) => nodeProgram('http-proxy.ts', upstream) })
+add({
+  name: 'portkey',
+  chatOnly: true,
+  headers: upstream => ({
+    'x-portkey-provider': 'openai',
+    'x-portkey-custom-host': `http://127.0.0.1:${upstream}/v1`,
+  }),
+  start: startPortkey,
+})
+
+/** Installs what these need, and leaves out, with a word, those that can't run here. */
+export function available(names: readonly string[]): Contender[] {
+  const wanted = names.map(name => contenders[name]!)
+  const missing = ensurePrograms(new Set(wanted.flatMap(contender => contender.needs ?? [])))
+  return wanted.filter(contender => {
+    const can = contender.name === 'portkey' ? ensurePortkey() !== undefined : !missing.has(contender.needs!)
+    if (!can) console.error(`! ${contender.name} is left out`)
+    return can
+  })
+}
+
+async function nodeProgram(file: string, upstream: number): Promise<Running> {
+  const child = startProgram(CONTENDER, join(import.meta.dirname, file), [String(upstream)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [, port] = await printed(child, /listening (\d+)/)
+  return { port: Number(port), pid: child.pid!, stop: () => stop(child) }
+}
+
+async function startNginx({ upstream, streaming }: StartOptions): Promise<Running> {
+  const folder = join(temporaryFolder(), `nginx-${streaming ? 'streaming' : 'buffered'}-${await freePort()}`)
+  const port = await freePort()
+  mkdirSync(folder)
+  const file = join(folder, 'nginx.conf')
+  // One process; connections kept for good on both sides (the default closes one after 1,000 requests).
+  writeFileSync(
+    file,
+    `daemon off;
+master_process off;
+pid ${folder}/nginx.pid;
+error_log stderr crit;
+events { worker_connections 18000; }
+http {
+  access_log off;
+  client_body_temp_path ${folder}/body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  keepalive_requests 1000000000;
+  upstream bench { server 127.0.0.1:${upstream}; keepalive 256; keepalive_requests 1000000000; }
+  server {
+    listen 127.0.0.1:${port} backlog=4096;
+    client_max_body_size 64m;
+    client_body_buffer_size 2m;
+    location / {
+      proxy_pass http://bench;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering ${streaming ? 'off' : 'on'};
+      proxy_read_timeout 600s;
+    }
+  }
+}
+`,
+  )
+  const program = findProgram(['nginx'])!
+  return onPort(start(CONTENDER, program, ['-c', file, '-p', folder], { stdio: ['ignore', 'ignore', 'inherit'] }), port)
+}
+
+async function startHaproxy({ upstream }: StartOptions): Promise<Running> {
+  const port = await freePort()
+  const file = join(temporaryFolder(), `haproxy-${port}.cfg`)
+  writeFileSync(
+    file,
+    `global
+  nbthread 1
+  maxconn 9000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+  option http-no-delay
+  http-reuse always
+frontend bench
+  bind 127.0.0.1:${port} backlog 4096
+  default_backend upstream
+backend upstream
+  server one 127.0.0.1:${upstream}
+`,
+  )
+  const program = findProgram(['haproxy'])!
+  return onPort(start(CONTENDER, program, ['-db', '-f', file], { stdio: ['ignore', 'ignore', 'inherit'] }), port)
+}
+
+async function startPortkey(): Promise<Running> {
+  const port = await freePort()
+  const child = start(CONTENDER, process.execPath, [ensurePortkey()!, '--headless', `--port=${port}`], {
+    // Its address guard lets loopback through only by name.
+    env: { ...process.env, NODE_ENV: 'production', TRUSTED_CUSTOM_HOSTS: '127.0.0.1' },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  return onPort(child, port)
+}
+
+/** For programs that don't print their readiness. */
+async function onPort(child: ChildProcess, port: number): Promise<Running> {
+  await listens(child, port)
+  return { port, pid: child.pid!, stop: () => stop(child) }
+}
+
+/** Waits until a program takes connections; ends it and rejects when it does not within ten seconds. */
+export async function listens(child: ChildProcess, port: number): Promise<void> {
+  for (let i = 0; i < 400 && child.exitCode === null; i++) {
+    if (await connects(port)) return
+    await new Promise(resolve => setTimeout(resolve, 25))
+  }
+  await stop(child)
+  throw new Error(`${child.spawnargs.join(' ')} does not listen on port ${port}`)
+}
+
+function connects(port: number): Promise<boolean> {
+  return new Promise(resolve => {
+    const socket = net.connect(port, '127.0.0.1')
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+}
+
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = net.createServer()
+    server.once('error', reject)
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as net.AddressInfo
+      server.close(() => resolve(port))
+    })
+  })
+}

@@ -1,0 +1,124 @@
+/** Contender: the gateway as `npm start` runs it. Every plugin of the chain, limits of every kind, a ledger row and a log line for each exchange. */
+import { createHash } from 'node:crypto'
+import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { printed, startProgram, stop, temporaryFolder } from '../children.ts'
+import { CONTENDER } from '../machine.ts'
+import { KEY } from '../requests.ts'
+import type { Running } from './index.ts'
+
+export interface SluiceOptions {
+  upstream: number
+  listener?: 'uws' | 'node'
+  /** Default: sqlite in the run's temporary folder. */
+  store?: string
+  /** Flags of Node. */
+  flags?: string[]
+}
+
+/** Limits that nothing here reaches, and that are all counted and reported. Ten digits, so that headers keep their length. */
+const FAR = 9_000_000_000
+
+function configuration({ upstream, listener = 'uws', store = 'sqlite:./gateway.db' }: SluiceOptions): string {
+  const base = `http://127.0.0.1:${upstream}/v1`
+  const provider = (name: string, dialect: string) =>
+    `  ${name}: { dialect: ${dialect}, base_url: "${base}", api_key: sk-upstream, max_connections: 8192 }`
+  const model = (id: string, on: string) =>
+    `  ${id}: { context_window: 1000000, max_output_tokens: 128000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${on}, model: ${id} }] }`
+  return `version: 1
+server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, listener: ${listener}, drain: 1s }
+store: "${store}"
+pipelines:
+  completions:
+    - auth
+    - validation
+    - idempotency
+    - conversation
+    - token-estimate
+    - routing
+    - admission
+    - translation
+    - upstream
+    - usage-capture
+    - header-stamp
+routes:
+  - { match: POST /v1/responses, surface: responses, pipeline: completions }
+  - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
+  - { match: POST /v1/messages, surface: messages, pipeline: completions }
+providers:
+${provider('chat', 'openai-chat')}
+${provider('responses', 'openai-responses')}
+${provider('messages', 'anthropic-messages')}
+models:
+${model('bench-chat', 'chat')}
+${model('bench-responses', 'responses')}
+${model('bench-messages', 'messages')}
+${model('single-chat', 'chat')}
+${model('trickle-chat', 'chat')}
+price_book: bench
+platform: { max_concurrent_requests: 20000 }
+organizations:
+  bench:
+    plan: custom
+    limits:
+      requests_per_minute: ${FAR}
+      requests_per_day: ${FAR}
+      tokens_per_minute: ${FAR}
+      tokens_per_day: ${FAR}
+      input_tokens_per_minute: ${FAR}
+      output_tokens_per_minute: ${FAR}
+      concurrent_requests: 10000
+      max_input_tokens: 900000
+      max_output_tokens: 100000
+      daily_spend_usd: 1000000.00
+      monthly_spend_usd: 9000000.00
+    keys:
+      - { id: key_bench, sha256: "${createHash('sha256').update(KEY).digest('hex')}", status: active, limits: { requests_per_minute: ${FAR} } }
+log: { level: info, bodies: false }
+`
+}
+
+let started = 0
+
+export async function startSluice(options: SluiceOptions): Promise<Running & { log: string }> {
+  const folder = join(temporaryFolder(), `sluice-${++started}`)
+  mkdirSync(folder)
+  writeFileSync(join(folder, 'gateway.yaml'), configuration(options))
+  const log = join(folder, 'gateway.log')
+  const descriptor = openSync(log, 'a')
+  const main = join(import.meta.dirname, '..', '..', 'cli', 'main.ts')
+  const [program, ...args] = [...(options.flags ?? []), main, 'start', '--config', join(folder, 'gateway.yaml')]
+  // Its folder is where a redis store keeps its local journal.
+  const child = startProgram(CONTENDER, program!, args, { cwd: folder, stdio: ['ignore', 'pipe', descriptor] })
+  closeSync(descriptor)
+  const [, port] = await printed(child, /listens on http:\/\/127\.0\.0\.1:(\d+)/).catch(error => {
+    throw new Error(`${error.message}${readFileSync(log, 'utf8').slice(0, 2000)}`)
+  })
+  return {
+    port: Number(port),
+    pid: child.pid!,
+    log,
+    // A clean end writes the ledger's last rows.
+    stop: () => stop(child, 15_000),
+    ...(options.store === undefined && {
+      recorded: () => ({ ledger: rows(join(folder, 'gateway.db')), log: lines(log) }),
+    }),
+  }
+}
+
+function rows(file: string): number {
+  const database = new DatabaseSync(file, { readOnly: true })
+  const { n } = database.prepare('SELECT count(*) AS n FROM ledger').get() as { n: number }
+  database.close()
+  return n
+}
+
+/** Exchanges in the log. */
+function lines(file: string): number {
+  const mark = Buffer.from('"msg":"exchange"')
+  const text = readFileSync(file)
+  let n = 0
+  for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + mark.length)) n++
+  return n
+}

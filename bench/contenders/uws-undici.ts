@@ -1,0 +1,83 @@
+/**
+ * Contender: the two libraries the gateway stands on and nothing else. uWebSockets.js in, undici out, content as it comes. `PORT` of the upstream as
+ * argument; prints `listening PORT`.
+ */
+import * as uws from 'uWebSockets.js'
+import { Pool } from 'undici'
+
+const pool = new Pool(`http://127.0.0.1:${process.argv[2]}`, {
+  connections: 8192,
+  pipelining: 1,
+  headersTimeout: 0,
+  bodyTimeout: 0,
+})
+
+uws
+  .App()
+  .post('/*', (res, req) => {
+    const path = req.getUrl()
+    const chunks: Buffer[] = []
+    let gone = false
+    let abort: (() => void) | undefined
+    res.onAborted(() => {
+      gone = true
+      abort?.()
+    })
+    res.onData((chunk, last) => {
+      chunks.push(Buffer.from(Buffer.from(chunk)))
+      if (last) forward(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks))
+    })
+
+    function forward(body: Buffer): void {
+      if (gone) return
+      let status = 0
+      let type = ''
+      let sized = false
+      let whole: Buffer | undefined
+      pool.dispatch(
+        { method: 'POST', path, headers: ['content-type', 'application/json'], body },
+        {
+          onRequestStart(controller) {
+            abort = () => controller.abort(new Error('client gone'))
+          },
+          onResponseStart(_controller, code, headers) {
+            status = code
+            type = String(headers['content-type'])
+            sized = headers['content-length'] !== undefined
+            if (!sized && !gone) res.cork(() => res.writeStatus(String(code)).writeHeader('content-type', type))
+          },
+          onResponseData(controller, chunk) {
+            if (gone) return
+            if (sized) {
+              whole = whole ? Buffer.concat([whole, chunk]) : chunk
+              return
+            }
+            let room = true
+            res.cork(() => {
+              room = res.write(chunk)
+            })
+            if (room) return
+            controller.pause()
+            res.onWritable(() => {
+              controller.resume()
+              return true
+            })
+          },
+          onResponseEnd() {
+            if (gone) return
+            res.cork(() => {
+              if (sized) res.writeStatus(String(status)).writeHeader('content-type', type).end(whole)
+              else res.end()
+            })
+          },
+          onResponseError() {
+            if (!gone) res.close()
+          },
+        },
+      )
+    }
+  })
+  .listen('127.0.0.1', 0, socket => {
+    if (!socket) throw new Error('cannot listen')
+    console.log(`listening ${uws.us_socket_local_port(socket)}`)
+  })

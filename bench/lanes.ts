@@ -1,0 +1,250 @@
+/**
+ * What a profile measures side by side: lanes, one contender with one route each, taken in turns round after round, so that a slow minute of the
+ * machine meets all of them.
+ */
+import type { ChildProcess } from 'node:child_process'
+import { join } from 'node:path'
+import { TERMINAL, wrong } from './answers.ts'
+import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
+import { available, type Contender, type Running, type StartOptions } from './contenders/index.ts'
+import type { Expectation } from './load/closed-loop.ts'
+import { Connection } from './load/connection.ts'
+import { LOAD } from './machine.ts'
+import { openRequests, type RequestSource, type Route, writeRequests } from './requests.ts'
+
+/** A measurement that does not count: something was answered wrong. */
+export class Void extends Error {}
+
+export interface Upstream {
+  port: number
+  stats(): Promise<{ whole: number; streams: number }>
+  stop(): Promise<void>
+}
+
+export async function startUpstream(): Promise<Upstream> {
+  const child = startProgram(LOAD, join(import.meta.dirname, 'upstream.ts'), [], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [, port] = await printed(child, /listening (\d+)/)
+  let stopping = false
+  child.once('exit', (code, signal) => {
+    if (stopping) return
+    failures.push(`the upstream ended with ${signal ?? code}`)
+    console.error(`! ${failures.at(-1)}`)
+  })
+  return {
+    port: Number(port),
+    stats: async () =>
+      (await fetch(`http://127.0.0.1:${port}/stats`)).json() as Promise<{ whole: number; streams: number }>,
+    stop() {
+      stopping = true
+      return stop(child)
+    },
+  }
+}
+
+export interface Lane {
+  /** Unique in the profile. */
+  name: string
+  running: Running
+  route: Route
+  stream: boolean
+  /** Requests for it, as a file. */
+  file: string
+  headers: Record<string, string>
+  /** What a good answer is like; known after `verify`. */
+  expect: Expectation
+  /** Bytes of an answer on the wire, head included; only buffered answers have a steady one. */
+  wireMin: number
+  wireMax: number
+  /** Answers that the load has counted. */
+  answered: number
+}
+
+const files = new Map<string, string>()
+
+/** The file of a route's requests, made once for all that are sent the same. */
+function requestFile(route: Route, stream: boolean, headers: Record<string, string>): string {
+  const key = JSON.stringify([route, stream, headers])
+  let file = files.get(key)
+  if (file === undefined) {
+    file = join(temporaryFolder(), `requests-${files.size}`)
+    writeRequests(file, route, stream, headers)
+    files.set(key, file)
+  }
+  return file
+}
+
+export function lane(
+  name: string,
+  running: Running,
+  route: Route,
+  stream: boolean,
+  headers: Record<string, string> = {},
+): Lane {
+  const expect = { payloadMin: 0, payloadMax: 0, terminal: stream ? TERMINAL[route.surface] : '' }
+  const file = requestFile(route, stream, headers)
+  return { name, running, route, stream, file, headers, expect, wireMin: 0, wireMax: 0, answered: 0 }
+}
+
+/** Starts contenders that can run here; one that does not start is left out with a word. */
+export async function startAll(names: readonly string[], options: StartOptions): Promise<Map<Contender, Running>> {
+  const running = new Map<Contender, Running>()
+  for (const contender of available(names)) {
+    try {
+      running.set(contender, await contender.start(options))
+    } catch (error) {
+      failures.push(`${contender.name} did not start: ${(error as Error).message}`)
+      console.error(`! ${contender.name} is left out: ${(error as Error).message}`)
+    }
+  }
+  return running
+}
+
+/** Asks one after the other over a connection and reads each answer whole. */
+export class Prober {
+  readonly #source: RequestSource
+  readonly #lane: Lane
+  #connection: Connection | undefined
+  #settle: ((result: { payload: number; wire: number } | Error) => void) | undefined
+  #body: Buffer[] = []
+
+  constructor(lane: Lane) {
+    this.#lane = lane
+    this.#source = openRequests({ kind: 'short', file: lane.file })
+  }
+
+  /** One request. Rejects with Void when its answer is not exactly right. */
+  ask(): Promise<{ payload: number; wire: number }> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => this.#settle?.(new Void('no answer in ten seconds')), 10_000)
+      this.#settle = result => {
+        clearTimeout(timer)
+        this.#settle = undefined
+        if (result instanceof Error) reject(result)
+        else resolve(result)
+      }
+      this.#body = []
+      this.#connection ??= this.#connect()
+      this.#connection.send(this.#source.next())
+    })
+  }
+
+  close(): void {
+    this.#connection?.destroy()
+    this.#connection = undefined
+  }
+
+  #connect(): Connection {
+    const { route, stream } = this.#lane
+    return new Connection(this.#lane.running.port, {
+      onContent: bytes => void this.#body.push(Buffer.from(bytes)),
+      onAnswer: ({ status, payload, wire }) => {
+        const problem = wrong(route.surface, stream, status, Buffer.concat(this.#body).toString())
+        this.#settle?.(problem === undefined ? { payload, wire } : new Void(problem))
+      },
+      onLost: reason => {
+        this.#connection = undefined
+        this.#settle?.(new Void(`connection ${reason}`))
+      },
+    })
+  }
+}
+
+const VERIFIED = 20
+
+/** Checks answers exactly, and learns from them how long the lane's are. Rejects with Void at the first that is wrong. */
+export async function verify(lane: Lane): Promise<void> {
+  const prober = new Prober(lane)
+  const payloads: number[] = []
+  const wires: number[] = []
+  try {
+    for (let i = 0; i < VERIFIED; i++) {
+      const { payload, wire } = await prober.ask()
+      payloads.push(payload)
+      wires.push(wire)
+    }
+  } finally {
+    prober.close()
+  }
+  lane.expect.payloadMin = Math.min(...payloads)
+  lane.expect.payloadMax = Math.max(...payloads)
+  lane.wireMin = Math.min(...wires)
+  lane.wireMax = Math.max(...wires)
+}
+
+/** Warms a lane up, then checks it. @returns the lanes that answer right; the others are named on stderr */
+export async function ready(lanes: Lane[], warm: (lane: Lane) => Promise<unknown>): Promise<Lane[]> {
+  const good: Lane[] = []
+  for (const each of lanes) {
+    try {
+      await verify(each)
+      await warm(each)
+      // Once more: warmed up, its headers have the length they keep.
+      await verify(each)
+      good.push(each)
+    } catch (error) {
+      failures.push(`${each.name}: ${(error as Error).message}`)
+      console.error(`! ${each.name} answers wrong and is left out: ${(error as Error).message}`)
+    }
+  }
+  return good
+}
+
+/** Every exchange of these lanes, stopped now, must be on record: speed is not to be had by leaving that out. */
+export function checkRecords(lanes: readonly Lane[]): void {
+  for (const { name, running, answered } of lanes) {
+    const recorded = running.recorded?.()
+    if (!recorded || (recorded.ledger >= answered && recorded.log >= answered)) continue
+    failures.push(`${name}: ${answered} answers, ${recorded.ledger} ledger rows, ${recorded.log} log lines`)
+    console.error(`! ${failures.at(-1)}`)
+  }
+}
+
+/** Everything that was answered wrong in this run. */
+export const failures: string[] = []
+
+/** Samples by lane, one for each round; a void one is undefined. */
+export type Samples<T> = Map<string, (T | undefined)[]>
+
+/** Measures every lane once a round, each round in another order. */
+export async function alternate<L extends { name: string }, T>(
+  lanes: readonly L[],
+  rounds: number,
+  measure: (lane: L, round: number) => Promise<T>,
+): Promise<Samples<T>> {
+  const samples: Samples<T> = new Map(lanes.map(each => [each.name, []]))
+  for (let round = 0; round < rounds; round++) {
+    for (let i = 0; i < lanes.length; i++) {
+      const each = lanes[(i + round) % lanes.length]!
+      progress(`round ${round + 1}/${rounds}, ${each.name}`)
+      try {
+        samples.get(each.name)!.push(await measure(each, round))
+      } catch (error) {
+        samples.get(each.name)!.push(undefined)
+        failures.push(`${each.name}, round ${round + 1}: ${(error as Error).message}`)
+        console.error(`! ${each.name}, round ${round + 1} is void: ${(error as Error).message}`)
+      }
+    }
+  }
+  progress('')
+  return samples
+}
+
+/** One line that overwrites itself; nothing when nobody watches. */
+export function progress(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`)
+}
+
+/** Runs a load program with its job and reads its report. */
+export async function load<Report>(file: string, job: object, timeoutMs: number): Promise<Report> {
+  const child: ChildProcess = startProgram(LOAD, join(import.meta.dirname, 'load', file), [JSON.stringify(job)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  return JSON.parse(await output(child, timeoutMs)) as Report
+}
+
+export function demandNone(faults: Record<string, number>): void {
+  const all = Object.entries(faults)
+  if (all.length > 0) throw new Void(all.map(([reason, n]) => `${n} × ${reason}`).join(', '))
+}

@@ -1,0 +1,14 @@
+/** The nearest-rank percentile; NaN of nothing. Sorts a copy. */
+export function percentile(values: readonly number[], share: number): number {
+  if (values.length === 0) return Number.NaN
+  const sorted = Float64Array.from(values).sort()
+  return sorted[Math.min(sorted.length - 1, Math.ceil(share * sorted.length) - 1)]!
+}
+
+/** The middle value, or the mean of the middle two; NaN of nothing. */
+export function median(values: readonly number[]): number {
+  if (values.length === 0) return Number.NaN
+  const sorted = [...values].sort((a, b) => a - b)
+  const middle = sorted.length >> 1
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
+}

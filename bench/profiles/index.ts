@@ -1,0 +1,12 @@
+import type { Profile } from '../results.ts'
+import { buffered } from './buffered.ts'
+import { latency } from './latency.ts'
+import { long } from './long.ts'
+import { memory } from './memory.ts'
+import { redis } from './redis.ts'
+import { start } from './start.ts'
+import { streamed } from './streamed.ts'
+import { translated } from './translated.ts'
+
+/** In the order of the issue: 1 to 8. */
+export const profiles: Profile[] = [buffered, translated, streamed, latency, long, redis, memory, start]

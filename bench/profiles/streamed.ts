@@ -1,0 +1,104 @@
+/** Profile 3: streams of 200 events, on each surface, as they come and translated. */
+import type { Running } from '../contenders/index.ts'
+import { alternate, demandNone, type Lane, lane, load, ready, startAll, startUpstream } from '../lanes.ts'
+import type { Job, Report } from '../load/closed-loop.ts'
+import { settled } from '../machine.ts'
+import {
+  chat,
+  chatOnResponses,
+  messages,
+  messagesOnChat,
+  type Route,
+  responses,
+  responsesOnMessages,
+} from '../requests.ts'
+import { type Figures, goals, inverse, medians, type Profile, ratio, ratios } from '../results.ts'
+import { EVENTS } from '../upstream-replies.ts'
+
+const CONNECTIONS = 64
+const LEAD_IN_MS = 300
+/** Streams until a JavaScript contender is compiled; one that is slow is given this many runs. */
+const WARM_EVENTS = 400_000
+const WARM_RUNS = 6
+
+const same = [chat, messages, responses]
+const translations = [chatOnResponses, messagesOnChat, responsesOnMessages]
+/** The upstream writes each event for itself: the most work an event can make. */
+const single: Route = { name: 'chat, an event a write', surface: 'chat', model: 'single-chat' }
+
+const routesOf: Record<string, Route[]> = { sluice: [...same, single, ...translations], nginx: [...same, single] }
+/** What the regression guard compares. */
+const guarded: Record<string, Route[]> = { sluice: [chat, messagesOnChat] }
+
+export const streamed: Profile = {
+  name: 'streamed',
+  title: 'streams of 200 events, 64 at a time, each surface, same dialect and translated',
+  async run({ rounds, seconds = 1, contenders, quick }) {
+    const upstream = await startUpstream()
+    const names = contenders ?? ['sluice', 'sluice-node', 'uws-undici', 'nginx', 'haproxy', 'http-proxy-3', 'portkey']
+    const running = await startAll(names, { upstream: upstream.port, streaming: true })
+    const lanes = [...running].flatMap(([{ name, headers }, at]) =>
+      ((quick ? guarded : routesOf)[name] ?? [chat]).map(route => laneOf(name, at, route, headers?.(upstream.port))),
+    )
+    const good = await ready(lanes, warm)
+    const samples = await alternate(good, rounds, each => measure(each, seconds * 1000))
+    for (const at of [...running.values(), upstream]) await at.stop()
+
+    const events = 'events/s'
+    const figures = medians(samples)
+    const cpu = (route: Route) => figures[laneName('sluice', route)]?.['CPU µs/event']
+    const pairs: [string, string][] = [
+      [laneName('sluice', messagesOnChat), laneName('sluice', chat)],
+      ...[...same, single].map((route): [string, string] => [laneName('sluice', route), laneName('nginx', route)]),
+      ...names
+        .filter(name => name !== 'sluice' && name !== 'nginx')
+        .map((name): [string, string] => [laneName('sluice', chat), laneName(name, chat)]),
+    ]
+    return {
+      profile: 'streamed',
+      lanes: figures,
+      ratios: { ...ratios(samples, events, pairs), ...ratios(samples, 'CPU µs/event', inverse(pairs)) },
+      goals: goals(
+        ...same.map(route => ({ text: `CPU µs per event, ${route.name}`, value: cpu(route), most: 8 })),
+        ...translations.map(route => ({ text: `CPU µs per event, ${route.name}`, value: cpu(route), most: 10 })),
+        ...same.map(route => ({
+          text: `events/s of nginx, ${route.name}`,
+          value: ratio(samples, events, laneName('sluice', route), laneName('nginx', route)),
+          least: 0.6,
+        })),
+      ),
+    }
+  },
+}
+
+const laneName = (contender: string, route: Route) => `${contender}: ${route.name}`
+const laneOf = (contender: string, running: Running, route: Route, headers?: Record<string, string>) =>
+  lane(laneName(contender, route), running, route, true, headers)
+
+async function warm(each: Lane): Promise<void> {
+  for (let i = 0, events = 0; i < WARM_RUNS && events < WARM_EVENTS; i++)
+    events += (await measure(each, 1000))['events/s']!
+}
+
+async function measure({ running, file, expect }: Lane, measureMs: number): Promise<Figures> {
+  const job: Job = {
+    port: running.port,
+    pid: running.pid,
+    connections: CONNECTIONS,
+    requests: { kind: 'short', file },
+    leadInMs: LEAD_IN_MS,
+    measureMs,
+    expect,
+  }
+  const report = await load<Report>('closed-loop.ts', job, measureMs + 20_000)
+  await settled(running.pid)
+  demandNone(report.failures)
+  // By bytes, so that streams count for what came of them in the measured time.
+  const events = (report.payloadBytes / ((expect.payloadMin + expect.payloadMax) / 2)) * EVENTS
+  return {
+    'events/s': events / report.seconds,
+    'CPU µs/event': report.cpuMicros / events,
+    'busy %': report.cpuMicros / report.seconds / 1e4,
+    'stream p50 ms': report.p50,
+  }
+}

@@ -1,0 +1,207 @@
+/**
+ * Requests of a load, as raw bytes. Prompts are English sentences in a seeded random order, with a counter: no two requests of a run have the same
+ * text. Load programs read them from files, so that making them costs nothing while one measures.
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import type { SurfaceName } from '../core/conversation.ts'
+import { corpora, generator } from './meter-corpora.ts'
+
+/** Where a request goes: a surface, and the model that stands for a backend. */
+export interface Route {
+  /** `messages → openai-chat`, or the surface's name when nothing is translated. */
+  name: string
+  surface: SurfaceName
+  model: string
+}
+
+export const PATHS: Record<SurfaceName, string> = {
+  chat: '/v1/chat/completions',
+  messages: '/v1/messages',
+  responses: '/v1/responses',
+}
+
+export const chat: Route = { name: 'chat', surface: 'chat', model: 'bench-chat' }
+export const messages: Route = { name: 'messages', surface: 'messages', model: 'bench-messages' }
+export const responses: Route = { name: 'responses', surface: 'responses', model: 'bench-responses' }
+export const chatOnResponses: Route = { name: 'chat → openai-responses', surface: 'chat', model: 'bench-responses' }
+export const messagesOnChat: Route = { name: 'messages → openai-chat', surface: 'messages', model: 'bench-chat' }
+export const responsesOnMessages: Route = {
+  name: 'responses → anthropic-messages',
+  surface: 'responses',
+  model: 'bench-messages',
+}
+
+/** By a name that a shell needs no quotes for. */
+export const routes: Record<string, Route> = {
+  chat,
+  messages,
+  responses,
+  'chat-responses': chatOnResponses,
+  'messages-chat': messagesOnChat,
+  'responses-messages': responsesOnMessages,
+}
+
+const PLACE = '@@@@@@@@'
+const DIGITS = PLACE.length
+
+/**
+ * The body with `prompt` for its text. The cap is one that a provider surely reaches before a proxy's idle timeout, so a buffered request may be a
+ * buffered one upstream.
+ */
+function bodyOf(route: Route, stream: boolean, prompt: string): object {
+  const streaming = stream ? { stream: true } : {}
+  const turns = [{ role: 'user', content: prompt }]
+  switch (route.surface) {
+    case 'chat':
+      return {
+        model: route.model,
+        ...streaming,
+        ...(stream && { stream_options: { include_usage: true } }),
+        max_tokens: 512,
+        messages: turns,
+      }
+    case 'messages':
+      return { model: route.model, ...streaming, max_tokens: 512, messages: turns }
+    case 'responses':
+      return { model: route.model, ...streaming, max_output_tokens: 512, store: false, input: prompt }
+  }
+}
+
+function headOf(route: Route, length: number, headers: Record<string, string>): string {
+  const all = {
+    host: '127.0.0.1',
+    authorization: `Bearer ${KEY}`,
+    'content-type': 'application/json',
+    ...(route.surface === 'messages' && { 'anthropic-version': '2023-06-01' }),
+    ...headers,
+    'content-length': String(length),
+  }
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
+  return `POST ${PATHS[route.surface]} HTTP/1.1\r\n${lines.join('')}\r\n`
+}
+
+export const KEY = 'sk-bench-0001'
+
+let sentences: string[] | undefined
+/** Sentences of plain ASCII, so that bytes are characters. */
+function prose(): string[] {
+  if (sentences) return sentences
+  const [english] = corpora()
+  sentences = []
+  try {
+    for (;;) sentences.push(english!.next(60))
+  } catch {
+    // The source is dry: that was all.
+  }
+  return (sentences = sentences.filter(text => !/[^\n\x20-\x7e]/.test(text)))
+}
+
+/** How many different requests a file holds; the counter makes each use of one distinct. */
+const REQUESTS = 4096
+/** The issue's 1 KB prompt. */
+const PROMPT_BYTES = 1024
+
+/** A file of short requests: for each a line `LENGTH LENGTH` and the bytes before and after the counter (`load/wrk.lua` reads it too). */
+export function writeRequests(file: string, route: Route, stream: boolean, headers: Record<string, string> = {}): void {
+  const random = generator(1)
+  const all = prose()
+  const parts: string[] = []
+  for (let i = 0; i < REQUESTS; i++) {
+    let text = ''
+    while (text.length < PROMPT_BYTES) text += all[random(all.length)]!
+    const body = JSON.stringify(bodyOf(route, stream, `${PLACE} ${text.slice(0, PROMPT_BYTES - DIGITS - 1)}`))
+    const [before, after] = body.split(PLACE) as [string, string]
+    const pre = headOf(route, body.length, headers) + before
+    parts.push(`${pre.length} ${after.length}\n`, pre, after)
+  }
+  writeFileSync(file, parts.join(''), 'latin1')
+}
+
+/** A file of prose as JSON string content, for prompts of `LongRequests`. */
+export function writeLongText(file: string, bytes: number): void {
+  const random = generator(2)
+  const all = prose().map(text => JSON.stringify(text).slice(1, -1))
+  const parts: string[] = []
+  for (let size = 0; size < bytes; ) {
+    const text = all[random(all.length)]!
+    parts.push(text)
+    size += text.length
+  }
+  writeFileSync(file, parts.join(''), 'latin1')
+}
+
+export interface RequestSource {
+  /** The next request, in pieces to write one after the other. */
+  next(): Buffer[]
+}
+
+/** How a load program is told what to send. */
+export type RequestSpec =
+  | { kind: 'short'; file: string }
+  | { kind: 'long'; file: string; bytes: number; route: Route; headers: Record<string, string>; seed: number }
+
+export function openRequests(spec: RequestSpec): RequestSource {
+  return spec.kind === 'short' ? new ShortRequests(spec.file) : new LongRequests(spec)
+}
+
+/** Counters of programs and rounds must not meet: each starts somewhere else. */
+const firstCounter = () => (process.pid * 7919 + Math.floor(Math.random() * 1e6)) % 10 ** DIGITS
+
+class ShortRequests implements RequestSource {
+  readonly #requests: { bytes: Buffer; counter: number }[] = []
+  #next = 0
+  #counter = firstCounter()
+
+  constructor(file: string) {
+    const data = readFileSync(file)
+    for (let at = 0; at < data.length; ) {
+      const line = data.indexOf(10, at)
+      const [pre, post] = data.toString('latin1', at, line).split(' ').map(Number) as [number, number]
+      const bytes = Buffer.alloc(pre + DIGITS + post)
+      data.copy(bytes, 0, line + 1, line + 1 + pre)
+      data.copy(bytes, pre + DIGITS, line + 1 + pre, line + 1 + pre + post)
+      this.#requests.push({ bytes, counter: pre })
+      at = line + 1 + pre + post
+    }
+  }
+
+  next(): Buffer[] {
+    const { bytes, counter } = this.#requests[this.#next]!
+    this.#next = (this.#next + 1) % this.#requests.length
+    this.#counter = (this.#counter + 1) % 10 ** DIGITS
+    // A copy: the last one sent from this place may still be on its way to the socket.
+    const request = Buffer.from(bytes)
+    request.write(String(this.#counter).padStart(DIGITS, '0'), counter, 'latin1')
+    return [request]
+  }
+}
+
+/** Windows of a text, cut between words at a random place: prompts of about `bytes` bytes. */
+class LongRequests implements RequestSource {
+  readonly #text: Buffer
+  readonly #spec: Extract<RequestSpec, { kind: 'long' }>
+  readonly #random: (below: number) => number
+  readonly #before: string
+  readonly #after: Buffer
+  #counter = firstCounter()
+
+  constructor(spec: Extract<RequestSpec, { kind: 'long' }>) {
+    this.#spec = spec
+    this.#text = readFileSync(spec.file)
+    this.#random = generator(spec.seed)
+    const [before, after] = JSON.stringify(bodyOf(spec.route, false, PLACE)).split(PLACE) as [string, string]
+    this.#before = before
+    this.#after = Buffer.from(after)
+  }
+
+  next(): Buffer[] {
+    const { bytes, route, headers } = this.#spec
+    // A space is never part of an escape sequence.
+    const from = this.#text.indexOf(32, this.#random(this.#text.length - bytes - 1000))
+    const to = this.#text.indexOf(32, from + bytes)
+    this.#counter = (this.#counter + 1) % 10 ** DIGITS
+    const before = this.#before + String(this.#counter).padStart(DIGITS, '0')
+    const head = headOf(route, before.length + to - from + this.#after.length, headers) + before
+    return [Buffer.from(head, 'latin1'), this.#text.subarray(from, to), this.#after]
+  }
+}

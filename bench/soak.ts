@@ -1,0 +1,368 @@
+/**
+ * Soak: the gateway in a process of its own under streams, faults, clients that leave or read slowly, and reloads; then everything must be back
+ * where it was, and the books must balance. Exit code 1 when not.
+ *
+ *   npm run soak -- --minutes 10 --streams 500
+ *   npm run soak -- --idle-streams 5000 --minutes 2      streams at one event a second: memory of each
+ */
+import { type ChildProcess, fork } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { Agent, request } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { startSimulator } from '../simulator/server.ts'
+import type { Measure } from './soak-gateway.ts'
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '1' },
+    streams: { type: 'string', default: '500' },
+    'idle-streams': { type: 'string' },
+    seed: { type: 'string', default: '1' },
+  },
+})
+const MINUTES = Number(values.minutes)
+const RELOAD_MS = Math.min(30_000, (MINUTES * 60_000) / 3)
+/** Shares of requests. */
+const FAULTS = 0.05
+const LEAVERS = 0.05
+const SLOW = 0.05
+/** What may stay: caches, compiled code and the ledger's rows in memory. */
+const HEAP_SLACK = 24 * 1024 * 1024
+const HEAP_PER_ROW = 1024
+
+const FAULT_DIRECTIVES = [
+  'status 500',
+  'status 503 retry-after 1',
+  'status 429',
+  'status 502 html',
+  'cut 0',
+  'cut 4',
+  'cut byte 300',
+  'close 3',
+  'end 4',
+  'error server after 3',
+  'error overloaded after 0',
+  'malformed json after 4',
+  'malformed utf8 after 4',
+  'quirk gzip',
+]
+
+const BODIES = [
+  (text: string, stream: boolean) => [
+    '/v1/chat/completions',
+    { model: 'eb1-preview', stream, messages: [{ role: 'user', content: text }] },
+  ],
+  (text: string, stream: boolean) => [
+    '/v1/responses',
+    { model: 'eb1-efficient-preview', stream, input: text, store: false },
+  ],
+  (text: string, stream: boolean) => [
+    '/v1/messages',
+    { model: 'eb1-fast-preview', stream, max_tokens: 4000, messages: [{ role: 'user', content: text }] },
+  ],
+] as const
+
+/** mulberry32: the same run for the same seed. */
+function randomOf(seed: number): () => number {
+  return () => {
+    seed = (seed + 0x6d2b79f5) | 0
+    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+}
+const random = randomOf(Number(values.seed))
+const sleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms))
+
+const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-'))
+const simulator = await startSimulator({ port: 0, keep: 1 })
+const file = join(folder, 'gateway.yaml')
+const backend = (provider: string) =>
+  `{ context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${provider}, model: sim-soak }] }`
+const provider = (dialect: string) =>
+  `{ dialect: ${dialect}, base_url: "${simulator.url}", api_key: k, max_connections: 20000 }`
+writeFileSync(
+  file,
+  `version: 1
+server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0 }
+store: "sqlite::memory:"
+pipelines:
+  completions: [auth, validation, idempotency, conversation, token-estimate, routing, admission, translation, { upstream: { breaker: { failures: 1000000, error_rate: 1, open_for: 1ms } } }, usage-capture, header-stamp]
+routes:
+  - { match: POST /v1/responses, surface: responses, pipeline: completions }
+  - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
+  - { match: POST /v1/messages, surface: messages, pipeline: completions }
+providers:
+  chat: ${provider('openai-chat')}
+  responses: ${provider('openai-responses')}
+  messages: ${provider('anthropic-messages')}
+models:
+  eb1-preview: ${backend('chat')}
+  eb1-efficient-preview: ${backend('responses')}
+  eb1-fast-preview: ${backend('messages')}
+platform: { max_concurrent_requests: 20000, compress_above: 1 }
+price_book: soak
+organizations:
+  demo: { plan: custom, keys: [{ id: key_demo, sha256: "f77894fdfa58e447c57e077eaa9708e8e009c84dc6aba2db80461275e9b85be7", status: active }] }
+`,
+)
+
+const child = fork(join(import.meta.dirname, 'soak-gateway.ts'), [file], {
+  execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
+})
+const stop = () => {
+  child.kill('SIGKILL')
+  rmSync(folder, { recursive: true, force: true })
+}
+process.on('exit', stop)
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+] as const)
+  process.once(signal, () => process.exit(code))
+let closing = false
+child.once('exit', code => {
+  if (closing) return
+  console.error(`the gateway ended with ${code}`)
+  process.exit(1)
+})
+
+/** Messages are answered in order, so one question at a time is outstanding. */
+let queue: Promise<unknown> = Promise.resolve()
+function told<T>(process: ChildProcess, question?: 'measure' | 'reload'): Promise<T> {
+  const next = queue.then(
+    () =>
+      new Promise<T>(resolve => {
+        process.once('message', resolve as (message: unknown) => void)
+        if (question) process.send(question)
+      }),
+  )
+  queue = next
+  return next
+}
+const { url } = await told<{ url: string }>(child)
+
+const tally = { requests: 0, served: 0, failed: 0, framed: 0, cut: 0, left: 0, broken: [] as string[] }
+const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
+
+type Manner = 'plain' | 'leaves' | 'slow'
+
+/** One request, read to its end in its manner. Resolves however it ends. */
+function exchange(text: string, stream: boolean, manner: Manner, healthy: boolean): Promise<void> {
+  const [path, body] = BODIES[Math.floor(random() * BODIES.length)]!(text, stream)
+  tally.requests++
+  const leaveAfter = 1 + Math.floor(random() * 6)
+  return new Promise(resolve => {
+    const req = request(
+      url + path,
+      { method: 'POST', agent, headers: { authorization: 'Bearer sk-demo', 'content-type': 'application/json' } },
+      res => {
+        let seen = ''
+        let pieces = 0
+        res.setEncoding('utf8')
+        res.on('data', (piece: string) => {
+          seen = (seen + piece).slice(-4000)
+          pieces++
+          if (manner === 'leaves' && pieces >= leaveAfter) {
+            tally.left++
+            req.destroy()
+            return
+          }
+          if (manner === 'slow') {
+            res.pause()
+            setTimeout(() => res.resume(), 30)
+          }
+        })
+        res.on('end', () => {
+          const whole = !stream || /\[DONE\]|response\.completed|message_stop/.test(seen)
+          const framed = stream && /"code":"/.test(seen)
+          if (res.statusCode === 200 && whole && !framed) tally.served++
+          else if (res.statusCode === 200 && framed) tally.framed++
+          else tally.failed++
+          // Whatever happened to the upstream: a stream that only stops is a lie.
+          const honest = res.statusCode !== 200 || whole !== framed
+          if (!honest || (healthy && (res.statusCode !== 200 || framed)))
+            tally.broken.push(`${path} ${res.statusCode}: ${seen.slice(-200)}`)
+          resolve()
+        })
+        res.on('error', () => {
+          if (manner === 'leaves') return resolve()
+          tally.cut++
+          tally.broken.push(`${path} cut: ${seen.slice(-200)}`)
+          resolve()
+        })
+        res.on('close', resolve)
+      },
+    )
+    req.on('error', error => {
+      if (manner !== 'leaves') tally.broken.push(`${path}: ${error.message}`)
+      resolve()
+    })
+    req.end(JSON.stringify(body))
+  })
+}
+
+async function worker(until: number): Promise<void> {
+  await sleep(random() * 200)
+  while (performance.now() < until) {
+    const r = random()
+    const stream = random() < 0.8
+    if (r < FAULTS) {
+      const fault = FAULT_DIRECTIVES[Math.floor(random() * FAULT_DIRECTIVES.length)]!
+      await exchange(`[[sim: tokens 30; ${fault}]] soak`, stream, 'plain', fault === 'quirk gzip')
+    } else {
+      const manner: Manner = r < FAULTS + LEAVERS ? 'leaves' : r < FAULTS + LEAVERS + SLOW ? 'slow' : 'plain'
+      const tokens = 20 + Math.floor(random() * 100)
+      await exchange(`[[sim: tokens ${tokens}; pace ${stream ? 20 : 1}ms]] soak`, stream, manner, manner !== 'leaves')
+    }
+  }
+}
+
+const mib = (bytes: number) => `${(bytes / 1048576).toFixed(1)} MiB`
+const faults: string[] = []
+const expect = (good: boolean, what: string) => {
+  if (!good) faults.push(what)
+}
+
+/** When nothing runs and idle connections have been let go, or after ten seconds. */
+async function settled(): Promise<Measure> {
+  let now = await told<Measure>(child, 'measure')
+  for (let i = 0; i < 20 && (now.running > 0 || sockets(now) > 0); i++) {
+    await sleep(500)
+    now = await told<Measure>(child, 'measure')
+  }
+  return now
+}
+const sockets = ({ resources }: Measure) => (resources['TCPSocketWrap'] ?? 0) + (resources['TCPWRAP'] ?? 0)
+const timers = ({ resources }: Measure) => resources['Timeout'] ?? 0
+
+async function soak(streams: number): Promise<void> {
+  // Warm: code compiled, caches filled.
+  await Promise.all(
+    Array.from({ length: Math.min(streams, 100) }, () => exchange('[[sim: tokens 30]] soak', true, 'plain', true)),
+  )
+  agent.destroy()
+  const base = await told<Measure>(child, 'measure')
+  const begun = performance.now()
+  const until = begun + MINUTES * 60_000
+  let reloads = 0
+  const reloading = setInterval(async () => {
+    const { applied } = await told<{ applied: boolean }>(child, 'reload')
+    expect(applied, 'a reload was not applied')
+    reloads++
+  }, RELOAD_MS)
+  await Promise.all(Array.from({ length: streams }, () => worker(until)))
+  clearInterval(reloading)
+  agent.destroy()
+  const end = await settled()
+  const rows = Object.values(end.outcomes).reduce((sum, n) => sum + n, 0)
+
+  expect(end.unhandled === 0, `${end.unhandled} unhandled rejections`)
+  expect(end.running === 0, `${end.running} exchanges still run`)
+  expect(end.connections === 0, `${end.connections} client connections are open`)
+  expect(sockets(end) === 0, `${sockets(end)} sockets are open`)
+  expect(timers(end) <= timers(base) + 2, `timers: ${timers(base)} before, ${timers(end)} after`)
+  const grown = end.heap + end.external - base.heap - base.external
+  expect(grown <= HEAP_SLACK + rows * HEAP_PER_ROW, `heap grew by ${mib(grown)}`)
+  expect(rows === end.admitted, `${end.admitted} admitted, ${rows} ledger rows`)
+  expect(!end.outcomes['lost'], `${end.outcomes['lost']} rows are lost`)
+  expect(
+    tally.broken.length === 0,
+    `${tally.broken.length} healthy requests failed: ${tally.broken.slice(0, 3).join('\n')}`,
+  )
+  expect(end.errors.length === 0, `errors in the log: ${end.errors.join('\n')}`)
+  expect(reloads > 0, 'no reload was made')
+
+  const { broken: _, ...counts } = tally
+  console.log(
+    JSON.stringify(
+      {
+        minutes: MINUTES,
+        streams,
+        reloads,
+        ...counts,
+        outcomes: end.outcomes,
+        admitted: end.admitted,
+        rss: [mib(base.rss), mib(end.rss)],
+        heap: [mib(base.heap), mib(end.heap)],
+        sockets: [sockets(base), sockets(end)],
+        timers: [timers(base), timers(end)],
+      },
+      null,
+      2,
+    ),
+  )
+}
+
+/** One event a second on each of so many streams. */
+async function idle(streams: number): Promise<void> {
+  const seconds = Math.round(MINUTES * 60)
+  await exchange('[[sim: tokens 30]] soak', true, 'plain', true)
+  const base = await told<Measure>(child, 'measure')
+  let events = 0
+  let ended = 0
+  const open: ReturnType<typeof request>[] = []
+  for (let i = 0; i < streams; i++) {
+    const body = {
+      model: 'eb1-preview',
+      stream: true,
+      messages: [{ role: 'user', content: `[[sim: tokens ${seconds + 60}; pace 1s]] ${i}` }],
+    }
+    const req = request(`${url}/v1/chat/completions`, {
+      method: 'POST',
+      agent: false,
+      headers: { authorization: 'Bearer sk-demo', 'content-type': 'application/json' },
+    })
+    req.on('response', res => {
+      if (res.statusCode !== 200) tally.broken.push(`status ${res.statusCode}`)
+      res.on('data', () => events++)
+      res.on('end', () => ended++)
+      res.on('error', () => {})
+    })
+    req.on('error', error => tally.broken.push(error.message))
+    req.end(JSON.stringify(body))
+    open.push(req)
+    if (i % 50 === 49) await sleep(20)
+  }
+  await sleep(seconds * 1000)
+  const full = await told<Measure>(child, 'measure')
+  expect(full.running === streams, `${full.running} of ${streams} streams run`)
+  expect(
+    ended === 0 && tally.broken.length === 0,
+    `${ended} ended early, ${tally.broken.length} failed: ${tally.broken[0]}`,
+  )
+  for (const req of open) {
+    req.removeAllListeners('error')
+    req.on('error', () => {})
+    req.destroy()
+  }
+  await sleep(1000)
+  const end = await settled()
+  expect(end.running === 0, `${end.running} exchanges still run`)
+  const each = (full.rss - base.rss) / streams
+  console.log(
+    JSON.stringify(
+      {
+        streams,
+        seconds,
+        events,
+        rss: [mib(base.rss), mib(full.rss), mib(end.rss)],
+        kib_per_stream: Math.round((each / 1024) * 10) / 10,
+      },
+      null,
+      2,
+    ),
+  )
+}
+
+const idleStreams = values['idle-streams']
+if (idleStreams !== undefined) await idle(Number(idleStreams))
+else await soak(Number(values.streams))
+closing = true
+child.send('close')
+await new Promise(resolve => child.once('exit', resolve))
+await simulator.close()
+for (const fault of faults) console.error(`FAILED: ${fault}`)
+process.exit(faults.length > 0 ? 1 : 0)

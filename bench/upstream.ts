@@ -1,0 +1,112 @@
+/**
+ * The benchmarks' upstream: a bare uWebSockets.js server that answers from memory in the form of each API, at the same cost for every contender.
+ * Prints `listening PORT`.
+ *
+ *   POST /v1/chat/completions, /v1/messages, /v1/responses    JSON, or server-sent events when the body asks for a stream
+ *   GET  /stats                                               { whole, streams }: replies that left complete
+ *
+ * The request's model says how a stream leaves: ten frames a write; `single…`: one; `trickle…`: the first frames, then one content frame every four
+ * seconds for ever.
+ */
+import * as uws from 'uWebSockets.js'
+import { type Reply, replies } from './upstream-replies.ts'
+
+/** A provider under load flushes several events at once. */
+const GROUP = 10
+const TRICKLE_MS = 4000
+/** Members that matter stand before or after the prompt: so many bytes at either end are looked at. */
+const ENDS = 2048
+
+const stats = { whole: 0, streams: 0 }
+const trickling = new Set<() => void>()
+// All streams share one timer, spread over its period by their place in the set, so that memory is of streams and not of bursts.
+const SLICES = 40
+let slice = 0
+setInterval(() => {
+  let place = 0
+  for (const push of trickling) if (place++ % SLICES === slice) push()
+  slice = (slice + 1) % SLICES
+}, TRICKLE_MS / SLICES).unref()
+
+function grouped(frames: Buffer[], size: number): Buffer[] {
+  const pieces: Buffer[] = []
+  for (let i = 0; i < frames.length; i += size) pieces.push(Buffer.concat(frames.slice(i, i + size)))
+  return pieces
+}
+
+function serve(reply: Reply) {
+  const groups = grouped(reply.frames, GROUP)
+  return (res: uws.HttpResponse) => {
+    let gone = false
+    let onGone: (() => void) | undefined
+    let head = ''
+    let tail = ''
+    res.onAborted(() => {
+      gone = true
+      onGone?.()
+    })
+    res.onData((chunk, last) => {
+      const bytes = Buffer.from(chunk)
+      if (head.length < ENDS) head += bytes.toString('latin1', 0, Math.min(bytes.length, ENDS))
+      if (bytes.length > ENDS) tail = bytes.toString('latin1', bytes.length - ENDS)
+      else tail = (tail + bytes.toString('latin1')).slice(-ENDS)
+      if (!last || gone) return
+      const has = (text: string) => head.includes(text) || tail.includes(text)
+      if (!has('"stream":true')) return whole()
+      if (has('"model":"trickle')) return trickle()
+      return stream(has('"model":"single') ? reply.frames : groups)
+    })
+
+    function whole(): void {
+      stats.whole++
+      res.cork(() => {
+        res.writeHeader('content-type', 'application/json')
+        res.end(reply.whole)
+      })
+    }
+
+    function stream(pieces: Buffer[]): void {
+      let i = 0
+      const next = (): void => {
+        if (gone) return
+        res.cork(() => {
+          if (i === 0) res.writeHeader('content-type', 'text/event-stream')
+          const piece = pieces[i++]!
+          if (i < pieces.length) res.write(piece)
+          else {
+            stats.streams++
+            res.end(piece)
+          }
+        })
+        if (i < pieces.length) setImmediate(next)
+      }
+      next()
+    }
+
+    function trickle(): void {
+      // The fifth frame is content on every surface.
+      const first = Buffer.concat(reply.frames.slice(0, 5))
+      const more = reply.frames[5]!
+      const push = () => res.cork(() => res.write(more))
+      onGone = () => trickling.delete(push)
+      trickling.add(push)
+      res.cork(() => {
+        res.writeHeader('content-type', 'text/event-stream')
+        res.write(first)
+      })
+    }
+  }
+}
+
+const app = uws.App()
+for (const [path, reply] of Object.entries(replies)) app.post(path, serve(reply))
+app.get('/stats', res => {
+  res.writeHeader('content-type', 'application/json').end(JSON.stringify(stats))
+})
+app.any('/*', res => {
+  res.writeStatus('404 Not Found').end()
+})
+app.listen('127.0.0.1', Number(process.argv[2] ?? 0), socket => {
+  if (!socket) throw new Error('cannot listen')
+  console.log(`listening ${uws.us_socket_local_port(socket)}`)
+})

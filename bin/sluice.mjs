@@ -1,0 +1,67 @@
+#!/usr/bin/env node
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+/*
+ * The launcher. Runs under any Node from 18 and starts the gateway under Node 22: the running one if it is that, else the binary that npm installed
+ * (decisions 37). Plain JavaScript, because it runs before there is anything that strips types.
+ *
+ *   sluice VERB ARGS            the command line (cli/main.ts)
+ *   sluice --run FILE ARGS      a script of this project under the right Node
+ */
+import { FLAGS } from './flags.mjs'
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)))
+const packaged = join(root, 'node_modules', `node-${process.platform}-${process.arch}`, 'bin', 'node')
+
+/** Node 22.18 strips types by itself, and the listener's binaries are built for major 22. */
+function fits(version) {
+  const [major, minor] = version.split('.').map(Number)
+  return major === 22 && minor >= 18
+}
+
+function fail(message) {
+  process.stderr.write(`sluice: ${message}\n`)
+  process.exit(1)
+}
+
+const node = fits(process.versions.node) ? process.execPath : existsSync(packaged) ? packaged : null
+if (node === null) {
+  fail(
+    `needs Node 22.18 or newer of major 22; this is ${process.version} on ${process.platform}-${process.arch}, and there is no\n` +
+      `  ${packaged}\n` +
+      'Run `npm ci` without --omit=optional (Linux on x64 or arm64 with glibc), or run it with Node 22.',
+  )
+}
+
+let [script, ...args] = process.argv.slice(2)
+if (script === '--run') {
+  if (args.length === 0) fail('--run needs a file')
+  script = args.shift()
+} else {
+  args = process.argv.slice(2)
+  script = join(root, 'cli', 'main.ts')
+}
+
+const child = spawn(node, [...FLAGS, script, ...args], {
+  stdio: 'inherit',
+  // A child whose launcher was killed outright (SIGKILL is not handed on) must not hold the port for ever: it looks for this parent.
+  env: { ...process.env, SLUICE_PARENT: String(process.pid) },
+})
+child.on('error', error => {
+  // ENOENT although the file is there: its loader is not, as on musl.
+  const why = existsSync(node)
+    ? 'this system cannot run it (a glibc build on musl?); run sluice with a Node 22 of the system'
+    : 'it is not there'
+  fail(`cannot start ${node}: ${error.code}; ${why}`)
+})
+
+const signals = ['SIGTERM', 'SIGINT', 'SIGHUP']
+for (const signal of signals) process.on(signal, () => child.kill(signal))
+child.on('exit', (code, signal) => {
+  if (signal === null) process.exit(code ?? 1)
+  // Ends as the child did, so that a shell or a supervisor sees the signal.
+  for (const name of signals) process.removeAllListeners(name)
+  process.kill(process.pid, signal)
+})

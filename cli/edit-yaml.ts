@@ -1,0 +1,56 @@
+/** Edits of YAML as text, at the ranges of its nodes: what is not touched keeps its comments, its order and its layout (decisions 40). */
+import type { Node, YAMLMap, YAMLSeq } from 'yaml'
+
+/** Writes `value` over an empty one: `[]`, `~`, or nothing after the colon. */
+export function setEmpty(text: string, node: Node, value: string): string {
+  const [start, end] = node.range!
+  const gap = /\s/.test(text[start - 1] ?? '') ? '' : ' '
+  return `${text.slice(0, start)}${gap}${value}${text.slice(end)}`
+}
+
+/** Before item `index`, in the style of the sequence. */
+export function insertItem(text: string, sequence: YAMLSeq, index: number, entry: string): string {
+  const start = (sequence.items[index] as Node).range![0]
+  if (sequence.flow) return `${text.slice(0, start)}${entry}, ${text.slice(start)}`
+  const line = text.lastIndexOf('\n', start - 1) + 1
+  return `${text.slice(0, line)}${lineIndent(text, start)}- ${entry}\n${text.slice(line)}`
+}
+
+/** After the last item, in the style of the sequence. */
+export function addItem(text: string, sequence: YAMLSeq, entry: string): string {
+  const last = sequence.items.at(-1) as Node
+  const end = last.range![1]
+  if (sequence.flow) return `${text.slice(0, end)}, ${entry}${text.slice(end)}`
+  const indent = lineIndent(text, (sequence.items[0] as Node).range![0])
+  const at = lineEnd(text, end)
+  return `${text.slice(0, at)}\n${indent}- ${entry}${text.slice(at)}`
+}
+
+/** After the last member, in the style of the mapping. */
+export function addMember(text: string, map: YAMLMap, member: string): string {
+  const last = map.items.at(-1)
+  const value = last?.value as Node | null | undefined
+  const key = last?.key as Node | undefined
+  if (map.flow) {
+    const end = value?.range?.[1] ?? key?.range?.[1]
+    const at = end ?? map.range![0] + 1
+    return `${text.slice(0, at)}${last ? ',' : ''} ${member}${last ? '' : ' '}${text.slice(at)}`
+  }
+  const first = (map.items[0]!.key as Node).range![0]
+  const column = first - (text.lastIndexOf('\n', first - 1) + 1)
+  const at = lineEnd(text, value?.range?.[1] ?? key!.range![1])
+  return `${text.slice(0, at)}\n${' '.repeat(column)}${member}${text.slice(at)}`
+}
+
+/** The end of the line that `offset` is in: behind a comment on it. An offset at the start of a line belongs to the one before. */
+function lineEnd(text: string, offset: number): number {
+  const from = text[offset - 1] === '\n' ? offset - 1 : offset
+  const end = text.indexOf('\n', from)
+  const at = end < 0 ? text.length : end
+  return text[at - 1] === '\r' ? at - 1 : at
+}
+
+function lineIndent(text: string, offset: number): string {
+  const start = text.lastIndexOf('\n', offset - 1) + 1
+  return /^ */.exec(text.slice(start, offset))![0]
+}

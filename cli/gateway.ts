@@ -1,0 +1,532 @@
+/**
+ * The composition root: builds a gateway out of core, surfaces, providers, stores and plugins. Everything that touches the outside (files,
+ * sockets, the clock) is handed in from here.
+ */
+import { isAbsolute, resolve } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Metrics } from '../admin/metrics.ts'
+import { Observer } from '../admin/observer.ts'
+import { type Admin, startAdmin } from '../admin/server.ts'
+import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
+import { buildChain, type Chain, ChainError } from '../core/chain.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
+import { type ConfigError, formatError, type LoadResult, loadConfig } from '../core/config/load.ts'
+import type { GatewayConfig } from '../core/config/types.ts'
+import { type Watching, watchFiles } from '../core/config/watch.ts'
+import type { SurfaceName } from '../core/conversation.ts'
+import { GatewayError } from '../core/errors.ts'
+import { errorBody } from '../core/exchange.ts'
+import { requestId } from '../core/ids.ts'
+import { type Generation, Ingress } from '../core/ingress.ts'
+import type { Listener, ListenerFactory } from '../core/listener/port.ts'
+import { type LagProbe, OverloadGuard, TimerLag } from '../core/overload.ts'
+import type { Logger, Plugin, PluginContext } from '../core/plugin.ts'
+import { Router } from '../core/router.ts'
+import { SearchProviders, SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
+import { createSharedState } from '../core/shared-state.ts'
+import type { Store } from '../core/store.ts'
+import { Ticker } from '../core/ticker.ts'
+import { meterPool } from '../meter/index.ts'
+import packageJson from '../package.json' with { type: 'json' }
+import { catalog } from '../plugins/index.ts'
+import { upstreamHealth } from '../plugins/upstream/health.ts'
+import { dialectCapabilities, dialects } from '../providers/index.ts'
+import { startSimulator } from '../simulator/server.ts'
+import { openStore } from '../stores/index.ts'
+import { surfaces } from '../surfaces/index.ts'
+
+export interface GatewayOptions {
+  log: Logger
+  clock?: Clock
+  random?(): number
+  /** How late the event loop is; default: measured. */
+  lag?: LagProbe
+  /** Replaces what the file says: tests listen on port 0. */
+  listen?: { host?: string; port?: number }
+  admin?: { host?: string; port?: number } | false
+  listener?: 'uws' | 'node'
+  /** Several processes share the port. */
+  sharePort?: boolean
+  /** Number of this process among `server.workers`, from 1. */
+  worker?: number
+  /** Names this process in leases and journals. */
+  instance?: string
+  /** Follow the file (default true). */
+  watch?: boolean
+  /** Tests: every request hook answers through a promise. */
+  forceAsync?: boolean
+  env?: Record<string, string | undefined>
+}
+
+export interface Gateway {
+  readonly config: GatewayConfig
+  /** `http://127.0.0.1:8080`. */
+  readonly address: string
+  readonly port: number
+  readonly adminAddress: string | undefined
+  readonly listener: Listener
+  readonly store: Store
+  readonly ingress: Ingress
+  readonly warnings: ConfigError[]
+  /** Builds the chain of the file as it is now and swaps it in; a file that does not check leaves the old one serving. */
+  reload(): Promise<{ applied: boolean; errors: ConfigError[] }>
+  /** Stops accepting, lets exchanges run up to `server.drain`, ends the rest with an honest frame, closes. */
+  drain(): Promise<void>
+  /** Closes at once. */
+  close(): Promise<void>
+}
+
+/** The configuration does not check; `errors` has every fault with its place. */
+export class ConfigRefused extends Error {
+  readonly errors: ConfigError[]
+  constructor(errors: ConfigError[]) {
+    super(errors.map(formatError).join('\n'))
+    this.name = 'ConfigRefused'
+    this.errors = errors
+  }
+}
+
+/** Loads and checks a file with the built-in plugins and dialects: what `sluice check` and start-up share. */
+export function load(
+  path: string,
+  options: { env?: Record<string, string | undefined>; generation?: number } = {},
+): Promise<LoadResult> {
+  return loadConfig(path, { plugins: catalog, dialectCapabilities, env: options.env, generation: options.generation })
+}
+
+/** Parts that the configuration names and this build does not have, for `sluice check`. */
+export function notBuilt(config: GatewayConfig): string[] {
+  const missing = new Set<string>()
+  for (const served of Object.values(config.models)) {
+    for (const backend of served.backends)
+      if (!dialects[backend.dialect]) missing.add(`dialect ${backend.dialect} (model ${served.id})`)
+  }
+  return [...missing]
+}
+
+/** At most so long between the last answer and the end of its connection. Idle connections are closed after it. */
+const LAST_BYTES_MS = 200
+
+const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
+  uws: async () => (await import('../core/listener/uws.ts')).listenUws,
+  node: async () => (await import('../core/listener/node.ts')).listenNode,
+}
+
+export async function buildGateway(configPath: string, options: GatewayOptions): Promise<Gateway> {
+  const path = isAbsolute(configPath) ? configPath : resolve(configPath)
+  const loaded = await load(path, { env: options.env, generation: 0 })
+  if (loaded.errors) throw new ConfigRefused(loaded.errors)
+  const gateway = new RunningGateway(path, loaded.config, loaded.warnings, loaded.files, options)
+  try {
+    await gateway.start(loaded.plugins)
+  } catch (error) {
+    await gateway.close()
+    if (error instanceof ChainError) throw new ConfigRefused([{ ...error.at, message: error.message }])
+    throw error
+  }
+  return gateway
+}
+
+class RunningGateway implements Gateway {
+  config: GatewayConfig
+  warnings: ConfigError[]
+  readonly #path: string
+  readonly #options: GatewayOptions
+  readonly #log: Logger
+  readonly #clock: Clock
+  readonly #random: () => number
+  readonly #shared = createSharedState()
+  readonly #metrics: Metrics
+  readonly #observer: Observer
+  readonly ingress: Ingress
+  readonly #guard: OverloadGuard
+  #files: string[]
+  #listener: Listener | undefined
+  #admin: Admin | undefined
+  #store: Store | undefined
+  #secret: Uint8Array = new Uint8Array()
+  #simulator: { url: string; close(): Promise<void> } | undefined
+  #watching: Watching | undefined
+  #generation = 0
+  #chains: Chain[] = []
+  /** Chains of former generations on which exchanges still run. */
+  readonly #retiring = new Set<Chain>()
+  readonly #startedAt: number
+  #loadedAt: number
+  #refusedReload: ConfigState['refused'] = null
+  #pendingSections: string[] = []
+  /** What `server`, `store` and `secret` were when they took effect. */
+  readonly #atStart: GatewayConfig
+  #reloading: Promise<unknown> = Promise.resolve()
+  #closed: Promise<void> | undefined
+  #draining = false
+
+  constructor(path: string, config: GatewayConfig, warnings: ConfigError[], files: string[], options: GatewayOptions) {
+    this.#path = path
+    this.config = config
+    this.warnings = warnings
+    this.#files = files
+    this.#options = options
+    this.#log = options.log
+    this.#clock = options.clock ?? systemClock
+    this.#random = options.random ?? Math.random
+    this.#atStart = config
+    this.#startedAt = this.#clock.now()
+    this.#loadedAt = this.#startedAt
+    this.#metrics = new Metrics({
+      info: () => this.#info(),
+      openExchanges: () => this.ingress.running.size,
+      openStreams: () => this.#openStreams(),
+      connections: () => this.#listener?.connections ?? 0,
+      chains: () => [...this.#retiring, ...this.#chains],
+      upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
+      store: () => this.#store,
+      meterJobs: () => meterPool().jobs,
+      config: () => this.#configState(),
+    })
+    this.#observer = new Observer(this.#metrics, this.#log)
+    // The process's own lag, whatever clock the exchanges run on.
+    this.#guard = new OverloadGuard(options.lag ?? new TimerLag(systemClock), this.#random)
+    this.ingress = new Ingress({
+      overloaded: running => this.#guard.refuses(running, this.config.platform.max_concurrent_requests),
+      clock: this.#clock,
+      log: this.#log,
+      random: this.#random,
+      keepAliveMs: config.server.keep_alive,
+      ticker: new Ticker(this.#clock, Math.min(1000, Math.max(20, config.server.keep_alive / 4))),
+      surfaceOf,
+      onSettled: (x, settlement) => this.#observer.settled(x, settlement),
+      onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),
+    })
+  }
+
+  get address(): string {
+    const scheme = this.config.server.tls ? 'https' : 'http'
+    const { host, port } = this.listener
+    return `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`
+  }
+  get port(): number {
+    return this.listener.port
+  }
+  get adminAddress(): string | undefined {
+    return this.#admin && `http://${this.#admin.host}:${this.#admin.port}`
+  }
+  get listener(): Listener {
+    if (!this.#listener) throw new Error('the gateway is not listening')
+    return this.#listener
+  }
+  get store(): Store {
+    if (!this.#store) throw new Error('the gateway has no store yet')
+    return this.#store
+  }
+
+  async start(plugins: ReadonlyMap<string, Plugin>): Promise<void> {
+    const config = this.config
+    const options = this.#options
+    const idempotency = optionsOf(config, 'idempotency')
+    this.#store = await openStore({
+      url: config.store.url,
+      timeout: config.store.timeout,
+      instance: options.instance,
+      clock: this.#clock,
+      log: this.#log,
+      ledgerKeep: config.ledger.keep,
+      ...(idempotency && {
+        idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
+      }),
+    })
+    this.#secret = await this.#store.secret(config.secret)
+    this.ingress.use(await this.#build(config, plugins))
+
+    const { server } = config
+    const listen = await LISTENERS[options.listener ?? server.listener]()
+    this.#listener = await listen(
+      {
+        host: options.listen?.host ?? server.listen.host,
+        port: options.listen?.port ?? server.listen.port,
+        sharePort: options.sharePort,
+        maxConnections: server.max_connections,
+        stallTimeoutMs: server.stall_timeout,
+        trustProxy: server.trust_proxy,
+        ...(server.tls && { tls: server.tls }),
+        refuse,
+      },
+      this.ingress.handle,
+    )
+    if (options.admin !== false) {
+      this.#admin = await startAdmin({
+        host: options.admin?.host ?? server.admin.host,
+        port: options.admin?.port ?? server.admin.port,
+        token: server.admin.token,
+        registry: this.#metrics.registry,
+        snapshots: this.#snapshots(),
+        ready: () => this.#ready(),
+      })
+    }
+    if (options.watch !== false) {
+      this.#watching = watchFiles(
+        this.#files,
+        () => {
+          this.reload().catch(error => this.#log.error({ err: error }, 'reload failed'))
+        },
+        { onError: error => this.#log.warn({ err: error }, 'a configuration folder can’t be watched') },
+      )
+    }
+  }
+
+  async #ready(): Promise<{ ok: boolean; reason?: string }> {
+    if (this.#draining) return { ok: false, reason: 'draining' }
+    if (!this.ingress.generation) return { ok: false, reason: 'no configuration is loaded' }
+    return this.store.ready()
+  }
+
+  // ---- what the admin pages show --------------------------------------------------------------------------------------
+
+  #snapshots(): Snapshots {
+    return new Snapshots({
+      clock: this.#clock,
+      metrics: this.#metrics,
+      recent: this.#observer.recent,
+      use: this.#observer.use,
+      store: this.store,
+      facts: () => this.#facts(),
+      config: () => this.config,
+      configState: () => this.#configState(),
+      chains: () => this.#chains,
+      openExchanges: () => this.ingress.running.size,
+      openStreams: () => this.#openStreams(),
+      connections: () => this.listener.connections,
+      upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
+      ready: () => this.#ready(),
+    })
+  }
+
+  #facts(): GatewayFacts {
+    return {
+      version: packageJson.version,
+      node: process.version,
+      pid: process.pid,
+      startedAt: this.#startedAt,
+      address: this.address,
+      listener: this.listener.kind,
+      store: this.store.engine,
+      worker: this.#options.worker ?? 0,
+      workers: this.#options.worker === undefined ? 1 : this.config.server.workers,
+    }
+  }
+
+  #info(): Record<string, string> {
+    const { version, node, listener, store, worker } = this.#facts()
+    return { version, node, listener, store, worker: String(worker) }
+  }
+
+  #configState(): ConfigState {
+    return {
+      file: this.#path,
+      loadedAt: this.#loadedAt,
+      generation: this.ingress.generation?.number ?? 0,
+      warnings: this.warnings,
+      pending: this.#pendingSections,
+      refused: this.#refusedReload,
+    }
+  }
+
+  #openStreams(): number {
+    let open = 0
+    for (const x of this.ingress.running) if (x.headSent) open++
+    return open
+  }
+
+  /** Compiles a checked configuration: every chain, every route. */
+  async #build(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Generation> {
+    await this.#resolveSimulator(config)
+    const chains = new Map<string, Chain>()
+    const searchProviders = new SearchProviders()
+    try {
+      for (const [name, entries] of Object.entries(config.pipelines)) {
+        const used = new Set(
+          config.routes
+            .filter(route => route.pipeline === name && route.surface)
+            .map(route => surfaces[route.surface as SurfaceName]),
+        )
+        const chain = await buildChain(name, {
+          entries,
+          plugins,
+          log: this.#log,
+          forceAsync: this.#options.forceAsync,
+          context: (entry): PluginContext => ({
+            config,
+            store: this.store,
+            clock: this.#clock,
+            random: this.#random,
+            log: this.#log,
+            id: entry.id,
+            pipeline: name,
+            surfaces: [...used],
+            shared: this.#shared,
+            secret: this.#secret,
+            searchProviders,
+          }),
+        })
+        chains.set(name, chain)
+      }
+      const fault = searchProviderFault(config, searchProviders)
+      if (fault) throw new ConfigRefused([{ file: this.#path, line: 1, column: 1, message: fault }])
+    } catch (error) {
+      for (const chain of chains.values()) await chain.close()
+      throw error
+    }
+    const router = new Router(
+      config.routes.map(route => ({
+        name: `${route.method} ${route.path}`,
+        method: route.method,
+        path: route.path,
+        surface: route.surface && surfaces[route.surface],
+        chain: chains.get(route.pipeline)!,
+      })),
+    )
+    for (const chain of this.#chains) this.#retiring.add(chain)
+    this.#chains = [...chains.values()]
+    return {
+      number: this.#generation,
+      router,
+      close: async () => {
+        this.#metrics.retire(chains.values())
+        for (const chain of chains.values()) {
+          this.#retiring.delete(chain)
+          await chain.close()
+        }
+      },
+    }
+  }
+
+  /** `base_url: simulator` and `web_search.provider: simulator` become the address of the built-in upstream, started when first named. */
+  async #resolveSimulator(config: GatewayConfig): Promise<void> {
+    const named = Object.values(config.providers).filter(provider => provider.base_url === 'simulator')
+    const searches = config.web_search.provider === SIMULATED_SEARCH
+    if (named.length === 0 && !searches) return
+    this.#simulator ??= await startSimulator({ port: 0 })
+    if (searches) config.web_search.base_url = this.#simulator.url
+    for (const provider of named) provider.base_url = this.#simulator.url
+    for (const served of Object.values(config.models)) {
+      for (const backend of served.backends) if (backend.baseUrl === 'simulator') backend.baseUrl = this.#simulator.url
+    }
+  }
+
+  reload(): Promise<{ applied: boolean; errors: ConfigError[] }> {
+    const next = this.#reloading.then(() => this.#reload())
+    this.#reloading = next.catch(() => {})
+    return next
+  }
+
+  async #reload(): Promise<{ applied: boolean; errors: ConfigError[] }> {
+    if (this.#closed || this.#draining) return { applied: false, errors: [] }
+    const generation = ++this.#generation
+    const loaded = await load(this.#path, { env: this.#options.env, generation })
+    this.#watching?.update(loaded.files.length > 0 ? loaded.files : this.#files)
+    const refuseReload = (errors: ConfigError[]) => {
+      for (const error of errors)
+        this.#log.error(
+          { file: error.file, line: error.line, column: error.column },
+          `configuration not reloaded: ${formatError(error)}`,
+        )
+      this.#metrics.reloaded('refused')
+      this.#refusedReload = { at: this.#clock.now(), errors }
+      return { applied: false, errors }
+    }
+    if (loaded.errors) return refuseReload(loaded.errors)
+    try {
+      const built = await this.#build(loaded.config, loaded.plugins)
+      const fixed = needRestart(this.#atStart, loaded.config)
+      if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
+      this.config = loaded.config
+      this.warnings = loaded.warnings
+      this.#files = loaded.files
+      this.ingress.use(built)
+      this.#loadedAt = this.#clock.now()
+      this.#refusedReload = null
+      this.#pendingSections = fixed
+      this.#observer.use.keep(new Set(Object.keys(loaded.config.organizations)))
+    } catch (error) {
+      if (error instanceof ConfigRefused) return refuseReload(error.errors)
+      const at = error instanceof ChainError ? error.at : { file: this.#path, line: 1, column: 1 }
+      return refuseReload([{ ...at, message: (error as Error).message }])
+    }
+    this.#metrics.reloaded('applied')
+    this.#log.info({ generation }, 'configuration reloaded')
+    return { applied: true, errors: [] }
+  }
+
+  async drain(): Promise<void> {
+    if (this.#draining) return this.close()
+    this.#draining = true
+    this.#watching?.close()
+    this.#listener?.drain()
+    const deadline = new Promise<void>(resolve => this.#clock.setTimer(this.config.server.drain, resolve))
+    await Promise.race([this.ingress.idle(), deadline])
+    this.ingress.expire()
+    await this.ingress.idle()
+    await this.#lastBytes()
+    await this.close()
+  }
+
+  /** An exchange is over when its answer is with the listener; the last ones get a moment to reach the kernel, and to be read by an uploader. */
+  async #lastBytes(): Promise<void> {
+    const end = performance.now() + LAST_BYTES_MS
+    while (this.listener.connections > 0 && performance.now() < end && !this.#closed) await sleep(5)
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  async #close(): Promise<void> {
+    this.#guard.close()
+    this.#watching?.close()
+    await this.#reloading
+    await this.#listener?.close()
+    // What has no client any more and still drains its upstream.
+    this.ingress.expire()
+    await this.ingress.close()
+    await this.#admin?.close()
+    await this.#simulator?.close()
+    await this.#store?.close()
+    this.#metrics.close()
+  }
+}
+
+/** Sections that a running process can't change. */
+function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
+  return (['server', 'store', 'secret'] as const).filter(
+    name => JSON.stringify(before[name]) !== JSON.stringify(after[name]),
+  )
+}
+
+function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknown> | undefined {
+  for (const entries of Object.values(config.pipelines)) {
+    const entry = entries.find(candidate => candidate.plugin === plugin)
+    if (entry) return entry.config
+  }
+  return undefined
+}
+
+/** Paths under /v1/messages answer in that surface's form; all others in the plain one (wire.md E.1). */
+function surfaceOf(path: string) {
+  return path.includes('/v1/messages') ? surfaces.messages : undefined
+}
+
+/** The listener's answer to a head it finds ambiguous (reliability R4). */
+function refuse(reason: string) {
+  const id = requestId()
+  const error = new GatewayError('bad_request', { message: `The request head is not acceptable: ${reason}.` })
+  return {
+    status: 400,
+    headers: [
+      ['content-type', 'application/json'],
+      ['x-request-id', id],
+      ['x-should-retry', 'false'],
+    ] as const,
+    body: errorBody(undefined, error, id),
+  }
+}

@@ -1,0 +1,125 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: the notation of gateway.yaml
+/** The text that `sluice init` writes. */
+
+export interface ProviderChoice {
+  name: string
+  /** Environment variable of its key; null: needs none. */
+  variable: string | null
+  dialect: string
+  baseUrl: string
+  /** What is exposed when nobody says otherwise. Prices are the provider's list prices when this was written: check them. */
+  model: { name: string; contextWindow: number; price: { input: string; output: string } }
+}
+
+export interface ChosenModel {
+  id: string
+  provider: string
+  name: string
+  price: { input: string; output: string }
+  contextWindow: number
+}
+
+export const PROVIDERS: Record<string, ProviderChoice> = {
+  openai: {
+    name: 'openai',
+    variable: 'OPENAI_API_KEY',
+    dialect: 'openai-responses',
+    baseUrl: 'https://api.openai.com/v1',
+    model: { name: 'gpt-5', contextWindow: 272_000, price: { input: '1.25', output: '10.00' } },
+  },
+  anthropic: {
+    name: 'anthropic',
+    variable: 'ANTHROPIC_API_KEY',
+    dialect: 'anthropic-messages',
+    baseUrl: 'https://api.anthropic.com/v1',
+    model: { name: 'claude-sonnet-4-5', contextWindow: 200_000, price: { input: '3.00', output: '15.00' } },
+  },
+  gemini: {
+    name: 'gemini',
+    variable: 'GEMINI_API_KEY',
+    dialect: 'gemini',
+    baseUrl: 'https://generativelanguage.googleapis.com/v1beta',
+    model: { name: 'gemini-2.5-flash', contextWindow: 1_048_576, price: { input: '0.30', output: '2.50' } },
+  },
+  simulator: {
+    name: 'simulator',
+    variable: null,
+    dialect: 'openai-chat',
+    baseUrl: 'simulator',
+    model: { name: 'sim-large', contextWindow: 400_000, price: { input: '1.25', output: '10.00' } },
+  },
+}
+
+export interface InitChoices {
+  providers: readonly ProviderChoice[]
+  models: readonly ChosenModel[]
+  store: string
+  organization: string
+  sha256: string
+}
+
+export function initTemplate({ providers, models, store, organization, sha256 }: InitChoices): string {
+  const quote = (text: string) => JSON.stringify(text)
+  const providerLines = providers.map(({ name, variable, dialect, baseUrl }) => {
+    const key = variable === null ? '' : `, api_key: "\${${variable}}"`
+    return `  ${name}: { dialect: ${dialect}, base_url: ${quote(baseUrl)}${key} }`
+  })
+  const modelLines = models.map(
+    ({ id, provider, name, price, contextWindow }) => `  ${quote(id)}:
+    context_window: ${contextWindow}
+    price: { input: ${price.input}, output: ${price.output} }
+    backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
+  )
+  return `# Made by \`sluice init\`. docs/configuration.md lists every key; \`sluice check\` finds what is wrong. Saving this file reloads it.
+version: 1
+
+server:
+  listen: 127.0.0.1:8080 # the public APIs; 0.0.0.0:8080 opens them to the network
+  admin: 127.0.0.1:9090 # health, metrics, dashboard; never public
+
+# Limits, spend, ledger. sqlite is for one process; redis://HOST for any number.
+store: ${quote(store)}
+
+# Requests go down the list to the terminal plugin; responses come back up, then out through what stands below it.
+pipelines:
+  completions:
+    - auth
+    - validation
+    - idempotency
+    - conversation
+    - token-estimate
+    - routing
+    - admission
+    - translation
+    - upstream # the terminal: calls a backend
+    - usage-capture
+    - header-stamp
+  count_tokens: [auth, validation, conversation, token-estimate, count-tokens, header-stamp]
+  models: [auth, models, header-stamp]
+
+routes:
+  - { match: POST /v1/responses, surface: responses, pipeline: completions }
+  - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
+  - { match: POST /v1/messages, surface: messages, pipeline: completions }
+  - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }
+  - { match: GET /v1/models, pipeline: models }
+
+# Who serves. Keys come from the environment: this file holds no secret.
+providers:
+${providerLines.join('\n')}
+
+# What is served, under ids of your choice. Prices are USD per million tokens: compare them with your provider's list.
+models:
+${modelLines.join('\n')}
+
+# Name of this set of prices; every ledger row carries it. Change it with the prices.
+price_book: "1"
+
+# Who may call. \`sluice key new ${organization}\` makes another key.
+organizations:
+  ${quote(organization)}:
+    plan: tier1 # \`sluice list\` shows the plans
+    keys:
+      - { id: key_1, sha256: "${sha256}", status: active }
+`
+}

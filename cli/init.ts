@@ -1,0 +1,165 @@
+/** `sluice init`: a first gateway.yaml for the providers whose keys are in the environment. */
+import { createHash, randomBytes } from 'node:crypto'
+import { existsSync, writeFileSync } from 'node:fs'
+import { createInterface } from 'node:readline/promises'
+import { parseArgs } from 'node:util'
+import { DEFAULT_CONFIG } from './arguments.ts'
+import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
+import type { Verb } from './main.ts'
+import { listing } from './problems.ts'
+import { Failure, UsageError } from './terminal.ts'
+
+const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--store URL]
+
+Writes a commented FILE (default gateway.yaml) that checks, with one
+organization and one key, which is shown once. What no option says is asked
+on a terminal; in a pipe the default holds.
+
+  --provider NAME    openai, anthropic, gemini or simulator; more than one is
+                     fine. Default: those whose variable is in the environment
+                     (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY), else
+                     the simulator
+  --model ID=NAME    expose the provider's model NAME as ID; more than one is
+                     fine. With several providers: ID=PROVIDER/NAME. Default:
+                     one for each provider
+  --price IN,OUT     USD per million tokens of the models named by --model
+  --store URL        default sqlite:./data/gateway.db
+  --organization ID  default main
+  --force            overwrite FILE
+
+Exit code: 0 written, 1 not, 2 called wrongly.
+`
+
+export const init: Verb = {
+  summary: 'Writes a gateway.yaml for the providers you have.',
+  help: HELP,
+  async run(args, terminal) {
+    const text = { type: 'string' } as const
+    const { values, positionals } = parseArgs({
+      args,
+      options: {
+        provider: { ...text, multiple: true },
+        model: { ...text, multiple: true },
+        price: text,
+        store: text,
+        organization: text,
+        force: { type: 'boolean' },
+      },
+      allowPositionals: true,
+    })
+    if (positionals.length > 1) throw new UsageError('one file at a time')
+    const file = positionals[0] ?? DEFAULT_CONFIG
+    if (existsSync(file) && !values.force) throw new Failure(`${file} exists; --force overwrites it`)
+
+    const ask = await questions()
+    try {
+      const providers = (values.provider ?? split(await ask('Providers', found().join(', ')))).map(provider)
+      const models = values.model
+        ? values.model.map(model => chosen(model, providers, values.price))
+        : await chooseModels(providers, ask)
+      const store = values.store ?? (await ask('Store', 'sqlite:./data/gateway.db'))
+      const organization = values.organization ?? (await ask('Your organization', 'main'))
+      const secret = `sk-${randomBytes(32).toString('base64url')}`
+      const sha256 = createHash('sha256').update(secret).digest('hex')
+      const yaml = initTemplate({ providers, models, store, organization, sha256 })
+      await check(file, yaml)
+      writeFileSync(file, yaml, { flag: values.force ? 'w' : 'wx' })
+
+      const missing = providers.filter(({ variable }) => variable && !process.env[variable])
+      for (const { name, variable } of missing)
+        terminal.err(`${variable} is not set; ${name} needs it when the gateway starts.`)
+      terminal.out(
+        [
+          `${file} is written. Your key, shown only this once:`,
+          '',
+          `  ${secret}`,
+          '',
+          'Next:',
+          `  npx sluice start --config ${file}`,
+          `  SLUICE_API_KEY=${secret} npx sluice try --config ${file}`,
+        ].join('\n'),
+      )
+      return 0
+    } finally {
+      ask.close()
+    }
+  },
+}
+
+type Ask = ((question: string, fallback: string) => Promise<string>) & { close(): void }
+
+/** Asks on a terminal; elsewhere every answer is the default. */
+async function questions(): Promise<Ask> {
+  if (!process.stdin.isTTY || !process.stdout.isTTY)
+    return Object.assign(async (_: string, fallback: string) => fallback, { close() {} })
+  const lines = createInterface({ input: process.stdin, output: process.stdout })
+  const ask = async (question: string, fallback: string) =>
+    (await lines.question(`${question} [${fallback}]: `)).trim() || fallback
+  return Object.assign(ask, { close: () => lines.close() })
+}
+
+/** Names of the providers whose variable is set; the simulator when there is none. */
+function found(): string[] {
+  const set = Object.values(PROVIDERS).filter(({ variable }) => variable && process.env[variable])
+  return set.length > 0 ? set.map(({ name }) => name) : ['simulator']
+}
+
+const split = (text: string) => text.split(/[\s,]+/).filter(word => word !== '')
+
+function provider(name: string): ProviderChoice {
+  const known = Object.hasOwn(PROVIDERS, name) ? PROVIDERS[name] : undefined
+  if (!known) throw new UsageError(`there is no provider ${name}; there are ${Object.keys(PROVIDERS).join(', ')}`)
+  return known
+}
+
+async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Promise<ChosenModel[]> {
+  const models: ChosenModel[] = []
+  for (const from of providers) {
+    const { name, price } = from.model
+    const asked = await ask(`Model of ${from.name}`, name)
+    const id = await ask('Exposed as', asked)
+    const rates = await ask('Price in USD per million tokens, input and output', `${price.input}, ${price.output}`)
+    models.push({ id, provider: from.name, name: asked, price: rate(rates), contextWindow: from.model.contextWindow })
+  }
+  return models
+}
+
+/** `ID=NAME` or `ID=PROVIDER/NAME`. */
+function chosen(text: string, providers: readonly ProviderChoice[], price: string | undefined): ChosenModel {
+  const at = text.indexOf('=')
+  const id = at === -1 ? text : text.slice(0, at)
+  const rest = at === -1 ? text : text.slice(at + 1)
+  const from = providers.find(({ name }) => rest.startsWith(`${name}/`))
+  if (!from && providers.length > 1) throw new UsageError(`--model ${text}: which provider? Write ID=PROVIDER/NAME`)
+  const of = from ?? providers[0]!
+  const name = from ? rest.slice(from.name.length + 1) : rest
+  if (id === '' || name === '') throw new UsageError(`--model ${text} is not ID=NAME`)
+  if (price === undefined && name !== of.model.name)
+    throw new UsageError(`--model ${text} needs --price: a model without a price is not served`)
+  return {
+    id,
+    provider: of.name,
+    name,
+    price: price === undefined ? of.model.price : rate(price),
+    contextWindow: of.model.contextWindow,
+  }
+}
+
+function rate(text: string): { input: string; output: string } {
+  const [input, output, more] = split(text)
+  const amount = /^\d{1,6}(\.\d{1,6})?$/
+  if (!input || !output || more !== undefined || !amount.test(input) || !amount.test(output))
+    throw new UsageError(`${text} is no price; write two amounts in USD, e.g. 1.25,10.00`)
+  return { input, output }
+}
+
+/** What is written must load, keys of providers aside: they come at the start. */
+async function check(file: string, yaml: string): Promise<void> {
+  const { loadConfig } = await import('../core/config/load.ts')
+  const { catalog } = await import('../plugins/index.ts')
+  const { dialectCapabilities } = await import('../providers/index.ts')
+  const env = { ...process.env }
+  for (const { variable } of Object.values(PROVIDERS)) if (variable) env[variable] ??= 'not-set-yet'
+  const loaded = await loadConfig(file, { plugins: catalog, dialectCapabilities, env, readFile: async () => yaml })
+  if (loaded.errors) throw new Failure(listing(file, loaded.errors))
+}

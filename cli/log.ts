@@ -1,0 +1,103 @@
+/** The log: JSON lines on standard error, so that what a command prints stays apart. docs/metrics.md lists the lines and their fields. */
+import { pino } from 'pino'
+import type { Logger } from '../core/plugin.ts'
+import { StoreUnavailable } from '../core/store.ts'
+import { prettyLine } from './pretty.ts'
+
+export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
+
+export interface Log extends Logger {
+  /** Writes what is still buffered; before the process ends. */
+  flush(): void
+}
+
+export interface LogOptions {
+  /** Standard error by default. */
+  descriptor?: number
+  /** Lines for people instead of JSON. */
+  pretty?: boolean
+  /** With colours; only together with `pretty`. */
+  colour?: boolean
+  /** `log.bodies` of gateway.yaml: messages of errors too, which may quote user data. */
+  bodies?: boolean
+}
+
+export function openLog(level: string, options: LogOptions = {}): Log {
+  const { descriptor = 2, pretty = false, colour = false, bodies = false } = options
+  // Written in the background: a slow reader of the log must not stall requests.
+  const destination = pino.destination({ dest: descriptor, sync: false, minLength: 0 })
+  const log = pino(
+    {
+      level,
+      base: undefined,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: label => ({ level: label }) },
+      serializers: { err: error => describeError(error, bodies) },
+    },
+    pretty ? { write: (line: string) => void destination.write(prettyLine(line, colour)) } : destination,
+  )
+  const flush = () => {
+    try {
+      destination.flushSync()
+    } catch {
+      // Not open yet, or the reader is gone: there is nothing to keep.
+    }
+  }
+  return {
+    debug: log.debug.bind(log),
+    info: log.info.bind(log),
+    warn: log.warn.bind(log),
+    error: log.error.bind(log),
+    flush,
+  } as Log
+}
+
+export interface LoggedError {
+  type: string
+  code?: string
+  message?: string
+  /** Where it was thrown: stack frames only. */
+  stack?: string[]
+  cause?: LoggedError
+}
+
+const MOST_FRAMES = 12
+const MOST_CAUSES = 3
+const FRAME = /^ {4}at \S.*:\d+:\d+\)?$/
+
+/**
+ * An error as the log may show it. A message may quote what the error is about (`JSON.parse` quotes the text, a plugin what it failed on), so it is
+ * kept only where the system or the gateway itself wrote it. Type, code and place are enough to find the rest.
+ */
+export function describeError(error: unknown, bodies: boolean, depth = 0): LoggedError {
+  if (!(error instanceof Error)) return { type: typeof error, ...(bodies && { message: String(error) }) }
+  const { code } = error as NodeJS.ErrnoException
+  const told: LoggedError = { type: error.name }
+  if (typeof code === 'string') told.code = code
+  if (bodies || hasPlainMessage(error)) told.message = error.message
+  const frames = framesOf(error)
+  if (frames.length > 0) told.stack = frames
+  if (error.cause !== undefined && depth < MOST_CAUSES) told.cause = describeError(error.cause, bodies, depth + 1)
+  return told
+}
+
+/** The stack without the message that it begins with, which may have lines that look like frames. */
+function framesOf({ stack, message }: Error): string[] {
+  if (typeof stack !== 'string') return []
+  const at = message === '' ? 0 : stack.indexOf(message)
+  return (at === -1 ? stack : stack.slice(at + message.length))
+    .split('\n')
+    .filter(line => FRAME.test(line))
+    .slice(0, MOST_FRAMES)
+    .map(line => line.trim())
+}
+
+/** Errors of the system, of sockets and of the store say what they could not reach, and nothing of the request. */
+function hasPlainMessage(error: Error): boolean {
+  const { code, syscall } = error as NodeJS.ErrnoException
+  return (
+    error instanceof StoreUnavailable ||
+    (typeof code === 'string' &&
+      (typeof syscall === 'string' || code.startsWith('UND_ERR') || code === 'ERR_SQLITE_ERROR'))
+  )
+}

@@ -1,0 +1,102 @@
+/** `sluice VERB …`: finds the verb and turns its end into an exit code: 0 well, 1 failed, 2 called wrongly. */
+import { Failure, fold, type Terminal, terminal, UsageError } from './terminal.ts'
+
+export interface Verb {
+  /** One line for the list of verbs. */
+  summary: string
+  /** What `--help` prints; the first line is the usage. Undefined: the verb answers --help itself. */
+  help?: string
+  /** @returns the exit code */
+  run(args: string[], terminal: Terminal): Promise<number>
+}
+
+// Imported when called: `sluice --help` must not load a gateway.
+export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> = {
+  start: { summary: 'Runs the gateway.', load: async () => (await import('./start.ts')).start },
+  init: {
+    summary: 'Writes a gateway.yaml for the providers you have.',
+    load: async () => (await import('./init.ts')).init,
+  },
+  check: {
+    summary: 'Checks a configuration: all of start-up, without listening.',
+    load: async () => (await import('./check.ts')).check,
+  },
+  explain: {
+    summary: "Shows each route's chain as each phase runs it, with slots.",
+    load: async () => (await import('./explain.ts')).explain,
+  },
+  route: {
+    summary: 'Shows what would become of a request, without sending it.',
+    load: async () => (await import('./route.ts')).route,
+  },
+  list: { summary: 'Lists plugins, dialects and built-in plans.', load: async () => (await import('./list.ts')).list },
+  try: {
+    summary: 'Sends one request per surface to a running gateway.',
+    load: async () => (await import('./try.ts')).tryGateway,
+  },
+  usage: {
+    summary: 'Sums the ledger: who used what, and what it cost.',
+    load: async () => (await import('./usage.ts')).usage,
+  },
+  key: { summary: 'Makes, lists, stages and revokes API keys.', load: async () => (await import('./key.ts')).key },
+  plugin: {
+    summary: 'Starts a plugin of your own: `plugin new NAME`.',
+    load: async () => (await import('./plugin-new.ts')).plugin,
+  },
+  simulate: {
+    summary: 'Runs the built-in upstream alone.',
+    load: async () => ({ summary: '', run: async args => (await import('../simulator/cli.ts')).runSimulate(args) }),
+  },
+  tokens: {
+    summary: 'Counts o200k_base tokens of text or files.',
+    load: async () => ({ summary: '', run: async args => (await import('../meter/cli.ts')).runTokens(args) }),
+  },
+}
+
+const HELP = `Usage: sluice VERB [OPTIONS]
+
+${Object.entries(VERBS)
+  .map(([name, { summary }]) => `  ${name.padEnd(10)}${summary}`)
+  .join('\n')}
+
+  sluice VERB --help   tells more about one
+`
+
+export async function main(args: readonly string[], out: Terminal = terminal): Promise<number> {
+  const [name, ...rest] = args
+  if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
+    const verb = name === 'help' && rest[0] !== undefined ? rest[0] : undefined
+    if (verb !== undefined) return main([verb, '--help'], out)
+    out.out(HELP.trimEnd())
+    return name === undefined ? 2 : 0
+  }
+  const entry = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined
+  if (!entry) {
+    const { didYouMean } = await import('../core/config/suggest.ts')
+    out.err(`sluice: there is no verb '${name}'${didYouMean(name, Object.keys(VERBS))} \`sluice --help\` lists them.`)
+    return 2
+  }
+  const verb = await entry.load()
+  if (verb.help !== undefined && (rest.includes('--help') || rest.includes('-h'))) {
+    out.out(verb.help.trimEnd())
+    return 0
+  }
+  try {
+    return await verb.run(rest, out)
+  } catch (error) {
+    // parseArgs of node:util tells of unknown options by these codes.
+    const misused =
+      error instanceof UsageError || String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS')
+    if (misused) {
+      out.err(`sluice ${name}: ${(error as Error).message}\n${verb.help?.split('\n', 1)[0] ?? ''}`.trimEnd())
+      return 2
+    }
+    if (!(error instanceof Failure)) throw error
+    for (const line of error.message.split('\n')) out.err(out.columns === undefined ? line : fold(line, out.columns))
+    return 1
+  }
+}
+
+if (process.argv[1] === import.meta.filename) {
+  process.exitCode = await main(process.argv.slice(2))
+}

@@ -1,0 +1,128 @@
+import { spawn } from 'node:child_process'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join, relative, resolve, sep } from 'node:path'
+import { parseArgs } from 'node:util'
+import { isMap, isScalar, isSeq, parseDocument } from 'yaml'
+import { configFile } from './arguments.ts'
+import { addItem, insertItem, setEmpty } from './edit-yaml.ts'
+import type { Verb } from './main.ts'
+import { pluginTemplate, testTemplate } from './plugin-template.ts'
+import { listing, loadEdited, loadOrFail, replaceFile } from './problems.ts'
+import { Failure, UsageError } from './terminal.ts'
+
+const HELP = `Usage: sluice plugin new NAME [OPTIONS]
+       sluice plugin test FILE...
+
+  plugin new NAME
+      Writes DIR/NAME.ts with a request hook and a stream hook, its test, and
+      the lines in the configuration that put it into a pipeline, just above
+      the terminal plugin.
+
+      --dir DIR         where the files go (default my-plugins, beside the
+                        configuration)
+      --pipeline NAME   the pipeline it goes into (default: the first one)
+      --config FILE     the configuration (default gateway.yaml)
+
+  plugin test FILE...
+      Runs tests of plugins, wherever they are: \`sluice\` and
+      \`sluice/testing\` can be imported.
+`
+
+export const plugin: Verb = {
+  summary: 'Starts a plugin of your own.',
+  help: HELP,
+  async run(args, terminal) {
+    const { values, positionals } = parseArgs({
+      args,
+      options: { config: { type: 'string' }, dir: { type: 'string' }, pipeline: { type: 'string' } },
+      allowPositionals: true,
+    })
+    const [action, ...rest] = positionals
+    if (action === 'test') {
+      if (rest.length === 0) throw new UsageError('plugin test needs a file')
+      return runTests(rest)
+    }
+    if (action !== 'new') throw new UsageError(action === undefined ? 'new or test?' : `there is no 'plugin ${action}'`)
+    const [name, ...more] = rest
+    if (name === undefined || more.length > 0) throw new UsageError('plugin new needs one name')
+    if (!/^[a-z][a-z0-9]*(-[a-z0-9]+)*$/.test(name))
+      throw new UsageError(`'${name}' is no plugin name; use lower-case words with hyphens: tenant-tag`)
+
+    const file = configFile(values.config)
+    const { config, plugins } = await loadOrFail(file)
+    if (plugins.has(name)) throw new Failure(`there is already a plugin '${name}'`)
+    const pipeline = values.pipeline ?? Object.keys(config.pipelines)[0]!
+    const entries = config.pipelines[pipeline]
+    if (!entries)
+      throw new Failure(`${file} has no pipeline '${pipeline}'; it has ${Object.keys(config.pipelines).join(', ')}`)
+
+    const folder = values.dir === undefined ? join(dirname(resolve(file)), 'my-plugins') : resolve(values.dir)
+    const source = join(folder, `${name}.ts`)
+    const test = join(folder, `${name}.test.ts`)
+    for (const path of [source, test])
+      if (existsSync(path)) throw new Failure(`${path} is already there; nothing was changed`)
+
+    const written = relative(dirname(resolve(file)), source)
+      .split(sep)
+      .join('/')
+    const terminalIndex = entries.findIndex(entry => plugins.get(entry.plugin)?.terminal)
+    const text = addPlugin(
+      readFileSync(file, 'utf8'),
+      written.startsWith('.') ? written : `./${written}`,
+      pipeline,
+      terminalIndex,
+      name,
+    )
+    mkdirSync(folder, { recursive: true })
+    writeFileSync(source, pluginTemplate(name), { flag: 'wx' })
+    writeFileSync(test, testTemplate(name), { flag: 'wx' })
+    terminal.out(`${source}\n${test}`)
+    if (text === null) {
+      terminal.err(`Add to ${file} by hand: ${written} under plugins:, and '- ${name}' in pipeline ${pipeline}.`)
+      return 0
+    }
+    const loaded = await loadEdited(file, file, text)
+    if (loaded.errors)
+      throw new Failure(`${listing(file, loaded.errors)}\n${file} was not changed; the plugin's files were written.`)
+    replaceFile(file, text)
+    terminal.out(`${file}: in pipeline ${pipeline}, above ${entries[terminalIndex]!.id}`)
+    terminal.err(`Run its test: sluice plugin test ${relative(process.cwd(), test)}`)
+    return 0
+  },
+}
+
+/**
+ * The configuration with the plugin's file listed and its name in the pipeline. Null when either section is not in this text (an included file).
+ * @param above index of the entry it goes above
+ */
+export function addPlugin(text: string, path: string, pipeline: string, above: number, name: string): string | null {
+  const inChain = (): string | null => {
+    const list = parseDocument(text).getIn(['pipelines', pipeline], true)
+    return isSeq(list) && above < list.items.length ? insertItem(text, list, above, name) : null
+  }
+  const chained = inChain()
+  if (chained === null) return null
+  text = chained
+  const document = parseDocument(text)
+  if (!isMap(document.contents)) return null
+  const pair = document.contents.items.find(item => isScalar(item.key) && item.key.value === 'plugins')
+  if (!pair) return `${text.replace(/\n*$/, '\n')}\nplugins: [${path}]\n`
+  const list = pair.value
+  if (isSeq(list) && list.items.length > 0) return addItem(text, list, path)
+  if ((isSeq(list) || isScalar(list)) && list.range) return setEmpty(text, list, `[${path}]`)
+  return null
+}
+
+/** Runs test files with Node's runner. @returns its exit code */
+function runTests(files: readonly string[]): Promise<number> {
+  const hooks = join(import.meta.dirname, '../core/config/plugin-hooks.ts')
+  const flags = ['--disable-warning=ExperimentalWarning', '--disable-warning=MODULE_TYPELESS_PACKAGE_JSON']
+  const child = spawn(process.execPath, [...flags, '--import', hooks, '--test', ...files.map(file => resolve(file))], {
+    stdio: 'inherit',
+    // A test runner inside a test runner reports in its own format otherwise.
+    env: { ...process.env, NODE_TEST_CONTEXT: undefined },
+  })
+  const { promise, resolve: done } = Promise.withResolvers<number>()
+  child.on('exit', code => done(code ?? 1))
+  return promise
+}

@@ -1,0 +1,45 @@
+/** Loading a configuration for people: faults and warnings as text, edits checked before they are written. */
+import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { type ConfigError, formatError, type LoadResult, loadConfig } from '../core/config/load.ts'
+import { Failure, fold, type Terminal } from './terminal.ts'
+
+export type Loaded = Extract<LoadResult, { errors?: undefined }>
+
+/** Loads with the built-in plugins. Throws a Failure with every fault. */
+export async function loadOrFail(file: string): Promise<Loaded> {
+  const { load } = await import('./gateway.ts')
+  const loaded = await load(file)
+  if (!loaded.errors) return loaded
+  throw new Failure(listing(file, loaded.errors))
+}
+
+/** Loads `file` as it would be with `text` in the file `path`, itself or an included one. */
+export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
+  const { catalog } = await import('../plugins/index.ts')
+  const { dialectCapabilities } = await import('../providers/index.ts')
+  return loadConfig(file, {
+    plugins: catalog,
+    dialectCapabilities,
+    readFile: async asked => (asked === resolve(path) ? text : readFileSync(asked, 'utf8')),
+  })
+}
+
+/** Written beside and renamed, so that a running gateway never reads half a file. */
+export function replaceFile(path: string, text: string): void {
+  const beside = `${resolve(path)}.${process.pid}.tmp`
+  writeFileSync(beside, text, { mode: statSync(path).mode })
+  renameSync(beside, path)
+}
+
+export function listing(file: string, errors: readonly ConfigError[]): string {
+  const total = errors.length === 1 ? '1 fault' : `${errors.length} faults`
+  return [...errors.map(formatError), `${file} has ${total}.`].join('\n')
+}
+
+export function tellWarnings(warnings: readonly ConfigError[], terminal: Terminal): void {
+  for (const warning of warnings) {
+    const line = `warning: ${formatError(warning)}`
+    terminal.err(terminal.columns === undefined ? line : fold(line, terminal.columns))
+  }
+}

@@ -1,0 +1,194 @@
+/**
+ * What would become of a request, without sending it: the route's real chain runs on a client that does not exist, with two plugins replaced: `auth`
+ * takes the caller's word, and the terminal looks at what it was given.
+ */
+import { systemClock } from '../core/clock.ts'
+import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../core/config/types.ts'
+import type { SurfaceName } from '../core/conversation.ts'
+import { RunningExchange } from '../core/exchange.ts'
+import { answer, conversation, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
+import { FakeIncoming } from '../core/testing.ts'
+import { Ticker } from '../core/ticker.ts'
+import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/slots.ts'
+import { dialects } from '../providers/index.ts'
+import { surfaces } from '../surfaces/index.ts'
+import { dryRun } from './dry-run.ts'
+import { silent } from './log.ts'
+import { Failure } from './terminal.ts'
+
+export interface RouteQuestion {
+  surface: SurfaceName
+  /** JSON text. */
+  body: string
+  organization?: string
+  key?: string
+}
+
+export interface RouteReport {
+  /** The gateway's own answer, when no backend would be asked. */
+  refused?: { status: number; body: unknown }
+  model?: string
+  organization: string
+  key: string
+  /** In the order in which they would be tried. */
+  candidates: string[]
+  passed: { backend: string; because: string }[]
+  /** Of the first candidate. Secrets are redacted. */
+  request?: { url: string; headers: Record<string, string>; body: unknown }
+  /** Metered prompt tokens, and what would be reserved; cost in nano-USD. */
+  estimate?: { input: number; output: number; cost: number }
+  limits: { id: string; scope: string; dimension: string; capacity: number; per?: string }[]
+}
+
+/** @throws Failure when the file has no route, organization or key for the question */
+export async function routeReport(
+  config: GatewayConfig,
+  plugins: ReadonlyMap<string, Plugin>,
+  file: string,
+  question: RouteQuestion,
+): Promise<RouteReport> {
+  const route = config.routes.find(
+    candidate =>
+      candidate.surface === question.surface &&
+      config.pipelines[candidate.pipeline]!.some(entry => entry.plugin === 'upstream'),
+  )
+  if (!route) throw new Failure(`${file} has no route of the surface ${question.surface} that ends in upstream`)
+  const caller = callerOf(config, file, question)
+  // Nothing leaves this process: what would have to be fetched counts as not to be had.
+  config.media.fetch = []
+  const replaced = new Map(plugins)
+  replaced.set('auth', claims(plugins.get('auth')!, caller))
+  replaced.set('upstream', looks(plugins.get('upstream')!))
+  const { chains, close } = await dryRun(config, replaced, file)
+  try {
+    const incoming = new FakeIncoming({ path: route.path, body: question.body })
+    const x = await new Promise<RunningExchange>(resolve => {
+      new RunningExchange('req_route', incoming, chains.get(route.pipeline)!, surfaces[question.surface], route.path, {
+        clock: systemClock,
+        log: silent,
+        ticker: new Ticker(systemClock, 1000),
+        keepAliveMs: 15_000,
+        random: () => 0,
+        onSettled: resolve,
+      }).start()
+    })
+    return report(config, x, incoming, caller)
+  } finally {
+    await close()
+  }
+}
+
+interface Caller {
+  organization: OrganizationConfig
+  key: KeyConfig
+}
+
+function callerOf(config: GatewayConfig, file: string, question: RouteQuestion): Caller {
+  const all = Object.values(config.organizations)
+  const organization =
+    question.organization === undefined
+      ? all.find(candidate => candidate.keys.some(key => key.status === 'active'))
+      : config.organizations[question.organization]
+  if (!organization)
+    throw new Failure(
+      `${file} has no organization ${question.organization ?? 'with an active key'}; name one with --org`,
+    )
+  const key =
+    question.key === undefined
+      ? organization.keys.find(candidate => candidate.status !== 'revoked')
+      : organization.keys.find(candidate => candidate.id === question.key)
+  if (!key) throw new Failure(`${file}: the organization ${organization.id} has no key ${question.key ?? 'that works'}`)
+  return { organization, key }
+}
+
+function claims(auth: Plugin, caller: Caller): Plugin {
+  return definePlugin({
+    ...auth,
+    create: () => ({
+      onRequest(x) {
+        x.set(identity, caller)
+        return undefined
+      },
+    }),
+  })
+}
+
+function looks(upstream: Plugin): Plugin {
+  return definePlugin({
+    ...upstream,
+    create: () => ({
+      forward(x) {
+        x.reply(answer(200, { routed: true }))
+        return undefined
+      },
+    }),
+  })
+}
+
+function report(config: GatewayConfig, x: RunningExchange, incoming: FakeIncoming, caller: Caller): RouteReport {
+  const served = x.peek(model)
+  const chosen = x.peek(candidates) ?? []
+  const made = x.peek(outbound)
+  const reserved = x.peek(reservation)
+  const asked = x.peek(upstreamConversation) ?? x.peek(conversation)
+  const input = x.peek(estimate)?.input
+  const result: RouteReport = {
+    organization: caller.organization.id,
+    key: caller.key.id,
+    ...(served && { model: served.id }),
+    candidates: chosen.map(backend => backend.id),
+    passed: [],
+    limits: (reserved?.cells ?? []).map(({ id, scope, dimension, capacity, windowMs, period }) => ({
+      id,
+      scope,
+      dimension,
+      capacity,
+      ...((period ?? windowMs) !== undefined && { per: period ?? (windowMs === 60_000 ? 'minute' : 'day') }),
+    })),
+  }
+  if (!made) result.refused = { status: incoming.status, body: parsed(incoming.sent) }
+  if (reserved) result.estimate = { input: reserved.input, output: reserved.output, cost: reserved.cost }
+  for (const backend of served && asked ? served.backends : []) {
+    if (chosen.includes(backend)) continue
+    const dialect = dialects[backend.dialect]
+    let because = 'it was not asked'
+    if (!dialect) because = `this build has no ${backend.dialect}`
+    else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)
+      because = `its context window is ${backend.contextWindow} tokens, the prompt has ${input}`
+    else {
+      const unfit = dialect.unfit(asked!, backend)
+      if (unfit) because = `it can't carry ${unfit.requirement} (${unfit.param})`
+      else if (backend.group !== undefined && backend.weight === 0) because = 'its weight is 0'
+    }
+    result.passed.push({ backend: backend.id, because })
+  }
+  const first = chosen[0]
+  if (made && first) {
+    const { request } = made(first)
+    result.request = {
+      url: config.providers[first.provider]!.base_url.replace(/\/+$/, '') + request.path,
+      headers: redacted(request.headers, first.apiKey),
+      body: parsed(request.body),
+    }
+  }
+  return result
+}
+
+const SECRET = /auth|key|token|secret|cookie/i
+
+function redacted(headers: Record<string, string>, apiKey: string | undefined): Record<string, string> {
+  const shown: Record<string, string> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    const secret = SECRET.test(name) || (apiKey !== undefined && apiKey !== '' && value.includes(apiKey))
+    shown[name] = secret ? '(redacted)' : value
+  }
+  return shown
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}

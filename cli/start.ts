@@ -1,0 +1,144 @@
+import { parseArgs } from 'node:util'
+import { DEMO_KEY_DIGEST } from '../core/config/accounts.ts'
+import type { GatewayConfig } from '../core/config/types.ts'
+import { configFile } from './arguments.ts'
+import type { Gateway } from './gateway.ts'
+import { type Log, openLog } from './log.ts'
+import type { Verb } from './main.ts'
+import { loadOrFail, tellWarnings } from './problems.ts'
+import { Failure, type Terminal } from './terminal.ts'
+import { supervise, watchParent, workerNumber } from './workers.ts'
+
+const HELP = `Usage: sluice start [--config FILE]
+
+Runs the gateway of FILE (default gateway.yaml).
+
+  --config FILE   the configuration
+  --pretty        log lines for people instead of JSON
+  --no-watch      do not follow changes of the file; SIGHUP still reloads
+
+Signals: SIGHUP reloads the configuration. SIGTERM or SIGINT stops accepting
+and lets streams finish for up to server.drain; a second one ends at once.
+The log goes to standard error, one JSON object a line.
+`
+
+export const start: Verb = {
+  summary: 'Runs the gateway.',
+  help: HELP,
+  async run(args, terminal) {
+    const { values, positionals } = parseArgs({
+      args,
+      options: { config: { type: 'string' }, pretty: { type: 'boolean' }, 'no-watch': { type: 'boolean' } },
+      allowPositionals: true,
+    })
+    const file = configFile(values.config, positionals)
+    const { config, warnings } = await loadOrFail(file)
+    const worker = workerNumber()
+    if (config.server.workers > 1 && worker === undefined) {
+      tellWarnings(warnings, terminal)
+      return supervise(config.server.workers, args, terminal)
+    }
+    const log = openLog(config.log.level, {
+      bodies: config.log.bodies,
+      pretty: values.pretty,
+      colour: process.stderr.isTTY && !process.env['NO_COLOR'],
+    })
+    try {
+      return await run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
+    } finally {
+      log.flush()
+    }
+  },
+}
+
+interface RunOptions {
+  log: Log
+  watch: boolean
+  /** From 1; undefined when this process serves alone. */
+  worker: number | undefined
+  terminal: Terminal
+  warn: boolean
+}
+
+/** Serves until a signal says to stop. @returns the exit code */
+async function run(file: string, { log, watch, worker, terminal, warn }: RunOptions): Promise<number> {
+  const { buildGateway, ConfigRefused } = await import('./gateway.ts')
+  let gateway: Gateway | undefined
+  const stopped = new Promise<number>(onSignals)
+  try {
+    gateway = await buildGateway(file, {
+      log,
+      watch,
+      // One worker has the admin pages: they can listen once.
+      ...(worker === undefined ? {} : { worker, sharePort: true, ...(worker > 1 ? { admin: false as const } : {}) }),
+    })
+  } catch (error) {
+    if (error instanceof ConfigRefused) throw new Failure(error.message)
+    const { code, message } = error as NodeJS.ErrnoException
+    throw new Failure(
+      code === 'EADDRINUSE' ? `cannot listen: ${message}; another process has the address` : `cannot start: ${message}`,
+    )
+  }
+  if (warn) tellWarnings(gateway.warnings, terminal)
+  if (worker === undefined || worker === 1) terminal.out(banner(gateway))
+  return stopped
+
+  function onSignals(resolve: (code: number) => void): void {
+    let stopping = 0
+    const stop = (signal: NodeJS.Signals) => {
+      // A Ctrl-C reaches the launcher and this process, and the launcher passes its own on: two of the same at once are one.
+      const now = performance.now()
+      if (stopping > 0 && now - stopping < 300) return
+      if (stopping > 0 || gateway === undefined) {
+        log.flush()
+        process.exit(signal === 'SIGINT' ? 130 : 143)
+      }
+      stopping = now
+      log.info({ signal }, 'draining; once more ends at once')
+      gateway.drain().then(
+        () => resolve(0),
+        error => {
+          log.error({ err: error }, 'drain failed')
+          resolve(1)
+        },
+      )
+    }
+    watchParent(() => stop('SIGTERM'))
+    process.on('SIGTERM', stop)
+    process.on('SIGINT', stop)
+    process.on('SIGHUP', () => {
+      gateway?.reload().catch(error => log.error({ err: error }, 'reload failed'))
+    })
+  }
+}
+
+/** What to do next, for someone who sees it for the first time. */
+export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'config'>): string {
+  const lines = [`Sluice listens on ${gateway.address}`]
+  if (gateway.adminAddress !== undefined) lines.push(`dashboard          ${gateway.adminAddress}/`)
+  const demo = demoOrganization(gateway.config)
+  const route = gateway.config.routes.find(r => r.surface === 'chat' && (r.method === 'POST' || r.method === 'ANY'))
+  if (!demo) return lines.join('\n')
+  lines.push('demo key           sk-demo')
+  const model = Object.values(gateway.config.models).find(
+    m => m.listed && m.price && (demo.models === 'all' || demo.models.includes(m.id)),
+  )
+  if (!route || !model || route.path.endsWith('*')) return lines.join('\n')
+  const address = gateway.address.replace('//0.0.0.0:', '//127.0.0.1:')
+  lines.push(
+    '',
+    'Try it:',
+    `  curl -N ${address}${route.path} \\`,
+    "    -H 'Authorization: Bearer sk-demo' \\",
+    "    -H 'Content-Type: application/json' \\",
+    `    -d '{"model":"${model.id}","stream":true,`,
+    `      "messages":[{"role":"user","content":"Hello"}]}'`,
+  )
+  return lines.join('\n')
+}
+
+function demoOrganization(config: GatewayConfig) {
+  return Object.values(config.organizations).find(o =>
+    o.keys.some(k => k.sha256 === DEMO_KEY_DIGEST && k.status !== 'revoked'),
+  )
+}

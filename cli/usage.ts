@@ -1,0 +1,32 @@
+/** `sluice usage`: finds the store in the configuration; stores/usage-cli.ts does the rest. */
+import { runUsage } from '../stores/usage-cli.ts'
+import { configFile } from './arguments.ts'
+import type { Verb } from './main.ts'
+import { loadOrFail } from './problems.ts'
+import { UsageError } from './terminal.ts'
+
+export const usage: Verb = {
+  summary: 'Sums the ledger: who used what, and what it cost.',
+  async run(args) {
+    const named = args.some(arg => arg === '--store' || arg.startsWith('--store='))
+    if (named || args.includes('--help') || args.includes('-h')) return runUsage(args)
+    const { config, rest } = withoutConfig(args)
+    const loaded = await loadOrFail(configFile(config))
+    return runUsage([...rest, '--store', loaded.config.store.url])
+  },
+}
+
+/** Takes `--config FILE` or `--config=FILE` out of the arguments. */
+function withoutConfig(args: readonly string[]): { config: string | undefined; rest: string[] } {
+  const rest: string[] = []
+  let config: string | undefined
+  for (let i = 0; i < args.length; i++) {
+    const arg = args[i]!
+    if (arg.startsWith('--config=')) config = arg.slice('--config='.length)
+    else if (arg === '--config') {
+      config = args[++i]
+      if (config === undefined) throw new UsageError('--config needs a file')
+    } else rest.push(arg)
+  }
+  return { config, rest }
+}

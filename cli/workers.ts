@@ -1,0 +1,82 @@
+/**
+ * Several processes on one port, for `server.workers` above 1. Processes and not threads: a thread that runs a uWebSockets.js app aborts the whole process
+ * when it exits. The parent only starts them, passes signals on, and starts anew what died.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { join } from 'node:path'
+import type { Terminal } from './terminal.ts'
+
+const VARIABLE = 'SLUICE_WORKER'
+/** A worker that ends sooner than this after its start is started again ever later. */
+const SETTLED_MS = 10_000
+const LONGEST_WAIT_MS = 30_000
+
+/** This process's number as a worker, from 1; undefined when it is none. */
+export function workerNumber(env: Record<string, string | undefined> = process.env): number | undefined {
+  const number = Number(env[VARIABLE])
+  return Number.isInteger(number) && number > 0 ? number : undefined
+}
+
+/** Calls `gone` when the launcher or supervisor that started this process is no more: killed outright, it could hand on no signal. */
+export function watchParent(gone: () => void, env: Record<string, string | undefined> = process.env): void {
+  const parent = Number(env['SLUICE_PARENT'])
+  if (process.ppid !== parent) return
+  const timer = setInterval(() => {
+    if (process.ppid === parent) return
+    clearInterval(timer)
+    gone()
+  }, 1000)
+  timer.unref()
+}
+
+/** Runs `count` workers until a signal ends them. @returns the exit code: the first worker's that is not 0 */
+export function supervise(count: number, args: readonly string[], terminal: Terminal): Promise<number> {
+  const { promise, resolve } = Promise.withResolvers<number>()
+  const workers = new Map<number, ChildProcess>()
+  const timers = new Set<NodeJS.Timeout>()
+  let stopping = false
+  let code = 0
+
+  function startWorker(number: number, wait = 500): void {
+    const started = performance.now()
+    const worker = spawn(
+      process.execPath,
+      [...process.execArgv, join(import.meta.dirname, 'main.ts'), 'start', ...args],
+      {
+        stdio: 'inherit',
+        env: { ...process.env, [VARIABLE]: String(number), SLUICE_PARENT: String(process.pid) },
+      },
+    )
+    workers.set(number, worker)
+    worker.on('error', error => terminal.err(`worker ${number}: ${error.message}`))
+    worker.on('exit', (exitCode, signal) => {
+      workers.delete(number)
+      if (stopping) {
+        code ||= exitCode ?? 1
+        if (workers.size === 0) resolve(code)
+        return
+      }
+      const young = performance.now() - started < SETTLED_MS
+      const delay = young ? Math.min(wait * 2, LONGEST_WAIT_MS) : 500
+      terminal.err(`worker ${number} ended (${signal ?? `code ${exitCode}`}); starting it again in ${delay} ms`)
+      const timer = setTimeout(() => {
+        timers.delete(timer)
+        startWorker(number, delay)
+      }, delay)
+      timers.add(timer)
+    })
+  }
+
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+    process.on(signal, () => {
+      for (const worker of workers.values()) worker.kill(signal)
+      if (signal === 'SIGHUP') return
+      stopping = true
+      for (const timer of timers) clearTimeout(timer)
+      if (workers.size === 0) resolve(code)
+    })
+  }
+  watchParent(() => process.kill(process.pid, 'SIGTERM'))
+  for (let number = 1; number <= count; number++) startWorker(number)
+  return promise
+}

@@ -1,0 +1,182 @@
+/**
+ * A pipeline of gateway.yaml, compiled once per configuration into flat arrays: one per phase, in the order that phase runs.
+ *
+ * Requests go down the list to the terminal. Responses come back up through the plugins that were passed, then out through those
+ * below the terminal. A plugin that answers a request itself was not passed: its reply starts just above it.
+ */
+import type { PipelineEntry } from './config/types.ts'
+import type { StreamEvent } from './events.ts'
+import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply } from './plugin.ts'
+import { requestBody } from './plugin.ts'
+
+/** One plugin at its place, with what it did so far. */
+export interface Link {
+  readonly index: number
+  readonly id: string
+  readonly plugin: Plugin
+  readonly hooks: PluginHooks
+  readonly skipFailures: boolean
+  readonly stats: LinkStats
+}
+
+/** Counted for every exchange; time is sampled (see `SAMPLE` in exchange.ts). */
+export interface LinkStats {
+  calls: number
+  refusals: number
+  errors: number
+  sampledCalls: number
+  /** Of request hooks, what they waited included. */
+  sampledMs: number
+  /** Of all hooks on the way back. */
+  sampledReplyMs: number
+}
+
+export type RequestStep =
+  | { kind: 'body'; link: null }
+  | { kind: 'hook'; link: Link; run: (x: Exchange) => undefined | Reply | Promise<undefined | Reply> }
+
+/** Hooks of one phase in response order, and where to begin for a reply that starts above link `k`. */
+export interface Phase<F> {
+  readonly links: readonly Link[]
+  readonly hooks: readonly F[]
+  /** Indexed by the link the reply starts from. */
+  readonly from: readonly number[]
+}
+
+export type EventStep =
+  | { link: Link; look: (x: Exchange, event: StreamEvent) => undefined; rewrite?: undefined }
+  | {
+      link: Link
+      look?: undefined
+      rewrite: (x: Exchange, event: StreamEvent, push: (event: StreamEvent) => void) => undefined
+    }
+
+export interface Chain {
+  readonly name: string
+  readonly links: readonly Link[]
+  readonly terminal: number
+  readonly steps: readonly RequestStep[]
+  readonly forward: (x: Exchange) => undefined
+  readonly head: Phase<NonNullable<PluginHooks['onResponseHead']>>
+  readonly events: Phase<EventStep>
+  readonly chunks: Phase<NonNullable<PluginHooks['onChunk']>>
+  readonly ends: Phase<NonNullable<PluginHooks['onResponseEnd']>>
+  readonly errors: Phase<NonNullable<PluginHooks['onError']>>
+  readonly settles: Phase<NonNullable<PluginHooks['onSettle']>>
+  /** What the chain's body-taking plugins allow: the strictest of each. Null when none takes the body. */
+  readonly body: { maxBytes: number; timeoutMs: number } | null
+  readonly log: Logger
+  close(): Promise<void>
+}
+
+export interface BuildOptions {
+  entries: readonly PipelineEntry[]
+  plugins: ReadonlyMap<string, Plugin>
+  context(entry: PipelineEntry): PluginContext
+  log: Logger
+  /** Tests: every request hook answers through a promise, so that both ways through the chain are one suite's. */
+  forceAsync?: boolean
+}
+
+const DEFAULT_BODY = { maxBytes: 32 * 1024 * 1024, timeoutMs: 60_000 }
+
+/** A plugin that could not be created, or whose hooks don't fit together: which one, and where its entry stands. */
+export class ChainError extends Error {
+  readonly at: PipelineEntry['at']
+  constructor(pipeline: string, entry: PipelineEntry, cause: unknown) {
+    super(`pipeline ${pipeline}: plugin '${entry.id}' does not start: ${(cause as Error)?.message ?? cause}`, { cause })
+    this.name = 'ChainError'
+    this.at = entry.at
+  }
+}
+
+/** Creates every plugin of a checked pipeline and lays out its phases. Throws a ChainError; what had been created is closed by then. */
+export async function buildChain(name: string, options: BuildOptions): Promise<Chain> {
+  const links: Link[] = []
+  for (const [index, entry] of options.entries.entries()) {
+    try {
+      const plugin = options.plugins.get(entry.plugin)
+      if (!plugin) throw new Error('there is no such plugin')
+      const hooks = await plugin.create(entry.config, options.context(entry))
+      links.push({
+        index,
+        id: entry.id,
+        plugin,
+        hooks,
+        skipFailures: entry.on_failure === 'skip',
+        stats: { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 },
+      })
+      if (hooks.rewriteEvent && hooks.onEvent) throw new Error('a plugin has onEvent or rewriteEvent, not both')
+      if (plugin.terminal && !hooks.forward) throw new Error('it is a terminal and has no forward hook')
+    } catch (error) {
+      await closeLinks(links)
+      throw new ChainError(name, entry, error)
+    }
+  }
+  return layOut(name, links, options)
+}
+
+function layOut(name: string, links: readonly Link[], options: BuildOptions): Chain {
+  const terminal = links.findIndex(link => link.plugin.terminal)
+  const forward = links[terminal]!.hooks.forward!
+
+  const steps: RequestStep[] = []
+  let collected = false
+  let body: Chain['body'] = null
+  for (const link of links) {
+    const needsBody = link.plugin.needs?.includes(requestBody) ?? false
+    if (needsBody) {
+      const limits = link.hooks.body ?? DEFAULT_BODY
+      body = body
+        ? { maxBytes: Math.min(body.maxBytes, limits.maxBytes), timeoutMs: Math.min(body.timeoutMs, limits.timeoutMs) }
+        : { maxBytes: limits.maxBytes, timeoutMs: limits.timeoutMs }
+    }
+    if (link.index > terminal) continue
+    if (needsBody && !collected) {
+      steps.push({ kind: 'body', link: null })
+      collected = true
+    }
+    const run = link.hooks.onRequest?.bind(link.hooks)
+    if (run && link.index < terminal)
+      steps.push({ kind: 'hook', link, run: options.forceAsync ? async x => run(x) : run })
+  }
+
+  const order = [...links.slice(0, terminal).reverse(), ...links.slice(terminal + 1)]
+  const phase = <F>(pick: (hooks: PluginHooks, link: Link) => F | undefined): Phase<F> => {
+    const chosen: Link[] = []
+    const hooks: F[] = []
+    for (const link of order) {
+      const hook = pick(link.hooks, link)
+      if (!hook) continue
+      chosen.push(link)
+      hooks.push(hook)
+    }
+    const from = links.map((_, start) => chosen.filter(link => link.index >= start && link.index < terminal).length)
+    return { links: chosen, hooks, from }
+  }
+
+  return {
+    name,
+    links,
+    terminal,
+    steps,
+    forward: forward.bind(links[terminal]!.hooks),
+    head: phase(h => h.onResponseHead?.bind(h)),
+    events: phase<EventStep>((h, link) => {
+      if (h.rewriteEvent) return { link, rewrite: h.rewriteEvent.bind(h) }
+      if (h.onEvent) return { link, look: h.onEvent.bind(h) }
+      return undefined
+    }),
+    chunks: phase(h => h.onChunk?.bind(h)),
+    ends: phase(h => h.onResponseEnd?.bind(h)),
+    errors: phase(h => h.onError?.bind(h)),
+    settles: phase(h => h.onSettle?.bind(h)),
+    body,
+    log: options.log,
+    close: () => closeLinks(links),
+  }
+}
+
+async function closeLinks(links: readonly Link[]): Promise<void> {
+  for (const link of [...links].reverse()) await link.hooks.close?.()
+}

@@ -1,0 +1,58 @@
+/** Time as an argument, so that tests own it. Durations are milliseconds. */
+export interface Clock {
+  /** Wall clock, Unix milliseconds. */
+  now(): number
+  /** Monotonic milliseconds, for durations. */
+  mono(): number
+  setTimer(ms: number, fn: () => void): Timer
+}
+export interface Timer {
+  cancel(): void
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  mono: () => performance.now(),
+  setTimer(ms, fn) {
+    const t = setTimeout(fn, ms)
+    t.unref?.()
+    return { cancel: () => clearTimeout(t) }
+  },
+}
+
+/** A clock that moves only when told to. */
+export class ManualClock implements Clock {
+  #now: number
+  #timers = new Set<{ at: number; fn: () => void }>()
+
+  constructor(startMs = 1_700_000_000_000) {
+    this.#now = startMs
+  }
+  now(): number {
+    return this.#now
+  }
+  mono(): number {
+    return this.#now
+  }
+  setTimer(ms: number, fn: () => void): Timer {
+    const entry = { at: this.#now + ms, fn }
+    this.#timers.add(entry)
+    return { cancel: () => void this.#timers.delete(entry) }
+  }
+  /** Moves time on, firing due timers in order. */
+  advance(ms: number): void {
+    const end = this.#now + ms
+    for (;;) {
+      let next: { at: number; fn: () => void } | undefined
+      for (const t of this.#timers) if (t.at <= end && (!next || t.at < next.at)) next = t
+      if (!next) break
+      this.#timers.delete(next)
+      this.#now = Math.max(this.#now, next.at)
+      next.fn()
+    }
+    this.#now = end
+  }
+  get pending(): number {
+    return this.#timers.size
+  }
+}

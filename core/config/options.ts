@@ -1,0 +1,14 @@
+/** Options of one plugin outside a configuration file: for test harnesses and tools. */
+import type { Plugin } from '../plugin.ts'
+import { validate } from './validate.ts'
+
+/**
+ * Options as `create` takes them: defaults filled, units converted. Whole numbers stand for milliseconds and bytes here, since code has no `60s`.
+ * Throws with every fault when they do not fit the plugin's schema.
+ */
+export function parseOptions<C>(plugin: Plugin<C>, raw: unknown = {}): C {
+  const schema = plugin.config ?? { type: 'object', additionalProperties: false, properties: {} }
+  const result = validate(schema, raw, { name: plugin.name, bareNumbers: true })
+  if (result.problems) throw new Error(result.problems.map(p => p.message).join('\n'))
+  return result.value as C
+}

@@ -1,0 +1,259 @@
+/**
+ * The canonical request: what a surface parses a body into and what a dialect writes a provider's body from.
+ * Nothing here knows a wire format. A surface fills it; plugins read it; a dialect reads it. It is never mutated
+ * after the `conversation` plugin has completed it.
+ *
+ * Canonical form (what makes the same conversation count and translate alike on every surface, METER-1):
+ * - consecutive turns of one role are merged into one turn, part boundaries kept (`TurnList.push` does it);
+ * - tool results stand in turns of role `tool`, directly built from Chat `tool` messages, Responses `*_output` items
+ *   and Messages `tool_result` blocks (a Messages user message with results and text becomes a tool turn, then a user turn);
+ * - empty text parts are dropped;
+ * - system text before the first other turn is `system`; later system or developer text is a turn of role `system`.
+ */
+
+/** Reasoning effort (wire.md A.1). Unset is `undefined`. */
+export type Effort = 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | 'ultra'
+/** Efforts in ascending order, for comparing with ceilings. */
+export const EFFORTS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max', 'ultra']
+
+export type SurfaceName = 'chat' | 'responses' | 'messages'
+
+export interface Conversation {
+  surface: SurfaceName
+  /** The model id as the client wrote it; aliases included. */
+  requestedModel: string
+  /** The canonical public id. Equal to `requestedModel` until the `conversation` plugin resolves aliases. */
+  model: string
+  stream: boolean
+  /** Leading system text, one entry per part, in order. */
+  system: TextPart[]
+  /** How many entries of `system` came from Responses `instructions`, which a continued response does not inherit. */
+  instructionParts?: number
+  turns: Turn[]
+  tools: Tool[]
+  toolChoice: ToolChoice
+  /** False: at most one call a turn (TOOL-5). */
+  parallelToolCalls: boolean
+  /** The client's output cap in tokens, reasoning included; undefined when it named none. */
+  maxOutputTokens?: number
+  /** The body member that carried the cap, for error messages: `max_tokens`, `max_completion_tokens`, `max_output_tokens`. */
+  maxOutputField?: string
+  sampling: Sampling
+  reasoning: ReasoningControls
+  verbosity?: 'low' | 'medium' | 'high'
+  /** Cap on hosted searches (Responses `max_tool_calls`). */
+  maxSearches?: number
+  /** Client's own cache key or session hint, for affinity only (never sent upstream in clear). */
+  cacheKey?: string
+  /** Responses only: retained-response links. */
+  previousResponseId?: string
+  store?: boolean
+}
+
+export interface Sampling {
+  temperature?: number
+  topP?: number
+  topK?: number
+  seed?: number
+  /** Stop strings, 0…16. Empty means none. */
+  stop: string[]
+  logprobs: boolean
+  topLogprobs?: number
+}
+
+export interface ReasoningControls {
+  effort?: Effort
+  /** Messages `thinking: enabled`: tokens. */
+  budgetTokens?: number
+  /** Messages `thinking.type`, when given. */
+  thinking?: 'enabled' | 'adaptive' | 'disabled' | 'between_tools'
+  /** Whether the client wants reasoning summaries back. */
+  summary?: 'auto' | 'concise' | 'detailed'
+  /** Responses `include: reasoning.encrypted_content`. */
+  includeEncrypted?: boolean
+}
+
+export interface Turn {
+  role: 'user' | 'assistant' | 'system' | 'tool'
+  parts: Part[]
+}
+
+export type Part =
+  | TextPart
+  | RefusalPart
+  | ImagePart
+  | DocumentPart
+  | CallPart
+  | ResultPart
+  | ReasoningPart
+  | SearchPart
+
+export interface TextPart {
+  type: 'text'
+  text: string
+  /** A client's cache marker on this part (Messages `cache_control`). */
+  cache?: { ttl?: string }
+  /** Client bookkeeping that is metered, but is never sent upstream and is in no cache key (wire.md H, the billing pseudo header). */
+  meteredOnly?: true
+}
+/** An assistant's refusal, replayed. */
+export interface RefusalPart {
+  type: 'refusal'
+  text: string
+}
+export interface ImagePart {
+  type: 'image'
+  source: MediaSource
+  detail?: 'auto' | 'low' | 'high' | 'original'
+  /** Where it stood in the body, e.g. `messages[0].content[1].image_url.url`. */
+  path: string
+  cache?: { ttl?: string }
+}
+export interface DocumentPart {
+  type: 'document'
+  /** `text` documents carry their text; PDFs are data or URL. */
+  source: MediaSource | { kind: 'text'; text: string }
+  title?: string
+  context?: string
+  path: string
+  cache?: { ttl?: string }
+}
+export type MediaSource =
+  /** base64 without a data-URL prefix. */
+  { kind: 'data'; mediaType: string; data: string } | { kind: 'url'; url: string }
+
+/** A tool call the assistant made (history). */
+export interface CallPart {
+  type: 'call'
+  /** The public id, verbatim as the client replayed it. */
+  id: string
+  kind: 'function' | 'custom'
+  name: string
+  namespace?: string
+  /** Function: JSON text as received (may not parse). Custom: the raw input text. */
+  input: string
+  path: string
+  /** Filled by the `conversation` plugin from the store. */
+  continuation?: Continuation
+}
+/** A tool's result. Only in `tool` turns. */
+export interface ResultPart {
+  type: 'result'
+  callId: string
+  kind: 'function' | 'custom'
+  /** Text parts, images, documents. A string result is one text part. */
+  content: (TextPart | ImagePart | DocumentPart)[]
+  isError?: boolean
+  path: string
+}
+/** Replayed reasoning: only a summary and, where we kept it, private continuation data. */
+export interface ReasoningPart {
+  type: 'reasoning'
+  summary: string[]
+  /** The client's handle for private data: an item id or a Responses `encrypted_content` handle. */
+  handle?: string
+  continuation?: Continuation
+}
+/** A hosted search the assistant ran, replayed. */
+export interface SearchPart {
+  type: 'search'
+  /** `hist_eba1_…` or the item id. */
+  id: string
+  query: string
+  results: SearchResult[]
+  errorCode?: string
+  continuation?: Continuation
+}
+export interface SearchResult {
+  title: string
+  url: string
+  /** A short extract, when known. */
+  text?: string
+  pageAge?: string | null
+  /** Opaque handle that stands for provider-private result data. */
+  handle?: string
+}
+
+/** Provider-private data (TOOL-6). Opaque to all but the dialect that made it. */
+export interface Continuation {
+  dialect: string
+  /** The upstream model that made it; another model's data is dropped whole. */
+  model: string
+  data: unknown
+}
+
+export type Tool = FunctionTool | CustomTool | SearchTool | NativeTool
+
+export interface FunctionTool {
+  type: 'function'
+  name: string
+  namespace?: string
+  description?: string
+  /** JSON Schema, top-level object; `{type:'object',properties:{}}` when the client gave none. */
+  parameters: Record<string, unknown>
+  strict?: boolean
+  cache?: { ttl?: string }
+  path: string
+  /** Responses `tool_search` with client execution is a function upstream and a `tool_search_call` on the way out. */
+  role?: 'tool_search'
+}
+export interface CustomTool {
+  type: 'custom'
+  name: string
+  namespace?: string
+  description?: string
+  grammar?: { syntax: 'lark' | 'regex'; definition: string }
+  path: string
+}
+/** Hosted web search. */
+export interface SearchTool {
+  type: 'web_search'
+  maxUses?: number
+  allowedDomains?: string[]
+  blockedDomains?: string[]
+  userLocation?: Record<string, unknown>
+  contextSize?: 'low' | 'medium' | 'high'
+  path: string
+}
+/** A Messages client-executed tool with a published shape: bash, text editor, memory (MSG-4). */
+export interface NativeTool {
+  type: 'native'
+  /** e.g. `bash_20250124`. */
+  version: string
+  name: string
+  /** The published input schema, for backends without the version. */
+  parameters: Record<string, unknown>
+  description: string
+  options?: Record<string, unknown>
+  cache?: { ttl?: string }
+  path: string
+}
+
+export type ToolChoice =
+  | { type: 'auto' }
+  | { type: 'none' }
+  | { type: 'required' }
+  | { type: 'tool'; name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' }
+  | {
+      type: 'allowed'
+      mode: 'auto' | 'required'
+      tools: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' }[]
+    }
+
+/** Builds `system` and `turns` in canonical form. */
+export class TurnList {
+  readonly system: TextPart[] = []
+  readonly turns: Turn[] = []
+
+  /** Appends parts to the conversation, merging with the last turn when the role is the same. */
+  push(role: Turn['role'], parts: Part[]): void {
+    const kept = parts.filter(p => p.type !== 'text' || p.text !== '')
+    if (role === 'system' && this.turns.length === 0) {
+      for (const p of kept) if (p.type === 'text') this.system.push(p)
+      return
+    }
+    const last = this.turns.at(-1)
+    if (last && last.role === role) last.parts.push(...kept)
+    else if (kept.length > 0 || role !== 'system') this.turns.push({ role, parts: kept })
+  }
+}

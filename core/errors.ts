@@ -1,0 +1,308 @@
+/**
+ * The error table: every code the gateway can answer with, in one place. Contract: ERR-1…10, `spec` Errors.
+ * A surface turns a GatewayError into its own envelope; `core/reply.ts` adds the retry headers.
+ */
+export interface ErrorSpec {
+  status: number
+  type: string
+  /** Whether an unchanged retry can succeed. Denials that never can carry `x-should-retry: false` (ERR-5). */
+  retriable: boolean
+  /** Whose fault it is, for logs and metrics. */
+  fault: 'client' | 'upstream' | 'gateway'
+  /** Computed wait before jitter, where the class has a default (decisions 24), milliseconds. */
+  horizonMs?: number
+  /** One line for docs/errors.md. */
+  docs: string
+}
+
+const bad = (docs: string): ErrorSpec => ({
+  status: 400,
+  type: 'invalid_request_error',
+  retriable: false,
+  fault: 'client',
+  docs,
+})
+const auth = (docs: string): ErrorSpec => ({
+  status: 401,
+  type: 'authentication_error',
+  retriable: false,
+  fault: 'client',
+  docs,
+})
+const rate = (docs: string): ErrorSpec => ({
+  status: 429,
+  type: 'rate_limit_error',
+  retriable: true,
+  fault: 'client',
+  docs,
+})
+
+export const ERRORS = {
+  unknown_parameter: bad('A member name is not known at this place of the body.'),
+  unsupported_parameter: bad('An official member that this service does not offer.'),
+  unsupported_value: bad('An official member with a value that this service does not offer.'),
+  invalid_type: bad('A member has the wrong JSON type.'),
+  invalid_value: bad('A value is out of range, malformed or not one of the listed ones.'),
+  missing_required_parameter: bad('A required member is missing.'),
+  invalid_json: bad('The body is empty, is not JSON, or is not a JSON object.'),
+  content_limit_exceeded: bad('Images, documents, replayed bytes, nodes or nesting pass the configured cap.'),
+  bad_request: bad('The x-excluded-models or Idempotency-Key header is malformed, or excludes the requested model.'),
+  request_exceeds_capacity: bad('The estimate is above one full minute of the token budget; it can never be admitted.'),
+  context_length_exceeded: bad('The prompt is longer than the model window or the account maximum.'),
+  request_requirements_unsatisfied: bad('No backend of the model can serve these requirements together.'),
+  conversation_invariant: bad('The tool history is inconsistent; details.call_id names the call.'),
+  previous_response_not_found: bad('previous_response_id is unknown, expired or another organization’s.'),
+  missing_authorization: auth('No Authorization header.'),
+  bearer_scheme_required: auth('Authorization is present but not the Bearer scheme.'),
+  invalid_api_key: auth('The key is not valid; details.key_hint shows a redacted hint.'),
+  model_not_available: {
+    status: 403,
+    type: 'permission_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The model is not in the plan or not in the key’s list.',
+  },
+  streaming_not_available: {
+    status: 403,
+    type: 'permission_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The plan has no streaming.',
+  },
+  model_not_found: {
+    status: 404,
+    type: 'not_found_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The model id is not offered, or has no price.',
+  },
+  not_found: { status: 404, type: 'not_found_error', retriable: false, fault: 'client', docs: 'No such path.' },
+  method_not_allowed: {
+    status: 405,
+    type: 'invalid_request_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The path exists with another method; see Allow.',
+  },
+  request_body_timeout: {
+    status: 408,
+    type: 'timeout_error',
+    retriable: true,
+    fault: 'client',
+    horizonMs: 1000,
+    docs: 'The body was not whole within body_timeout.',
+  },
+  idempotency_key_conflict: {
+    status: 409,
+    type: 'invalid_request_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The Idempotency-Key was used with another body or endpoint, or its first use still runs (then retriable).',
+  },
+  endpoint_retired: {
+    status: 410,
+    type: 'invalid_request_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The /v24b path is retired; use /v1.',
+  },
+  request_too_large: {
+    status: 413,
+    type: 'invalid_request_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The body is over max_body.',
+  },
+  unsupported_media_type: {
+    status: 415,
+    type: 'invalid_request_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The body is not application/json, or is content-encoded.',
+  },
+  upgrade_required: {
+    status: 426,
+    type: 'invalid_request_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'A WebSocket upgrade on a path that speaks HTTP.',
+  },
+  requests_limit_exceeded: rate('Requests per minute or day.'),
+  tokens_limit_exceeded: rate('Tokens per minute or day.'),
+  input_tokens_limit_exceeded: rate('Input tokens per minute or day.'),
+  output_tokens_limit_exceeded: rate('Output tokens per minute or day.'),
+  concurrency_limit_exceeded: { ...rate('Requests at the same time.'), horizonMs: 1000 },
+  request_token_budget_exceeded: {
+    ...rate('The exposure of one request in tokens is over its budget.'),
+    retriable: false,
+    horizonMs: 1000,
+  },
+  request_spend_cap_exceeded: {
+    ...rate('The exposure of one request in USD is over its cap.'),
+    retriable: false,
+    horizonMs: 1000,
+  },
+  rate_limit_exceeded: rate('A spend limit of the organization or key is reached.'),
+  capacity_exceeded: { ...rate('Shared capacity is exhausted.'), fault: 'gateway', horizonMs: 2000 },
+  insufficient_quota: {
+    status: 429,
+    type: 'insufficient_quota',
+    retriable: false,
+    fault: 'upstream',
+    docs: 'The upstream account has no quota left.',
+  },
+  internal_error: {
+    status: 500,
+    type: 'server_error',
+    retriable: true,
+    fault: 'gateway',
+    docs: 'A fault of the gateway.',
+  },
+  not_implemented: {
+    status: 501,
+    type: 'server_error',
+    retriable: false,
+    fault: 'gateway',
+    docs: 'The route is configured with a part that this build does not have.',
+  },
+  upstream_auth_error: {
+    status: 502,
+    type: 'server_error',
+    retriable: true,
+    fault: 'upstream',
+    docs: 'The upstream refused the gateway’s own credential; the caller’s key is valid.',
+  },
+  upstream_server_error: {
+    status: 502,
+    type: 'server_error',
+    retriable: true,
+    fault: 'upstream',
+    docs: 'The upstream failed.',
+  },
+  route_capacity: {
+    status: 503,
+    type: 'server_error',
+    retriable: true,
+    fault: 'gateway',
+    horizonMs: 2000,
+    docs: 'An internal capacity gate is full.',
+  },
+  route_unavailable: {
+    status: 503,
+    type: 'server_error',
+    retriable: true,
+    fault: 'gateway',
+    horizonMs: 2000,
+    docs: 'A platform service is restarting.',
+  },
+  provider_unavailable: {
+    status: 503,
+    type: 'server_error',
+    retriable: true,
+    fault: 'upstream',
+    horizonMs: 5000,
+    docs: 'An upstream or platform dependency is not available.',
+  },
+  gateway_timeout: {
+    status: 504,
+    type: 'server_error',
+    retriable: true,
+    fault: 'upstream',
+    horizonMs: 5000,
+    docs: 'The upstream did not answer in time.',
+  },
+} satisfies Record<string, ErrorSpec>
+
+export type ErrorCode = keyof typeof ERRORS
+
+export interface ErrorInit {
+  /** Names the field, what was measured and which setting or input to change (ERR-9). Never upstream text (GEN-7). */
+  message: string
+  /** Path of the offending member, in the surface's own notation. */
+  param?: string | null
+  details?: Record<string, unknown>
+  /** Extra response headers (rate-limit headers of a denial, Allow, WWW-Authenticate). Names lower case. */
+  headers?: Record<string, string>
+  /** Computed horizon in milliseconds before jitter; overrides the table's. `null`: no retry headers at all. */
+  horizonMs?: number | null
+  /** Overrides the table (a 409 on a running first use is retriable). */
+  retriable?: boolean
+  /** For logs only. */
+  cause?: unknown
+}
+
+/** A denial or failure that a client will see. Thrown or returned; either way it is answered in the client's dialect. */
+export class GatewayError extends Error {
+  readonly code: ErrorCode
+  readonly status: number
+  readonly type: string
+  readonly param: string | null
+  readonly details: Record<string, unknown> | undefined
+  readonly headers: Record<string, string> | undefined
+  readonly retriable: boolean
+  /** Computed horizon in ms, before jitter (ERR-4); null when no retry headers are due. */
+  readonly horizonMs: number | null
+  /** The advertised value, set once by `advertise` so that header, details and frame agree (ERR-3). Milliseconds. */
+  retryAfterMs: number | undefined
+
+  constructor(code: ErrorCode, init: ErrorInit) {
+    super(init.message, { cause: init.cause })
+    this.name = 'GatewayError'
+    const spec: ErrorSpec = ERRORS[code]
+    this.code = code
+    this.status = spec.status
+    this.type = spec.type
+    this.param = init.param ?? null
+    this.details = init.details
+    this.headers = init.headers
+    this.retriable = init.retriable ?? spec.retriable
+    this.horizonMs = init.horizonMs === undefined ? (spec.horizonMs ?? null) : init.horizonMs
+  }
+}
+
+/** The envelope's members, common to all surfaces (ERR-1, wire.md E.1). `advertise` must have run. */
+export function errorMembers(error: GatewayError, requestId: string): Record<string, unknown> {
+  const members: Record<string, unknown> = {
+    message: error.message,
+    type: error.type,
+    code: error.code,
+    param: error.param,
+    request_id: requestId,
+    retryable: error.retriable,
+  }
+  let details = error.details
+  if (error.retryAfterMs !== undefined)
+    details = { ...details, retry_after_seconds: Math.round(error.retryAfterMs * 1000) / 1e6 }
+  if (details) members['details'] = details
+  return members
+}
+
+/**
+ * Fixes the advertised wait of an error, once: the computed horizon lengthened by a random 0–25 %, by at most 30 s, never
+ * shorter; a horizon of 60 s or less stays at or below 60 s (ERR-4, LIM rules 3).
+ * @param random uniform in [0, 1)
+ */
+export function advertise(error: GatewayError, random: () => number): void {
+  if (error.horizonMs === null || error.retryAfterMs !== undefined) return
+  // Whole microseconds, rounded up: header, details and frame show the same digits.
+  error.retryAfterMs = Math.ceil(lengthen(error.horizonMs, random()) * 1000) / 1000
+}
+
+/** Pure form of ERR-4: `horizonMs` in, advertised milliseconds out. At least 1 ms. */
+export function lengthen(horizonMs: number, r: number): number {
+  const computed = Math.max(1, horizonMs)
+  const longer = computed + Math.min(computed * 0.25 * r, 30_000)
+  return computed <= 60_000 ? Math.min(longer, 60_000) : longer
+}
+
+/** Retry headers of an error (ERR-3, ERR-5, ERR-10). `advertise` must have run. */
+export function retryHeaders(error: GatewayError): Record<string, string> {
+  const headers: Record<string, string> = {}
+  const ms = error.retryAfterMs
+  if (ms !== undefined) {
+    headers['retry-after'] = String(Math.max(1, Math.ceil(ms / 1000)))
+    headers['retry-after-ms'] = String(ms)
+  }
+  if (!error.retriable || (error.horizonMs !== null && error.horizonMs > 60_000)) headers['x-should-retry'] = 'false'
+  return headers
+}

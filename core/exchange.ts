@@ -1,0 +1,881 @@
+/**
+ * One request and its response, on its way through a chain. core/README.md draws this file as one chart.
+ *
+ * Everything here is synchronous but a request hook that answers with a promise, the body's arrival, and what the upstream sends.
+ * Whatever happens, `#settle` runs exactly once, and it is the only place where deferred releases run.
+ */
+import type { Chain, EventStep, Link } from './chain.ts'
+import type { Clock } from './clock.ts'
+import { advertise, errorMembers, GatewayError, retryHeaders } from './errors.ts'
+import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from './events.ts'
+import { itemId, searchId, token } from './ids.ts'
+import type { HeaderList, Incoming, OutgoingStream } from './listener/port.ts'
+import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, UpstreamControl } from './plugin.ts'
+import { conversation, deny, estimate, request, requestBody, usage } from './plugin.ts'
+import { Sequencer } from './sequence.ts'
+import { type Outcome, StoreUnavailable } from './store.ts'
+import type { EncodeContext, Encoder, Surface } from './surface.ts'
+import type { Ticker, Ticking } from './ticker.ts'
+
+/** What an exchange needs of the gateway around it. */
+export interface ExchangeHost {
+  readonly clock: Clock
+  readonly log: Logger
+  readonly ticker: Ticker
+  readonly keepAliveMs: number
+  random(): number
+  /** Called once for each exchange, when it is settled. */
+  onSettled(x: RunningExchange, settlement: Settlement): void
+}
+
+/** One exchange in so many has its plugins' time measured: two clock reads a hook are too dear for each. */
+const SAMPLE = 16
+/** And as many in each second, so that on a quiet gateway whoever looks finds a timeline of each. */
+const SAMPLED_A_SECOND = 50
+let sampleCounter = 0
+let sampledSecond = 0
+let sampledInSecond = 0
+
+function isSampled(now: number): boolean {
+  const second = Math.floor(now / 1000)
+  if (second !== sampledSecond) {
+    sampledSecond = second
+    sampledInSecond = 0
+  }
+  return sampleCounter++ % SAMPLE === 0 || sampledInSecond++ < SAMPLED_A_SECOND
+}
+
+const SSE_HEADERS: HeaderList = [
+  ['content-type', 'text/event-stream; charset=utf-8'],
+  ['cache-control', 'no-cache, no-transform'],
+  ['x-accel-buffering', 'no'],
+]
+
+const PHASE = { open: 0, headSent: 1, answered: 2 } as const
+type Phase = (typeof PHASE)[keyof typeof PHASE]
+
+const text = new TextEncoder()
+
+/**
+ * What a plugin did within a sampled exchange, for the dashboard's timeline. Hooks by their name; besides them `body` (waiting for the request's
+ * body; no plugin), `upstream` (from the terminal to the first event of a reply) and `reply` (from there to the end).
+ */
+export interface TimelineEntry {
+  plugin: string
+  phase: string
+  /** Milliseconds after the start, of the first call. */
+  at: number
+  /** Of all calls together; what a hook hands on to later ones is not counted as its own. */
+  ms: number
+  calls: number
+}
+
+export class RunningExchange implements Exchange, Ticking {
+  readonly id: string
+  readonly incoming: Incoming
+  readonly surface: Surface | undefined
+  readonly route: string
+  readonly startedAt: number
+  readonly clock: Clock
+  readonly chain: Chain
+  /** Filled for sampled exchanges only. */
+  readonly timeline: TimelineEntry[] | null
+
+  #objectId: string | undefined
+  readonly #host: ExchangeHost
+  readonly #startMono: number
+  readonly #values: unknown[] = []
+  readonly #sequencer: Sequencer
+  #defers: (() => void)[] = []
+  #taps: SentTap[] | null = null
+  /** `Set-Cookie` lines after the first, of a bytes reply. */
+  readonly #cookies: string[] = []
+  #control: UpstreamControl | null = null
+
+  /** Index of the furthest link whose request hook was entered. */
+  #entered = -1
+  /** Response hooks start from this link: those above it were passed. */
+  #from: number
+  #holds = 0
+  /** What waits behind a hold, in order; null marks the end of the upstream. */
+  #held: (StreamEvent | null)[] = []
+  #phase: Phase = PHASE.open
+  #encoder: Encoder | null = null
+  #out: OutgoingStream | null = null
+  #streaming = false
+  /** The reply is the upstream's own bytes (proxy): no encoder, no events. */
+  #bytesReply = false
+  #dirty = false
+  #ending = false
+  #delivered = false
+  #status = 0
+  #firstByteMono: number | null = null
+  #lastWriteMono = 0
+  #settled = false
+  #clientGone = false
+  #draining = false
+  #error: GatewayError | undefined
+  /** Of a sampled exchange: when the terminal was called, until its first event; and when that came. */
+  #forwardMono = 0
+  #replyMono = 0
+  /** Set while the answer is the gateway's own (error, refusal, local terminal). */
+  #origin: 'upstream' | 'gateway' = 'upstream'
+
+  constructor(
+    id: string,
+    incoming: Incoming,
+    chain: Chain,
+    surface: Surface | undefined,
+    route: string,
+    host: ExchangeHost,
+  ) {
+    this.id = id
+    this.incoming = incoming
+    this.chain = chain
+    this.surface = surface
+    this.route = route
+    this.clock = host.clock
+    this.startedAt = host.clock.now()
+    this.#host = host
+    this.#startMono = host.clock.mono()
+    this.#from = chain.terminal
+    this.#sequencer = new Sequencer(event => this.#pass(event, 0))
+    this.timeline = isSampled(this.#startMono) ? [] : null
+  }
+
+  // ---- the way down ---------------------------------------------------------------------------------------------------
+
+  start(): void {
+    this.incoming.onAborted(() => this.#onClientGone())
+    this.#run(0)
+  }
+
+  #run(i: number): void {
+    const steps = this.chain.steps
+    for (; i < steps.length; i++) {
+      if (this.#settled) return
+      const step = steps[i]!
+      if (step.kind === 'body') {
+        const next = i + 1
+        const t0 = this.timeline ? this.clock.mono() : 0
+        this.incoming.readBody(this.chain.body!, (fault, body) => {
+          if (this.#settled) return
+          this.#mark('', 'body', t0)
+          if (fault) this.#answer(bodyFault(fault, this.chain.body!), this.#entered + 1)
+          else {
+            this.set(requestBody, body)
+            this.#run(next)
+          }
+        })
+        return
+      }
+      const link = step.link
+      this.#entered = link.index
+      link.stats.calls++
+      const t0 = this.timeline ? this.clock.mono() : 0
+      let result: undefined | Reply | Promise<undefined | Reply>
+      try {
+        result = step.run(this)
+      } catch (error) {
+        result = this.#brokenRequest(link, error)
+      }
+      if (result !== undefined && 'then' in result) {
+        const next = i + 1
+        result.then(
+          reply => {
+            this.#time(link, 'onRequest', t0)
+            this.#afterWait(reply, link, next)
+          },
+          error => this.#afterWait(this.#brokenRequest(link, error), link, next),
+        )
+        return
+      }
+      this.#time(link, 'onRequest', t0)
+      if (result !== undefined) return this.#refused(result, link)
+    }
+    if (this.#settled) return
+    this.#entered = this.chain.links.length
+    const t0 = this.timeline ? this.clock.mono() : 0
+    this.#forwardMono = t0
+    const terminal = this.chain.links[this.chain.terminal]!
+    terminal.stats.calls++
+    try {
+      this.chain.forward(this)
+      this.#time(terminal, 'forward', t0)
+    } catch (error) {
+      terminal.stats.errors++
+      this.#host.log.error({ request_id: this.id, plugin: terminal.id, err: error }, 'terminal failed')
+      this.fail(asGatewayError(error))
+    }
+  }
+
+  #afterWait(reply: undefined | Reply, link: Link, next: number): void {
+    if (this.#settled) return
+    if (reply !== undefined) this.#refused(reply, link)
+    else this.#run(next)
+  }
+
+  #refused(reply: Reply, link: Link): void {
+    if (reply.kind === 'error') link.stats.refusals++
+    this.#answer(reply, link.index)
+  }
+
+  /** A request hook that throws denies (fail closed), unless its entry says `on_failure: skip`. */
+  #brokenRequest(link: Link, error: unknown): undefined | Reply {
+    if (error instanceof GatewayError) return { kind: 'error', error }
+    link.stats.errors++
+    this.#host.log[error instanceof StoreUnavailable ? 'warn' : 'error'](
+      { request_id: this.id, plugin: link.id, err: error },
+      'plugin failed',
+    )
+    if (link.skipFailures) return undefined
+    return { kind: 'error', error: asGatewayError(error) }
+  }
+
+  #time(link: Link, phase: string, t0: number): void {
+    if (!this.timeline) return
+    const ms = this.clock.mono() - t0
+    link.stats.sampledCalls++
+    link.stats.sampledMs += ms
+    this.timeline.push({ plugin: link.id, phase, at: t0 - this.#startMono, ms, calls: 1 })
+  }
+
+  /** A stretch of a sampled exchange that is no hook's. */
+  #mark(plugin: string, phase: string, t0: number): void {
+    this.timeline?.push({ plugin, phase, at: t0 - this.#startMono, ms: this.clock.mono() - t0, calls: 1 })
+  }
+
+  /** A response hook's call: all of one hook are one entry. @param others milliseconds of it that belong to later hooks */
+  #timeReply(link: Link, phase: string, t0: number, others = 0): void {
+    if (!this.timeline) return
+    const ms = this.clock.mono() - t0 - others
+    link.stats.sampledReplyMs += ms
+    const entry = this.timeline.find(known => known.plugin === link.id && known.phase === phase)
+    if (entry) {
+      entry.ms += ms
+      entry.calls++
+    } else this.timeline.push({ plugin: link.id, phase, at: t0 - this.#startMono, ms, calls: 1 })
+  }
+
+  #markFirstEvent(): void {
+    if (this.#forwardMono === 0 || this.#origin === 'gateway') return
+    this.#mark(this.chain.links[this.chain.terminal]!.id, 'upstream', this.#forwardMono)
+    this.#replyMono = this.clock.mono()
+    this.#forwardMono = 0
+  }
+
+  // ---- slots, releases, holds -----------------------------------------------------------------------------------------
+
+  get<T>(slot: Slot<T>): T {
+    const value = this.#values[slot.index]
+    if (value === undefined) throw new Error(`slot '${slot.name}' is empty`)
+    return value as T
+  }
+  peek<T>(slot: Slot<T>): T | undefined {
+    return this.#values[slot.index] as T | undefined
+  }
+  set<T>(slot: Slot<T>, value: T): void {
+    this.#values[slot.index] = value
+  }
+
+  defer(release: () => void): void {
+    // A hook that was still waiting when the client left has acquired too late: give back at once.
+    if (this.#settled) release()
+    else this.#defers.push(release)
+  }
+
+  hold(): () => void {
+    if (this.#holds++ === 0) this.#control?.pause()
+    let released = false
+    return () => {
+      if (released) return
+      released = true
+      if (--this.#holds === 0 && !this.#settled) this.#releaseHeld()
+    }
+  }
+
+  #releaseHeld(): void {
+    const held = this.#held
+    this.#held = []
+    for (let i = 0; i < held.length; i++) {
+      if (this.#holds > 0) {
+        this.#held = held.slice(i).concat(this.#held)
+        return
+      }
+      const event = held[i]
+      if (event) this.#leave(event)
+      else this.#finishUp()
+    }
+    if (this.flush()) this.#control?.resume()
+  }
+
+  onSent(tap: SentTap): void {
+    this.#taps ??= []
+    this.#taps.push(tap)
+  }
+
+  // ---- for terminals --------------------------------------------------------------------------------------------------
+
+  get objectId(): string {
+    this.#objectId ??= token(24)
+    return this.#objectId
+  }
+  get closed(): boolean {
+    return this.#settled
+  }
+  get clientGone(): boolean {
+    return this.#clientGone
+  }
+  get headSent(): boolean {
+    return this.#phase !== PHASE.open
+  }
+  get error(): GatewayError | undefined {
+    return this.#error
+  }
+
+  control(upstream: UpstreamControl): void {
+    this.#control = upstream
+    if (this.#settled) upstream.abort('ended')
+    else if (this.#holds > 0) upstream.pause()
+  }
+
+  emit(event: StreamEvent): void {
+    if (this.#settled || this.#ending) return
+    this.#sequencer.push(event)
+  }
+
+  flush(): boolean {
+    if (!this.#dirty || !this.#out) return this.#holds === 0
+    this.#dirty = false
+    return this.#out.flush() && this.#holds === 0
+  }
+
+  end(): void {
+    if (this.#settled || this.#ending) return
+    if (this.#bytesReply) this.#responseEnd()
+    else this.#sequencer.end(() => this.#responseEnd(), { type: 'finish', reason: 'stop' })
+    this.#ending = true
+    if (this.#holds > 0) this.#held.push(null)
+    else this.#finishUp()
+  }
+
+  /** Ends a bytes reply. */
+  #finishUp(): void {
+    if (this.#settled) return
+    if (this.#draining) return this.#settle('client_gone')
+    if (this.#bytesReply && this.#out) {
+      this.flush()
+      this.#out.end()
+      this.#tapEnd(true)
+      this.#settle('completed')
+    }
+  }
+
+  fail(error: GatewayError): void {
+    if (this.#settled) return
+    if (this.#draining) {
+      this.#error = error
+      return this.#settle('client_gone')
+    }
+    if (this.#phase === PHASE.open) return this.#answer({ kind: 'error', error }, this.#from)
+    this.#error = error
+    advertise(error, () => this.#host.random())
+    // What passed before the failure leaves before it: a hold only delays.
+    this.#holds = 0
+    for (const event of this.#held.splice(0)) if (event) this.#leave(event)
+    if (this.#settled) return
+    if (this.#out) {
+      // An error frame is the honest end, and it must arrive: a cut connection takes with it what a slow reader has not read, the frame first of
+      // all (ERR-8). What has no frames can only be cut.
+      const framed = this.#encoder !== null
+      if (this.#encoder) this.#write(this.#encoder.error(error, this.peek(usage)?.usage))
+      this.flush()
+      if (framed) this.#out.end()
+      else this.#out.cut()
+      this.#tapEnd(framed)
+    }
+    this.#control?.abort('ended')
+    this.#settle(this.#delivered ? outcomeOfCut(error) : outcomeOf(error))
+  }
+
+  reply(reply: Reply): void {
+    if (this.#settled || this.#phase !== PHASE.open) return
+    this.#answer(reply, this.#from)
+  }
+
+  respondHead(status: number, headers: Iterable<readonly [string, string]>): void {
+    if (this.#settled || this.#phase !== PHASE.open) return
+    this.#bytesReply = true
+    this.#openStream(this.#head(status, headers, 'upstream'))
+  }
+
+  sendHead(): void {
+    if (this.#settled || this.#phase !== PHASE.open) return
+    this.#beginStream()
+    // A surface may have nothing to say yet, and a head needs a first byte to leave with.
+    if (this.#out && !this.#dirty) this.#write(this.#encoder!.keepAlive())
+    this.flush()
+  }
+
+  #beginStream(): void {
+    if (!this.surface) return
+    if (this.#encoder === null && !this.#openEncoder()) return
+    if (!this.#streaming) return
+    if (!this.#openStream(this.#head(200, SSE_HEADERS, this.#origin))) return
+    this.#write(this.#encoder!.start())
+    this.#host.ticker.add(this)
+  }
+
+  /** Drain deadline: what still runs ends with an honest frame (decisions 16). */
+  expire(): void {
+    // Nobody waits for the rest of a draining upstream, and it would not end by itself.
+    if (this.#draining) this.#control?.abort('ended')
+    this.fail(
+      new GatewayError('route_unavailable', {
+        message: 'A platform service is restarting and ended this request. Retry it.',
+      }),
+    )
+  }
+
+  /** Keep-alive (STR-5). */
+  tick(now: number): void {
+    if (!this.#encoder || !this.#out || this.#ending) return
+    if (now - this.#lastWriteMono < this.#host.keepAliveMs || this.#out.buffered > 0) return
+    this.#write(this.#encoder.keepAlive())
+    this.flush()
+  }
+
+  // ---- the way back ---------------------------------------------------------------------------------------------------
+
+  /** Passes an event through the response hooks from step `i` on; then it leaves. */
+  #pass(event: StreamEvent, i: number): void {
+    if (this.timeline) this.#markFirstEvent()
+    if (event.type === 'bytes') return this.#passBytes(event)
+    const phase = this.chain.events
+    for (i = Math.max(i, phase.from[this.#from]!); i < phase.hooks.length; i++) {
+      const step = phase.hooks[i]!
+      const t0 = this.timeline ? this.clock.mono() : 0
+      try {
+        if (step.look) step.look(this, event)
+        else {
+          const next = i + 1
+          if (this.timeline) this.#rewriteTimed(step, event, next, t0)
+          else step.rewrite(this, event, e => this.#pass(e, next))
+          return
+        }
+      } catch (error) {
+        if (this.#brokenResponse(step.link, error)) return
+      }
+      if (this.timeline) this.#timeReply(step.link, 'onEvent', t0)
+      if (this.#settled) return
+    }
+    if (this.#holds > 0) this.#held.push(event)
+    else this.#leave(event)
+  }
+
+  #rewriteTimed(step: EventStep & { look?: undefined }, event: StreamEvent, next: number, t0: number): void {
+    let others = 0
+    step.rewrite(this, event, e => {
+      const left = this.clock.mono()
+      this.#pass(e, next)
+      others += this.clock.mono() - left
+    })
+    this.#timeReply(step.link, 'rewriteEvent', t0, others)
+  }
+
+  #passBytes(event: StreamEvent & { type: 'bytes' }): void {
+    const phase = this.chain.chunks
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      const t0 = this.timeline ? this.clock.mono() : 0
+      try {
+        phase.hooks[i]!(this, event.bytes)
+        if (this.timeline) this.#timeReply(phase.links[i]!, 'onChunk', t0)
+      } catch (error) {
+        if (this.#brokenResponse(phase.links[i]!, error)) return
+      }
+    }
+    if (this.#holds > 0) this.#held.push(event)
+    else this.#leave(event)
+  }
+
+  /** True when the exchange was ended because of it. */
+  #brokenResponse(link: Link, error: unknown): boolean {
+    link.stats.errors++
+    this.#host.log.error({ request_id: this.id, plugin: link.id, err: error }, 'plugin failed')
+    if (link.skipFailures) return false
+    this.fail(asGatewayError(error))
+    return true
+  }
+
+  #responseEnd(): void {
+    const phase = this.chain.ends
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      try {
+        phase.hooks[i]!(this, event => this.#pass(event, 0))
+      } catch (error) {
+        if (this.#brokenResponse(phase.links[i]!, error)) return
+      }
+    }
+  }
+
+  /** The last stop: an event becomes bytes. */
+  #leave(event: StreamEvent): void {
+    if (this.#settled || this.#draining) return
+    switch (event.type) {
+      case 'bytes':
+        this.#writeBytes(event.bytes)
+        return
+      case 'usage':
+        return
+      case 'error':
+        return this.fail(event.error)
+    }
+    if (!this.surface) return
+    if (this.#phase === PHASE.open && this.#encoder === null) {
+      if (!this.#openEncoder()) return
+      if (this.#streaming) this.#beginStream()
+      else this.#encoder!.start()
+      if (this.#settled) return
+    }
+    const encoder = this.#encoder!
+    if (event.type === 'finish') return this.#leaveFinish(encoder, event)
+    const out = encoder.event(event)
+    if (event.type !== 'activity') this.#delivered ||= this.#streaming
+    if (this.#streaming && out !== '') this.#write(out)
+  }
+
+  #leaveFinish(encoder: Encoder, event: FinishEvent): void {
+    // A refusal of the gateway's own uses nothing, whatever its text would count (decisions 9).
+    const billed: Usage = this.#origin === 'gateway' ? ZERO_USAGE : (this.peek(usage)?.usage ?? ZERO_USAGE)
+    const out = encoder.finish(event, billed)
+    if (this.#streaming) {
+      this.#write(out)
+      this.flush()
+      this.#out!.end()
+      this.#tapEnd(true)
+    } else {
+      this.#delivered = true
+      const head = this.#head(200, [['content-type', 'application/json']], this.#origin)
+      this.#sendWhole(head, JSON.stringify(encoder.object()))
+    }
+    this.#control?.abort('ended')
+    this.#settle(outcomeOfFinish(event, this.#origin))
+  }
+
+  #openEncoder(): boolean {
+    const surface = this.surface!
+    const asked = this.peek(conversation)
+    if (!asked) {
+      this.fail(new GatewayError('internal_error', { message: 'A reply was made before the request was understood.' }))
+      return false
+    }
+    const clock = this.clock
+    const context: EncodeContext = {
+      requestId: this.id,
+      created: Math.floor(this.startedAt / 1000),
+      model: asked.model,
+      body: this.peek(request) ?? {},
+      conversation: asked,
+      promptTokens: this.#origin === 'gateway' ? 0 : (this.peek(estimate)?.input ?? 0),
+      objectId: this.objectId,
+      mint: prefix => (prefix === 'item_eba1_' ? itemId() : searchId()),
+      now: () => clock.now(),
+    }
+    this.#encoder = surface.encoder(context)
+    this.#streaming = asked.stream
+    return true
+  }
+
+  // ---- replies of the gateway's own -----------------------------------------------------------------------------------
+
+  /** @param from response hooks of the links above this one run, then those below the terminal */
+  #answer(reply: Reply, from: number): void {
+    if (this.#settled) return
+    this.#from = Math.min(from, this.chain.terminal)
+    this.#origin = 'gateway'
+    if (reply.kind === 'error') {
+      const other = this.#recover(reply.error)
+      if (other) reply = other
+    }
+    switch (reply.kind) {
+      case 'error':
+        return this.#answerError(reply.error)
+      case 'refusal':
+        this.#pass({ type: 'refusal', text: reply.text }, 0)
+        this.#pass({ type: 'finish', reason: 'refusal', explanation: reply.text }, 0)
+        return
+      case 'json': {
+        const headers = Object.entries({ 'content-type': 'application/json', ...reply.headers })
+        const head = this.#head(reply.status, headers, 'gateway')
+        this.#sendWhole(head, typeof reply.body === 'string' ? reply.body : JSON.stringify(reply.body))
+        return this.#settle('completed')
+      }
+      case 'raw': {
+        const head = this.#head(reply.status, reply.headers, 'gateway')
+        if (reply.whole) this.#sendWhole(head, reply.body)
+        else {
+          if (!this.#openStream(head)) return
+          this.#out!.write(reply.body)
+          this.#out!.flush()
+          this.#out!.cut()
+        }
+        return this.#settle('replayed')
+      }
+    }
+  }
+
+  #recover(error: GatewayError): undefined | Reply {
+    const phase = this.chain.errors
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      try {
+        const reply = phase.hooks[i]!(this, error)
+        if (reply) return reply
+      } catch (thrown) {
+        phase.links[i]!.stats.errors++
+        this.#host.log.error({ request_id: this.id, plugin: phase.links[i]!.id, err: thrown }, 'plugin failed')
+      }
+    }
+    return undefined
+  }
+
+  #answerError(error: GatewayError): void {
+    this.#error = error
+    advertise(error, () => this.#host.random())
+    const headers: [string, string][] = [['content-type', 'application/json']]
+    for (const [name, value] of Object.entries(error.headers ?? {})) headers.push([name, value])
+    for (const [name, value] of Object.entries(retryHeaders(error))) headers.push([name, value])
+    const head = this.#head(error.status, headers, 'gateway')
+    this.#sendWhole(head, errorBody(this.surface, error, this.id))
+    this.#control?.abort('ended')
+    this.#settle(outcomeOf(error))
+  }
+
+  #head(status: number, headers: Iterable<readonly [string, string]>, origin: 'upstream' | 'gateway'): ResponseHead {
+    const map = new Map<string, string>()
+    for (const [name, value] of headers) {
+      const former = map.get(name)
+      if (former === undefined) map.set(name, value)
+      // Cookies are the one header whose lines can't be joined (RFC 6265 3).
+      else if (name === 'set-cookie') this.#cookies.push(value)
+      else map.set(name, `${former}, ${value}`)
+    }
+    map.set('x-request-id', this.id)
+    const head: ResponseHead = { status, headers: map, origin }
+    const phase = this.chain.head
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      const t0 = this.timeline ? this.clock.mono() : 0
+      try {
+        phase.hooks[i]!(this, head)
+        if (this.timeline) this.#timeReply(phase.links[i]!, 'onResponseHead', t0)
+      } catch (error) {
+        // The reply is on its way: a broken head hook can no longer deny it, so it is counted and passed over.
+        phase.links[i]!.stats.errors++
+        this.#host.log.error({ request_id: this.id, plugin: phase.links[i]!.id, err: error }, 'plugin failed')
+      }
+    }
+    return head
+  }
+
+  /** The head's headers as they are sent; a plugin that takes `set-cookie` away takes every cookie. */
+  #headerList({ headers }: ResponseHead): [string, string][] {
+    const list = [...headers]
+    if (headers.has('set-cookie')) for (const cookie of this.#cookies) list.push(['set-cookie', cookie])
+    return list
+  }
+
+  /** False when the head can't be sent, and the exchange has ended because of it. */
+  #openStream(head: ResponseHead): boolean {
+    const list = this.#headerList(head)
+    try {
+      this.#out = this.incoming.stream(head.status, list)
+    } catch (error) {
+      this.#badHead(error)
+      return false
+    }
+    this.#phase = PHASE.headSent
+    this.#status = head.status
+    this.#out.onDrain(() => {
+      if (!this.#settled && this.#holds === 0) this.#control?.resume()
+    })
+    this.#tapHead(head.status, list)
+    return true
+  }
+
+  /** The listener takes no such head: a plugin's header, or a target's, would have broken it apart. Answered without them. */
+  #badHead(cause: unknown): void {
+    this.#host.log.error({ request_id: this.id, err: cause }, 'the head of the reply cannot be sent')
+    const error = asGatewayError(cause)
+    this.#error = error
+    this.#phase = PHASE.answered
+    this.#status = error.status
+    this.#delivered = false
+    this.#firstByteMono ??= this.clock.mono()
+    const bare: HeaderList = [
+      ['content-type', 'application/json'],
+      ['x-request-id', this.id],
+    ]
+    this.incoming.respond(error.status, bare, errorBody(this.surface, error, this.id))
+    this.#control?.abort('ended')
+    this.#settle('gateway_error')
+  }
+
+  #sendWhole(head: ResponseHead, body: string | Uint8Array): void {
+    const list = this.#headerList(head)
+    try {
+      this.incoming.respond(head.status, list, body)
+    } catch (error) {
+      return this.#badHead(error)
+    }
+    this.#phase = PHASE.answered
+    this.#status = head.status
+    this.#firstByteMono ??= this.clock.mono()
+    if (this.#taps) {
+      this.#tapHead(head.status, list)
+      const bytes = typeof body === 'string' ? text.encode(body) : body
+      for (const tap of this.#taps) tap.bytes(bytes)
+      this.#tapEnd(true)
+    }
+  }
+
+  // ---- bytes ----------------------------------------------------------------------------------------------------------
+
+  #write(frames: string): void {
+    if (frames === '' || !this.#out) return
+    const now = this.clock.mono()
+    this.#firstByteMono ??= now
+    this.#lastWriteMono = now
+    this.#out.write(frames)
+    this.#dirty = true
+    if (this.#taps) {
+      const bytes = text.encode(frames)
+      for (const tap of this.#taps) tap.bytes(bytes)
+    }
+  }
+
+  #writeBytes(bytes: Uint8Array): void {
+    if (!this.#out) return
+    this.#firstByteMono ??= this.clock.mono()
+    this.#delivered = true
+    this.#out.write(bytes)
+    this.#dirty = true
+    if (this.#taps) for (const tap of this.#taps) tap.bytes(bytes)
+  }
+
+  #tapHead(status: number, headers: HeaderList): void {
+    if (this.#taps) for (const tap of this.#taps) tap.head(status, headers)
+  }
+  #tapEnd(whole: boolean): void {
+    if (this.#taps) for (const tap of this.#taps) tap.end(whole)
+  }
+
+  // ---- the end --------------------------------------------------------------------------------------------------------
+
+  #onClientGone(): void {
+    if (this.#settled) return
+    this.#clientGone = true
+    // Below: the control may answer 'draining', and then the upstream's own end settles the exchange.
+    if (this.#control?.abort('client_gone') === 'draining') {
+      this.#draining = true
+      this.#host.ticker.delete(this)
+      return
+    }
+    this.#settle('client_gone')
+  }
+
+  #settle(outcome: Outcome): void {
+    if (this.#settled) return
+    this.#settled = true
+    this.#host.ticker.delete(this)
+    const now = this.clock.mono()
+    const settlement: Settlement = {
+      outcome,
+      delivered: this.#delivered,
+      status: this.#status,
+      error: this.#error,
+      durationMs: now - this.#startMono,
+      ttfbMs: this.#firstByteMono === null ? null : this.#firstByteMono - this.#startMono,
+    }
+    if (this.#replyMono > 0) this.#mark(this.chain.links[this.chain.terminal]!.id, 'reply', this.#replyMono)
+    const phase = this.chain.settles
+    for (let i = 0; i < phase.hooks.length; i++) {
+      const link = phase.links[i]!
+      if (link.index > this.#entered && link.index < this.chain.terminal) continue
+      const t0 = this.timeline ? this.clock.mono() : 0
+      try {
+        phase.hooks[i]!(this, settlement)
+        if (this.timeline) this.#timeReply(link, 'onSettle', t0)
+      } catch (error) {
+        link.stats.errors++
+        this.#host.log.error({ request_id: this.id, plugin: link.id, err: error }, 'plugin failed')
+      }
+    }
+    const defers = this.#defers
+    this.#defers = []
+    for (let i = defers.length - 1; i >= 0; i--) {
+      try {
+        defers[i]!()
+      } catch (error) {
+        this.#host.log.error({ request_id: this.id, err: error }, 'a deferred release failed')
+      }
+    }
+    this.#held = []
+    this.#host.onSettled(this, settlement)
+  }
+}
+
+/** The body of an error reply: the surface's own envelope, or the plain one (wire.md E.1). */
+export function errorBody(surface: Surface | undefined, error: GatewayError, requestId: string): string {
+  return surface ? surface.error(error, requestId) : JSON.stringify({ error: errorMembers(error, requestId) })
+}
+
+function bodyFault(fault: 'too_large' | 'timeout', limits: { maxBytes: number; timeoutMs: number }): Reply {
+  if (fault === 'too_large') {
+    return deny('request_too_large', {
+      message: `The request body is over the limit of ${limits.maxBytes} bytes (max_body). Send less.`,
+    })
+  }
+  return deny('request_body_timeout', {
+    message: `The request body was not whole ${limits.timeoutMs / 1000} s after the gateway began to read it (body_timeout). Send it again.`,
+  })
+}
+
+/** What a thrown value means to a client. Never its text (GEN-7). */
+export function asGatewayError(error: unknown): GatewayError {
+  if (error instanceof GatewayError) return error
+  if (error instanceof StoreUnavailable) {
+    return new GatewayError('provider_unavailable', {
+      message: 'A platform dependency is not available. Retry shortly.',
+      horizonMs: 5000,
+      cause: error,
+    })
+  }
+  return new GatewayError('internal_error', {
+    message: 'An internal error occurred. Retry; if it persists, quote the request id.',
+    cause: error,
+  })
+}
+
+function outcomeOf(error: GatewayError): Outcome {
+  if (error.status < 500 && error.status !== 429) return 'refused'
+  if (error.code === 'internal_error') return 'gateway_error'
+  return error.status === 429 && error.code !== 'insufficient_quota' ? 'refused' : 'upstream_error'
+}
+
+/** A reply that broke off is no refusal, whatever the code: what was delivered of it is billed (BILL-3). */
+function outcomeOfCut(error: GatewayError): Outcome {
+  const outcome = outcomeOf(error)
+  return outcome === 'refused' ? 'upstream_error' : outcome
+}
+
+function outcomeOfFinish(finish: FinishEvent, origin: 'upstream' | 'gateway'): Outcome {
+  if (origin === 'gateway') return 'refused'
+  switch (finish.reason) {
+    case 'length':
+    case 'context_full':
+    case 'idle_timeout':
+    case 'ceiling_timeout':
+      return 'incomplete'
+    default:
+      return 'completed'
+  }
+}

@@ -1,0 +1,213 @@
+/**
+ * What both adapters believe of a request's head, and what they let into an answer's (reliability R4, R5, R6). One place, so that a head which
+ * one adapter refuses is refused by the other.
+ */
+import { STATUS_CODES } from 'node:http'
+import type { HeaderList } from './port.ts'
+
+/** Why a head is refused. The adapter answers with `ListenerOptions.refuse(fault)` and closes the connection. */
+export type HeadFault =
+  | 'method'
+  | 'target'
+  | 'http_version'
+  | 'too_many_headers'
+  | 'header_name'
+  | 'header_value'
+  | 'repeated_header'
+  | 'empty_header'
+  | 'missing_host'
+  | 'content_length'
+  | 'transfer_encoding'
+  | 'length_conflict'
+  | 'expectation'
+  /** Only `node`: what its parser refuses. uWebSockets.js answers these by itself. */
+  | 'malformed'
+  | 'headers_too_large'
+  | 'head_timeout'
+
+/** Exact case: RFC 9110 9.1 makes methods case-sensitive. TRACE and CONNECT have no business at a gateway. */
+export const allowedMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])
+
+/** Bytes of a request's head, on both adapters (R15). */
+export const MAX_HEAD_BYTES = 16_384
+/** Headers of a request. uWebSockets.js stops at this figure; `node` is held to it. */
+export const MAX_HEADERS = 98
+
+/** How a header is judged, by its name. */
+const ORDINARY = 0
+/** May be repeated, but the adapter acts on it: only visible ASCII is believed (R4). */
+const VISIBLE = 1
+/** R4: a second one makes the request ambiguous. */
+const SINGLE = 2
+/** The same, and it must say something. */
+const SINGLE_FULL = 3
+
+const rules = new Map<string, number>([
+  ['host', SINGLE_FULL],
+  ['content-length', SINGLE_FULL],
+  ['transfer-encoding', SINGLE_FULL],
+  ['authorization', SINGLE],
+  ['x-api-key', SINGLE],
+  ['idempotency-key', SINGLE],
+  ['content-type', SINGLE],
+  ['expect', SINGLE],
+  ['upgrade', SINGLE],
+  ['connection', VISIBLE],
+  ['x-forwarded-for', VISIBLE],
+])
+
+const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
+// R5: a key with any other byte is no key. uWebSockets.js takes such bytes off the ends before we see them; no legal key has one there.
+const printable = /^[\x20-\x7e]*$/
+// No fragment: RFC 9112 3.2 has none in a request target.
+const targetBytes = /^\/[\x21\x22\x24-\x7e]*$/
+const digits = /^\d{1,12}$/
+
+/** Names that `rules` may still learn: clients choose names, so the memory of good ones is bounded. */
+let learnable = 512
+
+/** The rule of a name; undefined when it is no token. Names come from a small set: the good ones are remembered. */
+function ruleOf(name: string): number | undefined {
+  const rule = rules.get(name)
+  if (rule !== undefined) return rule
+  if (!token.test(name)) return undefined
+  if (learnable > 0 && name.length <= 64) {
+    learnable -= 1
+    rules.set(name, ORDINARY)
+  }
+  return ORDINARY
+}
+
+/**
+ * Judges a parsed head and fills `headers` (names lower case, repeated ones joined by ', ').
+ * `pairs` is flat: name, value, name, value, as `rawHeaders` of node:http. Null when the head is unambiguous.
+ */
+export function judgeHead(
+  method: string,
+  path: string,
+  query: string,
+  pairs: readonly string[],
+  headers: Map<string, string>,
+): HeadFault | null {
+  // The pairs are read whole whatever the fault: the adapter needs Content-Length and Transfer-Encoding to see the answer arrive.
+  let fault: HeadFault | null = null
+  if (pairs.length > 2 * MAX_HEADERS) fault = 'too_many_headers'
+  for (let i = 0; i < pairs.length; i += 2) {
+    const name = pairs[i]!.toLowerCase()
+    const value = pairs[i + 1]!
+    const rule = ruleOf(name)
+    const before = headers.get(name)
+    if (rule === undefined) fault ??= 'header_name'
+    else if (rule !== ORDINARY) {
+      if (!printable.test(value)) fault ??= 'header_value'
+      if (rule !== VISIBLE) {
+        if (before !== undefined) fault ??= 'repeated_header'
+        if (rule === SINGLE_FULL && value === '') fault ??= 'empty_header'
+      }
+    }
+    headers.set(name, before === undefined ? value : `${before}, ${value}`)
+  }
+  if (fault !== null) return fault
+  if (!allowedMethods.has(method)) return 'method'
+  if (!targetBytes.test(path) || (query !== '' && !printable.test(query))) return 'target'
+  if (!headers.has('host')) return 'missing_host'
+  const length = headers.get('content-length')
+  const coding = headers.get('transfer-encoding')
+  if (coding !== undefined) {
+    if (coding.toLowerCase() !== 'chunked') return 'transfer_encoding'
+    // RFC 9112 6.3: the one message length of a request with both is a matter of opinion.
+    if (length !== undefined) return 'length_conflict'
+  }
+  if (length !== undefined && !digits.test(length)) return 'content_length'
+  const expect = headers.get('expect')
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue') return 'expectation'
+  return null
+}
+
+/** Does a judged head announce a body? */
+export function declaresBody(headers: ReadonlyMap<string, string>): boolean {
+  if (headers.has('transfer-encoding')) return true
+  const length = headers.get('content-length')
+  return length !== undefined && length !== '0' && Number(length) > 0
+}
+
+/** `Connection` holds `close`, alone or in a list. */
+export function asksClose(connection: string | undefined): boolean {
+  if (connection === undefined || connection === 'keep-alive') return false
+  return connection.length === 5
+    ? connection.toLowerCase() === 'close'
+    : connection
+        .toLowerCase()
+        .split(',')
+        .some(option => option.trim() === 'close')
+}
+
+/**
+ * What a request asks to upgrade to. `h2c` alone is no such request: some clients (Java's) send it with every first request on a plain
+ * connection, and RFC 9110 7.8 lets a server ignore it and answer in HTTP/1.1.
+ */
+export function upgradeOf(headers: ReadonlyMap<string, string>): string | undefined {
+  const upgrade = headers.get('upgrade')
+  return upgrade === undefined || upgrade === '' || upgrade.toLowerCase() === 'h2c' ? undefined : upgrade
+}
+
+/** An answer's head, checked. */
+export interface SafeHead {
+  status: number
+  /** Flat: name, value. Without what is the adapter's own. */
+  pairs: string[]
+  /** The caller asks to close after the answer. */
+  close: boolean
+  /** The caller's Content-Length, of use only for HEAD; '' when none. */
+  length: string
+}
+
+// Tab, printable ASCII and Latin-1: RFC 9110 5.5's field-content and obs-text.
+const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
+
+/**
+ * R6: checks an answer's headers. A name that is no token, or a value with CR, LF, NUL or another control character, throws: uWebSockets.js
+ * writes whatever it is given, so that one line break from a client's text would split the answer.
+ */
+export function safeHead(status: number, headers: HeaderList): SafeHead {
+  if (!Number.isInteger(status) || status < 200 || status > 599)
+    throw new TypeError(`not a final HTTP status: ${status}`)
+  const head: SafeHead = { status, pairs: [], close: false, length: '' }
+  for (let i = 0; i < headers.length; i++) {
+    const name = headers[i]![0]
+    const value = headers[i]![1]
+    if (ruleOf(name) === undefined) throw new TypeError(`not a header name: ${JSON.stringify(name)}`)
+    if (!fieldValue.test(value)) throw new TypeError(`header ${name} has a value that would break the answer's head`)
+    switch (name) {
+      case 'connection':
+        if (asksClose(value)) head.close = true
+        break
+      case 'content-length':
+        head.length = value
+        break
+      case 'transfer-encoding':
+      case 'keep-alive':
+      case 'date':
+        break
+      default:
+        head.pairs.push(name, value)
+    }
+  }
+  return head
+}
+
+const statusLines = new Map<number, string>()
+/** `200 OK`: the code and its standard phrase, never text of a client's. */
+export function statusLine(status: number): string {
+  let line = statusLines.get(status)
+  if (line === undefined) {
+    line = `${status} ${STATUS_CODES[status] ?? 'Unknown'}`
+    statusLines.set(status, line)
+  }
+  return line
+}
+
+/** RFC 9110: these have no body and no Content-Length. */
+export function isBodiless(status: number): boolean {
+  return status === 204 || status === 304
+}

@@ -1,0 +1,171 @@
+/**
+ * The default listener: HTTP/1.1 on uWebSockets.js. The build that npm has is old and has to be fenced: rules R1 to R20 of the reliability
+ * notes, each named where it is kept. docs/listeners.md has what the fences leave open. The only file that imports the package.
+ */
+import { connect } from 'node:net'
+import { systemClock } from '../clock.ts'
+import { TrustedPeers } from './client-address.ts'
+import { checkNativeFile, NoUwsBinary } from './native-file.ts'
+import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from './port.ts'
+import { MAX_HEAD_BYTES } from './safe-header.ts'
+import { UwsExchange, type UwsRequest, type UwsResponse, type UwsShared } from './uws-exchange.ts'
+import { enterTurn } from './uws-turn.ts'
+
+/** With two names that its typings leave out. */
+type Uws = typeof import('uWebSockets.js') & { _cfg(key: string): void; LIBUS_LISTEN_EXCLUSIVE_PORT: number }
+type UwsApp = ReturnType<Uws['App']>
+
+/** R11: each exchange that needs it is ticked every 4 s; in slices, so that thousands of streams are not ticked at once. */
+const TICK_MS = 4_000
+const SLICES = 8
+
+let loading: Promise<Uws> | undefined
+
+/** Loads and checks the native part once per process. Throws NoUwsBinary. */
+function loadUws(): Promise<Uws> {
+  loading ??= (async () => {
+    checkNativeFile()
+    // R15: read once, when the native part is loaded; hence before the import, which has to be a dynamic one.
+    process.env['UWS_HTTP_MAX_HEADERS_SIZE'] = String(MAX_HEAD_BYTES)
+    let uws: Uws
+    try {
+      uws = (await import('uWebSockets.js')) as unknown as Uws
+    } catch (cause) {
+      throw new NoUwsBinary('its native file does not load here (it needs glibc 2.27 or newer)', { cause })
+    }
+    // Takes the `uWebSockets: 20` header off every answer. Date stays: uWebSockets.js writes it in any case.
+    uws._cfg('999999990007')
+    await selfTest(uws)
+    return uws
+  })()
+  return loading
+}
+
+/** R15: a head of 12 KB must pass, else the limit was read too early and long API keys, cookies and trace headers would meet 431. */
+async function selfTest(uws: Uws): Promise<void> {
+  const app = uws.App()
+  app.any('/*', res => {
+    res.onAborted(() => {})
+    setImmediate(() => res.cork(() => res.end('ok', true)))
+  })
+  const status = await new Promise<string>((resolve, reject) => {
+    app.listen('127.0.0.1', 0, listening => {
+      if (!listening) return reject(new Error('self-test: no free port on 127.0.0.1'))
+      const socket = connect(uws.us_socket_local_port(listening as any), '127.0.0.1')
+      socket.on('connect', () => socket.write(`GET / HTTP/1.1\r\nHost: self\r\nX-Test: ${'x'.repeat(12_288)}\r\n\r\n`))
+      socket.once('data', data => {
+        resolve(data.subarray(9, 12).toString())
+        socket.destroy()
+      })
+      socket.on('error', reject)
+    })
+  }).finally(() => app.close())
+  if (status !== '200') {
+    throw new Error(
+      `listener: uws can't start: uWebSockets.js answered ${status} to a head of 12 KB. Something loaded it before Sluice could set its header limit. Set \`listener: node\`, or remove what loads it.`,
+    )
+  }
+}
+
+/** Starts listening. Rejects with NoUwsBinary, or when the address is taken or a certificate can't be read. */
+export const listenUws: ListenerFactory = async (options, handler) => {
+  const trusted = new TrustedPeers(options.trustProxy)
+  const uws = await loadUws()
+  return new UwsListener(uws, options, handler, trusted).start()
+}
+
+class UwsListener implements Listener {
+  readonly kind = 'uws'
+  readonly host: string
+  port = 0
+  connections = 0
+
+  readonly #uws: Uws
+  readonly #app: UwsApp
+  readonly #shared: UwsShared
+  #listenSocket: unknown
+  #ticker: NodeJS.Timeout | undefined
+  #closed = false
+
+  constructor(uws: Uws, options: ListenerOptions, handler: RequestHandler, trusted: TrustedPeers) {
+    this.#uws = uws
+    this.host = options.host
+    this.#shared = {
+      options,
+      handler,
+      clock: options.clock ?? systemClock,
+      trusted,
+      ticking: Array.from({ length: SLICES }, () => new Set<UwsExchange>()),
+      nextSlice: 0,
+      draining: false,
+    }
+    if (options.tls) {
+      try {
+        this.#app = uws.SSLApp({ cert_file_name: options.tls.cert, key_file_name: options.tls.key })
+      } catch (cause) {
+        throw new Error(`TLS: can't use certificate ${options.tls.cert} with key ${options.tls.key}`, { cause })
+      }
+    } else this.#app = uws.App()
+
+    // R13
+    // biome-ignore lint/suspicious/useIterableCallbackReturn: uWebSockets.js's filter is no array's
+    this.#app.filter((res, change) => {
+      this.connections += change
+      if (change > 0 && this.connections > options.maxConnections) (res as unknown as UwsResponse).close()
+    })
+    this.#app.any('/*', (res, req) => {
+      const exchange = new UwsExchange(res as unknown as UwsResponse, this.#shared)
+      res.onAborted(() => exchange.socketClosed()) // R1: first, since a throw before it aborts the process
+      enterTurn()
+      try {
+        exchange.begin(req as unknown as UwsRequest)
+      } catch (error) {
+        exchange.fail(error)
+      }
+    })
+  }
+
+  start(): this {
+    const { host, port, sharePort } = this.#shared.options
+    // R16: uWebSockets.js shares the port by default, so that a second gateway by mistake would get half the requests.
+    const flags = sharePort ? 0 : this.#uws.LIBUS_LISTEN_EXCLUSIVE_PORT
+    // The typings lack this form, which the native part has had since v18.
+    const listen = this.#app.listen.bind(this.#app) as unknown as (
+      host: string,
+      port: number,
+      flags: number,
+      listening: (socket: unknown) => void,
+    ) => void
+    listen(host, port, flags, socket => {
+      this.#listenSocket = socket
+    })
+    if (!this.#listenSocket) {
+      this.#app.close()
+      throw new Error(`can't listen on ${host}:${port}: the address is in use, not of this machine, or not permitted`)
+    }
+    this.port = this.#uws.us_socket_local_port(this.#listenSocket as any)
+    let slice = 0
+    this.#ticker = setInterval(() => {
+      for (const exchange of this.#shared.ticking[slice]!) exchange.tick()
+      slice = (slice + 1) % SLICES
+    }, TICK_MS / SLICES)
+    this.#ticker.unref()
+    return this
+  }
+
+  /** R17, first half; the gateway ends its streams, then calls `close`. */
+  drain(): void {
+    if (this.#shared.draining) return
+    this.#shared.draining = true
+    this.#uws.us_listen_socket_close(this.#listenSocket as any)
+    this.#listenSocket = undefined
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    clearInterval(this.#ticker)
+    this.#shared.draining = true
+    this.#app.close()
+  }
+}

@@ -1,0 +1,53 @@
+/**
+ * Money as whole numbers. Prices are pico-USD per token (1 USD per million tokens is 1e6); amounts are nano-USD (1e-9 USD), so that
+ * sums up to 9 million USD are exact in a double. A cost is rounded once, half up, when a request is priced; after that there is only addition.
+ */
+
+/** pico-USD per token, whole. */
+export interface Price {
+  input: number
+  output: number
+}
+/** The priced part of a usage; `cached` is inside `input`, reasoning inside `output`. */
+export interface PricedUsage {
+  input: number
+  cached: number
+  output: number
+}
+
+/**
+ * nano-USD of a request (BILL-1): uncached input and cache writes at the input rate, cached input at 0.1 of it, output at the output rate.
+ * Counts that are no natural number count as 0 or are cut to whole tokens; cached above input counts as input. Never negative, never NaN.
+ */
+export function cost(usage: PricedUsage, price: Price): number {
+  const input = tokens(usage.input)
+  const cached = Math.min(tokens(usage.cached), input)
+  const output = tokens(usage.output)
+  // In tenths of a pico-USD everything is whole: (uncached · 10 + cached · 1) · rate.
+  const weighted = (input - cached) * 10 + cached
+  const deci = weighted * price.input + output * 10 * price.output
+  if (deci <= Number.MAX_SAFE_INTEGER && weighted <= Number.MAX_SAFE_INTEGER)
+    return Math.floor(deci / 10_000) + (deci % 10_000 >= 5000 ? 1 : 0)
+  const exact =
+    (BigInt(input - cached) * 10n + BigInt(cached)) * BigInt(price.input) + BigInt(output) * 10n * BigInt(price.output)
+  const nano = (exact + 5000n) / 10_000n
+  return nano > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(nano)
+}
+
+/** The most a request of so many input and output tokens can cost: nothing cached. nano-USD. */
+export function exposure(inputTokens: number, outputTokens: number, price: Price): number {
+  return cost({ input: inputTokens, cached: 0, output: outputTokens }, price)
+}
+
+function tokens(count: number): number {
+  if (!(count > 0)) return 0
+  return count < Number.MAX_SAFE_INTEGER ? Math.floor(count) : Number.MAX_SAFE_INTEGER
+}
+
+/** `12.5` from nano-USD: exact to `places` decimals, cut (never rounded up), trailing zeros gone, but at least two decimals. */
+export function formatUsd(nano: number, places = 6): string {
+  const sign = nano < 0 ? '-' : ''
+  const digits = String(Math.abs(Math.trunc(nano))).padStart(10, '0')
+  const fraction = digits.slice(-9).slice(0, places).replace(/0+$/, '').padEnd(2, '0')
+  return `${sign}${digits.slice(0, -9)}.${fraction}`
+}

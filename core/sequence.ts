@@ -1,0 +1,186 @@
+/**
+ * Puts a decoder's events in the order of the grammar in core/events.ts: items strictly one after the other, `usage` and
+ * `finish` last. Providers may interleave parallel calls; what belongs to a later item waits until the open one is complete.
+ *
+ * Many providers never say that a call has ended. A function call counts as complete once its arguments are one balanced JSON value, or
+ * when the stream ends; until then a second call waits. An empty argument text is not complete: its deltas may still come.
+ */
+import type { FinishEvent, ProviderUsage, StreamEvent } from './events.ts'
+
+interface Lane {
+  /** Call index, or -1 for everything that is not a call. */
+  call: number
+  waiting: StreamEvent[]
+  json: JsonBalance | null
+  ended: boolean
+}
+
+export class Sequencer {
+  /** The first lane is open: its events pass at once. */
+  #lanes: Lane[] = []
+  #calls = 0
+  #reasoning = false
+  #usage: ProviderUsage | null = null
+  #finish: FinishEvent | null = null
+  readonly #pass: (event: StreamEvent) => void
+
+  constructor(pass: (event: StreamEvent) => void) {
+    this.#pass = pass
+  }
+
+  push(event: StreamEvent): void {
+    switch (event.type) {
+      case 'usage':
+        this.#usage = { ...this.#usage, ...event.usage }
+        return
+      case 'finish':
+        this.#finish = event
+        return
+      case 'activity':
+      case 'error':
+      case 'bytes':
+        this.#pass(event)
+        return
+      case 'tool_call': {
+        const lane: Lane = {
+          call: event.index,
+          waiting: [],
+          json: event.kind === 'function' ? new JsonBalance() : null,
+          ended: false,
+        }
+        this.#closeIfComplete()
+        this.#lanes.push(lane)
+        this.#to(lane, event)
+        return
+      }
+      case 'tool_args':
+      case 'tool_end': {
+        const lane = this.#lane(event.index)
+        if (!lane) return
+        if (event.type === 'tool_end') lane.ended = true
+        else {
+          lane.json?.push(event.text)
+          if (event.text !== '') this.#to(lane, event)
+        }
+        if (event.type === 'tool_end' && lane === this.#lanes[0]) this.#closeOpen()
+        return
+      }
+      default: {
+        if (this.#lanes.length > 0) {
+          this.#closeIfComplete()
+          if (this.#lanes.length > 0) {
+            let last = this.#lanes.at(-1)!
+            if (last.call !== -1) {
+              last = { call: -1, waiting: [], json: null, ended: true }
+              this.#lanes.push(last)
+            }
+            last.waiting.push(event)
+            return
+          }
+        }
+        this.#item(event)
+      }
+    }
+  }
+
+  /** What the provider said of the end so far. */
+  get finish(): FinishEvent | null {
+    return this.#finish
+  }
+
+  /** The upstream is done: passes what waited, then `usage`, then `finish`. Without a `finish` seen, `otherwise`. */
+  end(beforeFinish: () => void, otherwise: FinishEvent): void {
+    const finish = this.#finish ?? otherwise
+    this.flush(finish)
+    beforeFinish()
+    if (this.#usage) this.#pass({ type: 'usage', usage: this.#usage })
+    // A provider's end that holds complete calls means that the calls wait to be run, whatever it called itself (wire.md F.6).
+    let reason = finish.reason
+    if (reason === 'stop' && this.#calls > 0) reason = 'tool_calls'
+    else if (reason === 'tool_calls' && this.#calls === 0) reason = 'stop'
+    this.#pass(reason === finish.reason ? finish : { ...finish, reason })
+  }
+
+  /** Passes what waited. A last call cut off by a limit stays without `tool_end`: it is not executable (wire.md F.6). */
+  flush(finish?: FinishEvent): void {
+    const cut = finish !== undefined && finish.reason !== 'stop' && finish.reason !== 'tool_calls'
+    while (this.#lanes.length > 0) {
+      const lane = this.#lanes[0]!
+      const last = this.#lanes.length === 1
+      if (lane.call !== -1 && last && cut && !lane.ended && !(lane.json?.complete ?? false)) return
+      this.#closeOpen()
+    }
+    if (this.#reasoning) this.#endReasoning()
+  }
+
+  #lane(call: number): Lane | undefined {
+    for (const lane of this.#lanes) if (lane.call === call) return lane
+    return undefined
+  }
+
+  #to(lane: Lane, event: StreamEvent): void {
+    if (lane === this.#lanes[0]) this.#item(event)
+    else lane.waiting.push(event)
+  }
+
+  #closeIfComplete(): void {
+    const open = this.#lanes[0]
+    if (open?.json?.complete) this.#closeOpen()
+  }
+
+  /** Ends the open lane and opens the next, with all that waited in it. */
+  #closeOpen(): void {
+    for (;;) {
+      const lane = this.#lanes.shift()
+      if (!lane) return
+      if (lane.call !== -1) {
+        this.#calls++
+        this.#pass({ type: 'tool_end', index: lane.call })
+      }
+      const next = this.#lanes[0]
+      if (!next) return
+      for (const event of next.waiting) this.#item(event)
+      next.waiting = []
+      if (!next.ended && !(next.json?.complete && this.#lanes.length > 1)) return
+    }
+  }
+
+  #item(event: StreamEvent): void {
+    if (event.type === 'reasoning') this.#reasoning = true
+    else if (event.type === 'reasoning_end') this.#reasoning = false
+    else if (this.#reasoning) this.#endReasoning()
+    this.#pass(event)
+  }
+
+  #endReasoning(): void {
+    this.#reasoning = false
+    this.#pass({ type: 'reasoning_end' })
+  }
+}
+
+/** Follows JSON text just far enough to know when one object or array is closed. */
+class JsonBalance {
+  #depth = 0
+  #string = false
+  #escape = false
+  complete = false
+
+  push(text: string): void {
+    if (this.complete) return
+    for (let i = 0; i < text.length; i++) {
+      const c = text.charCodeAt(i)
+      if (this.#string) {
+        if (this.#escape) this.#escape = false
+        else if (c === 0x5c) this.#escape = true
+        else if (c === 0x22) this.#string = false
+      } else if (c === 0x22) this.#string = true
+      else if (c === 0x7b || c === 0x5b) this.#depth++
+      else if (c === 0x7d || c === 0x5d) {
+        if (--this.#depth <= 0) {
+          this.complete = true
+          return
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,393 @@
+/**
+ * Test harness for plugins, exported as `sluice/testing`: one plugin in a real chain, without network and without a clock of its own.
+ *
+ *   const run = await runPlugin(myPlugin, { config: { … }, slots: [[identity, me]], events: [text('hi')] })
+ *   assert.equal(run.status, 200)
+ *
+ * Whatever the plugin does, the harness checks what every plugin owes: promised slots filled, settled exactly once, no hold left, no timer left.
+ */
+import { buildChain } from './chain.ts'
+import { ManualClock } from './clock.ts'
+import { parseOptions } from './config/options.ts'
+import type { GatewayConfig } from './config/types.ts'
+import type { Conversation, SurfaceName } from './conversation.ts'
+import { errorMembers, type GatewayError } from './errors.ts'
+import type { FinishEvent, StreamEvent, Usage } from './events.ts'
+import { RunningExchange } from './exchange.ts'
+import type {
+  BodyFault,
+  BodyFlow,
+  BodyLimits,
+  BodySink,
+  HeaderList,
+  Incoming,
+  OutgoingStream,
+} from './listener/port.ts'
+import { conversation, definePlugin, type Logger, type Plugin, request, type Settlement, type Slot } from './plugin.ts'
+import { SearchProviders } from './search.ts'
+import { createSharedState } from './shared-state.ts'
+import type { Store } from './store.ts'
+import type { EncodeContext, Encoder, Surface } from './surface.ts'
+import { Ticker } from './ticker.ts'
+
+export interface FakeRequest {
+  method?: string
+  path?: string
+  query?: string
+  headers?: Record<string, string>
+  body?: string | Uint8Array
+}
+
+/** A client that records what it is sent. */
+export class FakeIncoming implements Incoming {
+  readonly method: string
+  readonly path: string
+  readonly query: string
+  readonly headers: ReadonlyMap<string, string>
+  readonly remoteAddress = '127.0.0.1'
+  readonly hasBody: boolean
+  readonly upgrade = undefined
+  readonly #body: Uint8Array
+  #aborted = false
+  readonly #onAborted: (() => void)[] = []
+  #onDrain: (() => void) | undefined
+
+  status = 0
+  sentHeaders = new Map<string, string>()
+  sent = ''
+  ending: 'open' | 'whole' | 'cut' = 'open'
+  /** False makes `flush` answer that the client is slow. */
+  fast = true
+  /** How many times a status was sent: never more than one. */
+  answers = 0
+
+  constructor(request: FakeRequest = {}) {
+    this.method = request.method ?? 'POST'
+    this.path = request.path ?? '/v1/test'
+    this.query = request.query ?? ''
+    this.headers = new Map(Object.entries(request.headers ?? {}))
+    this.#body =
+      typeof request.body === 'string' ? new TextEncoder().encode(request.body) : (request.body ?? new Uint8Array())
+    this.hasBody = this.#body.length > 0
+  }
+
+  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
+    if (this.#body.length > limits.maxBytes) done('too_large', new Uint8Array())
+    else done(null, this.#body)
+  }
+  streamBody(sink: BodySink): BodyFlow {
+    queueMicrotask(() => {
+      if (this.#body.length > 0) sink.chunk(this.#body)
+      sink.end()
+    })
+    return { pause() {}, resume() {} }
+  }
+  respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
+    if (this.#aborted) return
+    this.#head(status, headers)
+    this.sent += typeof body === 'string' ? body : new TextDecoder().decode(body)
+    this.ending = 'whole'
+  }
+  stream(status: number, headers: HeaderList): OutgoingStream {
+    this.#head(status, headers)
+    return {
+      write: data => {
+        if (!this.#aborted && this.ending === 'open')
+          this.sent += typeof data === 'string' ? data : new TextDecoder().decode(data)
+      },
+      flush: () => this.fast,
+      onDrain: listener => {
+        this.#onDrain = listener
+      },
+      buffered: 0,
+      end: () => {
+        if (this.ending === 'open') this.ending = 'whole'
+      },
+      cut: () => {
+        if (this.ending === 'open') this.ending = 'cut'
+      },
+    }
+  }
+  onAborted(listener: () => void): void {
+    if (this.#aborted) listener()
+    else this.#onAborted.push(listener)
+  }
+
+  /** The client leaves. */
+  abort(): void {
+    if (this.#aborted || this.ending !== 'open') return
+    this.#aborted = true
+    for (const listener of this.#onAborted) listener()
+  }
+  /** The slow client has taken what waited. */
+  drain(): void {
+    this.fast = true
+    this.#onDrain?.()
+  }
+
+  #head(status: number, headers: HeaderList): void {
+    this.answers++
+    this.status = status
+    this.sentHeaders = new Map(headers)
+  }
+}
+
+/** A surface whose frames are the events themselves, one JSON text a line: what passed the chain can be read off what was sent. */
+export const plainSurface: Surface = {
+  name: 'chat' as SurfaceName,
+  requestSchema: { type: 'object' },
+  requestIdHeaders: [],
+  validate: () => [],
+  parse: body => plainConversation(body as Record<string, unknown>),
+  encoder: context => new PlainEncoder(context),
+  error: (error, requestId) => JSON.stringify({ error: errorMembers(error, requestId) }),
+}
+
+class PlainEncoder implements Encoder {
+  readonly #context: EncodeContext
+  readonly #events: unknown[] = []
+  constructor(context: EncodeContext) {
+    this.#context = context
+  }
+  #line(value: unknown): string {
+    this.#events.push(value)
+    return `${JSON.stringify(value)}\n`
+  }
+  start(): string {
+    return this.#line({ type: 'start', model: this.#context.model })
+  }
+  event(event: StreamEvent): string {
+    return this.#line(event)
+  }
+  finish(finish: FinishEvent, usage: Usage): string {
+    return this.#line({ ...finish, usage })
+  }
+  error(error: GatewayError): string {
+    return this.#line({ type: 'error', error: errorMembers(error, this.#context.requestId) })
+  }
+  keepAlive(): string {
+    return `{"type":"keep-alive"}\n`
+  }
+  object(): Record<string, unknown> {
+    return { events: this.#events }
+  }
+}
+
+/** A conversation of one user text, with what is given laid over it. */
+export function plainConversation(over: Partial<Conversation> = {}): Conversation {
+  return {
+    surface: 'chat',
+    requestedModel: 'test-model',
+    model: 'test-model',
+    stream: true,
+    system: [],
+    turns: [{ role: 'user', parts: [{ type: 'text', text: 'hello' }] }],
+    tools: [],
+    toolChoice: { type: 'auto' },
+    parallelToolCalls: true,
+    sampling: { stop: [], logprobs: false },
+    reasoning: {},
+    ...over,
+  }
+}
+
+export interface RunOptions<C> {
+  /** The plugin's options; defaults of its schema are filled in. */
+  config?: Partial<C>
+  /** Slots that plugins above would have filled. */
+  slots?: readonly (readonly [Slot<any>, unknown])[]
+  request?: FakeRequest
+  /** What the upstream sends; a `finish` is added when the list has no end. */
+  events?: readonly StreamEvent[]
+  /** Parts of the gateway that the plugin asks for. */
+  gateway?: Partial<GatewayConfig>
+  store?: Store
+  /** Place the plugin below the terminal, where it sees every reply. */
+  below?: boolean
+  clock?: ManualClock
+  /** Leave before the reply is whole: after so many events. */
+  leaveAfter?: number
+  /** Real time after which an exchange that has not ended never will, milliseconds. Default 2000. */
+  giveUpMs?: number
+}
+
+export interface PluginRun {
+  /** HTTP status that the client got; 0 when it left first. */
+  status: number
+  headers: ReadonlyMap<string, string>
+  /** Raw text that the client got. */
+  body: string
+  /** The body's JSON, for replies of the gateway's own. */
+  json: any
+  /** Events that reached the client's encoder, in order. */
+  events: any[]
+  settlement: Settlement
+  exchange: RunningExchange
+  log: { level: string; fields: any; message: string }[]
+}
+
+/** Runs one plugin through one exchange and checks what every plugin owes. Rejects when it owes something at the end. */
+export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {}): Promise<PluginRun> {
+  const clock = options.clock ?? new ManualClock()
+  const timersBefore = clock.pending
+  const log: PluginRun['log'] = []
+  const logger: Logger = {
+    debug: (fields, message) => void log.push({ level: 'debug', fields, message }),
+    info: (fields, message) => void log.push({ level: 'info', fields, message }),
+    warn: (fields, message) => void log.push({ level: 'warn', fields, message }),
+    error: (fields, message) => void log.push({ level: 'error', fields, message }),
+  }
+  const incoming = new FakeIncoming(options.request)
+  const filled = new Map<Slot<any>, unknown>([
+    [conversation, plainConversation()],
+    [request, {}],
+  ])
+  for (const [slot, value] of options.slots ?? []) filled.set(slot, value)
+
+  const above = definePlugin({
+    name: 'above',
+    summary: 'Fills the slots the plugin under test reads.',
+    create: () => ({
+      onRequest(x) {
+        for (const [slot, value] of filled) x.set(slot, value)
+        return undefined
+      },
+    }),
+  })
+  const upstream = definePlugin({
+    name: 'test-upstream',
+    summary: 'Sends the given events.',
+    terminal: true,
+    create: () => ({
+      forward(x) {
+        let sent = 0
+        for (const event of options.events ?? []) {
+          if (sent++ === options.leaveAfter) incoming.abort()
+          if (event.type === 'error') {
+            x.fail(event.error)
+            return undefined
+          }
+          x.emit(event)
+        }
+        if (sent === options.leaveAfter) incoming.abort()
+        x.flush()
+        x.end()
+        return undefined
+      },
+    }),
+  })
+  const order = plugin.terminal
+    ? [above, plugin]
+    : options.below
+      ? [above, upstream, plugin]
+      : [above, plugin, upstream]
+  const at = { file: 'test', line: 1, column: 1 }
+  const config = parseOptions(plugin, options.config)
+  const entries = order.map(entry => ({
+    plugin: entry.name,
+    id: entry.name,
+    on_failure: 'deny' as const,
+    config: entry === plugin ? (config as Record<string, unknown>) : {},
+    at,
+  }))
+  const chain = await buildChain('test', {
+    entries,
+    plugins: new Map(order.map(entry => [entry.name, entry as Plugin])),
+    log: logger,
+    context: entry => ({
+      config: { pipelines: { test: entries }, ...options.gateway } as GatewayConfig,
+      store: options.store ?? missingStore,
+      clock,
+      random: () => 0,
+      log: logger,
+      id: entry.id,
+      pipeline: 'test',
+      surfaces: [plainSurface],
+      shared: createSharedState(),
+      secret: new Uint8Array(32),
+      searchProviders: new SearchProviders(),
+    }),
+  })
+  let settlements = 0
+  const settled = new Promise<{ settlement: Settlement; exchange: RunningExchange }>(resolve => {
+    const exchange = new RunningExchange('req_test', incoming, chain, plainSurface, 'POST /v1/test', {
+      clock,
+      log: logger,
+      // A sweep of its own clock: what is left on the plugin's clock is the plugin's.
+      ticker: new Ticker(new ManualClock(), 1000),
+      keepAliveMs: 15_000,
+      random: () => 0,
+      onSettled(x, settlement) {
+        settlements++
+        resolve({ settlement, exchange: x })
+      },
+    })
+    exchange.start()
+  })
+  const { settlement, exchange } = await orGiveUp(settled, plugin.name, options.giveUpMs ?? 2000)
+  await chain.close()
+  await Promise.resolve()
+
+  const owes: string[] = []
+  if (settlements !== 1) owes.push(`settled ${settlements} times`)
+  if (incoming.answers > 1) owes.push(`answered ${incoming.answers} times`)
+  if (clock.pending > timersBefore) owes.push(`${clock.pending - timersBefore} timers left`)
+  const reachedTerminal =
+    chain.links[chain.terminal]!.plugin !== plugin &&
+    settlement.error === undefined &&
+    settlement.outcome === 'completed'
+  if (reachedTerminal) {
+    for (const slot of plugin.provides ?? [])
+      if (exchange.peek(slot) === undefined) owes.push(`slot '${slot.name}' not filled`)
+  }
+  if (owes.length > 0) throw new Error(`${plugin.name}: ${owes.join('; ')}`)
+
+  const type = incoming.sentHeaders.get('content-type') ?? ''
+  const json = type.startsWith('application/json') && incoming.sent !== '' ? JSON.parse(incoming.sent) : undefined
+  const events =
+    json?.events ??
+    (type.startsWith('text/event-stream')
+      ? incoming.sent
+          .split('\n')
+          .filter(Boolean)
+          .map(line => JSON.parse(line))
+      : [])
+  return {
+    status: incoming.status,
+    headers: incoming.sentHeaders,
+    body: incoming.sent,
+    json,
+    events,
+    settlement,
+    exchange,
+    log,
+  }
+}
+
+/** A hold that nobody releases, or a hook that never answers, would keep the test waiting for ever. */
+async function orGiveUp<T>(settled: Promise<T>, name: string, ms: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const never = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(
+        new Error(
+          `${name}: the exchange has not ended after ${ms} ms; a hold was not released, or a hook did not answer`,
+        ),
+      )
+    }, ms)
+  })
+  try {
+    return await Promise.race([settled, never])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+const missingStore = new Proxy({} as Store, {
+  get(_, name) {
+    throw new Error(`the plugin uses the store (${String(name)}): give runPlugin one`)
+  },
+})
+
+export { ManualClock } from './clock.ts'
+export { GatewayError } from './errors.ts'

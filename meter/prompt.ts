@@ -1,0 +1,170 @@
+/**
+ * The bill's rule: what a conversation counts as a prompt (METER-1, METER-3, CNT-1). Changing anything here changes bills; the golden files in
+ * `test/meter/golden/` pin it, and docs/metering.md tells customers.
+ *
+ * Only content counts, so the same conversation counts the same on every surface, call and machine: not ids, paths, cache markers, the surface, the model,
+ * stop strings, sampling, tool choice, nor anything that is kept for a provider (continuations, handles).
+ *
+ *   prompt     3 + the system text, the turns and the tools
+ *   system     3 once if there is any, + its text
+ *   turn       3 + its parts
+ *   text       its tokens, each part by itself; a refusal too
+ *   image      `image_tokens`
+ *   document   `document_tokens`, or for a text document its tokens if they are more; + title and context
+ *   call       3 + name (and namespace) + input. A function's input counts as compact JSON where it parses, since a surface that carries
+ *              arguments as an object (Messages) does not keep their spacing; else as it stands. A custom tool's input counts as it stands
+ *   result     3 + its parts, as above; a string is one text part
+ *   reasoning  its summary, where the client replays it with a handle; without one it cannot be replayed, goes nowhere and counts nothing
+ *   search     3 + query and each result's title, URL and text
+ *   tool       7 + name (and namespace), description and
+ *                function, native   its schema as compact JSON, members in the order received
+ *                custom             its grammar's syntax and definition
+ *                web_search         domains, and the user's location as compact JSON; its name is `web_search`
+ */
+import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
+
+/** Least tokens of one image and one document: `token-estimate` of gateway.yaml. */
+export interface MediaMinimums {
+  image_tokens: number
+  document_tokens: number
+}
+
+const REPLY = 3
+const MESSAGE = 3
+const CALL = 3
+const RESULT = 3
+const SEARCH = 3
+const TOOL = 7
+
+/** Objects nested deeper than this count as they stand: writing JSON is recursive, and its limit must not depend on the stack. */
+const MAX_NESTING = 256
+
+/** A conversation as the rule sees it: texts whose tokens count, and what counts without being text. */
+export class Bill {
+  /** The overheads. */
+  fixed = 0
+  images = 0
+  /** Documents that are not text. */
+  documents = 0
+  readonly texts: string[] = []
+  /** Indexes in `texts` of text documents, which count at least as a document does. */
+  readonly textDocuments: number[] = []
+  /** UTF-16 units in `texts`. */
+  size = 0
+
+  /** The prompt's tokens, given those of each text. */
+  total(counts: ArrayLike<number>, media: MediaMinimums): number {
+    let total = this.fixed + this.images * media.image_tokens + this.documents * media.document_tokens
+    for (let i = 0; i < counts.length; i++) total += counts[i]!
+    for (const i of this.textDocuments) total += Math.max(0, media.document_tokens - counts[i]!)
+    return total
+  }
+
+  add(text: string | undefined): void {
+    if (text === undefined || text === '') return
+    this.texts.push(text)
+    this.size += text.length
+  }
+}
+
+/** Applies the rule. */
+export function bill(conversation: Conversation): Bill {
+  const b = new Bill()
+  b.fixed = REPLY
+  if (conversation.system.length > 0) {
+    b.fixed += MESSAGE
+    for (const part of conversation.system) b.add(part.text)
+  }
+  for (const turn of conversation.turns) {
+    b.fixed += MESSAGE
+    for (const part of turn.parts) addPart(b, part)
+  }
+  for (const tool of conversation.tools) addTool(b, tool)
+  return b
+}
+
+function addPart(b: Bill, part: Part): void {
+  switch (part.type) {
+    case 'text':
+    case 'image':
+    case 'document':
+      return addContent(b, part)
+    case 'refusal':
+      return b.add(part.text)
+    case 'call':
+      b.fixed += CALL
+      b.add(part.name)
+      b.add(part.namespace)
+      return b.add(part.kind === 'function' ? compactJson(part.input) : part.input)
+    case 'result':
+      b.fixed += RESULT
+      for (const inner of part.content) addContent(b, inner)
+      return
+    case 'reasoning':
+      if (part.handle !== undefined) for (const text of part.summary) b.add(text)
+      return
+    case 'search':
+      b.fixed += SEARCH
+      b.add(part.query)
+      for (const result of part.results) {
+        b.add(result.title)
+        b.add(result.url)
+        b.add(result.text)
+      }
+  }
+}
+
+function addContent(b: Bill, part: TextPart | ImagePart | DocumentPart): void {
+  if (part.type === 'text') b.add(part.text)
+  else if (part.type === 'image') b.images++
+  else {
+    if (part.source.kind === 'text' && part.source.text !== '') {
+      b.textDocuments.push(b.texts.length)
+      b.add(part.source.text)
+    } else b.documents++
+    b.add(part.title)
+    b.add(part.context)
+  }
+}
+
+function addTool(b: Bill, tool: Tool): void {
+  b.fixed += TOOL
+  if (tool.type === 'web_search') {
+    b.add('web_search')
+    for (const domain of tool.allowedDomains ?? []) b.add(domain)
+    for (const domain of tool.blockedDomains ?? []) b.add(domain)
+    if (tool.userLocation) b.add(JSON.stringify(tool.userLocation))
+    return
+  }
+  b.add(tool.name)
+  b.add(tool.description)
+  if (tool.type !== 'native') b.add(tool.namespace)
+  if (tool.type !== 'custom') b.add(JSON.stringify(tool.parameters))
+  else if (tool.grammar) {
+    b.add(tool.grammar.syntax)
+    b.add(tool.grammar.definition)
+  }
+}
+
+function compactJson(text: string): string {
+  if (nestsDeeply(text)) return text
+  try {
+    return JSON.stringify(JSON.parse(text))
+  } catch {
+    return text
+  }
+}
+
+function nestsDeeply(text: string): boolean {
+  if (text.length <= MAX_NESTING) return false
+  let depth = 0
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i)
+    if (c === 0x22) {
+      for (i++; i < text.length && text.charCodeAt(i) !== 0x22; i++) if (text.charCodeAt(i) === 0x5c) i++
+    } else if (c === 0x5b || c === 0x7b) {
+      if (++depth > MAX_NESTING) return true
+    } else if (c === 0x5d || c === 0x7d) depth--
+  }
+  return false
+}

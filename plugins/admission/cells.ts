@@ -1,0 +1,112 @@
+/**
+ * The cells an exchange is held against: one for each limit that is set, of organization and key, over all models and over the one asked
+ * (LIM-1, AUTH-4, decisions 20). Compiled once for each organization, key and model.
+ */
+import type { KeyConfig, Limits, OrganizationConfig } from '../../core/config/types.ts'
+import type { Cell, Dimension } from '../../core/store.ts'
+
+/** What one exchange takes of each dimension. `spend` in nano-USD. */
+export type Amounts = Record<Dimension, number>
+
+interface Rate {
+  limit: keyof Limits
+  id: string
+  dimension: Dimension
+  windowMs: number
+}
+
+const MINUTE = 60_000
+const DAY = 86_400_000
+
+const RATES: readonly Rate[] = [
+  { limit: 'requests_per_minute', id: 'rpm', dimension: 'requests', windowMs: MINUTE },
+  { limit: 'requests_per_day', id: 'rpd', dimension: 'requests', windowMs: DAY },
+  { limit: 'tokens_per_minute', id: 'tpm', dimension: 'tokens', windowMs: MINUTE },
+  { limit: 'tokens_per_day', id: 'tpd', dimension: 'tokens', windowMs: DAY },
+  { limit: 'input_tokens_per_minute', id: 'itpm', dimension: 'input_tokens', windowMs: MINUTE },
+  { limit: 'input_tokens_per_day', id: 'itpd', dimension: 'input_tokens', windowMs: DAY },
+  { limit: 'output_tokens_per_minute', id: 'otpm', dimension: 'output_tokens', windowMs: MINUTE },
+  { limit: 'output_tokens_per_day', id: 'otpd', dimension: 'output_tokens', windowMs: DAY },
+]
+
+/** Per-request maxima, the least of all scopes; null is none. */
+export interface Maxima {
+  outputTokens: number | null
+  requestTokens: number | null
+  /** nano-USD. */
+  requestCost: number | null
+}
+
+export interface CellSet {
+  cells: readonly Cell[]
+  maxima: Maxima
+  /** A spend cap of 0.00 applies (LIM-7, decisions 21). */
+  zeroSpend: boolean
+  /** The least tokens-per-minute capacity over both scopes, combined and by direction (LIM-6). */
+  minuteBudget: { tokens: number | null; input_tokens: number | null; output_tokens: number | null }
+}
+
+export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model: string | null): CellSet {
+  const cells: Cell[] = []
+  const maxima: Maxima = { outputTokens: null, requestTokens: null, requestCost: null }
+  const minuteBudget: CellSet['minuteBudget'] = { tokens: null, input_tokens: null, output_tokens: null }
+
+  const add = (limits: Partial<Limits>, scope: 'org' | 'key', prefix: string): void => {
+    for (const rate of RATES) {
+      const capacity = limits[rate.limit]
+      if (capacity === null || capacity === undefined) continue
+      cells.push({
+        id: `${prefix}${rate.id}`,
+        scope,
+        dimension: rate.dimension,
+        kind: 'bucket',
+        capacity,
+        windowMs: rate.windowMs,
+      })
+      const { dimension } = rate
+      if (rate.windowMs === MINUTE && dimension in minuteBudget) {
+        const name = dimension as keyof typeof minuteBudget
+        minuteBudget[name] = least(minuteBudget[name], capacity)
+      }
+    }
+    const slots = limits.concurrent_requests
+    if (slots !== null && slots !== undefined)
+      cells.push({ id: `${prefix}conc`, scope, dimension: 'concurrency', kind: 'slots', capacity: slots })
+    const daily = limits.daily_spend_usd
+    if (daily !== null && daily !== undefined)
+      cells.push({ id: `${prefix}day`, scope, dimension: 'spend', kind: 'spend', period: 'day', capacity: daily })
+    const monthly = limits.monthly_spend_usd
+    if (monthly !== null && monthly !== undefined)
+      cells.push({ id: `${prefix}month`, scope, dimension: 'spend', kind: 'spend', period: 'month', capacity: monthly })
+    maxima.outputTokens = least(maxima.outputTokens, limits.max_output_tokens)
+    maxima.requestTokens = least(maxima.requestTokens, limits.max_request_tokens)
+    maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
+  }
+
+  add(organization.limits, 'org', 'o:')
+  add(key.limits, 'key', `k:${key.id}:`)
+  if (model !== null) {
+    add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`)
+    add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`)
+  }
+  const zeroSpend = maxima.requestCost === 0 || cells.some(cell => cell.kind === 'spend' && cell.capacity === 0)
+  return { cells, maxima, zeroSpend, minuteBudget }
+}
+
+function least(a: number | null, b: number | null | undefined): number | null {
+  if (b === null || b === undefined) return a
+  return a === null ? b : Math.min(a, b)
+}
+
+/** Cells under platform load (LIM-10, decisions 25): rates and concurrency shrink, spend does not. */
+export function compress(cells: readonly Cell[], factor: number): Cell[] {
+  return cells.map(cell =>
+    cell.kind === 'spend' ? cell : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
+  )
+}
+
+/** From 1 at `above` of the capacity down to 0.1 at full. */
+export function compression(load: number, above: number): number {
+  if (load <= above) return 1
+  return Math.max(0.1, 1 - (0.9 * (load - above)) / (1 - above))
+}

@@ -1,0 +1,106 @@
+/** What a caller is told when a limit denies (LIM-5…8, LIM-10, decisions 21–24). */
+
+import type { ErrorCode } from '../../core/errors.ts'
+import { formatUsd } from '../../core/money.ts'
+import { deny, type Reply } from '../../core/plugin.ts'
+import type { Admission, Cell, Dimension } from '../../core/store.ts'
+import { limitHeaders } from './headers.ts'
+
+const CODES: Record<Exclude<Dimension, 'spend'>, ErrorCode> = {
+  requests: 'requests_limit_exceeded',
+  tokens: 'tokens_limit_exceeded',
+  input_tokens: 'input_tokens_limit_exceeded',
+  output_tokens: 'output_tokens_limit_exceeded',
+  concurrency: 'concurrency_limit_exceeded',
+}
+
+const WORDS: Record<Exclude<Dimension, 'spend'>, string> = {
+  requests: 'requests',
+  tokens: 'tokens',
+  input_tokens: 'input tokens',
+  output_tokens: 'output tokens',
+  concurrency: 'requests at the same time',
+}
+
+export function denied(
+  cells: readonly Cell[],
+  amounts: readonly number[],
+  admission: Admission & { admitted: false },
+  compressed: boolean,
+): Reply {
+  const cell = cells[admission.denied]!
+  const scope = compressed ? 'platform' : 'org'
+  if (cell.dimension === 'spend') {
+    return deny('rate_limit_exceeded', {
+      message: 'A rate limit of this account is reached. Retry later, or raise the limit.',
+      horizonMs: admission.horizonMs,
+      headers: { 'x-ratelimit-limit-spend': formatUsd(cell.capacity), 'x-ratelimit-scope': scope },
+    })
+  }
+  const headers: Record<string, string> = {}
+  limitHeaders([cell], [admission.states[admission.denied]!], (name, value) => {
+    headers[name] = value
+  })
+  headers['x-ratelimit-scope'] = scope
+  const per = cell.kind === 'slots' ? '' : cell.windowMs === 60_000 ? ' per minute' : ' per day'
+  const owner = cell.scope === 'key' ? 'this key' : 'this organization'
+  return deny(CODES[cell.dimension], {
+    message: `The limit of ${cell.capacity} ${WORDS[cell.dimension]}${per} of ${owner} is reached: the request needs ${amounts[admission.denied]}, ${Math.max(0, Math.floor(admission.states[admission.denied]!.remaining))} remain. Retry after the wait, or raise ${setting(cell)}.`,
+    horizonMs: admission.horizonMs,
+    details: { dimension: cell.dimension, limit: cell.capacity },
+    headers,
+  })
+}
+
+function setting(cell: Cell): string {
+  if (cell.kind === 'slots') return 'concurrent_requests'
+  return `${cell.dimension}_per_${cell.windowMs === 60_000 ? 'minute' : 'day'}`
+}
+
+/** LIM-6. */
+export function overMinute(field: string, estimate: number, budget: number): Reply {
+  return deny('request_exceeds_capacity', {
+    message: `The request needs an estimated ${estimate} tokens; one full minute of the budget is ${budget} (${field}). Shorten the prompt, lower the output cap, or raise ${field}.`,
+    details: { dimension: 'token_budget_request', limit: budget },
+  })
+}
+
+/** LIM-7, tokens. */
+export function overTokenBudget(estimate: number, limit: number): Reply {
+  return deny('request_token_budget_exceeded', {
+    message: `The request needs an estimated ${estimate} tokens; one request may need ${limit} (max_request_tokens). Shorten the prompt, lower the output cap, or raise max_request_tokens.`,
+    details: { dimension: 'token_budget', limit },
+  })
+}
+
+/** LIM-7, USD. */
+export function overSpendCap(exposure: number, limit: number): Reply {
+  return deny('request_spend_cap_exceeded', {
+    message: `The request may cost up to ${formatUsd(exposure)} USD; one request may cost ${formatUsd(limit)} (max_request_usd). Shorten the prompt, lower the output cap, or raise max_request_usd.`,
+    details: { dimension: 'spend_request' },
+    headers: { 'x-ratelimit-limit-spend': formatUsd(limit), 'x-ratelimit-scope': 'org' },
+  })
+}
+
+/** A cap of 0.00: no wait can help (LIM-7). */
+export function zeroCap(exposure: number): Reply {
+  return deny('request_spend_cap_exceeded', {
+    message: `The request may cost up to ${formatUsd(exposure)} USD and the spend cap is 0.00. Raise the spend cap (max_request_usd, daily_spend_usd or monthly_spend_usd).`,
+    horizonMs: null,
+    details: { dimension: 'spend_request' },
+    headers: { 'x-ratelimit-limit-spend': '0.00', 'x-ratelimit-scope': 'org' },
+  })
+}
+
+/** Decisions 23: refused, never clamped. */
+export function overOutput(field: string, asked: number, maximum: number): Reply {
+  return deny('invalid_value', {
+    message: `${field} is ${asked}; the account's maximum is ${maximum} (max_output_tokens). Lower it.`,
+    param: field,
+  })
+}
+
+/** LIM-10: the platform is full. */
+export function platformFull(): Reply {
+  return deny('capacity_exceeded', { message: 'The service is at capacity. Retry shortly.' })
+}

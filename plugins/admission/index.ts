@@ -1,0 +1,129 @@
+import { exposure as mostCost } from '../../core/money.ts'
+import { conversation, definePlugin, type Exchange, estimate, type Reply, usage } from '../../core/plugin.ts'
+import type { Admission, Cell, Dimension } from '../../core/store.ts'
+import { type AdmissionOptions, admissionOptions } from '../options.ts'
+import { type Identity, identity, model, reservation } from '../slots.ts'
+import { type CellSet, cellsFor, compress, compression } from './cells.ts'
+import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
+
+/** Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its ledger row (LIM-1…10). */
+export const admission = definePlugin<AdmissionOptions>({
+  name: 'admission',
+  summary: 'Holds the request against every limit at once and reserves its estimate.',
+  config: admissionOptions,
+  needs: [identity],
+  provides: [reservation],
+  create({ output_reserve }, context) {
+    const { store, config } = context
+    const sets = new Map<string, CellSet>()
+    const platform = context.shared.use('platform', () => ({ running: 0 }))
+    const { max_concurrent_requests, compress_above } = config.platform
+
+    function cellSet({ organization, key }: Identity, modelId: string | null): CellSet {
+      const name = `${organization.id}\0${key.id}\0${modelId ?? ''}`
+      let set = sets.get(name)
+      if (!set) sets.set(name, (set = cellsFor(organization, key, modelId)))
+      return set
+    }
+
+    return {
+      onRequest(x) {
+        if (platform.running >= max_concurrent_requests) return platformFull()
+        const caller = x.get(identity)
+        const served = x.peek(model)
+        const set = cellSet(caller, served?.id ?? null)
+        const asked = x.peek(conversation)
+        const input = x.peek(estimate)?.input ?? 0
+        const output = asked ? (asked.maxOutputTokens ?? output_reserve) : 0
+        const exposure =
+          served?.price && caller.organization.billing !== 'free' ? mostCost(input, output, served.price) : 0
+
+        const refused = holdMaxima(set, asked?.maxOutputTokens, asked?.maxOutputField, input, output, exposure)
+        if (refused) return refused
+
+        const factor = compression(platform.running / max_concurrent_requests, compress_above)
+        const compressed = factor < 1
+        const cells = compressed ? compress(set.cells, factor) : set.cells
+        const amounts = cells.map(cell => amountOf(cell.dimension, input, output, exposure))
+        const now = x.clock.now()
+
+        const decide = (result: Admission): undefined | Reply => {
+          if (!result.admitted) return denied(cells, amounts, result, compressed)
+          platform.running++
+          x.defer(() => {
+            platform.running--
+            store.limits.settle(caller.organization.id, x.id, finals(cells, x), x.clock.now())
+          })
+          // The client left while the store was asked: given back just now, and a row opened here nobody would close.
+          if (x.closed) return undefined
+          x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
+          store.ledger.intent({
+            request_id: x.id,
+            time: x.startedAt,
+            organization: caller.organization.id,
+            key_id: caller.key.id,
+            surface: x.surface?.name ?? x.route,
+            model: served?.id ?? '',
+            price_book: config.price_book,
+            billing: caller.organization.billing,
+            input_tokens: input,
+          })
+          return undefined
+        }
+        const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
+        return result instanceof Promise ? result.then(decide) : decide(result)
+      },
+    }
+  },
+})
+
+function amountOf(dimension: Dimension, input: number, output: number, exposure: number): number {
+  switch (dimension) {
+    case 'requests':
+    case 'concurrency':
+      return 1
+    case 'tokens':
+      return input + output
+    case 'input_tokens':
+      return input
+    case 'output_tokens':
+      return output
+    case 'spend':
+      return exposure
+  }
+}
+
+/** What the exchange really took: a request stays a request, tokens and spend are the bill's. */
+function finals(cells: readonly Cell[], x: Exchange): number[] {
+  const bill = x.peek(usage)
+  const billed = bill?.billed ? bill : undefined
+  return cells.map(cell => {
+    if (cell.dimension === 'requests') return 1
+    if (cell.dimension === 'concurrency' || !billed) return 0
+    return amountOf(cell.dimension, billed.usage.input, billed.usage.output, billed.cost)
+  })
+}
+
+function holdMaxima(
+  set: CellSet,
+  cap: number | undefined,
+  field: string | undefined,
+  input: number,
+  output: number,
+  exposure: number,
+): undefined | Reply {
+  const { maxima, minuteBudget } = set
+  if (maxima.outputTokens !== null && cap !== undefined && cap > maxima.outputTokens)
+    return overOutput(field ?? 'max_tokens', cap, maxima.outputTokens)
+  if (set.zeroSpend && exposure > 0) return zeroCap(exposure)
+  if (minuteBudget.tokens !== null && input + output > minuteBudget.tokens)
+    return overMinute('tokens_per_minute', input + output, minuteBudget.tokens)
+  if (minuteBudget.input_tokens !== null && input > minuteBudget.input_tokens)
+    return overMinute('input_tokens_per_minute', input, minuteBudget.input_tokens)
+  if (minuteBudget.output_tokens !== null && output > minuteBudget.output_tokens)
+    return overMinute('output_tokens_per_minute', output, minuteBudget.output_tokens)
+  if (maxima.requestTokens !== null && input + output > maxima.requestTokens)
+    return overTokenBudget(input + output, maxima.requestTokens)
+  if (maxima.requestCost !== null && exposure > maxima.requestCost) return overSpendCap(exposure, maxima.requestCost)
+  return undefined
+}

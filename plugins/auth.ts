@@ -1,0 +1,107 @@
+import { hash } from 'node:crypto'
+import type { GatewayConfig } from '../core/config/types.ts'
+import { definePlugin, deny, type Reply } from '../core/plugin.ts'
+import { type AuthOptions, authOptions } from './options.ts'
+import { type Identity, identity } from './slots.ts'
+
+/** Keys that work, by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
+function keysByDigest(config: GatewayConfig): Map<string, Identity> {
+  const keys = new Map<string, Identity>()
+  for (const organization of Object.values(config.organizations)) {
+    for (const key of organization.keys) if (key.status !== 'revoked') keys.set(key.sha256, { organization, key })
+  }
+  return keys
+}
+
+/** Digests already made, by credential: hashing costs more than all else in this hook. Bounded; a reload makes a new one. */
+const REMEMBERED = 10_000
+
+/** Resolves a Bearer key to its organization (AUTH-1, AUTH-2). */
+export const auth = definePlugin<AuthOptions>({
+  name: 'auth',
+  summary: 'Resolves the Bearer key to an organization and key.',
+  config: authOptions,
+  provides: [identity],
+  create({ x_api_key }, context) {
+    const keys = keysByDigest(context.config)
+    const remembered = new Map<string, Identity>()
+
+    function find(credential: string): Identity | undefined {
+      const known = remembered.get(credential)
+      if (known) return known
+      if (!isKeyText(credential)) return undefined
+      const found = keys.get(hash('sha256', credential, 'hex'))
+      if (found && remembered.size < REMEMBERED) remembered.set(credential, found)
+      return found
+    }
+
+    return {
+      onRequest(x) {
+        const headers = x.incoming.headers
+        const authorization = headers.get('authorization')
+        let credential: string
+        if (authorization === undefined) {
+          const other = headers.get('x-api-key')
+          if (other === undefined || !x_api_key || x.surface?.name !== 'messages') return missing(other !== undefined)
+          credential = other
+        } else {
+          if (!hasBearerScheme(authorization)) return wrongScheme()
+          credential = authorization.slice(7).trim()
+        }
+        const found = find(credential)
+        if (!found) return invalid(credential)
+        x.set(identity, found)
+        return undefined
+      },
+    }
+  },
+})
+
+const challenge = { 'www-authenticate': 'Bearer' }
+
+function missing(sentApiKey: boolean): Reply {
+  return deny('missing_authorization', {
+    message: sentApiKey
+      ? 'No Authorization header. x-api-key is not accepted here: send "Authorization: Bearer <API_KEY>" (Anthropic clients: set authToken, or ANTHROPIC_AUTH_TOKEN, instead of apiKey).'
+      : 'No Authorization header. Send "Authorization: Bearer <API_KEY>".',
+    headers: challenge,
+  })
+}
+
+function wrongScheme(): Reply {
+  return deny('bearer_scheme_required', {
+    message: 'The Authorization header does not use the Bearer scheme. Send "Authorization: Bearer <API_KEY>".',
+    headers: challenge,
+  })
+}
+
+function invalid(credential: string): Reply {
+  const hint = redact(credential)
+  return deny('invalid_api_key', {
+    message: `The API key ${hint} is not valid. Check it, or create one in the console.`,
+    details: { key_hint: hint },
+    headers: challenge,
+  })
+}
+
+/** The scheme is matched case-insensitively (RFC 9110 11.1). */
+function hasBearerScheme(value: string): boolean {
+  return value.length > 6 && value.charCodeAt(6) === 0x20 && value.slice(0, 6).toLowerCase() === 'bearer'
+}
+
+/** Keys are made of [A-Za-z0-9_.:-], at most 256: other bytes may have been altered on the way in (reliability R5). */
+function isKeyText(value: string): boolean {
+  if (value.length === 0 || value.length > 256) return false
+  for (let i = 0; i < value.length; i++) {
+    const c = value.charCodeAt(i)
+    const letter = (c >= 0x61 && c <= 0x7a) || (c >= 0x41 && c <= 0x5a)
+    if (!letter && !(c >= 0x30 && c <= 0x3a) && c !== 0x2d && c !== 0x2e && c !== 0x5f) return false
+  }
+  return true
+}
+
+/** Enough to recognise one's own key, too little to use it: nothing of a short one. */
+export function redact(credential: string): string {
+  if (credential.length < 12 || !isKeyText(credential)) return '***'
+  return `${credential.slice(0, 3)}***${credential.slice(-4)}`
+}

@@ -1,0 +1,107 @@
+import type { Conversation, Turn } from '../../core/conversation.ts'
+import { deny, type Reply } from '../../core/plugin.ts'
+import type { ContentLimits } from '../slots.ts'
+
+/**
+ * Tool history, checked once before any model runs (TOOL-4, wire.md B.6): an id issued twice, a result for an unknown call, a second result,
+ * a call left unanswered before the next user turn or at the end.
+ */
+export function checkHistory(turns: readonly Turn[]): undefined | Reply {
+  const answered = new Map<string, boolean>()
+  let open = 0
+  let lastPath = ''
+  for (const turn of turns) {
+    if (turn.role === 'user' && open > 0) return unanswered(answered, lastPath)
+    for (const part of turn.parts) {
+      if (part.type === 'call') {
+        if (answered.has(part.id))
+          return broken(
+            part.id,
+            part.path,
+            `the call id ${part.id} is issued twice. Every call needs an id of its own.`,
+          )
+        answered.set(part.id, false)
+        open++
+        lastPath = part.path
+      } else if (part.type === 'result') {
+        const state = answered.get(part.callId)
+        if (state === undefined)
+          return broken(
+            part.callId,
+            part.path,
+            `there is no earlier call ${part.callId} for this result. Replay the call before its result.`,
+          )
+        if (state)
+          return broken(
+            part.callId,
+            part.path,
+            `the call ${part.callId} has a second result. Send one result for each call.`,
+          )
+        answered.set(part.callId, true)
+        open--
+      }
+    }
+  }
+  return open > 0 ? unanswered(answered, lastPath) : undefined
+}
+
+function unanswered(answered: Map<string, boolean>, path: string): Reply {
+  for (const [id, done] of answered) {
+    if (!done)
+      return broken(
+        id,
+        path,
+        `the call ${id} has no result before the next user turn or the end of the request. Send its result first.`,
+      )
+  }
+  throw new Error('no open call')
+}
+
+function broken(callId: string, path: string, why: string): Reply {
+  return deny('conversation_invariant', {
+    message: `The tool history is inconsistent: ${why}`,
+    param: path || null,
+    details: { call_id: callId },
+  })
+}
+
+/** REQ-2: caps on images, documents and replayed history. */
+export function checkContent(asked: Conversation, limits: ContentLimits): undefined | Reply {
+  let images = 0
+  let documents = 0
+  let replay = 0
+  const lastUser = asked.turns.findLastIndex(turn => turn.role === 'user')
+  for (const [i, turn] of asked.turns.entries()) {
+    for (const part of turn.parts) {
+      let size = 0
+      const media = part.type === 'result' ? part.content : [part]
+      for (const item of media) {
+        if (item.type === 'image') {
+          images++
+          size += item.source.kind === 'data' ? item.source.data.length : item.source.url.length
+        } else if (item.type === 'document') {
+          documents++
+          const { source } = item
+          size +=
+            source.kind === 'data'
+              ? source.data.length
+              : source.kind === 'text'
+                ? source.text.length
+                : source.url.length
+        } else if (item.type === 'text' || item.type === 'refusal') size += item.text.length
+        else if (item.type === 'call') size += item.input.length + item.name.length
+      }
+      if (i !== lastUser) replay += size
+    }
+  }
+  if (images > limits.images) return over('images', images, limits.images, 'max_images')
+  if (documents > limits.documents) return over('documents', documents, limits.documents, 'max_documents')
+  if (replay > limits.replayBytes) return over('bytes of replayed history', replay, limits.replayBytes, 'max_replay')
+  return undefined
+}
+
+function over(what: string, found: number, max: number, setting: string): Reply {
+  return deny('content_limit_exceeded', {
+    message: `The request holds ${found} ${what}; the limit is ${max} (${setting}). Send fewer.`,
+  })
+}

@@ -1,0 +1,203 @@
+import type { Conversation } from '../../core/conversation.ts'
+import type { StreamEvent } from '../../core/events.ts'
+import { itemId } from '../../core/ids.ts'
+import {
+  conversation,
+  definePlugin,
+  deny,
+  type Exchange,
+  GatewayError,
+  type Reply,
+  request,
+  slot,
+} from '../../core/plugin.ts'
+import { ReplyRecorder } from '../../core/recorder.ts'
+import { Sealer } from '../../core/seal.ts'
+import type { MaybePromise } from '../../core/store.ts'
+import { isCountingChain } from '../counting.ts'
+import { type ConversationOptions, conversationOptions } from '../options.ts'
+import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
+import { checkContent, checkHistory } from './history.ts'
+import { type Added, continueFrom, Memory } from './memory.ts'
+import { holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
+
+/** What this exchange will retain, while its reply is recorded. */
+const recording = slot<Recording>('recording')
+interface Recording {
+  recorder: ReplyRecorder
+  /** What this request added, without what it recalled. */
+  fresh: Added
+}
+
+/** Public id of the reasoning item that is open: minted at its first delta, so that the item and the handle of its private data are one. */
+const openReasoning = slot<string | undefined>('openReasoning')
+
+/**
+ * Builds the canonical conversation: resolves the model, recalls the turns behind previous_response_id, checks the tool history, and restores
+ * providers' private data. On the way back it keeps that data and retains the reply.
+ */
+export const conversationPlugin = definePlugin<ConversationOptions>({
+  name: 'conversation',
+  summary: 'Resolves model and history, and remembers what the next turn needs.',
+  config: conversationOptions,
+  needs: [identity, request],
+  provides: [conversation, model],
+  create(options, context) {
+    const access = new ModelAccess(context.config)
+    const memory = new Memory(
+      context.store,
+      new Sealer(context.secret),
+      context.clock,
+      options.retain,
+      options.continuation,
+    )
+    const counting = isCountingChain(context)
+
+    function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
+      const surface = x.surface!
+      const body = x.get(request)
+      if (counting && x.peek(wouldRefuse)) return advisory(x, surface.parseLoosely!(body))
+      let asked: Conversation
+      try {
+        asked = surface.parse(body)
+      } catch (error) {
+        if (!counting || !(error instanceof GatewayError)) throw error
+        return advisory(x, surface.parseLoosely!(body))
+      }
+      const { organization, key } = x.get(identity)
+      const found = access.resolve(asked.model, organization, key, x.incoming.headers.get('x-excluded-models'))
+      if ('kind' in found) {
+        if (counting) return advisory(x, asked)
+        return found
+      }
+      asked.model = found.id
+      x.set(model, found)
+      x.set(conversation, asked)
+      if (counting) return undefined
+
+      if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
+      const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)
+      if (held) return held
+      const retains = asked.surface === 'responses' && asked.store !== false
+      if (retains)
+        x.set(recording, {
+          recorder: new ReplyRecorder(),
+          fresh: { system: asked.system.slice(asked.instructionParts), turns: asked.turns },
+        })
+      if (asked.previousResponseId !== undefined) return recall(x, asked, asked.previousResponseId)
+      return complete(x, asked)
+    }
+
+    async function recall(x: Exchange, asked: Conversation, id: string): Promise<undefined | Reply> {
+      const stored = await memory.recall(x.get(identity).organization.id, id)
+      if (!stored) return unknownResponse(id)
+      continueFrom(stored, asked)
+      return complete(x, asked)
+    }
+
+    function complete(x: Exchange, asked: Conversation): undefined | Reply | Promise<undefined | Reply> {
+      const fault = checkHistory(asked.turns) ?? checkContent(asked, x.get(contentLimits))
+      if (fault) return fault
+      const restored = memory.restore(x.get(identity).organization.id, asked)
+      return restored instanceof Promise ? restored.then(() => undefined) : undefined
+    }
+
+    /** count_tokens: what would be refused is counted all the same (CNT-1). */
+    function advisory(x: Exchange, asked: Conversation): undefined {
+      x.set(conversation, asked)
+      return undefined
+    }
+
+    /** Holds the reply back until `saved` is done: what the next turn needs is written before this turn is seen to end (decisions 5). */
+    function holdFor(x: Exchange, saved: MaybePromise<void>): void {
+      if (!(saved instanceof Promise)) return
+      const release = x.hold()
+      saved.then(release, error => {
+        x.fail(
+          new GatewayError('provider_unavailable', {
+            message: 'A platform dependency is not available: the reply could not be stored. Retry shortly.',
+            cause: error,
+          }),
+        )
+        release()
+      })
+    }
+
+    function keepPrivate(x: Exchange, event: StreamEvent): StreamEvent {
+      const organization = x.get(identity).organization.id
+      switch (event.type) {
+        case 'tool_call':
+          if (!event.continuation) return event
+          holdFor(x, memory.keep(organization, event.id, event.continuation))
+          return { ...event, continuation: undefined }
+        case 'search_end':
+          if (!event.continuation) return event
+          holdFor(x, memory.keep(organization, event.id, event.continuation))
+          return { ...event, continuation: undefined }
+        case 'reasoning': {
+          if (x.peek(openReasoning) !== undefined) return event
+          const id = itemId()
+          x.set(openReasoning, id)
+          return { ...event, id }
+        }
+        case 'reasoning_end': {
+          const handle = x.peek(openReasoning) ?? itemId()
+          x.set(openReasoning, undefined)
+          if (!event.continuation) return event
+          holdFor(x, memory.keep(organization, handle, event.continuation))
+          return { type: 'reasoning_end', handle }
+        }
+        default:
+          return event
+      }
+    }
+
+    function retainReply(x: Exchange, { recorder, fresh }: Recording): void {
+      const asked = x.get(conversation)
+      const reply = recorder.turn()
+      const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
+      if (size > options.max_retained) return
+      const added = reply ? { system: fresh.system, turns: [...fresh.turns, reply] } : fresh
+      holdFor(x, memory.retain(x.get(identity).organization.id, `resp_${x.objectId}`, asked.previousResponseId, added))
+    }
+
+    return {
+      onRequest,
+      rewriteEvent(x, event, push) {
+        const shown = keepPrivate(x, event)
+        const kept = x.peek(recording)
+        if (kept) {
+          if (event.type === 'finish') retainReply(x, kept)
+          else kept.recorder.push(shown)
+        }
+        push(shown)
+        return undefined
+      },
+    }
+  },
+})
+
+/** Bytes of the members a Responses object echoes: with the output, the size RESP-3 speaks of. */
+function echoBytes(body: Record<string, unknown>): number {
+  let bytes = 600
+  for (const member of ['instructions', 'tools', 'metadata', 'tool_choice']) {
+    const value = body[member]
+    if (value !== undefined) bytes += Buffer.byteLength(JSON.stringify(value))
+  }
+  return bytes
+}
+
+function noStreaming(): Reply {
+  return deny('streaming_not_available', {
+    message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
+    param: 'stream',
+  })
+}
+
+function unknownResponse(id: string): Reply {
+  const shown = /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
+  return deny('previous_response_not_found', {
+    message: `The response${shown} is not known: it was never stored, has expired, or is another organization's. Send the whole conversation as input.`,
+    param: 'previous_response_id',
+  })
+}

@@ -1,0 +1,133 @@
+/**
+ * What the gateway remembers between requests, sealed and scoped to the organization: retained responses (RESP-2, RESP-3) and providers'
+ * private continuation data (TOOL-6).
+ */
+
+import type { Clock } from '../../core/clock.ts'
+import {
+  type Continuation,
+  type Conversation,
+  type Part,
+  type TextPart,
+  type Turn,
+  TurnList,
+} from '../../core/conversation.ts'
+import type { Sealer } from '../../core/seal.ts'
+import type { MaybePromise, Store } from '../../core/store.ts'
+
+/** One retained response: the turns it added, and a link to the one it continued (decisions 29). */
+interface Retained extends Added {
+  previous?: string
+}
+
+/** What one exchange added to its conversation. */
+export interface Added {
+  /** System text of the input, without `instructions`. */
+  system: TextPart[]
+  turns: Turn[]
+}
+
+/** Longer chains are refused as broken: each link is a read. */
+const MAX_LINKS = 1000
+
+export class Memory {
+  readonly #store: Store
+  readonly #sealer: Sealer
+  readonly #clock: Clock
+  readonly #retainMs: number
+  readonly #continuationMs: number
+
+  constructor(store: Store, sealer: Sealer, clock: Clock, retainMs: number, continuationMs: number) {
+    this.#store = store
+    this.#sealer = sealer
+    this.#clock = clock
+    this.#retainMs = retainMs
+    this.#continuationMs = continuationMs
+  }
+
+  /** All that a response and those before it added, oldest first; null when any link is unknown or expired. Renews every link. */
+  async recall(organization: string, id: string): Promise<Added | null> {
+    const links: Retained[] = []
+    const ids: string[] = []
+    for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
+      if (ids.length === MAX_LINKS || ids.includes(next)) return null
+      const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
+      const record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
+      if (!record) return null
+      ids.push(next)
+      links.push(record)
+    }
+    await this.#store.records.touch(organization, 'response', ids, this.#retainMs, this.#clock.now())
+    links.reverse()
+    return { system: links.flatMap(link => link.system), turns: links.flatMap(link => link.turns) }
+  }
+
+  retain(organization: string, id: string, previous: string | undefined, added: Added): MaybePromise<void> {
+    const record: Retained = previous === undefined ? added : { ...added, previous }
+    return this.#store.records.put(
+      organization,
+      'response',
+      id,
+      this.#sealer.seal(organization, record),
+      this.#retainMs,
+      this.#clock.now(),
+    )
+  }
+
+  keep(organization: string, handle: string, continuation: Continuation): MaybePromise<void> {
+    const sealed = this.#sealer.seal(organization, continuation)
+    return this.#store.records.put(
+      organization,
+      'continuation',
+      handle,
+      sealed,
+      this.#continuationMs,
+      this.#clock.now(),
+    )
+  }
+
+  /** Fills `continuation` of replayed calls, reasoning and searches. A miss leaves plain history (wire.md F.7). */
+  restore(organization: string, asked: Conversation): MaybePromise<void> {
+    const parts: (Part & { continuation?: Continuation })[] = []
+    const handles: string[] = []
+    for (const turn of asked.turns) {
+      if (turn.role !== 'assistant') continue
+      for (const part of turn.parts) {
+        const handle =
+          part.type === 'call' || part.type === 'search' ? part.id : part.type === 'reasoning' ? part.handle : undefined
+        if (handle === undefined || !isOurs(handle)) continue
+        parts.push(part as Part & { continuation?: Continuation })
+        handles.push(handle)
+      }
+    }
+    if (handles.length === 0) return
+    const fill = (records: (Uint8Array | null)[]): void => {
+      for (const [i, sealed] of records.entries()) {
+        const data = sealed && (this.#sealer.open(organization, sealed) as Continuation | null)
+        if (data) parts[i]!.continuation = data
+      }
+    }
+    const found = this.#store.records.getMany(organization, 'continuation', handles, this.#clock.now())
+    return found instanceof Promise ? found.then(fill) : fill(found)
+  }
+}
+
+/** Foreign ids have no private data of ours: not worth a look-up. */
+function isOurs(handle: string): boolean {
+  return (
+    handle.length <= 64 &&
+    (handle.startsWith('call_eba1_') ||
+      handle.startsWith('item_eba1_') ||
+      handle.startsWith('hist_eba1_') ||
+      handle.startsWith('call_eb2.'))
+  )
+}
+
+/** Prepends what is remembered to a request, in canonical form. Instructions stay first: they are this request's alone. */
+export function continueFrom(stored: Added, asked: Conversation): void {
+  const list = new TurnList()
+  for (const turn of stored.turns) list.push(turn.role, [...turn.parts])
+  for (const turn of asked.turns) list.push(turn.role, [...turn.parts])
+  asked.system.splice(asked.instructionParts ?? 0, 0, ...stored.system, ...list.system)
+  asked.turns = list.turns
+}

@@ -1,0 +1,120 @@
+import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../core/config/types.ts'
+import { type Conversation, EFFORTS } from '../../core/conversation.ts'
+import { printable } from '../../core/ingress.ts'
+import { deny, type Reply } from '../../core/plugin.ts'
+
+/** Which models exist and who may call them (MOD-1, MOD-3…5, MOD-7). */
+export class ModelAccess {
+  readonly #models: ModelConfig[]
+  readonly #byName = new Map<string, ModelConfig>()
+
+  constructor(config: GatewayConfig) {
+    this.#models = Object.values(config.models)
+    for (const model of this.#models) {
+      this.#byName.set(model.id, model)
+      for (const alias of model.aliases) this.#byName.set(alias, model)
+    }
+  }
+
+  /** By id or alias. */
+  find(name: string): ModelConfig | undefined {
+    return this.#byName.get(name)
+  }
+
+  /** What this key sees in GET /v1/models, in the configuration's order. */
+  listed(organization: OrganizationConfig, key: KeyConfig): ModelConfig[] {
+    return this.#models.filter(model => model.listed && this.allows(organization, key, model))
+  }
+
+  allows(organization: OrganizationConfig, key: KeyConfig, model: ModelConfig): boolean {
+    return this.#inList(organization.models, model) && this.#inList(key.models, model)
+  }
+
+  #inList(list: 'all' | string[], model: ModelConfig): boolean {
+    return list === 'all' || list.some(name => this.#byName.get(name) === model)
+  }
+
+  /** The model of a request, or why not. */
+  resolve(
+    name: string,
+    organization: OrganizationConfig,
+    key: KeyConfig,
+    excluded: string | undefined,
+  ): ModelConfig | Reply {
+    const model = this.find(name)
+    if (!model) {
+      return deny('model_not_found', {
+        message: `The model ${printable(name)} does not exist. Models this key can call: ${this.#names(organization, key)}.`,
+        param: 'model',
+      })
+    }
+    if (!this.allows(organization, key, model)) {
+      const byKey = this.#inList(organization.models, model)
+      return deny('model_not_available', {
+        message: `The model ${model.id} is not available to this ${byKey ? 'key' : 'plan'}. Models this key can call: ${this.#names(organization, key)}.`,
+        param: 'model',
+      })
+    }
+    if (model.price === null && organization.billing !== 'free') {
+      return deny('model_not_found', {
+        message: `The model ${model.id} has no price and can't be called. Models this key can call: ${this.#names(organization, key)}.`,
+        param: 'model',
+      })
+    }
+    if (excluded !== undefined) {
+      const fault = this.#excludes(excluded, model)
+      if (fault) return deny('bad_request', { message: fault, param: 'x-excluded-models' })
+    }
+    return model
+  }
+
+  #names(organization: OrganizationConfig, key: KeyConfig): string {
+    return (
+      this.listed(organization, key)
+        .filter(model => model.price !== null || organization.billing === 'free')
+        .map(model => model.id)
+        .join(', ') || 'none'
+    )
+  }
+
+  /** MOD-7. */
+  #excludes(header: string, requested: ModelConfig): string | null {
+    for (const raw of header.split(',')) {
+      const name = raw.trim()
+      if (name === '')
+        return 'The x-excluded-models header is malformed: it is a comma-separated list of public model ids. Remove the empty entry.'
+      const model = this.find(name)
+      if (!model)
+        return `The x-excluded-models header names ${printable(name)}, which is not a public model id. Remove it.`
+      if (model === requested)
+        return `The x-excluded-models header excludes ${requested.id}, the model the request asks for. Choose another model or remove it from the header.`
+    }
+    return null
+  }
+}
+
+/** Effort above the model's ceiling: lowered on Messages, refused elsewhere (MSG-2). */
+export function holdEffort(asked: Conversation, model: ModelConfig): undefined | Reply {
+  const { effort } = asked.reasoning
+  const ceiling = model.effort_ceiling
+  if (effort === undefined || ceiling === null || EFFORTS.indexOf(effort) <= EFFORTS.indexOf(ceiling)) return undefined
+  if (asked.surface === 'messages') {
+    asked.reasoning.effort = ceiling
+    return undefined
+  }
+  return deny('unsupported_value', {
+    message: `${model.id} takes reasoning effort up to ${ceiling}; the request asks for ${effort}. Lower it.`,
+    param: asked.surface === 'chat' ? 'reasoning_effort' : 'reasoning.effort',
+  })
+}
+
+/** A cap over the model's own maximum is refused, never clamped (decisions 23). */
+export function holdOutputCap(asked: Conversation, model: ModelConfig): undefined | Reply {
+  const maximum = model.max_output_tokens
+  if (maximum === null || asked.maxOutputTokens === undefined || asked.maxOutputTokens <= maximum) return undefined
+  const field = asked.maxOutputField ?? 'max_tokens'
+  return deny('invalid_value', {
+    message: `${field} is ${asked.maxOutputTokens}; the maximum of ${model.id} is ${maximum}. Lower it.`,
+    param: field,
+  })
+}

@@ -1,0 +1,27 @@
+import { definePlugin } from '../core/plugin.ts'
+import { limitHeaders } from './admission/headers.ts'
+import { headerStampOptions } from './options.ts'
+import { reservation } from './slots.ts'
+
+/** Denials that an upstream's or the platform's state made: known by their code, never by limit headers (ERR-7, LIM-10). */
+const WITHOUT_LIMITS = new Set(['insufficient_quota', 'capacity_exceeded'])
+
+/** Adds the standing headers: limits as they stood at admission (LIM-9), and the surface's aliases of the request id (ERR-2). */
+export const headerStamp = definePlugin({
+  name: 'header-stamp',
+  summary: 'Stamps rate-limit headers and request-id aliases on every reply.',
+  config: headerStampOptions,
+  create() {
+    return {
+      onResponseHead(x, head) {
+        for (const name of x.surface?.requestIdHeaders ?? []) head.headers.set(name, x.id)
+        const reserved = x.peek(reservation)
+        if (!reserved || (x.error && WITHOUT_LIMITS.has(x.error.code))) return undefined
+        const { headers } = head
+        limitHeaders(reserved.cells, reserved.states, (name, value) => headers.set(name, value))
+        if (reserved.compressed) head.headers.set('x-ratelimit-scope', 'platform')
+        return undefined
+      },
+    }
+  },
+})

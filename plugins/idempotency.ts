@@ -1,0 +1,139 @@
+import { hash } from 'node:crypto'
+import { definePlugin, deny, type Exchange, type Reply, requestBody, slot } from '../core/plugin.ts'
+import type { IdempotencyState } from '../core/store.ts'
+import { type IdempotencyOptions, idempotencyOptions } from './options.ts'
+import { identity } from './slots.ts'
+
+const recording = slot<Recording>('idempotencyRecording')
+interface Recording {
+  status: number
+  headers: [string, string][]
+  pieces: Uint8Array[]
+  bytes: number
+  whole: boolean
+}
+
+/** Headers that belong to one sending of a reply, not to the reply. */
+const OF_THE_SENDING = new Set(['x-request-id', 'request-id', 'date', 'connection'])
+
+/** Replays the first answer to an Idempotency-Key; executes once (IDEM-1…3). */
+export const idempotency = definePlugin<IdempotencyOptions>({
+  name: 'idempotency',
+  summary: 'Replays the first answer when an Idempotency-Key comes again.',
+  config: idempotencyOptions,
+  needs: [identity, requestBody],
+  create({ keep, max_record }, context) {
+    const store = context.store.idempotency
+
+    function record(x: Exchange, key: string): void {
+      const kept: Recording = { status: 0, headers: [], pieces: [], bytes: 0, whole: false }
+      x.set(recording, kept)
+      x.onSent({
+        head(status, headers) {
+          kept.status = status
+          for (const [name, value] of headers) if (!OF_THE_SENDING.has(name)) kept.headers.push([name, value])
+        },
+        bytes(piece) {
+          kept.bytes += piece.length
+          if (kept.bytes <= max_record) kept.pieces.push(piece)
+          else kept.pieces.length = 0
+        },
+        end(whole) {
+          kept.whole = whole
+        },
+      })
+      const organization = x.get(identity).organization.id
+      x.defer(() => {
+        if (!x.peek(executed)) settle(store.release(organization, key))
+        else {
+          const record =
+            kept.bytes > max_record
+              ? null
+              : {
+                  requestId: x.id,
+                  status: kept.status,
+                  headers: kept.headers,
+                  body: Buffer.concat(kept.pieces),
+                  whole: kept.whole,
+                }
+          settle(store.finish(organization, key, record, keep, x.clock.now()))
+        }
+      })
+    }
+
+    function settle(done: void | Promise<void>): void {
+      if (done instanceof Promise)
+        done.catch(error => context.log.warn({ err: error }, 'idempotency record not written'))
+    }
+
+    function judge(x: Exchange, key: string, state: IdempotencyState): undefined | Reply {
+      switch (state.state) {
+        case 'first':
+          record(x, key)
+          return undefined
+        case 'replay': {
+          const { record } = state
+          return {
+            kind: 'raw',
+            status: record.status,
+            headers: [...record.headers, ['x-idempotent-replay', 'true'], ['x-original-request-id', record.requestId]],
+            body: record.body,
+            whole: record.whole,
+          }
+        }
+        case 'running':
+          return deny('idempotency_key_conflict', {
+            message: 'The first request with this Idempotency-Key is still running. Wait for it, then retry.',
+            retriable: true,
+            horizonMs: 1000,
+          })
+        case 'conflict':
+          return deny('idempotency_key_conflict', {
+            message: 'This Idempotency-Key was used with another body or endpoint. Use a new key for a new request.',
+          })
+        case 'not_kept':
+          return deny('idempotency_key_conflict', {
+            message: `The request with this Idempotency-Key was executed (${state.requestId}), but its reply was too large to keep. It is not executed again; use a new key to run it anew.`,
+          })
+      }
+    }
+
+    return {
+      onRequest(x) {
+        const key = x.incoming.headers.get('idempotency-key')
+        if (key === undefined) return undefined
+        if (!isKey(key)) {
+          return deny('bad_request', {
+            message: 'The Idempotency-Key header must be 1 to 255 visible ASCII characters.',
+            param: 'Idempotency-Key',
+          })
+        }
+        const fingerprint = hash(
+          'sha256',
+          Buffer.concat([Buffer.from(`${x.incoming.path}\0`), x.get(requestBody)]),
+          'base64url',
+        )
+        const state = store.begin(x.get(identity).organization.id, key, fingerprint, x.id, keep, x.clock.now())
+        return state instanceof Promise ? state.then(found => judge(x, key, found)) : judge(x, key, state)
+      },
+      onSettle(x, settlement) {
+        // Only what was executed is kept (IDEM-3); of a cut reply, only one that delivered output (decisions 28).
+        const { outcome } = settlement
+        if (x.peek(recording) && (outcome === 'completed' || outcome === 'incomplete' || settlement.delivered))
+          x.set(executed, true)
+        return undefined
+      },
+    }
+  },
+})
+
+const executed = slot<boolean>('idempotencyExecuted')
+
+function isKey(value: string): boolean {
+  if (value.length === 0 || value.length > 255) return false
+  for (let i = 0; i < value.length; i++) {
+    const c = value.charCodeAt(i)
+    if (c < 0x21 || c > 0x7e) return false
+  }
+  return true
+}

@@ -1,0 +1,39 @@
+/** The built-in plugins, by name. */
+import type { Plugin } from '../core/plugin.ts'
+import { admission } from './admission/index.ts'
+import { auth } from './auth.ts'
+import { conversationPlugin } from './conversation/index.ts'
+import { countTokens } from './count-tokens.ts'
+import { headerStamp } from './header-stamp.ts'
+import { idempotency } from './idempotency.ts'
+import { models } from './models.ts'
+import { otel } from './otel/index.ts'
+import { proxy } from './proxy/index.ts'
+import { routing } from './routing.ts'
+import { tokenEstimate } from './token-estimate.ts'
+import { translation } from './translation.ts'
+import { upstream } from './upstream/index.ts'
+import { usageCapture } from './usage-capture.ts'
+import { validation } from './validation.ts'
+
+/** In the order of the reference pipeline, the other terminals last. */
+export const plugins: readonly Plugin[] = [
+  auth,
+  validation,
+  idempotency,
+  conversationPlugin,
+  tokenEstimate,
+  routing,
+  admission,
+  translation,
+  upstream,
+  usageCapture,
+  headerStamp,
+  models,
+  countTokens,
+  proxy,
+  otel,
+]
+
+/** Looked up by the name that stands in a pipeline. */
+export const catalog: ReadonlyMap<string, Plugin> = new Map(plugins.map(plugin => [plugin.name, plugin]))

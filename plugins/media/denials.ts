@@ -1,0 +1,35 @@
+import type { GatewayConfig } from '../../core/config/types.ts'
+import { deny, type Reply } from '../../core/plugin.ts'
+import type { MediaFault } from './fetch-media.ts'
+
+/** Media that could not be fetched: says why, and nothing of what stands behind a name. */
+export function notFetched(fault: MediaFault, { max_bytes, timeout }: GatewayConfig['media']): Reply {
+  const { kind, path } = fault.media!
+  return deny('invalid_value', {
+    message: `The ${kind} at ${path} could not be fetched: ${why(fault, kind, max_bytes, timeout)}. Send its data instead, or another URL.`,
+    param: path,
+  })
+}
+
+function why(fault: MediaFault, kind: 'image' | 'document', maxBytes: number, timeoutMs: number): string {
+  switch (fault.reason) {
+    case 'unreachable':
+      return 'its host could not be reached'
+    case 'status':
+      return `its host answered with status ${fault.status}`
+    case 'redirect':
+      return 'it redirects too often, or to where this service fetches nothing'
+    case 'too_large':
+      return `the files of the request are over ${maxBytes} bytes (media.max_bytes)`
+    case 'timeout':
+      return `the files of the request did not arrive within ${timeoutMs / 1000} s (media.timeout)`
+    case 'wrong_type':
+      return kind === 'image' ? 'it is no PNG, JPEG, GIF or WebP image' : 'it is neither a PDF nor UTF-8 plain text'
+  }
+}
+
+export function tooManyFetches(): Reply {
+  return deny('route_capacity', {
+    message: 'Too many files are being fetched. Retry shortly, or send the data itself.',
+  })
+}

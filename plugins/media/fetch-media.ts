@@ -1,0 +1,221 @@
+/**
+ * Fetches images and documents that a request names by URL, for dialects that take bytes only (wire.md F.3). It is the one place where a client makes
+ * the gateway connect somewhere, so everything is checked at each hop:
+ *
+ * - https alone, a host of the operator's list, no credentials in the URL; at most three redirects, each judged like the first URL;
+ * - the name is resolved here; if any of its addresses is not public, none is used; the connection goes to the address that was checked, so that
+ *   a second answer of the name server changes nothing (DNS rebinding);
+ * - the certificate must be the host's; nothing of the client's request is sent, no cookie, no credential, no referrer;
+ * - size and time are bounded over all files of a request; bytes must be what the part may hold.
+ */
+import { lookup as dnsLookup } from 'node:dns/promises'
+import type { IncomingMessage } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import type { GatewayConfig } from '../../core/config/types.ts'
+import { isPublicAddress } from './addresses.ts'
+import { type DocumentSource, documentOf, type ImageSource, imageOf } from './content.ts'
+import { HostList, hostIsAddress } from './hosts.ts'
+
+export interface WantedMedia {
+  kind: 'image' | 'document'
+  url: string
+  /** Where it stands in the body. */
+  path: string
+}
+
+export type FetchedMedia = ImageSource | DocumentSource
+
+/** Why a file was not fetched. None of these words tells what stands behind a name: unknown, private, closed and silent are all `unreachable`. */
+export type MediaFaultReason = 'unreachable' | 'status' | 'redirect' | 'too_large' | 'timeout' | 'wrong_type'
+
+export class MediaFault extends Error {
+  readonly reason: MediaFaultReason
+  /** The file that could not be had; set when it is known. */
+  media: WantedMedia | undefined
+  /** HTTP status, for `status`. */
+  readonly status: number | undefined
+
+  constructor(reason: MediaFaultReason, cause?: unknown, status?: number) {
+    super(reason, { cause })
+    this.name = 'MediaFault'
+    this.reason = reason
+    this.status = status
+  }
+}
+
+/** The world outside, so that tests can have another one. No configuration reaches these. */
+export interface Outside {
+  /** Every address of a name. */
+  lookup(host: string): Promise<string[]>
+  /** Whether an address may be connected to. */
+  permits(address: string): boolean
+  /** Further certificate authorities, PEM. */
+  ca?: string
+}
+
+const INTERNET: Outside = {
+  async lookup(host) {
+    const found = await dnsLookup(host, { all: true })
+    return found.map(entry => entry.address)
+  },
+  permits: isPublicAddress,
+}
+
+const MAX_REDIRECTS = 3
+/** Files of one request at the same time. */
+const AT_ONCE = 4
+
+export class MediaFetcher {
+  readonly #hosts: HostList
+  readonly #maxBytes: number
+  readonly #timeoutMs: number
+  readonly #outside: Outside
+
+  constructor({ fetch, max_bytes, timeout }: GatewayConfig['media'], outside: Partial<Outside> = {}) {
+    this.#hosts = new HostList(fetch)
+    this.#maxBytes = max_bytes
+    this.#timeoutMs = timeout
+    this.#outside = { ...INTERNET, ...outside }
+  }
+
+  /** False when the operator allows nothing: the default. */
+  get isOn(): boolean {
+    return !this.#hosts.isEmpty
+  }
+
+  /** Whether the URL's host is on the operator's list. */
+  allows(url: string): boolean {
+    return this.#hosts.allowed(url) !== null
+  }
+
+  /**
+   * All files, by URL and kind (`mediaKey`).
+   * @throws MediaFault for the first that fails; the others are given up
+   * @throws the signal's reason when it is aborted
+   */
+  async fetchAll(wanted: readonly WantedMedia[], signal: AbortSignal): Promise<Map<string, FetchedMedia>> {
+    const files = new Map(wanted.map(media => [mediaKey(media), media]))
+    const fetched = new Map<string, FetchedMedia>()
+    const budget = { bytes: this.#maxBytes }
+    const failed = new AbortController()
+    let first: MediaFault | undefined
+    const timeout = AbortSignal.timeout(this.#timeoutMs)
+    const any = AbortSignal.any([signal, failed.signal, timeout])
+    const queue = [...files.values()]
+    const worker = async () => {
+      for (let media = queue.shift(); media; media = queue.shift()) {
+        try {
+          fetched.set(mediaKey(media), await this.#fetchOne(media, budget, any))
+        } catch (error) {
+          const fault = error instanceof MediaFault ? error : new MediaFault('unreachable', error)
+          first ??= timeout.aborted ? new MediaFault('timeout', fault) : fault
+          first.media ??= media
+          failed.abort()
+          return
+        }
+      }
+    }
+    // All of them are waited for: nothing may run on when this has answered.
+    await Promise.all(Array.from({ length: Math.min(AT_ONCE, queue.length) }, worker))
+    signal.throwIfAborted()
+    if (first) throw first
+    return fetched
+  }
+
+  async #fetchOne(media: WantedMedia, budget: { bytes: number }, signal: AbortSignal): Promise<FetchedMedia> {
+    let url = this.#hosts.allowed(media.url)
+    for (let hops = 0; url; hops++) {
+      const response = await this.#get(url, await this.#resolve(url, signal), media.kind, signal)
+      const status = response.statusCode ?? 0
+      const { location } = response.headers
+      if (status >= 300 && status < 400 && location !== undefined) {
+        response.destroy()
+        url = hops < MAX_REDIRECTS ? this.#hosts.allowed(location, url) : null
+        continue
+      }
+      if (status !== 200) {
+        response.destroy()
+        throw new MediaFault('status', undefined, status)
+      }
+      const bytes = await read(response, budget)
+      const type = response.headers['content-type'] ?? ''
+      const found = media.kind === 'image' ? imageOf(type, bytes) : documentOf(type, bytes)
+      if (!found) throw new MediaFault('wrong_type')
+      return found
+    }
+    throw new MediaFault('redirect')
+  }
+
+  /** An address that may be connected to. */
+  async #resolve(url: URL, signal: AbortSignal): Promise<string> {
+    const addresses = hostIsAddress(url)
+      ? [url.hostname.replace(/^\[|\]$/g, '')]
+      : await orAborted(this.#outside.lookup(url.hostname), signal)
+    const [first] = addresses
+    // One bad address spoils the name: whoever answers so is playing.
+    if (first === undefined || !addresses.every(address => this.#outside.permits(address))) {
+      throw new MediaFault('unreachable', `addresses of ${url.hostname}: ${addresses.join(', ')}`)
+    }
+    return first
+  }
+
+  #get(url: URL, address: string, kind: WantedMedia['kind'], signal: AbortSignal): Promise<IncomingMessage> {
+    return new Promise((resolve, reject) => {
+      const sent = httpsRequest(
+        {
+          // The very address that was checked: there is no name left to resolve.
+          host: address,
+          port: url.port === '' ? 443 : Number(url.port),
+          path: url.pathname + url.search,
+          method: 'GET',
+          // The certificate is the name's.
+          servername: hostIsAddress(url) ? undefined : url.hostname,
+          ca: this.#outside.ca,
+          headers: {
+            host: url.host,
+            accept: kind === 'image' ? 'image/png, image/jpeg, image/gif, image/webp' : 'application/pdf, text/plain',
+            'accept-encoding': 'identity',
+            'user-agent': 'sluice',
+          },
+          agent: false,
+          signal,
+        },
+        resolve,
+      )
+      sent.on('error', reject)
+      sent.end()
+    })
+  }
+}
+
+/** Names one file of a request: as an image and as a document the same URL is two. */
+export function mediaKey({ kind, url }: Pick<WantedMedia, 'kind' | 'url'>): string {
+  return `${kind} ${url}`
+}
+
+async function read(response: IncomingMessage, budget: { bytes: number }): Promise<Buffer> {
+  try {
+    const encoding = response.headers['content-encoding'] ?? 'identity'
+    if (encoding !== 'identity') throw new MediaFault('wrong_type')
+    if (Number(response.headers['content-length'] ?? 0) > budget.bytes) throw new MediaFault('too_large')
+    const chunks: Buffer[] = []
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      budget.bytes -= chunk.length
+      if (budget.bytes < 0) throw new MediaFault('too_large')
+      chunks.push(chunk)
+    }
+    return Buffer.concat(chunks)
+  } finally {
+    response.destroy()
+  }
+}
+
+/** What has no signal of its own. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    if (signal.aborted) return abort()
+    signal.addEventListener('abort', abort, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
+}

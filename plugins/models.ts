@@ -1,0 +1,90 @@
+import type { Limits, ModelConfig } from '../core/config/types.ts'
+import { answer, definePlugin } from '../core/plugin.ts'
+import { ModelAccess } from './conversation/model-access.ts'
+import { modelsOptions } from './options.ts'
+import { type Identity, identity } from './slots.ts'
+
+/** Answers GET /v1/models with what the key may call, in a form that both official SDKs read (MOD-1, wire.md A.6). */
+export const models = definePlugin({
+  name: 'models',
+  summary: 'Answers with the models this key can call.',
+  config: modelsOptions,
+  needs: [identity],
+  terminal: true,
+  create(_, context) {
+    const access = new ModelAccess(context.config)
+    const created = Math.floor(context.clock.now() / 1000)
+
+    return {
+      forward(x) {
+        const caller = x.get(identity)
+        const data = access
+          .listed(caller.organization, caller.key)
+          .filter(model => model.price !== null || caller.organization.billing === 'free')
+          .map(model => describe(model, caller, created))
+        x.reply(
+          answer(200, {
+            object: 'list',
+            data,
+            has_more: false,
+            first_id: data[0]?.id ?? null,
+            last_id: data.at(-1)?.id ?? null,
+            models: [],
+          }),
+        )
+        return undefined
+      },
+    }
+  },
+})
+
+function describe(model: ModelConfig, caller: Identity, created: number) {
+  const limits = staticLimits(model, caller)
+  return {
+    id: model.id,
+    object: 'model',
+    type: 'model',
+    created,
+    created_at: new Date(created * 1000).toISOString(),
+    owned_by: 'organization',
+    display_name: model.id,
+    context_window: model.context_window,
+    max_input_tokens: model.context_window,
+    ...(model.max_output_tokens !== null && { max_tokens: model.max_output_tokens }),
+    ...(Object.keys(limits).length > 0 && { limits }),
+  }
+}
+
+const SHOWN = [
+  'requests_per_minute',
+  'requests_per_day',
+  'tokens_per_minute',
+  'tokens_per_day',
+  'input_tokens_per_minute',
+  'input_tokens_per_day',
+  'output_tokens_per_minute',
+  'output_tokens_per_day',
+  'concurrent_requests',
+  'max_input_tokens',
+  'max_output_tokens',
+  'max_request_tokens',
+] as const satisfies readonly (keyof Limits)[]
+
+/** The least of what organization, key and model allow: effective, static, without billing figures. */
+function staticLimits(model: ModelConfig, { organization, key }: Identity): Record<string, number> {
+  const scopes: Partial<Limits>[] = [
+    organization.limits,
+    key.limits,
+    organization.model_limits[model.id] ?? {},
+    key.model_limits[model.id] ?? {},
+  ]
+  const limits: Record<string, number> = {}
+  for (const name of SHOWN) {
+    for (const scope of scopes) {
+      const value = scope[name]
+      if (value !== null && value !== undefined)
+        limits[name] = Math.min(limits[name] ?? Number.POSITIVE_INFINITY, value)
+    }
+  }
+  return limits
+}

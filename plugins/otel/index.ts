@@ -1,0 +1,214 @@
+import { randomBytes } from 'node:crypto'
+import type { Backend, DialectName } from '../../core/dialect.ts'
+import type { ErrorCode } from '../../core/errors.ts'
+import type { FinishReason } from '../../core/events.ts'
+import { conversation, definePlugin, type Exchange, type Settlement, slot, usage } from '../../core/plugin.ts'
+import { type OtelOptions, otelOptions } from '../options.ts'
+import { identity, model, servedBy, type Trace, trace } from '../slots.ts'
+import { traceParent } from '../trace-context.ts'
+import { Exporter } from './exporter.ts'
+import { type AttributeValue, attributes, CLIENT, failedStatus, nanos, SERVER, type Span } from './span.ts'
+
+const traced = slot<TracedExchange>('otel.traced')
+
+/**
+ * OpenTelemetry traces: one SERVER span for the exchange, one CLIENT span for each attempt at a backend, with the GenAI semantic conventions
+ * (`gen_ai.*`, status Development). Never prompts, replies, headers or secrets.
+ */
+export const otel = definePlugin<OtelOptions>({
+  name: 'otel',
+  summary: 'Sends OpenTelemetry traces over OTLP/HTTP; stands first in its pipeline.',
+  config: otelOptions,
+  create(options, { clock, log, random }) {
+    const exporter = new Exporter({ ...options, clock, log })
+    return {
+      onRequest(x) {
+        const parent = traceParent(x.incoming.headers)
+        const sampled =
+          parent !== undefined && options.follow_parent
+            ? (Number.parseInt(parent.slice(53), 16) & 1) === 1
+            : random() < options.sample
+        if (!sampled) return undefined
+        const record = new TracedExchange(x, parent)
+        x.set(traced, record)
+        x.set(trace, record)
+        // The last of the releases: by then the bill is final.
+        x.defer(() => {
+          for (const span of record.spans()) exporter.add(span)
+        })
+        return undefined
+      },
+      onEvent(x, event) {
+        if (event.type === 'finish') x.peek(traced)?.finished(event.reason)
+        return undefined
+      },
+      onSettle(x, settlement) {
+        x.peek(traced)?.settled(settlement)
+        return undefined
+      },
+      close: () => exporter.close(),
+    }
+  },
+})
+
+/** `gen_ai.provider.name`, as far as the wire format tells. */
+const PROVIDERS: Record<DialectName, string> = {
+  'openai-chat': 'openai',
+  'openai-responses': 'openai',
+  'anthropic-messages': 'anthropic',
+  gemini: 'gcp.gemini',
+}
+
+interface AttemptRecord {
+  spanId: string
+  backend: Backend
+  /** Milliseconds since the exchange began. */
+  began: number
+  ended: number | null
+  code: ErrorCode | undefined
+}
+
+class TracedExchange implements Trace {
+  readonly #x: Exchange
+  readonly #traceId: string
+  readonly #spanId: string
+  readonly #parentId: string | undefined
+  readonly #mono: number
+  readonly #attempts: AttemptRecord[] = []
+  #reason: FinishReason | undefined
+  #settlement: Settlement | undefined
+
+  constructor(x: Exchange, parent: string | undefined) {
+    const ids = randomBytes(24).toString('hex')
+    this.#x = x
+    this.#traceId = parent?.slice(3, 35) ?? ids.slice(16)
+    this.#spanId = ids.slice(0, 16)
+    this.#parentId = parent?.slice(36, 52)
+    this.#mono = x.clock.mono()
+  }
+
+  attempt(backend: Backend): string {
+    const began = this.#elapsed()
+    const before = this.#attempts.at(-1)
+    if (before) before.ended ??= began
+    const spanId = randomBytes(8).toString('hex')
+    this.#attempts.push({ spanId, backend, began, ended: null, code: undefined })
+    return `00-${this.#traceId}-${spanId}-01`
+  }
+
+  failed(code: ErrorCode): void {
+    const running = this.#attempts.at(-1)
+    if (!running) return
+    running.ended = this.#elapsed()
+    running.code = code
+  }
+
+  finished(reason: FinishReason): void {
+    this.#reason = reason
+  }
+
+  settled(settlement: Settlement): void {
+    this.#settlement = settlement
+  }
+
+  #elapsed(): number {
+    return this.#x.clock.mono() - this.#mono
+  }
+
+  spans(): Span[] {
+    const settlement = this.#settlement
+    if (!settlement) return []
+    return [
+      this.#exchangeSpan(settlement),
+      ...this.#attempts.map((attempt, i) => this.#attemptSpan(attempt, settlement, i === this.#attempts.length - 1)),
+    ]
+  }
+
+  #span(id: string, parent: string | undefined, name: string, kind: number, from: number, to: number): Span {
+    const { startedAt } = this.#x
+    return {
+      traceId: this.#traceId,
+      spanId: id,
+      ...(parent !== undefined && { parentSpanId: parent }),
+      name,
+      kind,
+      startTimeUnixNano: nanos(startedAt + from),
+      endTimeUnixNano: nanos(startedAt + Math.max(from, to)),
+      attributes: [],
+      flags: 1,
+    }
+  }
+
+  #exchangeSpan(settlement: Settlement): Span {
+    const x = this.#x
+    const { incoming } = x
+    const span = this.#span(this.#spanId, this.#parentId, x.route, SERVER, 0, settlement.durationMs)
+    const caller = x.peek(identity)
+    const bill = x.peek(usage)
+    span.attributes = attributes({
+      'http.request.method': incoming.method,
+      'http.route': x.route.slice(x.route.indexOf(' ') + 1),
+      'http.response.status_code': settlement.status || undefined,
+      'error.type': settlement.error?.code,
+      ...(x.peek(conversation) && { 'gen_ai.operation.name': 'chat' }),
+      'gen_ai.request.model': x.peek(model)?.id,
+      ...this.#replyAttributes(),
+      'sluice.request_id': x.id,
+      'sluice.surface': x.surface?.name,
+      'sluice.organization': caller?.organization.id,
+      'sluice.key': caller?.key.id,
+      'sluice.outcome': settlement.outcome,
+      'sluice.backend': x.peek(servedBy)?.id,
+      'sluice.cost_usd': bill?.billed ? bill.cost / 1e9 : undefined,
+      'sluice.ttfb_ms': settlement.ttfbMs ?? undefined,
+    })
+    // What the client did wrong is no error of the server (HTTP semantic conventions).
+    if (settlement.error && (settlement.status >= 500 || settlement.status < 400)) span.status = failedStatus
+    return span
+  }
+
+  #attemptSpan(attempt: AttemptRecord, settlement: Settlement, last: boolean): Span {
+    const { backend, code } = attempt
+    const { hostname, port, protocol } = new URL(backend.baseUrl)
+    const name = `chat ${backend.model}`
+    const span = this.#span(
+      attempt.spanId,
+      this.#spanId,
+      name,
+      CLIENT,
+      attempt.began,
+      attempt.ended ?? settlement.durationMs,
+    )
+    const asked = this.#x.peek(conversation)
+    const served = last && code === undefined
+    const fault = code ?? (served ? settlement.error?.code : undefined)
+    span.attributes = attributes({
+      'gen_ai.operation.name': 'chat',
+      'gen_ai.provider.name': PROVIDERS[backend.dialect],
+      'gen_ai.request.model': backend.model,
+      'gen_ai.request.max_tokens': asked?.maxOutputTokens,
+      'gen_ai.request.temperature': asked?.sampling.temperature,
+      'gen_ai.request.top_p': asked?.sampling.topP,
+      'server.address': hostname,
+      'server.port': Number(port) || (protocol === 'https:' ? 443 : 80),
+      'error.type': fault,
+      'sluice.provider': backend.provider,
+      ...(served && this.#replyAttributes()),
+    })
+    if (fault !== undefined) span.status = failedStatus
+    return span
+  }
+
+  #replyAttributes(): Record<string, AttributeValue> {
+    const bill = this.#x.peek(usage)
+    return {
+      'gen_ai.response.finish_reasons': this.#reason && [this.#reason],
+      ...(bill?.billed && {
+        'gen_ai.usage.input_tokens': bill.usage.input,
+        'gen_ai.usage.output_tokens': bill.usage.output,
+        'gen_ai.usage.cache_read.input_tokens': bill.usage.cached || undefined,
+        'gen_ai.usage.cache_creation.input_tokens': bill.usage.cacheWrite || undefined,
+      }),
+    }
+  }
+}

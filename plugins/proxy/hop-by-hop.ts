@@ -1,0 +1,63 @@
+import type { Incoming } from '../../core/listener/port.ts'
+
+/** Headers that belong to one connection (RFC 9110 7.6.1) and are not passed on. */
+const HOP_BY_HOP = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+])
+
+/** The gateway's own credential, and what it answers by itself. */
+const OURS = new Set(['authorization', 'x-api-key', 'host', 'expect', 'idempotency-key', 'x-request-id'])
+
+/** Request headers for the next hop; those that `Connection` names stay here too. */
+export function requestHeaders({ headers, hasBody }: Incoming): Record<string, string> {
+  const named = connectionNames(headers.get('connection'))
+  const out: Record<string, string> = {}
+  for (const [name, value] of headers)
+    if (!HOP_BY_HOP.has(name) && !OURS.has(name) && !named.has(name)) out[name] = value
+  const length = headers.get('content-length')
+  // The body's framing is no header that a client can ask to drop.
+  if (length !== undefined) out['content-length'] = length
+  else if (hasBody) {
+    // Said here, since Node frames no body of a GET or DELETE by itself: its bytes would be the next request to the target.
+    out['transfer-encoding'] = 'chunked'
+    // http-proxy-3 gives a DELETE or OPTIONS without a length one of 0 and takes its framing away. What it can see and not copy stops it.
+    Object.defineProperty(out, 'content-length', { value: 'chunked', enumerable: false })
+  }
+  return out
+}
+
+/**
+ * Response headers for the client. Framing and Date are the listener's own, but for the length of a reply without a body.
+ * @param raw names and values, alternating
+ */
+export function responseHeaders(raw: readonly string[], bodiless: boolean): [string, string][] {
+  const named = new Set<string>()
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    if (raw[i]!.toLowerCase() === 'connection') for (const name of connectionNames(raw[i + 1])) named.add(name)
+  }
+  const out: [string, string][] = []
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = raw[i]!.toLowerCase()
+    if (HOP_BY_HOP.has(name) || named.has(name) || name === 'date' || name === 'x-request-id') continue
+    if (name === 'content-length' && !bodiless) continue
+    out.push([name, raw[i + 1]!])
+  }
+  return out
+}
+
+function connectionNames(value: string | undefined): Set<string> {
+  return new Set(
+    (value ?? '')
+      .split(',')
+      .map(name => name.trim().toLowerCase())
+      .filter(Boolean),
+  )
+}

@@ -1,0 +1,240 @@
+import { hash } from 'node:crypto'
+import type { AccountCapability } from '../core/config/types.ts'
+import { type Conversation, EFFORTS } from '../core/conversation.ts'
+import type { Backend, Unfit } from '../core/dialect.ts'
+import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
+import { dialects } from '../providers/index.ts'
+import { notFetched, tooManyFetches } from './media/denials.ts'
+import { MediaFault, MediaFetcher, type Outside, type WantedMedia } from './media/fetch-media.ts'
+import { type MediaKind, urlMedia, withMedia, withPlaceholders } from './media/url-media.ts'
+import { routingOptions } from './options.ts'
+import { candidates, type Identity, identity, model, searchPlan, upstreamConversation } from './slots.ts'
+import { searchToolOf, withSearchFunction } from './web-search/function-form.ts'
+
+/** The gateway fetches for so many requests at a time; more are told to come again. */
+const MAX_FETCHING = 32
+
+/** The plugin, with the world outside that `media.fetch` reaches: tests bring their own. */
+export function routingPlugin(outside: Partial<Outside> = {}) {
+  return definePlugin({
+    name: 'routing',
+    summary: 'Finds the backends that can serve the request, in order.',
+    config: routingOptions,
+    needs: [identity, conversation, model, estimate],
+    provides: [candidates],
+    create(_, { config, log, shared }) {
+      const media = new MediaFetcher(config.media, outside)
+      const load = shared.use('routing.fetching', () => ({ requests: 0 }))
+
+      function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
+        const asked = x.get(conversation)
+        const denied = accountUnfit(asked, x.get(identity))
+        if (denied) return unsatisfied(x, denied)
+        const native = judge(x, asked)
+        const tool = searchToolOf(asked)
+        if (!tool) return choose(x, asked, native)
+        if (isServed(native) || config.web_search.provider === null) {
+          x.set(searchPlan, { tool, name: null })
+          return choose(x, asked, native)
+        }
+        // No backend searches by itself: the gateway does, and the model sees a function (decisions 34).
+        const { conversation: asFunction, plan } = withSearchFunction(asked)!
+        const ours = judge(x, asFunction)
+        if (!isServed(ours)) return choose(x, asked, native)
+        x.set(searchPlan, plan)
+        x.set(upstreamConversation, asFunction)
+        return choose(x, asFunction, ours)
+      }
+
+      /** Which backends can serve a conversation: as it is, or with the bytes of its media in place. */
+      function judge(x: Exchange, asked: Conversation): Judged {
+        const tokens = x.get(estimate).input
+        const fetchable = media.isOn ? urlMedia(asked) : []
+        const judged: Judged = { fit: [], lacksBytes: new Map(), why: null, absent: 0 }
+        for (const backend of x.get(model).backends) {
+          const dialect = dialects[backend.dialect]
+          if (!dialect) {
+            judged.absent++
+            continue
+          }
+          const over = overWindow(backend, tokens)
+          const reason = over ?? dialect.unfit(asked, backend)
+          if (!reason) {
+            judged.fit.push(backend)
+            continue
+          }
+          judged.why ??= reason
+          const kinds: ReadonlySet<MediaKind> | undefined = dialect.bytesOnly
+          const wanted = kinds ? fetchable.filter(file => kinds.has(file.kind)) : []
+          if (wanted.length === 0 || !wanted.every(file => media.allows(file.url))) continue
+          if (!over && !dialect.unfit(withPlaceholders(asked, kinds!), backend)) judged.lacksBytes.set(backend, wanted)
+        }
+        return judged
+      }
+
+      function choose(
+        x: Exchange,
+        asked: Conversation,
+        judged: Judged,
+      ): undefined | Reply | Promise<undefined | Reply> {
+        const { fit, lacksBytes, why, absent } = judged
+        if (!isServed(judged)) {
+          if (why) return unsatisfied(x, why)
+          return absent > 0 ? notBuilt() : noBackend()
+        }
+        if (lacksBytes.size > 0) {
+          const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
+          const first = inOrder(x, asked, all)[0]!
+          const wanted = lacksBytes.get(first)
+          if (wanted) return fetched(x, asked, judged, wanted)
+        }
+        x.set(candidates, inOrder(x, asked, fit))
+        return undefined
+      }
+
+      /** The backend that comes first needs bytes: they are fetched, and who can serve is judged once more. */
+      async function fetched(
+        x: Exchange,
+        asked: Conversation,
+        { fit }: Judged,
+        wanted: readonly WantedMedia[],
+      ): Promise<undefined | Reply> {
+        if (load.requests >= MAX_FETCHING) return tooManyFetches()
+        load.requests++
+        const gone = new AbortController()
+        x.incoming.onAborted(() => gone.abort())
+        try {
+          const whole = withMedia(asked, await media.fetchAll(wanted, gone.signal))
+          x.set(upstreamConversation, whole)
+          x.set(candidates, inOrder(x, asked, judge(x, whole).fit))
+          return undefined
+        } catch (error) {
+          if (gone.signal.aborted) return noBackend()
+          if (!(error instanceof MediaFault)) throw error
+          log.info({ request_id: x.id, reason: error.reason, err: error.cause }, 'media not fetched')
+          if (fit.length === 0) return notFetched(error, config.media)
+          // Another backend takes the URL itself.
+          x.set(candidates, inOrder(x, asked, fit))
+          return undefined
+        } finally {
+          load.requests--
+        }
+      }
+
+      function inOrder(x: Exchange, asked: Conversation, backends: readonly Backend[]): Backend[] {
+        return backends.length === 1 ? [...backends] : prefer(backends, affinity(x, asked))
+      }
+
+      return { onRequest }
+    },
+  })
+}
+
+/** Finds the backends that can serve the request, in order of preference (REQ-1, TOOL-5). */
+export const routing = routingPlugin()
+
+interface Judged {
+  fit: Backend[]
+  /** Fit but for media that they take as bytes alone, which the operator allows to fetch. */
+  lacksBytes: Map<Backend, WantedMedia[]>
+  /** Why the first unfit one is. */
+  why: Unfit | null
+  /** Backends whose dialect this build does not have. */
+  absent: number
+}
+
+function isServed({ fit, lacksBytes }: Judged): boolean {
+  return fit.length > 0 || lacksBytes.size > 0
+}
+
+/**
+ * Orders backends: groups stand where their first member stands in the configuration; within a group, by weighted rendezvous hashing on
+ * the affinity key, so that one conversation keeps its backend (and its prompt cache) when others come and go.
+ */
+export function prefer(backends: readonly Backend[], key: string): Backend[] {
+  const ordered: Backend[] = []
+  const seen = new Set<string>()
+  for (const backend of backends) {
+    if (backend.group === undefined) ordered.push(backend)
+    else if (!seen.has(backend.group)) {
+      seen.add(backend.group)
+      const members = backends.filter(other => other.group === backend.group && other.weight > 0)
+      const scores = new Map(members.map(member => [member, score(member, key)]))
+      ordered.push(...members.sort((a, b) => scores.get(b)! - scores.get(a)!))
+    }
+  }
+  return ordered
+}
+
+/** Weighted rendezvous score: -weight / ln(u), u uniform in (0, 1) from a digest of backend and key. */
+function score(backend: Backend, key: string): number {
+  const digest = hash('sha256', `${backend.id}\0${key}`, 'buffer')
+  const u = (digest.readUIntBE(0, 6) + 1) / (2 ** 48 + 2)
+  return -backend.weight / Math.log(u)
+}
+
+const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
+
+/** What requests of one conversation share: the client's cache key, its session header, else the organization and the first turns. */
+function affinity(x: Exchange, asked: Conversation): string {
+  const organization = x.get(identity).organization.id
+  if (asked.cacheKey !== undefined) return `${organization}\0${asked.cacheKey}`
+  for (const name of SESSION_HEADERS) {
+    const value = x.incoming.headers.get(name)
+    if (value !== undefined) return `${organization}\0${value}`
+  }
+  let first = ''
+  for (const part of asked.system) first += part.text.slice(0, 2000)
+  const user = asked.turns.find(turn => turn.role === 'user')?.parts[0]
+  if (user?.type === 'text') first += `\0${user.text.slice(0, 2000)}`
+  return `${organization}\0${first}`
+}
+
+function overWindow(backend: Backend, tokens: number): Unfit | null {
+  if (backend.contextWindow === undefined || tokens <= backend.contextWindow) return null
+  return { param: 'model', requirement: `a context window of ${tokens} tokens` }
+}
+
+/** What the plan or key does not include. */
+function accountUnfit(asked: Conversation, { organization, key }: Identity): Unfit | null {
+  const lists = [organization.capabilities, key.capabilities]
+  if (lists.every(list => list === 'all')) return null
+  const lacks = (capability: AccountCapability) => lists.some(list => list !== 'all' && !list.includes(capability))
+  for (const tool of asked.tools) {
+    const capability = tool.type === 'web_search' ? 'web_search' : 'tools'
+    if (lacks(capability)) return { param: tool.path, requirement: `${capability}, which the plan does not include` }
+  }
+  const { effort, thinking } = asked.reasoning
+  const thinks =
+    (effort !== undefined && EFFORTS.indexOf(effort) > 0) || (thinking !== undefined && thinking !== 'disabled')
+  if (thinks && lacks('reasoning'))
+    return { param: 'reasoning', requirement: 'reasoning, which the plan does not include' }
+  for (const turn of asked.turns) {
+    for (const part of turn.parts) {
+      for (const item of part.type === 'result' ? part.content : [part]) {
+        if (item.type === 'image' && lacks('images'))
+          return { param: item.path, requirement: 'image input, which the plan does not include' }
+        if (item.type === 'document' && lacks('documents'))
+          return { param: item.path, requirement: 'document input, which the plan does not include' }
+      }
+    }
+  }
+  return null
+}
+
+function unsatisfied(x: Exchange, { param, requirement }: Unfit): Reply {
+  return deny('request_requirements_unsatisfied', {
+    message: `The model ${x.get(model).id} can't serve this request: it asks for ${requirement} (${param}). Remove it or choose another model.`,
+    param,
+  })
+}
+function notBuilt(): Reply {
+  return deny('not_implemented', {
+    message: 'This model is configured with parts that this build does not have. Choose another model.',
+  })
+}
+function noBackend(): Reply {
+  return deny('provider_unavailable', {
+    message: 'No upstream is configured for this model at present. Retry shortly.',
+  })
+}

@@ -1,0 +1,56 @@
+import { conversation, definePlugin, deny, estimate, type Reply } from '../core/plugin.ts'
+import { countPrompt, countPromptAsync, countTokens, MeterBusy, promptSize, SYNC_LIMIT } from '../meter/index.ts'
+import { isCountingChain } from './counting.ts'
+import { type TokenEstimateOptions, tokenEstimateOptions } from './options.ts'
+import { identity, model } from './slots.ts'
+
+/** Counts the prompt in o200k_base (METER-1) and holds the window (MOD-2, MOD-6). Large prompts are counted off the event loop. */
+export const tokenEstimate = definePlugin<TokenEstimateOptions>({
+  name: 'token-estimate',
+  summary: 'Counts the prompt, exactly, and holds the context window.',
+  config: tokenEstimateOptions,
+  needs: [identity, conversation],
+  provides: [estimate],
+  create(media, context) {
+    const counting = isCountingChain(context)
+    // The tables are built on first use: at start, not under the first request.
+    countTokens('')
+
+    return {
+      onRequest(x) {
+        const asked = x.get(conversation)
+        const judge = (input: number): undefined | Reply => {
+          x.set(estimate, { input })
+          if (counting) return undefined
+          const window = x.get(model).context_window
+          const { organization, key } = x.get(identity)
+          const account = Math.min(
+            organization.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
+            key.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
+          )
+          const maximum = Math.min(window, account)
+          return input > maximum ? tooLong(input, maximum) : undefined
+        }
+        if (promptSize(asked) <= SYNC_LIMIT) return judge(countPrompt(asked, media))
+
+        const gone = new AbortController()
+        x.incoming.onAborted(() => gone.abort())
+        return countPromptAsync(asked, media, gone.signal).then(judge, error => {
+          if (error instanceof MeterBusy) return busy()
+          throw error
+        })
+      },
+    }
+  },
+})
+
+function tooLong(tokens: number, maximum: number): Reply {
+  return deny('context_length_exceeded', {
+    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum`,
+    details: { context_window: maximum },
+  })
+}
+
+function busy(): Reply {
+  return deny('route_capacity', { message: 'Too many large prompts are being counted. Retry shortly.' })
+}

@@ -1,0 +1,443 @@
+/**
+ * One attempt: one request to one backend, read to its end. It is undici's handler and the exchange's upstream control in one object, so that
+ * a chunk costs no closure on its way.
+ */
+import type { IncomingHttpHeaders } from 'node:http'
+import type { Dispatcher } from 'undici'
+import type { Timer } from '../../core/clock.ts'
+import type { Backend, Decoder, Dialect } from '../../core/dialect.ts'
+import { GatewayError } from '../../core/errors.ts'
+import type { StreamEvent } from '../../core/events.ts'
+import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
+import type { Ticking } from '../../core/ticker.ts'
+import { SseLimit, SseReader } from '../../providers/sse.ts'
+import type { Outbound } from '../slots.ts'
+import { type DecodedSink, Decoding } from './decoding.ts'
+import type { ProviderPool } from './pools.ts'
+import { traceHeaders } from './trace-headers.ts'
+
+/** One for all: making an Error costs more than the abort. */
+const ENDED = new Error('the exchange has ended')
+
+/** What may follow a provider's terminal event, and for how long, before the connection is given up: trailers, a last chunk, pings. */
+const MAX_TAIL = 1024
+const TAIL_MS = 1000
+
+/** A buffered reply, or an error body, may be this long. */
+const MAX_BODY = 64 * 1024 * 1024
+const MAX_ERROR_BODY = 64 * 1024
+
+/** Limits of an exchange's clocks, milliseconds. */
+export interface Clocks {
+  /** Without model activity (STR-1). */
+  idle: number
+  /** Wall clock of the whole exchange. */
+  ceiling: number
+  /** Until the first event of the reply. */
+  firstByte: number
+  /** Until the head goes out although no event has come (decisions 11). */
+  headWait: number
+  /** How long a draining upstream may still run after the client left. */
+  drain: number
+}
+
+/** What an attempt came to before anything of it was passed on. */
+export interface AttemptFault {
+  error: GatewayError
+  /** The upstream cannot have acted on the request, or said that it failed: another backend may be tried. */
+  retriable: boolean
+  /** Not a byte of the request left: the same backend may be tried again. */
+  neverSent?: boolean
+  /** The upstream may have acted: only a request that is marked safe may be tried again. */
+  mayHaveActed?: boolean
+  /** Counts against the backend's health. */
+  unhealthy: boolean
+}
+
+/** Where an attempt's events go: the exchange, or a search loop in front of it. */
+export type AttemptSink = Pick<Exchange, 'emit' | 'end'>
+
+export interface AttemptOwner {
+  /** The first event has come: this backend serves the exchange. */
+  answered(attempt: Attempt): void
+  /** Nothing was passed on: the owner may try elsewhere. */
+  failed(attempt: Attempt, fault: AttemptFault): void
+  /** The attempt is over; it holds nothing any more. Always last, exactly once. */
+  over(attempt: Attempt): void
+}
+
+export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, UpstreamControl, Ticking {
+  readonly backend: Backend
+  readonly startedMono: number
+  readonly #x: Exchange
+  readonly #dialect: Dialect
+  readonly #outbound: Outbound
+  readonly #clocks: Clocks
+  readonly #owner: AttemptOwner
+  readonly #sink: AttemptSink
+  /** Of the whole exchange: attempts share the ceiling. */
+  readonly #exchangeMono: number
+  #controller: Dispatcher.DispatchController | null = null
+  #status = 0
+  #headers: IncomingHttpHeaders = {}
+  #reader: SseReader | null = null
+  #decoder: Decoder | null = null
+  #decoding: Decoding | null = null
+  /** Why the reply broke off, while the decoder is asked whether it had been whole. */
+  #cause: GatewayError | null = null
+  #pieces: Buffer[] = []
+  #size = 0
+  #sent = false
+  #answered = false
+  #over = false
+  /** The client has read the reply to its end. */
+  #ended = false
+  /** Bytes that came after the terminal event; null before it. */
+  #tail: number | null = null
+  #tailTimer: Timer | undefined
+  #aborted = false
+  #paused = false
+  #activityMono: number
+  #goneMono: number | null = null
+
+  constructor(
+    x: Exchange,
+    backend: Backend,
+    dialect: Dialect,
+    outbound: Outbound,
+    clocks: Clocks,
+    exchangeMono: number,
+    owner: AttemptOwner,
+    sink: AttemptSink,
+  ) {
+    this.#x = x
+    this.backend = backend
+    this.#dialect = dialect
+    this.#outbound = outbound
+    this.#clocks = clocks
+    this.#owner = owner
+    this.#sink = sink
+    this.#exchangeMono = exchangeMono
+    this.startedMono = x.clock.mono()
+    this.#activityMono = this.startedMono
+  }
+
+  start(pool: ProviderPool): void {
+    const { request } = this.#outbound
+    pool.dispatcher.dispatch(
+      {
+        origin: pool.origin,
+        path: pool.prefix + request.path,
+        method: request.method,
+        headers: traceHeaders(this.#x, this.backend, request.headers),
+        body: request.body,
+      },
+      this,
+    )
+  }
+
+  // ---- the client's handler ---------------------------------------------------------------------------------------------------------
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller
+    this.#sent = true
+    if (this.#aborted) controller.abort(ENDED)
+    else if (this.#paused) controller.pause()
+  }
+
+  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+    if (status < 200) return
+    this.#status = status
+    this.#headers = headers
+    if (this.#over) return
+    const encoding = headers['content-encoding']
+    if (encoding !== undefined && encoding !== 'identity') {
+      const limit = status < 300 ? MAX_BODY : MAX_ERROR_BODY
+      this.#decoding = Decoding.of(String(encoding), limit, this)
+      if (!this.#decoding && status < 300) {
+        this.#break(
+          upstreamFailed('The upstream answered in an encoding that was not asked for. Retry shortly.', encoding),
+        )
+        return
+      }
+    }
+    if (status >= 300) return
+    this.#decoder = this.#outbound.decoder()
+    if (String(headers['content-type'] ?? '').startsWith('text/event-stream')) this.#reader = new SseReader()
+  }
+
+  onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#over) {
+      // The tail of a reply that is whole may still come; a model that talks on is cut off.
+      if (this.#tail !== null && (this.#tail += chunk.length) > MAX_TAIL) this.#cancel()
+      return
+    }
+    if (!this.#decoding) this.#data(chunk)
+    else if (!this.#decoding.push(chunk)) this.#controller?.pause()
+  }
+
+  /** Bytes of the body, as they were before any encoding. */
+  #data(chunk: Buffer): void {
+    if (!this.#reader) {
+      this.#size += chunk.length
+      if (this.#size <= (this.#status < 300 ? MAX_BODY : MAX_ERROR_BODY)) this.#pieces.push(Buffer.from(chunk))
+      else if (this.#status < 300)
+        this.#break(upstreamFailed('The upstream sent a reply beyond any bound. Retry shortly.'))
+      return
+    }
+    try {
+      this.#reader.push(chunk, this.#frame)
+    } catch (error) {
+      if (!(error instanceof SseLimit)) throw error
+      this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
+      return
+    }
+    if (this.#over) return
+    if (this.#decoder!.done) {
+      this.#tail = 0
+      this.#finish()
+      return
+    }
+    if (!this.#x.flush()) this.pause()
+  }
+
+  onResponseEnd(): void {
+    this.#ended = true
+    this.#tailTimer?.cancel()
+    if (this.#over) return
+    if (this.#decoding) this.#decoding.end()
+    else this.#dataEnd()
+  }
+
+  #dataEnd(): void {
+    if (this.#status >= 300 || this.#status === 204) {
+      const text = Buffer.concat(this.#pieces).toString('utf8')
+      const error =
+        this.#status < 400
+          ? upstreamFailed('The upstream failed. Retry shortly.')
+          : this.#dialect.fault(this.#status, this.#headers, text)
+      const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
+      this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400 })
+      return
+    }
+    if (this.#reader) this.#reader.end(this.#frame)
+    else this.#decoder!.body(Buffer.concat(this.#pieces).toString('utf8'), this.#push)
+    if (!this.#over) this.#finish()
+  }
+
+  onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
+    this.#tailTimer?.cancel()
+    if (this.#over) return
+    const code = (cause as NodeJS.ErrnoException).code ?? ''
+    if (!this.#sent) {
+      const timedOut = code === 'UND_ERR_CONNECT_TIMEOUT'
+      const message = timedOut
+        ? 'The upstream could not be reached in time. Retry shortly.'
+        : 'The upstream could not be reached. Retry shortly.'
+      this.#fault({
+        error: new GatewayError(timedOut ? 'gateway_timeout' : 'provider_unavailable', { message, cause }),
+        retriable: true,
+        neverSent: true,
+        unhealthy: true,
+      })
+      return
+    }
+    this.#brokeOff(upstreamFailed('The upstream broke off. Retry shortly.', cause))
+  }
+
+  // ---- an encoding undone -----------------------------------------------------------------------------------------------
+
+  decoded(bytes: Buffer): void {
+    if (!this.#over) this.#data(bytes)
+  }
+  decodedDrain(): void {
+    if (!this.#paused) this.#controller?.resume()
+  }
+  decodedEnd(): void {
+    if (!this.#over) this.#dataEnd()
+  }
+  decodedError(error: Error): void {
+    if (this.#over) return
+    // An error's body only says which error it is; its status stands.
+    if (this.#status >= 300) this.#dataEnd()
+    else this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))
+  }
+
+  // ---- events ---------------------------------------------------------------------------------------------------------
+
+  readonly #frame = (event: string, data: string): void => {
+    if (!this.#over && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
+  }
+
+  readonly #push = (event: StreamEvent): void => {
+    if (this.#over) return
+    if (event.type === 'error') {
+      if (this.#cause) this.#break(this.#cause)
+      else this.#break(event.error, SAID_SO.has(event.error.code))
+      return
+    }
+    if (event.type !== 'usage') this.#activityMono = this.#x.clock.mono()
+    if (!this.#answered) {
+      this.#answered = true
+      this.#owner.answered(this)
+    }
+    this.#sink.emit(event)
+  }
+
+  /** The reply is whole, by the provider's own word, or the decoder says that it is not. */
+  #finish(): void {
+    this.#decoder!.end(this.#push)
+    if (this.#over) return
+    this.#close()
+    this.#sink.end()
+  }
+
+  /** The connection failed. A stream whose provider had said its last word is whole all the same; else this is the end (STR-6). */
+  #brokeOff(error: GatewayError): void {
+    if (!this.#reader || !this.#answered) return this.#break(error)
+    this.#cause = error
+    this.#finish()
+  }
+
+  /**
+   * Something went wrong after the request was sent: before the first event the owner decides, afterwards the client is told.
+   * @param saidSo the provider itself says that it did not do the work
+   */
+  #break(error: GatewayError, saidSo = false): void {
+    if (!this.#answered && !this.#x.headSent) {
+      const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
+      return this.#fault({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
+    }
+    this.#close()
+    this.#x.flush()
+    this.#x.fail(error)
+  }
+
+  #fault(fault: AttemptFault): void {
+    if (this.#over) return
+    if (this.#x.headSent) {
+      this.#close()
+      this.#x.fail(fault.error)
+      return
+    }
+    this.#over = true
+    this.#cancel()
+    this.#owner.failed(this, fault)
+    this.#owner.over(this)
+  }
+
+  #close(): void {
+    if (this.#over) return
+    this.#over = true
+    // A reply read to its terminal event ends by itself in a moment, and keeps its connection.
+    if (this.#tail === null) this.#cancel()
+    else if (!this.#ended) this.#tailTimer = this.#x.clock.setTimer(TAIL_MS, () => this.#cancel())
+    this.#owner.over(this)
+  }
+
+  #cancel(): void {
+    this.#aborted = true
+    this.#decoding?.destroy()
+    this.#tailTimer?.cancel()
+    // After a whole reply there is nothing to abort, and the connection stays.
+    if (this.#controller && !this.#ended && !this.#controller.aborted) this.#controller.abort(ENDED)
+  }
+
+  // ---- the exchange's control -----------------------------------------------------------------------------------------
+
+  pause(): void {
+    if (this.#paused || this.#over) return
+    this.#paused = true
+    this.#decoding?.pause()
+    this.#controller?.pause()
+  }
+
+  resume(): void {
+    if (!this.#paused) return
+    this.#paused = false
+    // A pause is the client's silence, not the model's.
+    this.#activityMono = this.#x.clock.mono()
+    this.#decoding?.resume()
+    this.#controller?.resume()
+  }
+
+  abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
+    if (this.#over) return undefined
+    if (reason === 'client_gone' && this.#answered && this.#clocks.drain > 0) {
+      this.#goneMono = this.#x.clock.mono()
+      if (this.#paused) this.resume()
+      return 'draining'
+    }
+    this.#close()
+    return undefined
+  }
+
+  // ---- clocks ---------------------------------------------------------------------------------------------------------
+
+  tick(now: number): void {
+    if (this.#over) return
+    const clocks = this.#clocks
+    // A client that takes a byte now and then still has its ceiling; the other clocks judge the upstream, which may not speak now.
+    if (this.#paused) {
+      if (now - this.#exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
+      return
+    }
+    if (this.#goneMono !== null && now - this.#goneMono >= clocks.drain) {
+      this.#close()
+      this.#sink.end()
+      return
+    }
+    if (now - this.#exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
+    if (!this.#answered) {
+      const waited = now - this.startedMono
+      if (waited >= clocks.firstByte) {
+        const error = new GatewayError('gateway_timeout', {
+          message: 'The upstream did not begin to answer in time. Retry shortly.',
+        })
+        this.#fault({ error, retriable: false, mayHaveActed: true, unhealthy: true })
+        return
+      }
+      if (waited >= clocks.headWait && !this.#x.headSent) this.#x.sendHead()
+    }
+    if (now - this.#activityMono >= clocks.idle) this.#stop('idle_timeout')
+  }
+
+  /** An idle or ceiling stop is an ordinary, incomplete end (STR-2). */
+  #stop(reason: 'idle_timeout' | 'ceiling_timeout'): void {
+    if (!this.#answered) {
+      this.#answered = true
+      this.#owner.answered(this)
+    }
+    // Some providers mark no last event (gemini): what had said its finish reason is whole, and only its connection is idle.
+    const whole = reason === 'idle_timeout' && this.#reader !== null && this.#decoderSaysWhole()
+    this.#close()
+    if (!whole) this.#sink.emit({ type: 'finish', reason })
+    this.#sink.end()
+  }
+
+  #decoderSaysWhole(): boolean {
+    let whole = true
+    this.#decoder!.end(event => {
+      if (event.type === 'error') whole = false
+      else this.#sink.emit(event)
+    })
+    return whole
+  }
+}
+
+/** Statuses by which a provider says that it did not do the work. A 4xx of its own making would be the same on any unchanged retry. */
+function mayTryElsewhere(status: number): boolean {
+  return status === 429 || status >= 500 || status === 401 || status === 403
+}
+
+/** Errors inside a 200 by which it says the same. */
+const SAID_SO: ReadonlySet<string> = new Set([
+  'capacity_exceeded',
+  'insufficient_quota',
+  'provider_unavailable',
+  'upstream_auth_error',
+])
+
+function upstreamFailed(message: string, cause?: unknown): GatewayError {
+  return new GatewayError('upstream_server_error', { message, cause })
+}

@@ -1,0 +1,153 @@
+import type { ErrorCode } from '../../core/errors.ts'
+
+/**
+ * Leaves a failing backend out: opens after so many failures in a row, or at an error rate over a sliding window; after `open_for` one trial
+ * request decides. A backend that comes back gets its share slowly, over another `open_for`. One that asked for a pause (Retry-After) is left out
+ * for that long.
+ */
+export interface BreakerOptions {
+  failures: number
+  error_rate: number
+  /** Milliseconds. */
+  window: number
+  open_for: number
+}
+
+/** The error rate needs some traffic to mean anything. */
+const MIN_SAMPLES = 10
+const BUCKETS = 10
+/** A pause that a provider asks for is kept, up to so many times `open_for`: a wrong one must not take a backend away for days. */
+const MAX_REST = 4
+/** What a backend that comes back gets at once. */
+const FIRST_SHARE = 0.1
+
+export class Breaker {
+  #options: BreakerOptions
+  #inARow = 0
+  #openUntil = 0
+  #restUntil = 0
+  /** Code of the answer that asked for the pause. */
+  restsFor: ErrorCode | undefined
+  /** When it came back; 0 when that is long ago. */
+  #warmFrom = 0
+  #trial = false
+  #failed = new Uint32Array(BUCKETS)
+  #total = new Uint32Array(BUCKETS)
+  #bucketStart = 0
+  #bucket = 0
+  #failures = 0
+
+  constructor(options: BreakerOptions) {
+    this.#options = options
+  }
+
+  /** Options of a new configuration; what is known of the backend stays. */
+  configure(options: BreakerOptions): void {
+    this.#options = options
+  }
+
+  /** `half-open` lets one trial pass. `now` is monotonic milliseconds. */
+  state(now: number): 'closed' | 'open' | 'half-open' {
+    if (now < this.#restUntil) return 'open'
+    if (this.#openUntil === 0) return 'closed'
+    return now < this.#openUntil ? 'open' : 'half-open'
+  }
+
+  /** Whether a request may try; a half-open breaker lets one at a time. */
+  tryEnter(now: number): boolean {
+    const state = this.state(now)
+    if (state === 'closed') return true
+    if (state === 'open' || this.#trial) return false
+    this.#trial = true
+    return true
+  }
+
+  /** Keeps the backend out for as long as it asked. */
+  rest(now: number, ms: number, code: ErrorCode): void {
+    this.restsFor = code
+    this.#restUntil = Math.max(this.#restUntil, now + Math.min(ms, MAX_REST * this.#options.open_for))
+  }
+
+  /** Milliseconds that the backend still asked to be left out; 0 when it did not. */
+  resting(now: number): number {
+    return Math.max(0, this.#restUntil - now)
+  }
+
+  /** Whether a backend that came back takes this one already, where another could. @param r uniform in [0, 1) */
+  warm(now: number, r: number): boolean {
+    if (this.#warmFrom === 0) return true
+    const share = FIRST_SHARE + (1 - FIRST_SHARE) * ((now - this.#warmFrom) / this.#options.open_for)
+    if (share >= 1) this.#warmFrom = 0
+    return r < share
+  }
+
+  succeeded(now: number): void {
+    this.#roll(now)
+    this.#total[this.#bucket]!++
+    this.#inARow = 0
+    this.#trial = false
+    if (this.#openUntil !== 0) {
+      this.#openUntil = 0
+      this.#warmFrom = now
+      this.#failed.fill(0)
+      this.#total.fill(0)
+    }
+  }
+
+  failed(now: number): void {
+    this.#roll(now)
+    this.#total[this.#bucket]!++
+    this.#failed[this.#bucket]!++
+    this.#failures++
+    this.#inARow++
+    const wasTrial = this.#trial
+    this.#trial = false
+    const total = sum(this.#total)
+    const rate = total === 0 ? 0 : sum(this.#failed) / total
+    if (
+      wasTrial ||
+      this.#inARow >= this.#options.failures ||
+      (total >= MIN_SAMPLES && rate >= this.#options.error_rate)
+    ) {
+      this.#openUntil = now + this.#options.open_for
+      this.#warmFrom = 0
+    }
+  }
+
+  /** The attempt says nothing of the backend's health (the client left, the request was bad). */
+  abstained(): void {
+    this.#trial = false
+  }
+
+  /** Ever, for metrics. */
+  get failures(): number {
+    return this.#failures
+  }
+
+  get errorRate(): number {
+    const total = sum(this.#total)
+    return total === 0 ? 0 : sum(this.#failed) / total
+  }
+
+  #roll(now: number): void {
+    const width = this.#options.window / BUCKETS
+    if (now - this.#bucketStart >= this.#options.window + width) {
+      this.#failed.fill(0)
+      this.#total.fill(0)
+      this.#bucketStart = now
+      return
+    }
+    while (now - this.#bucketStart >= width) {
+      this.#bucket = (this.#bucket + 1) % BUCKETS
+      this.#failed[this.#bucket] = 0
+      this.#total[this.#bucket] = 0
+      this.#bucketStart += width
+    }
+  }
+}
+
+function sum(counts: Uint32Array): number {
+  let total = 0
+  for (const n of counts) total += n
+  return total
+}

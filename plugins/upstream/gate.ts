@@ -1,0 +1,82 @@
+/** A cap on requests in flight, with a bounded queue in front (ERR-6). First come, first served. */
+import type { Clock, Timer } from '../../core/clock.ts'
+
+export type Refusal = { reason: 'full' | 'waited'; waitedMs: number }
+
+interface Waiting {
+  since: number
+  timer: Timer
+  go: (refused: Refusal | null) => void
+}
+
+export class Gate {
+  readonly #capacity: number
+  readonly #queueMax: number
+  readonly #waitMs: number
+  #inFlight = 0
+  #refused = 0
+  readonly #queue = new Set<Waiting>()
+
+  constructor(capacity: number, queueMax: number, waitMs: number) {
+    this.#capacity = capacity
+    this.#queueMax = queueMax
+    this.#waitMs = waitMs
+  }
+
+  get inFlight(): number {
+    return this.#inFlight
+  }
+  get queued(): number {
+    return this.#queue.size
+  }
+  get capacity(): number {
+    return this.#capacity
+  }
+  /** Ever turned away, for metrics. */
+  get refused(): number {
+    return this.#refused
+  }
+
+  /** Calls `go` once, at once or later: with null when there is room (then `leave` is owed), else why not. Returns how to give up. */
+  enter(clock: Clock, go: (refused: Refusal | null) => void): () => void {
+    if (this.#inFlight < this.#capacity) {
+      this.#inFlight++
+      go(null)
+      return nothing
+    }
+    if (this.#queue.size >= this.#queueMax) {
+      this.#refused++
+      go({ reason: 'full', waitedMs: 0 })
+      return nothing
+    }
+    const since = clock.mono()
+    const waiting: Waiting = {
+      since,
+      go,
+      timer: clock.setTimer(this.#waitMs, () => {
+        this.#queue.delete(waiting)
+        this.#refused++
+        go({ reason: 'waited', waitedMs: clock.mono() - since })
+      }),
+    }
+    this.#queue.add(waiting)
+    return () => {
+      waiting.timer.cancel()
+      this.#queue.delete(waiting)
+    }
+  }
+
+  leave(): void {
+    const next = this.#queue.values().next().value
+    if (!next) {
+      this.#inFlight--
+      return
+    }
+    // The place passes on: the count stays.
+    this.#queue.delete(next)
+    next.timer.cancel()
+    next.go(null)
+  }
+}
+
+function nothing(): void {}

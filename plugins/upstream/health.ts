@@ -1,0 +1,89 @@
+/** How the upstreams are, for metrics and the dashboard: read when someone looks, counted in plain numbers on the way. */
+import type { SharedState } from '../../core/plugin.ts'
+import { Breaker, type BreakerOptions } from './breaker.ts'
+import { Pools } from './pools.ts'
+import { RetryBudgets } from './retry-budget.ts'
+
+export interface BackendHealth {
+  /** `provider/model`. */
+  id: string
+  breaker: 'closed' | 'open' | 'half-open'
+  /** Of the breaker's window, 0 to 1. */
+  errorRate: number
+  /** Attempts under way. */
+  inFlight: number
+  /** Attempts ever begun. */
+  attempts: number
+  /** Of those, held against the backend's health. */
+  failures: number
+}
+
+export interface ProviderLoad {
+  provider: string
+  inFlight: number
+  queued: number
+  capacity: number
+  /** Requests turned away because the queue was full or the wait too long. */
+  refused: number
+}
+
+export interface UpstreamHealth {
+  backends: BackendHealth[]
+  providers: ProviderLoad[]
+  /** Attempts beyond an exchange's first. */
+  retries: number
+}
+
+/** Breakers and counts of the backends that were used so far; shared by all chains, kept across reloads. */
+export class Backends {
+  readonly #known = new Map<string, Backend>()
+
+  breaker(id: string, options: BreakerOptions): Breaker {
+    let found = this.#known.get(id)
+    if (!found) this.#known.set(id, (found = { breaker: new Breaker(options), inFlight: 0, attempts: 0 }))
+    else found.breaker.configure(options)
+    return found.breaker
+  }
+
+  began(id: string): void {
+    const backend = this.#known.get(id)!
+    backend.inFlight++
+    backend.attempts++
+  }
+
+  ended(id: string): void {
+    this.#known.get(id)!.inFlight--
+  }
+
+  health(now: number): BackendHealth[] {
+    return [...this.#known].map(([id, { breaker, inFlight, attempts }]) => ({
+      id,
+      breaker: breaker.state(now),
+      errorRate: breaker.errorRate,
+      inFlight,
+      attempts,
+      failures: breaker.failures,
+    }))
+  }
+}
+
+interface Backend {
+  breaker: Breaker
+  inFlight: number
+  attempts: number
+}
+
+/** What the chains of a gateway share; each is made by whoever asks first. */
+export const sharedBackends = (shared: SharedState): Backends => shared.use('upstream.backends', () => new Backends())
+export const sharedPools = (shared: SharedState): Pools => shared.use('upstream.pools', () => new Pools())
+export const sharedRetries = (shared: SharedState): RetryBudgets =>
+  shared.use('upstream.retries', () => new RetryBudgets())
+
+/** @param now monotonic milliseconds */
+export function upstreamHealth(shared: SharedState, now: number): UpstreamHealth {
+  return {
+    backends: sharedBackends(shared).health(now),
+    providers: sharedPools(shared).load(),
+    retries: sharedRetries(shared).taken,
+  }
+}

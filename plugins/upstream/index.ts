@@ -1,0 +1,297 @@
+import type { ModelConfig } from '../../core/config/types.ts'
+import type { Conversation } from '../../core/conversation.ts'
+import type { Backend } from '../../core/dialect.ts'
+import { ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'
+import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
+import { Ticker } from '../../core/ticker.ts'
+import { dialects } from '../../providers/index.ts'
+import { type UpstreamOptions, upstreamOptions } from '../options.ts'
+import { candidates, model, outbound, searchPlan, servedBy, trace, upstreamConversation } from '../slots.ts'
+import { openSearch } from '../web-search/provider.ts'
+import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink, type Clocks } from './attempt.ts'
+import type { Breaker } from './breaker.ts'
+import { sharedBackends, sharedPools, sharedRetries } from './health.ts'
+import type { ProviderPool } from './pools.ts'
+import { SearchLoop } from './search-loop.ts'
+import { streamRow } from './stream-limits.ts'
+
+/** The head goes out after so long at the latest, with keep-alives (decisions 11). */
+const HEAD_WAIT_MS = 30_000
+/** How long a draining upstream may run on after the client left. */
+const DRAIN_MS = 60_000
+/** First pause before the same backend is asked again; it doubles, and half of it is random. */
+const BACKOFF_MS = 100
+/** provider_unavailable is advertised as 5 to 15 s (ERR-6); jitter adds up to a quarter. */
+const UNAVAILABLE_MS = { min: 5000, max: 12_000 }
+/** Marks a request that may run twice: a retry is allowed even when a backend may have acted. */
+const SAFE_HEADER = 'x-retry-safe'
+/** How often the clocks of running attempts are looked at. */
+const TICK_MS = 250
+
+/** Sends the request to the first healthy candidate and reads its reply; tries another only while nothing has gone out. */
+export const upstream = definePlugin<UpstreamOptions>({
+  name: 'upstream',
+  summary: 'Calls the backend and streams its reply back.',
+  config: upstreamOptions,
+  needs: [conversation, model, candidates, outbound],
+  providesLate: [servedBy],
+  terminal: true,
+  create(options, context) {
+    const { config, clock } = context
+    const pools = sharedPools(context.shared)
+    const ticker = context.shared.use('upstream.ticker', () => new Ticker(clock, TICK_MS))
+    const budgets = sharedRetries(context.shared)
+    const opened = new Map<string, ProviderPool>()
+    const search = openSearch(config, context.searchProviders, options.connect_timeout)
+
+    function pool(backend: Backend): ProviderPool {
+      let found = opened.get(backend.provider)
+      if (!found)
+        opened.set(
+          backend.provider,
+          (found = pools.acquire(config.providers[backend.provider]!, options.connect_timeout)),
+        )
+      return found
+    }
+    const backends = sharedBackends(context.shared)
+    const breaker = (backend: Backend): Breaker => backends.breaker(backend.id, options.breaker)
+
+    function clocks(x: Exchange, served: ModelConfig): Clocks {
+      const row = config.stream_limits[streamRow(x.get(conversation), served)]
+      return {
+        idle: row.idle,
+        ceiling: row.ceiling,
+        firstByte: options.first_byte_timeout,
+        headWait: Math.min(options.first_byte_timeout, row.idle, HEAD_WAIT_MS),
+        drain: served.on_client_gone === 'drain' ? DRAIN_MS : 0,
+      }
+    }
+
+    /** The attempts of one exchange. */
+    class Attempts implements AttemptOwner {
+      readonly #x: Exchange
+      readonly #clocks: Clocks
+      readonly #startedMono: number
+      readonly #sink: AttemptSink
+      #untried: Backend[]
+      /** What a later round of a search loop asks; undefined: what the exchange asks. */
+      #asked: Conversation | undefined
+      #made = 0
+      #failures = 0
+      /** Of the attempt that is about to be over. */
+      #fault: AttemptFault | null = null
+      /** Of the attempt before. */
+      #last: AttemptFault | null = null
+
+      constructor(x: Exchange) {
+        this.#x = x
+        this.#untried = [...x.get(candidates)]
+        this.#clocks = clocks(x, x.get(model))
+        this.#startedMono = clock.mono()
+        this.#sink = this.#searchLoop() ?? x
+      }
+
+      #searchLoop(): SearchLoop | undefined {
+        const plan = this.#x.peek(searchPlan)
+        if (!plan) return undefined
+        return new SearchLoop(this.#x, {
+          asked: this.#x.peek(upstreamConversation) ?? this.#x.get(conversation),
+          plan,
+          provider: search.provider(),
+          maxTurns: config.web_search.max_turns,
+          clocks: this.#clocks,
+          startedMono: this.#startedMono,
+          ticker,
+          log: context.log,
+          next: asked => this.#round(asked),
+        })
+      }
+
+      /** Another request of the same exchange; the backend that knows the conversation goes first. */
+      #round(asked: Conversation): void {
+        const served = this.#x.get(servedBy)
+        this.#asked = asked
+        this.#untried = [served, ...this.#x.get(candidates).filter(backend => backend !== served)]
+        this.next()
+      }
+
+      next(): void {
+        const now = clock.mono()
+        const i = this.#choose(now)
+        if (i === -1) return this.#x.fail(this.#last?.error ?? this.#unavailable(now))
+        const backend = this.#untried.splice(i, 1)[0]!
+        const { gate } = pool(backend)
+        let giveUp: (() => void) | null = null
+        let decided = false
+        const leaveQueue = gate.enter(clock, refused => {
+          decided = true
+          if (refused) {
+            breaker(backend).abstained()
+            this.#busy(refused.waitedMs)
+          } else if (this.#x.closed) {
+            breaker(backend).abstained()
+            gate.leave()
+          } else this.#attempt(backend)
+        })
+        if (!decided) {
+          giveUp = leaveQueue
+          this.#x.control({
+            pause() {},
+            resume() {},
+            abort() {
+              giveUp?.()
+              breaker(backend).abstained()
+              return undefined
+            },
+          })
+        }
+      }
+
+      /** Index of the first backend that may be tried, -1 when none. One that has just come back gives way, where another can. */
+      #choose(now: number): number {
+        let cold = -1
+        for (let i = 0; i < this.#untried.length; i++) {
+          const health = breaker(this.#untried[i]!)
+          if (!health.warm(now, context.random())) {
+            if (cold === -1) cold = i
+          } else if (health.tryEnter(now)) return i
+        }
+        return cold !== -1 && breaker(this.#untried[cold]!).tryEnter(now) ? cold : -1
+      }
+
+      /** No backend can be tried. When they asked for a pause, its earliest end is when one can. */
+      #unavailable(now: number): GatewayError {
+        const pauses = this.#x.get(candidates).map(backend => breaker(backend).resting(now))
+        const wait = Math.min(...pauses)
+        const message = 'No upstream of this model is available. Retry after the advertised time.'
+        if (wait === 0) return new GatewayError('provider_unavailable', { message })
+        const first = breaker(this.#x.get(candidates)[pauses.indexOf(wait)]!)
+        if (first.restsFor === 'capacity_exceeded')
+          return new GatewayError('capacity_exceeded', {
+            message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
+            horizonMs: wait,
+          })
+        const horizonMs = Math.min(Math.max(wait, UNAVAILABLE_MS.min), UNAVAILABLE_MS.max)
+        return new GatewayError('provider_unavailable', { message, horizonMs })
+      }
+
+      #attempt(backend: Backend): void {
+        this.#made++
+        if (this.#made === 1) budgets.of(backend.provider).counted(clock.mono())
+        const attempt = new Attempt(
+          this.#x,
+          backend,
+          dialects[backend.dialect]!,
+          this.#x.get(outbound)(backend, this.#asked),
+          this.#clocks,
+          this.#startedMono,
+          this,
+          this.#sink,
+        )
+        this.#x.control(attempt)
+        ticker.add(attempt)
+        backends.began(backend.id)
+        attempt.start(pool(backend))
+      }
+
+      #busy(waitedMs: number): void {
+        if (this.#untried.length > 0) return this.next()
+        this.#x.fail(
+          new GatewayError('route_capacity', {
+            message: 'All connections to this model are busy. Retry shortly.',
+            horizonMs: Math.max(2000, waitedMs),
+          }),
+        )
+      }
+
+      answered(attempt: Attempt): void {
+        breaker(attempt.backend).succeeded(clock.mono())
+        this.#x.set(servedBy, attempt.backend)
+      }
+
+      failed(attempt: Attempt, fault: AttemptFault): void {
+        this.#x.peek(trace)?.failed(fault.error.code)
+        this.#fault = fault
+        this.#failures++
+        const now = clock.mono()
+        const health = breaker(attempt.backend)
+        if (fault.unhealthy) health.failed(now)
+        else health.abstained()
+        const asked = pauseAsked(fault.error)
+        if (asked !== null) health.rest(now, asked, fault.error.code)
+        context.log.warn(
+          {
+            request_id: this.#x.id,
+            backend: attempt.backend.id,
+            code: fault.error.code,
+            attempt: this.#made,
+            err: fault.error.cause,
+          },
+          'attempt failed',
+        )
+      }
+
+      over(attempt: Attempt): void {
+        ticker.delete(attempt)
+        backends.ended(attempt.backend.id)
+        pool(attempt.backend).gate.leave()
+        const fault = this.#fault
+        this.#fault = null
+        if (!fault || this.#x.closed || this.#x.headSent) return
+        this.#last = fault
+        if (!this.#again(attempt.backend, fault)) this.#x.fail(fault.error)
+      }
+
+      /** Tries once more where that can do no harm. False: it can't, or may not. */
+      #again(backend: Backend, fault: AttemptFault): boolean {
+        if (this.#failures >= options.attempts) return false
+        const safe = this.#x.incoming.headers.get(SAFE_HEADER) === 'true'
+        if (!fault.retriable && !(fault.mayHaveActed && safe)) return false
+        const now = clock.mono()
+        const elsewhere = this.#untried.some(other => breaker(other).state(now) !== 'open')
+        // A backend that has answered gets no second request from the same exchange.
+        const same = fault.neverSent || fault.mayHaveActed
+        if (!elsewhere && !same) return false
+        if (!budgets.of(backend.provider).take(now, options.retry_budget)) return false
+        if (elsewhere) this.next()
+        else this.#later(backend)
+        return true
+      }
+
+      /** Asks the same backend again, after a pause. */
+      #later(backend: Backend): void {
+        const pause = BACKOFF_MS * 2 ** (this.#failures - 1) * (1 - context.random() / 2)
+        const timer = clock.setTimer(pause, () => {
+          if (this.#x.closed) return
+          this.#untried.unshift(backend)
+          this.next()
+        })
+        this.#x.control({
+          pause() {},
+          resume() {},
+          abort() {
+            timer.cancel()
+            return undefined
+          },
+        })
+      }
+    }
+
+    return {
+      forward(x) {
+        new Attempts(x).next()
+        return undefined
+      },
+      async close() {
+        await search.close()
+        for (const name of opened.keys()) await pools.release(config.providers[name]!, options.connect_timeout)
+      },
+    }
+  },
+})
+
+/** How long the provider itself asked to be left alone; null when it did not. The table's own horizon is none of its words. */
+function pauseAsked({ code, horizonMs }: GatewayError): number | null {
+  const spec: ErrorSpec = ERRORS[code]
+  return horizonMs === null || horizonMs === spec.horizonMs ? null : horizonMs
+}

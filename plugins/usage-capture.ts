@@ -1,0 +1,167 @@
+import type { ProviderUsage, StreamEvent, Usage } from '../core/events.ts'
+import { ZERO_USAGE } from '../core/events.ts'
+import { cost } from '../core/money.ts'
+import { definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
+import { TokenCounter } from '../meter/index.ts'
+import { usageCaptureOptions } from './options.ts'
+import { identity, model, receivedBytes, reservation, servedBy } from './slots.ts'
+
+const tally = slot<Tally>('tally')
+/** Bytes of a proxied reply. */
+const repliedBytes = slot<number>('repliedBytes')
+
+/** Counts what is delivered, settles the bill, and closes the exchange's ledger row (METER-1…6, BILL-1…4). */
+export const usageCapture = definePlugin({
+  name: 'usage-capture',
+  summary: 'Counts the reply, prices it, and closes the ledger row.',
+  config: usageCaptureOptions,
+  providesLate: [usage],
+  check(_, gateway) {
+    const alone = Object.entries(gateway.pipelines).some(
+      ([, entries]) => entries.some(e => e.plugin === 'admission') && !entries.some(e => e.plugin === 'usage-capture'),
+    )
+    return alone
+      ? [
+          'a pipeline with admission needs usage-capture below its terminal: one opens the ledger row, the other closes it',
+        ]
+      : []
+  },
+  create(_, context) {
+    return {
+      onEvent(x, event) {
+        let count = x.peek(tally)
+        if (!count) x.set(tally, (count = new Tally()))
+        // What a draining upstream says after the client has left was not delivered: only its report counts (BILL-3).
+        if (!x.clientGone || event.type === 'usage') count.look(event)
+        if (event.type === 'finish') capture(x, count, true)
+        return undefined
+      },
+      onChunk(x, bytes) {
+        x.set(repliedBytes, (x.peek(repliedBytes) ?? 0) + bytes.length)
+        return undefined
+      },
+      onSettle(x, settlement) {
+        const reserved = x.peek(reservation)
+        if (!reserved) return undefined
+        const count = x.peek(tally)
+        if (count && !x.peek(usage)) capture(x, count, false)
+        const counted = x.peek(usage)
+        const billed = counted !== undefined && isBilled(settlement)
+        const final = billed ? counted : { usage: ZERO_USAGE, cost: 0, billed: false }
+        x.set(usage, { ...final, billed })
+        const received = x.peek(receivedBytes)
+        context.store.ledger.outcome({
+          request_id: x.id,
+          provider: x.peek(servedBy)?.provider ?? '',
+          outcome: settlement.outcome,
+          usage: final.usage,
+          cost: final.cost,
+          duration_ms: Math.round(settlement.durationMs),
+          ttfb_ms: settlement.ttfbMs === null ? null : Math.round(settlement.ttfbMs),
+          ...(received !== undefined && { bytes_in: received, bytes_out: x.peek(repliedBytes) ?? 0 }),
+        })
+        return undefined
+      },
+    }
+  },
+})
+
+function capture(x: Exchange, count: Tally, finished: boolean): void {
+  const input = x.peek(estimate)?.input ?? 0
+  const billed = count.usage(input, finished)
+  const served = x.peek(model)
+  const free = x.peek(identity)?.organization.billing === 'free'
+  x.set(usage, { usage: billed, cost: served?.price && !free ? cost(billed, served.price) : 0, billed: true })
+}
+
+/** BILL-3: what was cut is billed once output was delivered; what ended, an idle or ceiling stop included, always. */
+function isBilled(settlement: Settlement): boolean {
+  switch (settlement.outcome) {
+    case 'completed':
+    case 'incomplete':
+      return true
+    case 'client_gone':
+    case 'upstream_error':
+    case 'gateway_error':
+      return settlement.delivered
+    default:
+      return false
+  }
+}
+
+/** The count of one reply. */
+class Tally {
+  #visible = 0
+  #item = new TokenCounter()
+  /** Kind and index of the item being counted: each is a text of its own. */
+  #current = ''
+  #reasoning: TokenCounter | null = null
+  #report: ProviderUsage | null = null
+  #searches = 0
+
+  look(event: StreamEvent): void {
+    switch (event.type) {
+      case 'text':
+      case 'refusal':
+        this.#count(event.type, event.text)
+        return
+      case 'break':
+        this.#close()
+        return
+      case 'tool_call':
+        this.#count(`name${event.index}`, event.name)
+        return
+      case 'tool_args':
+        this.#count(`args${event.index}`, event.text)
+        return
+      case 'reasoning':
+        this.#reasoning ??= new TokenCounter()
+        this.#reasoning.push(event.text)
+        return
+      case 'search_end':
+        this.#searches++
+        return
+      case 'usage':
+        this.#report = event.usage
+        return
+    }
+  }
+
+  #count(item: string, text: string): void {
+    if (item !== this.#current) {
+      this.#close()
+      this.#current = item
+    }
+    this.#item.push(text)
+  }
+
+  #close(): void {
+    if (this.#current === '') return
+    this.#visible += this.#item.total
+    this.#item = new TokenCounter()
+    this.#current = ''
+  }
+
+  /** @param finished false for a cut reply, whose reasoning is known from its deltas alone (decisions 17) */
+  usage(input: number, finished: boolean): Usage {
+    this.#close()
+    const report = this.#report
+    const known = report !== null && (report.reasoning !== undefined || finished)
+    const reasoning = known ? (report.reasoning ?? 0) : (this.#reasoning?.total ?? 0)
+    // Cache figures are the provider's proportion of its own prompt (METER-5).
+    const prompt = report?.prompt ?? 0
+    const share = (part: number | undefined): number =>
+      prompt > 0 && part ? Math.round((input * Math.min(part, prompt)) / prompt) : 0
+    const cached = Math.min(share(report?.cached), input)
+    const cacheWrite = Math.min(share(report?.cacheWrite), input - cached)
+    return {
+      input,
+      cached,
+      cacheWrite,
+      output: this.#visible + reasoning,
+      reasoning,
+      searches: this.#searches,
+      estimated: !known && reasoning > 0,
+    }
+  }
+}

@@ -1,0 +1,145 @@
+import {
+  definePlugin,
+  deny,
+  type Exchange,
+  GatewayError,
+  type Reply,
+  request,
+  requestBody,
+  slot,
+} from '../core/plugin.ts'
+import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
+import { isCountingChain } from './counting.ts'
+import { JsonShape } from './json-shape.ts'
+import { type ValidationOptions, validationOptions } from './options.ts'
+import { type ContentLimits, contentLimits, wouldRefuse } from './slots.ts'
+
+/** Paths removed under `unknown_fields: strip`. */
+const strippedFields = slot<string[]>('strippedFields')
+
+/** Parses the body once and holds it against the surface's schema (GEN-2, GEN-3, REQ-2). */
+export const validation = definePlugin<ValidationOptions>({
+  name: 'validation',
+  summary: 'Parses the JSON body and checks it against the surface, strictly.',
+  config: validationOptions,
+  needs: [requestBody],
+  provides: [request, contentLimits],
+  create(options, context) {
+    const counting = isCountingChain(context)
+    const limits: ContentLimits = {
+      images: options.max_images,
+      documents: options.max_documents,
+      replayBytes: options.max_replay,
+    }
+
+    function overShape({ deepest, nodes }: JsonShape): undefined | Reply {
+      if (deepest > options.max_depth) return tooDeep(deepest, options.max_depth)
+      if (nodes > options.max_nodes) return tooMany(nodes, options.max_nodes)
+      return undefined
+    }
+
+    /** A large body would hold up every other exchange: looked over in slices, parsed in a worker. */
+    async function parseElsewhere(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
+      const shape = new JsonShape()
+      for (let at = 0; at < bytes.length; at += SLICE) {
+        if (at > 0) await new Promise<void>(resolve => setImmediate(resolve))
+        shape.push(bytes, at, Math.min(at + SLICE, bytes.length))
+      }
+      const over = overShape(shape)
+      if (over) return over
+      const gone = new AbortController()
+      x.incoming.onAborted(() => gone.abort())
+      try {
+        return judge(x, await meterPool().parse(bytes, gone.signal), bytes)
+      } catch (error) {
+        if (error instanceof MeterBusy) return busy()
+        if (error instanceof SyntaxError) return notJson(false)
+        throw error
+      }
+    }
+
+    function judge(x: Exchange, value: unknown, bytes: Uint8Array): undefined | Reply {
+      if (typeof value !== 'object' || value === null || Array.isArray(value)) return notJson(bytes.length === 0)
+      const body = value as Record<string, unknown>
+      const surface = x.surface!
+      x.set(contentLimits, limits)
+      try {
+        const stripped = surface.validate(body, options.unknown_fields[surface.name])
+        if (stripped.length > 0) x.set(strippedFields, stripped)
+      } catch (error) {
+        if (!counting || !(error instanceof GatewayError)) throw error
+        x.set(wouldRefuse, error)
+      }
+      x.set(request, body)
+      return undefined
+    }
+
+    return {
+      body: { maxBytes: options.max_body, timeoutMs: options.body_timeout },
+      onRequest(x) {
+        if (!x.surface) return noSurface(x.route)
+        const bytes = x.get(requestBody)
+        if (bytes.length > PARSE_HERE) return parseElsewhere(x, bytes)
+        const shape = new JsonShape()
+        shape.push(bytes)
+        return overShape(shape) ?? judge(x, parseHere(bytes), bytes)
+      },
+      onResponseHead(x, head) {
+        const stripped = x.peek(strippedFields)
+        if (stripped) head.headers.set('x-sluice-stripped', headerList(stripped))
+        return undefined
+      },
+    }
+  },
+})
+
+/** Bytes that are parsed on the event loop: about 1 ms. */
+const PARSE_HERE = 256 * 1024
+/** Bytes looked over in one turn of the event loop: about 1 ms. */
+const SLICE = 1024 * 1024
+
+/** Undefined when the bytes are no JSON. */
+function parseHere(bytes: Uint8Array): unknown {
+  try {
+    return parseJson(bytes)
+  } catch {
+    return undefined
+  }
+}
+
+/** Paths may hold client text: only what a header can carry, and not more than 2 KB of it. */
+function headerList(paths: string[]): string {
+  let out = ''
+  for (const path of paths) {
+    const safe = path.replace(/[^\x21-\x7e]/g, '?')
+    if (out.length + safe.length > 2000) return `${out}, and more: ${paths.length} in all`
+    out += out === '' ? safe : `, ${safe}`
+  }
+  return out
+}
+
+function notJson(empty: boolean): Reply {
+  return deny('invalid_json', {
+    message: empty
+      ? 'The request body is empty. Send a JSON object.'
+      : 'The request body is not a JSON object. Check its syntax.',
+  })
+}
+function busy(): Reply {
+  return deny('route_capacity', { message: 'Too many large requests are being read. Retry shortly.' })
+}
+function tooDeep(depth: number, max: number): Reply {
+  return deny('content_limit_exceeded', {
+    message: `The body is nested ${depth} levels deep; the limit is ${max} (max_depth). Flatten it.`,
+  })
+}
+function tooMany(nodes: number, max: number): Reply {
+  return deny('content_limit_exceeded', {
+    message: `The body has ${nodes} values; the limit is ${max} (max_nodes). Send fewer.`,
+  })
+}
+function noSurface(route: string): Reply {
+  return deny('not_implemented', {
+    message: `The route ${route} validates bodies but names no surface. Add surface: to the route.`,
+  })
+}

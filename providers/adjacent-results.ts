@@ -1,0 +1,72 @@
+/**
+ * Puts tool results directly behind the calls they answer, for dialects that demand it (wire.md B.6, F.1): clients may legally put assistant text
+ * or system text between a call and its result, and may answer calls in any order.
+ */
+import type { CallPart, Part, ResultPart, Turn } from '../core/conversation.ts'
+
+/** One assistant turn with calls and the results of them all, in the order of the calls; or any other turn. */
+export type Step = { type: 'turn'; turn: Turn; index: number } | ToolRound
+export interface ToolRound {
+  type: 'round'
+  /** Calls last; everything else that the assistant said before the results came stands before them. */
+  parts: Part[]
+  calls: CallPart[]
+  results: ResultPart[]
+  /** Index of the first turn of the round in the conversation. */
+  index: number
+}
+
+/** Results without a call cannot come this far (TOOL-4); should one, it is left out, as no dialect takes it. */
+export function adjacentResults(turns: readonly Turn[]): Step[] {
+  const steps: Step[] = []
+  let round: ToolRound | null = null
+  let open = new Set<string>()
+  let later: Step[] = []
+
+  const close = () => {
+    if (!round) return
+    const order = new Map(round.calls.map((call, position) => [call.id, position]))
+    round.results.sort((a, b) => order.get(a.callId)! - order.get(b.callId)!)
+    steps.push(round, ...later)
+    round = null
+    open = new Set()
+    later = []
+  }
+
+  for (const [index, turn] of turns.entries()) {
+    if (turn.role === 'assistant') {
+      if (round && open.size === 0) close()
+      const calls = turn.parts.filter(part => part.type === 'call')
+      if (calls.length === 0 && !round) {
+        steps.push({ type: 'turn', turn, index })
+        continue
+      }
+      round ??= { type: 'round', parts: [], calls: [], results: [], index }
+      for (const part of turn.parts) addPart(round, part)
+      for (const call of calls) open.add(call.id)
+    } else if (turn.role === 'tool') {
+      for (const part of turn.parts) {
+        if (part.type === 'result' && round && open.delete(part.callId)) round.results.push(part)
+      }
+    } else if (turn.role === 'system' && round && open.size > 0) {
+      later.push({ type: 'turn', turn, index })
+    } else {
+      close()
+      steps.push({ type: 'turn', turn, index })
+    }
+  }
+  close()
+  return steps
+}
+
+/** Text after a call moves before the first one: `text then tool_use` (wire.md F.1). Reasoning and searches keep their place among calls. */
+function addPart(round: ToolRound, part: Part): void {
+  if (part.type === 'call') {
+    round.calls.push(part)
+    round.parts.push(part)
+    return
+  }
+  const firstCall = part.type === 'text' || part.type === 'refusal' ? round.parts.findIndex(p => p.type === 'call') : -1
+  if (firstCall === -1) round.parts.push(part)
+  else round.parts.splice(firstCall, 0, part)
+}

@@ -1,0 +1,30 @@
+/** Anthropic's error objects: `{type: 'error', error: {type, message}}`, as a body and as an event of a stream. */
+import { type FaultKind, kindOfStatus, speaksOfContext } from '../faults.ts'
+import { object, string } from '../loose-json.ts'
+
+const TYPES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
+  ['authentication_error', 'auth'],
+  ['permission_error', 'auth'],
+  ['billing_error', 'quota'],
+  ['rate_limit_error', 'rate'],
+  ['overloaded_error', 'unavailable'],
+  ['timeout_error', 'timeout'],
+  ['api_error', 'server'],
+  ['not_found_error', 'rejected'],
+  ['request_too_large', 'rejected'],
+])
+
+/** @param error the inner object; `status` is unknown inside a stream */
+export function kindOfAnthropicError(error: unknown, status?: number): FaultKind {
+  const fields = object(error)
+  const known = TYPES.get(string(fields['type']))
+  if (known) return known
+  if (fields['type'] === 'invalid_request_error') {
+    // Account limits and policy refusals come under this type too, told apart by their text only.
+    const message = string(fields['message']).slice(0, 2000)
+    if (speaksOfContext(message)) return 'context'
+    if (/content filtering policy/i.test(message)) return 'policy'
+    return /credit balance|usage limits/i.test(message) ? 'quota' : 'rejected'
+  }
+  return status === undefined ? 'server' : kindOfStatus(status)
+}

@@ -1,0 +1,75 @@
+/** The Messages API of Anthropic as an upstream (wire.md F, column AM). */
+import type { Conversation } from '../../core/conversation.ts'
+import type { Backend, Capability, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { GatewayError } from '../../core/errors.ts'
+import { type FaultHeaders, faultOf, retryAfterMs } from '../faults.ts'
+import { parseObject } from '../loose-json.ts'
+import { commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
+import { StopDecoder } from '../stop-matcher.ts'
+import { MessagesDecoder } from './decoder.ts'
+import { kindOfAnthropicError } from './faults.ts'
+import { traitsOf } from './models.ts'
+import { NAME, nativeStops, request } from './request.ts'
+import { explicitThinking } from './thinking.ts'
+
+export const anthropicMessages: Dialect = {
+  name: NAME,
+  capabilities: new Set<Capability>([
+    'tools',
+    'strict_tools',
+    'single_tool_call',
+    'forced_tool_choice',
+    'custom_tools',
+    'images',
+    'documents',
+    'reasoning',
+    'web_search',
+    'prefill',
+  ]),
+  nativeTools: new Set([
+    'bash_20250124',
+    'text_editor_20250124',
+    'text_editor_20250429',
+    'text_editor_20250728',
+    'memory_20250818',
+  ]),
+  unfit,
+  request,
+  decoder(context: DecodeContext): Decoder {
+    const decoder = new MessagesDecoder(context)
+    const { stop } = context.conversation.sampling
+    const native = nativeStops(stop)
+    return native.length === stop.length
+      ? decoder
+      : new StopDecoder(
+          decoder,
+          stop.filter(string => !native.includes(string)),
+        )
+  },
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError {
+    const kind = kindOfAnthropicError(parseObject(body)?.['error'], status)
+    return faultOf(kind, retryAfterMs(headers), body.slice(0, 2000))
+  },
+}
+
+function unfit(conversation: Conversation, backend: Backend): Unfit | null {
+  const lacking = commonUnfit(conversation, backend)
+  if (lacking) return lacking
+  const traits = traitsOf(backend.model)
+  const reasoning = requirementsOf(conversation).needs.get('reasoning')
+  if (reasoning !== undefined && traits.thinking === 'none') {
+    return { param: reasoning, requirement: 'reasoning controls' }
+  }
+  const { topK } = conversation.sampling
+  if (topK !== undefined && topK > 0 && traits.sampling === 'refused') {
+    return { param: 'top_k', requirement: 'top-k sampling' }
+  }
+  const thinks = traits.off === 'never' || (explicitThinking(conversation) && traits.thinking !== 'none')
+  if (thinks && isForced(conversation)) {
+    return { param: 'tool_choice', requirement: 'a forced tool choice together with thinking' }
+  }
+  if (isPrefill(conversation) && (thinks || !traits.prefill)) {
+    return { param: 'messages', requirement: 'an assistant message to continue' }
+  }
+  return null
+}

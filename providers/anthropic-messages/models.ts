@@ -1,0 +1,68 @@
+/**
+ * What models behind the Messages API take, by id (Anthropic's pages on thinking, effort and prefill, and its migration guides). An id that is not
+ * one of theirs is taken to be a compatible server that knows every control.
+ */
+export type AnthropicEffort = 'low' | 'medium' | 'high' | 'xhigh' | 'max'
+
+export interface ModelTraits {
+  /** How thinking is asked for; `none`: the model has none. */
+  thinking: 'adaptive' | 'budget' | 'none'
+  /** How it is switched off: by `disabled`, by saying nothing, or not at all. */
+  off: 'disabled' | 'omit' | 'never'
+  /** Thinks when nothing is said. */
+  thinksByDefault: boolean
+  /** Levels of `output_config.effort`, ascending; empty: the member is refused. */
+  efforts: readonly AnthropicEffort[]
+  /** temperature, top_p and top_k: taken, taken but not temperature and top_p together, or refused. */
+  sampling: 'free' | 'one' | 'refused'
+  /** A trailing assistant message is continued. */
+  prefill: boolean
+  /** `role: "system"` messages between the others. */
+  midSystem: boolean
+}
+
+const ALL: readonly AnthropicEffort[] = ['low', 'medium', 'high', 'xhigh', 'max']
+
+const COMPATIBLE: ModelTraits = {
+  thinking: 'adaptive',
+  off: 'disabled',
+  thinksByDefault: false,
+  efforts: ALL,
+  sampling: 'free',
+  prefill: true,
+  midSystem: false,
+}
+const V5: ModelTraits = {
+  ...COMPATIBLE,
+  thinksByDefault: true,
+  sampling: 'refused',
+  prefill: false,
+  midSystem: true,
+}
+const ALWAYS_THINKING: ModelTraits = { ...V5, off: 'never' }
+const V4_7: ModelTraits = { ...V5, off: 'omit', thinksByDefault: false, midSystem: false }
+const V4_6: ModelTraits = {
+  ...COMPATIBLE,
+  efforts: ['low', 'medium', 'high', 'max'],
+  sampling: 'one',
+  prefill: false,
+}
+const OPUS_4_5: ModelTraits = { ...COMPATIBLE, thinking: 'budget', efforts: ['low', 'medium', 'high'], sampling: 'one' }
+const BUDGET: ModelTraits = { ...COMPATIBLE, thinking: 'budget', efforts: [], sampling: 'one' }
+const V3: ModelTraits = { ...COMPATIBLE, thinking: 'none', efforts: [], sampling: 'free' }
+
+/** `claude-opus-4-5-20251101`, `claude-3-7-sonnet-20250219`, `claude-sonnet-4-20250514`: family before or after the version. */
+const ID = /claude-(?:([a-z]+)-)?(\d)(?:[-.](\d{1,2})(?!\d))?/
+
+export function traitsOf(model: string): ModelTraits {
+  if (!model.includes('claude-')) return COMPATIBLE
+  if (model.includes('mythos') || model.includes('fable')) return ALWAYS_THINKING
+  const match = ID.exec(model)
+  if (!match) return V5
+  const version = Number(match[2]) * 100 + Number(match[3] ?? 0)
+  if (version >= 500) return V5
+  if (version >= 407) return V4_7
+  if (version === 406) return V4_6
+  if (version === 405 && match[1] === 'opus') return OPUS_4_5
+  return version >= 307 ? BUDGET : V3
+}

@@ -1,0 +1,310 @@
+/** Conversation to `POST /messages` (wire.md F.1 to F.5). */
+import type {
+  CallPart,
+  Conversation,
+  DocumentPart,
+  ImagePart,
+  Part,
+  ReasoningPart,
+  ResultPart,
+  SearchPart,
+} from '../../core/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import { adjacentResults, type Step } from '../adjacent-results.ts'
+import { resultText, searchText, systemTag } from '../document-text.ts'
+import { argumentsObject, isObject, type JsonObject, list, string } from '../loose-json.ts'
+import { outboundHeaders } from '../outbound-headers.ts'
+import { isPrefill } from '../requirements.ts'
+import { ANTHROPIC_NAMES, aliasTools, type ToolNames } from '../tool-names.ts'
+import { CacheMarkers } from './cache-markers.ts'
+import { traitsOf } from './models.ts'
+import { planThinking, type ThinkingPlan } from './thinking.ts'
+import { toolMembers } from './tools.ts'
+
+export const NAME = 'anthropic-messages'
+export const API_VERSION = '2023-06-01'
+
+/** What the decoder needs of the request. */
+export interface RequestState {
+  names: ToolNames
+}
+
+/** Private data of this dialect. */
+export interface MessagesContinuation {
+  /** Signed and redacted thinking, or one hosted search with its result, verbatim. */
+  blocks: JsonObject[]
+  /** On a call: how many of the blocks stood before the text that came before the call. */
+  lead?: number
+}
+
+export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
+  const search = conversation.tools.some(tool => tool.type === 'web_search')
+  const names = aliasTools(conversation.tools, ANTHROPIC_NAMES, search ? ['web_search'] : [])
+  const traits = traitsOf(backend.model)
+  const cache = new CacheMarkers()
+
+  // In the order of the request, which is the order of the prompt: markers are given out in it.
+  const tools = toolMembers(conversation, backend, names, cache)
+  const system = []
+  for (const part of conversation.system) {
+    if (part.meteredOnly || isBlank(part.text)) continue
+    system.push({ type: 'text', text: part.text, cache_control: cache.marker(part.cache) })
+  }
+  const builder = new MessageBuilder(conversation, names, backend, context, cache, traits.midSystem)
+  const plan = planThinking(conversation, backend, traits, builder.replayable)
+  const messages = builder.build(plan.on)
+
+  const body: JsonObject = {
+    model: backend.model,
+    max_tokens: plan.maxTokens,
+    system: system.length > 0 ? system : undefined,
+    messages,
+    ...tools,
+    stream: context.stream,
+    thinking: plan.thinking,
+    output_config: plan.effort === undefined ? undefined : { effort: plan.effort },
+    ...samplingMembers(conversation, traits.sampling, plan),
+  }
+  const stops = nativeStops(conversation.sampling.stop)
+  if (stops.length > 0) body['stop_sequences'] = stops
+
+  const auth: Record<string, string> = { 'anthropic-version': API_VERSION }
+  if (backend.apiKey) auth['x-api-key'] = backend.apiKey
+  const headers = outboundHeaders(backend, context.stream, auth)
+  const state: RequestState = { names }
+  return { method: 'POST', path: '/messages', headers, body: JSON.stringify(body), state }
+}
+
+/** The API refuses stop strings that are only whitespace; those are matched in the gateway. */
+export function nativeStops(stops: readonly string[]): string[] {
+  return stops.filter(stop => !isBlank(stop))
+}
+
+function isBlank(text: string): boolean {
+  return text.trim() === ''
+}
+
+function samplingMembers(
+  conversation: Conversation,
+  taken: 'free' | 'one' | 'refused',
+  plan: ThinkingPlan,
+): JsonObject {
+  if (taken === 'refused') return {}
+  const { temperature, topP, topK } = conversation.sampling
+  if (plan.on) return topP !== undefined && topP >= 0.95 ? { top_p: topP } : {}
+  const members: JsonObject = { top_k: topK !== undefined && topK > 0 ? topK : undefined }
+  if (temperature !== undefined) members['temperature'] = Math.min(temperature, 1)
+  if (topP !== undefined && (temperature === undefined || taken === 'free')) members['top_p'] = topP
+  return members
+}
+
+interface Message {
+  role: 'user' | 'assistant' | 'system'
+  content: JsonObject[]
+}
+
+class MessageBuilder {
+  readonly #conversation: Conversation
+  readonly #names: ToolNames
+  readonly #backend: Backend
+  readonly #context: OutboundContext
+  readonly #cache: CacheMarkers
+  readonly #midSystem: boolean
+  readonly #steps: Step[]
+  /** Index of the last user turn: what comes after it is the running tool loop, the only place thinking goes back to (wire.md F.7). */
+  readonly #loop: number
+  readonly #messages: Message[] = []
+  /** Thinking blocks already sent, by signature or data: a reasoning part and the call it led to both carry them. */
+  readonly #sent = new Set<string>()
+  #thinks = false
+
+  constructor(
+    conversation: Conversation,
+    names: ToolNames,
+    backend: Backend,
+    context: OutboundContext,
+    cache: CacheMarkers,
+    midSystem: boolean,
+  ) {
+    this.#conversation = conversation
+    this.#names = names
+    this.#backend = backend
+    this.#context = context
+    this.#cache = cache
+    this.#midSystem = midSystem
+    this.#steps = adjacentResults(conversation.turns)
+    this.#loop = conversation.turns.findLastIndex(turn => turn.role === 'user')
+  }
+
+  /** Whether the running tool loop, if there is one, begins with thinking that we still have. */
+  get replayable(): boolean {
+    const first = this.#steps.find(step => step.type === 'round' && step.index > this.#loop)
+    if (first?.type !== 'round') return true
+    return first.parts.some(
+      part => (part.type === 'reasoning' || part.type === 'call') && this.#blocks(part).length > 0,
+    )
+  }
+
+  build(thinks: boolean): Message[] {
+    this.#thinks = thinks
+    for (const step of this.#steps) {
+      if (step.type === 'round') {
+        this.#push('assistant', this.#assistant(step.parts, step.index))
+        this.#push(
+          'user',
+          step.results.map(result => this.#result(result)),
+        )
+      } else if (step.turn.role === 'assistant') {
+        this.#push('assistant', this.#assistant(step.turn.parts, step.index))
+      } else if (step.turn.role === 'system') {
+        this.#system(step.turn.parts)
+      } else {
+        this.#push('user', this.#user(step.turn.parts))
+      }
+    }
+    if (this.#messages[0]?.role !== 'user') {
+      this.#messages.unshift({ role: 'user', content: [{ type: 'text', text: '.' }] })
+    }
+    this.#endTurn()
+    return this.#messages
+  }
+
+  /** A trailing assistant message is continued by this API: wanted on Messages only, and there without white space at its end. */
+  #endTurn(): void {
+    const last = this.#messages.at(-1)!
+    const block = last.content.at(-1)
+    if (last.role !== 'assistant' || block?.['type'] !== 'text') return
+    if (isPrefill(this.#conversation)) block['text'] = (block['text'] as string).trimEnd()
+    else this.#messages.push({ role: 'user', content: [{ type: 'text', text: '.' }] })
+  }
+
+  #push(role: Message['role'], content: JsonObject[]): void {
+    if (content.length === 0) return
+    const last = this.#messages.at(-1)
+    if (last && last.role === role) last.content.push(...content)
+    else this.#messages.push({ role, content })
+  }
+
+  #system(parts: readonly Part[]): void {
+    for (const part of parts) {
+      if (part.type !== 'text' || part.meteredOnly || isBlank(part.text)) continue
+      const text = this.#midSystem ? part.text : systemTag(part.text)
+      const block = { type: 'text', text, cache_control: this.#cache.marker(part.cache) }
+      this.#push(this.#midSystem ? 'system' : 'user', [block])
+    }
+  }
+
+  #user(parts: readonly Part[]): JsonObject[] {
+    const content = []
+    for (const part of parts) {
+      if (part.type === 'text') {
+        if (part.meteredOnly || isBlank(part.text)) continue
+        content.push({ type: 'text', text: part.text, cache_control: this.#cache.marker(part.cache) })
+      } else if (part.type === 'image') content.push(imageBody(part, this.#cache.marker(part.cache)))
+      else if (part.type === 'document') content.push(documentBody(part, this.#cache.marker(part.cache)))
+    }
+    return content
+  }
+
+  #assistant(parts: readonly Part[], index: number): JsonObject[] {
+    const content: JsonObject[] = []
+    const thinks = this.#thinks && index > this.#loop
+    for (const [position, part] of parts.entries()) {
+      switch (part.type) {
+        case 'text':
+        case 'refusal': {
+          if (isBlank(part.text)) break
+          const call = thinks ? parts.slice(position).find(later => later.type === 'call') : undefined
+          if (call) this.#think(content, this.#blocks(call).slice(0, this.#private(call)?.lead ?? 0))
+          const cache_control = part.type === 'text' ? this.#cache.marker(part.cache) : undefined
+          content.push({ type: 'text', text: part.text, cache_control })
+          break
+        }
+        case 'reasoning':
+          if (thinks) this.#think(content, this.#blocks(part))
+          break
+        case 'search': {
+          const blocks = this.#private(part)?.blocks
+          if (blocks && blocks.length > 0) content.push(...blocks)
+          else content.push({ type: 'text', text: searchText(part) })
+          break
+        }
+        case 'call':
+          if (thinks) this.#think(content, this.#blocks(part))
+          content.push({
+            type: 'tool_use',
+            id: this.#context.upstreamCallId(part.id),
+            name: this.#names.toUpstream(part.name, part.namespace),
+            input: part.kind === 'custom' ? { input: part.input } : argumentsObject(part.input),
+          })
+          break
+      }
+    }
+    return content
+  }
+
+  #think(content: JsonObject[], blocks: readonly JsonObject[]): void {
+    for (const block of blocks) {
+      const key = string(block['signature']) || string(block['data'])
+      if (this.#sent.has(key)) continue
+      this.#sent.add(key)
+      content.push(block)
+    }
+  }
+
+  /** Thinking that the API can verify; never an empty signature (wire.md F.7). */
+  #blocks(part: ReasoningPart | CallPart): JsonObject[] {
+    const blocks = this.#private(part)?.blocks ?? []
+    return blocks.filter(block => string(block['signature']) !== '' || string(block['data']) !== '')
+  }
+
+  /** Data of another dialect or model is dropped whole (TOOL-6). */
+  #private(part: ReasoningPart | CallPart | SearchPart): MessagesContinuation | undefined {
+    const continuation = part.continuation
+    if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
+    const data = continuation.data
+    if (!isObject(data)) return undefined
+    const lead = data['lead']
+    return { blocks: list(data['blocks']).filter(isObject), lead: typeof lead === 'number' ? lead : 0 }
+  }
+
+  #result(part: ResultPart): JsonObject {
+    const cache = part.content.findLast(inner => inner.cache)?.cache
+    const content =
+      part.content.length <= 1 && part.content.every(inner => inner.type === 'text')
+        ? resultText(part)
+        : part.content
+            .filter(inner => inner.type !== 'text' || !isBlank(inner.text))
+            .map(inner => {
+              if (inner.type === 'text') return { type: 'text', text: inner.text }
+              return inner.type === 'image' ? imageBody(inner, undefined) : documentBody(inner, undefined)
+            })
+    return {
+      type: 'tool_result',
+      tool_use_id: this.#context.upstreamCallId(part.callId),
+      content: content.length > 0 ? content : undefined,
+      is_error: part.isError ? true : undefined,
+      cache_control: this.#cache.marker(cache),
+    }
+  }
+}
+
+function imageBody({ source }: ImagePart, cache_control: JsonObject | undefined): JsonObject {
+  return {
+    type: 'image',
+    source:
+      source.kind === 'url'
+        ? { type: 'url', url: source.url }
+        : { type: 'base64', media_type: source.mediaType, data: source.data },
+    cache_control,
+  }
+}
+
+function documentBody(part: DocumentPart, cache_control: JsonObject | undefined): JsonObject {
+  const { source } = part
+  let body: JsonObject
+  if (source.kind === 'text') body = { type: 'text', media_type: 'text/plain', data: source.text }
+  else if (source.kind === 'url') body = { type: 'url', url: source.url }
+  else body = { type: 'base64', media_type: source.mediaType, data: source.data }
+  return { type: 'document', source: body, title: part.title, context: part.context, cache_control }
+}

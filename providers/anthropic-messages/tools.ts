@@ -1,0 +1,112 @@
+/** Tool declarations and choices towards the Messages API (wire.md F.2). */
+import type { Conversation, Tool } from '../../core/conversation.ts'
+import type { Backend } from '../../core/dialect.ts'
+import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
+import { isObject, type JsonObject, list, object } from '../loose-json.ts'
+import type { ToolNames } from '../tool-names.ts'
+import type { CacheMarkers } from './cache-markers.ts'
+
+/**
+ * The `tools` and `tool_choice` members. Where history holds calls but no tool is declared, the called ones are declared with an open schema and
+ * may not be called: the API wants to know the tools of the calls it reads.
+ */
+export function toolMembers(
+  conversation: Conversation,
+  backend: Backend,
+  names: ToolNames,
+  cache: CacheMarkers,
+): JsonObject {
+  const { toolChoice: choice, parallelToolCalls } = conversation
+  let tools = conversation.tools
+  if (tools.length === 0) {
+    const called = new Set<string>()
+    for (const turn of conversation.turns) {
+      for (const part of turn.parts) if (part.type === 'call') called.add(names.toUpstream(part.name, part.namespace))
+    }
+    if (called.size === 0) return {}
+    return {
+      tools: [...called].map(name => ({ name, input_schema: { type: 'object' } })),
+      tool_choice: { type: 'none' },
+    }
+  }
+  if (choice.type === 'allowed') {
+    tools = tools.filter(tool =>
+      choice.tools.some(
+        allowed =>
+          (allowed.kind === 'web_search') === (tool.type === 'web_search') &&
+          (tool.type === 'web_search' ||
+            (allowed.name === tool.name && (tool.type === 'native' || allowed.namespace === tool.namespace))),
+      ),
+    )
+  }
+  const single = parallelToolCalls ? undefined : true
+  const members: JsonObject = { tools: tools.map(tool => toolBody(tool, conversation, backend, names, cache)) }
+  if (choice.type === 'none') members['tool_choice'] = { type: 'none' }
+  else if (choice.type === 'tool') {
+    const name = choice.kind === 'web_search' ? 'web_search' : names.toUpstream(choice.name, choice.namespace)
+    members['tool_choice'] = { type: 'tool', name, disable_parallel_tool_use: single }
+  } else if (choice.type === 'required' || (choice.type === 'allowed' && choice.mode === 'required')) {
+    members['tool_choice'] = { type: 'any', disable_parallel_tool_use: single }
+  } else if (single) members['tool_choice'] = { type: 'auto', disable_parallel_tool_use: true }
+  return members
+}
+
+function toolBody(
+  tool: Tool,
+  conversation: Conversation,
+  backend: Backend,
+  names: ToolNames,
+  cache: CacheMarkers,
+): JsonObject {
+  switch (tool.type) {
+    case 'function':
+      return {
+        name: names.toUpstream(tool.name, tool.namespace),
+        description: tool.description,
+        input_schema: inputSchema(tool.parameters),
+        strict: tool.strict ? true : undefined,
+        cache_control: cache.marker(tool.cache),
+      }
+    case 'custom':
+      return {
+        name: names.toUpstream(tool.name, tool.namespace),
+        description: customDescription(tool),
+        input_schema: CUSTOM_INPUT_SCHEMA,
+      }
+    case 'native': {
+      const cache_control = cache.marker(tool.cache)
+      if (backend.nativeTools.has(tool.version)) {
+        return { ...tool.options, type: tool.version, name: tool.name, cache_control }
+      }
+      const name = names.toUpstream(tool.name)
+      return { name, description: tool.description, input_schema: inputSchema(tool.parameters), cache_control }
+    }
+    case 'web_search': {
+      const most = [tool.maxUses, conversation.maxSearches].filter(limit => limit !== undefined)
+      return {
+        // The later version runs code upstream to filter what it finds, and its blocks have no form on our surfaces.
+        type: 'web_search_20250305',
+        name: 'web_search',
+        max_uses: most.length > 0 ? Math.min(...most) : undefined,
+        allowed_domains: tool.allowedDomains,
+        blocked_domains: tool.blockedDomains,
+        user_location: tool.userLocation,
+      }
+    }
+  }
+}
+
+const UNIONS = ['anyOf', 'oneOf', 'allOf'] as const
+
+/** The API takes an object schema without a union at its top: the branches' properties become optional ones (wire.md F.2). */
+function inputSchema(schema: JsonObject): JsonObject {
+  if (!UNIONS.some(union => union in schema))
+    return schema['type'] === 'object' ? schema : { ...schema, type: 'object' }
+  const { anyOf, oneOf, allOf, ...rest } = schema
+  let properties: JsonObject = {}
+  for (const branch of [...list(anyOf), ...list(oneOf), ...list(allOf)]) {
+    properties = { ...properties, ...object(object(branch)['properties']) }
+  }
+  if (isObject(rest['properties'])) properties = { ...properties, ...rest['properties'] }
+  return { ...rest, type: 'object', properties }
+}

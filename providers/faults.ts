@@ -1,0 +1,237 @@
+/**
+ * Provider failures to the contract's error table, shared by the four dialects (AUTH-7, ERR-6, ERR-7; wire.md E.2).
+ *
+ * A dialect finds out what went wrong (from a status, or from the code of an error object, which may also come inside a
+ * 200 stream) and names it with a `FaultKind`; `faultOf` makes the error. Nothing the provider wrote is repeated
+ * (GEN-7): its text is looked at for classification only.
+ */
+import { GatewayError } from '../core/errors.ts'
+
+export type FaultKind =
+  /** The provider refused the gateway's credential. → 502 upstream_auth_error */
+  | 'auth'
+  /** The gateway's account is out of quota or money. → 429 insufficient_quota */
+  | 'quota'
+  /** Rate or capacity limit of the provider. → 429 capacity_exceeded */
+  | 'rate'
+  /** The provider says it is overloaded or down. → 503 provider_unavailable */
+  | 'unavailable'
+  /** The provider gave up waiting. → 504 gateway_timeout */
+  | 'timeout'
+  /** The prompt does not fit the model's window. → 400 context_length_exceeded */
+  | 'context'
+  /**
+   * The provider's policy filter refused the prompt before generating. → 400 invalid_value, `details.reason:
+   * content_policy`. The table has no code of its own; the input is at fault, an unchanged retry can't succeed, and no
+   * other backend should be tried.
+   */
+  | 'policy'
+  /** Any other failure of the provider. → 502 upstream_server_error */
+  | 'server'
+  /**
+   * The provider rejects the gateway's own request as malformed or unknown. → 502 upstream_server_error, not retriable
+   */
+  | 'rejected'
+
+export type FaultHeaders = Record<string, string | string[] | undefined>
+
+/**
+ * provider_unavailable is advertised as 5 to 15 s (ERR-6); jitter may add a quarter (ERR-4), so the horizon ends at 12
+ * s.
+ */
+const UNAVAILABLE_MIN_MS = 5_000
+const UNAVAILABLE_MAX_MS = 12_000
+/** A provider's monthly quota is the longest wait that makes sense; more is noise. */
+const RETRY_AFTER_MAX_MS = 31 * 86_400_000
+
+/** What a status alone says. */
+export function kindOfStatus(status: number): FaultKind {
+  switch (status) {
+    case 401:
+    case 403:
+      return 'auth'
+    case 402:
+      return 'quota'
+    case 408:
+    case 504:
+      return 'timeout'
+    case 429:
+      return 'rate'
+    case 503:
+    case 529: // Anthropic's overloaded_error
+      return 'unavailable'
+  }
+  return status >= 400 && status < 500 ? 'rejected' : 'server'
+}
+
+/**
+ * The error a client sees.
+ * @param horizonMs what the provider asked to wait, from `retryAfterMs`; null when it asked nothing
+ */
+export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?: unknown): GatewayError {
+  const asked = horizonMs ?? undefined
+  switch (kind) {
+    case 'auth':
+      return new GatewayError('upstream_auth_error', {
+        message: 'The upstream refused the gateway’s own credential. Your API key is valid; the operator has to act.',
+        cause,
+      })
+    case 'quota':
+      return new GatewayError('insufficient_quota', {
+        message:
+          'The upstream account of this service has no quota left. Retrying does not help; the operator has to act.',
+        horizonMs: null,
+        cause,
+      })
+    case 'rate':
+      return new GatewayError('capacity_exceeded', {
+        message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
+        horizonMs: asked,
+        cause,
+      })
+    case 'unavailable':
+      return new GatewayError('provider_unavailable', {
+        message: 'The upstream of this model is not available. Retry after the advertised time.',
+        horizonMs: asked === undefined ? undefined : Math.min(Math.max(asked, UNAVAILABLE_MIN_MS), UNAVAILABLE_MAX_MS),
+        cause,
+      })
+    case 'timeout':
+      return new GatewayError('gateway_timeout', {
+        message: 'The upstream did not answer in time. Retry after the advertised time.',
+        horizonMs: asked,
+        cause,
+      })
+    case 'context':
+      return new GatewayError('context_length_exceeded', {
+        message: 'The prompt is too long for the context window of this model. Shorten the conversation or the tools.',
+        cause,
+      })
+    case 'policy':
+      return new GatewayError('invalid_value', {
+        message:
+          'The input was refused by the content policy of this model. Change the input; an unchanged retry is refused again.',
+        details: { reason: 'content_policy' },
+        cause,
+      })
+    case 'rejected':
+      return new GatewayError('upstream_server_error', {
+        message:
+          'The upstream did not accept the request that the gateway made of yours. An unchanged retry is refused again.',
+        retriable: false,
+        horizonMs,
+        cause,
+      })
+    case 'server':
+      return new GatewayError('upstream_server_error', {
+        message: 'The upstream failed while it served this request.',
+        horizonMs,
+        cause,
+      })
+  }
+}
+
+/** A reply or an event that can't be read. `detail` is for logs. */
+export function unreadable(detail: string): GatewayError {
+  return new GatewayError('upstream_server_error', {
+    message: 'The upstream sent a reply that can’t be read.',
+    cause: detail,
+  })
+}
+
+/** A stream that ended without its terminal event (STR-6). */
+export function cutShort(): GatewayError {
+  return new GatewayError('upstream_server_error', { message: 'The upstream ended its reply before it was complete.' })
+}
+
+/**
+ * A provider's wish to wait, in milliseconds: `retry-after-ms`, else `retry-after` in seconds or as a date (RFC 9110
+ * 10.2.3). A date is measured against the reply's own `date` header: no clock is needed here, and a wrong one on either
+ * side does no harm. Null when there is none.
+ */
+export function retryAfterMs(headers: FaultHeaders): number | null {
+  const ms = positive(Number(first(headers['retry-after-ms']) ?? Number.NaN))
+  if (ms !== null) return ms
+  const value = first(headers['retry-after'])
+  if (value === undefined || value === '') return null
+  const seconds = Number(value)
+  if (!Number.isNaN(seconds)) return positive(seconds * 1000)
+  const date = first(headers['date'])
+  return date === undefined ? null : positive(Date.parse(value) - Date.parse(date))
+}
+
+function first(value: string | string[] | undefined): string | undefined {
+  return (Array.isArray(value) ? value[0] : value)?.trim()
+}
+
+function positive(ms: number): number | null {
+  return Number.isFinite(ms) && ms > 0 ? Math.min(ms, RETRY_AFTER_MAX_MS) : null
+}
+
+/**
+ * Classifies an error object of the OpenAI family (`{message, type, code}`: OpenAI, Azure, vLLM, llama.cpp, OpenRouter
+ * and others), with the HTTP status where there is one. Codes decide before the status; text is looked at only where
+ * providers have no code (context length).
+ */
+export function kindOfOpenAiError(error: unknown, status?: number): FaultKind {
+  const fields = typeof error === 'object' && error !== null ? (error as Record<string, unknown>) : {}
+  const { code, type } = fields
+  const known =
+    (typeof code === 'string' && OPENAI_CODES.get(code)) || (typeof type === 'string' && OPENAI_CODES.get(type))
+  // `server_error` is the type of every 5xx: the status tells them apart.
+  if (known && !(known === 'server' && status !== undefined && status >= 500)) return known
+  const message = typeof error === 'string' ? error : fields['message']
+  // Number(null) would be a status of 0.
+  const stated = status ?? Number(code ?? Number.NaN)
+  if (
+    typeof message === 'string' &&
+    (Number.isNaN(stated) || stated === 400 || stated === 413) &&
+    speaksOfContext(message)
+  )
+    return 'context'
+  return stated >= 400 && stated < 600 ? kindOfStatus(stated) : 'server'
+}
+
+const OPENAI_CODES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
+  ['insufficient_quota', 'quota'],
+  ['billing_hard_limit_reached', 'quota'],
+  ['billing_not_active', 'quota'],
+  ['context_length_exceeded', 'context'],
+  ['exceed_context_size_error', 'context'], // llama.cpp
+  ['string_above_max_length', 'context'],
+  ['content_filter', 'policy'], // Azure
+  ['content_policy_violation', 'policy'],
+  ['invalid_prompt', 'policy'],
+  ['ResponsibleAIPolicyViolation', 'policy'],
+  ['rate_limit_exceeded', 'rate'],
+  ['rate_limit_error', 'rate'],
+  ['too_many_requests', 'rate'],
+  ['invalid_api_key', 'auth'],
+  ['authentication_error', 'auth'],
+  ['permission_error', 'auth'],
+  ['permission_denied', 'auth'],
+  ['overloaded_error', 'unavailable'],
+  ['service_unavailable', 'unavailable'],
+  ['service_unavailable_error', 'unavailable'],
+  ['server_is_overloaded', 'unavailable'],
+  ['slow_down', 'unavailable'],
+  ['timeout', 'timeout'],
+  ['timeout_error', 'timeout'],
+  ['server_error', 'server'],
+  ['internal_error', 'server'],
+])
+
+const CONTEXT_PHRASES = [
+  'maximum context length',
+  'context length exceeded',
+  'context window',
+  'context size',
+  'prompt is too long',
+  'input is too long',
+  'maximum prompt length',
+]
+
+/** True when an error text speaks of the context window. Only the first 2,000 characters are read. */
+export function speaksOfContext(message: string): boolean {
+  const text = message.slice(0, 2000).toLowerCase()
+  return CONTEXT_PHRASES.some(phrase => text.includes(phrase))
+}

@@ -1,0 +1,73 @@
+/** Google's generateContent API as an upstream (wire.md F, column GG). */
+import type { Conversation } from '../../core/conversation.ts'
+import type { Backend, Capability, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { GatewayError } from '../../core/errors.ts'
+import { type FaultHeaders, faultOf } from '../faults.ts'
+import { commonUnfit, requirementsOf } from '../requirements.ts'
+import { StopDecoder } from '../stop-matcher.ts'
+import { GeminiDecoder } from './decoder.ts'
+import { errorOf, horizonOf, kindOfGoogleError } from './faults.ts'
+import { traitsOf } from './models.ts'
+import { NAME, nativeStops, request } from './request.ts'
+
+export const gemini: Dialect = {
+  name: NAME,
+  capabilities: new Set<Capability>([
+    'tools',
+    'strict_tools',
+    'forced_tool_choice',
+    'custom_tools',
+    'images',
+    'documents',
+    'reasoning',
+    'web_search',
+    'logprobs',
+    'prefill',
+  ]),
+  nativeTools: new Set(),
+  bytesOnly: new Set(['image', 'document'] as const),
+  unfit,
+  request,
+  decoder(context: DecodeContext): Decoder {
+    const decoder = new GeminiDecoder(context)
+    const { stop } = context.conversation.sampling
+    return nativeStops(context.conversation).length === stop.length ? decoder : new StopDecoder(decoder, stop)
+  },
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError {
+    const error = errorOf(body)
+    return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), body.slice(0, 2000))
+  },
+}
+
+function unfit(conversation: Conversation, backend: Backend): Unfit | null {
+  const lacking = commonUnfit(conversation, backend)
+  if (lacking) return lacking
+  const required = requirementsOf(conversation)
+  const traits = traitsOf(backend.model)
+  // The API takes bytes, and a dialect does no I/O: who may fetch puts the data into the conversation before it comes here.
+  if (required.imageUrl !== undefined) return { param: required.imageUrl, requirement: 'an image by URL' }
+  if (required.documentUrl !== undefined) return { param: required.documentUrl, requirement: 'a document by URL' }
+  const strict = required.needs.get('strict_tools')
+  if (strict !== undefined && !traits.validated) return { param: strict, requirement: 'strict tool schemas' }
+  const reasoning = required.needs.get('reasoning')
+  if (reasoning !== undefined && traits.thinking.by === 'none') {
+    return { param: reasoning, requirement: 'reasoning controls' }
+  }
+  return searchUnfit(conversation, traits.searchWithFunctions)
+}
+
+function searchUnfit(conversation: Conversation, withFunctions: boolean): Unfit | null {
+  const { search, clientTool, allowedDomains, blockedDomains } = requirementsOf(conversation)
+  if (search === undefined) return null
+  if (clientTool !== undefined && !withFunctions) {
+    return { param: search, requirement: 'web search together with other tools' }
+  }
+  const domains = allowedDomains ?? blockedDomains
+  if (domains !== undefined) return { param: domains, requirement: 'web search limited to domains' }
+  const { toolChoice: choice } = conversation
+  const forced =
+    (choice.type === 'tool' && choice.kind === 'web_search') ||
+    (choice.type === 'required' && clientTool === undefined) ||
+    (choice.type === 'allowed' && choice.mode === 'required' && choice.tools.some(tool => tool.kind === 'web_search'))
+  return forced ? { param: 'tool_choice', requirement: 'a forced web search' } : null
+}

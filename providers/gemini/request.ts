@@ -1,0 +1,328 @@
+/** Conversation to `models/…:generateContent` (wire.md F.1 to F.5). */
+import type {
+  CallPart,
+  Conversation,
+  DocumentPart,
+  Effort,
+  ImagePart,
+  MediaSource,
+  Part,
+  ResultPart,
+  Tool,
+} from '../../core/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
+import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
+import { documentLine, documentText, resultText, searchText, systemTag } from '../document-text.ts'
+import { wantedEffort } from '../effort.ts'
+import { fitEffort } from '../effort-levels.ts'
+import { argumentsObject, isObject, type JsonObject, string } from '../loose-json.ts'
+import { outboundHeaders } from '../outbound-headers.ts'
+import { isPrefill } from '../requirements.ts'
+import { aliasTools, GEMINI_NAMES, type ToolNames } from '../tool-names.ts'
+import { type ModelTraits, type ThinkingLevel, traitsOf } from './models.ts'
+
+export const NAME = 'gemini'
+
+/** What the decoder needs of the request. */
+export interface RequestState {
+  names: ToolNames
+}
+
+/** Private data of this dialect: the signature of a functionCall part. */
+export interface GeminiContinuation {
+  signature: string
+}
+
+/** Documented stand-in for the signature of a call that another model made, or whose signature is lost. */
+const NO_SIGNATURE = 'skip_thought_signature_validator'
+/** More are refused. */
+const MOST_STOPS = 5
+
+export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
+  const names = aliasTools(conversation.tools, GEMINI_NAMES)
+  const traits = traitsOf(backend.model)
+  const system = conversation.system.filter(part => !part.meteredOnly && part.text.trim() !== '')
+  const body: JsonObject = {
+    systemInstruction: system.length > 0 ? { parts: system.map(part => ({ text: part.text })) } : undefined,
+    contents: new ContentBuilder(names, backend, traits, context).build(conversation),
+    ...toolMembers(conversation, names),
+    generationConfig: generationConfig(conversation, backend, traits),
+  }
+  const auth: Record<string, string> = backend.apiKey ? { 'x-goog-api-key': backend.apiKey } : {}
+  const headers = outboundHeaders(backend, context.stream, auth)
+  const resource = backend.model.includes('/') ? backend.model : `models/${backend.model}`
+  const path = `/${resource}:${context.stream ? 'streamGenerateContent?alt=sse' : 'generateContent'}`
+  const state: RequestState = { names }
+  return { method: 'POST', path, headers, body: JSON.stringify(body), state }
+}
+
+/** Stop strings that the API matches. Messages has to name the one that matched, which the API does not, so the gateway matches those itself. */
+export function nativeStops({ surface, sampling }: Conversation): readonly string[] {
+  return surface === 'messages' || sampling.stop.length > MOST_STOPS ? [] : sampling.stop
+}
+
+// ---- tools ------------------------------------------------------------------------------------------------------------
+
+function toolMembers(conversation: Conversation, names: ToolNames): JsonObject {
+  const { toolChoice: choice } = conversation
+  let { tools } = conversation
+  if (choice.type === 'allowed' && choice.mode === 'auto') {
+    const allowed = new Set(
+      choice.tools.map(tool => `${tool.kind === 'web_search'}:${tool.namespace ?? ''}:${tool.name}`),
+    )
+    tools = tools.filter(tool => {
+      const namespace = 'namespace' in tool ? (tool.namespace ?? '') : ''
+      return tool.type === 'web_search'
+        ? choice.tools.some(chosen => chosen.kind === 'web_search')
+        : allowed.has(`false:${namespace}:${tool.name}`)
+    })
+  }
+  const functions = tools.filter(tool => tool.type !== 'web_search')
+  const members: JsonObject[] = []
+  if (functions.length > 0) members.push({ functionDeclarations: functions.map(tool => declaration(tool, names)) })
+  if (functions.length < tools.length && choice.type !== 'none') members.push({ googleSearch: {} })
+  if (members.length === 0) return {}
+  if (functions.length === 0) return { tools: members }
+  return { tools: members, toolConfig: { functionCallingConfig: callingConfig(conversation, names) } }
+}
+
+function callingConfig(conversation: Conversation, names: ToolNames): JsonObject {
+  const choice = conversation.toolChoice
+  switch (choice.type) {
+    case 'none':
+      return { mode: 'NONE' }
+    case 'required':
+      return { mode: 'ANY' }
+    case 'tool':
+      return { mode: 'ANY', allowedFunctionNames: [names.toUpstream(choice.name, choice.namespace)] }
+    case 'allowed':
+      if (choice.mode === 'required') {
+        const functions = choice.tools.filter(tool => tool.kind !== 'web_search')
+        return { mode: 'ANY', allowedFunctionNames: functions.map(tool => names.toUpstream(tool.name, tool.namespace)) }
+      }
+  }
+  const strict = conversation.tools.some(tool => tool.type === 'function' && tool.strict)
+  return { mode: strict ? 'VALIDATED' : 'AUTO' }
+}
+
+function declaration(tool: Exclude<Tool, { type: 'web_search' }>, names: ToolNames): JsonObject {
+  if (tool.type === 'custom') {
+    return {
+      name: names.toUpstream(tool.name, tool.namespace),
+      description: customDescription(tool),
+      parametersJsonSchema: CUSTOM_INPUT_SCHEMA,
+    }
+  }
+  const name = names.toUpstream(tool.name, tool.type === 'function' ? tool.namespace : undefined)
+  return { name, description: tool.description, parametersJsonSchema: tool.parameters }
+}
+
+// ---- controls ---------------------------------------------------------------------------------------------------------
+
+function generationConfig(conversation: Conversation, backend: Backend, traits: ModelTraits): JsonObject | undefined {
+  const { sampling } = conversation
+  const stops = nativeStops(conversation)
+  const config: JsonObject = {
+    maxOutputTokens: conversation.maxOutputTokens,
+    temperature: sampling.temperature,
+    topP: sampling.topP,
+    topK: sampling.topK !== undefined && sampling.topK > 0 ? sampling.topK : undefined,
+    seed: sampling.seed,
+    stopSequences: stops.length > 0 ? stops : undefined,
+    responseLogprobs: sampling.logprobs ? true : undefined,
+    logprobs: sampling.logprobs && sampling.topLogprobs ? sampling.topLogprobs : undefined,
+    thinkingConfig: thinkingConfig(conversation, backend, traits),
+    mediaResolution: mediaResolution(conversation),
+  }
+  return Object.values(config).some(value => value !== undefined) ? config : undefined
+}
+
+const LEVEL_EFFORTS: Record<ThinkingLevel, Effort> = { MINIMAL: 'minimal', LOW: 'low', MEDIUM: 'medium', HIGH: 'high' }
+const BUDGETS: Record<Exclude<Effort, 'none'>, number> = {
+  minimal: 1_024,
+  low: 2_048,
+  medium: 8_192,
+  high: 16_384,
+  xhigh: 32_768,
+  max: 32_768,
+  ultra: 32_768,
+}
+
+function thinkingConfig(conversation: Conversation, backend: Backend, traits: ModelTraits): JsonObject | undefined {
+  const { thinking } = traits
+  if (thinking.by === 'none' || !backend.supports.has('reasoning')) return undefined
+  const { reasoning } = conversation
+  const wish = wantedEffort(conversation)
+  const config: JsonObject = { includeThoughts: reasoning.summary === undefined ? undefined : true }
+  if (wish === undefined) return reasoning.summary === undefined ? undefined : config
+  if (thinking.by === 'level') {
+    const efforts = thinking.levels.map(level => LEVEL_EFFORTS[level])
+    const effort = fitEffort(wish, efforts, backend.effortCeiling)
+    config['thinkingLevel'] = thinking.levels[efforts.indexOf(effort)]
+  } else {
+    const native = reasoning.effort === undefined && reasoning.budgetTokens !== undefined
+    const fitted = fitEffort(wish, ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'], backend.effortCeiling)
+    if (fitted === 'none') config['thinkingBudget'] = thinking.off
+    else {
+      const budget = native ? reasoning.budgetTokens! : BUDGETS[fitted]
+      config['thinkingBudget'] = Math.min(Math.max(budget, thinking.least), thinking.most)
+    }
+  }
+  return config
+}
+
+/** One resolution for the whole request is all there is: the highest asked for. */
+function mediaResolution(conversation: Conversation): string | undefined {
+  let low = false
+  for (const turn of conversation.turns) {
+    for (const part of turn.parts) {
+      for (const media of part.type === 'result' ? part.content : [part]) {
+        if (media.type !== 'image') continue
+        if (media.detail === 'high' || media.detail === 'original') return 'MEDIA_RESOLUTION_HIGH'
+        if (media.detail === 'low') low = true
+      }
+    }
+  }
+  return low ? 'MEDIA_RESOLUTION_LOW' : undefined
+}
+
+// ---- contents ---------------------------------------------------------------------------------------------------------
+
+interface Content {
+  role: 'user' | 'model'
+  parts: JsonObject[]
+}
+
+class ContentBuilder {
+  readonly #names: ToolNames
+  readonly #backend: Backend
+  readonly #traits: ModelTraits
+  readonly #context: OutboundContext
+  readonly #contents: Content[] = []
+  /** The last content holds function responses, and nothing else may join them. */
+  #sealed = false
+
+  constructor(names: ToolNames, backend: Backend, traits: ModelTraits, context: OutboundContext) {
+    this.#names = names
+    this.#backend = backend
+    this.#traits = traits
+    this.#context = context
+  }
+
+  build(conversation: Conversation): Content[] {
+    for (const step of adjacentResults(conversation.turns)) {
+      if (step.type === 'round') this.#round(step)
+      else if (step.turn.role === 'assistant') this.#push('model', this.#model(step.turn.parts))
+      else if (step.turn.role === 'system') {
+        const texts = step.turn.parts.filter(part => part.type === 'text' && !part.meteredOnly && !isBlank(part.text))
+        this.#push(
+          'user',
+          texts.map(part => ({ text: systemTag((part as { text: string }).text) })),
+        )
+      } else this.#push('user', userParts(step.turn.parts))
+    }
+    if (this.#contents[0]?.role !== 'user') this.#contents.unshift({ role: 'user', parts: [{ text: '.' }] })
+    // A trailing model turn is continued, which only Messages means by it.
+    if (this.#contents.at(-1)!.role === 'model' && !isPrefill(conversation)) this.#push('user', [{ text: '.' }])
+    return this.#contents
+  }
+
+  #push(role: Content['role'], parts: JsonObject[]): void {
+    if (parts.length === 0) return
+    const last = this.#contents.at(-1)
+    if (last && last.role === role && !this.#sealed) last.parts.push(...parts)
+    else this.#contents.push({ role, parts })
+    this.#sealed = false
+  }
+
+  #round(round: ToolRound): void {
+    this.#push('model', this.#model(round.parts))
+    const calls = new Map(round.calls.map(call => [call.id, call]))
+    const responses: JsonObject[] = []
+    const hoisted: JsonObject[] = []
+    for (const result of round.results) responses.push(this.#response(result, calls.get(result.callId)!, hoisted))
+    if (responses.length === 0) return
+    this.#contents.push({ role: 'user', parts: responses })
+    this.#sealed = true
+    this.#push('user', hoisted)
+  }
+
+  #model(parts: readonly Part[]): JsonObject[] {
+    const content: JsonObject[] = []
+    // The first call of a parallel set holds the signature.
+    let signed = false
+    for (const part of parts) {
+      if (part.type === 'text' || part.type === 'refusal') {
+        if (!isBlank(part.text)) content.push({ text: part.text })
+      } else if (part.type === 'search') content.push({ text: searchText(part) })
+      else if (part.type === 'call') {
+        const signature = this.#signature(part) ?? (signed || !this.#traits.signatures ? undefined : NO_SIGNATURE)
+        signed = true
+        content.push({
+          functionCall: {
+            id: this.#context.upstreamCallId(part.id),
+            name: this.#names.toUpstream(part.name, part.namespace),
+            args: part.kind === 'custom' ? { input: part.input } : argumentsObject(part.input),
+          },
+          thoughtSignature: signature,
+        })
+      }
+    }
+    return content
+  }
+
+  /** Data of another dialect or model is dropped whole (TOOL-6). */
+  #signature({ continuation }: CallPart): string | undefined {
+    if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
+    return isObject(continuation.data) ? string(continuation.data['signature']) || undefined : undefined
+  }
+
+  #response(result: ResultPart, call: CallPart, hoisted: JsonObject[]): JsonObject {
+    const id = this.#context.upstreamCallId(result.callId)
+    const text = resultText(result)
+    const media = result.content.filter(part => part.type !== 'text' && part.source.kind !== 'text')
+    const inner: JsonObject[] = []
+    for (const part of media) inner.push(...mediaParts(part as ImagePart | DocumentPart))
+    const functionResponse: JsonObject = {
+      id,
+      name: this.#names.toUpstream(call.name, call.namespace),
+      response: result.isError ? { error: text } : { output: text },
+    }
+    if (inner.length > 0) {
+      if (this.#traits.responseMedia) functionResponse['parts'] = inner
+      else {
+        if (text === '') functionResponse['response'] = { output: 'The content of this result follows.' }
+        hoisted.push({ text: `[result of call ${id}]` }, ...inner)
+      }
+    }
+    return { functionResponse }
+  }
+}
+
+function isBlank(text: string): boolean {
+  return text.trim() === ''
+}
+
+function userParts(parts: readonly Part[]): JsonObject[] {
+  const content: JsonObject[] = []
+  for (const part of parts) {
+    if (part.type === 'text') {
+      if (!part.meteredOnly && !isBlank(part.text)) content.push({ text: part.text })
+    } else if (part.type === 'image' || part.type === 'document') content.push(...mediaParts(part))
+  }
+  return content
+}
+
+function mediaParts(part: ImagePart | DocumentPart): JsonObject[] {
+  const { source } = part
+  if (source.kind === 'text') return [{ text: documentText(part as DocumentPart, source.text) }]
+  const line = part.type === 'document' ? documentLine(part) : ''
+  return [...(line === '' ? [] : [{ text: line }]), blob(source)]
+}
+
+/** The API takes bytes; `unfit` has refused what is only a URL. */
+function blob(source: MediaSource): JsonObject {
+  if (source.kind === 'data') return { inlineData: { mimeType: source.mediaType, data: source.data } }
+  return { fileData: { fileUri: source.url } }
+}

@@ -1,0 +1,30 @@
+/** Token log probabilities of the providers that report them. */
+import type { TokenLogprob } from '../core/events.ts'
+import { list, object, string } from './loose-json.ts'
+
+/**
+ * OpenAI's `[{token, logprob, bytes?, top_logprobs?}]`. Where bytes are missing they are the token's UTF-8 (wire.md F.8).
+ * Undefined for an empty list.
+ */
+export function openAiLogprobs(value: unknown): TokenLogprob[] | undefined {
+  const entries = list(value)
+  if (entries.length === 0) return undefined
+  return entries.map(entry => {
+    const fields = object(entry)
+    return { ...tokenOf(fields), top: list(fields['top_logprobs']).map(top => tokenOf(object(top))) }
+  })
+}
+
+function tokenOf(fields: Record<string, unknown>): Omit<TokenLogprob, 'top'> {
+  const token = string(fields['token'])
+  const bytes = fields['bytes']
+  return {
+    token,
+    logprob: typeof fields['logprob'] === 'number' ? fields['logprob'] : 0,
+    bytes: Array.isArray(bytes) ? (bytes as number[]) : utf8(token),
+  }
+}
+
+export function utf8(token: string): number[] {
+  return [...Buffer.from(token, 'utf8')]
+}

@@ -1,0 +1,257 @@
+/**
+ * Chat Completions replies to canonical events, buffered and streamed (wire.md F.6, F.8, G 9 to 17).
+ *
+ * One state machine reads both: a buffered message is one large delta. `usage` and `finish` are pushed as they are
+ * read, in any order; core/sequence.ts holds them until the end.
+ */
+import type { DecodeContext, Decoder } from '../../core/dialect.ts'
+import type { Citation, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
+import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
+import { openAiLogprobs } from '../logprobs.ts'
+import { count, isObject, type JsonObject, object, parseObject } from '../loose-json.ts'
+import { SurrogateJoiner } from '../surrogates.ts'
+import { Calls } from './calls.ts'
+import type { ChatState } from './request.ts'
+
+type Push = (event: StreamEvent) => void
+
+/** Provider words to ours. Words that mean an error are in FAILURES; unknown ones are an ordinary stop. */
+const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>([
+  ['stop', 'stop'],
+  ['length', 'length'],
+  ['max_tokens', 'length'],
+  ['model_length', 'length'], // Mistral
+  ['tool_calls', 'tool_calls'],
+  ['function_call', 'tool_calls'],
+  ['content_filter', 'content_filter'],
+])
+const FAILURES: ReadonlyMap<string, 'server' | 'unavailable'> = new Map([
+  ['error', 'server'], // OpenRouter, Mistral
+  ['insufficient_system_resource', 'unavailable'], // DeepSeek
+] as const)
+
+export class ChatDecoder implements Decoder {
+  readonly #calls: Calls
+  readonly #text = new SurrogateJoiner()
+  readonly #reasoning = new SurrogateJoiner()
+  /** A reasoning item is open. */
+  #reasons = false
+  #refused = false
+  /** Something of the reply was seen: model output, hidden or not. */
+  #output = false
+  /** The first choice was seen. Its chunk announces the role and is no activity. */
+  #opened = false
+  #reason: string | null = null
+  /** A terminal or an error was pushed; what follows is ignored. */
+  #over = false
+
+  constructor(context: DecodeContext) {
+    this.#calls = new Calls((context.state as ChatState).names, () => context.mintCallId())
+  }
+
+  /** `[DONE]` or an error was read. Servers that leave [DONE] out end the body instead. */
+  get done(): boolean {
+    return this.#over
+  }
+
+  frame(_event: string, data: string, push: Push): void {
+    if (this.#over || data === '') return
+    if (data === '[DONE]') {
+      this.#finish(push)
+      return
+    }
+    const chunk = parseObject(data)
+    if (chunk === undefined) {
+      this.#fail({ type: 'error', error: unreadable('an event that is not JSON') }, push)
+      return
+    }
+    this.#chunk(chunk, 'delta', push)
+  }
+
+  body(text: string, push: Push): void {
+    if (this.#over) return
+    const reply = parseObject(text)
+    if (reply === undefined) this.#fail({ type: 'error', error: unreadable('a body that is not JSON') }, push)
+    else this.#chunk(reply, 'message', push)
+    if (this.#over) return
+    if (!this.#opened) this.#fail({ type: 'error', error: unreadable('a completion without choices') }, push)
+    else this.#finish(push)
+  }
+
+  end(push: Push): void {
+    if (this.#over) return
+    // Without [DONE]: servers that leave it out have said finish_reason.
+    if (this.#reason === null) this.#fail({ type: 'error', error: cutShort() }, push)
+    else this.#finish(push)
+  }
+
+  #chunk(chunk: JsonObject, member: 'delta' | 'message', push: Push): void {
+    // `{"error": …}` inside a 200 (OpenAI, OpenRouter), or vLLM's flat `{"object": "error", …}`.
+    const error = chunk['error'] ?? (chunk['object'] === 'error' ? chunk : undefined)
+    if (error !== undefined && error !== null) {
+      this.#fail({ type: 'error', error: faultOf(kindOfOpenAiError(error)) }, push)
+      return
+    }
+    const choice = firstChoice(chunk['choices'])
+    if (choice) this.#choice(choice, member, push)
+    const usage = this.#over ? undefined : usageOf(chunk['usage'])
+    if (usage) push({ type: 'usage', usage })
+  }
+
+  #choice(choice: JsonObject, member: 'delta' | 'message', push: Push): void {
+    const delta = choice[member]
+    const seen = isObject(delta) ? this.#delta(delta, choice['logprobs'], member === 'message', push) : false
+    const reason = choice['finish_reason']
+    // Some servers send "" until they are done.
+    if (typeof reason === 'string' && reason !== '') this.#reason = reason
+    else if (!seen && this.#opened) push({ type: 'activity' })
+    this.#opened = true
+    if (seen) this.#output = true
+  }
+
+  /** True when it held model output. `whole`: it is a buffered message, and each call in it is one of its own. */
+  #delta(delta: JsonObject, logprobs: unknown, whole: boolean, push: Push): boolean {
+    const reasoning = delta['reasoning_content'] ?? delta['reasoning']
+    let seen = typeof reasoning === 'string' && this.#think(reasoning, push)
+    const content = delta['content']
+    if (typeof content === 'string') seen = this.#say(content, logprobs, push) || seen
+    else if (Array.isArray(content)) for (const part of content) seen = this.#part(part, push) || seen
+    const refusal = delta['refusal']
+    if (typeof refusal === 'string' && refusal !== '') {
+      this.#endReasoning(push)
+      this.#refused = true
+      push({ type: 'refusal', text: refusal })
+      seen = true
+    }
+    const annotations = delta['annotations']
+    if (Array.isArray(annotations)) {
+      for (const annotation of annotations) {
+        const citation = citationOf(annotation)
+        if (citation) push({ type: 'citation', citation })
+      }
+    }
+    const calls = delta['tool_calls']
+    if (Array.isArray(calls) && calls.length > 0) {
+      this.#endBlocks(push)
+      for (let i = 0; i < calls.length; i++) this.#calls.delta(calls[i], whole ? i : undefined, push)
+      seen = true
+    }
+    return seen
+  }
+
+  /** A content part, of servers that send lists: `text`, and Mistral's `thinking` with text parts inside. */
+  #part(part: unknown, push: Push): boolean {
+    if (!isObject(part)) return false
+    if (part['type'] === 'text' && typeof part['text'] === 'string') return this.#say(part['text'], undefined, push)
+    if (part['type'] !== 'thinking' || !Array.isArray(part['thinking'])) return false
+    let seen = false
+    for (const inner of part['thinking']) {
+      if (isObject(inner) && typeof inner['text'] === 'string') seen = this.#think(inner['text'], push) || seen
+    }
+    return seen
+  }
+
+  #say(content: string, logprobs: unknown, push: Push): boolean {
+    if (content === '') return false
+    this.#endReasoning(push)
+    const text = this.#text.push(content)
+    const tokens = isObject(logprobs) ? openAiLogprobs(logprobs['content']) : undefined
+    if (tokens) push({ type: 'text', text, logprobs: tokens })
+    else if (text !== '') push({ type: 'text', text })
+    return true
+  }
+
+  #think(text: string, push: Push): boolean {
+    if (text === '') return false
+    this.#reasons = true
+    const out = this.#reasoning.push(text)
+    if (out !== '') push({ type: 'reasoning', text: out, part: 0 })
+    return true
+  }
+
+  #endReasoning(push: Push): void {
+    if (!this.#reasons) return
+    this.#reasons = false
+    const rest = this.#reasoning.end()
+    if (rest !== '') push({ type: 'reasoning', text: rest, part: 0 })
+    push({ type: 'reasoning_end' })
+  }
+
+  #endBlocks(push: Push): void {
+    this.#endReasoning(push)
+    const rest = this.#text.end()
+    if (rest !== '') push({ type: 'text', text: rest })
+  }
+
+  #finish(push: Push): void {
+    const said = this.#reason
+    const failure = said === null ? undefined : FAILURES.get(said)
+    if (failure) {
+      this.#fail({ type: 'error', error: faultOf(failure) }, push)
+      return
+    }
+    // [DONE] says that the reply is whole, but after nothing at all it is a fault that some proxy in between covered
+    // up.
+    if (said === null && !this.#output) {
+      this.#fail({ type: 'error', error: cutShort() }, push)
+      return
+    }
+    this.#over = true
+    this.#endBlocks(push)
+    let reason = said === null ? 'stop' : (REASONS.get(said) ?? 'stop')
+    const cut = reason === 'length' || reason === 'content_filter'
+    this.#calls.end(cut, push)
+    if (reason === 'stop' || reason === 'tool_calls') {
+      if (this.#calls.count > 0) reason = 'tool_calls'
+      else reason = this.#refused ? 'refusal' : 'stop'
+    }
+    push({ type: 'finish', reason })
+  }
+
+  #fail(event: StreamEvent, push: Push): void {
+    this.#over = true
+    push(event)
+  }
+}
+
+/** One reply is asked for; others would be another's. */
+function firstChoice(choices: unknown): JsonObject | undefined {
+  if (!Array.isArray(choices)) return undefined
+  const choice: unknown = choices[0]
+  if (!isObject(choice)) return undefined
+  const index = choice['index']
+  return index === undefined || index === null || index === 0 ? choice : undefined
+}
+
+/**
+ * Usage normalised: the prompt with its cached part, the output with its reasoning. Numbers that can't be are left out.
+ */
+export function usageOf(usage: unknown): ProviderUsage | undefined {
+  if (!isObject(usage)) return undefined
+  const promptDetails = object(usage['prompt_tokens_details'])
+  const outputDetails = object(usage['completion_tokens_details'])
+  const report: ProviderUsage = {}
+  const prompt = count(usage['prompt_tokens'])
+  // DeepSeek and Moonshot have cache figures of their own.
+  const cached =
+    count(promptDetails['cached_tokens']) ?? count(usage['prompt_cache_hit_tokens']) ?? count(usage['cached_tokens'])
+  const cacheWrite = count(promptDetails['cache_write_tokens'])
+  const output = count(usage['completion_tokens'])
+  const reasoning = count(outputDetails['reasoning_tokens'])
+  if (prompt !== undefined) report.prompt = prompt
+  if (cached !== undefined) report.cached = cached
+  if (cacheWrite !== undefined) report.cacheWrite = cacheWrite
+  if (output !== undefined) report.output = output
+  if (reasoning !== undefined) report.reasoning = reasoning
+  return report
+}
+
+function citationOf(annotation: unknown): Citation | undefined {
+  if (!isObject(annotation)) return undefined
+  const cited = annotation['url_citation']
+  if (annotation['type'] !== 'url_citation' || !isObject(cited) || typeof cited['url'] !== 'string') return undefined
+  const citation: Citation = { url: cited['url'], title: typeof cited['title'] === 'string' ? cited['title'] : '' }
+  if (typeof cited['start_index'] === 'number') citation.start = cited['start_index']
+  if (typeof cited['end_index'] === 'number') citation.end = cited['end_index']
+  return citation
+}

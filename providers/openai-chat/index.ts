@@ -1,0 +1,66 @@
+/**
+ * The Chat Completions dialect: OpenAI and the servers that speak its API (vLLM, llama.cpp, Ollama, SGLang, OpenRouter
+ * and others). Source: OpenAI's API reference for Chat Completions; quirks of other servers are named where they are
+ * handled.
+ */
+import type { Capability, DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
+import { faultOf, kindOfOpenAiError, kindOfStatus, retryAfterMs } from '../faults.ts'
+import { isObject } from '../loose-json.ts'
+import { StopDecoder } from '../stop-matcher.ts'
+import { ChatDecoder } from './decode.ts'
+import { chatUnfit } from './fit.ts'
+import { type ChatState, chatRequest } from './request.ts'
+
+/** All but hosted search, which the dialect has no form for; the gateway may run one (decisions 34). */
+const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
+  'tools',
+  'strict_tools',
+  'single_tool_call',
+  'forced_tool_choice',
+  'custom_tools',
+  'images',
+  'documents',
+  'reasoning',
+  'logprobs',
+  'prefill',
+])
+
+export const openaiChat: Dialect = {
+  name: 'openai-chat',
+  capabilities: CAPABILITIES,
+  nativeTools: new Set(),
+  bytesOnly: new Set(['document'] as const),
+  unfit: chatUnfit,
+  request: chatRequest,
+
+  decoder(context: DecodeContext): Decoder {
+    const decoder = new ChatDecoder(context)
+    const { stops } = context.state as ChatState
+    return stops.length > 0 ? new StopDecoder(decoder, stops) : decoder
+  },
+
+  fault(status, headers, body) {
+    return faultOf(faultKind(status, body), retryAfterMs(headers))
+  },
+}
+
+/**
+ * 401 and 403 are the gateway's credential whatever the body says (AUTH-7), but for a policy refusal, which some
+ * servers send as 403.
+ */
+function faultKind(status: number, body: string) {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(body)
+  } catch {
+    return kindOfStatus(status)
+  }
+  // Some compatible servers wrap the object in a list.
+  const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
+  if (!isObject(value)) return kindOfStatus(status)
+  const kind = kindOfOpenAiError(value['error'] ?? value, status)
+  if (status === 401 || status === 403) return kind === 'policy' ? kind : 'auth'
+  // A body can't turn a server failure into the client's fault.
+  if (status >= 500 && (kind === 'context' || kind === 'policy' || kind === 'auth')) return kindOfStatus(status)
+  return kind
+}

@@ -1,0 +1,143 @@
+/** Turns to Chat Completions messages (wire.md F.1, F.3). */
+import type { CallPart, Conversation, DocumentPart, ImagePart, Part, ResultPart } from '../../core/conversation.ts'
+import type { OutboundContext } from '../../core/dialect.ts'
+import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
+import { wrapCustomInput } from '../custom-input.ts'
+import { documentText, searchText, TOOL_ERROR } from '../document-text.ts'
+import type { ToolNames } from '../tool-names.ts'
+
+export interface Message {
+  role: 'system' | 'user' | 'assistant' | 'tool'
+  content: string | ContentPart[] | null
+  tool_calls?: { id: string; type: 'function'; function: { name: string; arguments: string } }[]
+  tool_call_id?: string
+}
+
+export type ContentPart =
+  | { type: 'text'; text: string }
+  | { type: 'image_url'; image_url: { url: string; detail?: string } }
+  | { type: 'file'; file: { filename: string; file_data: string } }
+
+export function messagesOf(conversation: Conversation, names: ToolNames, context: OutboundContext): Message[] {
+  const messages: Message[] = []
+  const system = systemText(conversation.system)
+  if (system !== '') messages.push({ role: 'system', content: system })
+  for (const step of adjacentResults(conversation.turns)) {
+    if (step.type === 'round') {
+      round(step, names, context, messages)
+      continue
+    }
+    const { role, parts } = step.turn
+    if (role === 'user') messages.push({ role, content: userContent(parts) })
+    else if (role === 'assistant') messages.push({ role, content: assistantText(parts) })
+    else if (role === 'system') {
+      const text = systemText(parts)
+      if (text !== '') messages.push({ role, content: text })
+    }
+  }
+  return messages
+}
+
+function systemText(parts: readonly Part[]): string {
+  let text = ''
+  for (const part of parts) {
+    if (part.type !== 'text' || part.meteredOnly) continue
+    text += text === '' ? part.text : '\n\n' + part.text
+  }
+  return text
+}
+
+/** A string when it is nothing but one text: the form that every server takes. */
+function userContent(parts: readonly Part[]): string | ContentPart[] {
+  const content: ContentPart[] = []
+  for (const part of parts) {
+    if (part.type === 'text') {
+      if (!part.meteredOnly) content.push({ type: 'text', text: part.text })
+    } else if (part.type === 'image') content.push(image(part))
+    else if (part.type === 'document') content.push(document(part))
+  }
+  if (content.length === 0) return ''
+  const only = content[0]!
+  return content.length === 1 && only.type === 'text' ? only.text : content
+}
+
+/**
+ * All text of an assistant turn, without a separator (wire.md F.8). A refusal goes as text, which every server takes.
+ * Reasoning has no form in this dialect and is dropped, as data of another provider would be (wire.md F.7).
+ */
+function assistantText(parts: readonly Part[]): string {
+  let text = ''
+  for (const part of parts) {
+    if (part.type === 'text' || part.type === 'refusal') text += part.text
+    else if (part.type === 'search') text += searchText(part) + '\n'
+  }
+  return text
+}
+
+/**
+ * An assistant message with calls, its results, and what results hold beyond text in a user message behind them all.
+ */
+function round(step: ToolRound, names: ToolNames, context: OutboundContext, messages: Message[]): void {
+  const text = assistantText(step.parts)
+  messages.push({
+    role: 'assistant',
+    content: text === '' ? null : text,
+    tool_calls: step.calls.map(call => ({
+      id: context.upstreamCallId(call.id),
+      type: 'function',
+      function: { name: names.toUpstream(call.name, call.namespace), arguments: argumentsOf(call) },
+    })),
+  })
+  const media: ContentPart[] = []
+  for (const result of step.results) {
+    const id = context.upstreamCallId(result.callId)
+    messages.push({ role: 'tool', tool_call_id: id, content: toolContent(result, id, media) })
+  }
+  if (media.length > 0) messages.push({ role: 'user', content: media })
+}
+
+/** Function arguments go as the client replayed them, JSON or not (wire.md B.1). */
+function argumentsOf(call: CallPart): string {
+  if (call.kind === 'custom') return wrapCustomInput(call.input)
+  return call.input === '' ? '{}' : call.input
+}
+
+/** A result's text, with a stub for each image and document; those go to `media` under a label with the call's id. */
+function toolContent(result: ResultPart, id: string, media: ContentPart[]): string {
+  const lines: string[] = []
+  let labelled = false
+  for (const part of result.content) {
+    const form = part.type === 'text' ? part : part.type === 'image' ? image(part) : document(part)
+    if (form.type === 'text') {
+      lines.push(form.text)
+      continue
+    }
+    lines.push(`[${part.type}: in the next user message]`)
+    if (!labelled) media.push({ type: 'text', text: `Attached to the result of tool call ${id}:` })
+    labelled = true
+    media.push(form)
+  }
+  return (result.isError ? TOOL_ERROR : '') + lines.join('\n')
+}
+
+function image(part: ImagePart): ContentPart {
+  const { source } = part
+  const url = source.kind === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
+  const detail = part.detail === 'original' ? 'high' : part.detail
+  return { type: 'image_url', image_url: detail === undefined ? { url } : { url, detail } }
+}
+
+/**
+ * PDF is a `file` part; text documents, base64 ones too, are text with a title line. `unfit` keeps documents by URL
+ * away from here.
+ */
+function document(part: DocumentPart): ContentPart {
+  const { source } = part
+  if (source.kind === 'text') return { type: 'text', text: documentText(part, source.text) }
+  if (source.kind === 'url') return { type: 'text', text: documentText(part, source.url) }
+  if (source.mediaType.startsWith('text/')) {
+    return { type: 'text', text: documentText(part, Buffer.from(source.data, 'base64').toString('utf8')) }
+  }
+  const filename = part.title ?? 'document.pdf'
+  return { type: 'file', file: { filename, file_data: `data:${source.mediaType};base64,${source.data}` } }
+}

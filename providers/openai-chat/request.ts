@@ -1,0 +1,116 @@
+/** The Chat Completions request body (wire.md F.1 to F.5, column OC). */
+import type { Conversation, Effort, Tool } from '../../core/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
+import { wantedEffort } from '../effort.ts'
+import { fitEffort } from '../effort-levels.ts'
+import { outboundHeaders } from '../outbound-headers.ts'
+import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
+import { messagesOf } from './messages.ts'
+
+/** What the decoder needs to know of the request. */
+export interface ChatState {
+  names: ToolNames
+  /** Stop strings that the gateway matches itself; empty when the provider does. */
+  stops: readonly string[]
+}
+
+/**
+ * Members go out in one fixed order and only when the client asked for something: servers of this dialect differ in
+ * what they know. `user`, metadata and client ids never go (wire.md A.2). `store` is left to the provider's default,
+ * which is off for this API.
+ */
+export function chatRequest(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
+  const names = aliasTools(conversation.tools, OPENAI_NAMES)
+  const body: Record<string, unknown> = {
+    model: backend.model,
+    messages: messagesOf(conversation, names, context),
+  }
+  writeTools(conversation, backend, names, body)
+  const { sampling } = conversation
+  if (conversation.maxOutputTokens !== undefined) body[backend.maxTokensField] = conversation.maxOutputTokens
+  if (sampling.temperature !== undefined) body['temperature'] = sampling.temperature
+  if (sampling.topP !== undefined) body['top_p'] = sampling.topP
+  if (sampling.seed !== undefined) body['seed'] = sampling.seed
+  if (sampling.logprobs) {
+    body['logprobs'] = true
+    if (sampling.topLogprobs !== undefined) body['top_logprobs'] = sampling.topLogprobs
+  }
+  // Messages wants to know which string matched, and this dialect doesn't say (wire.md F.8).
+  const stops = conversation.surface === 'messages' ? sampling.stop : []
+  if (stops.length === 0 && sampling.stop.length > 0) body['stop'] = sampling.stop
+  const effort = effortFor(conversation, backend)
+  if (effort !== undefined) body['reasoning_effort'] = effort
+  if (conversation.verbosity !== undefined) body['verbosity'] = conversation.verbosity
+  if (context.cacheKey !== undefined) body['prompt_cache_key'] = context.cacheKey
+  if (context.stream) {
+    body['stream'] = true
+    body['stream_options'] = { include_usage: true }
+  }
+  const auth: Record<string, string> = backend.apiKey ? { authorization: `Bearer ${backend.apiKey}` } : {}
+  const state: ChatState = { names, stops }
+  return {
+    method: 'POST',
+    path: '/chat/completions',
+    headers: outboundHeaders(backend, context.stream, auth),
+    body: JSON.stringify(body),
+    state,
+  }
+}
+
+/** What OpenAI documents for `reasoning_effort`; `ultra` is the gateway's own word. */
+const LEVELS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']
+
+/**
+ * Levels of servers differ; a backend's `effort_ceiling` says where its levels end. One without reasoning is sent none.
+ */
+function effortFor(conversation: Conversation, backend: Backend): string | undefined {
+  if (!backend.supports.has('reasoning')) return undefined
+  const effort = wantedEffort(conversation)
+  return effort === undefined ? undefined : fitEffort(effort, LEVELS, backend.effortCeiling)
+}
+
+function writeTools(
+  conversation: Conversation,
+  backend: Backend,
+  names: ToolNames,
+  body: Record<string, unknown>,
+): void {
+  const choice = conversation.toolChoice
+  let declared = conversation.tools
+  if (choice.type === 'allowed') {
+    const allowed = new Set(choice.tools.map(tool => names.toUpstream(tool.name, tool.namespace)))
+    declared = declared.filter(tool => tool.type !== 'web_search' && allowed.has(upstreamName(tool, names)))
+  }
+  const tools: unknown[] = []
+  for (const tool of declared) {
+    if (tool.type !== 'web_search') tools.push({ type: 'function', function: functionOf(tool, backend, names) })
+  }
+  if (tools.length === 0) return
+  body['tools'] = tools
+  if (choice.type === 'none') body['tool_choice'] = 'none'
+  else if (choice.type === 'required' || (choice.type === 'allowed' && choice.mode === 'required'))
+    body['tool_choice'] = 'required'
+  else if (choice.type === 'tool') {
+    body['tool_choice'] = { type: 'function', function: { name: names.toUpstream(choice.name, choice.namespace) } }
+  }
+  if (!conversation.parallelToolCalls) body['parallel_tool_calls'] = false
+}
+
+function upstreamName(tool: Exclude<Tool, { type: 'web_search' }>, names: ToolNames): string {
+  return names.toUpstream(tool.name, tool.type === 'native' ? undefined : tool.namespace)
+}
+
+function functionOf(
+  tool: Exclude<Tool, { type: 'web_search' }>,
+  backend: Backend,
+  names: ToolNames,
+): Record<string, unknown> {
+  const name = upstreamName(tool, names)
+  if (tool.type === 'custom') return { name, description: customDescription(tool), parameters: CUSTOM_INPUT_SCHEMA }
+  const declared: Record<string, unknown> = { name }
+  if (tool.description) declared['description'] = tool.description
+  declared['parameters'] = tool.parameters
+  if (tool.type === 'function' && tool.strict && backend.supports.has('strict_tools')) declared['strict'] = true
+  return declared
+}

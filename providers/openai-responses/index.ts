@@ -1,0 +1,59 @@
+/** The Responses API of OpenAI as an upstream (wire.md F, column OR). */
+import type { Conversation } from '../../core/conversation.ts'
+import type { Backend, Capability, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { GatewayError } from '../../core/errors.ts'
+import { type FaultHeaders, faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
+import { parseObject } from '../loose-json.ts'
+import { commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
+import { StopDecoder } from '../stop-matcher.ts'
+import { ResponsesDecoder } from './decoder.ts'
+import { traitsOf } from './models.ts'
+import { NAME, request } from './request.ts'
+
+export const openaiResponses: Dialect = {
+  name: NAME,
+  capabilities: new Set<Capability>([
+    'tools',
+    'strict_tools',
+    'single_tool_call',
+    'forced_tool_choice',
+    'custom_tools',
+    'images',
+    'documents',
+    'reasoning',
+    'web_search',
+    'logprobs',
+  ]),
+  nativeTools: new Set(),
+  unfit,
+  request,
+  decoder(context: DecodeContext): Decoder {
+    const decoder = new ResponsesDecoder(context)
+    const { stop } = context.conversation.sampling
+    // The API has no stop strings (wire.md F.5).
+    return stop.length === 0 ? decoder : new StopDecoder(decoder, stop)
+  },
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError {
+    return faultOf(kindOfOpenAiError(parseObject(body)?.['error'], status), retryAfterMs(headers), body.slice(0, 2000))
+  },
+}
+
+function unfit(conversation: Conversation, backend: Backend): Unfit | null {
+  const lacking = commonUnfit(conversation, backend)
+  if (lacking) return lacking
+  const { sampling } = conversation
+  if (sampling.topK !== undefined && sampling.topK > 0) return { param: 'top_k', requirement: 'top-k sampling' }
+  if (isPrefill(conversation)) return { param: 'messages', requirement: 'an assistant message to continue' }
+  const required = requirementsOf(conversation)
+  const traits = traitsOf(backend.model)
+  const reasoning = required.needs.get('reasoning')
+  if (reasoning !== undefined && traits.efforts.length === 0)
+    return { param: reasoning, requirement: 'reasoning controls' }
+  if (sampling.logprobs && traits.fixedSampling) {
+    return { param: required.needs.get('logprobs')!, requirement: 'log probabilities' }
+  }
+  if (required.blockedDomains !== undefined) {
+    return { param: required.blockedDomains, requirement: 'web search that leaves out domains' }
+  }
+  return null
+}

@@ -1,0 +1,320 @@
+/**
+ * Conversation to `POST /responses` (wire.md F.1 to F.5). The upstream keeps nothing (`store: false`): reasoning comes back encrypted and
+ * is sent again as it came.
+ */
+import type {
+  CallPart,
+  Conversation,
+  DocumentPart,
+  ImagePart,
+  Part,
+  ReasoningPart,
+  ResultPart,
+  SearchPart,
+  SearchTool,
+  TextPart,
+  Tool,
+  ToolChoice,
+} from '../../core/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import { documentText, resultText, searchText, TOOL_ERROR } from '../document-text.ts'
+import { wantedEffort } from '../effort.ts'
+import { fitEffort } from '../effort-levels.ts'
+import { isObject, type JsonObject, list } from '../loose-json.ts'
+import { outboundHeaders } from '../outbound-headers.ts'
+import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
+import { traitsOf } from './models.ts'
+
+export const NAME = 'openai-responses'
+
+/** What the decoder needs of the request. */
+export interface RequestState {
+  names: ToolNames
+}
+
+/** Private data of this dialect: the reasoning items that led to a call, or one hosted search. */
+export interface ResponsesContinuation {
+  /** `{type: 'reasoning', encrypted_content, summary}`, without ids. */
+  reasoning?: JsonObject[]
+  /** The `web_search_call` item as it came. */
+  search?: JsonObject
+}
+
+/** The API refuses smaller caps. */
+const MIN_OUTPUT_TOKENS = 16
+
+export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
+  const names = aliasTools(conversation.tools, OPENAI_NAMES)
+  const search = conversation.tools.find(tool => tool.type === 'web_search')
+  const traits = traitsOf(backend.model)
+  const reasons = traits.efforts.length > 0 && backend.supports.has('reasoning')
+  const { sampling } = conversation
+
+  const input = new InputBuilder(names, backend, context).build(conversation)
+  const body: JsonObject = { model: backend.model, input, store: false, stream: context.stream }
+  const instructions = conversation.system.filter(part => !part.meteredOnly).map(part => part.text)
+  if (instructions.length > 0) {
+    const text = instructions.join('\n\n')
+    // With instructions alone the API misses an input.
+    if (input.length > 0) body['instructions'] = text
+    else input.push({ type: 'message', role: 'developer', content: [{ type: 'input_text', text }] })
+  }
+
+  const include = []
+  if (reasons) include.push('reasoning.encrypted_content')
+  if (search) include.push('web_search_call.action.sources')
+  if (sampling.logprobs) include.push('message.output_text.logprobs')
+  if (include.length > 0) body['include'] = include
+
+  if (conversation.maxOutputTokens !== undefined) {
+    body['max_output_tokens'] = Math.max(conversation.maxOutputTokens, MIN_OUTPUT_TOKENS)
+  }
+  const wish = wantedEffort(conversation)
+  const effort = reasons && wish !== undefined ? fitEffort(wish, traits.efforts, backend.effortCeiling) : undefined
+  const summary = reasons ? conversation.reasoning.summary : undefined
+  if (effort !== undefined || summary !== undefined) body['reasoning'] = { effort, summary }
+  if (!traits.fixedSampling || effort === 'none') {
+    body['temperature'] = sampling.temperature
+    body['top_p'] = sampling.topP
+  }
+  if (sampling.logprobs) body['top_logprobs'] = sampling.topLogprobs
+  if (conversation.verbosity !== undefined) body['text'] = { verbosity: conversation.verbosity }
+  if (context.cacheKey !== undefined) body['prompt_cache_key'] = context.cacheKey
+
+  if (conversation.tools.length > 0) {
+    body['tools'] = conversation.tools.map(tool => toolBody(tool, names))
+    body['tool_choice'] = choiceBody(conversation.toolChoice, names)
+    body['parallel_tool_calls'] = conversation.parallelToolCalls
+    if (search) body['max_tool_calls'] = least(search.maxUses, conversation.maxSearches)
+  }
+
+  const auth: Record<string, string> = backend.apiKey ? { authorization: `Bearer ${backend.apiKey}` } : {}
+  const headers = outboundHeaders(backend, context.stream, auth)
+  const state: RequestState = { names }
+  return { method: 'POST', path: '/responses', headers, body: JSON.stringify(body), state }
+}
+
+function least(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined ? b : b === undefined ? a : Math.min(a, b)
+}
+
+function toolBody(tool: Tool, names: ToolNames): JsonObject {
+  switch (tool.type) {
+    case 'function':
+      return {
+        type: 'function',
+        name: names.toUpstream(tool.name, tool.namespace),
+        description: tool.description,
+        parameters: tool.parameters,
+        strict: tool.strict === true,
+      }
+    case 'custom':
+      return {
+        type: 'custom',
+        name: names.toUpstream(tool.name, tool.namespace),
+        description: tool.description,
+        format: tool.grammar
+          ? { type: 'grammar', syntax: tool.grammar.syntax, definition: tool.grammar.definition }
+          : undefined,
+      }
+    case 'native':
+      return {
+        type: 'function',
+        name: names.toUpstream(tool.name),
+        description: tool.description,
+        parameters: tool.parameters,
+        strict: false,
+      }
+    case 'web_search':
+      return searchBody(tool)
+  }
+}
+
+function searchBody(tool: SearchTool): JsonObject {
+  return {
+    type: 'web_search',
+    search_context_size: tool.contextSize,
+    user_location: tool.userLocation,
+    filters:
+      tool.allowedDomains && tool.allowedDomains.length > 0 ? { allowed_domains: tool.allowedDomains } : undefined,
+  }
+}
+
+function choiceBody(choice: ToolChoice, names: ToolNames): unknown {
+  switch (choice.type) {
+    case 'tool':
+      return chosen(choice, names)
+    case 'allowed':
+      return { type: 'allowed_tools', mode: choice.mode, tools: choice.tools.map(tool => chosen(tool, names)) }
+    default:
+      return choice.type
+  }
+}
+
+function chosen(
+  tool: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' },
+  names: ToolNames,
+): JsonObject {
+  if (tool.kind === 'web_search') return { type: 'web_search' }
+  return { type: tool.kind, name: names.toUpstream(tool.name, tool.namespace) }
+}
+
+/** Turns to the flat item list. Item ids are left out: the API checks their prefixes (wire.md F.7). */
+class InputBuilder {
+  readonly #names: ToolNames
+  readonly #backend: Backend
+  readonly #context: OutboundContext
+  readonly #items: JsonObject[] = []
+  /** Calls by public id: a result takes the kind of its call (a custom call may be answered on Chat, which knows functions only). */
+  readonly #kinds = new Map<string, CallPart['kind']>()
+  /** Reasoning items already sent, by their encrypted content: the item itself and the call it led to both carry it. */
+  readonly #sent = new Set<string>()
+
+  constructor(names: ToolNames, backend: Backend, context: OutboundContext) {
+    this.#names = names
+    this.#backend = backend
+    this.#context = context
+  }
+
+  build(conversation: Conversation): JsonObject[] {
+    for (const turn of conversation.turns) {
+      switch (turn.role) {
+        case 'user':
+          this.#message('user', turn.parts)
+          break
+        case 'system':
+          this.#message('developer', turn.parts)
+          break
+        case 'assistant':
+          this.#assistant(turn.parts)
+          break
+        case 'tool':
+          for (const part of turn.parts) if (part.type === 'result') this.#result(part)
+          break
+      }
+    }
+    return this.#items
+  }
+
+  #message(role: 'user' | 'developer', parts: readonly Part[]): void {
+    const content = []
+    for (const part of parts) {
+      if (part.type === 'text') {
+        if (!part.meteredOnly) content.push({ type: 'input_text', text: part.text })
+      } else if (part.type === 'image') content.push(imageBody(part))
+      else if (part.type === 'document') content.push(...documentBody(part))
+    }
+    if (content.length > 0) this.#items.push({ type: 'message', role, content })
+  }
+
+  #assistant(parts: readonly Part[]): void {
+    let message: JsonObject[] | null = null
+    for (const [position, part] of parts.entries()) {
+      if (part.type === 'text' || part.type === 'refusal') {
+        if (!message) {
+          // Reasoning that led to this text belongs before it; where only calls were replayed, a call below holds it.
+          const call = parts.slice(position).find(later => later.type === 'call')
+          if (call) this.#reasoning(call)
+          message = []
+          this.#items.push({ type: 'message', role: 'assistant', content: message })
+        }
+        if (part.type === 'text') message.push({ type: 'output_text', text: part.text, annotations: [] })
+        else message.push({ type: 'refusal', refusal: part.text })
+        continue
+      }
+      message = null
+      if (part.type === 'reasoning') this.#reasoning(part)
+      else if (part.type === 'call') this.#call(part)
+      else if (part.type === 'search') this.#search(part)
+    }
+  }
+
+  #call(part: CallPart): void {
+    this.#reasoning(part)
+    this.#kinds.set(part.id, part.kind)
+    const call_id = this.#context.upstreamCallId(part.id)
+    const name = this.#names.toUpstream(part.name, part.namespace)
+    this.#items.push(
+      part.kind === 'custom'
+        ? { type: 'custom_tool_call', call_id, name, input: part.input }
+        : { type: 'function_call', call_id, name, arguments: part.input === '' ? '{}' : part.input },
+    )
+  }
+
+  #reasoning(part: ReasoningPart | CallPart): void {
+    for (const item of this.#private(part)?.reasoning ?? []) {
+      const key = item['encrypted_content']
+      if (typeof key !== 'string' || this.#sent.has(key)) continue
+      this.#sent.add(key)
+      this.#items.push(item)
+    }
+  }
+
+  #search(part: SearchPart): void {
+    const item = this.#private(part)?.search
+    if (item) this.#items.push(item)
+    else {
+      const content = [{ type: 'output_text', text: searchText(part), annotations: [] }]
+      this.#items.push({ type: 'message', role: 'assistant', content })
+    }
+  }
+
+  /** Data of another dialect or model is dropped whole (TOOL-6). */
+  #private(part: ReasoningPart | CallPart | SearchPart): ResponsesContinuation | undefined {
+    const continuation = part.continuation
+    if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
+    const data = continuation.data
+    if (!isObject(data)) return undefined
+    const search = data['search']
+    return { reasoning: list(data['reasoning']).filter(isObject), search: isObject(search) ? search : undefined }
+  }
+
+  #result(part: ResultPart): void {
+    const custom = (this.#kinds.get(part.callId) ?? part.kind) === 'custom'
+    this.#items.push({
+      type: custom ? 'custom_tool_call_output' : 'function_call_output',
+      call_id: this.#context.upstreamCallId(part.callId),
+      output: outputBody(part),
+    })
+  }
+}
+
+/** A string where there is only one text, an array otherwise, so that part boundaries and media stay. */
+function outputBody(part: ResultPart): string | JsonObject[] {
+  const prefix = part.isError ? TOOL_ERROR : ''
+  if (part.content.length <= 1 && part.content.every(isText)) return prefix + resultText(part)
+  const output: JsonObject[] = prefix === '' ? [] : [{ type: 'input_text', text: prefix.trimEnd() }]
+  for (const inner of part.content) {
+    if (inner.type === 'text') output.push({ type: 'input_text', text: inner.text })
+    else if (inner.type === 'image') output.push(imageBody(inner))
+    else output.push(...documentBody(inner))
+  }
+  return output
+}
+
+function isText(part: TextPart | ImagePart | DocumentPart): boolean {
+  return part.type === 'text' || (part.type === 'document' && part.source.kind === 'text')
+}
+
+function imageBody(part: ImagePart): JsonObject {
+  const { source } = part
+  const image_url = source.kind === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
+  return { type: 'input_image', image_url, detail: part.detail ?? 'auto' }
+}
+
+function documentBody(part: DocumentPart): JsonObject[] {
+  const { source } = part
+  if (source.kind === 'text') return [{ type: 'input_text', text: documentText(part, source.text) }]
+  const context = part.context
+    ? [{ type: 'input_text', text: documentText({ ...part, title: undefined }, '').trimEnd() }]
+    : []
+  if (source.kind === 'url') return [...context, { type: 'input_file', file_url: source.url }]
+  return [
+    ...context,
+    {
+      type: 'input_file',
+      filename: part.title ?? 'document.pdf',
+      file_data: `data:${source.mediaType};base64,${source.data}`,
+    },
+  ]
+}

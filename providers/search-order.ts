@@ -1,0 +1,78 @@
+/**
+ * Hosted searches one after the other. Providers may announce several before the first result; the event grammar (core/events.ts) has a
+ * search end before anything else begins.
+ */
+import type { StreamEvent } from '../core/events.ts'
+
+export type SearchEnd = Omit<Extract<StreamEvent, { type: 'search_end' }>, 'type' | 'id'>
+
+interface Entry {
+  /** The provider's id. */
+  key: string
+  id: string
+  /** What is known so far, for a search that never gets its result. */
+  partial: SearchEnd
+  started: boolean
+  end?: SearchEnd
+}
+
+export class SearchOrder {
+  readonly #queue: Entry[] = []
+  readonly #closed = new Set<string>()
+  readonly #mint: () => string
+  /** Searches that have ended. */
+  count = 0
+
+  constructor(mint: () => string) {
+    this.#mint = mint
+  }
+
+  start(key: string, push: (event: StreamEvent) => void): void {
+    if (this.#closed.has(key) || this.#queue.some(entry => entry.key === key)) return
+    const entry: Entry = { key, id: this.#mint(), partial: { query: '', results: [] }, started: false }
+    this.#queue.push(entry)
+    if (this.#queue.length === 1) this.#open(entry, push)
+    else push({ type: 'activity' })
+  }
+
+  /** Tells more of a search that runs. */
+  progress(key: string, partial: SearchEnd): void {
+    const entry = this.#queue.find(waiting => waiting.key === key)
+    if (entry) entry.partial = partial
+  }
+
+  /** What `progress` told last. */
+  known(key: string): SearchEnd | undefined {
+    return this.#queue.find(waiting => waiting.key === key)?.partial
+  }
+
+  end(key: string, end: SearchEnd, push: (event: StreamEvent) => void): void {
+    if (this.#closed.has(key)) return
+    this.start(key, push)
+    this.#queue.find(entry => entry.key === key)!.end = end
+    while (this.#queue[0]?.end) this.#close(this.#queue[0], this.#queue[0].end, push)
+  }
+
+  /** Another item begins, or the reply ends: what has no result by now gets none. */
+  settle(push: (event: StreamEvent) => void): void {
+    while (this.#queue.length > 0) {
+      const entry = this.#queue[0]!
+      this.#close(entry, entry.end ?? entry.partial, push)
+    }
+  }
+
+  #open(entry: Entry, push: (event: StreamEvent) => void): void {
+    entry.started = true
+    push({ type: 'search_start', id: entry.id })
+  }
+
+  #close(entry: Entry, end: SearchEnd, push: (event: StreamEvent) => void): void {
+    if (!entry.started) this.#open(entry, push)
+    push({ type: 'search_end', id: entry.id, ...end })
+    this.#queue.shift()
+    this.#closed.add(entry.key)
+    this.count++
+    const next = this.#queue[0]
+    if (next && !next.started) this.#open(next, push)
+  }
+}

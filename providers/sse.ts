@@ -1,0 +1,189 @@
+/**
+ * Server-sent events from bytes, for every dialect. Follows the WHATWG rules (HTML Living Standard, 9.2.6): LF, CR and
+ * CRLF end a line, a BOM at the start is dropped, comments and unknown fields are ignored, several `data` lines are
+ * joined by LF. Where it differs, on purpose:
+ *
+ * - An event without data, or with empty data, is not delivered: no provider's means anything.
+ * - When the stream ends, an event whose blank line (or last line end) is missing is delivered: providers do cut it.
+ *   A data line that was cut in the middle is delivered too; it is no JSON then, and the decoder says so.
+ * - A line, or the data of one event, over the cap throws `SseLimit`.
+ *
+ * Bytes are decoded from line start to line end only, so a character or a line end that is split between two chunks
+ * needs no state, and how the bytes were split can't be seen in the result.
+ */
+
+export type SseHandler = (event: string, data: string) => void
+
+/** A line or an event is longer than the cap. The reader can't be used after it. */
+export class SseLimit extends Error {
+  readonly limit: number
+  constructor(limit: number) {
+    super(`An event-stream line or event is over ${limit} bytes.`)
+    this.name = 'SseLimit'
+    this.limit = limit
+  }
+}
+
+export const SSE_DEFAULT_LIMIT = 8 * 1024 * 1024
+
+const LF = 10
+const CR = 13
+const COLON = 58
+const SPACE = 32
+const LETTER_D = 100
+const LETTER_E = 101
+/**
+ * A buffer for a split line that grew beyond this is let go when the line is done, so that one long line doesn't cost
+ * memory for the whole stream.
+ */
+const KEEP_BYTES = 64 * 1024
+const NOTHING = Buffer.alloc(0)
+
+export class SseReader {
+  readonly #limit: number
+  /** The bytes of a line whose end has not come yet: the first `#held` of it. */
+  #partial = NOTHING
+  #held = 0
+  #started = false
+  /** The last chunk ended with CR: an LF at the start of the next belongs to it. */
+  #skipLf = false
+  #event = ''
+  #data = ''
+  /** `data` was seen; an empty first line counts. */
+  #hasData = false
+
+  /** @param limit cap on a line and on an event's data, in bytes (data: UTF-16 units) */
+  constructor(limit: number = SSE_DEFAULT_LIMIT) {
+    this.#limit = limit
+  }
+
+  /**
+   * Reads a chunk and calls `onEvent` for each event that it completes, in order. The bytes are not kept. Not to be
+   * called from `onEvent`.
+   * @throws SseLimit
+   */
+  push(bytes: Uint8Array, onEvent: SseHandler): void {
+    let chunk = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    if (this.#skipLf && chunk.length > 0) {
+      this.#skipLf = false
+      if (chunk[0] === LF) chunk = chunk.subarray(1)
+    }
+    const lastCr = chunk.lastIndexOf(CR)
+    const complete = Math.max(chunk.lastIndexOf(LF), lastCr) + 1
+    if (complete === 0) {
+      this.#hold(chunk)
+      return
+    }
+    if (lastCr === chunk.length - 1) this.#skipLf = true
+    if (this.#held + complete > this.#limit) this.#checkLines(chunk.subarray(0, complete))
+    let text: string
+    if (this.#held === 0) text = chunk.toString('utf8', 0, complete)
+    else {
+      // Only the first line of the chunk belongs to what is held; the rest comes along in one decode.
+      this.#append(chunk.subarray(0, complete))
+      text = this.#partial.toString('utf8', 0, this.#held)
+      this.#release()
+    }
+    if (complete < chunk.length) this.#hold(chunk.subarray(complete))
+    this.#lines(text, lastCr !== -1, onEvent)
+  }
+
+  /** The stream has ended: delivers what a missing last line end or blank line left open. */
+  end(onEvent: SseHandler): void {
+    if (this.#held > 0) {
+      const text = this.#partial.toString('utf8', 0, this.#held) + '\n'
+      this.#release()
+      this.#lines(text, false, onEvent)
+    }
+    this.#dispatch(onEvent)
+  }
+
+  /** @param text whole lines, each with its end */
+  #lines(text: string, hasCr: boolean, onEvent: SseHandler): void {
+    let at = 0
+    if (!this.#started) {
+      this.#started = true
+      if (text.charCodeAt(0) === 0xfeff) at = 1
+    }
+    if (hasCr) text = text.replaceAll('\r\n', '\n').replaceAll('\r', '\n')
+    while (at < text.length) {
+      const end = text.indexOf('\n', at)
+      if (end === at) this.#dispatch(onEvent)
+      else this.#field(text, at, end)
+      at = end + 1
+    }
+  }
+
+  #field(text: string, start: number, end: number): void {
+    const letter = text.charCodeAt(start)
+    if (letter === LETTER_D && text.startsWith('data', start)) {
+      const value = valueStart(text, start + 4, end)
+      if (value === -1) return
+      const line = text.slice(value, end)
+      if (this.#hasData) this.#data += '\n' + line
+      else {
+        this.#hasData = true
+        this.#data = line
+      }
+      if (this.#data.length > this.#limit) throw new SseLimit(this.#limit)
+    } else if (letter === LETTER_E && text.startsWith('event', start)) {
+      const value = valueStart(text, start + 5, end)
+      if (value !== -1) this.#event = text.slice(value, end)
+    }
+  }
+
+  #dispatch(onEvent: SseHandler): void {
+    const event = this.#event
+    const data = this.#data
+    this.#event = ''
+    this.#data = ''
+    this.#hasData = false
+    if (data !== '') onEvent(event, data)
+  }
+
+  #hold(bytes: Buffer): void {
+    if (bytes.length === 0) return
+    if (this.#held + bytes.length > this.#limit) throw new SseLimit(this.#limit)
+    this.#append(bytes)
+  }
+
+  #append(bytes: Buffer): void {
+    const size = this.#held + bytes.length
+    if (size > this.#partial.length) {
+      // Doubling keeps a long line in small pieces linear.
+      const larger = Buffer.allocUnsafeSlow(Math.max(size, 2 * this.#partial.length, 256))
+      this.#partial.copy(larger, 0, 0, this.#held)
+      this.#partial = larger
+    }
+    bytes.copy(this.#partial, this.#held)
+    this.#held = size
+  }
+
+  #release(): void {
+    this.#held = 0
+    if (this.#partial.length > KEEP_BYTES) this.#partial = NOTHING
+  }
+
+  /**
+   * Many lines in a chunk may be over the cap together; only one of them is a fault. Rare: the chunk itself is larger
+   * than the cap.
+   */
+  #checkLines(lines: Buffer): void {
+    let length = this.#held
+    for (const byte of lines) {
+      if (byte === LF || byte === CR) length = 0
+      else if (++length > this.#limit) throw new SseLimit(this.#limit)
+    }
+  }
+}
+
+/**
+ * Where a field's value begins; -1 when the field's name is longer than the one looked for. `data` alone is a field
+ * with an empty value.
+ */
+function valueStart(text: string, afterName: number, end: number): number {
+  if (afterName === end) return end
+  if (text.charCodeAt(afterName) !== COLON) return -1
+  const value = afterName + 1
+  return value < end && text.charCodeAt(value) === SPACE ? value + 1 : value
+}

@@ -1,0 +1,155 @@
+/**
+ * Stop strings matched in the gateway, for dialects that do not say which one matched (wire.md F.5, F.8). Text that may
+ * be the beginning of a stop string is held back, so no fragment of one ever leaks, however the provider cut its
+ * deltas.
+ */
+import type { Decoder } from '../core/dialect.ts'
+import type { StreamEvent, TokenLogprob } from '../core/events.ts'
+
+/** One stop string as a Knuth-Morris-Pratt automaton: linear on any text, whatever the string's length. */
+interface Automaton {
+  readonly stop: string
+  readonly fallback: Int32Array
+  /** How much of `stop` the text seen so far ends with. */
+  matched: number
+}
+
+export class StopMatcher {
+  readonly #automata: Automaton[]
+  #held = ''
+  /**
+   * The stop string that ended the text: the first to be complete, and of those that are complete at once the longest.
+   */
+  matched: string | undefined
+
+  /** @param stops not empty strings */
+  constructor(stops: readonly string[]) {
+    this.#automata = stops.map(stop => ({ stop, fallback: fallbackTable(stop), matched: 0 }))
+  }
+
+  /**
+   * Takes a delta; returns the text that may go out now. After a match (`matched` is set) it returns the text before
+   * the stop string, then ''.
+   */
+  push(text: string): string {
+    if (this.matched !== undefined || text === '') return ''
+    const automata = this.#automata
+    let hold = 0
+    for (let i = 0; i < text.length; i++) {
+      const unit = text.charCodeAt(i)
+      hold = 0
+      for (const automaton of automata) {
+        const { stop, fallback } = automaton
+        let state = automaton.matched
+        while (state > 0 && stop.charCodeAt(state) !== unit) state = fallback[state - 1]!
+        if (stop.charCodeAt(state) === unit) state++
+        automaton.matched = state
+        if (state === stop.length && stop.length > (this.matched?.length ?? 0)) this.matched = stop
+        if (state > hold) hold = state
+      }
+      if (this.matched !== undefined) {
+        const whole = this.#held + text.slice(0, i + 1)
+        this.#held = ''
+        return whole.slice(0, whole.length - this.matched.length)
+      }
+    }
+    if (hold === 0 && this.#held === '') return text
+    const whole = this.#held + text
+    this.#held = whole.slice(whole.length - hold)
+    return whole.slice(0, whole.length - hold)
+  }
+
+  /** The text block is over: what was held is ordinary text after all. The next block starts afresh. */
+  flush(): string {
+    const held = this.#held
+    this.#held = ''
+    for (const automaton of this.#automata) automaton.matched = 0
+    return held
+  }
+}
+
+/** For each prefix of the string, the length of its longest proper prefix that is also its suffix. */
+function fallbackTable(stop: string): Int32Array {
+  const table = new Int32Array(stop.length)
+  let length = 0
+  for (let i = 1; i < stop.length; i++) {
+    while (length > 0 && stop.charCodeAt(i) !== stop.charCodeAt(length)) length = table[length - 1]!
+    if (stop.charCodeAt(i) === stop.charCodeAt(length)) length++
+    table[i] = length
+  }
+  return table
+}
+
+/**
+ * A decoder that ends the reply at the first stop string: text up to it, then `finish` with `stop_sequence`, then
+ * nothing but a `usage` that was already on its way. That `finish` tells the caller that the upstream can be aborted:
+ * all else it sends is dropped.
+ */
+export class StopDecoder implements Decoder {
+  readonly #inner: Decoder
+  readonly #matcher: StopMatcher
+  /** Logprobs of text that has not gone out. */
+  #logprobs: TokenLogprob[] = []
+  /** Length of the text that went out without its logprob: the first part of a token that is held back in part. */
+  #credit = 0
+  #stopped = false
+
+  constructor(inner: Decoder, stops: readonly string[]) {
+    this.#inner = inner
+    this.#matcher = new StopMatcher(stops)
+  }
+
+  get done(): boolean {
+    return this.#stopped || this.#inner.done === true
+  }
+
+  frame(event: string, data: string, push: (event: StreamEvent) => void): void {
+    this.#inner.frame(event, data, e => this.#pass(e, push))
+  }
+
+  body(text: string, push: (event: StreamEvent) => void): void {
+    this.#inner.body(text, e => this.#pass(e, push))
+  }
+
+  end(push: (event: StreamEvent) => void): void {
+    this.#inner.end(e => this.#pass(e, push))
+  }
+
+  #pass(event: StreamEvent, push: (event: StreamEvent) => void): void {
+    if (this.#stopped) {
+      if (event.type === 'usage') push(event)
+      return
+    }
+    if (event.type !== 'text') {
+      // Neither of the first two ends the open text block.
+      if (event.type !== 'activity' && event.type !== 'usage') this.#text(this.#matcher.flush(), true, push)
+      push(event)
+      return
+    }
+    if (event.logprobs) this.#logprobs.push(...event.logprobs)
+    const text = this.#matcher.push(event.text)
+    const stopSequence = this.#matcher.matched
+    this.#text(text, false, push)
+    if (stopSequence === undefined) return
+    this.#stopped = true
+    push({ type: 'finish', reason: 'stop_sequence', stopSequence })
+  }
+
+  #text(text: string, all: boolean, push: (event: StreamEvent) => void): void {
+    const logprobs = this.#logprobs.length === 0 ? undefined : this.#released(text.length, all)
+    if (text !== '' || logprobs) push(logprobs ? { type: 'text', text, logprobs } : { type: 'text', text })
+  }
+
+  /** The logprobs of the tokens whose text is out as a whole. */
+  #released(length: number, all: boolean): TokenLogprob[] | undefined {
+    let count = 0
+    this.#credit += length
+    for (const { token } of this.#logprobs) {
+      if (!all && token.length > this.#credit) break
+      this.#credit -= token.length
+      count++
+    }
+    if (all) this.#credit = 0
+    return count === 0 ? undefined : this.#logprobs.splice(0, count)
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * Tool names towards a provider and back (TOOL-3, wire.md F.2).
+ *
+ * Clients may declare any name of 1 to 1024 characters, in namespaces too; providers allow a small alphabet and 64 or
+ * 128 characters. A name that fits goes as it is; any other becomes an alias with a short hash, the same on every turn
+ * and every instance, because provider prompt caches key on the tool list.
+ *
+ * Two tools never share an upstream name: each new one is checked against all that are taken, and a clash is resolved
+ * by hashing again with a salt. Declared tools are named before history is, plain names before flattened ones, so a
+ * clash moves the rarer name.
+ */
+import { createHash } from 'node:crypto'
+import type { Tool } from '../core/conversation.ts'
+
+/**
+ * What a provider allows as a function name. `max` is in characters; every alias is made of [A-Za-z0-9_-] and starts
+ * with a letter or `_`.
+ */
+export interface NameRule {
+  /** Matches a whole allowed name. Must not backtrack: it sees client text. */
+  readonly pattern: RegExp
+  readonly max: number
+}
+
+/** OpenAI's function name rule (Chat Completions and Responses). */
+export const OPENAI_NAMES: NameRule = { pattern: /^[A-Za-z0-9_-]{1,64}$/, max: 64 }
+/** Anthropic's tool name rule. */
+export const ANTHROPIC_NAMES: NameRule = { pattern: /^[A-Za-z0-9_-]{1,128}$/, max: 128 }
+/** Gemini's FunctionDeclaration name rule. */
+export const GEMINI_NAMES: NameRule = { pattern: /^[A-Za-z_][A-Za-z0-9_.:-]{0,63}$/, max: 64 }
+
+/** A tool as the client declared it. */
+export interface DeclaredName {
+  readonly name: string
+  readonly namespace?: string
+  /** Native client tools are functions here. */
+  readonly kind: 'function' | 'custom'
+}
+
+/**
+ * Digits of the hash in an alias: 40 bits, so that a clash, which the salt would resolve, needs about a million aliased
+ * tools.
+ */
+const HASH_DIGITS = 10
+
+export class ToolNames {
+  readonly #rule: NameRule
+  /** Upstream name → declared tool. */
+  readonly #declared = new Map<string, DeclaredName>()
+  /** Plain name → upstream name. */
+  readonly #plain = new Map<string, string>()
+  /** Namespace and name → upstream name. */
+  readonly #flattened = new Map<string, string>()
+
+  constructor(rule: NameRule, reserved: Iterable<string> = []) {
+    this.#rule = rule
+    for (const name of reserved) this.#declared.set(name, { name, kind: 'function' })
+  }
+
+  /**
+   * The upstream name of a tool. One that was not declared (history may name tools that are gone) is given a name now
+   * and keeps it.
+   */
+  toUpstream(name: string, namespace?: string): string {
+    const known = namespace === undefined ? this.#plain.get(name) : this.#flattened.get(flatKey(name, namespace))
+    return known ?? this.add({ name, namespace, kind: 'function' })
+  }
+
+  /**
+   * The declared tool behind an upstream name. A name that was never sent (models invent some) comes back as a function
+   * of that name.
+   */
+  fromUpstream(alias: string): DeclaredName {
+    return this.#declared.get(alias) ?? { name: alias, kind: 'function' }
+  }
+
+  /** Names a tool; the second call for one tool returns the first's answer. */
+  add(tool: DeclaredName): string {
+    const { name, namespace } = tool
+    const map = namespace === undefined ? this.#plain : this.#flattened
+    const key = namespace === undefined ? name : flatKey(name, namespace)
+    const known = map.get(key)
+    if (known !== undefined) return known
+    const wanted = namespace === undefined ? name : `${namespace}__${name}`
+    let upstream = wanted
+    if (!this.#rule.pattern.test(wanted) || this.#declared.has(wanted)) {
+      let salt = 0
+      do upstream = alias(wanted, key, salt++, this.#rule.max)
+      while (this.#declared.has(upstream))
+    }
+    map.set(key, upstream)
+    this.#declared.set(upstream, tool)
+    return upstream
+  }
+}
+
+/**
+ * Names for every function, custom and native tool of a request.
+ * @param reserved upstream names that no tool may take, e.g. the provider's own `web_search`
+ */
+export function aliasTools(tools: readonly Tool[], rule: NameRule, reserved?: Iterable<string>): ToolNames {
+  const names = new ToolNames(rule, reserved)
+  const later: DeclaredName[] = []
+  for (const tool of tools) {
+    if (tool.type === 'web_search') continue
+    const kind = tool.type === 'custom' ? 'custom' : 'function'
+    const namespace = tool.type === 'native' ? undefined : tool.namespace
+    const declared: DeclaredName = { name: tool.name, namespace, kind }
+    if (namespace === undefined && rule.pattern.test(tool.name)) names.add(declared)
+    else later.push(declared)
+  }
+  for (const declared of later) names.add(declared)
+  return names
+}
+
+/** One string for each pair: the length keeps `a` + `bc` apart from `ab` + `c`. */
+function flatKey(name: string, namespace: string): string {
+  return `${namespace.length}:${namespace}${name}`
+}
+
+function alias(wanted: string, key: string, salt: number, max: number): string {
+  const hash = createHash('sha256').update(`${salt}\0${key}`, 'utf8').digest('hex').slice(0, HASH_DIGITS)
+  const head = /^[A-Za-z_]/.test(wanted) ? '' : '_'
+  // 1024 characters at most come in; only what can stay is looked at.
+  const stem = (head + wanted.slice(0, max)).replace(/[^A-Za-z0-9_-]/g, '_').slice(0, max - HASH_DIGITS - 1)
+  return `${stem}_${hash}`
+}

@@ -1,0 +1,63 @@
+/**
+ * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser. Only those that a given test file
+ * names. Where they can't be installed it says what to do; tests that need them are then skipped, and say so.
+ */
+import { spawnSync } from 'node:child_process'
+import { accessSync, constants, readFileSync } from 'node:fs'
+import { delimiter, join } from 'node:path'
+
+/** Debian package, and the programs of which one is enough. */
+export const PACKAGES: Record<string, readonly string[]> = {
+  'redis-server': ['redis-server'],
+  chromium: ['chromium', 'chromium-browser', 'google-chrome'],
+}
+
+/** The path of a program, or undefined. */
+export function findProgram(names: readonly string[], path = process.env['PATH'] ?? ''): string | undefined {
+  // Debian keeps servers where the PATH of a plain user does not look.
+  for (const directory of [...path.split(delimiter), '/usr/bin', '/usr/sbin', '/usr/local/bin']) {
+    for (const name of names) {
+      const file = join(directory, name)
+      try {
+        accessSync(file, constants.X_OK)
+        return file
+      } catch {
+        // Not this one.
+      }
+    }
+  }
+  return undefined
+}
+
+/** Packages that these test files name and that are missing. */
+export function missingPackages(files: readonly string[], path?: string): string[] {
+  const texts = files.map(file => readFileSync(file, 'utf8'))
+  return Object.entries(PACKAGES)
+    .filter(([name, programs]) => texts.some(text => text.includes(name)) && !findProgram(programs, path))
+    .map(([name]) => name)
+}
+
+/** Installs what is missing, where it can. */
+export function ensureDependencies(files: readonly string[]): void {
+  const missing = missingPackages(files)
+  if (missing.length === 0) return
+  const command = `apt-get install -y --no-install-recommends ${missing.join(' ')}`
+  const skipped = `tests that need ${missing.join(' and ')} will be skipped`
+  if (!findProgram(['apt-get'])) {
+    console.error(`! ${missing.join(' and ')} missing, and this system has no apt-get: install by hand; ${skipped}`)
+    return
+  }
+  if (process.getuid?.() !== 0) {
+    console.error(`! ${missing.join(' and ')} missing; run as root: ${command}; ${skipped}`)
+    return
+  }
+  console.log(`installing ${missing.join(' and ')} for the tests`)
+  // RUNLEVEL=1 keeps the package from starting its own server: tests start theirs.
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' }
+  const run = (line: string) =>
+    spawnSync(line, { shell: true, stdio: ['ignore', 'ignore', 'inherit'], env }).status === 0
+  const installed = run(command) || (run('apt-get update') && run(command))
+  if (!installed) console.error(`! could not run: ${command}; ${skipped}`)
+}
+
+if (process.argv[1] === import.meta.filename) ensureDependencies(process.argv.slice(2))

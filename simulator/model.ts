@@ -1,0 +1,417 @@
+/**
+ * The simulated model: from a prompt, read by a dialect, to a reply, written by the same dialect. Deterministic but for
+ * the clock.
+ */
+import { createHash } from 'node:crypto'
+import {
+  type Directives,
+  directivesIn,
+  type ErrorKind,
+  readDirectives,
+  type ToolRequest,
+  withoutDirectives,
+} from './directives.ts'
+import { type Found, simulatedSearch } from './search.ts'
+
+export interface SimTool {
+  name: string
+  kind: 'function' | 'custom'
+  namespace?: string
+  description?: string
+  schema?: unknown
+}
+
+/** What the model sees of a request, whatever dialect it came in. */
+export interface SimPrompt {
+  model: string
+  stream: boolean
+  /** The last text a user wrote. */
+  userText: string
+  /** Tool rounds answered since then. */
+  rounds: number
+  /** Results of the last round. */
+  results: string[]
+  /** Media types of images and documents, in order; `url` when not known. */
+  images: string[]
+  documents: string[]
+  tools: SimTool[]
+  /** The hosted search is declared. */
+  search: boolean
+  choice: { type: 'auto' | 'none' | 'required' } | { type: 'tool'; name: string } | { type: 'search' }
+  /** Names of the subset that may be called, when the choice names one. */
+  allowed?: string[]
+  parallel: boolean
+  stop: string[]
+  maxTokens?: number
+  /** True when the request asks the model to reason. */
+  reason: boolean
+  /** Reasoning tokens when no directive names them. */
+  reasonTokens: number
+  summary: boolean
+  /** Alternatives wanted for each token; undefined without logprobs. */
+  topLogprobs?: number
+  /** Text of each message in order, for counting and for the prompt cache. */
+  messages: string[]
+  /** The request is one that the provider writes to its cache. */
+  caches: boolean
+}
+
+export type SimItem =
+  | { type: 'reasoning'; summary: string[]; tokens: number }
+  | { type: 'search'; query: string; results: Found[] }
+  | { type: 'text'; text: string; pieces: string[]; citations: Found[] }
+  | { type: 'refusal'; text: string; pieces: string[] }
+  /** `text`: JSON arguments, or the plain input of a custom tool. */
+  | {
+      type: 'call'
+      name: string
+      namespace?: string
+      kind: 'function' | 'custom'
+      text: string
+      pieces: string[]
+      whole: boolean
+    }
+
+export type SimFinish = 'stop' | 'stop_sequence' | 'length' | 'tool_calls' | 'content_filter' | 'refusal'
+
+export interface SimReply {
+  /** Hexadecimal digest of the prompt: ids and signatures are made of it. */
+  seed: string
+  model: string
+  /** Unix seconds. */
+  created: number
+  items: SimItem[]
+  finish: SimFinish
+  stopSequence?: string
+  /** A finish word in the provider's own notation, from a directive. */
+  finishWord?: string
+  /** Null: not reported. */
+  usage: SimUsage | null
+  directives: Directives
+  prompt: SimPrompt
+}
+
+export interface SimUsage {
+  prompt: number
+  cached: number
+  cacheWrite: number
+  output: number
+  reasoning: number
+  searches: number
+}
+
+/** The request is not one that the provider would serve. */
+export class SimRefusal extends Error {
+  readonly status: number
+  readonly kind: ErrorKind
+  readonly code: string | null
+  constructor(status: number, kind: ErrorKind, message: string, code: string | null = null) {
+    super(message)
+    this.status = status
+    this.kind = kind
+    this.code = code
+  }
+}
+
+const WORDS =
+  'stream of tokens flows through the gate and every gate counts what passes while the river waits for rain'.split(' ')
+const SUMMARY = 'Reading the request, then weighing what it asks for'
+
+export class SimModel {
+  readonly #cache = new PromptCache()
+  readonly #now: () => number
+
+  /** @param now milliseconds, for `created` */
+  constructor(now: () => number) {
+    this.#now = now
+  }
+
+  /** @param header the `x-sim` header's directives; they come on top of the prompt's */
+  reply(prompt: SimPrompt, header: string | undefined): SimReply {
+    const directives = directivesIn(prompt.userText)
+    if (header !== undefined) readDirectives(header, directives)
+    const seed = createHash('sha256').update(prompt.model).update(prompt.messages.join('\0')).digest('hex')
+    const reply: SimReply = {
+      seed,
+      model: prompt.model,
+      created: Math.floor(this.#now() / 1000),
+      items: [],
+      finish: 'stop',
+      usage: null,
+      directives,
+      prompt,
+    }
+    compose(reply)
+    limit(reply)
+    if (directives.finish !== undefined) reply.finishWord = directives.finish
+    if (directives.usage !== 'none') reply.usage = this.#usage(reply)
+    return reply
+  }
+
+  #usage({ prompt, items, directives }: SimReply): SimUsage {
+    const { total, cached } = this.#cache.look(prompt)
+    let output = 0
+    let reasoning = 0
+    let searches = 0
+    for (const item of items) {
+      if (item.type === 'reasoning') reasoning += item.tokens
+      else if (item.type === 'search') searches++
+      else output += item.pieces.length
+    }
+    if (directives.usage === 'negative')
+      return { prompt: -7, cached: -1, cacheWrite: -1, output: -3, reasoning: -2, searches: 0 }
+    return {
+      prompt: total,
+      cached,
+      cacheWrite: prompt.caches ? total - cached : 0,
+      output: output + reasoning,
+      reasoning,
+      searches,
+    }
+  }
+}
+
+function compose(reply: SimReply): void {
+  const { directives, prompt, items } = reply
+  const reason = directives.reason ?? (prompt.reason ? { sentences: 1 } : undefined)
+  if (reason) {
+    const summary = Array.from({ length: reason.sentences }, (_, i) => `${SUMMARY}, step ${i + 1}. `)
+    items.push({
+      type: 'reasoning',
+      summary,
+      tokens: reason.tokens ?? Math.max(prompt.reasonTokens, 8 * reason.sentences),
+    })
+  }
+  if (directives.refuse !== undefined) {
+    items.push({ type: 'refusal', text: directives.refuse, pieces: cut(directives.refuse, directives) })
+    reply.finish = 'refusal'
+    return
+  }
+  const calls = callsOf(reply)
+  if (calls.length > 0) {
+    if (directives.text !== undefined) items.push(say(directives.text, directives))
+    for (const call of calls) {
+      const { name, namespace, kind } = call
+      items.push({
+        type: 'call',
+        name,
+        namespace,
+        kind,
+        text: call.arguments,
+        pieces: cut(call.arguments, directives),
+        whole: true,
+      })
+    }
+    reply.finish = 'tool_calls'
+    return
+  }
+  let found: Found[] = []
+  const query = directives.search ?? (prompt.choice.type === 'search' ? withoutDirectives(prompt.userText) : undefined)
+  if (query !== undefined && prompt.search && prompt.rounds === 0) {
+    found = simulatedSearch(query)
+    items.push({ type: 'search', query, results: found })
+  }
+  const text = say(directives.text ?? textOf(reply, found), directives)
+  items.push(text)
+  text.citations = found.slice(0, 1)
+}
+
+function say(text: string, directives: Directives): Extract<SimItem, { type: 'text' }> {
+  return { type: 'text', text, pieces: cut(text, directives), citations: [] }
+}
+
+/** Words with the space behind them, or runs of `chunk` characters. A piece is a token to this model. */
+function cut(text: string, directives: Directives): string[] {
+  if (directives.chunk === undefined) return text.match(/\S+\s*|\s+/g) ?? []
+  const characters = [...text]
+  const pieces: string[] = []
+  for (let i = 0; i < characters.length; i += directives.chunk)
+    pieces.push(characters.slice(i, i + directives.chunk).join(''))
+  return pieces
+}
+
+function textOf({ directives, prompt }: SimReply, found: readonly Found[]): string {
+  if (directives.tokens !== undefined) {
+    return Array.from({ length: directives.tokens }, (_, i) => WORDS[i % WORDS.length]).join(' ')
+  }
+  const sentences: string[] = []
+  if (prompt.results.length > 0) {
+    sentences.push(`The ${prompt.results.length === 1 ? 'tool' : 'tools'} answered: ${prompt.results.join('; ')}.`)
+  } else {
+    const said = withoutDirectives(prompt.userText) || 'nothing'
+    sentences.push(`You said: ${said}${/[.!?]$/.test(said) ? '' : '.'}`)
+  }
+  if (found.length > 0) sentences.push(`The first result is ${found[0]!.title}.`)
+  if (prompt.images.length > 0) sentences.push(`I see ${countOf(prompt.images, 'image')}.`)
+  if (prompt.documents.length > 0) sentences.push(`I read ${countOf(prompt.documents, 'document')}.`)
+  sentences.push('This is the built-in simulator, so that is all there is to it.')
+  return sentences.join(' ')
+}
+
+function countOf(types: readonly string[], noun: string): string {
+  return `${types.length} ${noun}${types.length === 1 ? '' : 's'} (${types.join(', ')})`
+}
+
+interface PlannedCall {
+  name: string
+  namespace?: string
+  kind: 'function' | 'custom'
+  arguments: string
+}
+
+/** The calls of this round: what a directive asks for; else one made up, when the choice forces one. */
+function callsOf({ directives, prompt }: SimReply): PlannedCall[] {
+  if (prompt.choice.type === 'none' || prompt.tools.length === 0) return []
+  const asked = directives.rounds[prompt.rounds]
+  let calls = asked?.map(request => plan(request, prompt.tools)) ?? []
+  const { choice, allowed } = prompt
+  if (allowed) calls = calls.filter(call => allowed.includes(call.name))
+  if (choice.type === 'tool') calls = calls.filter(call => call.name === choice.name)
+  const forced = choice.type === 'required' || choice.type === 'tool'
+  if (calls.length === 0 && forced && prompt.rounds === 0) {
+    const name = choice.type === 'tool' ? choice.name : allowed?.[0]
+    const tool = prompt.tools.find(t => t.name === name) ?? prompt.tools[0]!
+    const made = sample(tool.schema)
+    calls.push({
+      name: tool.name,
+      namespace: tool.namespace,
+      kind: tool.kind,
+      arguments: tool.kind === 'custom' ? 'text' : JSON.stringify(made),
+    })
+  }
+  return prompt.parallel ? calls : calls.slice(0, 1)
+}
+
+function plan(request: ToolRequest, tools: readonly SimTool[]): PlannedCall {
+  const tool = findTool(request.name, tools)
+  if (!tool) return { name: request.name, kind: 'function', arguments: request.arguments }
+  const { name, namespace, kind } = tool
+  if (kind === 'custom' || !request.plain) return { name, namespace, kind, arguments: request.arguments }
+  // A plain input for a function: a custom tool that was wrapped.
+  return { name, namespace, kind, arguments: JSON.stringify({ input: request.arguments }) }
+}
+
+/**
+ * A declared tool by name; `#2` is the second. A name that went through an alias is found by its beginning, so that a
+ * prompt can say the name that the client declared.
+ */
+function findTool(name: string, tools: readonly SimTool[]): SimTool | undefined {
+  if (/^#\d+$/.test(name)) return tools[Number(name.slice(1)) - 1]
+  const exact = tools.find(tool => tool.name === name)
+  if (exact) return exact
+  const stem = name.replace(/[^A-Za-z0-9_-]/g, '_').slice(0, 50)
+  return (
+    tools.find(tool => /_[0-9a-f]{10}$/.test(tool.name) && tool.name.startsWith(stem)) ??
+    tools.find(tool => tool.name.endsWith('__' + name))
+  )
+}
+
+/** A value that satisfies a plain JSON Schema: required members only. */
+function sample(schema: unknown, depth = 0): unknown {
+  const s = (typeof schema === 'object' && schema !== null ? schema : {}) as Record<string, unknown>
+  if (Array.isArray(s['enum'])) return s['enum'][0]
+  if ('const' in s) return s['const']
+  const type = Array.isArray(s['type']) ? s['type'][0] : s['type']
+  switch (typeof type === 'string' ? type.toLowerCase() : '') {
+    case 'string':
+      return 'text'
+    case 'integer':
+    case 'number':
+      return typeof s['minimum'] === 'number' ? s['minimum'] : 1
+    case 'boolean':
+      return true
+    case 'array':
+      return depth < 8 ? [sample(s['items'], depth + 1)] : []
+    case 'null':
+      return null
+  }
+  const properties = (s['properties'] ?? {}) as Record<string, unknown>
+  const required = Array.isArray(s['required']) ? (s['required'] as string[]) : []
+  const made: Record<string, unknown> = {}
+  if (depth < 8) for (const name of required) made[name] = sample(properties[name], depth + 1)
+  return made
+}
+
+/** Applies stop strings and the token cap, in the order in which a provider meets them. */
+function limit(reply: SimReply): void {
+  const { prompt, directives } = reply
+  let left = prompt.maxTokens ?? Number.POSITIVE_INFINITY
+  const kept: SimItem[] = []
+  for (const item of reply.items) {
+    if (item.type === 'reasoning') {
+      // Unless a directive says how much, reasoning leaves half of the cap for the answer.
+      if (!directives.reason) item.tokens = Math.min(item.tokens, Math.floor(left / 2))
+      const whole = item.tokens < left
+      item.tokens = Math.min(item.tokens, left)
+      left -= item.tokens
+      kept.push(item)
+      if (!whole) {
+        reply.finish = 'length'
+        break
+      }
+      continue
+    }
+    if (item.type === 'search') {
+      kept.push(item)
+      continue
+    }
+    const stop = item.type === 'text' ? stopAt(item.text, prompt.stop) : undefined
+    if (stop && item.type === 'text') {
+      item.text = item.text.slice(0, stop.at)
+      item.pieces = cut(item.text, directives)
+      reply.stopSequence = stop.string
+    }
+    if (item.pieces.length > left) {
+      item.pieces = item.pieces.slice(0, left)
+      item.text = item.pieces.join('')
+      if (item.type === 'call') item.whole = false
+      reply.finish = 'length'
+      reply.stopSequence = undefined
+      kept.push(item)
+      break
+    }
+    left -= item.pieces.length
+    kept.push(item)
+    if (reply.stopSequence !== undefined) {
+      reply.finish = 'stop_sequence'
+      break
+    }
+  }
+  reply.items = kept
+}
+
+function stopAt(text: string, stops: readonly string[]): { at: number; string: string } | undefined {
+  let first: { at: number; string: string } | undefined
+  for (const string of stops) {
+    const at = text.indexOf(string)
+    if (at !== -1 && (!first || at + string.length < first.at + first.string.length)) first = { at, string }
+  }
+  return first
+}
+
+/**
+ * Remembers which prompt prefixes were seen, message by message, as a provider's cache does. Bounded; the oldest go
+ * first.
+ */
+class PromptCache {
+  readonly #seen = new Set<string>()
+
+  look({ messages, model, images, documents }: SimPrompt): { total: number; cached: number } {
+    let prefix = model
+    let total = 0
+    let cached = 0
+    for (const message of messages) {
+      prefix = createHash('sha256').update(prefix).update('\0').update(message).digest('base64')
+      total += Math.ceil(message.length / 4)
+      if (this.#seen.delete(prefix)) cached = total
+      this.#seen.add(prefix)
+    }
+    total += 85 * images.length + 1500 * documents.length
+    for (const oldest of this.#seen) {
+      if (this.#seen.size <= 10_000) break
+      this.#seen.delete(oldest)
+    }
+    // A provider always computes something anew.
+    return { total: Math.max(total, 1), cached: Math.min(cached, Math.max(total - 1, 0)) }
+  }
+}

@@ -1,0 +1,28 @@
+/** The ledger's columns, in the order of docs/ledger.md: the public names in the table, the stream and the output of `sluice usage`. */
+export const LEDGER_COLUMNS = [
+  'request_id',
+  'time',
+  'organization',
+  'key_id',
+  'surface',
+  'model',
+  'provider',
+  'input',
+  'cached',
+  'cache_write',
+  'output',
+  'reasoning',
+  'searches',
+  'estimated',
+  'cost',
+  'price_book',
+  'billing',
+  'outcome',
+  'duration_ms',
+  'ttfb_ms',
+  'bytes_in',
+  'bytes_out',
+  'input_tokens',
+] as const
+
+export type LedgerColumn = (typeof LEDGER_COLUMNS)[number]

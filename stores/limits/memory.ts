@@ -1,0 +1,176 @@
+/**
+ * The embedded limit engine: plain numbers in one process's memory, no lock and no message. Bucket levels start full after a restart (they forget
+ * at most one window); spend of the running day and month is handed in by the ledger's store.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { Admission, AdmitRequest, Cell, CellState, LimitEngine } from '../../core/store.ts'
+import type { Charge } from '../journal.ts'
+import { admit, advance, correct, emptyLevel, type Level, periodIndex, stateOf } from './rules.ts'
+
+/** Organizations looked at per sweep, so that no sweep holds the event loop for long. */
+const SWEEP_ORGS = 500
+const SWEEP_MS = 1000
+
+interface Entry {
+  readonly cell: Cell
+  readonly level: Level
+}
+interface Reservation {
+  readonly cells: readonly Cell[]
+  readonly amounts: readonly number[]
+  /** Of spend cells, the period each was charged in; parallel to cells. Absent when there are none. */
+  readonly periods: readonly number[] | undefined
+}
+interface Resolved {
+  readonly cells: readonly Cell[]
+  readonly levels: readonly Level[]
+  readonly spend: boolean
+}
+interface Organization {
+  readonly entries: Map<string, Entry>
+  readonly reservations: Map<string, Reservation>
+  /** The last set of cells asked for: the same key asks again and again. */
+  resolved: Resolved | undefined
+}
+
+export interface MemoryLimitsOptions {
+  clock: Clock
+  /** nano-USD already spent in a cell's period, from before the restart. */
+  spent?: (org: string, cell: string, period: number) => number
+  /** Told the spend of each settled request, for keeping. */
+  onCharge?: (org: string, id: string, charges: Charge[]) => void
+}
+
+export class MemoryLimits implements LimitEngine {
+  #orgs = new Map<string, Organization>()
+  #options: MemoryLimitsOptions
+  #sweeping: IterableIterator<[string, Organization]> | undefined
+  #timer: Timer | undefined
+
+  constructor(options: MemoryLimitsOptions) {
+    this.#options = options
+    this.#schedule()
+  }
+
+  admit(request: AdmitRequest): Admission {
+    const org = this.#org(request.org)
+    const { cells, now } = request
+    let resolved = org.resolved
+    if (resolved?.cells !== cells) resolved = org.resolved = this.#resolve(request.org, org, cells, now)
+    const { levels } = resolved
+    // A reservation that stands is answered again, not taken twice: the same promise the Redis script makes.
+    if (org.reservations.has(request.id)) return { admitted: true, states: states(cells, levels, now) }
+    const admission = admit(request, levels)
+    if (admission.admitted) {
+      const periods = resolved.spend ? levels.map(level => level.at) : undefined
+      org.reservations.set(request.id, { cells, amounts: request.amounts.slice(), periods })
+    }
+    return admission
+  }
+
+  settle(orgId: string, id: string, finals: readonly number[], now: number): void {
+    const org = this.#orgs.get(orgId)
+    const reservation = org?.reservations.get(id)
+    if (!org || !reservation) return
+    org.reservations.delete(id)
+    const { cells, amounts, periods } = reservation
+    let charges: Charge[] | undefined
+    for (let i = 0; i < cells.length; i++) {
+      const cell = cells[i]!
+      const final = finals[i] ?? 0
+      const level = this.#level(orgId, org, cell, now)
+      advance(cell, level, now)
+      const charged = periods ? periods[i]! : 0
+      correct(cell, level, amounts[i]!, final, charged)
+      if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, charged, final])
+    }
+    if (charges) this.#options.onCharge?.(orgId, id, charges)
+  }
+
+  peek(orgId: string, cells: readonly Cell[], now: number): CellState[] {
+    const org = this.#org(orgId)
+    return states(
+      cells,
+      cells.map(cell => this.#level(orgId, org, cell, now)),
+      now,
+    )
+  }
+
+  /** Levels kept, over all organizations; for tests and metrics. */
+  get size(): number {
+    let size = 0
+    for (const org of this.#orgs.values()) size += org.entries.size
+    return size
+  }
+  /** Reservations not yet settled. */
+  get open(): number {
+    let open = 0
+    for (const org of this.#orgs.values()) open += org.reservations.size
+    return open
+  }
+
+  close(): void {
+    this.#timer?.cancel()
+  }
+
+  #org(id: string): Organization {
+    let org = this.#orgs.get(id)
+    if (!org) this.#orgs.set(id, (org = { entries: new Map(), reservations: new Map(), resolved: undefined }))
+    return org
+  }
+
+  #resolve(orgId: string, org: Organization, cells: readonly Cell[], now: number): Resolved {
+    return {
+      cells,
+      levels: cells.map(cell => this.#level(orgId, org, cell, now)),
+      spend: cells.some(cell => cell.kind === 'spend'),
+    }
+  }
+
+  #level(orgId: string, org: Organization, cell: Cell, now: number): Level {
+    const entry = org.entries.get(cell.id)
+    if (entry) return entry.level
+    const level = emptyLevel()
+    if (cell.kind === 'spend') {
+      level.at = periodIndex(cell.period!, now)
+      level.used = this.#options.spent?.(orgId, cell.id, level.at) ?? 0
+    } else level.at = now
+    org.entries.set(cell.id, { cell, level })
+    return level
+  }
+
+  /** Drops cells that are full again: a missing level is a full one. Spend stays until its period has passed. */
+  #sweep(now: number): void {
+    this.#sweeping ??= this.#orgs.entries()
+    for (let n = 0; n < SWEEP_ORGS; n++) {
+      const next = this.#sweeping.next()
+      if (next.done) {
+        this.#sweeping = undefined
+        return
+      }
+      const [id, org] = next.value
+      for (const [cellId, { cell, level }] of org.entries) {
+        const period = level.at
+        advance(cell, level, now)
+        if (level.used !== 0 || (cell.kind === 'spend' && level.at === period)) continue
+        org.entries.delete(cellId)
+        org.resolved = undefined
+      }
+      if (org.entries.size === 0 && org.reservations.size === 0) this.#orgs.delete(id)
+    }
+  }
+
+  #schedule(): void {
+    this.#timer = this.#options.clock.setTimer(SWEEP_MS, () => {
+      this.#sweep(this.#options.clock.now())
+      this.#schedule()
+    })
+  }
+}
+
+function states(cells: readonly Cell[], levels: readonly Level[], now: number): CellState[] {
+  return cells.map((cell, i) => {
+    advance(cell, levels[i]!, now)
+    return stateOf(cell, levels[i]!)
+  })
+}

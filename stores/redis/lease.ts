@@ -1,0 +1,214 @@
+/**
+ * The lease under which this process holds slots and reservations. It is renewed while the process lives; when it has run out, any living process gives
+ * back what was held under it, within 15 s of the death. A process that was only asleep finds its lease gone and goes on under a new one, so
+ * its old reservations can never be given back twice.
+ *
+ *   {sluice:leases}:held       set of lease ids that may hold something
+ *   {sluice:leases}:dead       those found dead, being given back
+ *   {sluice:leases}:id:<id>    lives as long as the lease
+ *   sluice:orgs:<id>           organizations in which it may hold something; written before the first reservation
+ *
+ * After an outage a process leaves others the time to renew before it declares anyone dead.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { Logger } from '../../core/plugin.ts'
+import { type RedisClient, script, tagOf } from './client.ts'
+import { LEASE_BURY, LEASE_RENEW, LEASE_TAKE, RECLAIM } from './scripts.ts'
+
+export interface LeaseTimes {
+  /** Life of an unrenewed lease, ms. */
+  ttl: number
+  /** Between two renewals, and two looks for dead leases, ms. */
+  every: number
+}
+/** 9 s + 3 s: given back within 12 s, and a stall of the event loop of 5 s does no harm. */
+export const LEASE_TIMES: LeaseTimes = { ttl: 9000, every: 3000 }
+
+const SCRIPTS = {
+  take: script(LEASE_TAKE),
+  renew: script(LEASE_RENEW),
+  bury: script(LEASE_BURY),
+  reclaim: script(RECLAIM),
+}
+const HELD = '{sluice:leases}:held'
+const DEAD = '{sluice:leases}:dead'
+const keyOf = (id: string) => `{sluice:leases}:id:${id}`
+
+export class Leases {
+  /** Why the last renewal failed; undefined while all is well. */
+  failure: string | undefined = 'not connected yet'
+  #client: RedisClient
+  #clock: Clock
+  #log: Logger
+  #times: LeaseTimes
+  #base: string
+  #epoch = 0
+  #id = ''
+  #renewedAt = Number.NEGATIVE_INFINITY
+  /** Organizations registered under the present lease; the promise while that is on its way. */
+  #orgs = new Map<string, Promise<void> | true>()
+  #taking: Promise<void> | undefined
+  #started = false
+  #reapAfter = Number.NEGATIVE_INFINITY
+  #timer: Timer | undefined
+  #closed = false
+  #each: () => Promise<void>
+
+  /** `each` runs after every renewal: marks that live under the same lease are renewed there. */
+  constructor(options: {
+    client: RedisClient
+    clock: Clock
+    log: Logger
+    instance: string
+    times: LeaseTimes
+    each: () => Promise<void>
+  }) {
+    this.#client = options.client
+    this.#clock = options.clock
+    this.#log = options.log
+    this.#base = options.instance
+    this.#times = options.times
+    this.#each = options.each
+    // A server that restarted may have forgotten the lease: before the next reservation it is renewed, or a new one taken.
+    this.#client.onClose = () => {
+      this.#renewedAt = Number.NEGATIVE_INFINITY
+    }
+  }
+
+  async start(): Promise<void> {
+    await this.#beat()
+  }
+
+  /** The present lease id. */
+  get id(): string {
+    return this.#id
+  }
+
+  /** True when a reservation may be taken in this organization right now, without waiting. */
+  covers(org: string): boolean {
+    return this.#orgs.get(org) === true && this.#clock.mono() - this.#renewedAt < this.#times.ttl
+  }
+
+  /** Makes `covers` true, or rejects with StoreUnavailable. */
+  async cover(org: string): Promise<void> {
+    // Not renewed for a whole life: it may have been reclaimed already (a long sleep, an outage).
+    if (this.#clock.mono() - this.#renewedAt >= this.#times.ttl) await (this.#taking ?? this.#renew())
+    const known = this.#orgs.get(org)
+    if (known === true) return
+    if (known) return known
+    const id = this.#id
+    const registering = this.#client.call(this.#client.redis.sadd(`sluice:orgs:${id}`, org)).then(
+      () => {
+        if (this.#id === id) this.#orgs.set(org, true)
+      },
+      error => {
+        if (this.#id === id) this.#orgs.delete(org)
+        throw error
+      },
+    )
+    this.#orgs.set(org, registering)
+    await registering
+    // The lease changed hands meanwhile.
+    if (this.#id !== id) await this.cover(org)
+  }
+
+  /** Keys of a script on an organization's cells under a lease. */
+  keys(org: string, lease = this.#id): [cells: string, held: string] {
+    const tag = tagOf(org)
+    return [`sluice:${tag}:cells`, `sluice:${tag}:held:${lease}`]
+  }
+
+  /** Organizations registered under the present lease. */
+  organizations(): string[] {
+    return [...this.#orgs.keys()]
+  }
+
+  /** The leases that an instance is known to have had. */
+  async of(instance: string): Promise<string[]> {
+    const { redis } = this.#client
+    const known = [
+      ...(await this.#client.call(redis.smembers(HELD))),
+      ...(await this.#client.call(redis.smembers(DEAD))),
+    ]
+    return [instance, ...known.filter(id => id.startsWith(instance + '.'))]
+  }
+
+  /** Ends the lease; with `empty`, nothing is held under it any more and its traces go. */
+  async close(empty: boolean): Promise<void> {
+    this.#closed = true
+    this.#timer?.cancel()
+    if (!this.#id) return
+    const { redis } = this.#client
+    try {
+      if (empty) {
+        await this.#client.call(redis.srem(HELD, this.#id))
+        await this.#client.call(redis.del(`sluice:orgs:${this.#id}`))
+      }
+      await this.#client.call(redis.del(keyOf(this.#id)))
+    } catch {
+      // It runs out by itself.
+    }
+  }
+
+  /** Gives back what a dead lease holds in one organization. Twice does no harm. */
+  async reclaim(lease: string, org: string): Promise<number> {
+    return (await this.#client.script(SCRIPTS.reclaim, this.keys(org, lease), [])) as number
+  }
+
+  /** A new lease. */
+  #take(): Promise<void> {
+    return (this.#taking ??= this.#takeOnce().finally(() => {
+      this.#taking = undefined
+    }))
+  }
+
+  async #takeOnce(): Promise<void> {
+    const id = this.#epoch === 0 ? this.#base : `${this.#base}.${this.#epoch}`
+    const at = this.#clock.mono()
+    await this.#client.script(SCRIPTS.take, [HELD, keyOf(id)], [id, this.#times.ttl])
+    if (this.#epoch > 0) this.#log.warn({ lease: id }, 'the lease had run out; what was held under it is given back')
+    this.#epoch++
+    this.#id = id
+    this.#orgs.clear()
+    this.#renewedAt = at
+  }
+
+  /** Renews the lease, or takes a new one if it has been declared dead. */
+  async #renew(): Promise<void> {
+    if (this.#id === '') return this.#take()
+    const at = this.#clock.mono()
+    const alive = await this.#client.script(SCRIPTS.renew, [HELD, keyOf(this.#id)], [this.#id, this.#times.ttl])
+    if (alive === 1) this.#renewedAt = at
+    else await this.#take()
+  }
+
+  async #beat(): Promise<void> {
+    try {
+      await this.#renew()
+      if (this.failure !== undefined && this.#started) this.#reapAfter = this.#clock.mono() + this.#times.ttl
+      this.#started = true
+      this.failure = undefined
+      await this.#each()
+      if (this.#clock.mono() >= this.#reapAfter) await this.#reap()
+    } catch (error) {
+      this.failure = (error as Error).message
+    }
+    if (!this.#closed) this.#timer = this.#clock.setTimer(this.#times.every, () => void this.#beat())
+  }
+
+  async #reap(): Promise<void> {
+    const { redis } = this.#client
+    for (const lease of await this.#client.call(redis.smembers(HELD))) {
+      if (lease !== this.#id) await this.#client.script(SCRIPTS.bury, [HELD, DEAD, keyOf(lease)], [lease])
+    }
+    for (const lease of await this.#client.call(redis.smembers(DEAD))) {
+      let count = 0
+      for (const org of await this.#client.call(redis.smembers(`sluice:orgs:${lease}`)))
+        count += await this.reclaim(lease, org)
+      await this.#client.call(redis.del(`sluice:orgs:${lease}`))
+      await this.#client.call(redis.srem(DEAD, lease))
+      if (count)
+        this.#log.warn({ lease, reservations: count }, 'slots and reservations of a dead instance were given back')
+    }
+  }
+}

@@ -1,0 +1,127 @@
+/** The ledger as a stream: `sluice:ledger`, one entry per row, fields as docs/ledger.md lists them. */
+import type { Clock } from '../../core/clock.ts'
+import type { Ledger, LedgerRow } from '../../core/store.ts'
+import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
+import { type Entry, type LedgerSink, parseRow } from '../ledger.ts'
+import { type RedisClient, script } from './client.ts'
+import { APPEND } from './scripts.ts'
+
+type Filter = Parameters<Ledger['query']>[0]
+
+const APPEND_SCRIPT = script(APPEND)
+export const STREAM = 'sluice:ledger'
+/** Rows per script call: about a millisecond of Redis's time. */
+export const LEDGER_GROUP = 200
+const PAGE = 1000
+
+/** Key that lives in the stream's cluster slot. */
+export function sentKey(instance: string): string {
+  return `{${STREAM}}:sent:${instance}`
+}
+
+export interface RedisLedgerOptions {
+  client: RedisClient
+  clock: Clock
+  instance: string
+  ledgerKeep: number | null
+  /** Resolves when the settlements of these requests are taken: a row must not be forgotten before its charges are. */
+  settled: (ids: readonly string[]) => Promise<void>
+}
+
+export class RedisLedgerSink implements LedgerSink {
+  #options: RedisLedgerOptions
+
+  constructor(options: RedisLedgerOptions) {
+    this.#options = options
+  }
+
+  async write(entries: readonly Entry[]): Promise<void> {
+    await this.#options.settled(entries.map(entry => entry.id))
+    await this.append(entries, this.#options.instance, true)
+  }
+
+  /**
+   * Appends rows, each once. `anew`: the offers of a living owner come in order, so the set of sent ids holds the last offer only; those of a dead one's journal are added.
+   */
+  async append(entries: readonly Entry[], instance: string, anew: boolean): Promise<void> {
+    const { client, clock, ledgerKeep } = this.#options
+    const minId = ledgerKeep === null ? '' : String(clock.now() - ledgerKeep)
+    const args: (string | number)[] = [minId, anew ? '1' : '0', LEDGER_COLUMNS.length, ...LEDGER_COLUMNS]
+    let rows = 0
+    for (const entry of entries) {
+      if ('charge' in entry) continue
+      const { row } = parseRow(entry.intent, entry.outcome)
+      for (const value of toColumns(row)) args.push(value)
+      rows++
+    }
+    if (rows) await client.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args)
+  }
+
+  async query(filter: Filter): Promise<LedgerRow[]> {
+    const rows: LedgerRow[] = []
+    for await (const page of scanStream(this.#options.client, filter)) for (const row of page) rows.push(row)
+    rows.sort((a, b) => a.time - b.time)
+    return filter.limit === undefined ? rows : rows.slice(-filter.limit || rows.length)
+  }
+}
+
+/** Pages of matching rows in the order they were appended (the order in which exchanges ended). */
+export async function* scanStream(client: RedisClient, filter: Filter): AsyncGenerator<LedgerRow[]> {
+  let from = '-'
+  for (;;) {
+    const page = await client.call(client.redis.xrange(STREAM, from, '+', 'COUNT', PAGE))
+    const rows = page.map(([, fields]) => fromFields(fields)).filter(row => matches(row, filter))
+    if (rows.length) yield rows
+    if (page.length < PAGE) return
+    from = '(' + page.at(-1)![0]
+  }
+}
+
+function matches(row: LedgerRow, { org, key, model, since, until }: Filter): boolean {
+  return (
+    (org === undefined || row.organization === org) &&
+    (key === undefined || row.key_id === key) &&
+    (model === undefined || row.model === model) &&
+    (since === undefined || row.time >= since) &&
+    (until === undefined || row.time < until)
+  )
+}
+
+const NUMBERS = new Set<LedgerColumn>([
+  'time',
+  'input',
+  'cached',
+  'cache_write',
+  'output',
+  'reasoning',
+  'searches',
+  'cost',
+  'duration_ms',
+  'ttfb_ms',
+  'bytes_in',
+  'bytes_out',
+  'input_tokens',
+])
+
+/** The values of a row in the order of LEDGER_COLUMNS; what is missing is empty. */
+export function toColumns(row: LedgerRow): string[] {
+  const columns = { ...row, cache_write: row.cacheWrite, estimated: row.estimated ? 1 : 0 } as unknown as Record<
+    LedgerColumn,
+    unknown
+  >
+  return LEDGER_COLUMNS.map(name =>
+    columns[name] === null || columns[name] === undefined ? '' : String(columns[name]),
+  )
+}
+
+function fromFields(fields: readonly string[]): LedgerRow {
+  // An empty value is left out of the entry: '' for text, null for the one number that may be missing.
+  const row: Record<string, unknown> = { ttfb_ms: null }
+  for (const name of LEDGER_COLUMNS) if (!NUMBERS.has(name)) row[name] = ''
+  for (let i = 0; i < fields.length; i += 2) {
+    const name = fields[i] as LedgerColumn
+    row[name] = NUMBERS.has(name) ? Number(fields[i + 1]) : fields[i + 1]
+  }
+  const { cache_write, estimated, ...same } = row
+  return { ...same, cacheWrite: cache_write, estimated: estimated === '1' } as LedgerRow
+}

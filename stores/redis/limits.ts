@@ -1,0 +1,243 @@
+/** The shared limit engine: one script call per admission, one per settlement; the rules' results are computed here from the levels that come back. */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { Logger } from '../../core/plugin.ts'
+import {
+  type Admission,
+  type AdmitRequest,
+  type Cell,
+  type CellState,
+  type LimitEngine,
+  StoreUnavailable,
+} from '../../core/store.ts'
+import type { Charge } from '../journal.ts'
+import { advance, denial, stateOf } from '../limits/rules.ts'
+import { type RedisClient, script } from './client.ts'
+import type { Leases } from './lease.ts'
+import { planOf, SLOTS } from './plan.ts'
+import { ADMIT, RECLAIM, SETTLE } from './scripts.ts'
+
+const ADMIT_SCRIPT = script(ADMIT)
+const SETTLE_SCRIPT = script(SETTLE)
+const RECLAIM_SCRIPT = script(RECLAIM)
+const NO_GROUP = Buffer.alloc(SLOTS * 24)
+const RETRY_MS = 100
+const RETRY_MAX_MS = 2000
+/** Reservations that Redis holds and this process does not know are looked for so often, and given back when seen twice. */
+const AUDIT_MS = 60_000
+
+interface Reservation {
+  org: string
+  lease: string
+  cells: readonly Cell[]
+  amounts: readonly number[]
+  /** Spend cells: the period charged; parallel to cells. */
+  periods: readonly number[]
+}
+
+/** A call that must reach Redis sometime: a settlement, or the end of an admission whose answer was lost. */
+interface Delivery {
+  id: string
+  send(): Promise<unknown>
+}
+
+export interface RedisLimitsOptions {
+  client: RedisClient
+  leases: Leases
+  clock: Clock
+  log: Logger
+  onCharge: (org: string, id: string, charges: Charge[]) => void
+}
+
+export class RedisLimits implements LimitEngine {
+  #options: RedisLimitsOptions
+  #reservations = new Map<string, Reservation>()
+  /** Not yet taken by Redis. No more than there are exchanges in flight: with Redis down nothing new is admitted. */
+  #deliveries = new Map<string, Delivery>()
+  #retrying: Timer | undefined
+  #retryMs = RETRY_MS
+  #waiters: (() => void)[] = []
+  #audit: Timer | undefined
+  #suspects = new Set<string>()
+  #closed = false
+
+  constructor(options: RedisLimitsOptions) {
+    this.#options = options
+    this.#scheduleAudit()
+  }
+
+  async admit(request: AdmitRequest): Promise<Admission> {
+    const { client, leases } = this.#options
+    const { org, id, cells, amounts, now } = request
+    if (cells.length === 0) return { admitted: true, states: [] }
+    if (!leases.covers(org)) await leases.cover(org)
+    const lease = leases.id
+    const keys = leases.keys(org, lease)
+    const plan = planOf(cells)
+    let reply: Buffer
+    try {
+      reply = (await client.script(ADMIT_SCRIPT, keys, [id, plan.request(amounts, now), ...plan.groups])) as Buffer
+    } catch (error) {
+      // It may have been taken all the same: it is given back as soon as Redis answers.
+      this.#deliver({ id, send: () => client.script(RECLAIM_SCRIPT, keys, [id]) })
+      throw error
+    }
+    const levels = plan.levels(reply, 1)
+    for (let i = 0; i < cells.length; i++) advance(cells[i]!, levels[i]!, now)
+    const states = cells.map((cell, i) => stateOf(cell, levels[i]!))
+    if (reply[0] === 49) {
+      const name = nameOf(org, id)
+      // Asked a second time, the first reservation stands.
+      if (!this.#reservations.has(name))
+        this.#reservations.set(name, {
+          org,
+          lease,
+          cells,
+          amounts: amounts.slice(),
+          periods: levels.map(level => level.at),
+        })
+      return { admitted: true, states }
+    }
+    const denied = denial(cells, levels, amounts, now)
+    if (!denied) throw new StoreUnavailable('redis denied an admission that the rules allow')
+    return { admitted: false, ...denied, states }
+  }
+
+  settle(org: string, id: string, finals: readonly number[], now: number): void {
+    const name = nameOf(org, id)
+    const reservation = this.#reservations.get(name)
+    if (!reservation) return
+    this.#reservations.delete(name)
+    const { client, leases } = this.#options
+    const { cells, amounts, periods, lease } = reservation
+    const charges: Charge[] = []
+    for (let i = 0; i < cells.length; i++) {
+      const cell = cells[i]!
+      const final = finals[i] ?? 0
+      if (cell.kind === 'spend' && final > 0) charges.push([cell.id, cell.period!, periods[i]!, final])
+    }
+    const plan = planOf(cells)
+    const keys = leases.keys(org, lease)
+    const args = [id, plan.request(amounts, now), plan.ends(finals, periods), ...plan.groups]
+    if (charges.length) this.#options.onCharge(org, id, charges)
+    this.#deliver({ id, send: () => client.script(SETTLE_SCRIPT, keys, args) })
+  }
+
+  async peek(org: string, cells: readonly Cell[], now: number): Promise<CellState[]> {
+    if (cells.length === 0) return []
+    const { client, leases } = this.#options
+    const plan = planOf(cells)
+    const found = await client.call(client.redis.hmgetBuffer(leases.keys(org)[0], ...plan.groups))
+    const levels = plan.levels(Buffer.concat(found.map(group => group ?? NO_GROUP)), 0)
+    return cells.map((cell, i) => {
+      advance(cell, levels[i]!, now)
+      return stateOf(cell, levels[i]!)
+    })
+  }
+
+  /** Resolves when the settlements of these requests have been taken. */
+  async delivered(ids: readonly string[]): Promise<void> {
+    while (ids.some(id => this.#deliveries.has(id)) && !this.#closed)
+      await new Promise<void>(resolve => this.#waiters.push(resolve))
+  }
+
+  /** Settlements that Redis has not taken yet. */
+  get undelivered(): number {
+    return this.#deliveries.size
+  }
+  get open(): number {
+    return this.#reservations.size
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#retrying?.cancel()
+    this.#audit?.cancel()
+    this.#wake()
+  }
+
+  #deliver(delivery: Delivery): void {
+    this.#deliveries.set(delivery.id, delivery)
+    // Sent after this tick's journal record: a process killed in between has either both (the next start delivers) or neither (the row is `lost`, the
+    // reservation given back). Behind failed ones it waits its turn.
+    queueMicrotask(() => {
+      if (!this.#retrying) void this.#send(delivery)
+    })
+  }
+
+  async #send(delivery: Delivery): Promise<boolean> {
+    try {
+      await delivery.send()
+    } catch {
+      if (!this.#closed) this.#retryLater()
+      return false
+    }
+    if (this.#deliveries.get(delivery.id) === delivery) this.#deliveries.delete(delivery.id)
+    this.#wake()
+    return true
+  }
+
+  #retryLater(): void {
+    this.#retrying ??= this.#options.clock.setTimer(this.#retryMs, () => void this.#retryAll())
+  }
+
+  async #retryAll(): Promise<void> {
+    this.#retryMs = Math.min(this.#retryMs * 2, RETRY_MAX_MS)
+    const [first] = this.#deliveries.values()
+    // One goes ahead; while it fails the others stay.
+    const up = !first || (await this.#send(first))
+    this.#retrying = undefined
+    if (!up) {
+      if (!this.#closed) this.#retryLater()
+      return
+    }
+    this.#retryMs = RETRY_MS
+    const waiting = [...this.#deliveries.values()]
+    if (waiting.length > 1) this.#options.log.info({ settlements: waiting.length }, 'delivering kept settlements')
+    for (let i = 0; i < waiting.length; i += 100)
+      await Promise.all(waiting.slice(i, i + 100).map(delivery => this.#send(delivery)))
+  }
+
+  #wake(): void {
+    const waiters = this.#waiters
+    this.#waiters = []
+    for (const resolve of waiters) resolve()
+  }
+
+  /**
+   * An admission whose answer was lost can, in rare cases (a reconnect), be carried out after it was given back. So now and then Redis's list is compared
+   * with ours.
+   */
+  async audit(): Promise<number> {
+    const { client, leases } = this.#options
+    const seen = new Set<string>()
+    let strays = 0
+    for (const org of leases.organizations()) {
+      const [cells, held] = leases.keys(org)
+      for (const id of await client.call(client.redis.hkeys(held))) {
+        const name = nameOf(org, id)
+        if (this.#reservations.has(name) || this.#deliveries.has(id)) continue
+        if (this.#suspects.has(name)) {
+          await client.script(RECLAIM_SCRIPT, [cells, held], [id])
+          strays++
+        } else seen.add(name)
+      }
+    }
+    this.#suspects = seen
+    return strays
+  }
+
+  #scheduleAudit(): void {
+    this.#audit = this.#options.clock.setTimer(AUDIT_MS, () => {
+      this.audit()
+        .then(
+          strays => strays && this.#options.log.warn({ reservations: strays }, 'stray reservations were given back'),
+          () => {},
+        )
+        .finally(() => {
+          if (!this.#closed) this.#scheduleAudit()
+        })
+    })
+  }
+}
+
+const nameOf = (org: string, id: string) => org + '\n' + id

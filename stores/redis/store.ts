@@ -1,0 +1,238 @@
+/** The shared engine: any number of processes and machines on one Redis. The ledger's journal stays local to each process (decisions 26, 27). */
+import { randomBytes } from 'node:crypto'
+import path from 'node:path'
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { Logger } from '../../core/plugin.ts'
+import type { Store, StoreStats } from '../../core/store.ts'
+import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
+import { type ChargeRecord, JournaledLedger, type OutcomeRecord, owedEntries } from '../ledger.ts'
+import { configuredSecret } from '../secret.ts'
+import { RedisClient, script } from './client.ts'
+import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
+import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
+import { LEDGER_GROUP, RedisLedgerSink, sentKey } from './ledger.ts'
+import { RedisLimits } from './limits.ts'
+import { placeOf } from './plan.ts'
+import { RedisRecords } from './records.ts'
+import { CHARGE } from './scripts.ts'
+
+const CHARGE_SCRIPT = script(CHARGE)
+const CLOSE_MS = 5000
+const RECOVER_MS = 5000
+
+export interface RedisStoreOptions {
+  url: string
+  timeout: number
+  instance: string
+  clock: Clock
+  log: Logger
+  ledgerKeep: number | null
+  maxRecord: number
+  maxTotal: number
+  dataDir: string
+  /** For tests: shorter leases. */
+  leaseTimes?: LeaseTimes
+  idempotencyLease?: number
+}
+
+/** Resolves also when Redis is down: then every call is StoreUnavailable until it is up, and nothing needs a restart. */
+export async function openRedisStore(options: RedisStoreOptions): Promise<RedisStore> {
+  const client = new RedisClient(options)
+  try {
+    const store = new RedisStore(options, client)
+    await client.connect()
+    await store.start()
+    return store
+  } catch (error) {
+    client.disconnect()
+    throw error
+  }
+}
+
+export class RedisStore implements Store {
+  readonly engine = 'redis'
+  readonly limits: RedisLimits
+  readonly ledger: JournaledLedger
+  readonly idempotency: RedisIdempotency
+  readonly records: RedisRecords
+  readonly leases: Leases
+  #options: RedisStoreOptions
+  readonly client: RedisClient
+  #journal: Journal
+  #sink: RedisLedgerSink
+  #recovering: Timer | undefined
+  #recovery: Promise<void> | undefined
+  #closed = false
+
+  constructor(options: RedisStoreOptions, client: RedisClient) {
+    const { clock, log, instance, ledgerKeep } = options
+    this.#options = options
+    this.client = client
+    this.#journal = new Journal({ dir: path.join(options.dataDir, 'journal'), instance, store: client.name, log })
+    this.idempotency = new RedisIdempotency({
+      client,
+      maxRecord: options.maxRecord,
+      maxTotal: options.maxTotal,
+      leaseMs: options.idempotencyLease ?? IDEMPOTENCY_LEASE_MS,
+    })
+    this.leases = new Leases({
+      client,
+      clock,
+      log,
+      instance,
+      times: options.leaseTimes ?? LEASE_TIMES,
+      each: () => this.idempotency.renew(),
+    })
+    this.limits = new RedisLimits({
+      client,
+      leases: this.leases,
+      clock,
+      log,
+      onCharge: (org, id, charges) => this.ledger.charge(org, id, charges),
+    })
+    this.#sink = new RedisLedgerSink({
+      client,
+      clock,
+      instance,
+      ledgerKeep,
+      settled: ids => this.limits.delivered(ids),
+    })
+    this.ledger = new JournaledLedger({
+      journal: this.#journal,
+      sink: this.#sink,
+      clock,
+      log,
+      group: LEDGER_GROUP,
+      noteDelivered: true,
+    })
+    this.records = new RedisRecords(client)
+  }
+
+  async start(): Promise<void> {
+    await this.leases.start()
+    await this.#checkEviction()
+    this.#recovery = this.#recover()
+    await this.#recovery
+  }
+
+  async ready(): Promise<{ ok: boolean; reason?: string }> {
+    if (this.#closed) return { ok: false, reason: 'the store is closed' }
+    const reason = this.#journal.failure
+    if (reason !== undefined) return { ok: false, reason }
+    try {
+      await this.client.call(this.client.redis.ping())
+    } catch (error) {
+      return { ok: false, reason: (error as Error).message }
+    }
+    // A ping is answered also by a server that takes no writes.
+    const failure = this.leases.failure
+    return failure === undefined ? { ok: true } : { ok: false, reason: failure }
+  }
+
+  stats(): StoreStats {
+    const { ledger } = this
+    return { openRows: ledger.open, pendingRows: ledger.pending, journalSegments: this.#journal.segments }
+  }
+
+  async secret(configured: string): Promise<Uint8Array> {
+    if (configured) return configuredSecret(configured)
+    await this.client.call(this.client.redis.set('sluice:secret', randomBytes(32).toString('base64'), 'NX'))
+    return Buffer.from((await this.client.call(this.client.redis.get('sluice:secret')))!, 'base64')
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    this.#recovering?.cancel()
+    await this.#recovery
+    await this.ledger.close(CLOSE_MS)
+    this.limits.close()
+    await this.leases.close(this.limits.open === 0 && this.limits.undelivered === 0)
+    if (this.ledger.pending === 0)
+      await this.client.call(this.client.redis.del(sentKey(this.#options.instance))).catch(() => {})
+    this.#journal.close()
+    this.client.disconnect()
+  }
+
+  /** Books what dead processes left in journals on this machine; tries again until Redis takes it. */
+  async #recover(): Promise<void> {
+    const { dataDir, log } = this.#options
+    let left = false
+    for (const journal of abandonedJournals({ dir: path.join(dataDir, 'journal'), store: this.client.name, log })) {
+      try {
+        await this.#adopt(journal)
+      } catch (error) {
+        left = true
+        journal.leave()
+        log.warn(
+          { instance: journal.instance, error: (error as Error).message },
+          'a journal could not be recovered yet',
+        )
+      }
+    }
+    if (left && !this.#closed)
+      this.#recovering = this.#options.clock.setTimer(RECOVER_MS, () => (this.#recovery = this.#recover()))
+  }
+
+  async #adopt(journal: Abandoned): Promise<void> {
+    const { clock, log } = this.#options
+    const { entries, lost, orphans } = owedEntries(journal.records, clock.now())
+    for (let i = 0; i < entries.length; i += LEDGER_GROUP)
+      await this.#sink.append(entries.slice(i, i + LEDGER_GROUP), journal.instance, false)
+    const charged = await this.#charge(journal)
+    if (orphans.length || journal.damaged)
+      log.error(
+        { instance: journal.instance, orphans: orphans.slice(0, 20), damaged: journal.damaged },
+        'a journal was damaged',
+      )
+    log.info({ instance: journal.instance, rows: entries.length, lost, charged }, 'ledger recovered from the journal')
+    journal.done()
+    await this.client.call(this.client.redis.del(sentKey(journal.instance))).catch(() => {})
+  }
+
+  /** Settlements that were journaled but may not have reached Redis: charged where the reservation still stands. */
+  async #charge(journal: Abandoned): Promise<number> {
+    const owed: ChargeRecord[] = []
+    const orgs = new Map<string, string>()
+    for (const { kind, json } of journal.records) {
+      if (kind === 'i') {
+        const { request_id, organization } = JSON.parse(json) as ChargeRecord
+        orgs.set(request_id, organization)
+      } else if (kind === 's') owed.push(JSON.parse(json) as ChargeRecord)
+      else if (kind === 'o') {
+        const { request_id, charges } = JSON.parse(json) as OutcomeRecord
+        const organization = orgs.get(request_id)
+        if (charges && organization !== undefined) owed.push({ request_id, organization, charges })
+      }
+    }
+    if (!owed.length) return 0
+    const leases = await this.leases.of(journal.instance)
+    let count = 0
+    for (const lease of leases) {
+      for (const org of new Set(owed.map(record => record.organization))) await this.leases.reclaim(lease, org)
+      for (const { request_id, organization, charges } of owed) {
+        const args = charges.flatMap(([id, period, index, amount]) => {
+          const { group, place } = placeOf({ id, kind: 'spend', dimension: 'spend', period })
+          return [group, place, index, amount]
+        })
+        count += (await this.client.script(CHARGE_SCRIPT, this.leases.keys(organization, lease), [
+          request_id,
+          ...args,
+        ])) as number
+      }
+    }
+    return count
+  }
+
+  /** Limits and spend must not be thrown away under memory pressure. */
+  async #checkEviction(): Promise<void> {
+    try {
+      const info = await this.client.call(this.client.redis.info('memory'))
+      const policy = /maxmemory_policy:(\S+)/.exec(info)?.[1]
+      if (policy && policy !== 'noeviction')
+        this.#options.log.warn({ policy }, 'redis may evict limits and spend: set maxmemory-policy to noeviction')
+    } catch {
+      // Not allowed, or down: nothing to say about it.
+    }
+  }
+}

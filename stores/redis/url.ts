@@ -1,0 +1,74 @@
+/**
+ * Redis addresses, as gateway.yaml writes them:
+ *
+ *   redis://[user:password@]host[:6379][/db]          rediss://… with TLS
+ *   redis+sentinel://[user:password@]host[:26379],…/master-name[/db][?sentinel_password=…]
+ *   redis+cluster://[user:password@]host[:6379],…     rediss+… with TLS for both
+ */
+import { StoreUnavailable } from '../../core/store.ts'
+
+export interface RedisAddress {
+  mode: 'single' | 'sentinel' | 'cluster'
+  tls: boolean
+  hosts: { host: string; port: number }[]
+  username?: string
+  password?: string
+  db: number
+  /** Sentinel: name of the master. */
+  name?: string
+  sentinelPassword?: string
+}
+
+const SHAPE = /^(rediss?)(?:\+(sentinel|cluster))?:\/\/(?:([^@/]*)@)?([^/?]+)(\/[^?]*)?(?:\?(.*))?$/
+
+/** Throws StoreUnavailable on an address that is not one. */
+export function parseRedisUrl(url: string): RedisAddress {
+  const match = SHAPE.exec(url)
+  if (!match)
+    throw new StoreUnavailable(
+      'the redis URL is malformed; expected e.g. redis://host:6379/0, redis+sentinel://a,b,c/mymaster or redis+cluster://a,b,c',
+    )
+  const [, scheme, kind, credentials, hostList, pathname = '', query = ''] = match
+  const mode = (kind ?? 'single') as RedisAddress['mode']
+  const defaultPort = mode === 'sentinel' ? 26379 : 6379
+  const address: RedisAddress = {
+    mode,
+    tls: scheme === 'rediss',
+    hosts: hostList!.split(',').map(host => parseHost(host, defaultPort)),
+    db: 0,
+  }
+  if (mode === 'single' && address.hosts.length > 1)
+    throw new StoreUnavailable('several hosts need redis+sentinel:// or redis+cluster://')
+  if (credentials !== undefined) {
+    const colon = credentials.indexOf(':')
+    const username = colon < 0 ? '' : credentials.slice(0, colon)
+    if (username) address.username = decodeURIComponent(username)
+    address.password = decodeURIComponent(colon < 0 ? credentials : credentials.slice(colon + 1))
+  }
+  const path = pathname.split('/').filter(Boolean)
+  if (mode === 'sentinel') {
+    const name = path.shift()
+    if (!name) throw new StoreUnavailable('a redis+sentinel URL needs the master name: redis+sentinel://host/mymaster')
+    address.name = decodeURIComponent(name)
+    const sentinelPassword = new URLSearchParams(query).get('sentinel_password')
+    if (sentinelPassword) address.sentinelPassword = sentinelPassword
+  }
+  const db = path.shift() ?? '0'
+  if (!/^\d{1,5}$/.test(db) || path.length) throw new StoreUnavailable(`${pathname} is no redis database number`)
+  if (mode === 'cluster' && db !== '0') throw new StoreUnavailable('a redis cluster has database 0 only')
+  address.db = Number(db)
+  return address
+}
+
+function parseHost(text: string, defaultPort: number): { host: string; port: number } {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text)
+  if (!match) throw new StoreUnavailable(`${text} is no redis host`)
+  return { host: (match[1] ?? match[2])!, port: match[3] ? Number(match[3]) : defaultPort }
+}
+
+/** The address without secrets: names the store in journals and logs. */
+export function describe(address: RedisAddress): string {
+  const hosts = address.hosts.map(({ host, port }) => `${host}:${port}`).join(',')
+  const kind = address.mode === 'single' ? '' : `+${address.mode}`
+  return `redis${address.tls ? 's' : ''}${kind}://${hosts}/${[address.name, address.db].filter(part => part !== undefined).join('/')}`
+}

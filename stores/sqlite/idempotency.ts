@@ -1,0 +1,179 @@
+/**
+ * Idempotency keys of the embedded store. A first use is marked in memory and in the journal, so that a crash does not run it twice: after a
+ * restart such a key counts as running for one more lease. Finished replies go to the table; until they are committed they are answered from memory.
+ */
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
+import { withinBudget } from '../budget.ts'
+import type { Item, Journal } from '../journal.ts'
+import type { Writer } from './writer.ts'
+
+/** How long a dead first use still counts as running. */
+export const LEASE_MS = 15_000
+
+/** What the journal's `k` record holds. */
+export interface RunningKey {
+  organization: string
+  key: string
+  fingerprint: string
+  requestId: string
+}
+
+interface Entry {
+  fingerprint: string
+  requestId: string
+  state: 'running' | 'done' | 'not_kept'
+  record: IdempotencyRecord | null
+  expires: number
+  item: Item | undefined
+}
+
+export interface SqliteIdempotencyOptions {
+  reader: DatabaseSync
+  writer: Writer
+  journal: Journal | null
+  budget: number
+  /** Larger replies are not kept. */
+  maxRecord: number
+}
+
+export class SqliteIdempotency implements IdempotencyStore {
+  #options: SqliteIdempotencyOptions
+  #entries = new Map<string, Entry>()
+  #select: StatementSync
+
+  constructor(options: SqliteIdempotencyOptions) {
+    this.#options = options
+    this.#select = options.reader.prepare(
+      'SELECT fingerprint, request_id, status, headers, body, whole, expires FROM idempotency WHERE organization = ? AND key = ?',
+    )
+  }
+
+  /** Marks of a dead process: running until its lease ends, unless their reply was kept. */
+  restore(keys: readonly RunningKey[], now: number): void {
+    for (const { organization, key, fingerprint, requestId } of keys) {
+      if (this.#stored(organization, key, now)) continue
+      this.#entries.set(nameOf(organization, key), {
+        fingerprint,
+        requestId,
+        state: 'running',
+        record: null,
+        expires: now + LEASE_MS,
+        item: undefined,
+      })
+    }
+  }
+
+  begin(
+    org: string,
+    key: string,
+    fingerprint: string,
+    requestId: string,
+    ttlMs: number,
+    now: number,
+  ): IdempotencyState {
+    const name = nameOf(org, key)
+    const entry = this.#entries.get(name) ?? this.#stored(org, key, now)
+    if (entry && entry.expires > now) return stateOf(entry, fingerprint)
+    if (entry?.item) this.#options.journal?.release(entry.item)
+    const running: RunningKey = { organization: org, key, fingerprint, requestId }
+    const item = this.#options.journal?.append('k', JSON.stringify(running))
+    this.#entries.set(name, { fingerprint, requestId, state: 'running', record: null, expires: now + ttlMs, item })
+    return { state: 'first' }
+  }
+
+  async finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number, now: number): Promise<void> {
+    const name = nameOf(org, key)
+    const entry = this.#entries.get(name)
+    if (entry?.state !== 'running') return
+    if (record && record.body.length > this.#options.maxRecord) record = null
+    entry.state = record ? 'done' : 'not_kept'
+    entry.record = record
+    entry.expires = now + ttlMs
+    const reply = record && {
+      status: record.status,
+      headers: JSON.stringify(record.headers),
+      body: record.body,
+      whole: record.whole,
+    }
+    const row = {
+      organization: org,
+      key,
+      fingerprint: entry.fingerprint,
+      requestId: entry.requestId,
+      reply,
+      expires: entry.expires,
+    }
+    const committed = this.#options.writer.write({ op: 'idempotency', row })
+    // The entry answers until the table does, also when this call has given up waiting. If the write fails, memory keeps the answer.
+    committed.then(
+      () => {
+        if (this.#entries.get(name) === entry) this.#entries.delete(name)
+        if (entry.item) this.#options.journal?.release(entry.item)
+      },
+      () => {},
+    )
+    await withinBudget(committed, this.#options.budget)
+  }
+
+  release(org: string, key: string): void {
+    const name = nameOf(org, key)
+    const entry = this.#entries.get(name)
+    if (entry?.state !== 'running') return
+    this.#entries.delete(name)
+    if (entry.item) this.#options.journal?.release(entry.item)
+  }
+
+  /** Drops marks whose time is over. */
+  sweep(now: number): void {
+    for (const [name, entry] of this.#entries) {
+      if (entry.expires > now) continue
+      this.#entries.delete(name)
+      if (entry.item) this.#options.journal?.release(entry.item)
+    }
+  }
+
+  #stored(org: string, key: string, now: number): Entry | undefined {
+    const row = this.#select.get(org, key) as
+      | {
+          fingerprint: string
+          request_id: string
+          status: number | null
+          headers: string
+          body: Uint8Array
+          whole: number
+          expires: number
+        }
+      | undefined
+    if (!row || row.expires <= now) return undefined
+    const record =
+      row.status === null
+        ? null
+        : {
+            requestId: row.request_id,
+            status: row.status,
+            headers: JSON.parse(row.headers) as [string, string][],
+            body: row.body,
+            whole: row.whole === 1,
+          }
+    return {
+      fingerprint: row.fingerprint,
+      requestId: row.request_id,
+      state: record ? 'done' : 'not_kept',
+      record,
+      expires: row.expires,
+      item: undefined,
+    }
+  }
+}
+
+function nameOf(org: string, key: string): string {
+  return org + '\n' + key
+}
+
+function stateOf(entry: Entry, fingerprint: string): IdempotencyState {
+  if (entry.fingerprint !== fingerprint) return { state: 'conflict' }
+  if (entry.state === 'running') return { state: 'running' }
+  if (entry.record) return { state: 'replay', record: entry.record }
+  return { state: 'not_kept', requestId: entry.requestId }
+}

@@ -1,0 +1,80 @@
+/** Reads and feeds the ledger table. */
+import type { DatabaseSync } from 'node:sqlite'
+import { setImmediate } from 'node:timers/promises'
+import type { Ledger, LedgerRow } from '../../core/store.ts'
+import type { Entry, LedgerSink } from '../ledger.ts'
+import { packEntries } from './tables.ts'
+import type { Writer } from './writer.ts'
+
+type Filter = Parameters<Ledger['query']>[0]
+
+/** Rows read before others get their turn. */
+const PAGE = 2000
+
+export class SqliteLedgerSink implements LedgerSink {
+  #reader: DatabaseSync
+  #writer: Writer
+
+  constructor(reader: DatabaseSync, writer: Writer) {
+    this.#reader = reader
+    this.#writer = writer
+  }
+
+  write(entries: readonly Entry[]): Promise<void> {
+    return this.#writer.write({ op: 'ledger', entries: packEntries(entries) })
+  }
+
+  async query(filter: Filter): Promise<LedgerRow[]> {
+    const rows: LedgerRow[] = []
+    for await (const page of scanLedger(this.#reader, filter)) for (const row of page) rows.push(row)
+    return rows
+  }
+}
+
+/** Pages of rows in time order; with a limit, the latest. */
+export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenerator<LedgerRow[]> {
+  const wheres: string[] = []
+  const values: (string | number)[] = []
+  const where = (condition: string, value: string | number | undefined) => {
+    if (value === undefined) return
+    wheres.push(condition)
+    values.push(value)
+  }
+  where('organization = ?', filter.org)
+  where('key_id = ?', filter.key)
+  where('model = ?', filter.model)
+  where('time >= ?', filter.since)
+  where('time < ?', filter.until)
+  const select = `SELECT rowid, * FROM ledger`
+  if (filter.limit !== undefined) {
+    const text = `${select} ${wheres.length ? `WHERE ${wheres.join(' AND ')}` : ''} ORDER BY time DESC, rowid DESC LIMIT ?`
+    yield db
+      .prepare(text)
+      .all(...values, filter.limit)
+      .reverse()
+      .map(toRow)
+    return
+  }
+  // Keyset pages: a long read never holds a snapshot open, and never the event loop.
+  const next = db.prepare(
+    `${select} WHERE ${[...wheres, '(time, rowid) > (?, ?)'].join(' AND ')} ORDER BY time, rowid LIMIT ${PAGE}`,
+  )
+  let [time, rowid] = [Number.MIN_SAFE_INTEGER, 0]
+  for (;;) {
+    const page = next.all(...values, time, rowid)
+    if (page.length) yield page.map(toRow)
+    if (page.length < PAGE) return
+    const last = page.at(-1)!
+    time = last['time'] as number
+    rowid = last['rowid'] as number
+    await setImmediate()
+  }
+}
+
+function toRow(columns: Record<string, unknown>): LedgerRow {
+  const { rowid: _, charged: __, cache_write, estimated, bytes_in, bytes_out, ...same } = columns
+  const row = { ...same, cacheWrite: cache_write, estimated: estimated === 1 } as LedgerRow
+  if (bytes_in !== null) row.bytes_in = bytes_in as number
+  if (bytes_out !== null) row.bytes_out = bytes_out as number
+  return row
+}

@@ -1,0 +1,184 @@
+/** The embedded engine: one process, one database file, limits in memory. */
+import { randomBytes } from 'node:crypto'
+import fs from 'node:fs'
+import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { Logger } from '../../core/plugin.ts'
+import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
+import { abandonedJournals, acquire, Journal } from '../journal.ts'
+import { JournaledLedger, owedEntries } from '../ledger.ts'
+import { MemoryLimits } from '../limits/memory.ts'
+import { configuredSecret } from '../secret.ts'
+import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
+import { SqliteLedgerSink } from './ledger.ts'
+import { SqliteRecords } from './records.ts'
+import { prepare } from './schema.ts'
+import type { Caps } from './tables.ts'
+import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
+
+const SWEEP_MS = 30_000
+const CLOSE_MS = 5000
+
+export interface SqliteStoreOptions {
+  /** File path, or `:memory:` (nothing survives; for tests). */
+  file: string
+  timeout: number
+  instance: string
+  clock: Clock
+  log: Logger
+  caps: Caps
+  maxRecord: number
+}
+
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<Store> {
+  const { file } = options
+  const inMemory = file === ':memory:'
+  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true })
+  // Limits live in one process's memory: a second process on the same file would double every limit.
+  const lock = inMemory ? undefined : acquire(file + '.lock')
+  if (lock === null)
+    throw new StoreUnavailable(
+      `${file} is in use by another gateway; one process may use an sqlite store, several need redis`,
+    )
+  try {
+    return await open(options, inMemory, lock)
+  } catch (error) {
+    lock?.close()
+    if (error instanceof StoreUnavailable) throw error
+    throw new StoreUnavailable(`cannot open ${file}: ${(error as Error).message}`, error)
+  }
+}
+
+async function open(options: SqliteStoreOptions, inMemory: boolean, lock: DatabaseSync | undefined): Promise<Store> {
+  const { file, caps, clock, log, instance, timeout, maxRecord } = options
+  const reader = new DatabaseSync(file)
+  prepare(reader)
+  if (!inMemory) fs.chmodSync(file, 0o600)
+  const secret = storedSecret(reader)
+  const writer: Writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps)
+  const sink = new SqliteLedgerSink(reader, writer)
+
+  const dir = file + '.journal'
+  const running: RunningKey[] = []
+  if (!inMemory) await recover(dir, sink, running, clock, log)
+  const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
+  const ledger = new JournaledLedger({ journal, sink, clock, log })
+  const limits = new MemoryLimits({
+    clock,
+    spent: spentBefore(reader),
+    onCharge: (org, id, charges) => ledger.charge(org, id, charges),
+  })
+  const idempotency = new SqliteIdempotency({ reader, writer, journal, budget: timeout, maxRecord })
+  idempotency.restore(running, clock.now())
+  const records = new SqliteRecords({ reader, writer, budget: timeout })
+  return new SqliteStore({ secret, writer, reader, journal, ledger, limits, idempotency, records, clock, lock })
+}
+
+interface Parts {
+  secret: Uint8Array
+  writer: Writer
+  reader: DatabaseSync
+  journal: Journal | null
+  ledger: JournaledLedger
+  limits: MemoryLimits
+  idempotency: SqliteIdempotency
+  records: SqliteRecords
+  clock: Clock
+  lock: DatabaseSync | undefined
+}
+
+class SqliteStore implements Store {
+  readonly engine = 'sqlite'
+  readonly limits: MemoryLimits
+  readonly ledger: JournaledLedger
+  readonly idempotency: SqliteIdempotency
+  readonly records: SqliteRecords
+  #parts: Parts
+  #sweeping: Timer | undefined
+  #closed = false
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+    this.limits = parts.limits
+    this.ledger = parts.ledger
+    this.idempotency = parts.idempotency
+    this.records = parts.records
+    this.#schedule()
+  }
+
+  async ready(): Promise<{ ok: boolean; reason?: string }> {
+    if (this.#closed) return { ok: false, reason: 'the store is closed' }
+    const reason = this.#parts.journal?.failure ?? this.ledger.failure ?? this.#parts.writer.failure
+    return reason === undefined ? { ok: true } : { ok: false, reason }
+  }
+
+  stats(): StoreStats {
+    const { ledger, journal } = this.#parts
+    return { openRows: ledger.open, pendingRows: ledger.pending, journalSegments: journal?.segments ?? 0 }
+  }
+
+  async secret(configured: string): Promise<Uint8Array> {
+    return configured ? configuredSecret(configured) : this.#parts.secret
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    this.#sweeping?.cancel()
+    this.limits.close()
+    await this.ledger.close(CLOSE_MS)
+    await this.#parts.writer.close()
+    this.#parts.journal?.close()
+    this.#parts.reader.close()
+    this.#parts.lock?.close()
+  }
+
+  #schedule(): void {
+    const { clock, writer } = this.#parts
+    this.#sweeping = clock.setTimer(SWEEP_MS, () => {
+      this.idempotency.sweep(clock.now())
+      // A failure shows in `ready`; the next sweep tries again.
+      writer.write({ op: 'sweep', now: clock.now() }).catch(() => {})
+      this.#schedule()
+    })
+  }
+}
+
+/** Books what dead processes left in their journals, and collects their running idempotency keys. */
+async function recover(
+  dir: string,
+  sink: SqliteLedgerSink,
+  running: RunningKey[],
+  clock: Clock,
+  log: Logger,
+): Promise<void> {
+  for (const journal of abandonedJournals({ dir, store: 'sqlite', log })) {
+    try {
+      const { entries, lost, orphans } = owedEntries(journal.records, clock.now())
+      for (const { kind, json } of journal.records) if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
+      if (entries.length) await sink.write(entries)
+      if (orphans.length || journal.damaged)
+        log.error(
+          { instance: journal.instance, orphans: orphans.slice(0, 20), damaged: journal.damaged },
+          'a journal was damaged',
+        )
+      log.info({ instance: journal.instance, rows: entries.length, lost }, 'ledger recovered from the journal')
+      journal.done()
+    } catch (error) {
+      journal.leave()
+      throw error
+    }
+  }
+}
+
+/** Spend booked so far, read when a cell is first used. */
+function spentBefore(db: DatabaseSync): (org: string, cell: string, period: number) => number {
+  const select = db.prepare('SELECT amount FROM spend WHERE organization = ? AND cell = ? AND number = ?')
+  return (org, cell, period) => (select.get(org, cell, period)?.['amount'] as number | undefined) ?? 0
+}
+
+function storedSecret(db: DatabaseSync): Uint8Array {
+  db.prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)").run(randomBytes(32))
+  return db.prepare("SELECT value FROM meta WHERE name = 'secret'").get()!['value'] as Uint8Array
+}

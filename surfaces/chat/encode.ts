@@ -1,0 +1,242 @@
+/**
+ * Writes Chat Completions replies (wire.md C.1, D.1, D.4): chunks for streams, one object otherwise.
+ *
+ * Reasoning, citations and hosted searches have no member on this surface and are not written (wire.md D.1, F.8).
+ */
+import type { GatewayError } from '../../core/errors.ts'
+import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
+import type { EncodeContext, Encoder } from '../../core/surface.ts'
+import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
+import { TextJoiner } from '../text.ts'
+
+type ChatFinish = 'stop' | 'length' | 'tool_calls' | 'content_filter'
+
+interface ToolCall {
+  id: string
+  type: 'function'
+  function: { name: string; arguments: string }
+}
+
+/** wire.md F.6. A pause is the gateway's own loop cap: what there is, is whole. */
+const FINISH: Record<FinishReason, ChatFinish> = {
+  stop: 'stop',
+  stop_sequence: 'stop',
+  tool_calls: 'tool_calls',
+  length: 'length',
+  context_full: 'length',
+  content_filter: 'content_filter',
+  refusal: 'stop',
+  pause: 'stop',
+  idle_timeout: 'length',
+  ceiling_timeout: 'length',
+}
+
+export class ChatEncoder implements Encoder {
+  readonly #context: EncodeContext
+  /** A frame is `head + delta + tail`; both are fixed for the reply. */
+  readonly #head: string
+  readonly #usageMember: boolean
+  readonly #withLogprobs: boolean
+  #started = false
+  #ended = false
+  #content: string | null = null
+  #refusal: string | null = null
+  #logprobs: WireLogprob[] | null = null
+  readonly #calls: ToolCall[] = []
+  #open: ToolCall | undefined
+  readonly #text = new TextJoiner()
+  #mode: 'text' | 'refusal' | 'call' = 'text'
+  #textLogprobs: WireLogprob[] = []
+  #finish: ChatFinish | null = null
+  #usage: Usage | undefined
+
+  constructor(context: EncodeContext) {
+    this.#context = context
+    const body = context.body as { stream_options?: { include_usage?: boolean | null } | null }
+    this.#usageMember = context.conversation.stream && body.stream_options?.include_usage === true
+    this.#withLogprobs = context.conversation.sampling.logprobs
+    const { objectId, created, model } = context
+    this.#head = `data: {"id":"chatcmpl-${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
+  }
+
+  /** The first delta shows what kind of turn it is, so nothing is sent before the first event. */
+  start(): string {
+    return ''
+  }
+
+  event(event: StreamEvent): string {
+    this.#guard(event.type)
+    switch (event.type) {
+      case 'text':
+        return this.#onText(event.text, event.logprobs)
+      case 'refusal':
+        return this.#onRefusal(event.text)
+      case 'tool_call': {
+        if (event.index !== this.#calls.length) throw outOfGrammar(event.type)
+        const call: ToolCall = { id: event.id, type: 'function', function: { name: event.name, arguments: '' } }
+        const out = this.#to('call') + this.#begin('"content":null,"refusal":null')
+        this.#calls.push(call)
+        this.#open = call
+        return `${out}${this.#delta(`{"tool_calls":[{"index":${event.index},"id":${JSON.stringify(call.id)},"type":"function","function":{"name":${JSON.stringify(call.function.name)},"arguments":""}}]}`)}`
+      }
+      case 'tool_args':
+        this.#sameCall(event.index, event.type)
+        return this.#args(this.#text.push(event.text))
+      case 'tool_end': {
+        this.#sameCall(event.index, event.type)
+        let out = this.#args(this.#text.flush())
+        // A call without arguments is a call with none (wire.md G13).
+        if (this.#open!.function.arguments.trim() === '') out += this.#args('{}')
+        this.#open = undefined
+        return out
+      }
+      default:
+        // reasoning, citations, searches, breaks and activity
+        return ''
+    }
+  }
+
+  finish(finish: FinishEvent, usage: Usage): string {
+    if (this.#ended) throw outOfGrammar('finish')
+    let out = this.#open ? this.#args(this.#text.flush()) : this.#to('call')
+    if (finish.reason === 'refusal' && this.#refusal === null)
+      out += this.#onRefusal(finish.explanation || PLAIN_REFUSAL) + this.#to('call')
+    out += this.#begin('"content":"","refusal":null')
+    this.#ended = true
+    this.#usage = usage
+    this.#finish = this.#finishReason(finish.reason)
+    out += this.#chunk('{}', 'null', `"${this.#finish}"`)
+    if (this.#usageMember) out += `${this.#head}],"usage":${JSON.stringify(usageOf(usage))}}\n\n`
+    return `${out}data: [DONE]\n\n`
+  }
+
+  error(error: GatewayError): string {
+    if (this.#ended) throw outOfGrammar('error')
+    this.#ended = true
+    const members = frameMembers(error, this.#context.requestId)
+    const { message, type, code, request_id, retryable } = members
+    // The flat copies are deprecated and still promised (ERR-8). Never `choices`: clients would take the frame for a chunk (wire.md D.4).
+    return `data: ${JSON.stringify({ error: members, message, type, code, request_id, retryable })}\n\n`
+  }
+
+  keepAlive(): string {
+    return ': keep-alive\n\n'
+  }
+
+  object(): Record<string, unknown> {
+    const message: Record<string, unknown> = {
+      role: 'assistant',
+      content: this.#content ?? (this.#refusal === null && this.#calls.length === 0 ? '' : null),
+      refusal: this.#refusal,
+    }
+    if (this.#calls.length > 0) message['tool_calls'] = this.#calls
+    const { objectId, created, model, body } = this.#context
+    const logprobs = this.#logprobs ? { content: this.#logprobs, refusal: null } : null
+    const completion: Record<string, unknown> = {
+      id: `chatcmpl-${objectId}`,
+      object: 'chat.completion',
+      created,
+      model,
+      service_tier: 'default',
+      choices: [{ index: 0, message, logprobs, finish_reason: this.#finish }],
+    }
+    if (this.#usage) completion['usage'] = usageOf(this.#usage)
+    if (body['metadata'] != null) completion['metadata'] = body['metadata']
+    return completion
+  }
+
+  #guard(type: string): void {
+    if (this.#ended) throw outOfGrammar(type)
+    if (this.#open && type !== 'tool_args' && type !== 'tool_end' && type !== 'activity') throw outOfGrammar(type)
+  }
+
+  #sameCall(index: number, type: string): void {
+    if (!this.#open || index !== this.#calls.length - 1) throw outOfGrammar(type)
+  }
+
+  #onText(delta: string, logprobs: readonly TokenLogprob[] | undefined): string {
+    const out = this.#to('text')
+    if (this.#withLogprobs && logprobs) this.#textLogprobs.push(...wireLogprobs(logprobs))
+    const text = this.#text.push(delta)
+    return text === '' ? out : out + this.#sendText(text)
+  }
+
+  #sendText(text: string): string {
+    const out = this.#begin('"content":"","refusal":null')
+    this.#content = (this.#content ?? '') + text
+    const content = `{"content":${JSON.stringify(text)}}`
+    if (this.#textLogprobs.length === 0) return out + this.#delta(content)
+    this.#logprobs ??= []
+    this.#logprobs.push(...this.#textLogprobs)
+    const logprobs = `{"content":${JSON.stringify(this.#textLogprobs)},"refusal":null}`
+    this.#textLogprobs = []
+    return out + this.#chunk(content, logprobs, 'null')
+  }
+
+  #onRefusal(delta: string): string {
+    const out = this.#to('refusal')
+    const text = this.#text.push(delta)
+    return text === '' ? out : out + this.#sendRefusal(text)
+  }
+
+  #sendRefusal(text: string): string {
+    const out = this.#begin('"content":null,"refusal":""')
+    this.#refusal = (this.#refusal ?? '') + text
+    return `${out}${this.#delta(`{"refusal":${JSON.stringify(text)}}`)}`
+  }
+
+  /** Turns to another kind of output; a surrogate half that waits is sent first. */
+  #to(mode: 'text' | 'refusal' | 'call'): string {
+    if (mode === this.#mode) return ''
+    const rest = this.#text.flush()
+    const out = rest === '' ? '' : this.#mode === 'refusal' ? this.#sendRefusal(rest) : this.#sendText(rest)
+    this.#mode = mode
+    return out
+  }
+
+  #args(text: string): string {
+    if (text === '') return ''
+    this.#open!.function.arguments += text
+    return this.#delta(
+      `{"tool_calls":[{"index":${this.#calls.length - 1},"function":{"arguments":${JSON.stringify(text)}}}]}`,
+    )
+  }
+
+  /** The first delta of the reply carries the role. */
+  #begin(members: string): string {
+    if (this.#started) return ''
+    this.#started = true
+    return this.#delta(`{"role":"assistant",${members}}`)
+  }
+
+  #delta(delta: string): string {
+    return this.#chunk(delta, 'null', 'null')
+  }
+
+  #chunk(delta: string, logprobs: string, finish: string): string {
+    const tail = this.#usageMember ? '}],"usage":null}\n\n' : '}]}\n\n'
+    return `${this.#head}{"index":0,"delta":${delta},"logprobs":${logprobs},"finish_reason":${finish}${tail}`
+  }
+
+  /** Whole calls make a plain end one of calls, whatever the provider said; an open call was cut, and none is to be run (wire.md F.6). */
+  #finishReason(reason: FinishReason): ChatFinish {
+    const end = FINISH[reason]
+    if (end !== 'stop' && end !== 'tool_calls') return end
+    if (this.#open) return 'length'
+    return this.#calls.length > 0 && reason !== 'refusal' ? 'tool_calls' : 'stop'
+  }
+}
+
+function outOfGrammar(type: string): Error {
+  return new Error(`chat encoder: '${type}' is out of the grammar of core/events.ts here`)
+}
+
+function usageOf(usage: Usage): Record<string, unknown> {
+  return {
+    prompt_tokens: usage.input,
+    completion_tokens: usage.output,
+    total_tokens: usage.input + usage.output,
+    completion_tokens_details: { reasoning_tokens: usage.reasoning },
+    prompt_tokens_details: { cached_tokens: usage.cached },
+  }
+}

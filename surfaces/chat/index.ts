@@ -1,0 +1,18 @@
+/** The Chat Completions surface. */
+import type { Surface } from '../../core/surface.ts'
+import { compileRequest } from '../check.ts'
+import { errorBody } from '../envelope.ts'
+import { ChatEncoder } from './encode.ts'
+import { parse } from './parse.ts'
+import { requestSchema } from './schema.ts'
+import type { ChatBody } from './wire.ts'
+
+export const chat: Surface = {
+  name: 'chat',
+  requestSchema,
+  validate: compileRequest(requestSchema),
+  parse: body => parse(body as ChatBody),
+  encoder: context => new ChatEncoder(context),
+  error: errorBody,
+  requestIdHeaders: [],
+}

@@ -1,0 +1,164 @@
+/** A checked Chat Completions body to the canonical conversation. */
+import {
+  type Conversation,
+  type DocumentPart,
+  type FunctionTool,
+  type ImagePart,
+  type Part,
+  type TextPart,
+  type ToolChoice,
+  TurnList,
+} from '../../core/conversation.ts'
+import { fault } from '../check.ts'
+import { documentSource, imageSource } from '../media.ts'
+import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
+import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './wire.ts'
+
+/** @throws GatewayError for rules that the schema can't say */
+export function parse(body: ChatBody): Conversation {
+  const list = new TurnList()
+  if (body.system !== null && body.system !== undefined) {
+    if (body.messages.some(m => m.role === 'system' || m.role === 'developer'))
+      throw fault(
+        'invalid_value',
+        'system',
+        w => `${w} and a system or developer message are both given. Keep one of them.`,
+      )
+    list.push('system', texts(body.system))
+  }
+  for (const [i, message] of body.messages.entries()) pushMessage(list, message, `messages[${i}]`)
+
+  const tools = (body.tools ?? []).map(toolOf)
+  checkUniqueNames(tools, '.function.name')
+  const toolChoice = choiceOf(body.tool_choice, tools.length)
+  checkChoice(toolChoice, tools, 'tool_choice')
+
+  if (body.max_tokens != null && body.max_completion_tokens != null && body.max_tokens !== body.max_completion_tokens)
+    throw fault(
+      'invalid_value',
+      'max_tokens',
+      w =>
+        `${w} is ${body.max_tokens} and 'max_completion_tokens' is ${body.max_completion_tokens}; they are one cap. Send one of them.`,
+    )
+  if (body.top_logprobs != null && body.logprobs !== true)
+    throw fault('invalid_value', 'top_logprobs', w => `${w} needs 'logprobs' to be true. Set it, or leave ${w} out.`)
+
+  const conversation: Conversation = {
+    surface: 'chat',
+    requestedModel: body.model,
+    model: body.model,
+    stream: body.stream === true,
+    system: list.system,
+    turns: list.turns,
+    tools,
+    toolChoice,
+    parallelToolCalls: body.parallel_tool_calls !== false,
+    sampling: {
+      stop: typeof body.stop === 'string' ? [body.stop] : (body.stop ?? []),
+      logprobs: body.logprobs === true,
+    },
+    reasoning: {},
+  }
+  const sampling = conversation.sampling
+  if (body.temperature != null) sampling.temperature = body.temperature
+  if (body.top_p != null) sampling.topP = body.top_p
+  if (body.seed != null) sampling.seed = body.seed
+  if (body.top_logprobs != null) sampling.topLogprobs = body.top_logprobs
+  const cap = body.max_completion_tokens ?? body.max_tokens
+  if (cap != null) {
+    conversation.maxOutputTokens = cap
+    conversation.maxOutputField = body.max_completion_tokens != null ? 'max_completion_tokens' : 'max_tokens'
+  }
+  if (body.reasoning_effort != null) conversation.reasoning.effort = body.reasoning_effort
+  if (body.verbosity != null) conversation.verbosity = body.verbosity
+  if (body.prompt_cache_key != null) conversation.cacheKey = body.prompt_cache_key
+  return conversation
+}
+
+function texts(content: string | TextContent[]): TextPart[] {
+  return typeof content === 'string'
+    ? [{ type: 'text', text: content }]
+    : content.map(p => ({ type: 'text', text: p.text }))
+}
+
+function pushMessage(list: TurnList, message: ChatMessage, path: string): void {
+  switch (message.role) {
+    case 'system':
+    case 'developer':
+      return list.push('system', texts(message.content))
+    case 'user': {
+      const { content } = message
+      if (typeof content === 'string') return list.push('user', [{ type: 'text', text: content }])
+      return list.push(
+        'user',
+        content.map((part, i) => userPart(part, `${path}.content[${i}]`)),
+      )
+    }
+    case 'assistant':
+      return list.push('assistant', assistantParts(message, path))
+    case 'tool':
+      return list.push('tool', [
+        { type: 'result', callId: message.tool_call_id, kind: 'function', content: texts(message.content), path },
+      ])
+  }
+}
+
+function userPart(part: UserContent, path: string): TextPart | ImagePart | DocumentPart {
+  switch (part.type) {
+    case 'text':
+      return { type: 'text', text: part.text }
+    case 'image_url': {
+      const { url, detail } = part.image_url
+      const at = `${path}.image_url.url`
+      const image: ImagePart = { type: 'image', source: imageSource(url, at), path: at }
+      if (detail != null) image.detail = detail
+      return image
+    }
+    case 'file': {
+      const at = `${path}.file.file_data`
+      const document: DocumentPart = { type: 'document', source: documentSource(part.file.file_data, at), path: at }
+      if (part.file.filename != null) document.title = part.file.filename
+      return document
+    }
+  }
+}
+
+function assistantParts(message: Extract<ChatMessage, { role: 'assistant' }>, path: string): Part[] {
+  const calls = message.tool_calls ?? []
+  if (message.content == null && message.refusal == null && calls.length === 0)
+    throw fault(
+      'missing_required_parameter',
+      `${path}.content`,
+      w => `Missing required parameter: ${w}. An assistant message has content, a refusal or tool_calls.`,
+    )
+  const parts: Part[] = []
+  if (typeof message.content === 'string') parts.push({ type: 'text', text: message.content })
+  else
+    for (const part of message.content ?? [])
+      parts.push(part.type === 'text' ? { type: 'text', text: part.text } : { type: 'refusal', text: part.refusal })
+  if (message.refusal != null && message.refusal !== '') parts.push({ type: 'refusal', text: message.refusal })
+  calls.forEach((call, i) => {
+    const { name, arguments: input } = call.function
+    parts.push({ type: 'call', id: call.id, kind: 'function', name, input, path: `${path}.tool_calls[${i}]` })
+  })
+  return parts
+}
+
+function toolOf(declared: ChatTool, i: number): FunctionTool {
+  const path = `tools[${i}]`
+  const { name, description, parameters, strict } = declared.function
+  const at = `${path}.function.parameters`
+  const tool: FunctionTool = { type: 'function', name, parameters: objectParameters(parameters, at), path }
+  if (description != null) tool.description = description
+  if (strict != null) tool.strict = strict
+  if (strict === true && parameters != null) checkStrict(tool.parameters, at)
+  return tool
+}
+
+function choiceOf(choice: ChatToolChoice | null | undefined, tools: number): ToolChoice {
+  if (choice == null) return { type: tools > 0 ? 'auto' : 'none' }
+  if (typeof choice === 'string') return { type: choice }
+  if (choice.type === 'function') return { type: 'tool', name: choice.function.name, kind: 'function' }
+  const { mode, tools: allowed } = choice.allowed_tools
+  return { type: 'allowed', mode, tools: allowed.map(t => ({ name: t.function.name, kind: 'function' })) }
+}

@@ -1,0 +1,177 @@
+/** Request schema of POST /v1/chat/completions (wire.md A.2, B.1, B.4, B.5). */
+import {
+  cacheBreakpoint,
+  callId,
+  effort,
+  imageDetail,
+  metadata,
+  model,
+  promptCacheKey,
+  promptCacheOptions,
+  promptCacheRetention,
+  safetyIdentifier,
+  serviceTier,
+  textOr,
+  toolName,
+  user,
+  verbosity,
+} from '../fields.ts'
+import {
+  anything,
+  array,
+  boolean,
+  forms,
+  integer,
+  noop,
+  number,
+  object,
+  oneOfStrings,
+  only,
+  opaqueObject,
+  rejected,
+  type Schema,
+  string,
+  tagged,
+  variant,
+} from '../schema.ts'
+
+/** Members that clients add to any content part. */
+const partHints = { prompt_cache_breakpoint: cacheBreakpoint, cache_control: noop(opaqueObject()) }
+
+const text = variant('type', 'text', { text: string(), ...partHints }, ['text'], { title: 'Text part' })
+const image = variant(
+  'type',
+  'image_url',
+  { image_url: object({ url: string(), detail: imageDetail }, ['url']), ...partHints },
+  ['image_url'],
+  { title: 'Image part' },
+)
+const file = variant(
+  'type',
+  'file',
+  {
+    file: object(
+      { file_data: string(), filename: string(), file_id: rejected('Send the bytes as a data URL in file_data.') },
+      ['file_data'],
+    ),
+    ...partHints,
+  },
+  ['file'],
+  { title: 'File part' },
+)
+const refusal = variant('type', 'refusal', { refusal: string(), ...partHints }, ['refusal'], { title: 'Refusal part' })
+
+const textPart = tagged('type', [text])
+const textContent = forms(textOr(textPart))
+const name = noop(string())
+
+const system = variant('role', ['system', 'developer'], { content: textContent, name }, ['content'])
+const userMessage = variant(
+  'role',
+  'user',
+  { content: forms([string(), array(tagged('type', [text, image, file]), { minItems: 1 })]), name },
+  ['content'],
+)
+const toolCall = tagged('type', [
+  variant(
+    'type',
+    'function',
+    {
+      id: callId,
+      function: object({ name: toolName, arguments: string(), parsed_arguments: noop(anything()) }, [
+        'name',
+        'arguments',
+      ]),
+    },
+    ['id', 'function'],
+  ),
+])
+const assistant = variant('role', 'assistant', {
+  content: forms(textOr(tagged('type', [text, refusal]))),
+  refusal: string(),
+  tool_calls: array(toolCall),
+  name,
+  annotations: noop({ type: 'array' }),
+  reasoning_content: noop(string()),
+  parsed: noop(anything()),
+  audio: rejected(),
+  function_call: rejected('Use tool_calls.'),
+})
+const tool = variant('role', 'tool', { content: textContent, tool_call_id: callId, name }, ['content', 'tool_call_id'])
+
+const functionTool = variant(
+  'type',
+  'function',
+  {
+    function: object({ name: toolName, description: string(), parameters: opaqueObject(), strict: boolean() }, [
+      'name',
+    ]),
+  },
+  ['function'],
+)
+const namedFunction = variant('type', 'function', { function: object({ name: toolName }, ['name']) }, ['function'])
+const allowedTools = variant(
+  'type',
+  'allowed_tools',
+  {
+    allowed_tools: object(
+      { mode: oneOfStrings(['auto', 'required']), tools: array(tagged('type', [namedFunction]), { minItems: 1 }) },
+      ['mode', 'tools'],
+    ),
+  },
+  ['allowed_tools'],
+)
+
+export const requestSchema: Schema = {
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  title: 'Chat completion request',
+  ...object(
+    {
+      model,
+      messages: array(tagged('role', [system, userMessage, assistant, tool]), { minItems: 1 }),
+      system: forms(textOr(textPart), { description: 'In place of a system message.' }),
+      stream: boolean(),
+      stream_options: object({ include_usage: boolean(), include_obfuscation: noop(boolean()) }),
+      temperature: number(0, 2),
+      top_p: number(0, 1),
+      stop: forms([string({ minLength: 1 }), array(string({ minLength: 1 }), { maxItems: 4 })]),
+      seed: integer(-(2 ** 63), 2 ** 63),
+      logprobs: boolean(),
+      top_logprobs: integer(0, 20),
+      user,
+      metadata,
+      max_tokens: integer(1),
+      max_completion_tokens: integer(1),
+      tools: array(tagged('type', [functionTool]), { maxItems: 128 }),
+      tool_choice: forms([oneOfStrings(['auto', 'none', 'required']), tagged('type', [namedFunction, allowedTools])]),
+      parallel_tool_calls: boolean(),
+      reasoning_effort: effort,
+      verbosity,
+      response_format: tagged('type', [variant('type', 'text', {})], {
+        unknown: {
+          code: 'unsupported_parameter',
+          at: 'self',
+          hint: 'Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.',
+        },
+      }),
+      n: only({ type: 'integer', enum: [1] }, 'Send one request for each completion.'),
+      presence_penalty: only({ type: 'number', enum: [0] }),
+      frequency_penalty: only({ type: 'number', enum: [0] }),
+      logit_bias: only({ type: 'object', maxProperties: 0 }),
+      modalities: only(array(only(oneOfStrings(['text'])))),
+      service_tier: serviceTier,
+      store: noop(boolean(), 'Chat completions are never stored.'),
+      prompt_cache_key: promptCacheKey,
+      prompt_cache_options: promptCacheOptions,
+      prompt_cache_retention: promptCacheRetention,
+      safety_identifier: safetyIdentifier,
+      audio: rejected(),
+      prediction: rejected(),
+      web_search_options: rejected('Hosted search is on /v1/responses and /v1/messages.'),
+      moderation: rejected(),
+      functions: rejected('Use tools.'),
+      function_call: rejected('Use tool_choice.'),
+    },
+    ['model', 'messages'],
+  ),
+}

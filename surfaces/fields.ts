@@ -1,0 +1,28 @@
+/** Schemas of members that Chat Completions and Responses have in common (wire.md A.1, A.2). */
+import { EFFORTS } from '../core/conversation.ts'
+import { array, map, noop, object, oneOfStrings, only, type Schema, string } from './schema.ts'
+
+export const model = string({ minLength: 1, maxLength: 256, description: 'A public model id.' })
+export const effort = oneOfStrings(EFFORTS, { description: 'Reasoning effort.' })
+export const verbosity = noop(oneOfStrings(['low', 'medium', 'high']))
+export const metadata = noop(
+  map(string({ maxLength: 512 }), {
+    maxProperties: 16,
+    propertyNames: { maxLength: 64 },
+    description: 'Up to 16 pairs, echoed.',
+  }),
+)
+export const user = noop(string({ maxLength: 512 }))
+export const safetyIdentifier = noop(string({ maxLength: 128 }))
+export const promptCacheKey = noop(string({ maxLength: 512 }))
+export const promptCacheOptions = noop(object({ mode: oneOfStrings(['implicit', 'explicit']), ttl: string() }))
+export const promptCacheRetention = noop(oneOfStrings(['in_memory', 'in-memory', '24h']))
+/** On any content part. */
+export const cacheBreakpoint = noop(object({ mode: oneOfStrings(['explicit']), ttl: string() }, ['mode']))
+export const serviceTier = only(oneOfStrings(['auto', 'default']))
+export const imageDetail = oneOfStrings(['auto', 'low', 'high', 'original'])
+/** Names of declared tools; longer or odd ones get an alias upstream (TOOL-3). */
+export const toolName = string({ minLength: 1, maxLength: 1024 })
+export const callId = string({ minLength: 1, description: 'The id of the call, verbatim as it was received.' })
+/** A schema or a string of text parts. */
+export const textOr = (part: Schema): Schema[] => [string(), array(part)]

@@ -1,0 +1,102 @@
+/** Media in requests: image and document sources (wire.md B.1, B.2, CHAT-3). Nothing is fetched here; every scan is linear. */
+import type { MediaSource } from '../core/conversation.ts'
+import type { GatewayError } from '../core/errors.ts'
+import { describe, fault } from './check.ts'
+
+export const IMAGE_TYPES: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
+
+/** An `https://` URL or a `data:` URL of a supported image type. @throws GatewayError invalid_value at `path` */
+export function imageSource(url: string, path: string): MediaSource {
+  const data = dataUrl(url)
+  if (!data) return httpsSource(url, path, 'data:image/png;base64,…')
+  return imageData(data.mediaType, data.data, path, path)
+}
+
+/** Base64 image bytes with their type. @throws GatewayError invalid_value at `typePath` or `dataPath` */
+export function imageData(mediaType: string, data: string, typePath: string, dataPath: string): MediaSource {
+  if (!IMAGE_TYPES.has(mediaType))
+    throw fault(
+      'invalid_value',
+      typePath,
+      w => `${w} has the media type ${describe(mediaType)}; images must be ${[...IMAGE_TYPES].join(', ')}.`,
+    )
+  requireBase64(data, dataPath)
+  return { kind: 'data', mediaType, data }
+}
+
+export type DocumentSource = MediaSource | { kind: 'text'; text: string }
+
+/** A `data:` URL of a PDF or of plain text. @throws GatewayError invalid_value at `path` */
+export function documentSource(url: string, path: string): DocumentSource {
+  const data = dataUrl(url)
+  if (!data) throw notDataUrl(path)
+  return documentData(data.mediaType, data.data, path)
+}
+
+/** Base64 document bytes; plain text is decoded. @throws GatewayError invalid_value at `path` */
+export function documentData(mediaType: string, data: string, path: string): DocumentSource {
+  if (mediaType !== 'application/pdf' && mediaType !== 'text/plain')
+    throw fault(
+      'invalid_value',
+      path,
+      w => `${w} has the media type ${describe(mediaType)}; documents must be application/pdf or text/plain.`,
+    )
+  requireBase64(data, path)
+  if (mediaType === 'text/plain') return { kind: 'text', text: Buffer.from(data, 'base64').toString('utf8') }
+  return { kind: 'data', mediaType, data }
+}
+
+/** An absolute `https://` URL. @param example of a data URL, for the message; '' where none is allowed */
+export function httpsSource(url: string, path: string, example = ''): MediaSource {
+  if (url.length > MAX_URL || !/^https:\/\//i.test(url.slice(0, 8)) || !URL.canParse(url))
+    throw fault(
+      'invalid_value',
+      path,
+      w =>
+        `${w} is ${describe(url)}; it must be an https:// URL${example === '' ? '' : ` or a data URL (${example})`}.`,
+    )
+  return { kind: 'url', url }
+}
+/** Longer than any URL that servers accept. */
+const MAX_URL = 16_384
+
+function notDataUrl(path: string): GatewayError {
+  return fault('invalid_value', path, w => `${w} must be a data URL, e.g. data:application/pdf;base64,….`)
+}
+
+/** Splits `data:TYPE[;param…];base64,DATA`; null when `url` is no such thing. The type is lower-cased. */
+export function dataUrl(url: string): { mediaType: string; data: string } | null {
+  if (url.slice(0, 5).toLowerCase() !== 'data:') return null
+  const head = url.slice(5, 5 + MAX_DATA_HEAD)
+  const comma = head.indexOf(',')
+  if (comma < 0) return null
+  const fields = head.slice(0, comma).toLowerCase().split(';')
+  if (fields.length < 2 || fields.at(-1)!.trim() !== 'base64') return null
+  return { mediaType: fields[0]!.trim(), data: url.slice(5 + comma + 1) }
+}
+const MAX_DATA_HEAD = 256
+
+function requireBase64(data: string, path: string): void {
+  if (!isBase64(data))
+    throw fault(
+      'invalid_value',
+      path,
+      w => `${w} holds no well-formed base64 (standard alphabet, padded, no line breaks).`,
+    )
+}
+
+const BASE64 = new Uint8Array(128)
+for (const c of 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/') BASE64[c.charCodeAt(0)] = 1
+
+/** Standard alphabet, padded to a multiple of four, not empty. */
+export function isBase64(text: string): boolean {
+  let end = text.length
+  if (end === 0 || end % 4 !== 0) return false
+  if (text.charCodeAt(end - 1) === 61) end--
+  if (text.charCodeAt(end - 1) === 61) end--
+  for (let i = 0; i < end; i++) {
+    const c = text.charCodeAt(i)
+    if (c > 127 || BASE64[c] === 0) return false
+  }
+  return true
+}

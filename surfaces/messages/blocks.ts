@@ -1,0 +1,316 @@
+/** System text, messages and content blocks of a Messages body (wire.md B.3). */
+import {
+  type CallPart,
+  type DocumentPart,
+  type ImagePart,
+  type Part,
+  type ResultPart,
+  type SearchPart,
+  type SearchResult,
+  type TextPart,
+  TurnList,
+} from '../../core/conversation.ts'
+import { describe, fault } from '../check.ts'
+import { documentData, httpsSource, imageData } from '../media.ts'
+import { type CacheMarker, isObject, type Json, listOf, type Reading, stringOf } from './body.ts'
+
+/** An opaque token of this gateway, as opposed to a provider's signature (wire.md F.7). */
+const GATEWAY_HANDLE = /^[a-z]+_eba1_[A-Za-z0-9_-]+$/
+
+/** First words of the system block in which Claude Code keeps its own accounts (wire.md H). */
+const BILLING_HEADER = 'x-anthropic-billing-header:'
+
+export class BlockReader {
+  readonly turns = new TurnList()
+  readonly #reading: Reading
+  /** Hosted searches by id: their result block comes later in the message. */
+  readonly #searches = new Map<string, SearchPart>()
+
+  constructor(reading: Reading) {
+    this.#reading = reading
+  }
+
+  /** The top-level `system`. */
+  system(system: unknown): void {
+    this.turns.push('system', this.#system(system))
+  }
+
+  #system(system: unknown): TextPart[] {
+    if (typeof system === 'string') return [textPart(system)]
+    const parts: TextPart[] = []
+    const blocks = listOf(system)
+    for (let i = 0; i < blocks.length; i++) {
+      const block = blocks[i]
+      if (!isObject(block)) continue
+      const part = this.#text(block, `system[${i}]`)
+      if (part.text.startsWith(BILLING_HEADER)) part.meteredOnly = true
+      parts.push(part)
+    }
+    return parts
+  }
+
+  /** One entry of `messages`. */
+  message(message: unknown, path: string): void {
+    if (typeof message === 'string') this.turns.push('user', [textPart(message)])
+    if (!isObject(message)) return
+    const role = message['role'] === 'assistant' || message['role'] === 'system' ? message['role'] : 'user'
+    const content = message['content']
+    if (typeof content === 'string') {
+      this.turns.push(role, [textPart(content)])
+      return
+    }
+    const results: ResultPart[] = []
+    const parts: Part[] = []
+    const blocks = listOf(content)
+    for (let j = 0; j < blocks.length; j++) {
+      const block = blocks[j]
+      if (isObject(block)) this.#block(block, `${path}.content[${j}]`, parts, results)
+    }
+    // Results come first, wherever they stood in the message: it is one turn (wire.md B.6).
+    if (results.length > 0) this.turns.push('tool', results)
+    if (parts.length > 0 || results.length === 0) this.turns.push(role, parts)
+  }
+
+  #block(block: Json, path: string, parts: Part[], results: ResultPart[]): void {
+    switch (block['type']) {
+      case 'text':
+        parts.push(this.#text(block, path))
+        return
+      case 'tool_use':
+        parts.push(this.#call(block, path))
+        return
+      case 'tool_result':
+        results.push(this.#result(block, path))
+        return
+      case 'thinking':
+        this.#thinking(block['signature'], stringOf(block['thinking']) ?? '', parts)
+        return
+      case 'redacted_thinking':
+        this.#thinking(block['data'], '', parts)
+        return
+      case 'server_tool_use':
+        this.#reading.cache(block, path)
+        if (block['name'] === 'web_search') parts.push(this.#search(block))
+        else if (!this.#reading.strict) parts.push(textPart(jsonOf(block, path, false)))
+        return
+      case 'web_search_tool_result':
+        this.#reading.cache(block, path)
+        this.#searchResult(block, parts)
+        return
+      default:
+        this.#medium(block, path, parts)
+    }
+  }
+
+  /** Blocks that may also stand inside a tool result. */
+  #medium(block: Json, path: string, parts: Part[]): void {
+    switch (block['type']) {
+      case 'text':
+        parts.push(this.#text(block, path))
+        return
+      case 'image':
+        parts.push(this.#image(block, path))
+        return
+      case 'document':
+        this.#document(block, path, parts)
+        return
+      case 'search_result': {
+        const text = listOf(block['content'])
+          .map(inner => (isObject(inner) ? (stringOf(inner['text']) ?? '') : ''))
+          .join('\n')
+        const part: DocumentPart = { type: 'document', source: { kind: 'text', text }, path }
+        if (stringOf(block['title'])) part.title = stringOf(block['title'])
+        if (stringOf(block['source'])) part.context = stringOf(block['source'])
+        const cache = this.#reading.cache(block, path)
+        if (cache) part.cache = cache
+        parts.push(part)
+        return
+      }
+      case 'tool_reference': {
+        const part = textPart(`[tool: ${stringOf(block['tool_name']) ?? ''}]`)
+        const cache = this.#reading.cache(block, path)
+        if (cache) part.cache = cache
+        parts.push(part)
+        return
+      }
+      default:
+        // Only a body that the endpoint would refuse gets here: count what it says.
+        parts.push(textPart(stringOf(block['text']) ?? jsonOf(block, path, false)))
+    }
+  }
+
+  #text(block: Json, path: string): TextPart {
+    const part = textPart(stringOf(block['text']) ?? '')
+    const cache = this.#reading.cache(block, path)
+    if (cache) part.cache = cache
+    return part
+  }
+
+  #image(block: Json, path: string): ImagePart {
+    const source = isObject(block['source']) ? block['source'] : {}
+    const part: ImagePart = { type: 'image', source: this.#imageSource(source, `${path}.source`), path }
+    const cache = this.#reading.cache(block, path)
+    if (cache) part.cache = cache
+    return part
+  }
+
+  #imageSource(source: Json, path: string): ImagePart['source'] {
+    if (source['type'] === 'base64') {
+      const mediaType = stringOf(source['media_type']) ?? ''
+      const data = stringOf(source['data']) ?? ''
+      if (this.#reading.strict) return imageData(mediaType, data, `${path}.media_type`, `${path}.data`)
+      return { kind: 'data', mediaType, data }
+    }
+    return this.#url(source, path)
+  }
+
+  #url(source: Json, path: string): ImagePart['source'] {
+    const url = stringOf(source['url']) ?? ''
+    return this.#reading.strict ? httpsSource(url, `${path}.url`) : { kind: 'url', url }
+  }
+
+  #document(block: Json, path: string, parts: Part[]): void {
+    const source = isObject(block['source']) ? block['source'] : {}
+    const at = `${path}.source`
+    const images: ImagePart[] = []
+    const part: DocumentPart = { type: 'document', source: { kind: 'text', text: '' }, path }
+    const data = stringOf(source['data']) ?? ''
+    switch (source['type']) {
+      case 'base64': {
+        const mediaType = stringOf(source['media_type']) ?? ''
+        part.source = this.#reading.strict
+          ? documentData(mediaType, data, `${at}.data`)
+          : { kind: 'data', mediaType, data }
+        break
+      }
+      case 'text':
+        part.source = { kind: 'text', text: data }
+        break
+      case 'content':
+        part.source = { kind: 'text', text: this.#documentText(source['content'], `${at}.content`, images) }
+        break
+      default:
+        part.source = this.#url(source, at)
+    }
+    const title = stringOf(block['title'])
+    if (title) part.title = title
+    const context = stringOf(block['context'])
+    if (context) part.context = context
+    const cache = this.#reading.cache(block, path)
+    if (cache) part.cache = cache
+    parts.push(part, ...images)
+  }
+
+  /** Text of a document given as blocks; its images follow it as parts of their own. */
+  #documentText(content: unknown, path: string, images: ImagePart[]): string {
+    if (typeof content === 'string') return content
+    const texts: string[] = []
+    const blocks = listOf(content)
+    for (let k = 0; k < blocks.length; k++) {
+      const block = blocks[k]
+      if (!isObject(block)) continue
+      if (block['type'] === 'image') images.push(this.#image(block, `${path}[${k}]`))
+      else texts.push(this.#text(block, `${path}[${k}]`).text)
+    }
+    return texts.join('\n')
+  }
+
+  #call(block: Json, path: string): CallPart {
+    this.#reading.cache(block, path)
+    return {
+      type: 'call',
+      id: stringOf(block['id']) ?? '',
+      kind: 'function',
+      name: stringOf(block['name']) ?? '',
+      input: jsonOf(block['input'] ?? {}, `${path}.input`, this.#reading.strict),
+      path,
+    }
+  }
+
+  #result(block: Json, path: string): ResultPart {
+    const content: ResultPart['content'] = []
+    if (typeof block['content'] === 'string') content.push(textPart(block['content']))
+    else {
+      const inner = listOf(block['content'])
+      for (let k = 0; k < inner.length; k++) {
+        const entry = inner[k]
+        if (isObject(entry)) this.#medium(entry, `${path}.content[${k}]`, content as Part[])
+      }
+    }
+    const cache = this.#reading.cache(block, path)
+    if (cache) markLast(content, cache)
+    const part: ResultPart = {
+      type: 'result',
+      callId: stringOf(block['tool_use_id']) ?? '',
+      kind: 'function',
+      content,
+      path,
+    }
+    if (block['is_error'] === true) part.isError = true
+    return part
+  }
+
+  /** Replayed thinking is dropped (MSG-6): only what this gateway has signed leads anywhere. */
+  #thinking(token: unknown, summary: string, parts: Part[]): void {
+    if (typeof token !== 'string' || !GATEWAY_HANDLE.test(token)) return
+    parts.push({ type: 'reasoning', summary: summary === '' ? [] : [summary], handle: token })
+  }
+
+  #search(block: Json): SearchPart {
+    const id = stringOf(block['id']) ?? ''
+    const input = isObject(block['input']) ? block['input'] : {}
+    const part: SearchPart = { type: 'search', id, query: stringOf(input['query']) ?? '', results: [] }
+    this.#searches.set(id, part)
+    return part
+  }
+
+  #searchResult(block: Json, parts: Part[]): void {
+    const id = stringOf(block['tool_use_id']) ?? ''
+    let part = this.#searches.get(id)
+    if (!part) {
+      part = { type: 'search', id, query: '', results: [] }
+      parts.push(part)
+    }
+    const content = block['content']
+    if (isObject(content)) part.errorCode = stringOf(content['error_code']) ?? 'unavailable'
+    for (const entry of listOf(content)) if (isObject(entry)) part.results.push(searchResult(entry))
+  }
+
+  /** The top-level marker: it stands for one on the last block (automatic caching). */
+  markLast(cache: CacheMarker): void {
+    markLast(this.turns.turns.at(-1)?.parts ?? this.turns.system, cache)
+  }
+}
+
+/** Marks the last part that can carry a marker. */
+function markLast(parts: Part[], cache: CacheMarker): void {
+  const last = parts.at(-1)
+  if (last === undefined) return
+  if (last.type === 'result') markLast(last.content, cache)
+  else if ((last.type === 'text' || last.type === 'image' || last.type === 'document') && !last.cache)
+    last.cache = cache
+}
+
+function searchResult(entry: Json): SearchResult {
+  const result: SearchResult = { title: stringOf(entry['title']) ?? '', url: stringOf(entry['url']) ?? '' }
+  if (typeof entry['page_age'] === 'string') result.pageAge = entry['page_age']
+  const token = entry['encrypted_content']
+  if (typeof token === 'string' && GATEWAY_HANDLE.test(token)) result.handle = token
+  return result
+}
+
+/** JSON text; input nested so deep that it can't be written is a content limit. */
+function jsonOf(value: unknown, path: string, strict: boolean): string {
+  try {
+    return JSON.stringify(value)
+  } catch {
+    if (!strict) return '{}'
+    throw fault(
+      'content_limit_exceeded',
+      path,
+      w => `${w} is nested deeper than this service can carry. Send a flatter value: ${describe(value)} of few levels.`,
+    )
+  }
+}
+
+const textPart = (text: string): TextPart => ({ type: 'text', text })

@@ -1,0 +1,393 @@
+/**
+ * Canonical events to a Messages reply: SSE frames (wire.md D.3) and, from the same calls, the whole object (C.3).
+ *
+ * One block is open at a time, indexes are dense from 0, and there is one `message_delta`. Frames are concatenated; only the variable
+ * text is serialised.
+ *
+ * What the object does differently from the stream, because it still can:
+ * - a call or a search that never ended (cut by a limit) is left out; a stream has sent its beginning;
+ * - a call whose arguments are no JSON object has the input `{"_raw": text}`; a stream has sent the text as it came.
+ */
+import type { SearchResult } from '../../core/conversation.ts'
+import { errorMembers, type GatewayError } from '../../core/errors.ts'
+import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/events.ts'
+import type { EncodeContext, Encoder } from '../../core/surface.ts'
+import { TextJoiner } from '../text.ts'
+import type { Json } from './body.ts'
+import { showsThinking } from './parse.ts'
+
+const STOP_REASONS: Readonly<Record<FinishReason, string>> = {
+  stop: 'end_turn',
+  stop_sequence: 'stop_sequence',
+  tool_calls: 'tool_use',
+  length: 'max_tokens',
+  context_full: 'model_context_window_exceeded',
+  content_filter: 'refusal',
+  refusal: 'refusal',
+  pause: 'pause_turn',
+  idle_timeout: 'max_tokens',
+  ceiling_timeout: 'max_tokens',
+}
+
+/** Error codes of a search result that the published type allows. */
+const SEARCH_ERRORS: ReadonlySet<string> = new Set([
+  'invalid_tool_input',
+  'unavailable',
+  'max_uses_exceeded',
+  'too_many_requests',
+  'query_too_long',
+  'request_too_large',
+])
+
+const DIRECT = { type: 'direct' }
+const PING = 'event: ping\ndata: {"type":"ping"}\n\n'
+const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+
+interface OpenBlock {
+  kind: 'text' | 'thinking' | 'tool_use' | 'search'
+  /** The block as it goes into the object. */
+  block: Json
+  /** A delta frame up to its text. */
+  head: string
+  /** Text, thinking or arguments so far. */
+  text: string
+  joiner: TextJoiner
+  /** Canonical index of the call; part of the reasoning item; 1 for a refusal. */
+  number: number
+  /** Arguments of a custom tool, which is declared on another surface: raw text in a JSON member. */
+  raw: boolean
+}
+
+type State = 'new' | 'open' | 'ended'
+
+class MessagesEncoder implements Encoder {
+  readonly #context: EncodeContext
+  readonly #thinking: boolean
+  readonly #content: Json[] = []
+  #state: State = 'new'
+  #block: OpenBlock | undefined
+  /** Index of the next block in the stream. */
+  #index = 0
+  #searched = false
+  #refused = false
+  #ending: { delta: Json; usage: Json } | undefined
+
+  constructor(context: EncodeContext) {
+    this.#context = context
+    this.#thinking = showsThinking(context.body)
+  }
+
+  start(): string {
+    if (this.#state !== 'new') throw new Error(`messages encoder: start while ${this.#state}`)
+    this.#state = 'open'
+    return `event: message_start\ndata: {"type":"message_start","message":${JSON.stringify(this.#message([]))}}\n\n`
+  }
+
+  event(event: StreamEvent): string {
+    this.#require()
+    switch (event.type) {
+      case 'text':
+        return this.#text(event.text, 0)
+      case 'tool_args':
+        return this.#arguments(event.index, event.text)
+      case 'reasoning':
+        return this.#thinking ? this.#reasoning(event.text, event.part) : this.#close()
+      case 'reasoning_end':
+        return this.#close()
+      case 'refusal':
+        this.#refused = true
+        return this.#text(event.text, 1)
+      case 'citation':
+        return this.#citation(event.citation)
+      case 'break':
+        return this.#close()
+      case 'tool_call':
+        return this.#call(event.index, event.id, event.name, event.kind === 'custom')
+      case 'tool_end':
+        this.#expectCall(event.index, event.type)
+        return this.#close()
+      case 'search_start':
+        return this.#search(event.id)
+      case 'search_end':
+        return this.#searchEnd(event.id, event.query, event.results, event.errorCode)
+      case 'activity':
+        return ''
+      default:
+        throw new Error(`messages encoder: ${event.type} is no event of a reply's content`)
+    }
+  }
+
+  finish(finish: FinishEvent, usage: Usage): string {
+    this.#require()
+    const frames = this.#cut()
+    this.#state = 'ended'
+    const reason = this.#refused && finish.reason === 'stop' ? 'refusal' : STOP_REASONS[finish.reason]
+    const details = { type: 'refusal', category: null, explanation: finish.explanation ?? null }
+    const ending = {
+      delta: {
+        stop_reason: reason,
+        stop_sequence: reason === 'stop_sequence' ? (finish.stopSequence ?? null) : null,
+        stop_details: reason === 'refusal' ? details : null,
+        container: null,
+      },
+      usage: {
+        input_tokens: usage.input - usage.cached - usage.cacheWrite,
+        cache_creation_input_tokens: usage.cacheWrite,
+        cache_read_input_tokens: usage.cached,
+        output_tokens: usage.output,
+        output_tokens_details: { thinking_tokens: usage.reasoning },
+        server_tool_use: usage.searches > 0 ? { web_search_requests: usage.searches, web_fetch_requests: 0 } : null,
+      },
+    }
+    this.#ending = ending
+    const frame = { type: 'message_delta', ...ending, ...this.#contextManagement() }
+    return `${frames}event: message_delta\ndata: ${JSON.stringify(frame)}\n\n${MESSAGE_STOP}`
+  }
+
+  error(error: GatewayError): string {
+    this.#require()
+    this.#state = 'ended'
+    this.#block = undefined
+    return `event: error\ndata: ${errorBody(error, this.#context.requestId, true)}\n\n`
+  }
+
+  keepAlive(): string {
+    // Before message_start a ping would be the first event of the stream; a comment is none.
+    return this.#state === 'open' ? PING : this.#state === 'new' ? ': keep-alive\n\n' : ''
+  }
+
+  object(): Json {
+    const message = this.#message(this.#content)
+    if (!this.#ending) return message
+    return { ...message, ...this.#ending.delta, usage: { ...(message['usage'] as Json), ...this.#ending.usage } }
+  }
+
+  // ---- blocks -----------------------------------------------------------------------------------------------------------
+
+  /** @param number 0 for text, 1 for a refusal: both are text blocks here, but not the same one */
+  #text(text: string, number: number): string {
+    const open = this.#block
+    if (open?.kind === 'text' && open.number === number) return this.#delta(open, text)
+    if (text === '') return ''
+    const opened = this.#openText()
+    this.#block!.number = number
+    return opened + this.#delta(this.#block!, text)
+  }
+
+  #openText(): string {
+    const block = { type: 'text', text: '', citations: this.#searched ? [] : null }
+    return this.#open('text', block, '"text_delta","text":')
+  }
+
+  #citation(citation: Citation): string {
+    const opened = this.#block?.kind === 'text' ? '' : this.#openText()
+    const open = this.#block!
+    const value = {
+      type: 'web_search_result_location',
+      url: citation.url,
+      title: citation.title,
+      cited_text: citation.citedText ?? '',
+      encrypted_index: citation.handle ?? '',
+    }
+    ;((open.block['citations'] ??= []) as Json[]).push(value)
+    const delta = `{"type":"citations_delta","citation":${JSON.stringify(value)}}`
+    return `${opened}event: content_block_delta\ndata: {"type":"content_block_delta","index":${this.#index - 1},"delta":${delta}}\n\n`
+  }
+
+  #reasoning(text: string, part: number): string {
+    if (text === '') return ''
+    let open = this.#block
+    let opened = ''
+    if (open?.kind !== 'thinking') {
+      opened = this.#open('thinking', { type: 'thinking', thinking: '', signature: '' }, '"thinking_delta","thinking":')
+      open = this.#block!
+      open.number = part
+    }
+    if (open.number === part) return opened + this.#delta(open, text)
+    // One block holds the whole item, so that a client shows it as one; its parts are paragraphs.
+    open.number = part
+    return this.#delta(open, `\n\n${text}`)
+  }
+
+  #call(index: number, id: string, name: string, custom: boolean): string {
+    const block = { type: 'tool_use', id, name, input: {}, caller: DIRECT }
+    const frames = this.#open('tool_use', block, '"input_json_delta","partial_json":')
+    const open = this.#block!
+    open.number = index
+    if (!custom) return frames
+    open.raw = true
+    return frames + this.#delta(open, '{"input":"')
+  }
+
+  #arguments(index: number, text: string): string {
+    const open = this.#expectCall(index, 'tool_args')
+    return this.#delta(open, open.raw ? inString(text) : text)
+  }
+
+  #expectCall(index: number, event: string): OpenBlock {
+    const open = this.#block
+    if (open?.kind !== 'tool_use' || open.number !== index)
+      throw new Error(`messages encoder: ${event} of call ${index}, which is not open`)
+    return open
+  }
+
+  #search(id: string): string {
+    this.#searched = true
+    const block = { type: 'server_tool_use', id, name: 'web_search', input: {}, caller: DIRECT }
+    return this.#open('search', block, '"input_json_delta","partial_json":')
+  }
+
+  #searchEnd(id: string, query: string, results: SearchResult[], errorCode: string | undefined): string {
+    const open = this.#block
+    if (open?.kind !== 'search' || open.block['id'] !== id)
+      throw new Error(`messages encoder: search_end of ${id}, which is not open`)
+    const input = this.#delta(open, JSON.stringify({ query: query.toWellFormed() }))
+    const content =
+      errorCode === undefined
+        ? results.map(resultBlock)
+        : {
+            type: 'web_search_tool_result_error',
+            error_code: SEARCH_ERRORS.has(errorCode) ? errorCode : 'unavailable',
+          }
+    const block = { type: 'web_search_tool_result', tool_use_id: id, content, caller: DIRECT }
+    const stopped = this.#close()
+    const index = this.#index++
+    this.#content.push(block)
+    return `${input}${stopped}${blockStart(index, block)}${blockStop(index)}`
+  }
+
+  #open(kind: OpenBlock['kind'], block: Json, delta: string): string {
+    const stopped = this.#close()
+    const index = this.#index++
+    const head = `event: content_block_delta\ndata: {"type":"content_block_delta","index":${index},"delta":{"type":${delta}`
+    this.#block = { kind, block, head, text: '', joiner: new TextJoiner(), number: 0, raw: false }
+    return stopped + blockStart(index, block)
+  }
+
+  #delta(open: OpenBlock, delta: string): string {
+    return this.#write(open, open.joiner.push(delta))
+  }
+
+  #write(open: OpenBlock, text: string): string {
+    if (text === '') return ''
+    open.text += text
+    return `${open.head}${JSON.stringify(text)}}}\n\n`
+  }
+
+  /** Closes the open block, which is complete. */
+  #close(): string {
+    const open = this.#block
+    if (!open) return ''
+    const frames = this.#write(open, open.raw ? '"}' : open.joiner.flush())
+    this.#block = undefined
+    const { block, text } = open
+    if (open.kind === 'text') block['text'] = text
+    else if (open.kind === 'thinking') block['thinking'] = text
+    else block['input'] = inputOf(text)
+    this.#content.push(block)
+    return frames + blockStop(this.#index - 1)
+  }
+
+  /** Closes what the end of the reply left open. */
+  #cut(): string {
+    const open = this.#block
+    if (open?.kind === 'tool_use' || open?.kind === 'search') {
+      this.#block = undefined
+      return blockStop(this.#index - 1)
+    }
+    return this.#close()
+  }
+
+  #require(): void {
+    if (this.#state !== 'open') throw new Error(`messages encoder: event while ${this.#state}`)
+  }
+
+  // ---- the message ------------------------------------------------------------------------------------------------------
+
+  #message(content: Json[]): Json {
+    const context = this.#context
+    return {
+      id: `msg_${context.objectId}`,
+      type: 'message',
+      role: 'assistant',
+      model: context.model,
+      content,
+      stop_reason: null,
+      stop_sequence: null,
+      stop_details: null,
+      container: null,
+      diagnostics: null,
+      usage: {
+        input_tokens: context.promptTokens,
+        cache_creation_input_tokens: 0,
+        cache_read_input_tokens: 0,
+        output_tokens: 0,
+        // message_delta can't update it, so it would be wrong for those who read the stream.
+        cache_creation: null,
+        output_tokens_details: null,
+        server_tool_use: null,
+        service_tier: 'standard',
+        inference_geo: null,
+        speed: null,
+      },
+      ...this.#contextManagement(),
+    }
+  }
+
+  /** No edit is ever applied; who asked is told so. */
+  #contextManagement(): Json | undefined {
+    const asked = this.#context.body['context_management']
+    return asked === undefined || asked === null ? undefined : { context_management: { applied_edits: [] } }
+  }
+}
+
+export const encoder = (context: EncodeContext): Encoder => new MessagesEncoder(context)
+
+/**
+ * The Messages error envelope (wire.md E.1) as JSON text. `details.error_code` is what the official SDK shows as `errorCode`.
+ * @param frame of a stream: the wait is repeated beside the error (ERR-8)
+ */
+export function errorBody(error: GatewayError, requestId: string, frame = false): string {
+  const { details, ...members } = errorMembers(error, requestId)
+  const body: Json = {
+    type: 'error',
+    error: { ...members, details: { error_code: error.code, ...(details as Json | undefined) } },
+    request_id: requestId,
+  }
+  const wait = (details as Json | undefined)?.['retry_after_seconds']
+  if (frame && wait !== undefined) body['retry_after_seconds'] = wait
+  return JSON.stringify(body)
+}
+
+function blockStart(index: number, block: Json): string {
+  return `event: content_block_start\ndata: {"type":"content_block_start","index":${index},"content_block":${JSON.stringify(block)}}\n\n`
+}
+
+function blockStop(index: number): string {
+  return `event: content_block_stop\ndata: {"type":"content_block_stop","index":${index}}\n\n`
+}
+
+function resultBlock(result: SearchResult): Json {
+  return {
+    type: 'web_search_result',
+    url: result.url,
+    title: result.title,
+    encrypted_content: result.handle ?? '',
+    page_age: result.pageAge ?? null,
+  }
+}
+
+/** Text as it stands inside a JSON string, without the quotes. */
+const inString = (text: string): string => JSON.stringify(text).slice(1, -1)
+
+/** The input of a complete call. Nothing at all means no arguments. */
+function inputOf(text: string): unknown {
+  if (text.trim() === '') return {}
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
+  } catch {
+    // Not for us to judge: the model wrote it and the client should see it.
+  }
+  return { _raw: text }
+}

@@ -1,0 +1,35 @@
+/** The Messages surface: POST /v1/messages and, for parsing, POST /v1/messages/count_tokens. */
+import { GatewayError } from '../../core/errors.ts'
+import type { Surface } from '../../core/surface.ts'
+import { compileRequest } from '../check.ts'
+import { encoder, errorBody } from './encode.ts'
+import { parse, parseLoosely } from './parse.ts'
+import { requestSchema } from './schema.ts'
+
+const check = compileRequest(requestSchema)
+
+export const messages: Surface = {
+  name: 'messages',
+  requestSchema,
+  validate(body, unknownFields) {
+    try {
+      return check(body, unknownFields)
+    } catch (error) {
+      throw error instanceof GatewayError && error.param === 'thread' ? withoutThreads(error) : error
+    }
+  },
+  parse,
+  parseLoosely,
+  encoder,
+  error: (error, requestId) => errorBody(error, requestId),
+  requestIdHeaders: ['request-id'],
+}
+
+/** The words by which the official SDK's tool runner knows to go on without threads (decisions 46). */
+function withoutThreads(error: GatewayError): GatewayError {
+  return new GatewayError('unsupported_parameter', {
+    message: error.message,
+    param: error.param,
+    details: { error_code: 'thread_unsupported_request', unsupported: ['thread'] },
+  })
+}

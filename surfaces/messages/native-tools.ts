@@ -1,0 +1,124 @@
+/**
+ * Client-executed tools with a fixed name and a published input shape (MSG-4, wire.md B.4). A backend that knows the version gets it
+ * natively; any other gets a plain function of this shape, so the client runs the same call either way.
+ * Shapes: the provider's tool documentation; the text a text editor inserts is `new_str` up to 20250429 and `insert_text` from
+ * 20250728 on, as the models call it.
+ */
+export interface NativeToolShape {
+  /** The only name a declaration of this version may carry. */
+  name: string
+  description: string
+  /** JSON Schema of the call's input. */
+  parameters: Record<string, unknown>
+  /** Members of the declaration beside those that every tool has. */
+  options: readonly string[]
+}
+
+const text = (description: string) => ({ type: 'string', description })
+const line = (description: string) => ({ type: 'integer', description })
+
+const BASH: NativeToolShape = {
+  name: 'bash',
+  description: 'Runs a command in a persistent bash session. Working directory and variables stay between calls.',
+  parameters: {
+    type: 'object',
+    properties: {
+      command: text('The command to run. Required unless the session is being restarted.'),
+      restart: { type: 'boolean', description: 'True restarts the session.' },
+    },
+  },
+  options: [],
+}
+
+const MEMORY: NativeToolShape = {
+  name: 'memory',
+  description: 'Reads and writes files under /memories, which stay from one conversation to the next.',
+  parameters: {
+    type: 'object',
+    properties: {
+      command: {
+        type: 'string',
+        enum: ['view', 'create', 'str_replace', 'insert', 'delete', 'rename'],
+        description: 'What to do.',
+      },
+      path: text('File or directory. Required by every command but rename.'),
+      view_range: {
+        type: 'array',
+        items: { type: 'integer' },
+        description: 'view: first and last line, from 1; -1 as the last means the end of the file.',
+      },
+      file_text: text('create: the content of the file.'),
+      old_str: text('str_replace: the text to replace; it must occur exactly once.'),
+      new_str: text('str_replace: the text to put in its place.'),
+      insert_line: line('insert: the line after which to insert; 0 is the beginning of the file.'),
+      insert_text: text('insert: the text to insert.'),
+      old_path: text('rename: the present path.'),
+      new_path: text('rename: the new path.'),
+    },
+    required: ['command'],
+  },
+  options: [],
+}
+
+function textEditor(
+  name: string,
+  form: { undo: boolean; inserted: 'new_str' | 'insert_text'; options?: string[] },
+): NativeToolShape {
+  const commands = ['view', 'create', 'str_replace', 'insert']
+  if (form.undo) commands.push('undo_edit')
+  const properties: Record<string, unknown> = {
+    command: { type: 'string', enum: commands, description: 'What to do.' },
+    path: text('Absolute path of a file or directory.'),
+    view_range: {
+      type: 'array',
+      items: { type: 'integer' },
+      description: 'view of a file: first and last line, from 1; -1 as the last means the end of the file.',
+    },
+    file_text: text('create: the content of the file.'),
+    old_str: text('str_replace: the text to replace; it must occur exactly once.'),
+    new_str: text(
+      form.inserted === 'new_str'
+        ? 'str_replace: the text to put in its place. insert: the text to insert.'
+        : 'str_replace: the text to put in its place.',
+    ),
+    insert_line: line('insert: the line after which to insert; 0 is the beginning of the file.'),
+  }
+  if (form.inserted === 'insert_text') properties['insert_text'] = text('insert: the text to insert.')
+  return {
+    name,
+    description: 'Views, creates and edits text files.',
+    parameters: { type: 'object', properties, required: ['command', 'path'] },
+    options: form.options ?? [],
+  }
+}
+
+export const NATIVE_TOOLS: ReadonlyMap<string, NativeToolShape> = new Map([
+  ['bash_20250124', BASH],
+  ['text_editor_20250124', textEditor('str_replace_editor', { undo: true, inserted: 'new_str' })],
+  ['text_editor_20250429', textEditor('str_replace_based_edit_tool', { undo: false, inserted: 'new_str' })],
+  [
+    'text_editor_20250728',
+    textEditor('str_replace_based_edit_tool', {
+      undo: false,
+      inserted: 'insert_text',
+      options: ['max_characters'],
+    }),
+  ],
+  ['memory_20250818', MEMORY],
+])
+
+/** Versions of the text editor with a date we do not know: their input shape, as a plain function (decisions 32). */
+const NEWER_EDITOR = textEditor('str_replace_based_edit_tool', { undo: false, inserted: 'insert_text' })
+const OLDER_EDITOR = textEditor('str_replace_editor', { undo: true, inserted: 'new_str' })
+
+const DATED_EDITOR = /^text_editor_(\d{8})$/
+
+/** The shape for a dated text editor that is not in NATIVE_TOOLS; undefined when `type` is no dated text editor. */
+export function otherTextEditor(type: string): NativeToolShape | undefined {
+  const date = DATED_EDITOR.exec(type)?.[1]
+  if (date === undefined) return undefined
+  return date < '20250429' ? OLDER_EDITOR : NEWER_EDITOR
+}
+
+/** Declarations of hosted web search (MSG-3). */
+export const WEB_SEARCH_TYPES: readonly string[] = ['web_search_20250305', 'web_search_20260209']

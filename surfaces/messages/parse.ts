@@ -1,0 +1,95 @@
+/**
+ * A Messages body to the canonical conversation (wire.md A.4, B.3–B.5). One reading serves both the endpoint, whose body the schema
+ * has accepted, and count_tokens, whose body may be anything (A.5): an accepted body counts the same on both (CNT-1).
+ */
+import { type Conversation, EFFORTS, type Effort, type ReasoningControls } from '../../core/conversation.ts'
+import { fault } from '../check.ts'
+import { BlockReader } from './blocks.ts'
+import { isObject, type Json, listOf, numberOf, Reading, stringOf } from './body.ts'
+import { readToolChoice, readTools } from './tools.ts'
+
+/** @throws GatewayError for what a schema can't say: budgets, cache markers, tool names and choice, strict schemas, media */
+export function parse(body: unknown): Conversation {
+  return read(body as Json, new Reading(true))
+}
+
+/** @throws GatewayError missing_required_parameter when there is no `messages` array; nothing else, whatever the body */
+export function parseLoosely(body: unknown): Conversation {
+  const members = isObject(body) ? body : {}
+  if (!Array.isArray(members['messages']))
+    throw fault(
+      'missing_required_parameter',
+      'messages',
+      w => `Missing required parameter: ${w}. Send the conversation to count as an array.`,
+    )
+  return read(members, new Reading(false))
+}
+
+function read(body: Json, reading: Reading): Conversation {
+  const tools = readTools(body, reading)
+  const blocks = new BlockReader(reading)
+  blocks.system(body['system'])
+  const messages = body['messages'] as unknown[]
+  for (let i = 0; i < messages.length; i++) blocks.message(messages[i], `messages[${i}]`)
+  const automatic = reading.cache(body, '')
+  if (automatic) blocks.markLast(automatic)
+
+  const model = stringOf(body['model']) ?? ''
+  const choice = isObject(body['tool_choice']) ? body['tool_choice'] : undefined
+  const conversation: Conversation = {
+    surface: 'messages',
+    requestedModel: model,
+    model,
+    stream: body['stream'] === true,
+    system: blocks.turns.system,
+    turns: blocks.turns.turns,
+    tools,
+    toolChoice: readToolChoice(choice, tools, reading),
+    parallelToolCalls: choice?.['disable_parallel_tool_use'] !== true,
+    sampling: {
+      temperature: numberOf(body['temperature']),
+      topP: numberOf(body['top_p']),
+      topK: numberOf(body['top_k']),
+      stop: listOf(body['stop_sequences']).filter(s => typeof s === 'string'),
+      logprobs: false,
+    },
+    reasoning: readReasoning(body, reading),
+  }
+  const cap = numberOf(body['max_tokens'])
+  if (cap !== undefined) {
+    conversation.maxOutputTokens = cap
+    conversation.maxOutputField = 'max_tokens'
+  }
+  return conversation
+}
+
+function readReasoning(body: Json, reading: Reading): ReasoningControls {
+  const reasoning: ReasoningControls = {}
+  const output = body['output_config']
+  const effort = isObject(output) ? output['effort'] : undefined
+  if (EFFORTS.includes(effort as Effort)) reasoning.effort = effort as Effort
+  const thinking = body['thinking']
+  if (!isObject(thinking)) return reasoning
+  const type = thinking['type']
+  if (type !== 'enabled' && type !== 'adaptive' && type !== 'disabled' && type !== 'between_tools') return reasoning
+  reasoning.thinking = type
+  if (showsThinking(body)) reasoning.summary = 'auto'
+  const budget = numberOf(thinking['budget_tokens'])
+  if (type !== 'enabled' || budget === undefined) return reasoning
+  reasoning.budgetTokens = budget
+  const cap = body['max_tokens']
+  if (reading.strict && budget >= (cap as number))
+    throw fault(
+      'invalid_value',
+      'thinking.budget_tokens',
+      w => `${w} is ${budget}; it must be below max_tokens (${cap}). Lower it or raise max_tokens.`,
+    )
+  return reasoning
+}
+
+/** Whether the reply shows thinking blocks (wire.md C.3). */
+export function showsThinking(body: Json): boolean {
+  const thinking = body['thinking']
+  if (!isObject(thinking) || thinking['display'] === 'omitted') return false
+  return thinking['type'] === 'enabled' || thinking['type'] === 'adaptive' || thinking['type'] === 'between_tools'
+}

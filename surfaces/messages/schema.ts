@@ -1,0 +1,430 @@
+/** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5), after the provider's published types. */
+import { model, toolName } from '../fields.ts'
+import {
+  anything,
+  array,
+  boolean,
+  forms,
+  integer,
+  noop,
+  number,
+  object,
+  oneOfStrings,
+  only,
+  opaqueObject,
+  rejected,
+  type Schema,
+  string,
+  tagged,
+  variant,
+} from '../schema.ts'
+import { NATIVE_TOOLS, WEB_SEARCH_TYPES } from './native-tools.ts'
+
+const cacheControl = noop(
+  object({ type: { const: 'ephemeral' }, ttl: oneOfStrings(['5m', '1h']), scope: oneOfStrings(['global']) }, ['type']),
+)
+
+/** Who made a call: only the model itself, here. */
+const caller = noop(tagged('type', [variant('type', 'direct', {})]))
+
+// ---- content blocks ---------------------------------------------------------------------------------------------------
+
+/** Citations of replayed text. Hints: they are neither sent upstream nor metered. */
+const citation = tagged('type', [
+  variant('type', 'web_search_result_location', {
+    url: string(),
+    title: string(),
+    cited_text: string(),
+    encrypted_index: string(),
+  }),
+  variant('type', 'char_location', {
+    cited_text: string(),
+    document_index: integer(0),
+    document_title: string(),
+    start_char_index: integer(0),
+    end_char_index: integer(0),
+    file_id: string(),
+  }),
+  variant('type', 'page_location', {
+    cited_text: string(),
+    document_index: integer(0),
+    document_title: string(),
+    start_page_number: integer(0),
+    end_page_number: integer(0),
+    file_id: string(),
+  }),
+  variant('type', 'content_block_location', {
+    cited_text: string(),
+    document_index: integer(0),
+    document_title: string(),
+    start_block_index: integer(0),
+    end_block_index: integer(0),
+    file_id: string(),
+  }),
+  variant('type', 'search_result_location', {
+    cited_text: string(),
+    search_result_index: integer(0),
+    source: string(),
+    title: string(),
+    start_block_index: integer(0),
+    end_block_index: integer(0),
+  }),
+])
+
+const text = variant(
+  'type',
+  'text',
+  { text: string(), cache_control: cacheControl, citations: noop(array(citation)) },
+  ['text'],
+)
+
+const NO_FILES = 'Files are not stored here: send the bytes as base64, or a URL.'
+const urlSource = variant('type', 'url', { url: string({ minLength: 1 }) }, ['url'])
+
+const image = variant(
+  'type',
+  'image',
+  {
+    source: tagged(
+      'type',
+      [variant('type', 'base64', { media_type: string(), data: string() }, ['media_type', 'data']), urlSource],
+      { unknown: { code: 'unsupported_value', hint: NO_FILES } },
+    ),
+    cache_control: cacheControl,
+    transformations: noop(object({ oversized_image: oneOfStrings(['downsize', 'error']) })),
+  },
+  ['source'],
+)
+
+/** Citations into the client's own documents need a backend that keeps their places; none of the canonical parts does. */
+const citationsOff = object({ enabled: only({ type: 'boolean', enum: [false] }) })
+
+const document = variant(
+  'type',
+  'document',
+  {
+    source: tagged(
+      'type',
+      [
+        variant('type', 'base64', { media_type: only(oneOfStrings(['application/pdf'])), data: string() }, [
+          'media_type',
+          'data',
+        ]),
+        variant('type', 'text', { media_type: only(oneOfStrings(['text/plain'])), data: string() }, [
+          'media_type',
+          'data',
+        ]),
+        variant('type', 'content', { content: forms([string(), array(tagged('type', [text, image]))]) }, ['content']),
+        urlSource,
+      ],
+      { unknown: { code: 'unsupported_value', hint: NO_FILES } },
+    ),
+    title: string(),
+    context: string(),
+    citations: citationsOff,
+    cache_control: cacheControl,
+  },
+  ['source'],
+)
+
+const searchResult = variant(
+  'type',
+  'search_result',
+  {
+    source: string(),
+    title: string(),
+    content: array(tagged('type', [text])),
+    citations: noop(object({ enabled: boolean() })),
+    cache_control: cacheControl,
+  },
+  ['source', 'title', 'content'],
+)
+
+const toolReference = variant('type', 'tool_reference', { tool_name: string(), cache_control: cacheControl }, [
+  'tool_name',
+])
+
+const toolResult = variant(
+  'type',
+  'tool_result',
+  {
+    tool_use_id: string({ minLength: 1 }),
+    content: forms([string(), array(tagged('type', [text, image, document, searchResult, toolReference]))]),
+    is_error: boolean(),
+    toolset_name: noop(string()),
+    cache_control: cacheControl,
+  },
+  ['tool_use_id'],
+)
+
+const toolUse = variant(
+  'type',
+  'tool_use',
+  {
+    id: string({ minLength: 1 }),
+    name: string({ minLength: 1 }),
+    input: opaqueObject(),
+    caller,
+    toolset_name: noop(string()),
+    cache_control: cacheControl,
+  },
+  ['id', 'name', 'input'],
+)
+
+const thinking = variant('type', 'thinking', { thinking: string(), signature: string() }, ['thinking'])
+const redactedThinking = variant('type', 'redacted_thinking', { data: string() })
+
+const serverToolUse = variant(
+  'type',
+  'server_tool_use',
+  {
+    id: string({ minLength: 1 }),
+    name: only({ const: 'web_search', type: 'string' }),
+    input: opaqueObject(),
+    caller,
+    cache_control: cacheControl,
+  },
+  ['id', 'name', 'input'],
+)
+
+const webSearchToolResult = variant(
+  'type',
+  'web_search_tool_result',
+  {
+    tool_use_id: string({ minLength: 1 }),
+    content: forms([
+      array(
+        tagged('type', [
+          variant(
+            'type',
+            'web_search_result',
+            { url: string(), title: string(), encrypted_content: string(), page_age: string() },
+            ['url'],
+          ),
+        ]),
+      ),
+      tagged('type', [variant('type', 'web_search_tool_result_error', { error_code: string() }, ['error_code'])]),
+    ]),
+    caller,
+    cache_control: cacheControl,
+  },
+  ['tool_use_id', 'content'],
+)
+
+// ---- messages ---------------------------------------------------------------------------------------------------------
+
+const content = (blocks: readonly Schema[]): Schema => forms([string(), array(tagged('type', blocks))])
+
+/** What the gateway puts round the content of a reply (wire.md C.3): a reply pushed whole onto `messages` is accepted (0.2 rule 3). */
+const replyMembers: Record<string, Schema> = {
+  id: noop(string()),
+  type: noop({ const: 'message' }),
+  model: noop(string()),
+  stop_reason: noop(string()),
+  stop_sequence: noop(string()),
+  stop_details: noop(opaqueObject()),
+  container: rejected(),
+  diagnostics: noop(opaqueObject()),
+  usage: noop(opaqueObject()),
+  context_management: noop(opaqueObject()),
+  parsed_output: noop(anything()),
+}
+
+const message = tagged(
+  'role',
+  [
+    variant('role', 'user', { content: content([text, image, document, searchResult, toolResult]) }, ['content']),
+    variant(
+      'role',
+      'assistant',
+      {
+        content: content([text, thinking, redactedThinking, toolUse, serverToolUse, webSearchToolResult]),
+        ...replyMembers,
+      },
+      ['content'],
+    ),
+    variant(
+      'role',
+      'system',
+      { content: content([text]), clear_at: rejected(undefined, ['never']), output_config: rejected() },
+      ['content'],
+    ),
+  ],
+  { unknown: { code: 'invalid_value' } },
+)
+
+// ---- tools ------------------------------------------------------------------------------------------------------------
+
+/** Members that every declaration may carry. Hints: nothing here calls tools from code or loads them late. */
+const toolHints: Record<string, Schema> = {
+  cache_control: cacheControl,
+  defer_loading: noop(boolean()),
+  allowed_callers: array(only(oneOfStrings(['direct']))),
+  input_examples: noop(array(anything())),
+  eager_input_streaming: noop(boolean()),
+}
+
+const customTool = variant(
+  'type',
+  'custom',
+  { name: toolName, description: string(), input_schema: opaqueObject(), strict: boolean(), ...toolHints },
+  ['name', 'input_schema'],
+)
+
+const domains = array(string({ minLength: 1 }))
+
+const webSearchTool = variant(
+  'type',
+  WEB_SEARCH_TYPES,
+  {
+    name: { type: 'string', const: 'web_search' },
+    max_uses: integer(1),
+    allowed_domains: domains,
+    blocked_domains: domains,
+    user_location: tagged('type', [
+      variant('type', 'approximate', { city: string(), country: string(), region: string(), timezone: string() }),
+    ]),
+    strict: noop(boolean()),
+    ...toolHints,
+  },
+  ['name'],
+)
+
+const nativeTools = [...NATIVE_TOOLS].map(([type, shape]) =>
+  variant(
+    'type',
+    type,
+    {
+      name: { type: 'string', const: shape.name },
+      strict: noop(boolean()),
+      ...(shape.options.includes('max_characters') && { max_characters: integer(1) }),
+      ...toolHints,
+    },
+    ['name'],
+  ),
+)
+
+/** Text editors of other dates are carried as plain functions (decisions 32). */
+const otherTextEditor = object(
+  {
+    type: { type: 'string', pattern: '^text_editor_[0-9]{8}$' },
+    name: toolName,
+    strict: noop(boolean()),
+    max_characters: noop(integer(1)),
+    ...toolHints,
+  },
+  ['name'],
+)
+
+const tool = tagged('type', [customTool, webSearchTool, ...nativeTools, otherTextEditor], { absent: 'custom' })
+
+const single = { disable_parallel_tool_use: boolean() }
+const toolChoice = tagged(
+  'type',
+  [
+    variant('type', 'auto', single),
+    variant('type', 'any', single),
+    variant('type', 'tool', { name: toolName, ...single }, ['name']),
+    variant('type', 'none', {}),
+  ],
+  { unknown: { code: 'invalid_value' } },
+)
+
+// ---- the request ------------------------------------------------------------------------------------------------------
+
+const display = oneOfStrings(['summarized', 'omitted', 'updates'])
+const blockBinding = noop(opaqueObject())
+
+const thinkingControl = tagged(
+  'type',
+  [
+    variant('type', 'enabled', { budget_tokens: integer(1024), display, block_binding: blockBinding }, [
+      'budget_tokens',
+    ]),
+    variant('type', 'adaptive', { display, block_binding: blockBinding }),
+    variant('type', 'disabled', {}),
+    variant('type', 'between_tools', { block_binding: blockBinding }),
+  ],
+  { unknown: { code: 'invalid_value' } },
+)
+
+const amount = (...types: string[]): Schema =>
+  tagged(
+    'type',
+    types.map(type => variant('type', type, { value: integer(0) }, ['value'])),
+  )
+
+const contextManagement = object({
+  edits: array(
+    tagged('type', [
+      variant('type', 'clear_tool_uses_20250919', {
+        trigger: amount('input_tokens', 'tool_uses'),
+        keep: amount('tool_uses'),
+        clear_at_least: amount('input_tokens'),
+        clear_tool_inputs: forms([boolean(), array(string())]),
+        exclude_tools: array(string()),
+      }),
+      variant('type', 'clear_thinking_20251015', {
+        keep: forms([
+          oneOfStrings(['all']),
+          tagged('type', [
+            variant('type', 'thinking_turns', { value: integer(0) }, ['value']),
+            variant('type', 'all', {}),
+          ]),
+        ]),
+      }),
+      variant('type', 'compact_20260112', {
+        trigger: amount('input_tokens'),
+        pause_after_compaction: boolean(),
+        instructions: string(),
+      }),
+    ]),
+  ),
+})
+
+const NOTHING: readonly unknown[] = [[], {}, '']
+const AS_HEADER = 'SDKs send it as a header.'
+const FORMAT = 'Ask for the format in the prompt, or declare a tool with that schema and choose it with tool_choice.'
+
+export const requestSchema: Schema = object(
+  {
+    model,
+    max_tokens: integer(1, undefined, { 'x-hint': 'It caps the reply, reasoning included.' }),
+    messages: array(message, { minItems: 1, maxItems: 100_000 }),
+    system: forms([string(), array(tagged('type', [text]))]),
+    stream: boolean(),
+    stop_sequences: array(string({ minLength: 1 }), { maxItems: 16 }),
+    temperature: number(0, 1),
+    top_p: number(0, 1),
+    top_k: integer(0),
+    thinking: thinkingControl,
+    output_config: object({
+      effort: oneOfStrings(['minimal', 'low', 'medium', 'high', 'xhigh', 'max', 'ultra']),
+      format: rejected(FORMAT),
+      task_budget: rejected(),
+    }),
+    output_format: rejected(FORMAT),
+    metadata: noop(object({ user_id: string({ maxLength: 2048 }) })),
+    cache_control: cacheControl,
+    tools: array(tool),
+    tool_choice: toolChoice,
+    service_tier: only(oneOfStrings(['auto', 'standard_only'])),
+    speed: only(oneOfStrings(['standard'])),
+    diagnostics: noop(object({ previous_message_id: string() })),
+    context_management: noop(contextManagement),
+    safeguards: noop(array(anything())),
+    inference_geo: rejected(undefined, NOTHING),
+    container: rejected(undefined, NOTHING),
+    mcp_servers: rejected(undefined, NOTHING),
+    compaction: rejected(undefined, NOTHING),
+    thread: rejected('Send the whole conversation in messages.', NOTHING),
+    fallbacks: rejected(undefined, NOTHING),
+    fallback_credit_token: rejected(undefined, NOTHING),
+    billing_policy: rejected(undefined, NOTHING),
+    betas: rejected(AS_HEADER, NOTHING),
+    user_profile_id: rejected(AS_HEADER, NOTHING),
+    workspace_id: rejected(AS_HEADER, NOTHING),
+  },
+  ['model', 'max_tokens', 'messages'],
+  { title: 'Messages request' },
+)

@@ -1,0 +1,545 @@
+/**
+ * Writes Responses replies (wire.md C.2, D.2, D.4): typed events for streams, one Response object otherwise.
+ *
+ * One item is open at a time, and in it at most one part; an event that belongs elsewhere closes them first. Frames are put together from
+ * text, and only what the model wrote goes through JSON.stringify. A buffered reply takes the same path and writes no frames.
+ */
+import type { GatewayError } from '../../core/errors.ts'
+import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
+import type { EncodeContext, Encoder } from '../../core/surface.ts'
+import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
+import { TextJoiner } from '../text.ts'
+import {
+  type CustomCallItem,
+  type FunctionCallItem,
+  type ItemStatus,
+  type MessageItem,
+  type OutputItem,
+  type ReasoningItem,
+  type RefusalContent,
+  searchItemId,
+  type TextContent,
+  type ToolSearchItem,
+  type WebSearchItem,
+} from './items.ts'
+import { echoMembers, IN_PROGRESS, type Progress, stateMembers } from './response.ts'
+
+/** wire.md F.6; absent: the reply is complete. */
+const INCOMPLETE: Partial<Record<FinishReason, string>> = {
+  length: 'max_output_tokens',
+  context_full: 'max_output_tokens',
+  content_filter: 'content_filter',
+  idle_timeout: 'stream_idle_timeout',
+  ceiling_timeout: 'stream_ceiling_timeout',
+}
+
+export class ResponsesEncoder implements Encoder {
+  readonly #context: EncodeContext
+  readonly #streaming: boolean
+  readonly #withSummaries: boolean
+  readonly #withEncrypted: boolean
+  readonly #withSources: boolean
+  readonly #withLogprobs: boolean
+  /** JSON of the echo members, without braces. */
+  #echo = ''
+  #sequence = 0
+  #started = false
+  #ended = false
+  #progress: Progress = IN_PROGRESS
+
+  readonly #output: OutputItem[] = []
+  /** JSON of finished items, parallel to `#output`; streams only. */
+  readonly #done: string[] = []
+  #open: OutputItem | undefined
+  #part: TextContent | RefusalContent | undefined
+  readonly #text = new TextJoiner()
+  #logprobs: WireLogprob[] = []
+  /** Citations without offsets: they stand for the whole part and wait for its end. */
+  #citations: Citation[] = []
+  /** Index of the summary part that is open; -1: none. `#summarySource` is its number in the events. */
+  #summary = -1
+  #summarySource = -1
+  #calls = 0
+  #args = ''
+  #visible = false
+
+  constructor(context: EncodeContext) {
+    this.#context = context
+    const { conversation, body } = context
+    const include = Array.isArray(body['include']) ? (body['include'] as string[]) : []
+    this.#streaming = conversation.stream
+    this.#withSummaries = conversation.reasoning.summary !== undefined
+    this.#withEncrypted = conversation.reasoning.includeEncrypted === true
+    this.#withSources = include.includes('web_search_call.action.sources')
+    this.#withLogprobs = conversation.sampling.logprobs
+  }
+
+  start(): string {
+    if (this.#started) throw outOfGrammar('start')
+    this.#started = true
+    if (!this.#streaming) return ''
+    this.#echo = JSON.stringify(echoMembers(this.#context)).slice(1, -1)
+    return this.#lifecycle('response.created', IN_PROGRESS) + this.#lifecycle('response.in_progress', IN_PROGRESS)
+  }
+
+  event(event: StreamEvent): string {
+    if (this.#ended || (this.#streaming && !this.#started)) throw outOfGrammar(event.type)
+    const inCall = this.#inCall()
+    if (inCall && event.type !== 'tool_args' && event.type !== 'tool_end' && event.type !== 'activity')
+      throw outOfGrammar(event.type)
+    switch (event.type) {
+      case 'text':
+        return this.#onText(event.text, event.logprobs)
+      case 'refusal':
+        return this.#onRefusal(event.text)
+      case 'citation':
+        return this.#onCitation(event.citation)
+      case 'break':
+        return this.#closePart()
+      case 'reasoning':
+        return this.#onReasoning(event.text, event.part, event.id)
+      case 'reasoning_end':
+        return this.#onReasoningEnd(event.handle)
+      case 'tool_call':
+        return this.#onCall(event)
+      case 'tool_args':
+        if (!inCall || event.index !== this.#calls - 1) throw outOfGrammar(event.type)
+        return this.#onArgs(this.#text.push(event.text))
+      case 'tool_end':
+        if (!inCall || event.index !== this.#calls - 1) throw outOfGrammar(event.type)
+        return this.#onArgs(this.#text.flush()) + this.#endCall()
+      case 'search_start':
+        return this.#onSearchStart(event.id)
+      case 'search_end':
+        return this.#onSearchEnd(event)
+      default:
+        return ''
+    }
+  }
+
+  finish(finish: FinishEvent, usage: Usage): string {
+    if (this.#ended || (this.#streaming && !this.#started)) throw outOfGrammar('finish')
+    let out = ''
+    if (finish.reason === 'refusal' && !this.#refused()) out += this.#onRefusal(finish.explanation || PLAIN_REFUSAL)
+    // A call that is still open was cut, whatever the provider said.
+    const reason = INCOMPLETE[finish.reason] ?? (this.#inCall() ? 'max_output_tokens' : undefined)
+    out += reason === undefined ? this.#closeItem() : this.#cutItem()
+    this.#ended = true
+    this.#progress = {
+      status: reason === undefined ? 'completed' : 'incomplete',
+      completedAt: reason === undefined ? Math.floor(this.#context.now() / 1000) : null,
+      error: null,
+      incompleteReason: reason ?? null,
+      usage,
+      warning: finish.reason === 'length' && !this.#visible && usage.reasoning > 0 ? this.#warning(usage) : undefined,
+    }
+    return out + this.#lifecycle(reason === undefined ? 'response.completed' : 'response.incomplete', this.#progress)
+  }
+
+  error(error: GatewayError, usage?: Usage): string {
+    if (this.#ended) throw outOfGrammar('error')
+    // A client that accumulates knows the response only from response.created.
+    let opening = this.#started ? '' : this.start()
+    opening += this.#settlePart()
+    this.#ended = true
+    const members = frameMembers(error, this.#context.requestId)
+    const { code, message, type, request_id, retry_after_seconds, ...rest } = members
+    const frame: Record<string, unknown> = { code, message, param: error.param, request_id }
+    if (retry_after_seconds !== undefined) frame['retry_after_seconds'] = retry_after_seconds
+    frame['error'] = { type, code, message, request_id, ...rest }
+    if (this.#open) {
+      this.#open.status = 'incomplete'
+      if (this.#streaming && this.#done.length < this.#output.length) this.#done.push(JSON.stringify(this.#open))
+    }
+    this.#progress = {
+      ...IN_PROGRESS,
+      status: 'failed',
+      error: { code, message, type, param: null },
+      usage,
+    }
+    return `${opening}${this.#frame('error', JSON.stringify(frame).slice(1, -1))}${this.#lifecycle('response.failed', this.#progress)}`
+  }
+
+  keepAlive(): string {
+    // The official accumulator refuses any event before response.created (wire.md D).
+    if (!this.#started) return ': keep-alive\n\n'
+    return `event: keepalive\ndata: {"type":"keepalive","sequence_number":${this.#sequence++}}\n\n`
+  }
+
+  object(): Record<string, unknown> {
+    const { usage, warning, ...state } = stateMembers(this.#context, this.#progress)
+    return {
+      ...state,
+      output: this.#output,
+      usage,
+      ...(warning !== undefined && { warning }),
+      ...echoMembers(this.#context),
+    }
+  }
+
+  // ---- messages ---------------------------------------------------------------------------------------------------------
+
+  #onText(delta: string, logprobs: readonly TokenLogprob[] | undefined): string {
+    if (delta === '' && !logprobs?.length) return ''
+    let out = ''
+    let part = this.#part
+    if (part?.type !== 'output_text') {
+      out = this.#openPart((part = { type: 'output_text', text: '', annotations: [], logprobs: [] }))
+    }
+    if (this.#withLogprobs && logprobs) this.#logprobs.push(...wireLogprobs(logprobs))
+    const text = this.#text.push(delta)
+    return text === '' ? out : out + this.#sendText(part, text)
+  }
+
+  #sendText(part: TextContent, text: string): string {
+    this.#visible = true
+    part.text += text
+    let logprobs = '[]'
+    if (this.#logprobs.length > 0) {
+      part.logprobs.push(...this.#logprobs)
+      if (this.#streaming) logprobs = JSON.stringify(this.#logprobs)
+      this.#logprobs = []
+    }
+    if (!this.#streaming) return ''
+    return this.#frame(
+      'response.output_text.delta',
+      `${this.#inPart()},"delta":${JSON.stringify(text)},"logprobs":${logprobs}`,
+    )
+  }
+
+  #onRefusal(delta: string): string {
+    if (delta === '') return ''
+    let out = ''
+    let part = this.#part
+    if (part?.type !== 'refusal') out = this.#openPart((part = { type: 'refusal', refusal: '' }))
+    const text = this.#text.push(delta)
+    return text === '' ? out : out + this.#sendRefusal(part, text)
+  }
+
+  #sendRefusal(part: RefusalContent, text: string): string {
+    this.#visible = true
+    part.refusal += text
+    if (!this.#streaming) return ''
+    return this.#frame('response.refusal.delta', `${this.#inPart()},"delta":${JSON.stringify(text)}`)
+  }
+
+  #onCitation(citation: Citation): string {
+    const part = this.#part
+    // A citation of a part that is closed has nothing to point into.
+    if (part?.type !== 'output_text') return ''
+    if (citation.start !== undefined && citation.end !== undefined)
+      return this.#annotate(part, citation, citation.start, citation.end)
+    this.#citations.push(citation)
+    return ''
+  }
+
+  #annotate(part: TextContent, citation: Citation, start: number, end: number): string {
+    const annotation = {
+      type: 'url_citation' as const,
+      start_index: start,
+      end_index: end,
+      url: citation.url,
+      title: citation.title,
+    }
+    part.annotations.push(annotation)
+    if (!this.#streaming) return ''
+    const index = part.annotations.length - 1
+    return this.#frame(
+      'response.output_text.annotation.added',
+      `${this.#inPart()},"annotation_index":${index},"annotation":${JSON.stringify(annotation)}`,
+    )
+  }
+
+  #openPart(part: TextContent | RefusalContent): string {
+    let out = this.#closePart()
+    let message = this.#open
+    if (message?.type !== 'message') {
+      out += this.#closeItem()
+      message = { id: this.#mint(), type: 'message', status: 'in_progress', role: 'assistant', content: [] }
+      out += this.#add(message)
+    }
+    message.content.push(part)
+    this.#part = part
+    if (!this.#streaming) return ''
+    return out + this.#frame('response.content_part.added', `${this.#inPart()},"part":${JSON.stringify(part)}`)
+  }
+
+  /** Sends what waits for the part's end: a lone surrogate half, citations of the whole. */
+  #settlePart(): string {
+    const part = this.#part
+    if (!part) return ''
+    const rest = this.#text.flush()
+    if (part.type === 'refusal') return rest === '' ? '' : this.#sendRefusal(part, rest)
+    let out = rest === '' && this.#logprobs.length === 0 ? '' : this.#sendText(part, rest)
+    for (const citation of this.#citations) out += this.#annotate(part, citation, 0, part.text.length)
+    this.#citations = []
+    return out
+  }
+
+  #closePart(): string {
+    const part = this.#part
+    if (!part) return ''
+    const rest = this.#settlePart()
+    const at = this.#streaming ? this.#inPart() : ''
+    this.#part = undefined
+    if (!this.#streaming) return ''
+    const text =
+      part.type === 'output_text'
+        ? this.#frame(
+            'response.output_text.done',
+            `${at},"text":${JSON.stringify(part.text)},"logprobs":${JSON.stringify(part.logprobs)}`,
+          )
+        : this.#frame('response.refusal.done', `${at},"refusal":${JSON.stringify(part.refusal)}`)
+    return rest + text + this.#frame('response.content_part.done', `${at},"part":${JSON.stringify(part)}`)
+  }
+
+  #refused(): boolean {
+    return this.#output.some(item => item.type === 'message' && item.content.some(part => part.type === 'refusal'))
+  }
+
+  // ---- reasoning ----------------------------------------------------------------------------------------------------------
+
+  #onReasoning(text: string, source: number, id: string | undefined): string {
+    const [item, out] = this.#reasoningItem(id)
+    // Summaries are shown to those who asked for them (`reasoning.summary`).
+    if (!this.#withSummaries || text === '') return out
+    let opened = ''
+    if (source !== this.#summarySource || this.#summary < 0) {
+      opened = this.#closeSummary(item)
+      this.#summary = item.summary.length
+      this.#summarySource = source
+      item.summary.push({ type: 'summary_text', text: '' })
+      if (this.#streaming)
+        opened += this.#frame(
+          'response.reasoning_summary_part.added',
+          `${this.#inSummary()},"part":{"type":"summary_text","text":""}`,
+        )
+    }
+    const delta = this.#text.push(text)
+    return delta === '' ? out + opened : out + opened + this.#sendSummary(item, delta)
+  }
+
+  #sendSummary(item: ReasoningItem, text: string): string {
+    item.summary[this.#summary]!.text += text
+    if (!this.#streaming) return ''
+    return this.#frame('response.reasoning_summary_text.delta', `${this.#inSummary()},"delta":${JSON.stringify(text)}`)
+  }
+
+  #closeSummary(item: ReasoningItem): string {
+    if (this.#summary < 0) return ''
+    const rest = this.#text.flush()
+    let out = rest === '' ? '' : this.#sendSummary(item, rest)
+    if (this.#streaming) {
+      const part = item.summary[this.#summary]!
+      const at = this.#inSummary()
+      out +=
+        this.#frame('response.reasoning_summary_text.done', `${at},"text":${JSON.stringify(part.text)}`) +
+        this.#frame('response.reasoning_summary_part.done', `${at},"part":${JSON.stringify(part)}`)
+    }
+    this.#summary = -1
+    this.#summarySource = -1
+    return out
+  }
+
+  #onReasoningEnd(handle: string | undefined): string {
+    const [item, out] = this.#reasoningItem(handle)
+    if (this.#withEncrypted && handle !== undefined) item.encrypted_content = handle
+    return out + this.#closeItem()
+  }
+
+  /** @param id under which private data is kept: clients replay the item by it */
+  #reasoningItem(id: string | undefined): [ReasoningItem, string] {
+    if (this.#open?.type === 'reasoning') return [this.#open, '']
+    const out = this.#closeItem()
+    const item: ReasoningItem = { id: id ?? this.#mint(), type: 'reasoning', status: 'in_progress', summary: [] }
+    return [item, out + this.#add(item)]
+  }
+
+  // ---- calls ------------------------------------------------------------------------------------------------------------
+
+  #inCall(): boolean {
+    const type = this.#open?.type
+    return type === 'function_call' || type === 'custom_tool_call' || type === 'tool_search_call'
+  }
+
+  #onCall(event: Extract<StreamEvent, { type: 'tool_call' }>): string {
+    if (event.index !== this.#calls) throw outOfGrammar(event.type)
+    this.#calls++
+    this.#visible = true
+    this.#args = ''
+    const out = this.#closeItem()
+    const { id: call_id, name, namespace } = event
+    const id = this.#mint()
+    const status = 'in_progress'
+    if (event.kind === 'custom') {
+      const item: CustomCallItem = { id, type: 'custom_tool_call', status, call_id, name, input: '' }
+      if (namespace !== undefined) item.namespace = namespace
+      return out + this.#add(item)
+    }
+    if (namespace === undefined && this.#isToolSearch(name)) {
+      const item: ToolSearchItem = { id, type: 'tool_search_call', status, execution: 'client', call_id, arguments: {} }
+      // Its arguments are an object, not text: the item is announced when they are whole.
+      this.#open = item
+      return out
+    }
+    const item: FunctionCallItem = { id, type: 'function_call', status, call_id, name, arguments: '' }
+    if (namespace !== undefined) item.namespace = namespace
+    return out + this.#add(item)
+  }
+
+  #isToolSearch(name: string): boolean {
+    return this.#context.conversation.tools.some(
+      t => t.type === 'function' && t.role === 'tool_search' && t.name === name,
+    )
+  }
+
+  #onArgs(text: string): string {
+    if (text === '') return ''
+    const item = this.#open!
+    if (item.type === 'function_call') item.arguments += text
+    else if (item.type === 'custom_tool_call') item.input += text
+    else this.#args += text
+    if (!this.#streaming || item.type === 'tool_search_call') return ''
+    const event =
+      item.type === 'function_call' ? 'response.function_call_arguments.delta' : 'response.custom_tool_call_input.delta'
+    return this.#frame(event, `${this.#inItem()},"delta":${JSON.stringify(text)}`)
+  }
+
+  #endCall(): string {
+    const item = this.#open!
+    if (item.type === 'tool_search_call') {
+      item.arguments = parsed(this.#args)
+      return this.#add(item) + this.#closeItem()
+    }
+    // A call without arguments is a call with none (wire.md G13).
+    if (item.type === 'function_call' && item.arguments.trim() === '') item.arguments = '{}'
+    if (!this.#streaming) return this.#closeItem()
+    const whole =
+      item.type === 'function_call'
+        ? this.#frame(
+            'response.function_call_arguments.done',
+            `${this.#inItem()},"name":${JSON.stringify(item.name)},"arguments":${JSON.stringify(item.arguments)}`,
+          )
+        : this.#frame(
+            'response.custom_tool_call_input.done',
+            `${this.#inItem()},"input":${JSON.stringify((item as CustomCallItem).input)}`,
+          )
+    return whole + this.#closeItem()
+  }
+
+  // ---- hosted search ------------------------------------------------------------------------------------------------------
+
+  #onSearchStart(id: string): string {
+    const out = this.#closeItem()
+    const item: WebSearchItem = {
+      id: searchItemId(id),
+      type: 'web_search_call',
+      status: 'in_progress',
+      action: { type: 'search' },
+    }
+    const added = this.#add(item)
+    if (!this.#streaming) return ''
+    item.status = 'in_progress'
+    return (
+      out +
+      added +
+      this.#frame('response.web_search_call.in_progress', this.#inItem()) +
+      this.#frame('response.web_search_call.searching', this.#inItem())
+    )
+  }
+
+  #onSearchEnd(event: Extract<StreamEvent, { type: 'search_end' }>): string {
+    const item = this.#open
+    if (item?.type !== 'web_search_call') throw outOfGrammar(event.type)
+    item.action = { type: 'search', query: event.query, queries: [event.query] }
+    if (this.#withSources) item.action.sources = event.results.map(r => ({ type: 'url', url: r.url }))
+    const completed = this.#streaming ? this.#frame('response.web_search_call.completed', this.#inItem()) : ''
+    return completed + this.#closeItem(event.errorCode === undefined ? 'completed' : 'failed')
+  }
+
+  // ---- items and frames ---------------------------------------------------------------------------------------------------
+
+  #mint(): string {
+    return this.#context.mint('item_eba1_')
+  }
+
+  #add(item: OutputItem): string {
+    this.#open = item
+    this.#output.push(item)
+    if (!this.#streaming) return ''
+    return this.#frame(
+      'response.output_item.added',
+      `"output_index":${this.#output.length - 1},"item":${JSON.stringify(item)}`,
+    )
+  }
+
+  /** Ends the open item well. */
+  #closeItem(status: ItemStatus = 'completed'): string {
+    const item = this.#open
+    if (!item) return ''
+    let out = this.#closePart()
+    if (item.type === 'reasoning') out += this.#closeSummary(item)
+    this.#open = undefined
+    item.status = status
+    if (!this.#streaming) return ''
+    const json = JSON.stringify(item)
+    this.#done.push(json)
+    return out + this.#frame('response.output_item.done', `"output_index":${this.#output.length - 1},"item":${json}`)
+  }
+
+  /** Ends the open item where the reply was cut: it keeps what there is and no call in it may be run (wire.md G15). */
+  #cutItem(): string {
+    const item = this.#open
+    if (!item) return ''
+    if (item.type === 'tool_search_call') {
+      // Never announced, so there is nothing to close.
+      this.#open = undefined
+      return ''
+    }
+    const rest = this.#inCall() ? this.#onArgs(this.#text.flush()) : ''
+    return rest + this.#closeItem('incomplete')
+  }
+
+  #frame(type: string, members: string): string {
+    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${members}}\n\n`
+  }
+
+  #lifecycle(type: string, progress: Progress): string {
+    if (!this.#streaming) return ''
+    const state = JSON.stringify(stateMembers(this.#context, progress)).slice(1, -1)
+    return this.#frame(type, `"response":{${state},"output":[${this.#done.join(',')}],${this.#echo}}`)
+  }
+
+  #inItem(): string {
+    return `"item_id":"${this.#open!.id}","output_index":${this.#output.length - 1}`
+  }
+  #inPart(): string {
+    return `${this.#inItem()},"content_index":${(this.#open as MessageItem).content.length - 1}`
+  }
+  #inSummary(): string {
+    return `${this.#inItem()},"summary_index":${this.#summary}`
+  }
+
+  #warning(usage: Usage): { code: string; message: string } {
+    const cap = this.#context.conversation.maxOutputTokens
+    const budget = cap === undefined ? 'the output budget' : `max_output_tokens (${cap})`
+    return {
+      code: 'reasoning_exhausted_budget',
+      message: `Reasoning used ${usage.reasoning} tokens and all of ${budget}, so there is no visible output. Raise max_output_tokens, or lower reasoning.effort.`,
+    }
+  }
+}
+
+function parsed(args: string): unknown {
+  try {
+    const value: unknown = JSON.parse(args)
+    return typeof value === 'object' && value !== null ? value : { query: value }
+  } catch {
+    // A model's broken JSON: the client gets the text and can say so.
+    return args.trim() === '' ? {} : { query: args }
+  }
+}
+
+function outOfGrammar(type: string): Error {
+  return new Error(`responses encoder: '${type}' is out of the grammar of core/events.ts here`)
+}

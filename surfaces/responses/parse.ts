@@ -1,0 +1,250 @@
+/** A checked Responses body to the canonical conversation. */
+import {
+  type Conversation,
+  type DocumentPart,
+  type ImagePart,
+  type Part,
+  type ReasoningPart,
+  type SearchPart,
+  type TextPart,
+  type Tool,
+  TurnList,
+} from '../../core/conversation.ts'
+import { describe, fault, join } from '../check.ts'
+import { documentSource, httpsSource, imageSource } from '../media.ts'
+import { checkChoice, checkUniqueNames } from '../tools.ts'
+import { searchIdOf } from './items.ts'
+import { choiceOf, TOOL_SEARCH, toolsOf } from './tools.ts'
+import type { InputPart, Item, MessageItem, OutputItem, ReasoningItem, ResponsesBody, SearchCallItem } from './wire.ts'
+
+/** @throws GatewayError for rules that the schema can't say */
+export function parse(body: ResponsesBody): Conversation {
+  const tools = toolsOf(body.tools ?? [], 'tools')
+  checkUniqueNames(tools, '.name')
+  const list = new TurnList()
+  if (body.instructions != null) list.push('system', [{ type: 'text', text: body.instructions }])
+  pushInput(list, tools, body)
+  const toolChoice = choiceOf(body.tool_choice, tools.length)
+  checkChoice(toolChoice, tools, 'tool_choice')
+
+  const include = body.include ?? []
+  const conversation: Conversation = {
+    surface: 'responses',
+    requestedModel: body.model,
+    model: body.model,
+    stream: body.stream === true,
+    system: list.system,
+    // An empty text is dropped by the list.
+    instructionParts: body.instructions ? 1 : 0,
+    turns: list.turns,
+    tools,
+    toolChoice,
+    parallelToolCalls: body.parallel_tool_calls !== false,
+    sampling: {
+      stop: [],
+      logprobs: include.includes('message.output_text.logprobs') || (body.top_logprobs ?? 0) > 0,
+    },
+    reasoning: {},
+    store: body.store !== false,
+  }
+  const { sampling, reasoning } = conversation
+  if (body.temperature != null) sampling.temperature = body.temperature
+  if (body.top_p != null) sampling.topP = body.top_p
+  if (body.top_logprobs != null) sampling.topLogprobs = body.top_logprobs
+  if (body.max_output_tokens != null) {
+    conversation.maxOutputTokens = body.max_output_tokens
+    conversation.maxOutputField = 'max_output_tokens'
+  }
+  if (body.max_tool_calls != null) conversation.maxSearches = body.max_tool_calls
+  if (body.reasoning?.effort != null) reasoning.effort = body.reasoning.effort
+  const summary = body.reasoning?.summary ?? body.reasoning?.generate_summary
+  if (summary != null) reasoning.summary = summary
+  if (include.includes('reasoning.encrypted_content')) reasoning.includeEncrypted = true
+  if (body.text?.verbosity != null) conversation.verbosity = body.text.verbosity
+  if (body.prompt_cache_key != null) conversation.cacheKey = body.prompt_cache_key
+  if (body.previous_response_id != null) conversation.previousResponseId = body.previous_response_id
+  return conversation
+}
+
+function pushInput(list: TurnList, tools: Tool[], body: ResponsesBody): void {
+  const { input } = body
+  if (typeof input === 'string') return list.push('user', [{ type: 'text', text: input }])
+  if (input == null || input.length === 0) {
+    if (body.previous_response_id != null) return
+    throw fault(
+      'missing_required_parameter',
+      'input',
+      w => `Missing required parameter: ${w}. It may be empty only with previous_response_id.`,
+    )
+  }
+  const answered = new Set<string>()
+  for (const item of input) if (isOutput(item)) answered.add(item.call_id)
+  const continued = body.previous_response_id != null
+  input.forEach((item, i) => {
+    pushItem(list, tools, item, `input[${i}]`, answered, continued)
+  })
+}
+
+function isOutput(item: Item): item is OutputItem | Extract<Item, { type: 'tool_search_output' }> {
+  return (
+    item.type === 'function_call_output' ||
+    item.type === 'custom_tool_call_output' ||
+    item.type === 'tool_search_output'
+  )
+}
+
+/**
+ * @param answered ids of calls with an output: a call that was cut (`incomplete`) and never ran is left out
+ * @param continued items follow stored turns, so that system text is never leading
+ */
+function pushItem(
+  list: TurnList,
+  tools: Tool[],
+  item: Item,
+  path: string,
+  answered: ReadonlySet<string>,
+  continued: boolean,
+): void {
+  switch (item.type) {
+    case 'function_call':
+    case 'custom_tool_call': {
+      if (item.status === 'incomplete' && !answered.has(item.call_id)) return
+      const kind = item.type === 'function_call' ? 'function' : 'custom'
+      const input = item.type === 'function_call' ? item.arguments : item.input
+      const call: Part = { type: 'call', id: item.call_id, kind, name: item.name, input, path }
+      if (item.namespace != null) call.namespace = item.namespace
+      return list.push('assistant', [call])
+    }
+    case 'function_call_output':
+    case 'custom_tool_call_output': {
+      const kind = item.type === 'function_call_output' ? 'function' : 'custom'
+      const content =
+        typeof item.output === 'string'
+          ? [text(item.output)]
+          : item.output.map((part, i) => inputPart(part, `${path}.output[${i}]`))
+      return list.push('tool', [{ type: 'result', callId: item.call_id, kind, content, path }])
+    }
+    case 'reasoning':
+      return list.push('assistant', [reasoningPart(item)])
+    case 'web_search_call':
+      return list.push('assistant', [searchPart(item)])
+    case 'tool_search_call': {
+      if (item.status === 'incomplete' && !answered.has(item.call_id)) return
+      const input = typeof item.arguments === 'string' ? item.arguments : JSON.stringify(item.arguments ?? {})
+      return list.push('assistant', [
+        { type: 'call', id: item.call_id, kind: 'function', name: TOOL_SEARCH, input, path },
+      ])
+    }
+    case 'tool_search_output': {
+      const found = toolsOf(item.tools, join(path, 'tools'))
+      append(tools, found)
+      const names = found.map(t => (t.type === 'web_search' ? t.type : t.name))
+      const content = [text(names.length > 0 ? `Loaded tools: ${names.join(', ')}` : 'No tools found.')]
+      return list.push('tool', [{ type: 'result', callId: item.call_id, kind: 'function', content, path }])
+    }
+    case 'additional_tools':
+      append(tools, toolsOf(item.tools, join(path, 'tools')))
+      return
+    default:
+      return pushMessage(list, item, path, continued)
+  }
+}
+
+/** Transcripts repeat what they loaded: a tool that is there already is not declared twice. */
+function append(tools: Tool[], more: readonly Tool[]): void {
+  const key = (t: Tool) =>
+    t.type === 'web_search' ? t.type : JSON.stringify(['namespace' in t ? (t.namespace ?? null) : null, t.name])
+  const there = new Set(tools.map(key))
+  for (const tool of more) {
+    if (there.has(key(tool))) continue
+    there.add(key(tool))
+    tools.push(tool)
+  }
+}
+
+function pushMessage(list: TurnList, item: MessageItem, path: string, continued: boolean): void {
+  const { role, content } = item
+  const parts: Part[] =
+    typeof content === 'string'
+      ? [text(content)]
+      : content.map((part, i) => messagePart(part, role, `${path}.content[${i}]`))
+  if (role !== 'system' && role !== 'developer') return list.push(role, parts)
+  if (continued && list.turns.length === 0) {
+    // Placed by hand: TurnList would take it for leading system text, but stored turns come before it.
+    const kept = parts.filter(p => p.type !== 'text' || p.text !== '')
+    if (kept.length > 0) list.turns.push({ role: 'system', parts: kept })
+    return
+  }
+  list.push('system', parts)
+}
+
+function text(value: string): TextPart {
+  return { type: 'text', text: value }
+}
+
+function messagePart(part: Exclude<MessageItem['content'], string>[number], role: MessageItem['role'], path: string) {
+  if (part.type === 'input_text') return text(part.text)
+  const ofAssistant = part.type === 'output_text' || part.type === 'refusal'
+  if (role === 'assistant' ? !ofAssistant : role !== 'user' || ofAssistant)
+    throw fault('unsupported_value', `${path}.type`, w => {
+      const offered =
+        role === 'assistant'
+          ? 'output_text, refusal'
+          : role === 'user'
+            ? 'input_text, input_image, input_file'
+            : 'input_text'
+      return `${w} is ${describe(part.type)}; a message of role ${role} may have ${offered}.`
+    })
+  if (part.type === 'output_text') return text(part.text)
+  if (part.type === 'refusal') return { type: 'refusal' as const, text: part.refusal }
+  return inputPart(part, path)
+}
+
+function inputPart(part: InputPart, path: string): TextPart | ImagePart | DocumentPart {
+  switch (part.type) {
+    case 'input_text':
+      return text(part.text)
+    case 'input_image': {
+      const at = `${path}.image_url`
+      if (part.image_url == null) throw missing(at)
+      const image: ImagePart = { type: 'image', source: imageSource(part.image_url, at), path: at }
+      if (part.detail != null) image.detail = part.detail
+      return image
+    }
+    case 'input_file': {
+      if (part.file_data == null && part.file_url == null) throw missing(`${path}.file_data`)
+      if (part.file_data != null && part.file_url != null)
+        throw fault('invalid_value', `${path}.file_url`, w => `${w} and file_data are both given. Keep one of them.`)
+      const at = `${path}.${part.file_data != null ? 'file_data' : 'file_url'}`
+      const source = part.file_data != null ? documentSource(part.file_data, at) : httpsSource(part.file_url!, at)
+      const document: DocumentPart = { type: 'document', source, path: at }
+      if (part.filename != null) document.title = part.filename
+      return document
+    }
+  }
+}
+
+function missing(path: string) {
+  return fault('missing_required_parameter', path, w => `Missing required parameter: ${w}.`)
+}
+
+/**
+ * Reasoning that Sluice issued has one id for the item and its `encrypted_content`: clients that keep either bring it back. Content of
+ * anybody else is unknown to it.
+ */
+function reasoningPart(item: ReasoningItem): ReasoningPart {
+  const part: ReasoningPart = { type: 'reasoning', summary: item.summary.map(s => s.text) }
+  const handle = item.encrypted_content || item.id
+  if (handle != null) part.handle = handle
+  return part
+}
+
+function searchPart(item: SearchCallItem): SearchPart {
+  const action = item.action
+  return {
+    type: 'search',
+    id: item.id == null ? '' : searchIdOf(item.id),
+    query: action?.query ?? action?.queries?.[0] ?? action?.pattern ?? action?.url ?? '',
+    results: (action?.sources ?? []).flatMap(s => (s.url == null ? [] : [{ title: '', url: s.url }])),
+  }
+}

@@ -1,0 +1,375 @@
+/** Request schema of POST /v1/responses (wire.md A.3, B.2, B.4, B.5). */
+import {
+  cacheBreakpoint,
+  callId,
+  effort,
+  imageDetail,
+  metadata,
+  model,
+  promptCacheKey,
+  promptCacheOptions,
+  promptCacheRetention,
+  safetyIdentifier,
+  serviceTier,
+  toolName,
+  user,
+  verbosity,
+} from '../fields.ts'
+import {
+  anything,
+  array,
+  boolean,
+  forms,
+  integer,
+  map,
+  noop,
+  number,
+  object,
+  oneOfStrings,
+  only,
+  opaqueObject,
+  rejected,
+  type Schema,
+  string,
+  tagged,
+  variant,
+} from '../schema.ts'
+
+// ---- content parts ----------------------------------------------------------------------------------------------------
+
+const inputText = variant('type', 'input_text', { text: string(), prompt_cache_breakpoint: cacheBreakpoint }, ['text'])
+const inputImage = variant('type', 'input_image', {
+  image_url: string(),
+  detail: imageDetail,
+  file_id: rejected('Send the image as a URL or data URL in image_url.'),
+  prompt_cache_breakpoint: cacheBreakpoint,
+})
+const inputFile = variant('type', 'input_file', {
+  file_data: string(),
+  filename: string(),
+  file_url: string(),
+  detail: noop(oneOfStrings(['auto', 'low', 'high'])),
+  file_id: rejected('Send the file as a data URL in file_data, or as file_url.'),
+  prompt_cache_breakpoint: cacheBreakpoint,
+})
+const outputText = variant(
+  'type',
+  'output_text',
+  {
+    text: string(),
+    annotations: noop({ type: 'array' }),
+    logprobs: noop({ type: 'array' }),
+    parsed: noop(anything()),
+    prompt_cache_breakpoint: cacheBreakpoint,
+  },
+  ['text'],
+)
+const refusal = variant('type', 'refusal', { refusal: string() }, ['refusal'])
+/** Which of them a role may carry is for `parse`: the tag of an item is its type, not its role. */
+const messageContent = forms([string(), array(tagged('type', [inputText, inputImage, inputFile, outputText, refusal]))])
+const outputContent = forms([string(), array(tagged('type', [inputText, inputImage, inputFile]))])
+
+// ---- tools ------------------------------------------------------------------------------------------------------------
+
+const toolHints = {
+  defer_loading: noop(boolean()),
+  async: noop(boolean()),
+  allowed_callers: only(array(only(oneOfStrings(['direct'])))),
+}
+const functionTool = variant(
+  'type',
+  'function',
+  {
+    name: toolName,
+    description: string(),
+    parameters: opaqueObject(),
+    strict: boolean(),
+    output_schema: noop(opaqueObject()),
+    ...toolHints,
+  },
+  ['name'],
+)
+const customTool = variant(
+  'type',
+  'custom',
+  {
+    name: toolName,
+    description: string(),
+    format: tagged('type', [
+      variant('type', 'text', {}),
+      variant('type', 'grammar', { syntax: oneOfStrings(['lark', 'regex']), definition: string() }, [
+        'syntax',
+        'definition',
+      ]),
+    ]),
+    ...toolHints,
+  },
+  ['name'],
+)
+export const SEARCH_TYPES = [
+  'web_search',
+  'web_search_2025_08_26',
+  'web_search_preview',
+  'web_search_preview_2025_03_11',
+] as const
+const searchTool = variant('type', SEARCH_TYPES, {
+  search_context_size: oneOfStrings(['low', 'medium', 'high']),
+  user_location: object({
+    type: oneOfStrings(['approximate']),
+    city: string(),
+    country: string(),
+    region: string(),
+    timezone: string(),
+  }),
+  filters: object({ allowed_domains: array(string({ minLength: 1 }), { maxItems: 100 }) }),
+  external_web_access: boolean(),
+  search_content_types: noop(array(oneOfStrings(['text', 'image']))),
+})
+const namespaceTool = variant(
+  'type',
+  'namespace',
+  { name: toolName, description: string(), tools: array(tagged('type', [functionTool, customTool])) },
+  ['name', 'tools'],
+)
+const searchToolsTool = variant(
+  'type',
+  'tool_search',
+  {
+    execution: only(oneOfStrings(['client']), 'Run the search in the client.'),
+    description: string(),
+    parameters: opaqueObject(),
+  },
+  ['execution'],
+)
+const tools = array(tagged('type', [functionTool, customTool, searchTool, namespaceTool, searchToolsTool]))
+
+// ---- items ------------------------------------------------------------------------------------------------------------
+
+/** Ids are never looked up; helpers add `created_by`. */
+const itemHints = { id: noop(string()), created_by: noop(anything()) }
+const status = oneOfStrings(['in_progress', 'completed', 'incomplete'])
+const caller = noop(opaqueObject())
+
+const message = variant(
+  'type',
+  'message',
+  {
+    role: oneOfStrings(['user', 'assistant', 'system', 'developer']),
+    content: messageContent,
+    status: noop(status),
+    phase: noop(oneOfStrings(['commentary', 'final_answer'])),
+    ...itemHints,
+  },
+  ['role', 'content'],
+)
+const functionCall = variant(
+  'type',
+  'function_call',
+  {
+    call_id: callId,
+    name: toolName,
+    arguments: string(),
+    namespace: toolName,
+    status,
+    caller,
+    async: noop(boolean()),
+    parsed_arguments: noop(anything()),
+    ...itemHints,
+  },
+  ['call_id', 'name', 'arguments'],
+)
+const customCall = variant(
+  'type',
+  'custom_tool_call',
+  {
+    call_id: callId,
+    name: toolName,
+    input: string(),
+    namespace: toolName,
+    status,
+    caller,
+    async: noop(boolean()),
+    ...itemHints,
+  },
+  ['call_id', 'name', 'input'],
+)
+const functionOutput = variant(
+  'type',
+  'function_call_output',
+  {
+    call_id: callId,
+    output: outputContent,
+    status: noop(status),
+    name: noop(string()),
+    namespace: noop(string()),
+    caller,
+    ...itemHints,
+  },
+  ['call_id', 'output'],
+)
+const customOutput = variant(
+  'type',
+  'custom_tool_call_output',
+  { call_id: callId, output: outputContent, status: noop(status), caller, ...itemHints },
+  ['call_id', 'output'],
+)
+const reasoning = variant(
+  'type',
+  'reasoning',
+  {
+    summary: array(tagged('type', [variant('type', 'summary_text', { text: string() }, ['text'])])),
+    content: noop(array(opaqueObject())),
+    encrypted_content: string(),
+    status: noop(status),
+    ...itemHints,
+  },
+  ['summary'],
+)
+const searchCall = variant('type', 'web_search_call', {
+  action: tagged('type', [
+    variant('type', 'search', {
+      query: string(),
+      queries: array(string()),
+      sources: array(map(anything(), { properties: { url: string() } })),
+    }),
+    variant('type', 'open_page', { url: string() }),
+    variant('type', ['find_in_page', 'find'], { url: string(), pattern: string() }),
+  ]),
+  status: noop(oneOfStrings(['in_progress', 'searching', 'completed', 'failed', 'incomplete'])),
+  ...itemHints,
+})
+const clientOnly = only(oneOfStrings(['client']), 'Only tool searches that the client runs are offered.')
+const toolSearchCall = variant(
+  'type',
+  'tool_search_call',
+  { call_id: callId, execution: clientOnly, arguments: anything(), status, ...itemHints },
+  ['call_id', 'execution', 'arguments'],
+)
+const toolSearchOutput = variant(
+  'type',
+  'tool_search_output',
+  { call_id: callId, execution: clientOnly, tools, status: noop(status), ...itemHints },
+  ['call_id', 'execution', 'tools'],
+)
+const additionalTools = variant(
+  'type',
+  'additional_tools',
+  { role: only(oneOfStrings(['developer'])), tools, ...itemHints },
+  ['role', 'tools'],
+)
+
+const item = tagged(
+  'type',
+  [
+    message,
+    functionCall,
+    functionOutput,
+    customCall,
+    customOutput,
+    reasoning,
+    searchCall,
+    toolSearchCall,
+    toolSearchOutput,
+    additionalTools,
+  ],
+  {
+    absent: 'message',
+    absentGiven: ['role', 'content'],
+    missing: {
+      code: 'unsupported_value',
+      hint: 'References to stored items (item_reference) are not offered: send the item itself.',
+    },
+  },
+)
+
+// ---- body -------------------------------------------------------------------------------------------------------------
+
+const namedTool = [
+  variant('type', 'function', { name: toolName, namespace: toolName }, ['name']),
+  variant('type', 'custom', { name: toolName, namespace: toolName }, ['name']),
+  variant('type', SEARCH_TYPES, {}),
+]
+
+export const requestSchema: Schema = {
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  title: 'Response request',
+  ...object(
+    {
+      model,
+      input: forms([string(), array(item)]),
+      instructions: string(),
+      previous_response_id: string({ minLength: 1 }),
+      store: boolean(),
+      stream: boolean(),
+      stream_options: noop(object({ include_obfuscation: boolean() })),
+      include: array(
+        oneOfStrings([
+          'file_search_call.results',
+          'web_search_call.results',
+          'web_search_call.action.sources',
+          'message.input_image.image_url',
+          'computer_call_output.output.image_url',
+          'code_interpreter_call.outputs',
+          'reasoning.encrypted_content',
+          'message.output_text.logprobs',
+        ]),
+      ),
+      max_output_tokens: integer(1),
+      max_tool_calls: integer(1, undefined, { description: 'Caps hosted searches.' }),
+      temperature: number(0, 2),
+      top_p: number(0, 1),
+      top_logprobs: integer(0, 20),
+      parallel_tool_calls: boolean(),
+      reasoning: object({
+        effort,
+        summary: oneOfStrings(['auto', 'concise', 'detailed']),
+        generate_summary: oneOfStrings(['auto', 'concise', 'detailed']),
+        context: noop(oneOfStrings(['auto', 'current_turn', 'all_turns'])),
+        mode: only(oneOfStrings(['standard'])),
+      }),
+      text: object({
+        format: tagged('type', [variant('type', 'text', {})], {
+          unknown: {
+            code: 'unsupported_value',
+            at: 'self',
+            hint: 'Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.',
+          },
+        }),
+        verbosity,
+      }),
+      tools: { ...tools, maxItems: 512 },
+      tool_choice: forms([
+        oneOfStrings(['auto', 'none', 'required']),
+        tagged('type', [
+          ...namedTool,
+          variant(
+            'type',
+            'allowed_tools',
+            { mode: oneOfStrings(['auto', 'required']), tools: array(tagged('type', namedTool), { minItems: 1 }) },
+            ['mode', 'tools'],
+          ),
+        ]),
+      ]),
+      truncation: only(oneOfStrings(['disabled']), 'Content is never dropped silently: shorten the input instead.'),
+      metadata,
+      user,
+      safety_identifier: safetyIdentifier,
+      prompt_cache_key: promptCacheKey,
+      prompt_cache_options: promptCacheOptions,
+      prompt_cache_retention: promptCacheRetention,
+      service_tier: serviceTier,
+      client_metadata: noop(map(string())),
+      context_management: noop(
+        array(tagged('type', [variant('type', 'compaction', { compact_threshold: { type: 'number' } })])),
+        'No compaction is done.',
+      ),
+      background: only({ type: 'boolean', enum: [false] }),
+      conversation: rejected('Use previous_response_id, or send the items.'),
+      prompt: rejected(),
+      moderation: rejected(),
+      access_programs: rejected(),
+      image: rejected(),
+    },
+    ['model'],
+  ),
+}

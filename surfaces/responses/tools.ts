@@ -1,0 +1,99 @@
+/** Tool declarations and tool_choice of the Responses surface (wire.md B.4, B.5). */
+import type { CustomTool, FunctionTool, SearchTool, Tool, ToolChoice } from '../../core/conversation.ts'
+import { join } from '../check.ts'
+import { checkStrict, objectParameters } from '../tools.ts'
+import type {
+  ResponsesBody,
+  WireCustomTool,
+  WireFunctionTool,
+  WireSearchTool,
+  WireTool,
+  WireToolChoice,
+} from './wire.ts'
+
+/** Name under which a client-run tool search is offered to the model. */
+export const TOOL_SEARCH = 'tool_search'
+const TOOL_SEARCH_DESCRIPTION = 'Searches the tools that the client can load, and loads those that match.'
+
+/** @param path of the array, e.g. `tools` */
+export function toolsOf(declared: readonly WireTool[], path: string): Tool[] {
+  const tools: Tool[] = []
+  declared.forEach((tool, i) => {
+    const at = join(path, i)
+    switch (tool.type) {
+      case 'function':
+        tools.push(functionOf(tool, at))
+        return
+      case 'custom':
+        tools.push(customOf(tool, at))
+        return
+      case 'namespace':
+        tool.tools.forEach((inner, j) => {
+          const innerAt = join(join(at, 'tools'), j)
+          const t = inner.type === 'function' ? functionOf(inner, innerAt) : customOf(inner, innerAt)
+          t.namespace = tool.name
+          tools.push(t)
+        })
+        return
+      case 'tool_search': {
+        const parameters = objectParameters(tool.parameters, join(at, 'parameters'))
+        const description = tool.description ?? TOOL_SEARCH_DESCRIPTION
+        tools.push({ type: 'function', name: TOOL_SEARCH, description, parameters, path: at, role: 'tool_search' })
+        return
+      }
+      default: {
+        const search = searchOf(tool, at)
+        if (search) tools.push(search)
+      }
+    }
+  })
+  return tools
+}
+
+function functionOf(declared: WireFunctionTool, path: string): FunctionTool {
+  const at = join(path, 'parameters')
+  const tool: FunctionTool = {
+    type: 'function',
+    name: declared.name,
+    parameters: objectParameters(declared.parameters, at),
+    path,
+  }
+  if (declared.description != null) tool.description = declared.description
+  if (declared.strict != null) tool.strict = declared.strict
+  if (declared.strict === true && declared.parameters != null) checkStrict(tool.parameters, at)
+  return tool
+}
+
+function customOf(declared: WireCustomTool, path: string): CustomTool {
+  const tool: CustomTool = { type: 'custom', name: declared.name, path }
+  if (declared.description != null) tool.description = declared.description
+  if (declared.format?.type === 'grammar')
+    tool.grammar = { syntax: declared.format.syntax, definition: declared.format.definition }
+  return tool
+}
+
+/** Undefined when live search is switched off: then no search must ever run (wire.md B.4). */
+function searchOf(declared: WireSearchTool, path: string): SearchTool | undefined {
+  if (declared.external_web_access === false) return undefined
+  const tool: SearchTool = { type: 'web_search', path }
+  const domains = declared.filters?.allowed_domains
+  if (domains != null && domains.length > 0) tool.allowedDomains = domains
+  if (declared.user_location != null) tool.userLocation = declared.user_location
+  if (declared.search_context_size != null) tool.contextSize = declared.search_context_size
+  return tool
+}
+
+export function choiceOf(choice: ResponsesBody['tool_choice'], tools: number): ToolChoice {
+  if (choice == null) return { type: tools > 0 ? 'auto' : 'none' }
+  if (typeof choice === 'string') return { type: choice }
+  if (choice.type === 'allowed_tools') return { type: 'allowed', mode: choice.mode, tools: choice.tools.map(named) }
+  return { type: 'tool', ...named(choice) }
+}
+
+type Named = Exclude<WireToolChoice, string | { type: 'allowed_tools' }>
+
+function named(tool: Named): { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' } {
+  if (tool.type !== 'function' && tool.type !== 'custom') return { name: 'web_search', kind: 'web_search' }
+  const { name, namespace, type: kind } = tool
+  return namespace == null ? { name, kind } : { name, namespace, kind }
+}

@@ -1,0 +1,139 @@
+/** Rules about tools that a schema can't say, common to the surfaces (TOOL-2, wire.md B.4, B.5). */
+import type { Tool, ToolChoice } from '../core/conversation.ts'
+import { describe, fault, join } from './check.ts'
+
+/**
+ * The canonical `parameters` of a function tool: an object schema, empty when the client gave none.
+ * @param path of the schema, e.g. `tools[0].function.parameters`
+ */
+export function objectParameters(
+  schema: Record<string, unknown> | null | undefined,
+  path: string,
+): Record<string, unknown> {
+  if (schema === null || schema === undefined) return { type: 'object', properties: {} }
+  const type = schema['type']
+  if (type === undefined || type === null) return { type: 'object', ...withProperties(schema) }
+  if (type === 'object' || (Array.isArray(type) && type.includes('object'))) return withProperties(schema)
+  throw fault(
+    'invalid_value',
+    join(path, 'type'),
+    w => `${w} is ${describe(type)}; the parameters of a tool must be an object schema. Set it to "object".`,
+  )
+}
+
+/** Some upstreams refuse an object schema without `properties`. */
+function withProperties(schema: Record<string, unknown>): Record<string, unknown> {
+  return schema['properties'] === undefined && schema['$ref'] === undefined ? { ...schema, properties: {} } : schema
+}
+
+/** Schema keywords whose value is a schema, a list of schemas, or a map of schemas. */
+const ONE = ['items', 'additionalItems', 'not', 'if', 'then', 'else', 'contains'] as const
+const LIST = ['anyOf', 'oneOf', 'allOf', 'prefixItems', 'items'] as const
+const MAP = ['properties', '$defs', 'definitions', 'patternProperties', 'dependentSchemas'] as const
+
+/**
+ * TOOL-2: every object level of a strict schema has `additionalProperties: false` and lists each property in `required`.
+ * @throws GatewayError invalid_value whose `param` is the path of the faulty level
+ */
+export function checkStrict(schema: Record<string, unknown>, path: string): void {
+  // An explicit stack: the schema is the client's and may nest as deep as its body.
+  const open: [node: unknown, path: string][] = [[schema, path]]
+  while (open.length > 0) {
+    const [node, at] = open.pop()!
+    if (typeof node !== 'object' || node === null || Array.isArray(node)) continue
+    const level = node as Record<string, unknown>
+    const properties = isObject(level['properties']) ? level['properties'] : undefined
+    if (properties || isObjectType(level['type'])) {
+      if (level['additionalProperties'] !== false)
+        throw fault(
+          'invalid_value',
+          at,
+          w =>
+            `${w} belongs to a strict tool and must have "additionalProperties": false. Add it, or set strict to false.`,
+        )
+      const required = new Set(Array.isArray(level['required']) ? level['required'] : [])
+      for (const name of properties ? Object.keys(properties) : []) {
+        if (!required.has(name))
+          throw fault(
+            'invalid_value',
+            at,
+            w =>
+              `${w} belongs to a strict tool and must list '${short(name)}' in "required". Add it, or set strict to false.`,
+          )
+      }
+    }
+    // Pushed in reverse, so that faults are found in document order.
+    for (const key of MAP) {
+      const inner = level[key]
+      if (!isObject(inner)) continue
+      const names = Object.keys(inner)
+      for (let i = names.length - 1; i >= 0; i--) open.push([inner[names[i]!], join(join(at, key), names[i]!, false)])
+    }
+    for (const key of LIST) {
+      const inner = level[key]
+      if (Array.isArray(inner))
+        for (let i = inner.length - 1; i >= 0; i--) open.push([inner[i], join(join(at, key), i)])
+    }
+    for (const key of ONE) if (isObject(level[key])) open.push([level[key], join(at, key)])
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+function isObjectType(type: unknown): boolean {
+  return type === 'object' || (Array.isArray(type) && type.includes('object'))
+}
+const short = (name: string): string => (name.length > 64 ? `${name.slice(0, 64)}…` : name)
+
+/**
+ * Tool names are unique within their namespace.
+ * @param namePath from a tool's own `path` to its name, e.g. `.function.name`
+ */
+export function checkUniqueNames(tools: readonly Tool[], namePath: string): void {
+  const seen = new Set<string>()
+  for (const tool of tools) {
+    if (tool.type === 'web_search') continue
+    const namespace = 'namespace' in tool ? tool.namespace : undefined
+    const key = namespace === undefined ? tool.name : JSON.stringify([namespace, tool.name])
+    if (seen.has(key))
+      throw fault(
+        'invalid_value',
+        tool.path + namePath,
+        w => `${w}: the name ${describe(tool.name)} is declared twice. Give each tool its own name.`,
+      )
+    seen.add(key)
+  }
+}
+
+/** A choice must name declared tools, and `required` needs some (wire.md B.5). @param param usually `tool_choice` */
+export function checkChoice(choice: ToolChoice, tools: readonly Tool[], param: string): void {
+  if (choice.type === 'auto' || choice.type === 'none') return
+  if (choice.type === 'required') {
+    if (tools.length > 0) return
+    throw fault(
+      'invalid_value',
+      param,
+      w => `${w} asks for a tool call, but no tools are declared. Add tools or use auto.`,
+    )
+  }
+  const named = choice.type === 'tool' ? [choice] : choice.tools
+  for (const want of named) {
+    if (tools.some(tool => names(tool, want))) continue
+    throw fault(
+      'invalid_value',
+      param,
+      w => `${w} names ${describe(want.name)}, which tools does not declare. Declare it or choose another.`,
+    )
+  }
+}
+
+function names(
+  tool: Tool,
+  want: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' },
+): boolean {
+  if (tool.type === 'web_search') return want.kind === 'web_search'
+  const kind = tool.type === 'custom' ? 'custom' : 'function'
+  const namespace = 'namespace' in tool ? tool.namespace : undefined
+  return kind === want.kind && tool.name === want.name && (want.namespace === undefined || namespace === want.namespace)
+}

@@ -1,0 +1,112 @@
+/** Who may see the dashboard: the token's form, and what a browser is told to forbid. */
+import assert from 'node:assert/strict'
+import { request as rawRequest } from 'node:http'
+import { after, before, test } from 'node:test'
+import type { Browser } from 'playwright-core'
+import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
+import { launch, open, skip } from './browser.ts'
+
+const TOKEN = 'let-me-in-0001'
+let g: TestGateway
+let guarded: TestGateway
+let browser: Browser | undefined
+before(async () => {
+  g = await startGateway()
+  guarded = await startGateway({
+    yaml: url => defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, token: "${TOKEN}" }`),
+  })
+  if (!skip) browser = await launch()
+})
+after(async () => {
+  await browser?.close()
+  await g.close()
+  await guarded.close()
+})
+
+/** fetch sets its own Host. */
+function ask(url: string, host: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const sent = rawRequest(url, { headers: { host } }, answer => {
+      answer.destroy()
+      resolve(answer.statusCode!)
+    })
+    sent.on('error', reject)
+    sent.end()
+  })
+}
+
+test('every file of the page comes with a policy that forbids all but its own origin, and none may be framed', async () => {
+  for (const path of [
+    '/',
+    '/dashboard/app.mjs',
+    '/dashboard/style.css',
+    '/dashboard/uplot.mjs',
+    '/dashboard/icon.svg',
+  ]) {
+    const answer = await fetch(g.gateway.adminAddress! + path)
+    assert.equal(answer.status, 200, path)
+    assert.equal(
+      answer.headers.get('content-security-policy'),
+      "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    )
+    assert.equal(answer.headers.get('x-content-type-options'), 'nosniff')
+    const text = await answer.text()
+    if (path !== '/dashboard/uplot.mjs')
+      assert.doesNotMatch(text, /(src|href|url\(|from|fetch\()\s*[=(]?\s*["']?https?:/)
+  }
+  assert.equal((await fetch(`${g.gateway.adminAddress}/dashboard/../../package.json`)).status, 404)
+  assert.equal((await fetch(`${g.gateway.adminAddress}/dashboard/nothing.mjs`)).status, 404)
+})
+
+test('without a token the data answers to addresses and localhost only: a name of another site may point here', async () => {
+  const { port } = new URL(g.gateway.adminAddress!)
+  for (const path of ['/feed', '/accounts']) {
+    const url = `${g.gateway.adminAddress}${path}`
+    for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, `[::1]:${port}`, 'localhost'])
+      assert.equal(await ask(url, host), 200, host)
+    for (const host of [`evil.example:${port}`, 'localhost.evil.example', '127.0.0.1.evil.example'])
+      assert.equal(await ask(url, host), 421, host)
+  }
+})
+
+test('with a token: the page comes, the data needs it', async () => {
+  const base = guarded.gateway.adminAddress!
+  assert.equal((await fetch(base)).status, 200)
+  assert.doesNotMatch(await (await fetch(base)).text(), new RegExp(TOKEN))
+  for (const path of ['/feed', '/accounts', '/metrics']) {
+    for (const authorization of [undefined, 'Bearer let-me-in-0002', `Basic ${TOKEN}`]) {
+      const refused = await fetch(base + path, { headers: authorization === undefined ? {} : { authorization } })
+      assert.equal(refused.status, 401, path)
+    }
+    const let_in = await fetch(base + path, { headers: { authorization: `Bearer ${TOKEN}` } })
+    assert.equal(let_in.status, 200)
+    await let_in.body!.cancel()
+    // The address bar and the log of a proxy are no place for a secret.
+    assert.equal((await fetch(`${base}${path}?token=${TOKEN}`)).status, 401)
+  }
+  assert.equal(await ask(`${base}/accounts`, 'ops.example.com'), 401, 'the token decides, whatever the name')
+})
+
+test('the form takes the token, keeps it for the tab, and sends it as a header', { skip }, async () => {
+  const { page, complaints, close } = await open(browser!, guarded.gateway.adminAddress!)
+  await page.locator('#login').waitFor()
+  assert.equal(await page.locator('#main').isVisible(), false)
+  await page.fill('#token', 'wrong')
+  await page.keyboard.press('Enter')
+  await page.locator('#login-fault', { hasText: 'That is not the token.' }).waitFor()
+  await page.fill('#token', TOKEN)
+  await page.keyboard.press('Enter')
+  await page.locator('.account', { hasText: 'acme' }).waitFor()
+  assert.equal(await page.locator('#login').isVisible(), false)
+  assert.doesNotMatch(page.url(), /let-me/)
+  await page.reload()
+  await page.locator('.account', { hasText: 'acme' }).waitFor()
+  assert.deepEqual(
+    await page.evaluate(
+      '[sessionStorage.length, Object.keys(localStorage).filter(key => localStorage[key].includes("let-me")).length, document.cookie]',
+    ),
+    [1, 0, ''],
+  )
+  assert.deepEqual(complaints, [])
+  await close()
+})

@@ -1,0 +1,271 @@
+/** The dashboard in a real Chromium, on a real gateway under load. */
+import assert from 'node:assert/strict'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import type { Browser, Page } from 'playwright-core'
+import { startGateway, type TestGateway } from '../e2e/harness.ts'
+import { launch, open, skip } from './browser.ts'
+import { LIMITS, request, traffic } from './load.ts'
+
+const SCREENSHOTS = join(import.meta.dirname, '../../docs/screenshots')
+
+let g: TestGateway
+let browser: Browser
+before(async () => {
+  if (skip) return
+  g = await startGateway({ organization: LIMITS })
+  browser = await launch()
+})
+after(async () => {
+  await browser?.close()
+  await g?.close()
+})
+
+const openDashboard = (options = {}) => open(browser, g.gateway.adminAddress!, options)
+const live = async (page: Page) => {
+  await page.locator('#connection', { hasText: /^live$/ }).waitFor()
+  await page.locator('#main').waitFor()
+}
+const send = async (count: number) => {
+  for (let i = 0; i < count; i++) await request(g, i)
+}
+const rows = (page: Page) => page.locator('#exchanges-table tbody tr')
+
+test('it draws: six charts, every chain with its plugins, backends, accounts, configuration; nothing from elsewhere', {
+  skip,
+}, async () => {
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  assert.equal(await page.locator('#charts canvas').count(), 6)
+  assert.deepEqual((await page.locator('.chain h3').allTextContents()).sort(), [
+    'completions',
+    'count_tokens',
+    'models',
+  ])
+  const chain = page.locator('.chain').first()
+  assert.deepEqual(
+    (await chain.locator('tbody th').allTextContents()).map(text => text.split(' ')[0]),
+    g.gateway.config.pipelines['completions']!.map(entry => entry.id),
+    'in the order of the configuration',
+  )
+  assert.match((await chain.locator('tr.is-terminal').textContent()) ?? '', /^upstream terminal/)
+  // Rails: down with a dot for each request hook, up with those that look at the response, out below the terminal.
+  assert.equal(await chain.locator('circle.down').count(), 8)
+  assert.ok((await chain.locator('circle.up').count()) >= 2)
+  assert.equal(await chain.locator('circle.out').count(), 2)
+  assert.deepEqual(await chain.locator('.routes code').allTextContents(), [
+    'POST /v1/responses',
+    'POST /v1/chat/completions',
+    'POST /v1/messages',
+  ])
+  assert.equal(await page.locator('#backends tbody tr').count(), 4)
+  assert.deepEqual(await page.locator('.account strong').allTextContents(), ['acme', 'other'])
+  assert.match(
+    (await page.locator('#configuration').textContent()) ?? '',
+    /gateway\.yaml.*generation0.*none since the start/,
+  )
+  assert.equal(await page.locator('#alerts > *').count(), 0)
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('it updates under load: rates, tokens, open streams, shares of time, backends, limits, exchanges', {
+  skip,
+}, async () => {
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  const load = traffic(g, 4, 20)
+  const figure = (chart: string, label: string) =>
+    page
+      .locator('.chart', { hasText: chart })
+      .locator('.value', { hasText: label })
+      .locator('b', { hasText: /[1-9]/ })
+      .waitFor()
+  await figure('Requests', 'ok')
+  await figure('Tokens', 'out')
+  await figure('Open', 'exchanges')
+  await figure('Time to first byte', 'p99')
+  await figure('Duration', 'p50')
+  await page
+    .locator('.chain')
+    .first()
+    .locator('tr.is-terminal td', { hasText: /[1-9].* µs|ms/ })
+    .first()
+    .waitFor()
+  await page.locator('.chain').first().locator('.rails.flowing').waitFor()
+  await page.locator('.chain').first().locator('td.warn').first().waitFor()
+  await page.locator('#backends .badge', { hasText: 'healthy' }).first().waitFor()
+  await page
+    .locator('.account', { hasText: 'acme' })
+    .locator('.limits li', { hasText: 'spend / day' })
+    .locator('.figure', { hasText: /[1-9].* of \$2\.00/ })
+    .waitFor()
+  await page
+    .locator('.key', { hasText: 'key_test' })
+    .locator('.use', { hasText: /requests/ })
+    .waitFor()
+  await rows(page).nth(20).waitFor()
+  await load.stop()
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('a refused reload shows why, with line and column, and goes when the file is right again', { skip }, async () => {
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  const right = await readFile(g.file, 'utf8')
+  await writeFile(g.file, right.replace('price_book: test-1', 'price_bok: test-1'))
+  const { errors } = await g.gateway.reload()
+  const place = `gateway.yaml:${errors[0]!.line}:${errors[0]!.column}`
+  const alert = page.locator('#alerts .alert.bad')
+  await alert.waitFor()
+  assert.match(
+    (await alert.textContent()) ?? '',
+    new RegExp(`The last reload was refused ${place} .*price_bok.*The former configuration serves`),
+  )
+  const faults = page.locator('#configuration .faults.bad li')
+  assert.equal(await faults.first().locator('code').textContent(), place)
+  assert.match((await page.locator('#configuration').textContent()) ?? '', /refused at/)
+  await writeFile(g.file, right)
+  await g.gateway.reload()
+  await alert.waitFor({ state: 'detached' })
+  assert.match((await page.locator('#configuration').textContent()) ?? '', /generation2.*applied/)
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('exchanges: a filter, failures only, and the timeline of one, plugin by plugin', { skip }, async () => {
+  await send(20)
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  await rows(page).nth(15).waitFor()
+  await page.fill('#exchanges-filter', '/v1/messages 200')
+  await page.locator('#exchanges-count', { hasText: 'match' }).waitFor()
+  for (const text of await rows(page).allTextContents()) assert.match(text, /200.*\/v1\/messages/)
+  await page.fill('#exchanges-filter', '')
+  await page.check('#exchanges-wrong')
+  await page.locator('#exchanges-count', { hasText: 'match' }).waitFor()
+  const wrong = await rows(page).allTextContents()
+  assert.ok(wrong.length >= 3)
+  for (const text of wrong) assert.match(text, /model not found|upstream server error/)
+  await page.uncheck('#exchanges-wrong')
+  await page.fill('#exchanges-filter', 'chat/completions completed')
+  await page.locator('#exchanges-count', { hasText: 'match' }).waitFor()
+  await rows(page).first().click()
+  const steps = await page.locator('.waterfall tbody tr').evaluateAll(all =>
+    all.map(row =>
+      [...row.children]
+        .slice(0, 2)
+        .map(cell => cell.textContent)
+        .join(': '),
+    ),
+  )
+  const order = [
+    'auth: request',
+    'gateway: waiting for the body',
+    'validation: request',
+    'admission: request',
+    'upstream: waiting for the first event',
+  ]
+  let last = -1
+  for (const step of order) {
+    assert.ok(steps.indexOf(step) > last, `${step} in ${steps}`)
+    last = steps.indexOf(step)
+  }
+  assert.ok(
+    steps.some(step => /^usage-capture: events × \d+/.test(step)),
+    String(steps),
+  )
+  assert.ok(steps.includes('usage-capture: settles'))
+  assert.match((await page.locator('.timeline dl').textContent()) ?? '', /req_.*acme \/ key_test.*first byte/)
+  // Once more closes it.
+  await rows(page).first().click()
+  assert.equal(await page.locator('.timeline').count(), 0)
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('all of it works from the keyboard, and the list holds still meanwhile', { skip }, async () => {
+  await send(6)
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  await rows(page).nth(4).waitFor()
+  await page.keyboard.press('Tab')
+  assert.equal(await page.evaluate('document.activeElement.className'), 'skip')
+  await page.keyboard.press('Enter')
+  await page.keyboard.press('/')
+  assert.equal(await page.evaluate('document.activeElement.id'), 'exchanges-filter')
+  await page.keyboard.type('req_')
+  await page.keyboard.press('ArrowDown')
+  const focused = () =>
+    page.evaluate("[...document.querySelectorAll('#exchanges-table tbody button')].indexOf(document.activeElement)")
+  assert.equal(await focused(), 0)
+  await page.keyboard.press('ArrowDown')
+  assert.equal(await focused(), 1)
+  await page.keyboard.press('Enter')
+  assert.equal(await page.locator('.timeline').count(), 1)
+  assert.equal(await page.locator('tr.chosen button[aria-expanded="true"]').count(), 1)
+  // New exchanges come; what is being looked at stays where it is.
+  const first = await rows(page).first().textContent()
+  const before = g.gateway.ingress.running.size
+  await send(5)
+  assert.equal(before, 0)
+  await page.locator('.chart', { hasText: 'Requests' }).locator('b', { hasText: /[1-9]/ }).first().waitFor()
+  assert.equal(await rows(page).first().textContent(), first)
+  assert.match((await page.locator('#exchanges-count').getAttribute('class')) ?? '', /held/)
+  await page.keyboard.press('Escape')
+  assert.equal(await page.locator('.timeline').count(), 0)
+  assert.equal(await focused(), 1, 'focus stays in the list')
+  await page.locator('#theme').focus()
+  await page.keyboard.press('Enter')
+  await page.keyboard.press('Enter')
+  assert.equal(await page.evaluate('document.documentElement.dataset.theme'), 'dark')
+  await page.locator('.account summary').first().focus()
+  await page.keyboard.press('Enter')
+  assert.equal(await page.locator('.account[open]').count(), 1)
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('a phone of 390 px scrolls down only', { skip }, async () => {
+  await send(10)
+  const { page, close } = await openDashboard({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true })
+  await live(page)
+  await rows(page).nth(5).waitFor()
+  await rows(page).nth(1).tap()
+  await page.locator('.timeline').waitFor()
+  assert.deepEqual(
+    await page.evaluate('[document.documentElement.scrollWidth, document.documentElement.clientWidth]'),
+    [390, 390],
+  )
+  const wide =
+    await page.evaluate(`[...document.querySelectorAll('.track, .account, .chart, .timeline, #configuration, #exchanges-table table')]
+    .filter(node => node.scrollWidth > node.clientWidth + 1 || node.getBoundingClientRect().right > 391)
+    .map(node => node.className + ' ' + node.scrollWidth)`)
+  assert.deepEqual(wide, [], 'what a person needs is there without scrolling sideways')
+  await close()
+})
+
+test('screenshots', {
+  skip: skip || (process.env['UPDATE_SCREENSHOTS'] ? false : 'UPDATE_SCREENSHOTS=1 writes docs/screenshots'),
+}, async () => {
+  await mkdir(SCREENSHOTS, { recursive: true })
+  const { page, close } = await openDashboard({ viewport: { width: 1280, height: 1010 }, colorScheme: 'light' })
+  const load = traffic(g, 5, 60)
+  await page.waitForTimeout(50_000)
+  const shoot = (name: string, options = {}) => page.screenshot({ path: join(SCREENSHOTS, name), ...options })
+  await shoot('dashboard-light.png')
+  await page.emulateMedia({ colorScheme: 'dark' })
+  await page.locator('#exchanges-table tr.timed', { hasText: 'completed' }).nth(1).click()
+  await page.locator('#accounts-title').scrollIntoViewIfNeeded()
+  await page.evaluate("document.getElementById('accounts-title').scrollIntoView()")
+  await page.waitForTimeout(1500)
+  await shoot('dashboard-dark.png')
+  await page.setViewportSize({ width: 390, height: 844 })
+  await page.evaluate("document.getElementById('chains-title').scrollIntoView()")
+  await page.waitForTimeout(1500)
+  await shoot('dashboard-phone.png')
+  await load.stop()
+  await close()
+})

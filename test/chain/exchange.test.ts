@@ -1,0 +1,436 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { deny, type Exchange, GatewayError, refuse, requestBody, type UpstreamControl } from '../../core/plugin.ts'
+import { asks, part, run, terminal, turn } from './harness.ts'
+
+const text = (t: string) => ({ type: 'text' as const, text: t })
+
+/** A plugin that writes each of its hooks into a list. */
+function tracer(name: string, seen: string[]) {
+  return part(name, {
+    onRequest() {
+      seen.push(`${name}.request`)
+      return undefined
+    },
+    onResponseHead() {
+      seen.push(`${name}.head`)
+      return undefined
+    },
+    onEvent(_, event) {
+      seen.push(`${name}.${event.type}`)
+      return undefined
+    },
+    onResponseEnd() {
+      seen.push(`${name}.end`)
+      return undefined
+    },
+    onSettle() {
+      seen.push(`${name}.settle`)
+      return undefined
+    },
+  })
+}
+
+test('requests go down, responses up through those passed and out below', async () => {
+  const seen: string[] = []
+  const r = await run([
+    asks(),
+    tracer('a', seen),
+    tracer('b', seen),
+    terminal(x => {
+      x.emit(text('hi'))
+      x.end()
+    }),
+    tracer('c', seen),
+    tracer('d', seen),
+  ])
+  await r.settled
+  assert.deepEqual(seen, [
+    'a.request',
+    'b.request',
+    'b.text',
+    'a.text',
+    'c.text',
+    'd.text',
+    'b.head',
+    'a.head',
+    'c.head',
+    'd.head',
+    'b.end',
+    'a.end',
+    'c.end',
+    'd.end',
+    'b.finish',
+    'a.finish',
+    'c.finish',
+    'd.finish',
+    'b.settle',
+    'a.settle',
+    'c.settle',
+    'd.settle',
+  ])
+  assert.equal(r.incoming.ending, 'whole')
+})
+
+test('a refusal starts above the plugin that made it, and still meets those below the terminal', async () => {
+  const seen: string[] = []
+  const r = await run([
+    tracer('a', seen),
+    part('guard', { onRequest: () => deny('invalid_value', { message: 'no' }) }),
+    tracer('b', seen),
+    terminal(() => assert.fail('reached')),
+    tracer('c', seen),
+  ])
+  const settlement = await r.settled
+  assert.deepEqual(seen, ['a.request', 'a.head', 'c.head', 'a.settle', 'c.settle'])
+  assert.equal(r.incoming.status, 400)
+  assert.equal(settlement.outcome, 'refused')
+})
+
+test('[ERR-2] the request id stands in header and body of a refusal', async () => {
+  const r = await run([part('guard', { onRequest: () => deny('invalid_value', { message: 'no' }) }), terminal()])
+  await r.settled
+  assert.equal(r.incoming.sentHeaders.get('x-request-id'), 'req_test')
+  assert.equal(JSON.parse(r.incoming.sent).error.request_id, 'req_test')
+})
+
+test('deferred releases run once, last in first out, after every onSettle', async () => {
+  const order: string[] = []
+  const r = await run([
+    asks(),
+    part('acquires', {
+      onRequest(x) {
+        x.defer(() => order.push('first'))
+        x.defer(() => order.push('second'))
+        return undefined
+      },
+      onSettle() {
+        order.push('settle')
+        return undefined
+      },
+    }),
+    terminal(x => x.end()),
+  ])
+  await r.settled
+  r.incoming.abort()
+  r.x.end()
+  r.x.fail(new GatewayError('internal_error', { message: 'late' }))
+  assert.deepEqual(order, ['settle', 'second', 'first'])
+  assert.equal(r.settlements.length, 1)
+})
+
+test('what is acquired after the client left is given back at once', async () => {
+  let go!: () => void
+  const released: string[] = []
+  const r = await run([
+    part('slow', {
+      async onRequest(x) {
+        await new Promise<void>(resolve => (go = resolve))
+        x.defer(() => released.push('given back'))
+        return undefined
+      },
+    }),
+    terminal(() => assert.fail('reached')),
+  ])
+  await turn()
+  r.incoming.abort()
+  await r.settled
+  go()
+  await turn()
+  assert.deepEqual(released, ['given back'])
+  assert.equal(r.settlements[0]!.outcome, 'client_gone')
+})
+
+test('a plugin that throws denies; marked skip it is passed over', async () => {
+  const broken = part('broken', {
+    onRequest() {
+      throw new Error('secret detail')
+    },
+  })
+  const denied = await run([broken, terminal(() => assert.fail('reached'))])
+  await denied.settled
+  assert.equal(denied.incoming.status, 500)
+  assert.doesNotMatch(denied.incoming.sent, /secret detail/)
+
+  const skipped = await run([asks(), broken, terminal(x => x.end())], { skip: ['broken'] })
+  assert.equal((await skipped.settled).outcome, 'completed')
+  assert.equal(skipped.chain.links[1]!.stats.errors, 1)
+})
+
+test('a stream hook that throws ends the stream with an error frame, never a clean end', async () => {
+  const r = await run([
+    asks(),
+    part('broken', {
+      onEvent(_, event) {
+        if (event.type === 'text' && event.text === 'two') throw new Error('bug')
+        return undefined
+      },
+    }),
+    terminal(x => {
+      x.emit(text('one'))
+      x.emit(text('two'))
+      x.emit(text('three'))
+      x.end()
+    }),
+  ])
+  await r.settled
+  assert.equal(r.incoming.ending, 'whole', 'the frame must arrive: the connection is not cut under it')
+  const events = r.events()
+  assert.equal(events.at(-1).type, 'error')
+  assert.deepEqual(
+    events.filter(e => e.type === 'text').map(e => e.text),
+    ['one'],
+  )
+})
+
+test('holds are counted, keep what follows from leaving, and pause the upstream', async () => {
+  const releases: (() => void)[] = []
+  const calls: string[] = []
+  let reached!: Exchange
+  const control: UpstreamControl = {
+    pause: () => void calls.push('pause'),
+    resume: () => void calls.push('resume'),
+    abort: () => undefined,
+  }
+  const r = await run([
+    asks(),
+    part('holder', {
+      onEvent(x, event) {
+        if (event.type === 'finish') releases.push(x.hold(), x.hold())
+        return undefined
+      },
+    }),
+    terminal(x => {
+      reached = x
+      x.control(control)
+      x.emit(text('one'))
+      x.end()
+    }),
+  ])
+  await turn()
+  assert.ok(reached)
+  assert.deepEqual(
+    r.events().map(e => e.type),
+    ['start', 'text'],
+  )
+  releases[0]!()
+  releases[0]!()
+  assert.equal(r.incoming.ending, 'open', 'one release, called twice, undoes one hold')
+  releases[1]!()
+  await r.settled
+  assert.equal(r.events().at(-1).type, 'finish')
+  assert.equal(r.incoming.ending, 'whole')
+  assert.equal(calls[0], 'pause')
+})
+
+test('[STR-6] a failure after the head is a frame, and nothing after it', async () => {
+  const r = await run([
+    asks(),
+    terminal(x => {
+      x.emit(text('one'))
+      x.flush()
+      x.fail(new GatewayError('provider_unavailable', { message: 'gone' }))
+      x.emit(text('late'))
+      x.end()
+    }),
+  ])
+  const settlement = await r.settled
+  assert.deepEqual(
+    r.events().map(e => e.type),
+    ['start', 'text', 'error'],
+  )
+  assert.equal(r.incoming.ending, 'whole', 'the frame must arrive: the connection is not cut under it')
+  assert.equal(settlement.outcome, 'upstream_error')
+  assert.equal(settlement.delivered, true)
+})
+
+test('a failure before the head is a reply with its status', async () => {
+  const r = await run([asks(), terminal(x => x.fail(new GatewayError('gateway_timeout', { message: 'slow' })))])
+  await r.settled
+  assert.equal(r.incoming.status, 504)
+  assert.equal(r.incoming.sentHeaders.get('retry-after'), '5')
+})
+
+test('onError may answer otherwise', async () => {
+  const r = await run([
+    asks(),
+    part('softener', { onError: () => ({ kind: 'json', status: 203, body: { soft: true } }) }),
+    terminal(x => x.fail(new GatewayError('upstream_server_error', { message: 'x' }))),
+  ])
+  await r.settled
+  assert.equal(r.incoming.status, 203)
+})
+
+test('a gateway-authored refusal is a reply of the surface with zero usage', async () => {
+  const r = await run([
+    asks(),
+    part('safety', { onRequest: () => refuse('I can’t help with that.') }),
+    terminal(() => assert.fail('reached')),
+  ])
+  const settlement = await r.settled
+  assert.deepEqual(
+    r.events().map(e => e.type),
+    ['start', 'refusal', 'finish'],
+  )
+  assert.equal(r.events().at(-1).usage.output, 0)
+  assert.equal(settlement.outcome, 'refused')
+})
+
+test('rewriteEvent replaces an event by none, one or many, and those behind it see the result', async () => {
+  const below: string[] = []
+  const r = await run([
+    asks(),
+    part('doubles', {
+      rewriteEvent(_, event, push) {
+        if (event.type === 'text' && event.text === 'drop') return undefined
+        push(event)
+        if (event.type === 'text') push({ type: 'text', text: event.text.toUpperCase() })
+        return undefined
+      },
+    }),
+    terminal(x => {
+      x.emit(text('a'))
+      x.emit(text('drop'))
+      x.end()
+    }),
+    part('below', {
+      onEvent(_, event) {
+        if (event.type === 'text') below.push(event.text)
+        return undefined
+      },
+    }),
+  ])
+  await r.settled
+  assert.deepEqual(below, ['a', 'A'])
+})
+
+test('the client leaves: the upstream is aborted, the exchange settles once', async () => {
+  const calls: string[] = []
+  const r = await run([
+    asks(),
+    terminal(x => {
+      x.control({ pause() {}, resume() {}, abort: reason => void calls.push(reason) as undefined })
+      x.emit(text('one'))
+      x.flush()
+    }),
+  ])
+  await turn()
+  r.incoming.abort()
+  const settlement = await r.settled
+  assert.deepEqual(calls, ['client_gone'])
+  assert.equal(settlement.outcome, 'client_gone')
+  assert.equal(settlement.delivered, true)
+})
+
+test('a draining upstream settles at its own end, as client_gone', async () => {
+  const seen: string[] = []
+  let reached!: Exchange
+  const r = await run([
+    asks(),
+    terminal(x => {
+      reached = x
+      x.control({ pause() {}, resume() {}, abort: () => 'draining' })
+      x.emit(text('one'))
+      x.flush()
+    }),
+    part('watch', {
+      onEvent(_, event) {
+        seen.push(event.type)
+        return undefined
+      },
+    }),
+  ])
+  await turn()
+  r.incoming.abort()
+  assert.equal(r.settlements.length, 0)
+  reached.emit(text('two'))
+  reached.end()
+  assert.equal((await r.settled).outcome, 'client_gone')
+  assert.deepEqual(seen, ['text', 'text', 'finish'])
+})
+
+test('[STR-4] a slow reader pauses the upstream until it drains', async () => {
+  const calls: string[] = []
+  let reached!: Exchange
+  const r = await run([
+    asks(),
+    terminal(x => {
+      reached = x
+      x.control({
+        pause: () => void calls.push('pause'),
+        resume: () => void calls.push('resume'),
+        abort: () => undefined,
+      })
+      x.emit(text('one'))
+    }),
+  ])
+  await turn()
+  r.incoming.fast = false
+  assert.equal(reached.flush(), false)
+  r.incoming.drain()
+  assert.deepEqual(calls, ['resume'])
+  reached.end()
+  await r.settled
+})
+
+test('[STR-5] keep-alives go out in silence, and only then', async () => {
+  let reached!: Exchange
+  const r = await run([
+    asks(),
+    terminal(x => {
+      reached = x
+      x.emit(text('one'))
+      x.flush()
+    }),
+  ])
+  await turn()
+  r.clock.advance(14_000)
+  assert.equal(r.events().filter(e => e.type === 'keep-alive').length, 0)
+  r.clock.advance(2_000)
+  assert.equal(r.events().filter(e => e.type === 'keep-alive').length, 1)
+  reached.end()
+  await r.settled
+  assert.equal(r.clock.pending <= 1, true)
+})
+
+test('needing the body waits for it just above; too large a body is 413', async () => {
+  const reader = part(
+    'reader',
+    {
+      body: { maxBytes: 10, timeoutMs: 1000 },
+      onRequest(x) {
+        assert.equal(Buffer.from(x.get(requestBody)).toString(), 'small')
+        return undefined
+      },
+    },
+    { needs: [requestBody] },
+  )
+  const ok = await run([asks(), reader, terminal(x => x.end())], { request: { body: 'small' } })
+  assert.equal((await ok.settled).outcome, 'completed')
+  const large = await run([asks(), reader, terminal(() => assert.fail('reached'))], {
+    request: { body: 'x'.repeat(11) },
+  })
+  await large.settled
+  assert.equal(large.incoming.status, 413)
+})
+
+test('a bytes reply passes chunks untouched and ends whole', async () => {
+  const sizes: number[] = []
+  const r = await run([
+    terminal(x => {
+      x.respondHead(200, [['content-type', 'application/octet-stream']])
+      x.emit({ type: 'bytes', bytes: new TextEncoder().encode('abc') })
+      x.flush()
+      x.end()
+    }),
+    part('watch', {
+      onChunk(_, bytes) {
+        sizes.push(bytes.length)
+        return undefined
+      },
+    }),
+  ])
+  assert.equal((await r.settled).outcome, 'completed')
+  assert.equal(r.incoming.sent, 'abc')
+  assert.deepEqual(sizes, [3])
+})

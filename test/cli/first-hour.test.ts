@@ -1,0 +1,159 @@
+/** init, try and usage: from an empty folder to a bill. */
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { parse } from 'yaml'
+import { buildGateway } from '../../cli/gateway.ts'
+import { silent } from '../../cli/log.ts'
+import { folder, sluice, YAML } from './capture.ts'
+
+const MAIN = join(import.meta.dirname, '../../cli/main.ts')
+const VARIABLES = ['OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'GEMINI_API_KEY', 'SLUICE_API_KEY']
+
+function empty(t: TestContext): string {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-init-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  return join(dir, 'gateway.yaml')
+}
+
+/** The environment has these of the variables and no other. */
+function environment(t: TestContext, set: Record<string, string>): void {
+  const before = VARIABLES.map(name => [name, process.env[name]] as const)
+  for (const name of VARIABLES) delete process.env[name]
+  Object.assign(process.env, set)
+  t.after(() => {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name]
+      else process.env[name] = value
+    }
+  })
+}
+
+const secretOf = (out: string) => /^ {2}(sk-\S{40,})$/m.exec(out)![1]!
+
+test('init takes the providers that the environment has, and what it writes checks', async t => {
+  environment(t, { OPENAI_API_KEY: 'real-openai', GEMINI_API_KEY: 'real-gemini' })
+  const file = empty(t)
+  const made = await sluice('init', file)
+  assert.deepEqual([made.code, made.err], [0, ''])
+  const text = readFileSync(file, 'utf8')
+  assert.deepEqual(Object.keys(parse(text).providers), ['openai', 'gemini'])
+  assert.equal(Object.keys(parse(text).models).length, 2)
+  assert.ok(!text.includes('real-'), 'no key of a provider in the file')
+  assert.ok(!text.includes(secretOf(made.out)), 'no key of a client in the file')
+  const checked = await sluice('check', file)
+  assert.deepEqual([checked.code, checked.err], [0, ''])
+  assert.match(checked.out, /is good/)
+})
+
+test('init without any variable takes the simulator', async t => {
+  environment(t, {})
+  const file = empty(t)
+  assert.equal((await sluice('init', file)).code, 0)
+  assert.deepEqual(Object.keys(parse(readFileSync(file, 'utf8')).providers), ['simulator'])
+})
+
+test('init by flags', async t => {
+  environment(t, {})
+  const file = empty(t)
+  const made = await sluice(
+    'init',
+    file,
+    ...['--provider', 'openai', '--provider', 'anthropic', '--organization', 'acme', '--store', 'redis://cache:6379'],
+    ...['--model', 'smart=anthropic/claude-x', '--model', 'fast=openai/gpt-x', '--price', '1.5,6'],
+  )
+  assert.equal(made.code, 0)
+  assert.match(made.err, /OPENAI_API_KEY is not set[\s\S]*ANTHROPIC_API_KEY is not set/)
+  const yaml = parse(readFileSync(file, 'utf8'))
+  assert.equal(yaml.store, 'redis://cache:6379')
+  assert.deepEqual(Object.keys(yaml.organizations), ['acme'])
+  assert.deepEqual(yaml.models.smart.backends, [{ provider: 'anthropic', model: 'claude-x' }])
+  assert.deepEqual(yaml.models.fast.price, { input: 1.5, output: 6 })
+  assert.equal(yaml.providers.openai.api_key, ['$', '{OPENAI_API_KEY}'].join(''))
+})
+
+test('init refuses what it can’t do, and never overwrites unasked', async t => {
+  environment(t, {})
+  const file = empty(t)
+  for (const args of [
+    ['--provider', 'nobody'],
+    ['--provider', 'openai', '--model', 'fast=gpt-x'],
+    ['--provider', 'openai', '--provider', 'gemini', '--model', 'a=b', '--price', '1,2'],
+    ['--model', 'a=b', '--price', 'cheap'],
+  ]) {
+    const { code } = await sluice('init', file, ...args)
+    assert.deepEqual([code, existsSync(file)], [2, false], args.join(' '))
+  }
+  const bad = await sluice('init', file, '--store', 'mysql://nope')
+  assert.deepEqual([bad.code, existsSync(file)], [1, false])
+  assert.match(bad.err, /store/)
+  writeFileSync(file, 'mine')
+  assert.equal((await sluice('init', file)).code, 1)
+  assert.equal(readFileSync(file, 'utf8'), 'mine')
+  assert.equal((await sluice('init', file, '--force')).code, 0)
+})
+
+test('try: one streamed request per surface, with usage and cost; usage then sums the same', async t => {
+  environment(t, {})
+  const file = empty(t)
+  const store = join(file, '../gateway.db')
+  const secret = secretOf((await sluice('init', file, '--store', `sqlite:${store}`)).out)
+  writeFileSync(
+    file,
+    readFileSync(file, 'utf8').replace('127.0.0.1:8080', '127.0.0.1:0').replace('127.0.0.1:9090', '127.0.0.1:0'),
+  )
+  const gateway = await buildGateway(file, { log: silent, watch: false })
+  t.after(() => gateway.close())
+
+  const ran = await sluice('try', '--config', file, '--url', gateway.address, '--key', secret)
+  assert.deepEqual([ran.code, ran.err], [0, ''])
+  for (const surface of ['responses', 'chat', 'messages'])
+    assert.match(ran.out, new RegExp(`^${surface}  POST http`, 'm'))
+  const usages = [...ran.out.matchAll(/usage {2}(\d+) tokens in(?: \(\d+ cached\))?, (\d+) out, (\d+\.\d+) USD/g)]
+  assert.equal(usages.length, 3)
+  assert.equal([...ran.out.matchAll(/^ {2}reply {2}\S/gm)].length, 3)
+  assert.equal([...ran.out.matchAll(/^ {2}id {5}req_/gm)].length, 3)
+
+  await gateway.store.ledger.flush()
+  const rows = await gateway.store.ledger.query({})
+  assert.equal(rows.length, 3)
+  const nano = (text: string) => Math.round(Number(text) * 1e9)
+  assert.deepEqual(
+    usages.map(([, input, output, usd]) => [Number(input), Number(output), nano(usd!)]).sort(),
+    rows.map(row => [row.input, row.output, row.cost]).sort(),
+  )
+
+  // In a process of its own: it writes to standard output, and reads beside the running gateway.
+  const summed = spawnSync(
+    process.execPath,
+    ['--disable-warning=ExperimentalWarning', MAIN, 'usage', '--config', file, '--json', '--group-by', 'surface'],
+    { encoding: 'utf8' },
+  )
+  assert.deepEqual([summed.status, summed.stderr], [0, ''])
+  assert.match(summed.stdout, /responses/)
+  const total = rows.reduce((sum, row) => sum + row.cost, 0)
+  const costs = [...summed.stdout.matchAll(/"cost":\s*(\d+)/g)].map(match => Number(match[1]))
+  assert.ok(costs.includes(total) || costs.reduce((a, b) => a + b, 0) === total, summed.stdout)
+})
+
+test('try says what went wrong', async t => {
+  environment(t, {})
+  const { file } = folder(t)
+  const gateway = await buildGateway(file, { log: silent, watch: false })
+  t.after(() => gateway.close())
+  const denied = await sluice('try', '--config', file, '--url', gateway.address, '--key', 'sk-wrong')
+  assert.equal(denied.code, 1)
+  assert.match(denied.err, /failed: 401 invalid_api_key: .*req_/)
+  const demo = await sluice('try', '--config', file, '--url', gateway.address)
+  assert.equal(demo.code, 0)
+  const gone = await sluice('try', '--config', file, '--url', 'http://127.0.0.1:1', '--timeout', '5')
+  assert.equal(gone.code, 1)
+  assert.match(gone.err, /is the gateway running\?/)
+  assert.equal((await sluice('try', '--config', file, '--model', 'nope')).code, 1)
+  writeFileSync(file, YAML.replace(/f77894[0-9a-f]+/, 'a'.repeat(64)))
+  const keyless = await sluice('try', '--config', file)
+  assert.match(keyless.err, /no key: give --key/)
+})

@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { folder, sluice, YAML } from './capture.ts'
+
+const TWO = YAML.replace(
+  '  local: { dialect: openai-chat, base_url: simulator }',
+  `  local: { dialect: openai-chat, base_url: simulator }
+  far: { dialect: anthropic-messages, base_url: "https://far.example/v1", api_key: sk-very-secret, headers: { x-team: blue, x-upstream-token: hush } }`,
+).replace(
+  'backends: [{ provider: local, model: m }]',
+  'backends: [{ provider: local, model: m, supports: [tools] }, { provider: far, model: claude-sonnet-4-5 }]',
+)
+
+test('[REQ-1] route: the chosen backend, why others were passed, the upstream request without its secrets, estimate and limits', async t => {
+  const { dir, file } = folder(t, TWO)
+  const body = join(dir, 'body.json')
+  writeFileSync(
+    body,
+    JSON.stringify({
+      messages: [
+        { role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:image/png;base64,iVBORw0KGgo=' } }] },
+      ],
+      max_tokens: 50,
+    }),
+  )
+  const { code, out } = await sluice('route', file, '--model', 'eb1-preview', '--body', body)
+  assert.equal(code, 0, out)
+  assert.match(out, /^chosen +far\/claude-sonnet-4-5$/m)
+  assert.match(out, /^passed +local\/m: it can't carry .*image/m)
+  assert.match(out, /^POST https:\/\/far\.example\/v1\/messages$/m)
+  assert.match(out, /^estimate +\d+ tokens in, 50 reserved/m)
+  assert.match(out, /org: \d+ requests per minute/)
+  assert.match(out, /x-team: blue/)
+  assert.match(out, /"max_tokens": 50/)
+  assert.doesNotMatch(out, /sk-very-secret|hush/)
+
+  const json = JSON.parse((await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')).out)
+  assert.deepEqual(json.candidates, ['far/claude-sonnet-4-5'])
+  assert.equal(json.request.headers['x-api-key'], '(redacted)')
+})
+
+test('route: what would be refused says how; wrong calls are exit code 2', async t => {
+  const { dir, file } = folder(t)
+  const body = join(dir, 'body.json')
+  writeFileSync(body, JSON.stringify({ model: 'nope', messages: [{ role: 'user', content: 'x' }] }))
+  const refused = await sluice('route', file, '--body', body)
+  assert.equal(refused.code, 1)
+  assert.match(refused.out, /refused with 404[\s\S]*model_not_found/)
+  assert.equal((await sluice('route', file)).code, 2)
+  assert.equal((await sluice('route', file, '--body', body, '--surface', 'voice')).code, 2)
+  assert.match((await sluice('route', file, '--body', join(dir, 'none.json'))).err, /can't be read/)
+  assert.match((await sluice('route', file, '--body', body, '--org', 'nobody')).err, /no organization nobody/)
+  assert.match(
+    (await sluice('route', file, '--body', body, '--surface', 'messages')).err,
+    /no route of the surface messages/,
+  )
+})

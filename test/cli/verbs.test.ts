@@ -1,0 +1,232 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { existsSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { VERBS } from '../../cli/main.ts'
+import { columns, fold } from '../../cli/terminal.ts'
+import { folder, sluice, YAML } from './capture.ts'
+
+test('help lists every verb; a wrong call is exit code 2', async () => {
+  const help = await sluice('--help')
+  assert.equal(help.code, 0)
+  for (const verb of Object.keys(VERBS)) assert.match(help.out, new RegExp(`^  ${verb} `, 'm'))
+  assert.equal((await sluice()).code, 2)
+  const typo = await sluice('chekc')
+  assert.equal(typo.code, 2)
+  assert.match(typo.err, /no verb 'chekc'; did you mean 'check'\?/)
+  assert.equal((await sluice('toString')).code, 2)
+  const option = await sluice('check', '--nope')
+  assert.equal(option.code, 2)
+  assert.match(option.err, /--nope[\s\S]*Usage: sluice check/)
+})
+
+test('every verb explains itself within 80 columns', async () => {
+  for (const verb of ['start', 'init', 'try', 'check', 'explain', 'list', 'key', 'plugin']) {
+    for (const args of [
+      [verb, '--help'],
+      ['help', verb],
+    ]) {
+      const { code, out } = await sluice(...args)
+      assert.equal(code, 0)
+      assert.match(out, new RegExp(`^Usage: sluice ${verb}`))
+      assert.deepEqual(
+        out.split('\n').filter(line => line.length > 80),
+        [],
+      )
+    }
+  }
+})
+
+test('check: a good file, a bad one, one that is not there', async t => {
+  const { file, dir } = folder(t)
+  const good = await sluice('check', file)
+  assert.deepEqual([good.code, good.err], [0, ''])
+  assert.match(good.out, /is good: 2 pipelines, 2 routes, 1 model, 2 organizations\./)
+
+  writeFileSync(file, YAML.replace('- upstream ', '- upsteram ').replace('plan: tier1', 'plan: tier9'))
+  const bad = await sluice('check', '--config', file)
+  assert.equal(bad.code, 1)
+  assert.match(
+    bad.err,
+    /gateway\.yaml:17:7 {2}there is no plugin 'upsteram'; did you mean 'upstream'\?\n.*no plan 'tier9'.*\n.*has 2 faults\./,
+  )
+
+  const none = await sluice('check', join(dir, 'none.yaml'))
+  assert.equal(none.code, 1)
+  assert.match(none.err, /no such file/)
+  assert.equal((await sluice('check', file, file)).code, 2)
+})
+
+test('check warns on standard error and still passes', async t => {
+  const { file } = folder(t, YAML.replace('store:', 'secret: "short"\nstore:'))
+  const { code, out, err } = await sluice('check', file)
+  assert.equal(code, 0)
+  assert.match(err, /^warning: .*:5:9 {2}the secret is short/)
+  assert.match(out, /1 warning/)
+})
+
+test('explain shows each phase in the order it runs', async t => {
+  const { file } = folder(t)
+  const { code, out } = await sluice('explain', file)
+  assert.equal(code, 0)
+  assert.match(out, /pipeline completions\n {2}POST \/v1\/chat\/completions {2}surface chat/)
+  assert.match(out, /1 {2}auth +fills identity\n {2}· {2}\(body\)/)
+  assert.match(out, /8 {2}upstream +answers; needs/)
+  assert.match(out, /below the terminal[\s\S]*header-stamp/)
+  assert.deepEqual(
+    out.split('\n').filter(line => line.length > 80),
+    [],
+  )
+  const one = await sluice('explain', file, '--pipeline', 'models')
+  assert.ok(!one.out.includes('pipeline completions'))
+  assert.equal((await sluice('explain', file, '--pipeline', 'nope')).code, 1)
+})
+
+test('list names plugins, dialects and plans', async () => {
+  const { code, out } = await sluice('list')
+  assert.equal(code, 0)
+  for (const word of ['token-estimate', 'openai-responses', 'tier5', '(terminal)']) assert.ok(out.includes(word), word)
+  assert.deepEqual(
+    out.split('\n').filter(line => line.length > 80),
+    [],
+  )
+})
+
+test('[AUTH-3] key new shows the secret once and writes only its digest', async t => {
+  const { file, read } = folder(t)
+  const { code, out, err } = await sluice('key', 'new', 'demo', '--config', file)
+  assert.equal(code, 0)
+  assert.match(out, /^sk-[A-Za-z0-9_-]{43}$/)
+  assert.match(err, /key_1 of demo/)
+  const digest = createHash('sha256').update(out).digest('hex')
+  const line = `      - { id: key_1, sha256: "${digest}", status: active }\n`
+  assert.equal(read(), YAML.replace('# sk-demo\n', `# sk-demo\n${line}`))
+  assert.ok(!read().includes(out))
+  assert.equal((await sluice('check', file)).code, 0)
+})
+
+test('[AUTH-5] stage, revoke, activate: one line each changes', async t => {
+  const { file, read } = folder(t)
+  const staged = await sluice('key', 'stage', 'demo', 'key_demo', '--config', file)
+  assert.equal(staged.code, 0)
+  assert.match(read(), /id: key_demo_2, sha256: "[0-9a-f]{64}", status: staged \}/)
+  assert.equal((await sluice('key', 'revoke', 'demo', 'key_demo', '--config', file)).code, 0)
+  assert.equal((await sluice('key', 'activate', 'demo', 'key_demo_2', '--config', file)).code, 0)
+  const left = read().replace(/ {6}- \{ id: key_demo_2.*\n/, '')
+  assert.equal(left, YAML.replace('status: active', 'status: revoked'))
+  const list = await sluice('key', 'list', '--config', file)
+  assert.match(list.out, /demo +key_demo +revoked +f77894fd… +sk-demo\ndemo +key_demo_2 +active/)
+  const again = await sluice('key', 'revoke', 'demo', 'key_demo', '--config', file)
+  assert.deepEqual([again.code, again.err], [1, 'key_demo is already revoked'])
+  const back = await sluice('key', 'activate', 'demo', 'key_demo', '--config', file)
+  assert.deepEqual([back.code, back.err], [1, 'key_demo is revoked, and stays so; make a new key instead'])
+})
+
+test('key edits a flow mapping, an empty list, and an included file', async t => {
+  const { file, read, dir } = folder(t)
+  assert.equal((await sluice('key', 'new', 'empty', '--id', 'k', '--staged', '--config', file)).code, 0)
+  assert.match(
+    read(),
+    /empty: \{ plan: tier1, keys: \[\{ id: k, sha256: "[0-9a-f]{64}", status: staged \}\] \} {3}# no keys yet/,
+  )
+
+  const [main, accounts] = YAML.split('organizations:\n') as [string, string]
+  writeFileSync(file, `${main}organizations: { file: ./accounts.yaml }\n`)
+  const text = accounts.replace(/^ {2}/gm, '').replace('empty: { plan: tier1 }', 'empty:\n  plan: tier1\n  keys: []')
+  writeFileSync(join(dir, 'accounts.yaml'), text)
+  const before = read()
+  const { code, err } = await sluice('key', 'new', 'empty', '--config', file)
+  assert.equal(code, 0, err)
+  assert.equal(read(), before)
+  assert.equal((await sluice('check', file)).code, 0)
+  assert.match((await sluice('key', 'list', 'empty', '--config', file)).out, /empty +key_1 +active/)
+})
+
+test('[AUTH-5] an edit that would not load is not written', async t => {
+  const { file, read } = folder(
+    t,
+    YAML.replace('organizations:', 'plans: { tier1: { active_keys: 1 } }\n\norganizations:'),
+  )
+  const before = read()
+  const { code, err } = await sluice('key', 'new', 'demo', '--config', file)
+  assert.equal(code, 1)
+  assert.match(err, /2 keys that are active or staged, and plan tier1 allows 1[\s\S]*Nothing was changed/)
+  assert.equal(read(), before)
+  for (const [args, said] of [
+    [['new', 'nobody'], /no organization 'nobody'/],
+    [['revoke', 'demo', 'nokey'], /no key 'nokey'/],
+  ] as const) {
+    const run = await sluice('key', ...args, '--config', file)
+    assert.equal(run.code, 1)
+    assert.match(run.err, said)
+  }
+  for (const args of [
+    [],
+    ['burn', 'demo'],
+    ['new'],
+    ['revoke', 'demo'],
+    ['new', 'demo', 'x'],
+    ['new', 'demo', 'x', 'y'],
+  ]) {
+    assert.equal((await sluice('key', ...args, '--config', file)).code, 2, args.join(' '))
+  }
+})
+
+test('plugin new writes a plugin, its test and the lines that use it, and all of it works', async t => {
+  const { file, read, dir } = folder(t)
+  const { code, out, err } = await sluice('plugin', 'new', 'tenant-tag', '--config', file)
+  assert.equal(code, 0, err)
+  assert.ok(existsSync(join(dir, 'my-plugins/tenant-tag.ts')) && out.includes('tenant-tag.test.ts'))
+  const expected =
+    YAML.replace('    - upstream ', '    - tenant-tag\n    - upstream ') + '\nplugins: [./my-plugins/tenant-tag.ts]\n'
+  assert.equal(read(), expected)
+  const check = await sluice('check', file)
+  assert.deepEqual([check.code, check.err], [0, ''])
+  const explained = await sluice('explain', file)
+  assert.match(explained.out, /8 {2}tenant-tag/)
+
+  const second = await sluice(
+    'plugin',
+    'new',
+    'other',
+    '--pipeline',
+    'models',
+    '--dir',
+    join(dir, 'more'),
+    '--config',
+    file,
+  )
+  assert.equal(second.code, 0, second.err)
+  assert.ok(read().includes('models: [auth, other, models, header-stamp]'))
+  assert.ok(read().includes('plugins: [./my-plugins/tenant-tag.ts, ./more/other.ts]'))
+  assert.equal((await sluice('check', file)).code, 0)
+
+  for (const [args, expectedCode] of [
+    [['new', 'auth'], 1],
+    [['new', 'tenant-tag'], 1],
+    [['new', 'x', '--pipeline', 'nope'], 1],
+    [['new', 'Bad_Name'], 2],
+    [['new'], 2],
+    [['old', 'x'], 2],
+    [[], 2],
+    [['test'], 2],
+  ] as const) {
+    assert.equal((await sluice('plugin', ...args, '--config', file)).code, expectedCode, args.join(' '))
+  }
+})
+
+test('text folds at 80 columns', () => {
+  assert.equal(fold('aaa bbb ccc', 7, 2), 'aaa bbb\n  ccc')
+  assert.equal(fold('aaaaaaaaaa', 4), 'aaaaaaaaaa')
+  assert.equal(
+    columns(
+      [
+        ['a', 'one two three'],
+        ['bbb', 'x'],
+      ],
+      14,
+    ),
+    '  a    one two\n       three\n  bbb  x',
+  )
+})

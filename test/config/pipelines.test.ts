@@ -1,0 +1,288 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { checkChain } from '../../core/config/check-chain.ts'
+import { loadConfig } from '../../core/config/load.ts'
+import { definePlugin, type Plugin, slot } from '../../core/plugin.ts'
+import { catalog } from './catalog.ts'
+import { lines, loadText, small } from './load-text.ts'
+
+const route = 'routes:\n  - { match: POST /v1/x, surface: chat, pipeline: p }'
+const chain = (...entries: string[]) =>
+  `version: 1\npipelines:\n  p:\n${entries.map(e => `    - ${e}`).join('\n')}\n${route}\n`
+const full = ['auth', 'validation', 'conversation', 'token-estimate', 'routing', 'translation', 'upstream']
+
+async function only(text: string, expected: RegExp): Promise<void> {
+  const { errors } = await loadText(text)
+  assert.equal(errors?.length, 1, lines(errors).join('\n'))
+  assert.match(lines(errors)[0]!, expected)
+}
+
+test('the three ways to write an entry', async () => {
+  const { config, errors } = await loadText(
+    chain(
+      ...full.slice(0, -1),
+      'admission: { output_reserve: 7 }',
+      '{ plugin: admission, id: second, on_failure: skip, config: { output_reserve: 8 } }',
+      '{ plugin: admission, id: third }',
+      'upstream:\n        attempts: 3',
+    ),
+  )
+  assert.deepEqual(lines(errors), [])
+  const entries = config!.pipelines['p']!
+  assert.deepEqual(
+    entries.slice(-4).map(e => [e.id, e.plugin, e.on_failure, e.config['output_reserve'] ?? e.config['attempts']]),
+    [
+      ['admission', 'admission', 'deny', 7],
+      ['second', 'admission', 'skip', 8],
+      ['third', 'admission', 'deny', 4096],
+      ['upstream', 'upstream', 'deny', 3],
+    ],
+  )
+  assert.deepEqual(entries[1]!.at, { file: 'gateway.yaml', line: 5, column: 7 })
+})
+
+test('what is needed must be filled above; the error names both lines and says to move it', async () => {
+  await only(
+    chain('auth', 'validation', 'token-estimate', 'conversation', 'routing', 'translation', 'upstream'),
+    /^gateway\.yaml:6:7 {2}token-estimate needs 'conversation', which conversation fills, but it is listed below \(line 7\)\. Move it above\.$/,
+  )
+  await only(
+    chain(...full.filter(e => e !== 'translation')),
+    /^gateway\.yaml:9:7 {2}upstream needs 'outbound', which nothing above fills\. Add translation above\.$/,
+  )
+})
+
+test('a slot filled during the response cannot be needed on the way down', () => {
+  const late = slot<number>('late')
+  const at = { file: 'g.yaml', line: 1, column: 1 }
+  const entry = (plugin: string, line: number) => ({
+    plugin,
+    id: plugin,
+    on_failure: 'deny' as const,
+    config: {},
+    at: { ...at, line },
+  })
+  const plugins = new Map<string, Plugin>(
+    [
+      definePlugin({ name: 'writer', summary: '', providesLate: [late], create: () => ({}) }),
+      definePlugin({ name: 'reader', summary: '', needs: [late], create: () => ({}) }),
+      definePlugin({ name: 'self', summary: '', needs: [late], provides: [late], create: () => ({}) }),
+      definePlugin({ name: 'end', summary: '', terminal: true, create: () => ({}) }),
+    ].map(p => [p.name, p]),
+  )
+  const [error] = checkChain(
+    { name: 'p', at, entries: [entry('writer', 1), entry('reader', 2), entry('end', 3)] },
+    plugins,
+  )
+  assert.match(error!.message, /which writer fills only during the response/)
+  const [itself] = checkChain({ name: 'p', at, entries: [entry('self', 1), entry('end', 2)] }, plugins)
+  assert.match(itself!.message, /which it fills itself/)
+  assert.match(checkChain({ name: 'p', at, entries: [] }, plugins)[0]!.message, /is empty.*\(end\)/)
+})
+
+test('exactly one terminal plugin', async () => {
+  await only(
+    chain('auth', 'header-stamp'),
+    /^gateway\.yaml:3:3 {2}pipeline p has no terminal plugin.*upstream, count-tokens, models, proxy/,
+  )
+  await only(
+    chain('auth', 'models', 'models: {}'),
+    /^gateway\.yaml:6:7 {2}(the id 'models' is taken|models is a second terminal)/,
+  ).catch(async () => {
+    const { errors } = await loadText(chain('auth', 'models', '{ plugin: models, id: other }'))
+    assert.equal(errors?.length, 1)
+    assert.match(
+      lines(errors)[0]!,
+      /^gateway\.yaml:6:7 {2}other is a second terminal plugin; models \(line 5\) already answers/,
+    )
+  })
+})
+
+test('a slot has one writer', async () => {
+  await only(
+    chain('auth', '{ plugin: auth, id: again }', 'models'),
+    /^gateway\.yaml:5:7 {2}again fills 'identity', which auth \(line 4\) already fills; a slot has one writer/,
+  )
+})
+
+test('names, ids and what may be skipped', async () => {
+  await only(chain('auht', 'models'), /^gateway\.yaml:4:7 {2}there is no plugin 'auht'; did you mean 'auth'\?/)
+  await only(chain('auth', 'zebra', 'models'), /known plugins: auth, .*List a file of your own under plugins:/)
+  await only(
+    chain('auth', 'auth', 'models'),
+    /^gateway\.yaml:5:7 {2}the id 'auth' is taken in this pipeline \(line 4\); give this one another: \{ plugin: auth, id: auth-2/,
+  )
+  await only(chain('auth', '{ plugin: models, on_failure: skip }'), /cannot be skipped; remove on_failure/)
+  await only(
+    chain('{ plugin: auth, on_failure: skip }', 'models'),
+    /^gateway\.yaml:4:7 {2}auth cannot be skipped on failure: models \(line 5\) needs 'identity' from it/,
+  )
+})
+
+test('options are checked by the plugin itself, at their own place', async () => {
+  await only(
+    chain('auth: { x_api_ky: true }', 'models'),
+    /^gateway\.yaml:4:15 {2}auth has no key 'x_api_ky'; did you mean 'x_api_key'\?/,
+  )
+  await only(
+    chain('auth: { x_api_key: maybe }', 'models'),
+    /^gateway\.yaml:4:26 {2}auth\.x_api_key must be true or false/,
+  )
+  await only(chain('auth', 'proxy'), /^gateway\.yaml:5:7 {2}proxy needs 'target': where requests go/)
+  await only(
+    chain('auth', 'proxy: { target: "ftp://x" }'),
+    /^gateway\.yaml:5:24 {2}proxy\.target must be written like http:\/\/127\.0\.0\.1:8000/,
+  )
+  await only(
+    chain('auth', '{ plugin: proxy, config: { target: "http://x", timeout: 3 } }'),
+    /^gateway\.yaml:5:63 {2}proxy\.timeout needs a unit: 3s\?/,
+  )
+  await only(chain('auth', 'models: { x: 1 }'), /^gateway\.yaml:5:17 {2}models has no key 'x'; it takes no options/)
+  await only(
+    chain('auth', '{ plugin: models, confg: {} }'),
+    /^gateway\.yaml:5:25 {2}entry has no key 'confg'; did you mean 'config'\?/,
+  )
+})
+
+test('the usual slips in an entry are explained', async () => {
+  await only(
+    chain('auth:\n      x_api_key: true', 'models'),
+    /has 2 keys \(auth, x_api_key\); indent its options further than auth/,
+  )
+  await only(chain('{ auth: {}, models: {} }'), /has 2 keys \(auth, models\); write one plugin after each hyphen/)
+  await only(chain('auth: true', 'models'), /the options of auth must be a mapping/)
+  await only(chain('[auth]'), /a pipeline entry is a plugin name/)
+  await only(`version: 1\npipelines: { p: auth }\nroutes: []\n`, /pipeline p must be a list/)
+  await only('version: 1\npipelines: []\nroutes: []\n', /pipelines must be a mapping/)
+  await only('version: 1\npipelines: {}\nroutes: {}\n', /routes must be a list/)
+})
+
+test("a plugin's own check speaks at its entry's line, over the finished configuration", async () => {
+  const picky = definePlugin<{ max: number }>({
+    name: 'picky',
+    summary: '',
+    config: {
+      type: 'object',
+      additionalProperties: false,
+      properties: { max: { type: 'string', format: 'size', default: '1KiB' } },
+    },
+    check: (config, gateway) =>
+      config.max > gateway.media.max_bytes
+        ? [`max ${config.max} is over media.max_bytes ${gateway.media.max_bytes}`]
+        : [],
+    create: () => ({}),
+  })
+  const plugins = new Map([...catalog, ['picky', picky as Plugin]])
+  const text = chain('auth', 'picky: { max: 30MiB }', 'models')
+  const { errors } = await loadText(text, { plugins })
+  assert.deepEqual(lines(errors), ['gateway.yaml:5:7  picky: max 31457280 is over media.max_bytes 20971520'])
+  assert.equal((await loadText(text.replace('30MiB', '3MiB'), { plugins })).errors, undefined)
+})
+
+test('an options schema that is no JSON Schema is an error of the configuration', async () => {
+  const odd = definePlugin<any>({ name: 'odd', summary: '', config: { type: 'objekt' }, create: () => ({}) })
+  const { errors } = await loadText(chain('odd', 'models'), { plugins: new Map([...catalog, ['odd', odd as Plugin]]) })
+  assert.match(lines(errors)[0]!, /^gateway\.yaml:4:7 {2}the options schema of plugin odd is not valid JSON Schema/)
+})
+
+test('routes refer to pipelines and surfaces', async () => {
+  const routes = (...entries: string[]) =>
+    small({ routes: `routes:\n${entries.map(e => `  - ${e}`).join('\n')}\n  - { match: GET /m, pipeline: models }` })
+  await only(
+    routes('{ match: POST /a, pipeline: modles }'),
+    /^gateway\.yaml:5:\d+ {2}there is no pipeline 'modles'; did you mean 'models'\?/,
+  )
+  await only(
+    routes('{ match: POST /a, pipeline: models, surface: chta }'),
+    /^gateway\.yaml:5:\d+ {2}route\.surface must be one of responses, chat, messages.*did you mean 'chat'/,
+  )
+  await only(routes('{ match: PSOT /a, pipeline: models }'), /'PSOT' is no method.*did you mean 'POST'/)
+  await only(routes('{ match: POST a, pipeline: models }'), /route\.match must be written like POST \/v1\/responses/)
+  await only(
+    routes('{ match: GET /m, pipeline: models }'),
+    /^gateway\.yaml:6:14 {2}GET \/m is already matched \(line 5\)/,
+  )
+  await only(routes('{ match: GET /m?a=b, pipeline: models }'), /leave out the query/)
+  await only(routes('{ match: GET /a*, pipeline: models }'), /a \* may only stand last/)
+  await only(routes('{ match: "GET /*", pipeline: models }'), /built-in ones too/)
+  await only(routes('{ match: GET /v24b/v1/models, pipeline: models }'), /retired and answers 410/)
+  await only(routes('{ match: HEAD /, pipeline: models }'), /built-in probe/)
+  await only(routes('{ pipeline: models }'), /^gateway\.yaml:5:5 {2}route needs 'match'/)
+  const { config } = await loadText(routes('{ match: ANY /v1/files/*, pipeline: models }'))
+  assert.deepEqual(config!.routes[0], {
+    method: 'ANY',
+    path: '/v1/files/*',
+    surface: undefined,
+    pipeline: 'models',
+    at: { file: 'gateway.yaml', line: 5, column: 5 },
+  })
+  await only(chain(...full).replace(', surface: chat', ''), /this route needs a surface.*validation of pipeline p/)
+})
+
+test('a pipeline without a route is a warning', async () => {
+  const { warnings } = await loadText(
+    small({ pipelines: 'pipelines:\n  models: [auth, models]\n  spare: [auth, models]' }),
+  )
+  assert.deepEqual(lines(warnings), ['gateway.yaml:4:3  no route uses pipeline spare'])
+})
+
+// Whatever order the plugins stand in: the chain loads exactly when each slot is filled above its reader, and a message names every fault.
+test('a chain loads exactly when every need is met above', () => {
+  const at = { file: 'g.yaml', line: 1, column: 1 }
+  fc.assert(
+    fc.property(
+      fc.shuffledSubarray([...catalog.keys()].filter(n => !catalog.get(n)!.terminal)),
+      fc.nat(20),
+      (names, cut) => {
+        const order = [...names.slice(0, cut), 'proxy', ...names.slice(cut)]
+        const entries = order.map((plugin, i) => ({
+          plugin,
+          id: plugin,
+          on_failure: 'deny' as const,
+          config: {},
+          at: { ...at, line: i + 1 },
+        }))
+        const errors = checkChain({ name: 'p', at, entries }, catalog)
+        const unmet = order.flatMap((name, i) =>
+          (catalog.get(name)!.needs ?? [])
+            .filter(s => s.name !== 'requestBody')
+            .filter(s => !order.slice(0, i).some(above => catalog.get(above)!.provides?.includes(s)))
+            .map(() => i + 1),
+        )
+        assert.deepEqual(errors.map(e => e.line).sort(), unmet.sort())
+      },
+    ),
+  )
+})
+
+test('plugin files: loaded, named by their file, and faults at their line', async () => {
+  const own = definePlugin({ name: 'tenant-tag', summary: '', create: () => ({}) })
+  const text = (file: string) =>
+    small({ plugins: `plugins: [${file}]`, pipelines: 'pipelines:\n  models: [auth, tenant-tag, models]' })
+  const asked: [string, number][] = []
+  const loaded = await loadText(text('./mine/tenant-tag.ts'), {
+    generation: 7,
+    loadPlugin: async (path, generation) => {
+      asked.push([path, generation])
+      return own as Plugin
+    },
+  })
+  assert.deepEqual(lines(loaded.errors), [])
+  assert.equal(loaded.plugins!.get('tenant-tag'), own)
+  assert.equal(loaded.config!.plugins[0]!.path, asked[0]![0])
+  assert.match(asked[0]![0], /^\/.*\/mine\/tenant-tag\.ts$/)
+  assert.equal(asked[0]![1], 7)
+
+  const broken = await loadText(text('./mine/tenant-tag.ts'), {
+    loadPlugin: () => Promise.reject(new Error('it exports no plugin')),
+  })
+  assert.deepEqual(lines(broken.errors), ['gateway.yaml:10:11  cannot load ./mine/tenant-tag.ts: it exports no plugin'])
+  const taken = await loadText(small({ plugins: 'plugins: [./auth.ts]' }))
+  assert.match(lines(taken.errors)[0]!, /the name 'auth' belongs to a built-in plugin; rename the file/)
+})
+
+test('loading is the same from a relative and an absolute path', async () => {
+  const { errors } = await loadConfig('/nowhere/gateway.yaml', { plugins: catalog, dialectCapabilities: {} as never })
+  assert.equal(errors![0]!.file, '/nowhere/gateway.yaml')
+})

@@ -1,0 +1,201 @@
+/** The files of deploy/: they parse, name what exists, and the proxies run in front of a gateway where they are installed. */
+import assert from 'node:assert/strict'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parse, parseAllDocuments } from 'yaml'
+import { load } from '../../cli/gateway.ts'
+import { VERBS } from '../../cli/main.ts'
+import { formatError } from '../../core/config/load.ts'
+import { startGateway } from '../e2e/harness.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
+const ENV = { SLUICE_STORE: 'redis://127.0.0.1:6379', OPENAI_API_KEY: 'k' }
+
+function folder(t: TestContext): string {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-deploy-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  return dir
+}
+
+async function loads(t: TestContext, text: string): Promise<void> {
+  const file = join(folder(t), 'gateway.yaml')
+  writeFileSync(file, text)
+  assert.deepEqual((await load(file, { env: ENV })).errors?.map(formatError) ?? [], [])
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as { port: number }
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+/** Streams through `url`: the reply comes in pieces and whole, and the client's address got through. */
+async function streams(url: string): Promise<void> {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: 'Bearer sk-test-0001-secret' },
+    body: JSON.stringify({
+      model: 'eb1-preview',
+      stream: true,
+      messages: [{ role: 'user', content: '[[sim: tokens 8; pace 40ms]]' }],
+    }),
+  })
+  assert.equal(response.status, 200)
+  const pieces: string[] = []
+  const decoder = new TextDecoder()
+  for await (const piece of response.body!) pieces.push(decoder.decode(piece, { stream: true }))
+  assert.ok(pieces.length >= 4, `${pieces.length} pieces: the proxy must not gather the stream`)
+  assert.match(pieces.join(''), /data: \[DONE\]\n\n$/)
+}
+
+async function behind(t: TestContext, command: string, args: string[], env: Record<string, string>, url: string) {
+  const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const said: string[] = []
+  child.stdout.on('data', data => said.push(String(data)))
+  child.stderr.on('data', data => said.push(String(data)))
+  const over = once(child, 'exit')
+  t.after(async () => {
+    child.kill('SIGTERM')
+    await over
+  })
+  const up = () => fetch(`${url}/v1/models`, { headers: { authorization: 'Bearer sk-test-0001-secret' } })
+  for (const deadline = performance.now() + 8000; ; await sleep(20)) {
+    assert.equal(child.exitCode, null, said.join(''))
+    assert.ok(performance.now() < deadline, said.join(''))
+    const serves = await up().then(
+      response => response.status === 200,
+      () => false,
+    )
+    if (serves) break
+  }
+  await streams(url)
+}
+
+const HAPROXY = '/usr/sbin/haproxy'
+test('haproxy.cfg serves in front of two gateways', { skip: !existsSync(HAPROXY) && 'no haproxy' }, async t => {
+  const gateways = [await startGateway(), await startGateway()]
+  t.after(() => Promise.all(gateways.map(gateway => gateway.close())))
+  const port = await freePort()
+  const file = join(ROOT, 'deploy/haproxy.cfg')
+  const [a, b] = gateways.map(gateway => gateway.url.slice('http://'.length)) as [string, string]
+  await behind(
+    t,
+    HAPROXY,
+    ['-db', '-f', file],
+    { HAPROXY_BIND: `127.0.0.1:${port}`, GATEWAY_A: a, GATEWAY_B: b },
+    `http://127.0.0.1:${port}`,
+  )
+})
+
+const NGINX = '/usr/sbin/nginx'
+test('nginx.conf serves in front of two gateways', { skip: !existsSync(NGINX) && 'no nginx' }, async t => {
+  const gateways = [await startGateway(), await startGateway()]
+  t.after(() => Promise.all(gateways.map(gateway => gateway.close())))
+  const port = await freePort()
+  const dir = folder(t)
+  const site = read('deploy/nginx.conf')
+    .replace('127.0.0.1:8081', gateways[0]!.url.slice('http://'.length))
+    .replace('127.0.0.1:8082', gateways[1]!.url.slice('http://'.length))
+    .replace('127.0.0.1:8080', `127.0.0.1:${port}`)
+  const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
+    name => `${name}_temp_path ${dir}/${name};`,
+  )
+  writeFileSync(
+    join(dir, 'nginx.conf'),
+    `daemon off; pid ${dir}/pid; error_log stderr; events {} http { access_log off; ${temporary.join(' ')}\n${site}\n}`,
+  )
+  await behind(t, NGINX, ['-p', dir, '-e', 'stderr', '-c', join(dir, 'nginx.conf')], {}, `http://127.0.0.1:${port}`)
+})
+
+test('the compose file: services it depends on and volumes it mounts exist; its configuration loads', async t => {
+  const compose = parse(read('deploy/docker-compose.yml'), { merge: true })
+  const { services, volumes } = compose
+  assert.deepEqual(Object.keys(services).sort(), ['gateway-a', 'gateway-b', 'haproxy', 'redis'])
+  for (const [name, service] of Object.entries<any>(services)) {
+    assert.ok(service.image, `${name} has an image`)
+    for (const other of Array.isArray(service.depends_on) ? service.depends_on : Object.keys(service.depends_on ?? {}))
+      assert.ok(services[other], `${name} depends on ${other}`)
+    for (const volume of service.volumes ?? []) {
+      const [from] = volume.split(':')
+      if (from.startsWith('./')) assert.ok(existsSync(join(ROOT, 'deploy', from)), from)
+      else assert.ok(from in volumes, from)
+    }
+  }
+  for (const name of ['gateway-a', 'gateway-b']) assert.ok(VERBS[services[name].command[0]])
+  assert.notDeepEqual(services['gateway-a'].volumes, services['gateway-b'].volumes, 'a journal has one owner')
+  const config = parse(read('deploy/gateway.yaml'))
+  assert.ok(Number.parseInt(services['gateway-a'].stop_grace_period, 10) > Number.parseInt(config.server.drain, 10))
+  await loads(t, read('deploy/gateway.yaml'))
+})
+
+test('the Kubernetes manifests: names meet, probes run, the configuration loads', async t => {
+  const documents = parseAllDocuments(read('deploy/kubernetes/sluice.yaml'), { merge: true }).map(document => {
+    assert.deepEqual((document as any).errors, [])
+    return (document as any).toJS()
+  })
+  const of = (kind: string) => documents.find(document => document.kind === kind)
+  for (const document of documents) assert.ok(document.apiVersion && document.metadata?.name, document.kind)
+  const { spec } = of('Deployment')
+  const pod = spec.template.spec
+  const container = pod.containers[0]
+  for (const selector of [
+    spec.selector.matchLabels,
+    of('Service').spec.selector,
+    of('PodDisruptionBudget').spec.selector.matchLabels,
+  ])
+    assert.deepEqual(selector, spec.template.metadata.labels)
+  assert.equal(pod.volumes[0].configMap.name, of('ConfigMap').metadata.name)
+  assert.equal(container.envFrom[0].secretRef.name, of('Secret').metadata.name)
+  assert.deepEqual(
+    container.volumeMounts.map((mount: any) => mount.name),
+    pod.volumes.map((volume: any) => volume.name),
+  )
+  assert.equal(of('Service').spec.ports[0].targetPort, container.ports[0].name)
+  assert.ok(VERBS[container.args[0]])
+  const text: string = of('ConfigMap').data['gateway.yaml']
+  const { server } = parse(text)
+  assert.ok(pod.terminationGracePeriodSeconds > Number.parseInt(server.drain, 10) + 5)
+  assert.equal(Number(server.listen.split(':')[1]), container.ports[0].containerPort)
+  await loads(t, text)
+
+  // The probes' own commands, against a gateway: well while it serves, not well when it is gone.
+  const gateway = await startGateway()
+  t.after(() => gateway.close())
+  const admin = gateway.gateway.adminAddress!
+  for (const probe of [container.startupProbe, container.readinessProbe, container.livenessProbe]) {
+    const [, flag, script] = probe.exec.command
+    const run = (address: string) => {
+      const child = spawn(process.execPath, [flag, script.replace('http://127.0.0.1:9090', address)])
+      return once(child, 'exit').then(([code]) => code)
+    }
+    assert.equal(await run(admin), 0)
+    assert.equal(await run('http://127.0.0.1:1'), 1)
+  }
+})
+
+test('the systemd unit: its commands exist, it stops after the drain', async t => {
+  const unit = read('deploy/sluice.service')
+  const value = (key: string) => new RegExp(`^${key}=(.*)$`, 'm').exec(unit)?.[1]
+  for (const key of ['ExecStartPre', 'ExecStart']) {
+    const [node, script, verb, flag] = value(key)!.split(' ')
+    assert.equal(node, '/usr/bin/node')
+    assert.ok(existsSync(join(ROOT, script!.replace('/opt/sluice/', ''))))
+    assert.ok(VERBS[verb!])
+    assert.equal(flag, '--config')
+  }
+  assert.ok(Number.parseInt(value('TimeoutStopSec')!, 10) > 30)
+  if (spawnSync('systemd-analyze', ['--version']).error) return t.diagnostic('no systemd-analyze here')
+  const verified = spawnSync('systemd-analyze', ['verify', join(ROOT, 'deploy/sluice.service')], { encoding: 'utf8' })
+  const faults = verified.stderr.split('\n').filter(line => /sluice\.service:\d+:/.test(line))
+  assert.deepEqual(faults, [])
+})

@@ -1,0 +1,572 @@
+/** Bad input through the wire, on both listeners, each with the answer it got; and clients that leave half way. */
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import { surfaces } from '../../surfaces/index.ts'
+import { type Answer, eventually, RawClient } from '../listener/harness.ts'
+import { KEY, startGateway, type TestGateway } from './harness.ts'
+
+const PATH = '/v1/chat/completions'
+const MiB = 1024 * 1024
+const good = JSON.stringify({ model: 'eb1-preview', messages: [{ role: 'user', content: 'hi' }] })
+const prompt = (content: string, more: object = {}) =>
+  JSON.stringify({ model: 'eb1-preview', messages: [{ role: 'user', content }], ...more })
+
+const head = (lines: string, path = PATH, method = 'POST') => `${method} ${path} HTTP/1.1\r\nHost: a\r\n${lines}\r\n`
+const JSON_TYPE = 'Content-Type: application/json\r\n'
+const AUTH = `Authorization: Bearer ${KEY}\r\n`
+const post = (body: string | Buffer, lines = AUTH + JSON_TYPE): (string | Buffer)[] => [
+  head(`${lines}Content-Length: ${Buffer.byteLength(body)}\r\n`),
+  body,
+]
+const chunked = (body: string): string => `${Buffer.byteLength(body).toString(16)}\r\n${body}\r\n`
+const models = `GET /v1/models HTTP/1.1\r\nHost: a\r\n${AUTH}\r\n`
+
+/** What came back, as the tables below say it: `400 invalid_json kept`. */
+interface Told {
+  /** Status and error code, `dropped` for none, or status and `html` for what uWebSockets.js says by itself. */
+  answer: string
+  param: string | null
+  /** Whether the connection still answers, and answers right. */
+  next: 'kept' | 'closed'
+}
+
+async function told(client: RawClient, t: TestGateway, count = 1): Promise<Told> {
+  const answers = await client.answers(count)
+  const last = answers.at(-1)
+  let param: string | null = null
+  let answer = 'dropped'
+  if (last?.status) {
+    let code = 'html'
+    if (last.headers.get('content-type')?.startsWith('application/json')) {
+      const body = JSON.parse(last.body.toString())
+      code = body.error?.code ?? 'ok'
+      param = body.error?.param ?? null
+      if (body.error) assertEnvelope(last, body.error)
+    }
+    answer = `${last.status} ${code}`
+  }
+  client.send(models)
+  const after = await client.answers(answers.length + 1)
+  const next = after.length > answers.length && after.at(-1)!.status === 200 ? 'kept' : 'closed'
+  if (next === 'kept') assert.match(after.at(-1)!.body.toString(), /eb1-preview/)
+  else assert.equal(after.length, answers.length, 'nothing else was served')
+  client.destroy()
+  await eventually(() => t.gateway.ingress.running.size === 0)
+  return { answer, param, next }
+}
+
+/** [ERR-1] [ERR-2] [ERR-5] on every refusal of ours. */
+function assertEnvelope(answer: Answer, error: any): void {
+  assert.equal(typeof error.message, 'string')
+  assert.equal(error.request_id, answer.headers.get('x-request-id'))
+  assert.match(error.request_id, /^req_/)
+  if (!error.retryable) assert.equal(answer.headers.get('x-should-retry'), 'false')
+  assert.doesNotMatch(JSON.stringify(error), /SyntaxError|JSON at position|\.ts:|node:internal/)
+}
+
+interface Row {
+  name: string
+  bytes: () => (string | Buffer)[]
+  /** `answer next` on both, or one for each listener. */
+  gives: string | { uws: string; node: string }
+  param?: string
+  /** Answers to wait for. */
+  count?: number
+}
+
+const deep = (depth: number) => `{"model":"eb1-preview","messages":${'['.repeat(depth)}${']'.repeat(depth)}}`
+const long = Buffer.alloc(40 * MiB, 'x')
+
+const ROWS: Row[] = [
+  { name: 'a good request', bytes: () => post(good), gives: '200 ok kept' },
+
+  // ---- no body, and what is no JSON object ----
+  { name: 'no body, no length', bytes: () => [head(AUTH + JSON_TYPE)], gives: '400 invalid_json kept' },
+  {
+    name: 'a length of 0',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}Content-Length: 0\r\n`)],
+    gives: '400 invalid_json kept',
+  },
+  {
+    name: 'an empty chunked body',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}Transfer-Encoding: chunked\r\n`), '0\r\n\r\n'],
+    gives: '400 invalid_json kept',
+  },
+  { name: 'white space', bytes: () => post('  \n '), gives: '400 invalid_json kept' },
+  { name: 'half a JSON text', bytes: () => post(good.slice(0, -5)), gives: '400 invalid_json kept' },
+  { name: 'more than one JSON text', bytes: () => post(`${good}${good}`), gives: '400 invalid_json kept' },
+  { name: 'a trailing comma', bytes: () => post('{"model":"eb1-preview",}'), gives: '400 invalid_json kept' },
+  { name: 'NaN', bytes: () => post('{"temperature":NaN}'), gives: '400 invalid_json kept' },
+  { name: 'an array', bytes: () => post('[]'), gives: '400 invalid_json kept' },
+  { name: 'a string', bytes: () => post('"x"'), gives: '400 invalid_json kept' },
+  { name: 'null', bytes: () => post('null'), gives: '400 invalid_json kept' },
+  {
+    name: 'an unfinished string that ends in a backslash',
+    bytes: () => post('{"a":"\\'),
+    gives: '400 invalid_json kept',
+  },
+  // Replaced by U+FFFD, and sent on as such (wire.md 0.2 rule 7).
+  {
+    name: 'invalid UTF-8',
+    bytes: () =>
+      post(Buffer.concat([Buffer.from(good.slice(0, -4)), Buffer.from([0xff, 0xfe]), Buffer.from(good.slice(-4))])),
+    gives: '200 ok kept',
+  },
+  {
+    name: 'overlong UTF-8',
+    bytes: () =>
+      post(Buffer.concat([Buffer.from(good.slice(0, -5)), Buffer.from([0xc0, 0xaf]), Buffer.from(good.slice(-5))])),
+    gives: '200 ok kept',
+  },
+  { name: 'a byte order mark', bytes: () => post(Buffer.from(`\ufeff${good}`)), gives: '200 ok kept' },
+  { name: 'UTF-16', bytes: () => post(Buffer.from(good, 'utf16le')), gives: '400 invalid_json kept' },
+  { name: 'NUL bytes', bytes: () => post(Buffer.alloc(100)), gives: '400 invalid_json kept' },
+  {
+    name: 'a lone surrogate, escaped',
+    bytes: () => post(prompt('x').replace('"x"', '"\\ud800"')),
+    gives: '200 ok kept',
+  },
+
+  // ---- names and nesting ----
+  {
+    name: '__proto__ at the top',
+    bytes: () => post(`{"__proto__":{"model":"x"},${good.slice(1)}`),
+    gives: '400 unknown_parameter kept',
+    param: '__proto__',
+  },
+  {
+    name: '__proto__ inside',
+    bytes: () => post(good.replace('"role"', '"__proto__":{"a":1},"role"')),
+    gives: '400 unknown_parameter kept',
+    param: 'messages[0].__proto__',
+  },
+  {
+    name: 'constructor',
+    bytes: () => post(`{"constructor":{"prototype":{"a":1}},${good.slice(1)}`),
+    gives: '400 unknown_parameter kept',
+    param: 'constructor',
+  },
+  {
+    name: 'a name with a line break',
+    bytes: () => post(`{"a\\r\\nset-cookie: b":1,${good.slice(1)}`),
+    gives: '400 unknown_parameter kept',
+    param: '["a\\r\\nset-cookie: b"]',
+  },
+  {
+    name: 'a model name with a line break',
+    bytes: () => post(good.replace('eb1-preview', 'a\\r\\nb')),
+    gives: '404 model_not_found kept',
+    param: 'model',
+  },
+  { name: '10,000 levels of arrays', bytes: () => post(deep(10_000)), gives: '400 content_limit_exceeded kept' },
+  {
+    name: '10,000 levels of objects',
+    bytes: () => post(`${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`),
+    gives: '400 content_limit_exceeded kept',
+  },
+  {
+    name: '10,000 levels that never close',
+    bytes: () => post('['.repeat(10_000)),
+    gives: '400 content_limit_exceeded kept',
+  },
+  {
+    name: '200,000 values',
+    bytes: () => post(`{"messages":[${'1,'.repeat(200_000)}1]}`),
+    gives: '400 content_limit_exceeded kept',
+  },
+  {
+    name: 'numbers beyond any bound',
+    bytes: () => post(prompt('x', { temperature: 0 }).replace('"temperature":0', '"temperature":1e999')),
+    gives: '400 invalid_type kept',
+    param: 'temperature',
+  },
+  {
+    name: 'a seed of 400 digits',
+    bytes: () => post(prompt('x', { seed: 0 }).replace('"seed":0', `"seed":${'9'.repeat(400)}`)),
+    gives: '400 invalid_type kept',
+    param: 'seed',
+  },
+
+  // ---- sizes ----
+  {
+    name: '40 MB by its length',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}Content-Length: ${40 * MiB}\r\n`), long],
+    gives: '413 request_too_large kept',
+  },
+  {
+    name: '40 MB in chunks',
+    bytes: () => [
+      head(`${AUTH}${JSON_TYPE}Transfer-Encoding: chunked\r\n`),
+      `${(40 * MiB).toString(16)}\r\n`,
+      long,
+      '\r\n0\r\n\r\n',
+    ],
+    gives: '413 request_too_large closed',
+  },
+  {
+    name: 'a header of 20 KB',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}X-Long: ${'x'.repeat(20_000)}\r\nContent-Length: 2\r\n`), '{}'],
+    gives: { uws: '431 html closed', node: '431 bad_request closed' },
+  },
+  {
+    name: '20 KB in 90 headers',
+    bytes: () => [
+      head(
+        `${AUTH}${JSON_TYPE}${Array.from({ length: 90 }, (_, i) => `X-${i}: ${'y'.repeat(215)}\r\n`).join('')}Content-Length: 2\r\n`,
+      ),
+      '{}',
+    ],
+    gives: { uws: '431 html closed', node: '431 bad_request closed' },
+  },
+  {
+    name: 'a key of 10 KB',
+    bytes: () => post(good, `Authorization: Bearer ${'k'.repeat(10_000)}\r\n${JSON_TYPE}`),
+    gives: '401 invalid_api_key kept',
+  },
+  {
+    name: 'a path of 10 KB',
+    bytes: () => [head(AUTH, `/v1/${'p'.repeat(10_000)}`, 'GET')],
+    gives: '404 not_found kept',
+  },
+
+  // ---- two opinions on where a body ends ----
+  {
+    name: 'TE with CL',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n`), `0\r\n\r\n${models}`],
+    gives: { uws: '400 html closed', node: '400 bad_request closed' },
+  },
+  {
+    name: 'two lengths that differ',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}Content-Length: 2\r\nContent-Length: 3\r\n`), '{}'],
+    gives: { uws: '400 bad_request closed', node: '400 bad_request closed' },
+  },
+  {
+    name: 'two equal lengths',
+    bytes: () => [head(`${AUTH}${JSON_TYPE}Content-Length: 2\r\nContent-Length: 2\r\n`), '{}'],
+    gives: '400 bad_request closed',
+  },
+  {
+    name: 'pipelined: a good one and another',
+    bytes: () => [`${post(good).join('')}${models}`],
+    gives: { uws: 'dropped closed', node: '200 ok kept' },
+    count: 2,
+  },
+
+  // ---- media types and credentials ----
+  { name: 'no content type', bytes: () => post(good, AUTH), gives: '415 unsupported_media_type kept' },
+  {
+    name: 'text/plain',
+    bytes: () => post(good, `${AUTH}Content-Type: text/plain\r\n`),
+    gives: '415 unsupported_media_type kept',
+  },
+  {
+    name: 'a form',
+    bytes: () => post('a=b', `${AUTH}Content-Type: application/x-www-form-urlencoded\r\n`),
+    gives: '415 unsupported_media_type kept',
+  },
+  {
+    name: 'application/jsonx',
+    bytes: () => post(good, `${AUTH}Content-Type: application/jsonx\r\n`),
+    gives: '415 unsupported_media_type kept',
+  },
+  {
+    name: 'Application/JSON; charset',
+    bytes: () => post(good, `${AUTH}Content-Type: Application/JSON; charset=utf-8\r\n`),
+    gives: '200 ok kept',
+  },
+  {
+    name: 'gzip',
+    bytes: () => post(good, `${AUTH}${JSON_TYPE}Content-Encoding: gzip\r\n`),
+    gives: '415 unsupported_media_type kept',
+  },
+  { name: 'no key', bytes: () => post(good, JSON_TYPE), gives: '401 missing_authorization kept' },
+  {
+    name: 'an empty key',
+    bytes: () => post(good, `Authorization: Bearer \r\n${JSON_TYPE}`),
+    gives: '401 bearer_scheme_required kept',
+  },
+  {
+    name: 'a key with odd bytes',
+    bytes: () => post(good, `Authorization: Bearer ${KEY}%00\r\n${JSON_TYPE}`),
+    gives: '401 invalid_api_key kept',
+  },
+]
+
+for (const listener of ['uws', 'node'] as const) {
+  describe(`bad input on ${listener}`, () => {
+    let t: TestGateway
+    before(async () => {
+      t = await startGateway({ gateway: { listener }, organization: '    limits: { concurrent_requests: 50 }' })
+    })
+    after(() => t.close())
+
+    for (const row of ROWS) {
+      const gives = typeof row.gives === 'string' ? row.gives : row.gives[listener]
+      test(`[GEN-2] [GEN-5] ${row.name}: ${gives}`, async () => {
+        const client = await RawClient.open(t.gateway.port)
+        for (const piece of row.bytes()) client.send(piece)
+        const { answer, param, next } = await told(client, t, row.count)
+        assert.equal(`${answer} ${next}`, gives)
+        if (row.param !== undefined) assert.equal(param, row.param)
+      })
+    }
+
+    test('[GEN-6] a body that is not whole in time: 408 by the gateway’s clock, however it drips', async () => {
+      const g = await startGateway({ gateway: { listener }, plugins: { validation: '{ body_timeout: 300ms }' } })
+      try {
+        for (const drip of [false, true]) {
+          for (const framing of ['Content-Length: 1000\r\n', 'Transfer-Encoding: chunked\r\n']) {
+            const client = await RawClient.open(g.gateway.port)
+            const started = performance.now()
+            client.send(head(`${AUTH}${JSON_TYPE}${framing}`))
+            const timer = drip && setInterval(() => client.send(framing.startsWith('C') ? ' ' : '1\r\n \r\n'), 40)
+            const [answer] = await client.answers(1)
+            if (timer) clearInterval(timer)
+            const waited = performance.now() - started
+            assert.equal(answer!.status, 408)
+            const { error } = JSON.parse(answer!.body.toString())
+            assert.equal(error.code, 'request_body_timeout')
+            assert.equal(error.retryable, true)
+            assert.ok(Number(answer!.headers.get('retry-after')) >= 1)
+            assert.ok(waited >= 290 && waited < 5000, `${waited} ms`)
+            client.destroy()
+            await eventually(() => g.gateway.ingress.running.size === 0)
+          }
+        }
+      } finally {
+        await g.close()
+      }
+    })
+
+    test('[GEN-5] early refusals do not wait for the body, and the next request on the connection is answered right', async () => {
+      // A plugin that waits before it refuses has uWebSockets.js listen for the body by then, and such a connection closes behind the answer.
+      const byPlugin = listener === 'uws' && process.env['SLUICE_FORCE_ASYNC'] === '1' ? 'closed' : 'kept'
+      const cases: [string, string, string][] = [
+        [
+          '401 invalid_api_key',
+          head(`Authorization: Bearer sk-none\r\n${JSON_TYPE}Content-Length: 200000\r\n`),
+          byPlugin,
+        ],
+        ['401 missing_authorization', head(`${JSON_TYPE}Transfer-Encoding: chunked\r\n`), byPlugin],
+        ['413 request_too_large', head(`${AUTH}${JSON_TYPE}Content-Length: ${33 * MiB}\r\n`), 'kept'],
+        ['415 unsupported_media_type', head(`${AUTH}Content-Type: text/plain\r\nContent-Length: 200000\r\n`), 'kept'],
+        ['404 not_found', head(`${AUTH}${JSON_TYPE}Content-Length: 200000\r\n`, '/v1/nothing'), 'kept'],
+        ['405 method_not_allowed', head(`${AUTH}${JSON_TYPE}Content-Length: 200000\r\n`, PATH, 'PUT'), 'kept'],
+        [
+          '410 endpoint_retired',
+          head(`${AUTH}${JSON_TYPE}Content-Length: 200000\r\n`, '/v24b/v1/chat/completions'),
+          'kept',
+        ],
+        [
+          '426 upgrade_required',
+          head(`${AUTH}${JSON_TYPE}Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 200000\r\n`),
+          'closed',
+        ],
+      ]
+      for (const [expected, bytes, next] of cases) {
+        const client = await RawClient.open(t.gateway.port)
+        const isChunked = bytes.includes('chunked')
+        client.send(bytes)
+        client.send(isChunked ? chunked('{"model":') : '{"model":')
+        // The answer is there although most of the body is not.
+        const [answer] = await client.answers(1)
+        assert.equal(`${answer!.status} ${JSON.parse(answer!.body.toString()).error.code}`, expected)
+        const length = Number(/Content-Length: (\d+)/.exec(bytes)?.[1] ?? 0)
+        client.send(isChunked ? `${chunked('x'.repeat(5000))}0\r\n\r\n` : Buffer.alloc(length - 9, 'x'))
+        const after = await told(client, t)
+        assert.deepEqual([after.answer, after.next], [expected, next], expected)
+      }
+    })
+
+    test('[STR-4] [LIM-3] a client that leaves at any stage: slots back to zero, the upstream cancelled within a second', async () => {
+      const long = prompt('[[sim: delay 60s]] x')
+      const streamed = prompt('[[sim: tokens 50; stall 5]] x', { stream: true })
+      const buffered = prompt('[[sim: tokens 50; stall 5]] x')
+      const whole = (body: string) => post(body).join('')
+      const stages: {
+        name: string
+        bytes: string
+        upstream: boolean
+        wait: (client: RawClient, seen: number) => Promise<void>
+      }[] = [
+        {
+          name: 'before the body',
+          bytes: post(long)[0] as string,
+          upstream: false,
+          wait: () => eventually(() => t.gateway.ingress.running.size === 1),
+        },
+        {
+          name: 'in the body',
+          bytes: whole(long).slice(0, -10),
+          upstream: false,
+          wait: () => eventually(() => t.gateway.ingress.running.size === 1),
+        },
+        {
+          name: 'before the upstream answers',
+          bytes: whole(long),
+          upstream: true,
+          wait: (_, seen) => eventually(() => t.simulator.requests.length > seen),
+        },
+        {
+          name: 'in a buffered reply',
+          bytes: whole(buffered),
+          upstream: true,
+          wait: (_, seen) => eventually(() => t.simulator.requests.length > seen),
+        },
+        {
+          name: 'in a stream',
+          bytes: whole(streamed),
+          upstream: true,
+          wait: client => client.until(() => client.received.includes('"content":"')),
+        },
+      ]
+      for (const { name, bytes, upstream, wait } of stages) {
+        for (const how of ['reset', 'close'] as const) {
+          const seen = t.simulator.requests.length
+          const rows = (await t.ledger()).length
+          const client = await RawClient.open(t.gateway.port)
+          client.send(bytes)
+          await wait(client, seen)
+          const left = performance.now()
+          if (how === 'reset') client.socket.resetAndDestroy()
+          else client.destroy()
+          await eventually(() => t.gateway.ingress.running.size === 0)
+          if (upstream) assert.equal(await t.simulator.requests.at(-1)!.settled, 'aborted', name)
+          else assert.equal(t.simulator.requests.length, seen, `${name}: nothing was dispatched`)
+          assert.ok(performance.now() - left < 1000, `${name}: ${performance.now() - left} ms`)
+          const after = await t.ledger()
+          assert.equal(after.length, rows + (upstream ? 1 : 0), name)
+          if (upstream)
+            assert.equal(
+              after.find(row => row.outcome === 'client_gone' && row.time >= Date.now() - 5000)?.outcome,
+              'client_gone',
+            )
+        }
+      }
+      const ok = await t.post(PATH, good)
+      assert.equal(ok.headers.get('x-ratelimit-remaining-concurrency'), '49', 'every slot came back')
+    })
+
+    test('half a body and a FIN: nothing runs, nothing stays', async () => {
+      const seen = t.simulator.requests.length
+      const client = await RawClient.open(t.gateway.port)
+      client.socket.end(Buffer.from(post(good).join('').slice(0, -10)))
+      await client.closing()
+      await eventually(() => t.gateway.ingress.running.size === 0)
+      assert.equal(t.simulator.requests.length, seen)
+      assert.ok(client.received.length === 0 || / 4\d\d /.test(client.received.toString('latin1').split('\r\n')[0]!))
+    })
+  })
+}
+
+// ---- every field of the chat table ------------------------------------------------------------------------------------
+
+type Schema = Record<string, any>
+type Put = (value: unknown) => unknown
+
+/** A minimal value that a schema takes. */
+function sample(schema: Schema): unknown {
+  if ('const' in schema) return schema['const']
+  if (schema['enum']) return schema['enum'].find((value: unknown) => value !== null) ?? null
+  if (schema['oneOf']) return sample(schema['oneOf'][0])
+  if (schema['anyOf']) return sample(schema['anyOf'][0])
+  switch (schema['type']) {
+    case 'string':
+      return 'x'
+    case 'integer':
+    case 'number':
+      return schema['minimum'] ?? 1
+    case 'boolean':
+      return true
+    case 'array':
+      return schema['items'] ? [sample(schema['items'])] : []
+    case 'object':
+      return Object.fromEntries(
+        (schema['required'] ?? []).map((name: string) => [name, sample(schema['properties'][name])]),
+      )
+    default:
+      return null
+  }
+}
+
+/** JSON types that a schema takes; null when it takes any. */
+function types(schema: Schema): Set<string> | null {
+  if ('const' in schema) return new Set([typeOf(schema['const'])])
+  if (schema['enum']) return new Set(schema['enum'].map(typeOf))
+  const union = schema['oneOf'] ?? schema['anyOf']
+  if (union) {
+    const all = new Set<string>()
+    for (const each of union) {
+      const some = types(each)
+      if (!some) return null
+      for (const type of some) all.add(type)
+    }
+    return all
+  }
+  return schema['type'] ? new Set([schema['type'] === 'integer' ? 'number' : schema['type']].flat()) : null
+}
+
+const typeOf = (value: unknown): string => (value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value)
+const VALUES: unknown[] = [true, 7, 'text', [], {}]
+
+interface Case {
+  body: unknown
+  param: string
+  kind: 'type' | 'unknown'
+}
+
+function* cases(schema: Schema, put: Put, path: string): Generator<Case> {
+  const taken = types(schema)
+  if (!taken) return
+  for (const value of VALUES) if (!taken.has(typeOf(value))) yield { body: put(value), param: path, kind: 'type' }
+  for (const each of schema['oneOf'] ?? schema['anyOf'] ?? []) yield* inside(each, put, path)
+  yield* inside(schema, put, path)
+}
+
+function* inside(schema: Schema, put: Put, path: string): Generator<Case> {
+  if (schema['oneOf'] ?? schema['anyOf']) {
+    for (const each of schema['oneOf'] ?? schema['anyOf']) yield* inside(each, put, path)
+    return
+  }
+  if (schema['type'] === 'array' && schema['items']) yield* cases(schema['items'], value => put([value]), `${path}[0]`)
+  if (schema['type'] !== 'object' || !schema['properties']) return
+  const base = sample(schema) as object
+  yield { body: put({ ...base, zzz: 1 }), param: `${path}${path && '.'}zzz`, kind: 'unknown' }
+  for (const [name, member] of Object.entries(schema['properties'] as Record<string, Schema>)) {
+    if ('const' in member) continue
+    yield* cases(member, value => put({ ...base, [name]: value }), `${path}${path && '.'}${name}`)
+  }
+}
+
+test('[GEN-2] [CHAT-1] wrong types in every field and unknown fields at every depth of the chat table: 400 naming the field', async () => {
+  const t = await startGateway()
+  try {
+    const valid = JSON.parse(good)
+    const made = inside(surfaces.chat.requestSchema as Schema, value => ({ ...valid, ...(value as object) }), '')
+    const all = [...new Map([...made].map(each => [JSON.stringify(each.body), each])).values()]
+    assert.ok(all.filter(c => c.kind === 'type').length > 300, String(all.length))
+    assert.ok(all.filter(c => c.kind === 'unknown').length > 20)
+    const codes = new Set([
+      'invalid_type',
+      'invalid_value',
+      'unsupported_value',
+      'unsupported_parameter',
+      'unknown_parameter',
+    ])
+    const one = async ({ body, param, kind }: Case): Promise<void> => {
+      const response = await t.post(PATH, body)
+      const { error } = (await response.json()) as any
+      const what = `${param} ${JSON.stringify(body)} → ${JSON.stringify(error)}`
+      assert.equal(response.status, 400, what)
+      assert.equal(error.type, 'invalid_request_error', what)
+      assert.ok(codes.has(error.code), what)
+      if (kind === 'unknown') assert.equal(error.code, 'unknown_parameter', what)
+      assert.equal(error.param, param, what)
+      assert.ok(error.message.includes(param), what)
+    }
+    for (let i = 0; i < all.length; i += 16) await Promise.all(all.slice(i, i + 16).map(one))
+    assert.equal(t.simulator.requests.length, 0)
+  } finally {
+    await t.close()
+  }
+})

@@ -1,0 +1,263 @@
+/** SIGTERM: no more requests, running streams finish within `drain`, the rest end in an honest frame; the ledger has every row. */
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, test } from 'node:test'
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI from 'openai'
+import { startSimulator } from '../../simulator/server.ts'
+import { eventually, RawClient } from '../listener/harness.ts'
+import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const say = (content: string) => [{ role: 'user' as const, content }]
+const chat = (content: string, more: object = {}) => ({ model: 'eb1-preview', messages: say(content), ...more })
+
+/** What a stream sent until it was over, and whether it was cut. */
+async function read(response: Response): Promise<{ text: string; cut: boolean }> {
+  let text = ''
+  const decoder = new TextDecoder()
+  try {
+    for await (const chunk of response.body!) text += decoder.decode(chunk, { stream: true })
+    return { text, cut: false }
+  } catch {
+    return { text, cut: true }
+  }
+}
+
+const frames = (text: string): any[] =>
+  text
+    .split('\n\n')
+    .map(frame => frame.split('\n').find(line => line.startsWith('data: {')))
+    .filter(line => line !== undefined)
+    .map(line => JSON.parse(line.slice(6)))
+
+/** The rows of a gateway that closes by itself: taken when its last exchange has settled. */
+function keepRows(t: TestGateway) {
+  const { store } = t.gateway
+  const close = store.close.bind(store)
+  const kept: { rows: Awaited<ReturnType<TestGateway['ledger']>> } = { rows: [] }
+  store.close = async () => {
+    await store.ledger.flush()
+    kept.rows = await store.ledger.query({})
+    return close()
+  }
+  return kept
+}
+
+function refusesConnections(port: number): Promise<boolean> {
+  return new Promise(resolve => {
+    const socket = connect(port, '127.0.0.1')
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(false)
+    })
+    socket.once('error', () => resolve(true))
+  })
+}
+
+for (const listener of ['uws', 'node'] as const) {
+  describe(`drain on ${listener}`, () => {
+    test('accepts no more; running streams and buffered requests finish whole; then all is closed', async () => {
+      const t = await startGateway({ gateway: { listener }, server: 'drain: 10s' })
+      try {
+        const kept = keepRows(t)
+        const idleConnection = await RawClient.open(t.gateway.port)
+        idleConnection.send(`GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${KEY}\r\n\r\n`)
+        await idleConnection.answers(1)
+        const streams = await Promise.all(
+          Array.from({ length: 10 }, () =>
+            t.post('/v1/chat/completions', chat('[[sim: tokens 20; pace 15ms]] x', { stream: true })),
+          ),
+        )
+        const buffered = t.post('/v1/chat/completions', chat('[[sim: delay 300ms; text "whole"]] x'))
+        await eventually(() => t.gateway.ingress.running.size === 11)
+        const drained = t.gateway.drain()
+        assert.equal(await refusesConnections(t.gateway.port), true)
+        for (const stream of streams) {
+          const { text, cut } = await read(stream)
+          assert.equal(cut, false)
+          assert.ok(text.endsWith('data: [DONE]\n\n'))
+        }
+        const reply = await buffered
+        assert.equal(((await reply.json()) as any).choices[0].message.content, 'whole')
+        assert.equal(reply.headers.get('connection'), 'close')
+        await drained
+        await idleConnection.closing()
+        assert.equal(kept.rows.length, 11)
+        assert.ok(kept.rows.every(row => row.outcome === 'completed'))
+      } finally {
+        await t.close()
+      }
+    })
+
+    test('[STR-6] [ERR-8] what is still running at the end gets one error frame of its surface, route_unavailable, and nothing after it', async () => {
+      const t = await startGateway({ gateway: { listener }, server: 'drain: 100ms' })
+      try {
+        const kept = keepRows(t)
+        const stall = '[[sim: text "some words to begin with"; stall 4]] x'
+        const paths = {
+          chat: ['/v1/chat/completions', chat(stall, { stream: true })],
+          responses: ['/v1/responses', { model: 'eb1-preview', input: stall, stream: true }],
+          messages: ['/v1/messages', { model: 'eb1-preview', max_tokens: 100, messages: say(stall), stream: true }],
+        } as const
+        const open = await Promise.all(Object.values(paths).map(([path, body]) => t.post(path, body)))
+        const waiting = t.post('/v1/chat/completions', chat('[[sim: delay 60s]] x'))
+        const uploading = await RawClient.open(t.gateway.port)
+        uploading.send(
+          `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${KEY}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"model"`,
+        )
+        await eventually(() => t.gateway.ingress.running.size === 5)
+        await eventually(() => t.simulator.requests.length === 4)
+        const requests = [...t.simulator.requests]
+        const drained = t.gateway.drain()
+
+        const [chatStream, responses, messages] = await Promise.all(open.map(read))
+        const last = frames(chatStream!.text).at(-1)
+        assert.equal(last.error.code, 'route_unavailable')
+        assert.equal(last.error.type, 'server_error')
+        assert.equal(last.error.request_id, open[0]!.headers.get('x-request-id'))
+        assert.ok(last.error.details.retry_after_seconds > 0 || last.error.retry_after_seconds > 0)
+        assert.doesNotMatch(chatStream!.text, /\[DONE\]|"finish_reason":"/)
+        const events = frames(responses!.text)
+        assert.deepEqual(
+          events.slice(-2).map(e => e.type),
+          ['error', 'response.failed'],
+        )
+        assert.equal(events.at(-1).response.error.code, 'route_unavailable')
+        const errors = frames(messages!.text).filter(e => e.type === 'error')
+        assert.equal(errors.length, 1)
+        assert.equal(errors[0].error.code, 'route_unavailable')
+        assert.doesNotMatch(messages!.text, /message_stop/)
+        for (const { cut } of [chatStream!, responses!, messages!]) assert.equal(cut, false, 'the frame is not cut off')
+
+        const refused = await waiting
+        assert.equal(refused.status, 503)
+        assert.equal(((await refused.json()) as any).error.code, 'route_unavailable')
+        assert.ok(Number(refused.headers.get('retry-after')) >= 1)
+        const [upload] = await uploading.answers(1)
+        assert.equal(upload!.status, 503)
+        await drained
+        for (const request of requests) assert.equal(await request.settled, 'aborted')
+        assert.equal(kept.rows.length, 4, 'what was admitted has its row')
+        for (const row of kept.rows) assert.equal(row.outcome, 'upstream_error')
+        assert.deepEqual(
+          kept.rows.map(row => row.cost > 0).sort(),
+          [false, true, true, true],
+          'billed where something was delivered',
+        )
+      } finally {
+        await t.close()
+      }
+    })
+
+    test('[ERR-8] the official clients raise on the frame', async () => {
+      const t = await startGateway({ gateway: { listener }, server: 'drain: 50ms' })
+      try {
+        const stall = '[[sim: text "some words to begin with"; stall 4]] x'
+        const chatStream = await t.openai().chat.completions.create({ ...chat(stall), stream: true })
+        const messages = t.anthropic().messages.stream({ model: 'eb1-preview', max_tokens: 100, messages: say(stall) })
+        const failed = Promise.all([
+          assert.rejects(async () => {
+            for await (const _ of chatStream);
+          }, OpenAI.APIError),
+          assert.rejects(messages.finalMessage(), Anthropic.AnthropicError),
+        ])
+        await eventually(() => t.gateway.ingress.running.size === 2 && t.simulator.requests.length === 2)
+        await t.gateway.drain()
+        await failed
+      } finally {
+        await t.close()
+      }
+    })
+
+    test('a second drain, and close, end at once', async () => {
+      for (const how of ['drain', 'close'] as const) {
+        const t = await startGateway({ gateway: { listener }, server: 'drain: 10m' })
+        try {
+          const stream = await t.post('/v1/chat/completions', chat('[[sim: stall 4]] x', { stream: true }))
+          const drained = t.gateway.drain()
+          const started = performance.now()
+          await t.gateway[how]()
+          await drained
+          assert.ok(performance.now() - started < 2000)
+          assert.equal((await read(stream)).cut, true)
+        } finally {
+          await t.close()
+        }
+      }
+    })
+
+    test('a client that left a draining upstream behind does not keep the gateway', async () => {
+      const models =
+        '  eb1-preview: { context_window: 400000, on_client_gone: drain, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: m }] }'
+      const t = await startGateway({ gateway: { listener }, models, server: 'drain: 100ms' })
+      try {
+        const stream = await t.post('/v1/chat/completions', chat('[[sim: stall 4]] x', { stream: true }))
+        await stream.body!.cancel()
+        const started = performance.now()
+        await t.gateway.close()
+        assert.ok(performance.now() - started < 2000)
+        assert.equal(await t.simulator.requests[0]!.settled, 'aborted')
+      } finally {
+        await t.close()
+      }
+    })
+  })
+}
+
+// ---- the process ------------------------------------------------------------------------------------------------------
+
+async function startProcess(
+  yaml: string,
+  folder: string,
+): Promise<{ child: ChildProcess; address: string; log: () => string; exit: Promise<[number | null, string | null]> }> {
+  const file = join(folder, 'gateway.yaml')
+  await writeFile(file, yaml)
+  const child = spawn(process.execPath, [join(ROOT, 'bin/sluice.mjs'), 'start', '--config', file], { cwd: folder })
+  const exit = once(child, 'exit') as Promise<[number | null, string | null]>
+  let out = ''
+  let log = ''
+  child.stderr.on('data', data => (log += data))
+  const address = await new Promise<string>((resolve, reject) => {
+    child.stdout.on('data', data => {
+      out += data
+      const found = /http:\/\/127\.0\.0\.1:\d+/.exec(out)
+      if (found) resolve(found[0])
+    })
+    child.once('exit', code => reject(new Error(`exit ${code}\n${out}\n${log}`)))
+  })
+  return { child, address, log: () => log, exit }
+}
+
+test('the process: SIGTERM lets a stream finish and exits with 0; SIGHUP reloads', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-drain-'))
+  const simulator = await startSimulator({ port: 0 })
+  const yaml = defaultYaml(simulator.url, { server: 'drain: 10s' }).replace('sqlite::memory:', 'sqlite:./gateway.db')
+  const { child, address, log, exit } = await startProcess(yaml, folder)
+  try {
+    const send = (body: unknown) =>
+      fetch(`${address}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
+        body: JSON.stringify(body),
+      })
+    child.kill('SIGHUP')
+    await eventually(() => log().includes('configuration reloaded'))
+    const stream = await send(chat('[[sim: tokens 20; pace 20ms]] x', { stream: true }))
+    child.kill('SIGTERM')
+    const { text, cut } = await read(stream)
+    assert.equal(cut, false)
+    assert.ok(text.endsWith('data: [DONE]\n\n'))
+    assert.deepEqual(await exit, [0, null])
+    await assert.rejects(send(chat('x')))
+  } finally {
+    child.kill('SIGKILL')
+    await simulator.close()
+    await rm(folder, { recursive: true, force: true })
+  }
+})

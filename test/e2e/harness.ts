@@ -1,0 +1,172 @@
+/** A listening gateway for black-box tests: a real listener, a real upstream over HTTP, the embedded store in memory, port 0. */
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI from 'openai'
+import { buildGateway, type Gateway, type GatewayOptions } from '../../cli/gateway.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import type { Logger } from '../../core/plugin.ts'
+import type { LedgerRow } from '../../core/store.ts'
+import { startSimulator } from '../../simulator/server.ts'
+import { LeakScan } from './leak-scan.ts'
+
+export type Simulator = Awaited<ReturnType<typeof startSimulator>>
+
+export const KEY = 'sk-test-0001-secret'
+export const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
+
+/** The system's clock, that a test can put forward: horizons of minutes become short, and waiting stays real. */
+export class ShiftedClock implements Clock {
+  shift = 0
+  now = () => systemClock.now() + this.shift
+  mono = () => systemClock.mono() + this.shift
+  setTimer = systemClock.setTimer
+}
+
+export interface TestGateway {
+  gateway: Gateway
+  url: string
+  simulator: Simulator
+  /** The configuration file; rewrite it and call `gateway.reload()`. */
+  file: string
+  log: { level: string; fields: any; message: string }[]
+  /** `fetch`, watched for leaks (GEN-7); the clients and `post` go through it. */
+  fetch: typeof fetch
+  leaks: LeakScan
+  openai(options?: Record<string, unknown>): OpenAI
+  anthropic(options?: Record<string, unknown>): Anthropic
+  post(path: string, body: unknown, headers?: Record<string, string>): Promise<Response>
+  ledger(): Promise<LedgerRow[]>
+  close(): Promise<void>
+}
+
+export interface TestOptions {
+  /** Replaces the default configuration. */
+  yaml?: (url: string) => string
+  /** Appended to the default configuration's organization: `    limits: { … }` and the like. */
+  organization?: string
+  /** Replaces the default `models:` section body. */
+  models?: string
+  /** Replaces the default `providers:` section body. */
+  providers?: string
+  /** Extra top-level sections. */
+  extra?: string
+  /** Options of plugins, by the plugin's YAML entry, e.g. `{ upstream: '{ first_byte_timeout: 1s }' }`. */
+  plugins?: Record<string, string>
+  server?: string
+  gateway?: Partial<GatewayOptions>
+}
+
+const ENTRIES = [
+  'auth',
+  'validation',
+  'idempotency',
+  'conversation',
+  'token-estimate',
+  'routing',
+  'admission',
+  'translation',
+  'upstream',
+  'usage-capture',
+  'header-stamp',
+]
+
+export function defaultYaml(url: string, options: TestOptions = {}): string {
+  const entry = (name: string) => (options.plugins?.[name] ? `{ ${name}: ${options.plugins[name]} }` : name)
+  return `version: 1
+server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, ${options.server ?? 'drain: 2s'} }
+store: "sqlite::memory:"
+pipelines:
+  completions: [${ENTRIES.map(entry).join(', ')}]
+  count_tokens: [auth, validation, conversation, token-estimate, count-tokens, header-stamp]
+  models: [auth, models, header-stamp]
+routes:
+  - { match: POST /v1/responses, surface: responses, pipeline: completions }
+  - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
+  - { match: POST /v1/messages, surface: messages, pipeline: completions }
+  - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }
+  - { match: GET /v1/models, pipeline: models }
+providers:
+${
+  options.providers ??
+  `  chat: { dialect: openai-chat, base_url: "${url}" }
+  responses: { dialect: openai-responses, base_url: "${url}", api_key: k }
+  messages: { dialect: anthropic-messages, base_url: "${url}", api_key: k }
+  gemini: { dialect: gemini, base_url: "${url}", api_key: k }`
+}
+models:
+${
+  options.models ??
+  `  eb1-preview: { context_window: 400000, max_output_tokens: 128000, price: { input: 1.25, output: 10.00 }, effort_ceiling: xhigh, backends: [{ provider: chat, model: sim-large }] }
+  eb1-efficient-preview: { aliases: [eb1-preview-efficient], context_window: 400000, price: { input: 0.25, output: 2.00 }, backends: [{ provider: responses, model: sim-small }] }
+  eb1-fast-preview: { aliases: [eb1-preview-fast], context_window: 400000, price: { input: 2.50, output: 20.00 }, backends: [{ provider: messages, model: sim-fast }] }
+  eb1-frontier-preview: { context_window: 869811, default_stream_row: max, price: { input: 5.00, output: 40.00 }, backends: [{ provider: gemini, model: sim-frontier }] }
+  eb1-delta-preview: { aliases: [eb1-preview-delta], listed: false, context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: sim-large }] }`
+}
+price_book: test-1
+organizations:
+  acme:
+    plan: custom
+${options.organization ?? ''}
+    keys:
+      - { id: key_test, sha256: "${sha256(KEY)}", status: active }
+  other:
+    plan: custom
+    keys:
+      - { id: key_other, sha256: "${sha256('sk-other-0001-secret')}", status: active }
+${options.extra ?? ''}
+log: { level: info, bodies: false }
+`
+}
+
+export async function startGateway(options: TestOptions = {}): Promise<TestGateway> {
+  const simulator = await startSimulator({ port: 0 })
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-test-'))
+  const file = join(folder, 'gateway.yaml')
+  await writeFile(file, options.yaml ? options.yaml(simulator.url) : defaultYaml(simulator.url, options))
+  const log: TestGateway['log'] = []
+  const write = (level: string) => (fields: object, message: string) => void log.push({ level, fields, message })
+  const logger: Logger = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  const gateway = await buildGateway(file, {
+    log: logger,
+    watch: false,
+    listener: process.env['SLUICE_TEST_LISTENER'] === 'node' ? 'node' : undefined,
+    forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
+    // The machine that runs the tests may be busy with others.
+    lag: { lagMs: () => 0, close() {} },
+    ...options.gateway,
+  })
+  const url = gateway.address
+  const leaks = new LeakScan(() => gateway.config)
+  return {
+    leaks,
+    fetch: leaks.fetch,
+    gateway,
+    url,
+    simulator,
+    file,
+    log,
+    openai: more => new OpenAI({ baseURL: `${url}/v1`, apiKey: KEY, maxRetries: 0, fetch: leaks.fetch, ...more }),
+    anthropic: more =>
+      new Anthropic({ baseURL: url, authToken: KEY, apiKey: null, maxRetries: 0, fetch: leaks.fetch, ...more }),
+    post: (path, body, headers) =>
+      leaks.fetch(`${url}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}`, ...headers },
+        body: typeof body === 'string' ? body : JSON.stringify(body),
+      }),
+    async ledger() {
+      await gateway.store.ledger.flush()
+      return gateway.store.ledger.query({})
+    },
+    async close() {
+      await gateway.close()
+      await simulator.close()
+      await rm(folder, { recursive: true, force: true })
+      assert.deepEqual(leaks.found, [], '[GEN-7] nothing of an upstream reaches a client')
+    },
+  }
+}

@@ -1,0 +1,443 @@
+/** Limits, spend and model access, seen from outside. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ManualClock } from '../../core/clock.ts'
+import { KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+
+async function using(options: TestOptions, run: (t: TestGateway) => Promise<void>): Promise<void> {
+  const t = await startGateway(options)
+  try {
+    await run(t)
+  } finally {
+    await t.close()
+  }
+}
+
+const ask = (text = 'x', more: object = {}) => ({
+  model: 'eb1-preview',
+  messages: [{ role: 'user', content: text }],
+  ...more,
+})
+const chat = (t: TestGateway, body: object = ask(), headers?: Record<string, string>) =>
+  t.post('/v1/chat/completions', body, headers)
+const failure = async (response: Response) => {
+  const { error } = (await response.json()) as any
+  return { status: response.status, error, headers: response.headers }
+}
+const limitHeaders = (headers: Headers) => [...headers.keys()].filter(name => name.startsWith('x-ratelimit')).sort()
+
+test('[LIM-5] each denied dimension: its code, details, headers of that dimension only, scope', async () => {
+  const cases: [string, object, string, string, string[]][] = [
+    [
+      'requests_per_minute: 1',
+      ask(),
+      'requests_limit_exceeded',
+      'requests',
+      [
+        'x-ratelimit-limit-requests',
+        'x-ratelimit-remaining-requests',
+        'x-ratelimit-reset-requests',
+        'x-ratelimit-scope',
+      ],
+    ],
+    [
+      'tokens_per_minute: 300',
+      ask('x', { max_tokens: 200 }),
+      'tokens_limit_exceeded',
+      'tokens',
+      ['x-ratelimit-limit-tokens', 'x-ratelimit-remaining-tokens', 'x-ratelimit-reset-tokens', 'x-ratelimit-scope'],
+    ],
+    [
+      'tokens_per_minute: 100000, input_tokens_per_minute: 60',
+      ask('word '.repeat(40)),
+      'input_tokens_limit_exceeded',
+      'input_tokens',
+      [
+        'x-ratelimit-limit-input-tokens',
+        'x-ratelimit-remaining-input-tokens',
+        'x-ratelimit-reset-input-tokens',
+        'x-ratelimit-scope',
+      ],
+    ],
+    [
+      'tokens_per_minute: 100000, output_tokens_per_minute: 300',
+      ask('[[sim: tokens 150]] x', { max_tokens: 250 }),
+      'output_tokens_limit_exceeded',
+      'output_tokens',
+      [
+        'x-ratelimit-limit-output-tokens',
+        'x-ratelimit-remaining-output-tokens',
+        'x-ratelimit-reset-output-tokens',
+        'x-ratelimit-scope',
+      ],
+    ],
+  ]
+  for (const [limits, body, code, dimension, names] of cases) {
+    await using({ organization: `    limits: { ${limits} }`, gateway: { clock: new ManualClock() } }, async t => {
+      const first = await chat(t, body)
+      assert.equal(first.status, 200, await first.clone().text())
+      await first.text()
+      let denied = await chat(t, body)
+      for (let i = 0; i < 3 && denied.status === 200; i++) denied = await chat(t, body)
+      const { status, error, headers } = await failure(denied)
+      assert.equal(status, 429, dimension)
+      assert.equal(error.code, code)
+      assert.equal(error.type, 'rate_limit_error')
+      assert.equal(error.details.dimension, dimension)
+      assert.equal(typeof error.details.limit, 'number')
+      assert.deepEqual(limitHeaders(headers), names)
+      assert.equal(headers.get('x-ratelimit-scope'), 'org')
+      assert.ok(headers.get('retry-after'))
+    })
+  }
+})
+
+test('[LIM-5] concurrency: N run, the next is denied, a slot freed is a slot again', () =>
+  using({ organization: '    limits: { concurrent_requests: 2 }' }, async t => {
+    const slow = ask('[[sim: stall 3]] x', { stream: true })
+    const gone = new AbortController()
+    const running = await Promise.all(
+      [0, 1].map(() =>
+        fetch(`${t.url}/v1/chat/completions`, {
+          method: 'POST',
+          signal: gone.signal,
+          headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+          body: JSON.stringify(slow),
+        }),
+      ),
+    )
+    assert.deepEqual(
+      running.map(r => r.status),
+      [200, 200],
+    )
+    const { status, error, headers } = await failure(await chat(t))
+    assert.equal(status, 429)
+    assert.equal(error.code, 'concurrency_limit_exceeded')
+    assert.deepEqual(limitHeaders(headers), [
+      'x-ratelimit-limit-concurrency',
+      'x-ratelimit-remaining-concurrency',
+      'x-ratelimit-scope',
+    ])
+    gone.abort()
+    while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
+    assert.equal((await chat(t)).status, 200)
+  }))
+
+test('[LIM-6] over one full minute of the budget: 400, no retry header', () =>
+  using({ organization: '    limits: { tokens_per_minute: 1000 }' }, async t => {
+    const { status, error, headers } = await failure(await chat(t, ask('x', { max_tokens: 5000 })))
+    assert.equal(status, 400)
+    assert.equal(error.code, 'request_exceeds_capacity')
+    assert.equal(error.details.dimension, 'token_budget_request')
+    assert.equal(headers.get('retry-after'), null)
+    assert.equal(headers.get('x-should-retry'), 'false')
+    assert.match(error.message, /tokens_per_minute/)
+  }))
+
+test('[LIM-7] per-request budgets: 429, deterministic, and still Retry-After; a 0.00 cap without', async () => {
+  await using({ organization: '    limits: { max_request_tokens: 100 }' }, async t => {
+    const { status, error, headers } = await failure(await chat(t, ask('x', { max_tokens: 5000 })))
+    assert.equal(status, 429)
+    assert.equal(error.details.dimension, 'token_budget')
+    assert.equal(error.details.limit, 100)
+    assert.equal(error.retryable, false)
+    assert.equal(headers.get('x-should-retry'), 'false')
+    assert.ok(headers.get('retry-after'))
+    assert.match(error.message, /max_request_tokens/)
+  })
+  await using({ organization: '    limits: { max_request_usd: 0.0001 }' }, async t => {
+    const { status, error, headers } = await failure(await chat(t, ask('x', { max_tokens: 5000 })))
+    assert.equal(status, 429)
+    assert.equal(error.retryable, false)
+    assert.ok(headers.get('retry-after'))
+    assert.equal(headers.get('x-ratelimit-limit-spend'), '0.0001')
+    assert.equal(error.details.limit, undefined)
+  })
+  await using({ organization: '    limits: { monthly_spend_usd: 0.00 }' }, async t => {
+    const { status, error, headers } = await failure(await chat(t))
+    assert.equal(status, 429)
+    assert.equal(error.retryable, false)
+    assert.equal(headers.get('retry-after'), null)
+    assert.equal(headers.get('x-should-retry'), 'false')
+  })
+})
+
+test('[LIM-8] [ERR-10] a spend cap reached: generic, horizon to the next UTC day or month, no SDK sleeps that long', async () => {
+  const start = Date.UTC(2026, 10, 21, 22, 0, 0)
+  for (const [limit, seconds] of [
+    ['daily_spend_usd', 2 * 3600],
+    ['monthly_spend_usd', 9 * 86_400 + 2 * 3600],
+  ] as const) {
+    await using(
+      { organization: `    limits: { ${limit}: 0.003 }`, gateway: { clock: new ManualClock(start), random: () => 0 } },
+      async t => {
+        let last = await chat(t, ask('[[sim: tokens 200]] x', { max_tokens: 250 }))
+        for (let i = 0; i < 10 && last.status === 200; i++) {
+          await last.text()
+          last = await chat(t, ask('[[sim: tokens 200]] x', { max_tokens: 250 }))
+        }
+        const { status, error, headers } = await failure(last)
+        assert.equal(status, 429)
+        assert.equal(error.code, 'rate_limit_exceeded')
+        assert.doesNotMatch(error.message, /usd|spend|\$|cost|bill/i)
+        assert.equal(Number(headers.get('retry-after')), seconds)
+        assert.equal(headers.get('x-should-retry'), 'false')
+        assert.equal(headers.get('x-ratelimit-limit-spend'), '0.003')
+      },
+    )
+  }
+})
+
+test('[LIM-4] what was reserved and not used flows back', () =>
+  using(
+    { organization: '    limits: { tokens_per_minute: 10000 }', gateway: { clock: new ManualClock() } },
+    async t => {
+      for (let i = 0; i < 3; i++) {
+        const response = await chat(t, ask('[[sim: tokens 5]] x', { max_tokens: 9000 }))
+        assert.equal(response.status, 200, 'each reserve is given back before the next')
+        await response.text()
+      }
+      const remaining = Number(
+        (await chat(t, ask('x', { max_tokens: 10 }))).headers.get('x-ratelimit-remaining-tokens'),
+      )
+      assert.ok(remaining > 9700, String(remaining))
+    },
+  ))
+
+test('[AUTH-4] a key narrows its organization, and both are held', () =>
+  using(
+    {
+      yaml: undefined,
+      organization: '    limits: { requests_per_minute: 100 }',
+      extra: '',
+      gateway: { clock: new ManualClock() },
+    },
+    async t => {
+      const { readFile, writeFile } = await import('node:fs/promises')
+      const yaml = await readFile(t.file, 'utf8')
+      await writeFile(
+        t.file,
+        yaml.replace(
+          'status: active }\n  other',
+          'status: active, limits: { requests_per_minute: 2 }, models: [eb1-preview] }\n  other',
+        ),
+      )
+      assert.deepEqual(await t.gateway.reload(), { applied: true, errors: [] })
+      const statuses: number[] = []
+      for (let i = 0; i < 3; i++) statuses.push((await chat(t)).status)
+      assert.deepEqual(statuses, [200, 200, 429])
+      const models = (await t.openai().models.list()).data.map(m => m.id)
+      assert.deepEqual(models, ['eb1-preview'])
+      const { status, error } = await failure(await chat(t, { ...ask(), model: 'eb1-fast-preview' }))
+      assert.equal(status, 403)
+      assert.equal(error.code, 'model_not_available')
+      assert.equal(error.type, 'permission_error')
+    },
+  ))
+
+test('[MOD-5] [AUTH-6] what the plan does not include', () =>
+  using(
+    {
+      organization: '',
+      extra: `plans:
+  narrow: { models: [eb1-preview], streaming: false, limits: {} }`,
+    },
+    async t => {
+      const { readFile, writeFile } = await import('node:fs/promises')
+      const yaml = await readFile(t.file, 'utf8')
+      await writeFile(t.file, yaml.replace('acme:\n    plan: custom', 'acme:\n    plan: narrow'))
+      assert.equal((await t.gateway.reload()).applied, true)
+      const model = await failure(await chat(t, { ...ask(), model: 'eb1-fast-preview' }))
+      assert.equal(model.status, 403)
+      assert.equal(model.error.code, 'model_not_available')
+      const stream = await failure(await chat(t, ask('x', { stream: true })))
+      assert.equal(stream.status, 403)
+      assert.equal(stream.error.code, 'streaming_not_available')
+      assert.equal((await chat(t)).status, 200)
+    },
+  ))
+
+test('[MOD-7] x-excluded-models', () =>
+  using({}, async t => {
+    assert.equal((await chat(t, ask(), { 'x-excluded-models': 'eb1-fast-preview, eb1-frontier-preview' })).status, 200)
+    for (const value of ['eb1-preview', 'nobody', 'eb1-fast-preview,,x', '']) {
+      const { status, error, headers } = await failure(await chat(t, ask(), { 'x-excluded-models': value }))
+      assert.equal(status, 400, value)
+      assert.equal(error.code, 'bad_request')
+      assert.equal(headers.get('x-should-retry'), 'false')
+    }
+  }))
+
+test('[BILL-2] [MOD-4] a model without a price is refused before dispatch; a free organization is priced at zero on purpose', () =>
+  using(
+    {
+      models:
+        '  unpriced: { context_window: 1000, price: ~, backends: [{ provider: chat, model: m }] }\n  eb1-preview: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: m }] }',
+    },
+    async t => {
+      const { status, error } = await failure(await chat(t, { ...ask(), model: 'unpriced' }))
+      assert.equal(status, 404)
+      assert.equal(error.code, 'model_not_found')
+      assert.equal(t.simulator.requests.length, 0)
+      const { readFile, writeFile } = await import('node:fs/promises')
+      const yaml = await readFile(t.file, 'utf8')
+      await writeFile(t.file, yaml.replace('acme:\n    plan: custom', 'acme:\n    plan: custom\n    billing: free'))
+      assert.equal((await t.gateway.reload()).applied, true)
+      assert.equal((await chat(t)).status, 200)
+      const row = (await t.ledger()).at(-1)!
+      assert.equal(row.billing, 'free')
+      assert.equal(row.cost, 0)
+      assert.ok(row.input > 0)
+    },
+  ))
+
+test('[BILL-1] cost: uncached input, cached at a tenth, output, from the price book, to the nano-dollar', () =>
+  using({}, async t => {
+    const body = ask(`${'lorem ipsum '.repeat(50)} x`)
+    for (let i = 0; i < 2; i++) await (await chat(t, body)).text()
+    const rows = await t.ledger()
+    for (const row of rows) {
+      const expected = (row.input - row.cached) * 1250 + row.cached * 125 + row.output * 10_000
+      assert.ok(Math.abs(row.cost - expected) <= 1, `${row.cost} ${expected}`)
+    }
+    assert.ok(rows[1]!.cached > 0, 'the second prompt came from the cache')
+    assert.ok(rows[1]!.cost < rows[0]!.cost)
+  }))
+
+test('[BILL-3] what was cut is billed once output was delivered, else not', () =>
+  using({}, async t => {
+    const delivered = await chat(t, ask('[[sim: cut 6]] tell a story', { stream: true }))
+    assert.match(await delivered.text(), /upstream_server_error/)
+    const none = await chat(t, ask('[[sim: cut 0]] tell a story', { stream: true }))
+    assert.equal(none.status, 502)
+    const rows = await t.ledger()
+    assert.deepEqual(
+      rows.map(r => r.outcome),
+      ['upstream_error', 'upstream_error'],
+    )
+    assert.ok(rows[0]!.cost > 0 && rows[0]!.input > 0 && rows[0]!.output > 0)
+    assert.equal(rows[1]!.cost, 0)
+    assert.equal(rows[1]!.input + rows[1]!.output, 0)
+  }))
+
+test('[LIM-10] under platform load limits compress with scope platform; at the top capacity_exceeded without limit headers', () =>
+  using(
+    {
+      organization: '    limits: { requests_per_minute: 100 }',
+      extra: 'platform: { max_concurrent_requests: 4, compress_above: 0.5 }',
+    },
+    async t => {
+      const gone = new AbortController()
+      const hold = () =>
+        fetch(`${t.url}/v1/chat/completions`, {
+          method: 'POST',
+          signal: gone.signal,
+          headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+          body: JSON.stringify(ask('[[sim: stall 3]] x', { stream: true })),
+        })
+      const held = []
+      for (let i = 0; i < 4; i++) held.push(await hold())
+      assert.equal(held[1]!.headers.get('x-ratelimit-limit-requests'), '100')
+      assert.equal(held[3]!.headers.get('x-ratelimit-scope'), 'platform')
+      assert.ok(Number(held[3]!.headers.get('x-ratelimit-limit-requests')) < 100)
+      const { status, error, headers } = await failure(await chat(t))
+      assert.equal(status, 429)
+      assert.equal(error.code, 'capacity_exceeded')
+      assert.deepEqual(limitHeaders(headers), [])
+      assert.ok(headers.get('retry-after'))
+      gone.abort()
+    },
+  ))
+
+test('[LIM-11] the self-serve tiers are ready plans', () =>
+  using({}, async t => {
+    const tiers: [string, number, number, number, number][] = [
+      ['free', 5, 20_000, 4_000, 1],
+      ['tier1', 60, 100_000, 30_000, 5],
+      ['tier2', 120, 200_000, 60_000, 10],
+      ['tier3', 240, 300_000, 120_000, 20],
+      ['tier4', 500, 400_000, 250_000, 50],
+      ['tier5', 1000, 400_000, 400_000, 100],
+    ]
+    for (const [name, rpm, tpm, otpm, concurrent] of tiers) {
+      const { limits } = t.gateway.config.plans[name]!
+      assert.deepEqual(
+        [
+          limits.requests_per_minute,
+          limits.tokens_per_minute,
+          limits.input_tokens_per_minute,
+          limits.output_tokens_per_minute,
+          limits.concurrent_requests,
+        ],
+        [rpm, tpm, tpm, otpm, concurrent],
+        name,
+      )
+    }
+    for (const name of ['beta', 'benchmark', 'custom']) assert.ok(t.gateway.config.plans[name])
+  }))
+
+test('[ERR-3] [ERR-4] [ERR-5] the three places agree, never shorter than computed, at most a quarter longer', async () => {
+  for (const random of [0, 0.5, 0.999999]) {
+    await using(
+      {
+        organization: '    limits: { requests_per_minute: 6 }',
+        gateway: { clock: new ManualClock(), random: () => random },
+      },
+      async t => {
+        for (let i = 0; i < 6; i++) await (await chat(t)).text()
+        const { error, headers } = await failure(await chat(t))
+        const ms = Number(headers.get('retry-after-ms'))
+        assert.ok(ms >= 10_000 && ms <= 12_500, String(ms))
+        assert.equal(Number(headers.get('retry-after')), Math.ceil(ms / 1000))
+        assert.ok(Math.abs(error.details.retry_after_seconds * 1000 - ms) < 1e-6)
+        assert.equal(headers.get('x-should-retry'), null)
+        assert.equal(error.retryable, true)
+      },
+    )
+  }
+})
+
+test('[MOD-2] the windows of the four public models', () =>
+  using({}, async t => {
+    const list = (await (
+      await fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
+    ).json()) as any
+    const windows = Object.fromEntries(list.data.map((m: any) => [m.id, [m.context_window, m.max_input_tokens]]))
+    assert.deepEqual(windows, {
+      'eb1-preview': [400_000, 400_000],
+      'eb1-efficient-preview': [400_000, 400_000],
+      'eb1-fast-preview': [400_000, 400_000],
+      'eb1-frontier-preview': [869_811, 869_811],
+    })
+  }))
+
+test('[AUTH-3] [AUTH-5] keys: staged works beside active, revoked does not, without a restart; no secret is logged', () =>
+  using({}, async t => {
+    const { readFile, writeFile } = await import('node:fs/promises')
+    const yaml = await readFile(t.file, 'utf8')
+    const staged = `      - { id: key_next, sha256: "${sha256('sk-next-0001-secret')}", status: staged }\n  other`
+    await writeFile(
+      t.file,
+      yaml.replace(
+        '  other',
+        staged
+          .trimStart()
+          .replace(/^- /, '    - ')
+          .replace(/^ {4}- /, '      - '),
+      ),
+    )
+    assert.deepEqual((await t.gateway.reload()).errors, [])
+    const next = { authorization: 'Bearer sk-next-0001-secret' }
+    assert.equal((await chat(t, ask(), next)).status, 200)
+    assert.equal((await chat(t)).status, 200)
+    await writeFile(
+      t.file,
+      (await readFile(t.file, 'utf8'))
+        .replace(`"${sha256(KEY)}", status: active`, `"${sha256(KEY)}", status: revoked`)
+        .replace('status: staged', 'status: active'),
+    )
+    assert.deepEqual((await t.gateway.reload()).errors, [])
+    assert.equal((await chat(t, ask(), next)).status, 200)
+    assert.equal((await chat(t)).status, 401)
+    assert.doesNotMatch(JSON.stringify(t.log), /sk-(next|test)/)
+  }))

@@ -1,0 +1,393 @@
+/** Live reload: what an edit of the file does to running streams, to new requests and to the chain that was. */
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { eventually } from '../listener/harness.ts'
+import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+
+/** Says in the log when one of it is made and closed, and how many exchanges it has seen. */
+const WITNESS = `import { definePlugin } from 'sluice'
+export default definePlugin<{ version: number; fail: boolean }>({
+  name: 'witness',
+  summary: 'Tells when it is made and closed.',
+  config: {
+    type: 'object',
+    additionalProperties: false,
+    properties: { version: { type: 'integer', default: 1 }, fail: { type: 'boolean', default: false } },
+  },
+  create({ version, fail }, { log }) {
+    if (fail) throw new Error('told to fail')
+    let open = 0
+    log.info({ version }, 'witness made')
+    return {
+      onRequest(x) {
+        open++
+        x.defer(() => void open--)
+        return undefined
+      },
+      onResponseHead(_, head) {
+        head.headers.set('x-witness', String(version))
+        return undefined
+      },
+      close: () => log.info({ version, open }, 'witness closed'),
+    }
+  },
+})
+`
+
+let folder: string
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sluice-reload-'))
+  await writeFile(join(folder, 'witness.ts'), WITNESS)
+})
+after(() => rm(folder, { recursive: true, force: true }))
+
+const WORDS = Array.from({ length: 40 }, (_, i) => `word${i} `)
+
+/** An upstream that says its first word at once, and to the prompt `wait` the others when the test opens the gate. */
+async function gatedUpstream() {
+  const gate = Promise.withResolvers<void>()
+  const chunk = (delta: object, finish: string | null = null) =>
+    `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', created: 1, model: 'm', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
+  const server = createServer(async (request, response) => {
+    let body = ''
+    for await (const piece of request) body += piece
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.write(chunk({ role: 'assistant', content: WORDS[0] }))
+    if (body.includes('"wait"')) await gate.promise
+    for (const word of WORDS.slice(1)) response.write(chunk({ content: word }))
+    response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    open: gate.resolve,
+    close() {
+      server.close()
+      server.closeAllConnections()
+    },
+  }
+}
+
+const withWitness =
+  (options: TestOptions = {}) =>
+  (url: string) =>
+    defaultYaml(url, {
+      ...options,
+      extra: `plugins: ["${join(folder, 'witness.ts')}"]\n${options.extra ?? ''}`,
+    }).replace('completions: [auth,', 'completions: [{ witness: { version: 1 } }, auth,')
+
+const start = (listener: 'uws' | 'node', watch: boolean, options: TestOptions = {}): Promise<TestGateway> =>
+  startGateway({ ...options, yaml: withWitness(options), gateway: { listener, watch } })
+
+const logged = (t: TestGateway, message: string) => t.log.filter(entry => entry.message === message)
+const applied = (t: TestGateway) => logged(t, 'configuration reloaded').length
+
+/** Saves the file as an editor does, and waits for the gateway to have taken it. */
+async function save(
+  t: TestGateway,
+  change: (text: string) => string,
+  how: 'write' | 'rename' = 'write',
+): Promise<void> {
+  const done = applied(t)
+  await write(t, change, how)
+  await eventually(() => applied(t) > done)
+}
+
+async function write(
+  t: TestGateway,
+  change: (text: string) => string,
+  how: 'write' | 'rename' = 'write',
+): Promise<void> {
+  const before = await readFile(t.file, 'utf8')
+  const text = change(before)
+  assert.notEqual(text, before, 'the edit must change the file')
+  if (how === 'write') return writeFile(t.file, text)
+  await writeFile(`${t.file}.tmp`, text)
+  await rename(`${t.file}.tmp`, t.file)
+}
+
+const ask = (content: string, more: object = {}) => ({
+  model: 'eb1-preview',
+  messages: [{ role: 'user', content }],
+  ...more,
+})
+
+/** A stream's text as it comes; `begun` once the first of it is there. */
+function follow(response: Promise<Response>): {
+  begun: Promise<void>
+  text: Promise<string>
+  response: Promise<Response>
+} {
+  const first = Promise.withResolvers<void>()
+  const text = (async () => {
+    let all = ''
+    const decoder = new TextDecoder()
+    for await (const chunk of (await response).body!) {
+      all += decoder.decode(chunk, { stream: true })
+      if (all.includes('"content"')) first.resolve()
+    }
+    return all
+  })()
+  text.catch(first.reject)
+  return { begun: first.promise, text, response }
+}
+
+/** The text of a chat stream, and that it ended as it should. */
+function contentOf(stream: string): string {
+  assert.ok(stream.endsWith('data: [DONE]\n\n'), `cut: …${stream.slice(-200)}`)
+  return stream
+    .split('\n\n')
+    .filter(frame => frame.startsWith('data: {'))
+    .map(frame => JSON.parse(frame.slice(6)).choices[0]?.delta?.content ?? '')
+    .join('')
+}
+
+for (const listener of ['uws', 'node'] as const) {
+  describe(`live reload on ${listener}`, () => {
+    test('200 streams run through edits by writing and by renaming: none is cut, new requests meet the new chain', async () => {
+      const upstream = await gatedUpstream()
+      const organization = '    limits: { requests_per_minute: 1000 }'
+      const t = await startGateway({
+        yaml: () => withWitness({ organization })(upstream.url),
+        gateway: { listener, watch: true },
+      })
+      try {
+        const streams = Array.from({ length: 200 }, () =>
+          follow(t.post('/v1/chat/completions', ask('wait', { stream: true }))),
+        )
+        await Promise.all(streams.map(stream => stream.begun))
+
+        // A changed limit, option and model list, written in place.
+        await save(t, text =>
+          text
+            .replace('version: 1 }', 'version: 2 }')
+            .replace('requests_per_minute: 1000', 'requests_per_minute: 2000')
+            .replace('aliases: [eb1-preview-fast]', 'listed: false, aliases: [eb1-preview-fast]'),
+        )
+        assert.equal(t.gateway.ingress.running.size, 200, 'the streams were running when the chain changed')
+        const second = await t.post('/v1/chat/completions', ask('hi'))
+        assert.equal(second.status, 200)
+        assert.equal(second.headers.get('x-witness'), '2')
+        assert.equal(second.headers.get('x-ratelimit-limit-requests'), '2000')
+        const { data } = (await (
+          await fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
+        ).json()) as any
+        assert.deepEqual(
+          data.map((m: any) => m.id),
+          ['eb1-preview', 'eb1-efficient-preview', 'eb1-frontier-preview'],
+        )
+
+        // An editor that writes beside the file and renames, twice over the same name.
+        await save(t, text => text.replace('version: 2 }', 'version: 3 }'), 'rename')
+        assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '3')
+        await save(t, text => text.replace('version: 3 }', 'version: 4 }'), 'rename')
+        assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '4')
+        assert.equal(t.gateway.ingress.running.size, 200, 'the streams are still running')
+        await eventually(() => logged(t, 'witness closed').length === 2)
+        assert.deepEqual(
+          logged(t, 'witness closed').map(e => e.fields.version),
+          [2, 3],
+          'what has no exchange is closed at once',
+        )
+
+        upstream.open()
+        for (const stream of streams) {
+          const response = await stream.response
+          assert.equal(response.status, 200)
+          assert.equal(response.headers.get('x-witness'), '1')
+          assert.equal(response.headers.get('x-ratelimit-limit-requests'), '1000')
+          assert.equal(contentOf(await stream.text), WORDS.join(''))
+        }
+        await eventually(() => logged(t, 'witness closed').length === 3)
+        assert.deepEqual(
+          logged(t, 'witness closed').at(-1)!.fields,
+          { version: 1, open: 0 },
+          'the first is closed after its last exchange',
+        )
+        assert.equal(logged(t, 'witness made').length, 4)
+        const rows = await t.ledger()
+        assert.equal(rows.length, 203)
+        assert.ok(rows.every(row => row.outcome === 'completed'))
+      } finally {
+        await t.close()
+        upstream.close()
+      }
+      assert.deepEqual(
+        logged(t, 'witness closed').map(e => e.fields.version),
+        [2, 3, 1, 4],
+      )
+    })
+
+    test('a bad file leaves the old one serving, and the log says where; mending it applies', async () => {
+      const t = await start(listener, true)
+      try {
+        await write(t, text => text.replace('    plan: custom', '    plan: costum'))
+        await eventually(() => t.log.some(e => e.level === 'error'))
+        const [fault] = t.log.filter(e => e.level === 'error')
+        const lines = (await readFile(t.file, 'utf8')).split('\n')
+        const line = lines.findIndex(l => l.includes('costum')) + 1
+        assert.deepEqual([fault!.fields.line, fault!.fields.column], [line, lines[line - 1]!.indexOf('costum') + 1])
+        assert.match(
+          fault!.message,
+          new RegExp(`^configuration not reloaded: .*gateway\\.yaml:${line}:\\d+ .*'costum'.*custom`),
+        )
+        assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '1')
+        // Broken YAML, and no file at all, are no worse.
+        await write(t, () => 'version: 1\npipelines: [')
+        await eventually(() => t.log.filter(e => e.level === 'error').length > 1)
+        assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)
+        await rm(t.file)
+        await eventually(() => t.log.some(e => /there is no such file/.test(e.message)))
+        assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)
+        const done = applied(t)
+        await writeFile(t.file, withWitness()(t.simulator.url).replace('version: 1 }', 'version: 9 }'))
+        await eventually(() => applied(t) > done)
+        assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '9')
+      } finally {
+        await t.close()
+      }
+    })
+  })
+}
+
+test('[AUTH-5] a revoked key stops at once, a staged one works beside it, without a restart', async () => {
+  const t = await start('uws', true)
+  try {
+    const next = 'sk-test-0002-secret'
+    const models = (key: string) => fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })
+    assert.equal((await models(next)).status, 401)
+    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 20ms]] go', { stream: true })))
+    await open.begun
+    await save(t, text =>
+      text.replace(
+        '      - { id: key_test',
+        `      - { id: key_next, sha256: "${sha256(next)}", status: staged }\n      - { id: key_test`,
+      ),
+    )
+    assert.deepEqual([(await models(KEY)).status, (await models(next)).status], [200, 200])
+    await save(t, text => text.replace(/(id: key_test, sha256: "\w+", status: )active/, '$1revoked'))
+    const refused = await models(KEY)
+    assert.equal(refused.status, 401)
+    assert.equal(((await refused.json()) as any).error.code, 'invalid_api_key')
+    assert.equal((await models(next)).status, 200)
+    contentOf(await open.text)
+  } finally {
+    await t.close()
+  }
+})
+
+test('[LIM-2] what was taken before a reload stays taken after it', async () => {
+  const t = await start('uws', false, {
+    organization: '    limits: { requests_per_minute: 3, concurrent_requests: 2 }',
+  })
+  try {
+    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 20ms]] go', { stream: true })))
+    await open.begun
+    await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
+    assert.equal((await t.gateway.reload()).applied, true)
+    const second = await t.post('/v1/chat/completions', ask('hi'))
+    assert.equal(second.headers.get('x-ratelimit-remaining-concurrency'), '0')
+    assert.equal(second.headers.get('x-ratelimit-remaining-requests'), '1')
+    contentOf(await open.text)
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 429)
+  } finally {
+    await t.close()
+  }
+})
+
+test('a plugin that does not start refuses the reload at its line; those made before it are closed', async () => {
+  const t = await start('uws', false)
+  try {
+    await write(t, text =>
+      text.replace(
+        '{ witness: { version: 1 } }, auth',
+        '{ witness: { version: 2 } }, { plugin: witness, id: second, config: { fail: true } }, auth',
+      ),
+    )
+    const { applied, errors } = await t.gateway.reload()
+    assert.equal(applied, false)
+    assert.match(errors[0]!.message, /pipeline completions: plugin 'second' does not start: told to fail/)
+    const lines = (await readFile(t.file, 'utf8')).split('\n')
+    assert.match(lines[errors[0]!.line - 1]!, /id: second/)
+    assert.deepEqual(
+      logged(t, 'witness closed').map(e => e.fields.version),
+      [2],
+    )
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '1')
+  } finally {
+    await t.close()
+  }
+})
+
+test('reloads asked for at once run one after the other, and the last one holds', async () => {
+  const t = await start('uws', false)
+  try {
+    await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
+    const first = t.gateway.reload()
+    const second = t.gateway.reload()
+    assert.deepEqual([(await first).applied, (await second).applied], [true, true])
+    assert.deepEqual(
+      logged(t, 'witness made').map(e => e.fields.version),
+      [1, 2, 2],
+    )
+    await eventually(() => logged(t, 'witness closed').length === 2)
+    assert.deepEqual(
+      logged(t, 'witness closed').map(e => e.fields.version),
+      [1, 2],
+    )
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '2')
+  } finally {
+    await t.close()
+  }
+})
+
+test('an included file is watched too, from the moment it is named', async () => {
+  const t = await start('uws', true)
+  try {
+    const accounts = join(folder, 'accounts.yaml')
+    const organizations = (rpm: number) =>
+      `acme: { plan: custom, limits: { requests_per_minute: ${rpm} }, keys: [{ id: key_test, sha256: "${sha256(KEY)}", status: active }] }\n`
+    await writeFile(accounts, organizations(7))
+    await save(t, text =>
+      text.replace(/organizations:\n[\s\S]*?\nplugins:/, `organizations: { file: "${accounts}" }\nplugins:`),
+    )
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-ratelimit-limit-requests'), '7')
+    const done = applied(t)
+    await writeFile(accounts, organizations(8))
+    await eventually(() => applied(t) > done)
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-ratelimit-limit-requests'), '8')
+    await writeFile(accounts, 'acme: { plan: nope }\n')
+    await eventually(() => t.log.some(e => e.level === 'error' && String(e.fields.file).endsWith('accounts.yaml')))
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)
+  } finally {
+    await t.close()
+  }
+})
+
+test('sections that need a restart are named in the log', async () => {
+  const t = await start('uws', false)
+  try {
+    await write(t, text => text.replace('drain: 2s', 'drain: 3s').replace('version: 1 }', 'version: 2 }'))
+    assert.equal((await t.gateway.reload()).applied, true)
+    assert.deepEqual(logged(t, 'these sections take effect at the next start')[0]?.fields.sections, ['server'])
+    assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '2')
+  } finally {
+    await t.close()
+  }
+})
+
+test('a reload that meets a closing gateway changes nothing', async () => {
+  const t = await start('uws', false)
+  const closed = t.close()
+  assert.deepEqual(await t.gateway.reload(), { applied: false, errors: [] })
+  await closed
+  assert.equal(logged(t, 'witness made').length, logged(t, 'witness closed').length)
+})

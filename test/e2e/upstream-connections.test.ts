@@ -1,0 +1,208 @@
+/** How the gateway reaches its providers: TLS with its own CA and client certificate, HTTP/2, a proxy, DNS. */
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer as createHttpServer } from 'node:http'
+import { createSecureServer } from 'node:http2'
+import { type AddressInfo, connect, type LookupFunction, type Socket } from 'node:net'
+import { after, before, type TestContext, test } from 'node:test'
+import { Http1Client } from '../../plugins/upstream/http1/client.ts'
+import { startSimulator } from '../../simulator/server.ts'
+import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
+import { startFaultServer } from '../faults/server.ts'
+import { read, saidIn, TableClock } from '../faults/table.ts'
+import { startGateway, type TestGateway } from './harness.ts'
+
+const skip = hasOpenssl() ? false : 'SKIPPED: there is no openssl here to make certificates with'
+let pki: Certificates
+before(() => {
+  if (!skip) pki = makeCertificates()
+})
+after(() => pki?.remove())
+
+async function gatewayTo(context: TestContext, url: string, more = ''): Promise<TestGateway> {
+  const t = await startGateway({
+    providers: `  one: { dialect: openai-chat, base_url: "${url}", ${more} }`,
+    models:
+      '  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: one, model: sim-aaaa }] }',
+    plugins: { upstream: '{ connect_timeout: 2s }' },
+    gateway: { clock: new TableClock() },
+  })
+  context.after(() => t.close())
+  return t
+}
+
+async function ask(t: TestGateway, mode: 'whole' | 'streamed' = 'whole') {
+  const body = {
+    model: 'eb1-preview',
+    max_tokens: 100,
+    stream: mode === 'streamed',
+    messages: [{ role: 'user', content: '[[sim: text "fine"]] x' }],
+  }
+  const { status, text } = await t.post('/v1/chat/completions', body).then(read)
+  return status === 200 ? saidIn('chat', mode, text) : `${status} ${JSON.parse(text).error.code}`
+}
+
+test('TLS: a certificate of the CA in tls.ca is trusted; others are refused before anything is sent', {
+  skip,
+}, async context => {
+  const good = await startFaultServer({ tls: pki.server })
+  const own = await startFaultServer({ tls: pki.selfSigned })
+  const other = await startFaultServer({ tls: pki.elsewhere })
+  context.after(() => Promise.all([good.close(), own.close(), other.close()]))
+  const trusted = await gatewayTo(context, good.url, `tls: { ca: "${pki.ca}" }`)
+  assert.equal(await ask(trusted), 'fine')
+  assert.equal(await ask(trusted, 'streamed'), 'fine')
+  assert.equal(good.accepted, 1, 'the connection is kept')
+  const cases: [typeof good, string][] = [
+    [good, ''],
+    [own, ''],
+    [own, `tls: { ca: "${pki.ca}" }`],
+    [other, `tls: { ca: "${pki.ca}" }`],
+  ]
+  for (const [server, tls] of cases) {
+    const seen = server.requests.length
+    assert.equal(await ask(await gatewayTo(context, server.url, tls)), '503 provider_unavailable')
+    assert.equal(server.requests.length, seen)
+  }
+})
+
+test('mTLS: the client certificate of tls.cert and tls.key', { skip }, async context => {
+  const server = await startFaultServer({ tls: { ...pki.server, requestCert: true, rejectUnauthorized: true } })
+  context.after(() => server.close())
+  const { cert, key } = pki.client
+  assert.equal(
+    await ask(await gatewayTo(context, server.url, `tls: { ca: "${pki.ca}", cert: "${cert}", key: "${key}" }`)),
+    'fine',
+  )
+  const without = await ask(await gatewayTo(context, server.url, `tls: { ca: "${pki.ca}" }`))
+  assert.match(without, /^50[23] /)
+  assert.equal(server.requests.length, 1)
+})
+
+test('HTTP/2 behind http2: true: many streams on one connection', { skip }, async context => {
+  const simulator = await startSimulator({ port: 0 })
+  let sessions = 0
+  const server = createSecureServer({ ...pki.server, allowHTTP1: true }, async (req, res) => {
+    const pieces: Buffer[] = []
+    for await (const piece of req) pieces.push(piece as Buffer)
+    const reply = await fetch(simulator.url + req.url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: Buffer.concat(pieces),
+    })
+    res.writeHead(reply.status, { 'content-type': reply.headers.get('content-type')!, 'x-http': req.httpVersion })
+    res.end(Buffer.from(await reply.arrayBuffer()))
+  })
+  server.on('session', () => sessions++)
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  context.after(() => {
+    server.close()
+    return simulator.close()
+  })
+  const url = `https://localhost:${(server.address() as AddressInfo).port}`
+  const t = await gatewayTo(context, url, `http2: true, tls: { ca: "${pki.ca}" }`)
+  assert.equal(await ask(t), 'fine')
+  const many = await Promise.all(Array.from({ length: 40 }, (_, i) => ask(t, i % 2 ? 'whole' : 'streamed')))
+  assert.ok(many.every(said => said === 'fine'))
+  assert.equal(sessions, 1)
+})
+
+test('HTTP proxy: tunnelled by CONNECT; a proxy that refuses is an upstream that cannot be reached', async context => {
+  const target = await startFaultServer()
+  const asked: string[] = []
+  const open = new Set<Socket>()
+  let refuse = false
+  const proxy = createHttpServer().on('connect', (req, client: Socket, head: Buffer) => {
+    asked.push(req.url!)
+    open.add(client)
+    client.on('error', () => {})
+    if (refuse) return client.end('HTTP/1.1 403 Forbidden\r\n\r\n')
+    const [host, port] = req.url!.split(':')
+    const upstream = connect(Number(port), host, () => {
+      client.write('HTTP/1.1 200 OK\r\n\r\n')
+      upstream.write(head)
+      upstream.pipe(client).pipe(upstream)
+    })
+    upstream.on('error', () => client.destroy())
+    open.add(upstream)
+  })
+  proxy.listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  context.after(async () => {
+    for (const socket of open) socket.destroy()
+    proxy.close()
+    await target.close()
+  })
+  const via = `proxy: "http://127.0.0.1:${(proxy.address() as AddressInfo).port}"`
+  const t = await gatewayTo(context, target.url, via)
+  assert.equal(await ask(t), 'fine')
+  assert.equal(await ask(t, 'streamed'), 'fine')
+  assert.deepEqual(new Set(asked), new Set([`127.0.0.1:${target.port}`]))
+  refuse = true
+  assert.match(await ask(await gatewayTo(context, target.url, via)), /^50[23] /)
+  assert.equal(target.requests.length, 2)
+})
+
+test('DNS: a name that does not exist is an upstream that cannot be reached', async context => {
+  const t = await gatewayTo(context, 'http://nobody.invalid:8080')
+  assert.match(await ask(t), /^50[34] (provider_unavailable|gateway_timeout)$/)
+})
+
+/** A client whose names resolve as the test says. */
+function resolving(
+  context: TestContext,
+  port: number,
+  options: { lookup: LookupFunction; maxAgeMs?: number; connectTimeoutMs?: number },
+) {
+  const client = new Http1Client({
+    origin: `http://provider.test:${port}`,
+    connectTimeoutMs: 1000,
+    keepAliveMs: 4000,
+    ...options,
+  })
+  context.after(() => client.close())
+  return () =>
+    new Promise<number>((resolve, reject) => {
+      let status = 0
+      client.dispatch(
+        {
+          path: '/chat/completions',
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: '{"model":"m","messages":[{"role":"user","content":"x"}]}',
+        },
+        {
+          onRequestStart() {},
+          onResponseStart: (_, code) => void (status = code),
+          onResponseData() {},
+          onResponseEnd: () => resolve(status),
+          onResponseError: (_, error) => reject(error),
+        },
+      )
+    })
+}
+
+test('DNS: a change is followed once a connection is of age, busy or not', async context => {
+  const server = await startFaultServer({ host: '0.0.0.0' })
+  context.after(() => server.close())
+  const asked: string[] = []
+  let address = '127.0.0.1'
+  const lookup: LookupFunction = (name, options, done) => {
+    asked.push(name)
+    if (options.all) done(null, [{ address, family: 4 }])
+    else done(null, address, 4)
+  }
+  const kept = resolving(context, server.port, { lookup })
+  assert.deepEqual([await kept(), await kept(), asked.length, server.accepted], [200, 200, 1, 1])
+  const aging = resolving(context, server.port, { lookup, maxAgeMs: 0 })
+  await aging()
+  address = '127.0.0.2'
+  await aging()
+  assert.deepEqual([asked.length, server.accepted], [3, 3])
+})
+
+test('DNS: a resolver that never answers ends with the connect timeout', async context => {
+  const ask = resolving(context, 1, { lookup: () => {}, connectTimeoutMs: 50 })
+  await assert.rejects(ask(), { code: 'UND_ERR_CONNECT_TIMEOUT' })
+})

@@ -1,0 +1,298 @@
+/** Retries, failover, breakers, queues and what is passed on: the upstream side of an exchange, seen from both ends. */
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { behave, type Fault, type FaultServer, startFaultServer } from '../faults/server.ts'
+import { read, saidIn, TableClock } from '../faults/table.ts'
+import { KEY, startGateway, type TestGateway } from './harness.ts'
+
+interface Bench {
+  t: TestGateway
+  first: FaultServer
+  second: FaultServer
+  clock: TableClock
+  ask(
+    more?: object,
+    headers?: Record<string, string>,
+  ): Promise<{ status: number; code?: string; headers: Headers; said?: string }>
+}
+
+/** A model with two backends, and one with the first alone. */
+async function bench(
+  context: TestContext,
+  options: { upstream?: string; provider?: string; model?: string; backend?: string; random?: () => number } = {},
+): Promise<Bench> {
+  const first = await startFaultServer()
+  const second = await startFaultServer()
+  const clock = new TableClock()
+  const provider = (url: string) => `{ dialect: openai-chat, base_url: "${url}", ${options.provider ?? ''} }`
+  const model = (backends: string) =>
+    `{ context_window: 400000, price: { input: 1.25, output: 10.00 }, ${options.model ?? ''} backends: [${backends}] }`
+  const t = await startGateway({
+    providers: `  one: ${provider(first.url)}\n  two: ${provider(second.url)}`,
+    models: `  eb1-preview: ${model(`{ provider: one, model: sim-aaaa, ${options.backend ?? ''} }, { provider: two, model: sim-bbbb, ${options.backend ?? ''} }`)}
+  eb1-fast-preview: ${model('{ provider: one, model: sim-aaaa }')}`,
+    plugins: { upstream: `{ ${options.upstream ?? ''} }` },
+    gateway: { clock, random: options.random ?? (() => 0.5) },
+  })
+  context.after(async () => {
+    await t.close()
+    await first.close()
+    await second.close()
+  })
+  return {
+    t,
+    first,
+    second,
+    clock,
+    async ask(more, headers) {
+      const body = {
+        model: 'eb1-preview',
+        max_tokens: 100,
+        messages: [{ role: 'user', content: '[[sim: text "fine"]] x' }],
+        ...more,
+      }
+      const response = await t.post('/v1/chat/completions', body, headers)
+      const { status, text } = await read(response)
+      const code = status === 200 ? undefined : JSON.parse(text).error.code
+      return {
+        status,
+        code,
+        headers: response.headers,
+        said: status === 200 ? saidIn('chat', 'whole', text) : undefined,
+      }
+    },
+  }
+}
+
+const status =
+  (code: number, headers = {}): Fault =>
+  turn =>
+    turn.answer(code, '{}', headers)
+const reset: Fault = turn => turn.reset()
+/** The first so many requests meet the fault. */
+function times(n: number, fault: Fault): Fault {
+  let left = n
+  return turn => (left-- > 0 ? fault(turn) : behave(turn))
+}
+const counts = ({ first, second }: Bench) => [first.requests.length, second.requests.length]
+
+test('[ERR-6] failover: an answer of 429, 5xx, 401 or 403, and an error that opens a 200 stream, is served elsewhere', async context => {
+  const b = await bench(context, { upstream: 'breaker: { failures: 100000, error_rate: 1, open_for: 1ms }' })
+  const inStream: Fault = turn =>
+    turn.send(['data: {"error":{"message":"x","type":"rate_limit_error","code":"rate_limit_exceeded"}}\n\n'])
+  for (const fault of [429, 500, 502, 503, 504, 529, 401, 403].map(code => status(code)).concat(inStream)) {
+    b.clock.advance(60_000)
+    b.first.fault = fault
+    const before = counts(b)
+    const stream = fault === inStream ? { max_tokens: 5000 } : {}
+    assert.deepEqual(await b.ask(stream).then(({ status, said }) => [status, said]), [200, 'fine'])
+    assert.deepEqual(counts(b), [before[0]! + 1, before[1]! + 1])
+  }
+  const rows = await b.t.ledger()
+  assert.ok(
+    rows.every(row => row.outcome === 'completed' && row.provider === 'two'),
+    'one row each, by who served it',
+  )
+})
+
+test('deterministic answers of 4xx, and policy refusals, go nowhere else', async context => {
+  const b = await bench(context)
+  for (const code of [400, 404, 413, 422]) {
+    b.first.fault = status(code)
+    const { status: got, headers } = await b.ask()
+    assert.equal(got, 502)
+    assert.equal(headers.get('x-should-retry'), 'false')
+  }
+  b.first.fault = turn => turn.answer(400, '{"error":{"code":"content_policy_violation","message":"no"}}')
+  assert.equal((await b.ask()).code, 'invalid_value')
+  assert.deepEqual(counts(b), [5, 0])
+})
+
+test('what may have acted is never executed twice: a reset, a FIN, a timeout, a malformed reply', async context => {
+  const b = await bench(context, { upstream: 'attempts: 4, first_byte_timeout: 5s' })
+  b.first.fault = reset
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  b.first.fault = turn => turn.fin()
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  b.first.fault = turn => turn.answer(200, 'nonsense')
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  const stalled = b.first.whenStalled()
+  b.first.fault = turn => turn.stall()
+  const pending = b.ask()
+  await stalled
+  b.clock.advance(5500)
+  assert.equal((await pending).code, 'gateway_timeout')
+  assert.deepEqual(counts(b), [4, 0])
+})
+
+test('a request marked safe (x-retry-safe) is tried elsewhere, and again at the same backend when there is no other', async context => {
+  const b = await bench(context)
+  b.first.fault = reset
+  assert.deepEqual(await b.ask({}, { 'x-retry-safe': 'true' }).then(r => [r.status, r.said]), [200, 'fine'])
+  assert.deepEqual(counts(b), [1, 1])
+  b.first.fault = times(1, reset)
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'x-retry-safe': 'true' })).status, 200)
+  assert.deepEqual(counts(b), [3, 1])
+  // An Idempotency-Key promises at most one execution: it marks nothing safe.
+  b.first.fault = times(1, reset)
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'idempotency-key': 'k1' })).status, 502)
+})
+
+test('keep-alive race: the server closes the connection as the request goes out; executed at most once', async context => {
+  const b = await bench(context)
+  assert.equal((await b.ask()).status, 200)
+  const { connection } = b.first.requests.at(-1)!
+  b.first.fault = times(1, turn => void turn.socket.destroy())
+  const raced = await b.ask()
+  const last = b.first.requests.at(-1)!
+  assert.deepEqual([last.connection, last.nth], [connection, 1], 'the request met the kept connection')
+  assert.equal(raced.code, 'upstream_server_error')
+  assert.deepEqual(counts(b), [2, 0])
+  assert.equal((await b.ask()).status, 200, 'a new connection')
+})
+
+test('a connection that fails before anything was sent is tried again at the same backend, after a pause, within the budget', async context => {
+  const b = await bench(context, {
+    upstream: 'attempts: 3, breaker: { failures: 100000, error_rate: 1, open_for: 1ms }',
+  })
+  const { port } = b.first
+  await b.first.close()
+  const refused = await b.ask({ model: 'eb1-fast-preview' })
+  assert.deepEqual([refused.status, refused.code], [503, 'provider_unavailable'])
+  const tries = b.t.log.filter(entry => entry.message === 'attempt failed')
+  assert.deepEqual(
+    tries.map(entry => entry.fields.attempt),
+    [1, 2, 3],
+  )
+  assert.ok(
+    tries.every(entry => entry.fields.backend === 'one/sim-aaaa'),
+    'what was tried is in the log',
+  )
+  assert.ok(port > 0)
+  // A model with another backend goes there at once.
+  b.clock.advance(60_000)
+  assert.equal((await b.ask()).status, 200)
+})
+
+test('the retry budget is a share of traffic: a burst of failures is not doubled', async context => {
+  const b = await bench(context, {
+    upstream: 'retry_budget: 0.1, breaker: { failures: 100000, error_rate: 1, open_for: 1ms }',
+  })
+  b.first.fault = status(500)
+  for (let i = 0; i < 40; i++) {
+    b.clock.advance(2)
+    await b.ask()
+  }
+  const [tried, retried] = counts(b) as [number, number]
+  assert.equal(tried, 40)
+  // A floor of three, and a tenth of forty.
+  assert.ok(retried >= 5 && retried <= 8, `${retried} retries`)
+})
+
+test('breaker: opens after failures in a row, leaves the backend out, lets one trial pass, closes', async context => {
+  const b = await bench(context, {
+    upstream: 'attempts: 1, breaker: { failures: 3, error_rate: 1, window: 30s, open_for: 15s }',
+    random: () => 0.99,
+  })
+  b.first.fault = status(500)
+  for (let i = 0; i < 3; i++) assert.equal((await b.ask()).status, 502)
+  for (let i = 0; i < 5; i++) assert.equal((await b.ask()).status, 200)
+  assert.deepEqual(counts(b), [3, 5], 'open: all goes to the second')
+  const single = await b.ask({ model: 'eb1-fast-preview' })
+  assert.deepEqual([single.status, single.code], [503, 'provider_unavailable'])
+  assert.deepEqual(counts(b), [3, 5], 'refused at once')
+  b.clock.advance(15_001)
+  assert.equal((await b.ask()).status, 502, 'half-open: the trial fails')
+  assert.equal((await b.ask()).status, 200)
+  assert.deepEqual(counts(b), [4, 6])
+  b.clock.advance(15_001)
+  b.first.fault = behave
+  assert.equal((await b.ask()).status, 200, 'half-open: the trial succeeds')
+  assert.deepEqual(counts(b), [5, 6])
+  assert.equal((await b.ask()).status, 200)
+  assert.deepEqual(counts(b), [5, 7], 'slow start: most still go elsewhere')
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200, 'but where there is no other, all')
+  b.clock.advance(15_001)
+  await b.ask()
+  assert.deepEqual(counts(b), [7, 7], 'warm again')
+})
+
+test('breaker: an error rate opens it too, and client faults do not count', async context => {
+  const b = await bench(context, {
+    upstream: 'attempts: 1, breaker: { failures: 1000, error_rate: 0.5, window: 30s, open_for: 15s }',
+  })
+  b.first.fault = turn => turn.answer(400, '{"error":{"code":"context_length_exceeded","message":"long"}}')
+  for (let i = 0; i < 20; i++) assert.equal((await b.ask()).status, 400)
+  let n = 0
+  b.first.fault = turn => (n++ % 4 === 3 ? behave(turn) : status(500)(turn))
+  for (let i = 0; i < 40 && counts(b)[1] === 0; i++) await b.ask()
+  assert.ok(counts(b)[0]! < 45 && counts(b)[1]! > 0, String(counts(b)))
+})
+
+test('Retry-After of a provider keeps the backend out until then, and tells the client how long', async context => {
+  const b = await bench(context, { upstream: 'attempts: 1, breaker: { failures: 100, error_rate: 1, open_for: 15s }' })
+  b.first.fault = times(1, status(429, { 'retry-after': '20' }))
+  const limited = await b.ask({ model: 'eb1-fast-preview' })
+  assert.deepEqual([limited.status, limited.code], [429, 'capacity_exceeded'])
+  b.clock.advance(8000)
+  const early = await b.ask({ model: 'eb1-fast-preview' })
+  assert.deepEqual([early.status, early.code], [429, 'capacity_exceeded'])
+  const wait = Number(early.headers.get('retry-after'))
+  assert.ok(wait >= 12 && wait <= 15, `${wait} s`)
+  assert.equal((await b.ask()).status, 200)
+  assert.deepEqual(counts(b), [1, 1], 'the other backend serves meanwhile')
+  b.clock.advance(12_001)
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200)
+  // A wrong one does not take a backend away for days: at most four times open_for.
+  b.first.fault = times(1, status(429, { 'retry-after': '864000' }))
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 429)
+  b.clock.advance(60_001)
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200)
+})
+
+test('[ERR-6] the queue: route_capacity at once when it is full, and after its wait with at least the time waited', async context => {
+  const b = await bench(context, { provider: 'max_connections: 1, queue: { max: 1, wait: 30s }', random: () => 0 })
+  const model = 'eb1-fast-preview'
+  const stalled = b.first.whenStalled()
+  let release = () => {}
+  const open = new Promise<void>(resolve => (release = resolve))
+  b.first.fault = times(1, async turn => {
+    void turn.stall()
+    await open
+    await behave(turn)
+  })
+  const running = b.ask({ model })
+  await stalled
+  const waiting = b.ask({ model })
+  while (b.t.gateway.ingress.running.size < 2) await new Promise<void>(resolve => setImmediate(resolve))
+  const full = await b.ask({ model })
+  assert.deepEqual([full.status, full.code], [503, 'route_capacity'])
+  assert.equal(full.headers.get('retry-after'), '2')
+  b.clock.advance(30_001)
+  const waited = await waiting
+  assert.deepEqual([waited.status, waited.code], [503, 'route_capacity'])
+  assert.ok(Number(waited.headers.get('retry-after-ms')) >= 30_000)
+  const next = b.ask({ model })
+  while (b.t.gateway.ingress.running.size < 2) await new Promise<void>(resolve => setImmediate(resolve))
+  release()
+  assert.deepEqual([(await running).status, (await next).status], [200, 200], 'the place passes on')
+})
+
+test('request id and W3C trace context are passed on, and nothing else of the client', async context => {
+  const b = await bench(context)
+  const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+  const { headers } = await b.ask({}, { traceparent, tracestate: 'vendor=1', 'x-secret': 'mine', cookie: 'a=b' })
+  const seen = b.first.requests.at(-1)!.headers
+  assert.equal(seen['x-request-id'], headers.get('x-request-id'))
+  assert.equal(seen['traceparent'], traceparent)
+  assert.equal(seen['tracestate'], 'vendor=1')
+  assert.equal(seen['accept-encoding'], 'identity')
+  assert.equal(seen['x-secret'], undefined)
+  assert.equal(seen['cookie'], undefined)
+  assert.ok(!Object.values(seen).some(value => value.includes(KEY)))
+  for (const bad of ['00-0-0-01', `00-${'0'.repeat(32)}-b7ad6b7169203331-01`, `ff${traceparent.slice(2)}`]) {
+    await b.ask({}, { traceparent: bad, tracestate: 'x=1' })
+    assert.equal(b.first.requests.at(-1)!.headers['traceparent'], undefined, bad)
+    assert.equal(b.first.requests.at(-1)!.headers['tracestate'], undefined)
+  }
+})

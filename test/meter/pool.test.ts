@@ -1,0 +1,144 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { after, test } from 'node:test'
+import { adversarial } from '../../bench/meter-corpora.ts'
+import { CountCache, digest, digestInSlices } from '../../meter/cache.ts'
+import { countTokens, createMeterPool, MeterBusy, parseJson } from '../../meter/index.ts'
+
+const pool = createMeterPool({ workers: 2 })
+after(() => pool.close())
+
+const large = 'The quick brown fox jumps over the lazy dog. '.repeat(20_000)
+
+test('workers count as the event loop does, texts cut into messages included', async () => {
+  const texts = adversarial.map(({ make }) => make(1 << 15))
+  texts.push('', large, '😀'.repeat(200_000), 'x', '\ud83d', `a${'\ud83d\ude00'.repeat(131_072)}`)
+  const counts = await pool.count(texts)
+  assert.deepEqual(
+    counts,
+    texts.map(text => countTokens(text)),
+  )
+  assert.deepEqual(await pool.count([]), [])
+})
+
+test('several jobs run at once and answer in any order', async () => {
+  const results = await Promise.all([
+    pool.count([large]),
+    pool.count(['a']),
+    pool.count(['b c']),
+    pool.parse(Buffer.from('[1]')),
+  ])
+  assert.deepEqual(results, [[countTokens(large)], [1], [2], [1]])
+  assert.deepEqual(pool.jobs, { running: 0, waiting: 0 })
+})
+
+test('the event loop goes on while a large text is counted', async () => {
+  let turns = 0
+  let done = false
+  const counted = pool.count(['a'.repeat(1 << 20)]).then(() => {
+    done = true
+  })
+  while (!done) {
+    turns++
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  await counted
+  assert.ok(turns > 10, `${turns} turns`)
+})
+
+test('a full queue refuses, and an abort frees its place', async () => {
+  const narrow = createMeterPool({ workers: 1, queue: 2 })
+  const running = new AbortController()
+  const waiting = new AbortController()
+  const first = narrow.count([large.repeat(4)], running.signal)
+  const second = narrow.count(['a'], waiting.signal)
+  const third = narrow.count(['b'])
+  assert.deepEqual(narrow.jobs, { running: 1, waiting: 2 })
+  await assert.rejects(narrow.count(['c']), MeterBusy)
+  await assert.rejects(narrow.parse(Buffer.from('1')), MeterBusy)
+
+  waiting.abort()
+  await assert.rejects(second, { name: 'AbortError' })
+  assert.deepEqual(narrow.jobs, { running: 1, waiting: 1 })
+  const fourth = narrow.count(['d d'])
+
+  // A running job is given up at its next message, and the thread goes on to the next job.
+  running.abort()
+  await assert.rejects(first, { name: 'AbortError' })
+  assert.deepEqual(await third, [1])
+  assert.deepEqual(await fourth, [2])
+  await assert.rejects(narrow.count(['e'], AbortSignal.abort()), { name: 'AbortError' })
+  assert.deepEqual(narrow.jobs, { running: 0, waiting: 0 })
+  await narrow.close()
+})
+
+test('closing ends what is under way and refuses what comes after', async () => {
+  const closing = createMeterPool({ workers: 1 })
+  const running = closing.count([large])
+  const waiting = closing.count(['a'])
+  const refused = Promise.all([assert.rejects(running, MeterBusy), assert.rejects(waiting, MeterBusy)])
+  await closing.close()
+  await refused
+  await assert.rejects(closing.count(['a']), MeterBusy)
+})
+
+test('parsing gives the value that JSON.parse gives, or its SyntaxError', async () => {
+  for (const text of ['{"a":[1,"é😀",null],"__proto__":{"x":1},"a":2}', '"\\ud83d"', '[]', 'true']) {
+    const body = Buffer.from(text)
+    const value = await pool.parse(body)
+    assert.deepEqual(value, parseJson(body))
+    assert.equal(JSON.stringify(value), JSON.stringify(JSON.parse(text)))
+  }
+  for (const text of ['', '{', '{"a":1}x', 'nul']) {
+    await assert.rejects(pool.parse(Buffer.from(text)), SyntaxError)
+    assert.throws(() => parseJson(Buffer.from(text)), SyntaxError)
+  }
+})
+
+test('a process exits although its workers live on', () => {
+  const script = `import { createMeterPool } from '${new URL('../../meter/index.ts', import.meta.url).href}'
+    const pool = createMeterPool({ workers: 2 })
+    console.log((await pool.count(['a b c'])).join())`
+  const { stdout, status } = spawnSync(process.execPath, [...process.execArgv, '--input-type=module', '-e', script], {
+    encoding: 'utf8',
+    timeout: 20_000,
+  })
+  assert.equal(stdout.trim(), '3')
+  assert.equal(status, 0)
+})
+
+test('the cache forgets the least recently used, and stays in its bytes', () => {
+  const cache = new CountCache(128 * 3)
+  for (const key of ['a', 'b', 'c']) cache.set(key, key.charCodeAt(0))
+  assert.equal(cache.get('a'), 97)
+  cache.set('d', 100)
+  assert.deepEqual(
+    ['a', 'b', 'c', 'd'].map(key => cache.get(key)),
+    [97, undefined, 99, 100],
+  )
+  cache.set('d', 101)
+  assert.equal(cache.size, 3)
+  assert.equal(cache.get('d'), 101)
+})
+
+test('a digest made in slices is the digest, wherever pairs stand', async () => {
+  const rest = () => Promise.resolve()
+  for (const text of [
+    '',
+    'abc',
+    '😀'.repeat(10),
+    `a${'😀'.repeat(10)}`,
+    '\ud83d'.repeat(9),
+    `${'x'.repeat(9)}\ude00`,
+  ]) {
+    for (const slice of [2, 3, 4, 7, 100]) assert.equal(await digestInSlices(text, slice, rest), digest(text))
+  }
+  assert.notEqual(digest('a😀'), digest('a😁'))
+  // Longer than is turned into bytes at once, with a pair where that would cut.
+  for (const pad of [65_534, 65_535, 65_536, 131_071]) {
+    const [a, b] = ['😀', '😁'].map(face => `${'x'.repeat(pad)}${face}tail`)
+    assert.notEqual(digest(a!), digest(b!))
+    assert.equal(await digestInSlices(a!, 1000, rest), digest(a!))
+  }
+  assert.equal(digest('').length, 16)
+})

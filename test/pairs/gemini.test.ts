@@ -1,0 +1,4 @@
+import { gemini } from '../../providers/gemini/index.ts'
+import { testPairs } from './pair-kit.ts'
+
+testPairs(gemini)

@@ -1,0 +1,4 @@
+import { anthropicMessages } from '../../providers/anthropic-messages/index.ts'
+import { testReplies } from './dialect-replies.ts'
+
+testReplies(anthropicMessages)

@@ -1,0 +1,4 @@
+import { gemini } from '../../providers/gemini/index.ts'
+import { testRequests } from './dialect-requests.ts'
+
+testRequests(gemini)

@@ -1,0 +1,4 @@
+import { openaiResponses } from '../../providers/openai-responses/index.ts'
+import { testReplies } from './dialect-replies.ts'
+
+testReplies(openaiResponses)

@@ -1,0 +1,86 @@
+/** A real three-node Redis Cluster: all keys of a script in one slot, wherever the organization lives. */
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { test } from 'node:test'
+import { systemClock } from '../../core/clock.ts'
+import { openRedisStore } from '../../stores/redis/store.ts'
+import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary, until } from './kit.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+
+test('limits, ledger, idempotency and records on a cluster of three', { skip: skipWithoutRedis }, async t => {
+  const nodes: RedisServer[] = []
+  t.after(() => Promise.all(nodes.map(node => node.stop())))
+  // The cluster bus listens 10,000 above the port; both stay below the range from which the system hands out ports.
+  let port = 12_000 + ((process.pid * 7) % 9000)
+  while (nodes.length < 3) nodes.push(await startNode(port++).catch(() => startNode(port++)))
+  execFileSync('redis-cli', ['--cluster', 'create', ...nodes.map(node => `127.0.0.1:${node.port}`), '--cluster-yes'], {
+    stdio: 'ignore',
+  })
+  for (const node of nodes) await until(() => info(node).includes('cluster_state:ok'), 20_000)
+
+  const store = await openRedisStore({
+    url: `redis+cluster://${nodes.map(node => `127.0.0.1:${node.port}`).join(',')}`,
+    timeout: 2000,
+    instance: 'cluster-test',
+    clock: systemClock,
+    log: recordingLog(),
+    ledgerKeep: null,
+    maxRecord: 1e6,
+    maxTotal: 1e9,
+    dataDir: temporary(),
+    leaseTimes: { ttl: 2000, every: 200 },
+  })
+  t.after(() => store.close())
+  assert.deepEqual(await store.ready(), { ok: true })
+
+  // Organizations spread over all nodes.
+  const cells = everyDimension(1000)
+  for (let i = 0; i < 30; i++) {
+    const org = `org-${i}`
+    const admission = await store.limits.admit({ org, id: 'a', cells, amounts: cells.map(() => 10), now: T0 })
+    assert.equal(admission.admitted, true)
+    store.limits.settle(
+      org,
+      'a',
+      cells.map(() => 4),
+      T0,
+    )
+    assert.equal((await store.idempotency.begin(org, 'k', 'f', 'r')).state, 'first')
+    await store.idempotency.finish(
+      org,
+      'k',
+      { requestId: 'r', status: 200, headers: [], body: Buffer.from(org), whole: true },
+      DAY,
+    )
+    assert.equal((await store.idempotency.begin(org, 'k', 'f', 'r2')).state, 'replay')
+    await store.records.put(org, 'response', 'x', Buffer.from('1'), DAY)
+    await store.records.put(org, 'response', 'y', Buffer.from('2'), DAY)
+    assert.deepEqual((await store.records.getMany(org, 'response', ['x', 'y'])).map(String), ['1', '2'])
+    await store.records.touch(org, 'response', ['x', 'y'], DAY)
+    store.ledger.intent(intent(org, { organization: org }))
+    store.ledger.outcome(outcome(org))
+  }
+  await until(() => store.limits.undelivered === 0)
+  assert.equal((await store.limits.peek('org-7', cells, T0))[0]!.remaining, 996)
+  await store.ledger.flush()
+  assert.equal((await store.ledger.query({})).length, 30)
+
+  const N = 20
+  const tight = [bucket('o:rpm', N), slots('o:conc', 1e6)]
+  for (const org of ['race-1', 'race-2', 'race-3', 'race-4']) {
+    const results = await Promise.all(
+      Array.from({ length: 20 * N }, (_, i) =>
+        store.limits.admit({ org, id: `r${i}`, cells: tight, amounts: [1, 1], now: T0 }),
+      ),
+    )
+    assert.equal(results.filter(result => result.admitted).length, N)
+  }
+})
+
+function startNode(port: number): Promise<RedisServer> {
+  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'], port)
+}
+
+function info(node: RedisServer): string {
+  return execFileSync('redis-cli', ['-p', String(node.port), 'cluster', 'info'], { encoding: 'utf8' })
+}

@@ -1,0 +1,513 @@
+/** One suite for both engines: what the chain may rely on, whichever line stands in gateway.yaml. */
+import assert from 'node:assert/strict'
+import path from 'node:path'
+import { after, before, describe, type TestContext, test } from 'node:test'
+import fc from 'fast-check'
+import type { Admission, Cell, IdempotencyRecord, Store } from '../../core/store.ts'
+import { openStore, type StoreOptions } from '../../stores/index.ts'
+import {
+  bucket,
+  DAY,
+  everyDimension,
+  intent,
+  MINUTE,
+  options,
+  outcome,
+  slots,
+  spend,
+  T0,
+  temporary,
+  until,
+} from './kit.ts'
+import { Model } from './model.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+
+let server: RedisServer | undefined
+let orgs = 0
+/** An organization of its own for each test: the shared server is never emptied. */
+const newOrg = () => `org${++orgs}`
+
+interface Engine {
+  name: string
+  skip: string | false
+  open(t: TestContext, more?: Partial<StoreOptions>): Promise<Store>
+}
+
+const engines: Engine[] = [
+  {
+    name: 'sqlite',
+    skip: false,
+    async open(t, more) {
+      const store = await openStore(options(`sqlite:${path.join(temporary(), 'gateway.db')}`, more))
+      t.after(() => store.close())
+      return store
+    },
+  },
+  {
+    name: 'sqlite in memory',
+    skip: false,
+    async open(t, more) {
+      const store = await openStore(options('sqlite::memory:', more))
+      t.after(() => store.close())
+      return store
+    },
+  },
+  {
+    name: 'redis',
+    skip: skipWithoutRedis,
+    async open(t, more) {
+      const store = await openStore(options(server!.url, { dataDir: temporary(), ...more }))
+      t.after(() => store.close())
+      return store
+    },
+  },
+]
+
+before(async () => {
+  if (!skipWithoutRedis) server = await RedisServer.start()
+})
+after(() => server?.stop())
+
+const denied = (admission: Admission) => {
+  assert.equal(admission.admitted, false)
+  return admission as Extract<Admission, { admitted: false }>
+}
+const reply = (id: string, text = 'hello', whole = true): IdempotencyRecord => ({
+  requestId: id,
+  status: 200,
+  headers: [
+    ['content-type', 'text/event-stream'],
+    ['x-request-id', id],
+  ],
+  body: Buffer.from(text),
+  whole,
+})
+
+for (const engine of engines) {
+  const it = (name: string, fn: (t: TestContext) => Promise<void>) => test(name, { skip: engine.skip }, fn)
+
+  describe(engine.name, () => {
+    it('[LIM-2] takes from all cells or from none', async t => {
+      const { limits } = await engine.open(t)
+      const org = newOrg()
+      const cells = [
+        bucket('o:rpm', 10),
+        bucket('o:tpm', 1000, MINUTE, 'tokens'),
+        slots('o:concurrency', 2),
+        spend('o:spend:day', 5000),
+      ]
+      const first = await limits.admit({ org, id: 'a', cells, amounts: [1, 400, 1, 100], now: T0 })
+      assert.deepEqual(first, {
+        admitted: true,
+        states: [
+          { remaining: 9, resetMs: 6000 },
+          { remaining: 600, resetMs: 24_000 },
+          { remaining: 1, resetMs: 0 },
+          { remaining: 4900, resetMs: 0 },
+        ],
+      })
+      const second = denied(await limits.admit({ org, id: 'b', cells, amounts: [1, 601, 1, 100], now: T0 }))
+      assert.equal(second.denied, 1)
+      assert.equal(second.horizonMs, 60)
+      const left = await limits.peek(org, cells, T0)
+      assert.deepEqual(
+        left.map(state => state.remaining),
+        [9, 600, 1, 4900],
+      )
+    })
+
+    it('[LIM-4] settles to the final figures, once', async t => {
+      const { limits } = await engine.open(t)
+      const org = newOrg()
+      const cells = [
+        bucket('o:rpm', 10),
+        bucket('o:tpm', 1000, MINUTE, 'tokens'),
+        slots('o:concurrency', 2),
+        spend('o:spend:day', 5000),
+      ]
+      await limits.admit({ org, id: 'a', cells, amounts: [1, 400, 1, 900], now: T0 })
+      await limits.admit({ org, id: 'b', cells, amounts: [1, 400, 1, 900], now: T0 })
+      limits.settle(org, 'a', [1, 150, 1, 300], T0)
+      limits.settle(org, 'a', [0, 0, 0, 0], T0)
+      limits.settle(org, 'unknown', [0, 0, 0, 0], T0)
+      const remaining = async () => (await limits.peek(org, cells, T0)).map(state => state.remaining)
+      await until(async () => (await remaining())[2] === 1)
+      assert.deepEqual(await remaining(), [8, 450, 1, 3800])
+      // Given back whole.
+      limits.settle(org, 'b', [0, 0, 0, 0], T0)
+      await until(async () => (await remaining())[2] === 2)
+      assert.deepEqual(await remaining(), [9, 850, 2, 4700])
+    })
+
+    it('[LIM-4] use beyond the reserve is debt that later refill pays', async t => {
+      const { limits } = await engine.open(t)
+      const org = newOrg()
+      const cells = [bucket('o:otpm', 60_000, MINUTE, 'output_tokens')]
+      await limits.admit({ org, id: 'a', cells, amounts: [10_000], now: T0 })
+      limits.settle(org, 'a', [90_000], T0)
+      await until(async () => (await limits.peek(org, cells, T0))[0]!.remaining === 0)
+      const wait = denied(await limits.admit({ org, id: 'b', cells, amounts: [1], now: T0 })).horizonMs
+      assert.equal(wait, 30_001)
+      assert.equal((await limits.admit({ org, id: 'c', cells, amounts: [1], now: T0 + wait })).admitted, true)
+    })
+
+    it('[LIM-3] of 20·N simultaneous requests exactly N pass, for each dimension', async t => {
+      const { limits } = await engine.open(t)
+      const N = 25
+      const dimensions: Cell[] = [
+        bucket('c:minute', N),
+        bucket('c:day', N, DAY),
+        slots('c:slots', N),
+        spend('c:spend', N),
+        spend('c:month', N, 'month'),
+      ]
+      for (const cell of dimensions) {
+        const org = newOrg()
+        const others = [bucket('o:wide', 1e9), slots('o:wide-slots', 1e6)]
+        const cells = [others[0]!, cell, others[1]!]
+        const results = await Promise.all(
+          Array.from({ length: 20 * N }, (_, i) =>
+            limits.admit({ org, id: `r${i}`, cells, amounts: [1, 1, 1], now: T0 }),
+          ),
+        )
+        assert.equal(results.filter(result => result.admitted).length, N, cell.id)
+        // The denied ones took nothing of the wide cells.
+        const [rest] = await limits.peek(org, others, T0)
+        assert.equal(rest!.remaining, 1e9 - N)
+      }
+    })
+
+    it('an admission sent twice is taken once', async t => {
+      const { limits } = await engine.open(t)
+      const org = newOrg()
+      const cells = [bucket('o:rpm', 2)]
+      assert.equal((await limits.admit({ org, id: 'a', cells, amounts: [1], now: T0 })).admitted, true)
+      assert.equal((await limits.admit({ org, id: 'a', cells, amounts: [1], now: T0 })).admitted, true)
+      assert.equal((await limits.peek(org, cells, T0))[0]!.remaining, 1)
+    })
+
+    it('[LIM-8] spend ends with its UTC day and month, and a late settlement stays in its own', async t => {
+      const { limits } = await engine.open(t)
+      const org = newOrg()
+      const cells = [spend('o:spend:day', 1000), spend('o:spend:month', 3000, 'month')]
+      const evening = Date.UTC(2026, 10, 30, 23, 59)
+      const morning = Date.UTC(2026, 11, 1, 0, 1)
+      await limits.admit({ org, id: 'a', cells, amounts: [900, 900], now: evening })
+      const wait = denied(await limits.admit({ org, id: 'b', cells, amounts: [200, 200], now: evening }))
+      assert.equal(wait.horizonMs, MINUTE)
+      assert.equal((await limits.admit({ org, id: 'b', cells, amounts: [200, 200], now: morning })).admitted, true)
+      limits.settle(org, 'a', [950, 950], morning)
+      limits.settle(org, 'b', [150, 150], morning)
+      await until(async () => (await limits.peek(org, cells, morning))[0]!.remaining === 850)
+      assert.deepEqual(
+        (await limits.peek(org, cells, morning)).map(state => state.remaining),
+        [850, 2850],
+      )
+    })
+
+    it('cells of two organizations never meet', async t => {
+      const { limits } = await engine.open(t)
+      const cells = [bucket('o:rpm', 1)]
+      for (const org of [newOrg(), newOrg(), 'a{b', 'a}b', '{}', 'é ü']) {
+        const name = org + Math.random()
+        assert.equal((await limits.admit({ org: name, id: 'a', cells, amounts: [1], now: T0 })).admitted, true, org)
+        assert.equal((await limits.admit({ org: name, id: 'b', cells, amounts: [1], now: T0 })).admitted, false, org)
+      }
+    })
+
+    it('[LIM-1] every dimension of organization and key in one step; no cells at all passes', async t => {
+      const { limits } = await engine.open(t)
+      const cells = everyDimension()
+      const admission = await limits.admit({ org: newOrg(), id: 'a', cells, amounts: cells.map(() => 1), now: T0 })
+      assert.equal(admission.admitted, true)
+      assert.equal(admission.states.length, 22)
+      assert.deepEqual(await limits.admit({ org: newOrg(), id: 'b', cells: [], amounts: [], now: T0 }), {
+        admitted: true,
+        states: [],
+      })
+    })
+
+    it('random interleavings of admissions and settlements agree with the model', async t => {
+      const { limits } = await engine.open(t)
+      const cells = [
+        bucket('o:rpm', 7),
+        bucket('o:tpm', 1000, MINUTE, 'tokens'),
+        bucket('o:tpd', 900_000_011, DAY, 'tokens'),
+        slots('o:concurrency', 3),
+        spend('o:spend:day', 100_000),
+      ]
+      const step = fc.oneof(
+        {
+          weight: 3,
+          arbitrary: fc.record({
+            do: fc.constant('admit' as const),
+            id: fc.nat({ max: 30 }),
+            tokens: fc.nat({ max: 600 }),
+            usd: fc.nat({ max: 40_000 }),
+          }),
+        },
+        {
+          weight: 2,
+          arbitrary: fc.record({
+            do: fc.constant('settle' as const),
+            id: fc.nat({ max: 30 }),
+            tokens: fc.nat({ max: 900 }),
+            usd: fc.nat({ max: 60_000 }),
+          }),
+        },
+        {
+          weight: 2,
+          arbitrary: fc.record({
+            do: fc.constant('wait' as const),
+            ms: fc.oneof(fc.nat({ max: 20_000 }), fc.constant(DAY)),
+          }),
+        },
+      )
+      await fc.assert(
+        fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), async steps => {
+          const org = newOrg()
+          const model = new Model()
+          let now = T0
+          for (const s of steps) {
+            if (s.do === 'wait') now += s.ms
+            else {
+              const amounts = [1, s.tokens, s.tokens, 1, s.usd]
+              if (s.do === 'admit') {
+                const admission = await limits.admit({ org, id: `r${s.id}`, cells, amounts, now })
+                assert.equal(admission.admitted, model.admit(`r${s.id}`, cells, amounts, now))
+              } else {
+                limits.settle(org, `r${s.id}`, amounts, now)
+                // The shared engine sends a settlement at the end of the tick.
+                await Promise.resolve()
+                model.settle(`r${s.id}`, amounts, now)
+              }
+            }
+            const states = await limits.peek(org, cells, now)
+            assert.deepEqual(
+              states.map(state => state.remaining),
+              cells.map(cell => model.remaining(cell, now)),
+            )
+          }
+        }),
+        { numRuns: engine.name === 'redis' ? 60 : 150 },
+      )
+    })
+
+    it('[BILL-1] [BILL-4] one ledger row per intent, with every field', async t => {
+      const { ledger } = await engine.open(t)
+      const org = newOrg()
+      ledger.intent(intent(`${org}-a`, { organization: org }))
+      ledger.intent(
+        intent(`${org}-b`, { organization: org, time: T0 + 1, key_id: 'key_2', model: '', billing: 'free' }),
+      )
+      ledger.intent(intent(`${org}-open`, { organization: org, time: T0 + 2 }))
+      ledger.outcome(outcome(`${org}-a`))
+      ledger.outcome(
+        outcome(`${org}-b`, {
+          outcome: 'client_gone',
+          ttfb_ms: null,
+          cost: 0,
+          provider: '',
+          bytes_in: 10,
+          bytes_out: 0,
+        }),
+      )
+      ledger.outcome(outcome(`${org}-b`))
+      ledger.outcome(outcome('never-announced'))
+      await ledger.flush()
+      const rows = await ledger.query({ org })
+      const { usage, ...rest } = outcome(`${org}-a`)
+      assert.deepEqual(rows[0], { ...intent(`${org}-a`, { organization: org }), ...rest, ...usage })
+      assert.equal(rows.length, 2)
+      assert.deepEqual(
+        [rows[1]!.outcome, rows[1]!.ttfb_ms, rows[1]!.provider, rows[1]!.model, rows[1]!.bytes_in, rows[1]!.bytes_out],
+        ['client_gone', null, '', '', 10, 0],
+      )
+    })
+
+    it('the ledger is queried by organization, key, model and time, in time order', async t => {
+      const { ledger } = await engine.open(t)
+      const org = newOrg()
+      const ids = [5, 3, 1, 4, 2].map(n => `${org}-${n}`)
+      for (const id of ids) {
+        const n = Number(id.at(-1))
+        ledger.intent(
+          intent(id, {
+            organization: org,
+            time: T0 + n,
+            key_id: n % 2 ? 'odd' : 'even',
+            model: n > 3 ? 'big' : 'small',
+          }),
+        )
+      }
+      for (const id of ids) ledger.outcome(outcome(id))
+      await ledger.flush()
+      const numbers = async (filter: object) => (await ledger.query({ org, ...filter })).map(row => row.time - T0)
+      assert.deepEqual(await numbers({}), [1, 2, 3, 4, 5])
+      assert.deepEqual(await numbers({ key: 'odd' }), [1, 3, 5])
+      assert.deepEqual(await numbers({ model: 'big' }), [4, 5])
+      assert.deepEqual(await numbers({ since: T0 + 2, until: T0 + 4 }), [2, 3])
+      assert.deepEqual(await numbers({ limit: 2 }), [4, 5])
+      assert.deepEqual(await numbers({ limit: 0 }), [])
+      assert.deepEqual(await ledger.query({ org: 'nobody' }), [])
+    })
+
+    it('thousands of rows arrive, each once', async t => {
+      const { ledger } = await engine.open(t)
+      const org = newOrg()
+      const count = 3000
+      for (let i = 0; i < count; i++) {
+        ledger.intent(intent(`${org}-${i}`, { organization: org, time: T0 + i }))
+        if (i % 7 === 0) await Promise.resolve()
+        ledger.outcome(outcome(`${org}-${i}`, { cost: i }))
+      }
+      await ledger.flush()
+      const rows = await ledger.query({ org })
+      assert.equal(rows.length, count)
+      assert.equal(new Set(rows.map(row => row.request_id)).size, count)
+      assert.equal(
+        rows.reduce((sum, row) => sum + row.cost, 0),
+        (count * (count - 1)) / 2,
+      )
+    })
+
+    it('[IDEM-1] a finished first use is replayed byte for byte', async t => {
+      const { idempotency } = await engine.open(t)
+      const org = newOrg()
+      const key = 'k!~ "\\'
+      assert.deepEqual(await idempotency.begin(org, key, 'f1', 'r1', DAY, Date.now()), { state: 'first' })
+      assert.deepEqual(await idempotency.begin(org, key, 'f1', 'r2', DAY, Date.now()), { state: 'running' })
+      const bytes = Buffer.from(Array.from({ length: 1024 }, (_, i) => i % 256))
+      const finishing = idempotency.finish(org, key, { ...reply('r1'), body: bytes, whole: false }, DAY, Date.now())
+      if (engine.name !== 'redis') {
+        // Answered at once, before anything is committed.
+        assert.equal((await idempotency.begin(org, key, 'f1', 'r2', DAY, Date.now())).state, 'replay')
+      }
+      await finishing
+      const replay = await idempotency.begin(org, key, 'f1', 'r3', DAY, Date.now())
+      assert.equal(replay.state, 'replay')
+      if (replay.state !== 'replay') return
+      assert.deepEqual(
+        { ...replay.record, body: Buffer.from(replay.record.body) },
+        { ...reply('r1'), body: bytes, whole: false },
+      )
+      // Another organization's same key is another key.
+      assert.equal((await idempotency.begin(newOrg(), key, 'f2', 'r4', DAY, Date.now())).state, 'first')
+    })
+
+    it('[IDEM-2] another body under the same key is a conflict, while running and after', async t => {
+      const { idempotency } = await engine.open(t)
+      const org = newOrg()
+      await idempotency.begin(org, 'k', 'f1', 'r1', DAY, Date.now())
+      assert.deepEqual(await idempotency.begin(org, 'k', 'f2', 'r2', DAY, Date.now()), { state: 'conflict' })
+      await idempotency.finish(org, 'k', reply('r1'), DAY, Date.now())
+      assert.deepEqual(await idempotency.begin(org, 'k', 'f2', 'r3', DAY, Date.now()), { state: 'conflict' })
+    })
+
+    it('[IDEM-3] what was not executed frees its key; what is too large leaves a mark', async t => {
+      const { idempotency } = await engine.open(t, { idempotency: { maxRecord: 100 } })
+      const org = newOrg()
+      await idempotency.begin(org, 'k', 'f1', 'r1', DAY, Date.now())
+      await idempotency.release(org, 'k')
+      assert.deepEqual(await idempotency.begin(org, 'k', 'f2', 'r2', DAY, Date.now()), { state: 'first' })
+      await idempotency.finish(org, 'k', null, DAY, Date.now())
+      assert.deepEqual(await idempotency.begin(org, 'k', 'f2', 'r3', DAY, Date.now()), {
+        state: 'not_kept',
+        requestId: 'r2',
+      })
+      // A release after the end changes nothing.
+      await idempotency.release(org, 'k')
+      assert.equal((await idempotency.begin(org, 'k', 'f2', 'r3', DAY, Date.now())).state, 'not_kept')
+      await idempotency.begin(org, 'large', 'f', 'r4', DAY, Date.now())
+      await idempotency.finish(org, 'large', reply('r4', 'x'.repeat(101)), DAY, Date.now())
+      assert.deepEqual(await idempotency.begin(org, 'large', 'f', 'r5', DAY, Date.now()), {
+        state: 'not_kept',
+        requestId: 'r4',
+      })
+    })
+
+    it('[IDEM-3] kept for its time and no longer', async t => {
+      const { idempotency } = await engine.open(t)
+      const org = newOrg()
+      await idempotency.begin(org, 'k', 'f1', 'r1', 50, Date.now())
+      await idempotency.finish(org, 'k', reply('r1'), 50, Date.now())
+      await until(async () => (await idempotency.begin(org, 'k', 'f2', 'r2', DAY, Date.now())).state === 'first')
+    })
+
+    it('[IDEM-2] of 500 simultaneous first uses one is first', async t => {
+      const { idempotency } = await engine.open(t)
+      const org = newOrg()
+      const states = await Promise.all(
+        Array.from({ length: 500 }, (_, i) => idempotency.begin(org, 'k', 'f', `r${i}`, DAY, Date.now())),
+      )
+      assert.equal(states.filter(({ state }) => state === 'first').length, 1)
+      assert.equal(states.filter(({ state }) => state === 'running').length, 499)
+    })
+
+    it('kept replies are bounded: the oldest become marks and never run again', async t => {
+      const { idempotency } = await engine.open(t, { idempotency: { maxTotal: 10_000 } })
+      const org = newOrg()
+      for (let i = 0; i < 20; i++) {
+        await idempotency.begin(org, `k${i}`, 'f', `r${i}`, DAY, Date.now())
+        await idempotency.finish(org, `k${i}`, reply(`r${i}`, 'x'.repeat(1000)), DAY, Date.now())
+      }
+      const states = await Promise.all(
+        Array.from({ length: 20 }, (_, i) => idempotency.begin(org, `k${i}`, 'f', 'again', DAY, Date.now())),
+      )
+      const kept = states.filter(({ state }) => state === 'replay').length
+      assert.ok(kept >= 8 && kept <= 10, `${kept} kept`)
+      assert.equal(states.filter(({ state }) => state === 'not_kept').length, 20 - kept)
+      assert.equal(states[19]!.state, 'replay')
+    })
+
+    it('[RESP-2] records are private to their organization and kind', async t => {
+      const { records } = await engine.open(t)
+      const org = newOrg()
+      const value = Buffer.from([0, 1, 2, 255, 10, 13])
+      await records.put(org, 'response', 'resp_1', value, DAY, Date.now())
+      assert.deepEqual(Buffer.from((await records.get(org, 'response', 'resp_1', Date.now()))!), value)
+      assert.equal(await records.get(newOrg(), 'response', 'resp_1', Date.now()), null)
+      assert.equal(await records.get(org, 'continuation', 'resp_1', Date.now()), null)
+      await records.put(org, 'response', 'resp_1', Buffer.from('newer'), DAY, Date.now())
+      const many = await records.getMany(org, 'response', ['nope', 'resp_1'], Date.now())
+      assert.equal(many[0], null)
+      assert.equal(Buffer.from(many[1]!).toString(), 'newer')
+      assert.deepEqual(await records.getMany(org, 'response', [], Date.now()), [])
+    })
+
+    it('[RESP-3] a record ends with its time to live unless it is touched', async t => {
+      const { records } = await engine.open(t)
+      const org = newOrg()
+      await records.put(org, 'response', 'short', Buffer.from('a'), 60, Date.now())
+      await records.put(org, 'response', 'renewed', Buffer.from('b'), 60, Date.now())
+      await records.touch(org, 'response', ['renewed', 'missing'], DAY, Date.now())
+      await until(async () => (await records.get(org, 'response', 'short', Date.now())) === null)
+      assert.notEqual(await records.get(org, 'response', 'renewed', Date.now()), null)
+      await records.touch(org, 'response', ['short'], DAY, Date.now())
+      assert.equal(await records.get(org, 'response', 'short', Date.now()), null)
+    })
+
+    it('a record can be read back in the same breath', async t => {
+      const { records } = await engine.open(t)
+      const org = newOrg()
+      const putting = records.put(org, 'response', 'r', Buffer.from('x'), DAY, Date.now())
+      assert.notEqual(await records.get(org, 'response', 'r', Date.now()), null)
+      await putting
+      assert.notEqual(await records.get(org, 'response', 'r', Date.now()), null)
+    })
+
+    it('is ready, and keeps one secret', async t => {
+      const store = await engine.open(t)
+      assert.deepEqual(await store.ready(), { ok: true })
+      const secret = await store.secret('')
+      assert.ok(secret.length >= 32)
+      assert.deepEqual(Buffer.from(await store.secret('')), Buffer.from(secret))
+      const long = 'a secret that is long enough to be used as it is, byte for byte'
+      assert.deepEqual(Buffer.from(await store.secret(long)), Buffer.from(long))
+      assert.equal((await store.secret('short')).length, 32)
+      await store.close()
+      assert.equal((await store.ready()).ok, false)
+      await store.close()
+    })
+  })
+}

@@ -1,0 +1,42 @@
+/** Runs exchanges against a store until it is killed; tells on stdout what it has been promised. Arguments: store URL, data folder. */
+import fs from 'node:fs'
+import { systemClock } from '../../core/clock.ts'
+import { openStore } from '../../stores/index.ts'
+import { openRedisStore } from '../../stores/redis/store.ts'
+import { intent, outcome, recordingLog, slots, spend } from './kit.ts'
+
+const [url, dataDir] = process.argv.slice(2) as [string, string]
+const common = { url, timeout: 2000, clock: systemClock, log: recordingLog(), dataDir }
+const store = url.startsWith('sqlite:')
+  ? await openStore(common)
+  : await openRedisStore({
+      ...common,
+      instance: `child-${process.pid}`,
+      ledgerKeep: null,
+      maxRecord: 1e6,
+      maxTotal: 1e9,
+      leaseTimes: { ttl: 600, every: 200 },
+    })
+const cells = [slots('o:concurrency', 100), spend('o:spend:month', 1e15, 'month')]
+const say = (line: string) => fs.writeSync(1, line + '\n')
+
+async function exchange(id: string): Promise<void> {
+  const now = Date.now()
+  const admission = await store.limits.admit({ org: 'acme', id, cells, amounts: [1, 1_000_000], now })
+  if (!admission.admitted) throw new Error('denied')
+  store.ledger.intent(intent(id, { time: now }))
+  say(`admitted ${id}`)
+  await new Promise(resolve => setTimeout(resolve, Math.random() * 20))
+  const cost = 1 + Math.floor(Math.random() * 1000)
+  store.limits.settle('acme', id, [1, cost], Date.now())
+  store.ledger.outcome(outcome(id, { cost }))
+  await new Promise(resolve => setImmediate(resolve))
+  say(`settled ${id} ${cost}`)
+}
+
+async function runner(name: string): Promise<void> {
+  for (let i = 0; ; i++) await exchange(`${process.pid}-${name}-${i}`)
+}
+
+say('ready')
+await Promise.all(Array.from({ length: 20 }, (_, i) => runner(`w${i}`)))

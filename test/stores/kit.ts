@@ -1,0 +1,118 @@
+/** What the store tests share: cells, rows, a quiet logger, temporary folders. */
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { systemClock } from '../../core/clock.ts'
+import type { Logger } from '../../core/plugin.ts'
+import type { Cell, LedgerIntent, LedgerOutcome } from '../../core/store.ts'
+import type { StoreOptions } from '../../stores/index.ts'
+
+/** 2026-11-21T10:00:00Z */
+export const T0 = Date.UTC(2026, 10, 21, 10)
+export const MINUTE = 60_000
+export const DAY = 86_400_000
+
+export interface RecordingLog extends Logger {
+  lines: { level: string; message: string; fields: Record<string, unknown> }[]
+}
+export function recordingLog(): RecordingLog {
+  const lines: RecordingLog['lines'] = []
+  const at = (level: string) => (fields: object, message: string) =>
+    void lines.push({ level, message, fields: fields as Record<string, unknown> })
+  return { lines, debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
+}
+
+const folders: string[] = []
+// At the very end: a store closes after its test, and closes into its folder.
+process.on('exit', () => {
+  for (const dir of folders) fs.rmSync(dir, { recursive: true, force: true })
+})
+export function temporary(): string {
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-store-'))
+  folders.push(dir)
+  return dir
+}
+
+export function options(url: string, more: Partial<StoreOptions> = {}): StoreOptions {
+  return { url, timeout: 10_000, clock: systemClock, log: recordingLog(), ...more }
+}
+
+export const bucket = (
+  id: string,
+  capacity: number,
+  windowMs = MINUTE,
+  dimension: Cell['dimension'] = 'requests',
+): Cell => ({
+  id,
+  scope: id.startsWith('k:') ? 'key' : 'org',
+  dimension,
+  kind: 'bucket',
+  capacity,
+  windowMs,
+})
+export const slots = (id: string, capacity: number): Cell => ({
+  id,
+  scope: id.startsWith('k:') ? 'key' : 'org',
+  dimension: 'concurrency',
+  kind: 'slots',
+  capacity,
+})
+export const spend = (id: string, capacity: number, period: 'day' | 'month' = 'day'): Cell => ({
+  id,
+  scope: id.startsWith('k:') ? 'key' : 'org',
+  dimension: 'spend',
+  kind: 'spend',
+  capacity,
+  period,
+})
+
+/** Every dimension of LIM-1 that admission holds, for organization and key: 22 cells. */
+export function everyDimension(capacity = 1e9): Cell[] {
+  const cells: Cell[] = []
+  const rates = { rp: 'requests', tp: 'tokens', itp: 'input_tokens', otp: 'output_tokens' } as const
+  for (const scope of ['o', 'k:key_ci']) {
+    for (const [word, dimension] of Object.entries(rates)) {
+      cells.push(bucket(`${scope}:${word}m`, capacity, MINUTE, dimension))
+      cells.push(bucket(`${scope}:${word}d`, capacity, DAY, dimension))
+    }
+    cells.push(slots(`${scope}:conc`, 1e6), spend(`${scope}:day`, 1e15), spend(`${scope}:month`, 1e15, 'month'))
+  }
+  return cells
+}
+
+export function intent(id: string, more: Partial<LedgerIntent> = {}): LedgerIntent {
+  return {
+    request_id: id,
+    time: T0,
+    organization: 'acme',
+    key_id: 'key_ci',
+    surface: 'responses',
+    model: 'eb1-preview',
+    price_book: '2026-11',
+    billing: 'standard',
+    input_tokens: 120,
+    ...more,
+  }
+}
+
+export function outcome(id: string, more: Partial<LedgerOutcome> = {}): LedgerOutcome {
+  return {
+    request_id: id,
+    provider: 'local',
+    outcome: 'completed',
+    usage: { input: 120, cached: 20, cacheWrite: 10, output: 30, reasoning: 5, searches: 1, estimated: false },
+    cost: 425_000,
+    duration_ms: 1234.5,
+    ttfb_ms: 210.25,
+    ...more,
+  }
+}
+
+/** Waits for a condition that something else brings about; fails after `ms`. */
+export async function until(condition: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
+  const end = performance.now() + ms
+  while (!(await condition())) {
+    if (performance.now() > end) throw new Error('the condition did not come true')
+    await new Promise(resolve => setTimeout(resolve, 10))
+  }
+}

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { cost, exposure, formatUsd } from '../../core/money.ts'
+
+const price = { input: 1_250_000, output: 10_000_000 }
+
+test('[BILL-1] input and cache writes at the input rate, cached at a tenth, output at the output rate', () => {
+  assert.equal(cost({ input: 1_000_000, cached: 0, output: 0 }, price), 1_250_000_000)
+  assert.equal(cost({ input: 1_000_000, cached: 1_000_000, output: 0 }, price), 125_000_000)
+  assert.equal(cost({ input: 0, cached: 0, output: 1_000_000 }, price), 10_000_000_000)
+  assert.equal(cost({ input: 120, cached: 20, output: 30 }, price), 100 * 1250 + 20 * 125 + 30 * 10_000)
+  assert.equal(exposure(10, 20, price), 10 * 1250 + 20 * 10_000)
+})
+
+test('a cost is rounded once, half up', () => {
+  assert.equal(cost({ input: 1, cached: 0, output: 0 }, { input: 1499, output: 0 }), 1)
+  assert.equal(cost({ input: 1, cached: 0, output: 0 }, { input: 1500, output: 0 }), 2)
+  assert.equal(cost({ input: 1, cached: 1, output: 0 }, { input: 4999, output: 0 }), 0)
+  assert.equal(cost({ input: 1, cached: 1, output: 0 }, { input: 5000, output: 0 }), 1)
+})
+
+test('a cost equals exact arithmetic for any counts and prices', () => {
+  const count = fc.oneof(fc.nat({ max: 1_000_000 }), fc.nat({ max: 1e12 }))
+  fc.assert(
+    fc.property(count, count, count, fc.nat({ max: 1e9 }), fc.nat({ max: 1e9 }), (a, b, output, inRate, outRate) => {
+      const input = Math.max(a, b)
+      const cached = Math.min(a, b)
+      const deci =
+        (BigInt(input - cached) * 10n + BigInt(cached)) * BigInt(inRate) + BigInt(output) * 10n * BigInt(outRate)
+      const exact = (deci + 5000n) / 10_000n
+      const expected = exact > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(exact)
+      assert.equal(cost({ input, cached, output }, { input: inRate, output: outRate }), expected)
+    }),
+    { numRuns: 1000 },
+  )
+})
+
+test('counts that are no counts never credit and never make NaN', () => {
+  for (const bad of [Number.NaN, -5, Number.NEGATIVE_INFINITY])
+    assert.equal(cost({ input: bad, cached: bad, output: bad }, price), 0)
+  assert.equal(cost({ input: 10, cached: 50, output: 0 }, price), cost({ input: 10, cached: 10, output: 0 }, price))
+  assert.equal(cost({ input: 1.9, cached: 0, output: 0 }, price), 1250)
+  assert.equal(cost({ input: Number.POSITIVE_INFINITY, cached: 0, output: 0 }, price), Number.MAX_SAFE_INTEGER)
+})
+
+test('a million settlements are exact to the cent, and beyond', () => {
+  let seed = 42
+  const random = () => (seed = (seed * 1103515245 + 12345) % 2147483648) / 2147483648
+  let sum = 0
+  let exact = 0n
+  for (let i = 0; i < 1_000_000; i++) {
+    const usage = { input: Math.floor(random() * 20_000), cached: 0, output: Math.floor(random() * 2000) }
+    usage.cached = Math.floor(random() * usage.input)
+    sum += cost(usage, price)
+    exact += BigInt(cost(usage, price))
+  }
+  assert.equal(BigInt(sum), exact)
+  assert.ok(Number.isSafeInteger(sum))
+})
+
+test('amounts print exactly, cut to six decimals', () => {
+  assert.equal(formatUsd(0), '0.00')
+  assert.equal(formatUsd(500_000_000_000), '500.00')
+  assert.equal(formatUsd(12_345_678_901), '12.345678')
+  assert.equal(formatUsd(999), '0.00')
+  assert.equal(formatUsd(1000), '0.000001')
+  assert.equal(formatUsd(999, 9), '0.000000999')
+  assert.equal(formatUsd(-1_500_000_000), '-1.50')
+  assert.equal(formatUsd(1_000_000_000_000_000), '1000000.00')
+})

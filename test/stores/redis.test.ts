@@ -1,0 +1,467 @@
+/** The shared engine when things go wrong: several instances, dead ones, Redis down, restarted, slow, with its scripts flushed. */
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import path from 'node:path'
+import { after, before, test } from 'node:test'
+import { systemClock } from '../../core/clock.ts'
+import { type Cell, StoreUnavailable } from '../../core/store.ts'
+import { tagOf } from '../../stores/redis/client.ts'
+import type { LeaseTimes } from '../../stores/redis/lease.ts'
+import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
+import { describe as describeAddress, parseRedisUrl } from '../../stores/redis/url.ts'
+import {
+  bucket,
+  DAY,
+  intent,
+  MINUTE,
+  outcome,
+  type RecordingLog,
+  recordingLog,
+  slots,
+  spend,
+  T0,
+  temporary,
+  until,
+} from './kit.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+
+const skip = skipWithoutRedis
+let shared: RedisServer
+let count = 0
+const newOrg = () => `org${++count}`
+/** Short enough to watch a lease run out, long enough for a busy machine. */
+const SHORT: LeaseTimes = { ttl: 500, every: 100 }
+
+interface Opened {
+  store: RedisStore
+  log: RecordingLog
+}
+async function open(
+  url: string,
+  more: { timeout?: number; leaseTimes?: LeaseTimes; dataDir?: string; ledgerKeep?: number } = {},
+): Promise<Opened> {
+  const log = recordingLog()
+  const store = await openRedisStore({
+    url,
+    timeout: 1000,
+    instance: `test-${++count}`,
+    clock: systemClock,
+    log,
+    ledgerKeep: null,
+    maxRecord: 1e6,
+    maxTotal: 1e9,
+    dataDir: temporary(),
+    idempotencyLease: 400,
+    ...more,
+  })
+  return { store, log }
+}
+/** What a killed process leaves: no renewal, no goodbye. */
+const kill = async (store: RedisStore) => {
+  const { leases } = store
+  await leases.close(false)
+}
+
+before(async () => {
+  if (!skip) shared = await RedisServer.start()
+})
+after(() => shared?.stop())
+
+test('[LIM-3] 2 and 4 instances on one Redis: of 20·N simultaneous requests exactly N pass, in 50 rounds', {
+  skip,
+}, async t => {
+  const stores = await Promise.all(Array.from({ length: 4 }, () => open(shared.url, { timeout: 10_000 })))
+  t.after(() => Promise.all(stores.map(({ store }) => store.close())))
+  const N = 10
+  const kinds = [
+    bucket('c:minute', N),
+    bucket('c:day', N, DAY, 'tokens'),
+    slots('c:slots', N),
+    spend('c:spend', N),
+    spend('c:month', N, 'month'),
+  ]
+  for (let round = 0; round < 50; round++) {
+    const org = newOrg()
+    const cells: Cell[] = [bucket('o:wide', 1e9), kinds[round % kinds.length]!]
+    const instances = round % 2 ? stores : stores.slice(0, 2)
+    const results = await Promise.all(
+      Array.from({ length: 20 * N }, (_, i) =>
+        instances[i % instances.length]!.store.limits.admit({ org, id: `r${i}`, cells, amounts: [1, 1], now: T0 }),
+      ),
+    )
+    assert.equal(results.filter(result => result.admitted).length, N, `round ${round}`)
+  }
+})
+
+test('settlements from two instances add up exactly', { skip }, async t => {
+  const [a, b] = await Promise.all([open(shared.url, { timeout: 10_000 }), open(shared.url, { timeout: 10_000 })])
+  t.after(() => Promise.all([a.store.close(), b.store.close()]))
+  const org = newOrg()
+  const cells = [spend('o:spend', Number.MAX_SAFE_INTEGER), slots('o:slots', 1e6)]
+  let sum = 0
+  const rounds = 2000
+  const one = async (store: RedisStore, i: number) => {
+    const cost = (i * 7919) % 1_000_003
+    sum += cost
+    await store.limits.admit({ org, id: `r${i}`, cells, amounts: [2_000_000, 1], now: T0 })
+    store.limits.settle(org, `r${i}`, [cost, 1], T0)
+  }
+  await Promise.all(Array.from({ length: rounds }, (_, i) => one(i % 2 ? a.store : b.store, i)))
+  await until(async () => (await a.store.limits.peek(org, cells, T0))[1]!.remaining === 1e6)
+  assert.equal(Number.MAX_SAFE_INTEGER - (await a.store.limits.peek(org, cells, T0))[0]!.remaining, sum)
+})
+
+test('slots and reservations of a dead instance are given back by a living one', { skip }, async t => {
+  const dead = await open(shared.url, { leaseTimes: SHORT })
+  const living = await open(shared.url, { leaseTimes: SHORT })
+  t.after(() => Promise.all([dead.store.close(), living.store.close()]))
+  const org = newOrg()
+  const cells = [slots('o:slots', 2), bucket('o:tpm', 1000, MINUTE, 'tokens'), spend('o:spend', 500)]
+  for (const id of ['a', 'b'])
+    assert.equal((await dead.store.limits.admit({ org, id, cells, amounts: [1, 300, 100], now: T0 })).admitted, true)
+  assert.equal(
+    (await living.store.limits.admit({ org, id: 'c', cells, amounts: [1, 10, 10], now: T0 })).admitted,
+    false,
+  )
+  await kill(dead.store)
+  await until(
+    async () => (await living.store.limits.admit({ org, id: 'c', cells, amounts: [1, 10, 10], now: T0 })).admitted,
+  )
+  assert.deepEqual(
+    (await living.store.limits.peek(org, cells, T0)).map(state => state.remaining),
+    [1, 990, 490],
+  )
+  await until(() => living.log.lines.some(({ message }) => message.includes('dead instance')))
+  // It was only asleep: what it settles late is charged in full, and its slots are not given back a second time.
+  dead.store.limits.settle(org, 'a', [1, 250, 80], T0)
+  await until(async () => (await living.store.limits.peek(org, cells, T0))[2]!.remaining === 410)
+  assert.deepEqual(
+    (await living.store.limits.peek(org, cells, T0)).map(state => state.remaining),
+    [1, 740, 410],
+  )
+})
+
+test('an instance that slept goes on under a new lease', { skip }, async t => {
+  const sleeper = await open(shared.url, { leaseTimes: SHORT })
+  const living = await open(shared.url, { leaseTimes: SHORT })
+  t.after(() => Promise.all([sleeper.store.close(), living.store.close()]))
+  const org = newOrg()
+  const cells = [slots('o:slots', 5)]
+  await sleeper.store.limits.admit({ org, id: 'a', cells, amounts: [1], now: T0 })
+  const before = sleeper.store.leases.id
+  await shared.command('DEL', `{sluice:leases}:id:${before}`)
+  await shared.command('SMOVE', '{sluice:leases}:held', '{sluice:leases}:dead', before)
+  await until(() => sleeper.store.leases.id !== before)
+  await until(async () => (await living.store.limits.peek(org, cells, T0))[0]!.remaining === 5)
+  await sleeper.store.limits.admit({ org, id: 'b', cells, amounts: [1], now: T0 })
+  sleeper.store.limits.settle(org, 'a', [1], T0)
+  await until(() => sleeper.store.limits.undelivered === 0)
+  assert.equal((await living.store.limits.peek(org, cells, T0))[0]!.remaining, 4)
+})
+
+test('scripts that the server forgot are loaded again (NOSCRIPT)', { skip }, async t => {
+  const { store } = await open(shared.url)
+  t.after(() => store.close())
+  const org = newOrg()
+  const cells = [bucket('o:rpm', 5)]
+  await store.limits.admit({ org, id: 'a', cells, amounts: [1], now: T0 })
+  await shared.command('SCRIPT', 'FLUSH')
+  const results = await Promise.all(
+    ['b', 'c', 'd'].map(id => store.limits.admit({ org, id, cells, amounts: [1], now: T0 })),
+  )
+  assert.ok(results.every(result => result.admitted))
+  await shared.command('SCRIPT', 'FLUSH')
+  store.limits.settle(org, 'a', [0], T0)
+  await until(() => store.limits.undelivered === 0)
+  assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 2)
+})
+
+test('Redis down: refused within the budget, kept settlements delivered after, no restart needed', {
+  skip,
+}, async t => {
+  const server = await RedisServer.start(['--appendonly', 'yes', '--appendfsync', 'always'])
+  const { store, log } = await open(server.url, { timeout: 250, leaseTimes: { ttl: 2000, every: 100 } })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  const org = newOrg()
+  const cells = [slots('o:slots', 5), spend('o:spend', 1000)]
+  for (const id of ['a', 'b']) {
+    await store.limits.admit({ org, id, cells, amounts: [1, 400], now: T0 })
+    store.ledger.intent(intent(id, { organization: org }))
+  }
+  await server.down()
+  const started = performance.now()
+  await assert.rejects(
+    async () => store.limits.admit({ org, id: 'c', cells, amounts: [1, 1], now: T0 }),
+    StoreUnavailable,
+  )
+  await assert.rejects(async () => store.idempotency.begin(org, 'k', 'f', 'r'), StoreUnavailable)
+  await assert.rejects(async () => store.records.get(org, 'response', 'r'), StoreUnavailable)
+  await assert.rejects(async () => store.limits.peek(org, cells, T0), StoreUnavailable)
+  assert.ok(performance.now() - started < 3000)
+  assert.equal((await store.ready()).ok, false)
+  // Running exchanges end all the same.
+  for (const id of ['a', 'b']) {
+    store.limits.settle(org, id, [1, 150], T0)
+    store.ledger.outcome(outcome(id, { cost: 150 }))
+  }
+  await new Promise(resolve => setTimeout(resolve, 50))
+  // Two settlements, and perhaps the end of the admission that was not answered.
+  assert.ok(store.limits.undelivered >= 2)
+  await server.up()
+  await until(async () => (await store.ready()).ok, 8000)
+  await until(() => store.limits.undelivered === 0)
+  assert.deepEqual(
+    (await store.limits.peek(org, cells, T0)).map(state => state.remaining),
+    [5, 700],
+  )
+  await store.ledger.flush()
+  const rows = await store.ledger.query({ org })
+  assert.deepEqual(
+    rows.map(row => [row.request_id, row.cost]),
+    [
+      ['a', 150],
+      ['b', 150],
+    ],
+  )
+  assert.equal((await store.limits.admit({ org, id: 'd', cells, amounts: [1, 1], now: T0 })).admitted, true)
+  store.limits.settle(org, 'd', [1, 1], T0)
+  assert.ok(
+    log.lines.filter(({ message }) => message.includes('requests are refused')).length <= 2,
+    'told once, not per request',
+  )
+})
+
+test('Redis slow: a lost answer is an admission given back', { skip }, async t => {
+  const server = await RedisServer.start()
+  const { store } = await open(server.url, { timeout: 120, leaseTimes: { ttl: 10_000, every: 3000 } })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  const org = newOrg()
+  const cells = [slots('o:slots', 5), bucket('o:rpm', 100)]
+  await store.limits.admit({ org, id: 'warm', cells, amounts: [1, 1], now: T0 })
+  await server.command('CLIENT', 'PAUSE', 1500, 'ALL')
+  const started = performance.now()
+  await assert.rejects(
+    async () => store.limits.admit({ org, id: 'late', cells, amounts: [1, 1], now: T0 }),
+    /did not answer within 120 ms/,
+  )
+  assert.ok(performance.now() - started < 1200)
+  assert.equal((await store.ready()).ok, false)
+  // The server carries it out after the pause; then it is undone.
+  await until(() => store.limits.undelivered === 0)
+  await until(async () => (await store.limits.peek(org, cells, T0).catch(() => []))[0]?.remaining === 4)
+  assert.equal((await store.limits.peek(org, cells, T0))[1]!.remaining, 99)
+  store.limits.settle(org, 'warm', [1, 1], T0)
+})
+
+test('a reservation that nobody knows is found and given back', { skip }, async t => {
+  const { store } = await open(shared.url)
+  t.after(() => store.close())
+  const org = newOrg()
+  const cells = [slots('o:slots', 5)]
+  await store.limits.admit({ org, id: 'known', cells, amounts: [1], now: T0 })
+  await store.limits.admit({ org, id: 'copied', cells, amounts: [1], now: T0 })
+  // The field of another request, as if its admission had been carried out after it was given up.
+  const [, held] = store.leases.keys(org)
+  const { redis } = store.client
+  await redis.hset(held, 'stray', (await redis.hgetBuffer(held, 'copied'))!)
+  assert.equal(await store.limits.audit(), 0)
+  assert.equal(await store.limits.audit(), 1)
+  assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 4)
+})
+
+test('started while Redis is down: refuses, then serves, without a restart', { skip }, async t => {
+  const server = await RedisServer.start()
+  await server.down()
+  const { store } = await open(server.url, { timeout: 200, leaseTimes: SHORT })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  assert.equal((await store.ready()).ok, false)
+  await assert.rejects(
+    async () => store.limits.admit({ org: 'a', id: 'a', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 }),
+    StoreUnavailable,
+  )
+  await assert.rejects(async () => store.secret(''), StoreUnavailable)
+  await server.up()
+  await until(async () => (await store.ready()).ok)
+  assert.equal(
+    (await store.limits.admit({ org: 'a', id: 'a', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 })).admitted,
+    true,
+  )
+})
+
+test('a full Redis (OOM) refuses what would write, and is not ready', { skip }, async t => {
+  const server = await RedisServer.start()
+  const { store, log } = await open(server.url, { leaseTimes: SHORT })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  await server.command('CONFIG', 'SET', 'maxmemory', '1')
+  await assert.rejects(
+    async () => store.limits.admit({ org: 'a', id: 'a', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 }),
+    /OOM/,
+  )
+  await until(async () => !(await store.ready()).ok)
+  await server.command('CONFIG', 'SET', 'maxmemory', '0')
+  await until(async () => (await store.ready()).ok)
+  assert.equal(
+    (await store.limits.admit({ org: 'a', id: 'b', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 })).admitted,
+    true,
+  )
+  assert.ok(log)
+})
+
+test('a server that may evict keys is warned about at start', { skip }, async t => {
+  const server = await RedisServer.start(['--maxmemory-policy', 'allkeys-lru'])
+  const { store, log } = await open(server.url)
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  assert.ok(log.lines.some(({ level, message }) => level === 'warn' && message.includes('noeviction')))
+})
+
+test('[IDEM-3] a running first use keeps its key while its owner lives, and is free after its lease', {
+  skip,
+}, async t => {
+  const owner = await open(shared.url, { leaseTimes: SHORT })
+  const other = await open(shared.url, { leaseTimes: SHORT })
+  t.after(() => Promise.all([owner.store.close(), other.store.close()]))
+  const org = newOrg()
+  assert.equal((await owner.store.idempotency.begin(org, 'k', 'f', 'r1')).state, 'first')
+  // Longer than its lease of 400 ms: the owner renews it.
+  const end = performance.now() + 900
+  while (performance.now() < end) {
+    assert.equal((await other.store.idempotency.begin(org, 'k', 'f', 'r2')).state, 'running')
+    await new Promise(resolve => setTimeout(resolve, 50))
+  }
+  await kill(owner.store)
+  await until(async () => (await other.store.idempotency.begin(org, 'k', 'f', 'r2')).state === 'first')
+  // The dead one wakes up and wants to record its reply: too late, another has the key.
+  await owner.store.idempotency.finish(
+    org,
+    'k',
+    { requestId: 'r1', status: 200, headers: [], body: Buffer.from('old'), whole: true },
+    DAY,
+  )
+  assert.equal((await other.store.idempotency.begin(org, 'k', 'f', 'r3')).state, 'running')
+})
+
+test('a dead process’s journal is booked by the next on this machine, each row once', { skip }, async t => {
+  const dataDir = temporary()
+  const first = await open(shared.url, { dataDir })
+  const org = newOrg()
+  first.store.ledger.intent(intent('x-open', { organization: org }))
+  first.store.ledger.intent(intent('x-done', { organization: org }))
+  first.store.ledger.outcome(outcome('x-done'))
+  await first.store.ledger.flush()
+  await first.store.close()
+  const journals = () => fs.readdirSync(path.join(dataDir, 'journal'))
+  assert.equal(journals().length, 1)
+  const second = await open(shared.url, { dataDir })
+  t.after(() => second.store.close())
+  const rows = await second.store.ledger.query({ org })
+  assert.deepEqual(rows.map(row => [row.request_id, row.outcome]).sort(), [
+    ['x-done', 'completed'],
+    ['x-open', 'lost'],
+  ])
+  assert.equal(journals().length, 1)
+})
+
+test('rows that were sent without an answer are not in the stream twice', { skip }, async t => {
+  const server = await RedisServer.start()
+  const { store } = await open(server.url, { timeout: 120, leaseTimes: { ttl: 10_000, every: 3000 } })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  await server.command('CLIENT', 'PAUSE', 500, 'ALL')
+  for (let i = 0; i < 300; i++) {
+    store.ledger.intent(intent(`r${i}`))
+    store.ledger.outcome(outcome(`r${i}`))
+  }
+  await store.ledger.flush()
+  const rows = await store.ledger.query({ org: 'acme' })
+  assert.equal(rows.length, 300)
+  assert.equal(new Set(rows.map(row => row.request_id)).size, 300)
+})
+
+test('old rows leave the stream after ledger.keep', { skip }, async t => {
+  const server = await RedisServer.start()
+  const { store } = await open(server.url, { ledgerKeep: 50 })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  const add = async (from: number) => {
+    for (let i = from; i < from + 200; i++) {
+      store.ledger.intent(intent(`r${i}`))
+      store.ledger.outcome(outcome(`r${i}`))
+    }
+    await store.ledger.flush()
+  }
+  await add(0)
+  await new Promise(resolve => setTimeout(resolve, 100))
+  await add(200)
+  const rows = await store.ledger.query({})
+  assert.ok(rows.length < 400 && rows.length >= 200, `${rows.length} rows`)
+})
+
+test('URLs of every kind', () => {
+  assert.deepEqual(parseRedisUrl('redis://host'), {
+    mode: 'single',
+    tls: false,
+    hosts: [{ host: 'host', port: 6379 }],
+    db: 0,
+  })
+  assert.deepEqual(parseRedisUrl('rediss://user:p%40ss@[::1]:7000/3'), {
+    mode: 'single',
+    tls: true,
+    hosts: [{ host: '::1', port: 7000 }],
+    db: 3,
+    username: 'user',
+    password: 'p@ss',
+  })
+  assert.deepEqual(parseRedisUrl('redis+sentinel://:pw@a,b:26380/mymaster/1?sentinel_password=s'), {
+    mode: 'sentinel',
+    tls: false,
+    hosts: [
+      { host: 'a', port: 26379 },
+      { host: 'b', port: 26380 },
+    ],
+    db: 1,
+    password: 'pw',
+    name: 'mymaster',
+    sentinelPassword: 's',
+  })
+  assert.equal(parseRedisUrl('rediss+cluster://a:1,b:2').tls, true)
+  for (const bad of [
+    'redis://',
+    'redis://a,b',
+    'redis+sentinel://a',
+    'redis+cluster://a/1',
+    'redis://a/b',
+    'redis://a:123456',
+    'http://a',
+    'redis://a/1/2',
+  ])
+    assert.throws(() => parseRedisUrl(bad), StoreUnavailable, bad)
+  assert.equal(
+    describeAddress(parseRedisUrl('redis+sentinel://:secret@a,b/m/1')),
+    'redis+sentinel://a:26379,b:26379/m/1',
+  )
+})
+
+test('an organization id with braces stays in one cluster slot, and apart from others', () => {
+  assert.equal(tagOf('acme'), '{acme}')
+  for (const org of ['a{b', 'a}b', '{}', '%7B']) assert.match(tagOf(org), /^\{[^{}]+\}$/)
+  assert.notEqual(tagOf('{'), tagOf('%7B'))
+})

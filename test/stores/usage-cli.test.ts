@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict'
+import path from 'node:path'
+import { test } from 'node:test'
+import { openStore } from '../../stores/index.ts'
+import { runUsage } from '../../stores/usage-cli.ts'
+import { intent, options, outcome, T0, temporary } from './kit.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+
+async function run(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+  let out = ''
+  let err = ''
+  const code = await runUsage(args, {
+    out: { write: (text: string) => (out += text), columns: 80 },
+    err: { write: (text: string) => (err += text) },
+    now: () => T0 + 3_600_000,
+  })
+  return { code, out, err }
+}
+
+async function fill(url: string): Promise<void> {
+  const store = await openStore(options(url, { dataDir: temporary() }))
+  const add = (id: string, more: object, cost: number, gone = false) => {
+    store.ledger.intent(intent(id, more))
+    store.ledger.outcome(outcome(id, { cost, outcome: gone ? 'client_gone' : 'completed' }))
+  }
+  add('r1', { organization: 'acme', model: 'eb1-preview' }, 1_500_000_000)
+  add('r2', { organization: 'acme', model: 'eb1-preview', key_id: 'key_2' }, 500_000)
+  add('r3', { organization: 'acme', model: 'eb1-fast-preview', time: T0 + 1 }, 7)
+  add(
+    'r4',
+    { organization: 'an-organization-with-a-very-long-name-indeed', model: 'eb1-efficient-preview' },
+    123_456_789_012,
+    true,
+  )
+  add('r5', { organization: 'acme', model: 'eb1-preview', time: T0 - 40 * 86_400_000 }, 99)
+  await store.ledger.flush()
+  await store.close()
+}
+
+async function check(url: string): Promise<void> {
+  const table = await run('--store', url)
+  assert.equal(table.code, 0, table.err)
+  const lines = table.out.trimEnd().split('\n')
+  assert.ok(
+    lines.every(line => line.length <= 80),
+    table.out,
+  )
+  assert.equal(lines.length, 5)
+  assert.match(lines[0]!, /^organization +model +requests +input +output +USD$/)
+  assert.match(lines[2]!, /^acme +eb1-preview +2 +240 +60 +1\.5005$/)
+  assert.match(lines[3]!, /^an-organization-with-.*… eb1-efficient-preview +1 +120 +30 +123\.4567$/)
+  assert.match(lines[4]!, /^total +4 +480 +120 +124\.9572$/)
+  const short = await run('--store', url, '--group-by', 'model')
+  assert.match(short.out.split('\n')[0]!, /^model +requests +input +cached +output +reasoning +USD$/)
+
+  const json = await run('--store', url, '--group-by', 'key', '--org', 'acme', '--json')
+  assert.deepEqual(JSON.parse(json.out), [
+    {
+      key: 'key_2',
+      requests: 1,
+      input: 120,
+      cached: 20,
+      cache_write: 10,
+      output: 30,
+      reasoning: 5,
+      searches: 1,
+      cost: 500_000,
+    },
+    {
+      key: 'key_ci',
+      requests: 2,
+      input: 240,
+      cached: 40,
+      cache_write: 20,
+      output: 60,
+      reasoning: 10,
+      searches: 2,
+      cost: 1_500_000_007,
+    },
+  ])
+  const csv = await run('--store', url, '--group-by', 'outcome,day', '--csv', '--since', '7d')
+  assert.equal(
+    csv.out,
+    'outcome,day,requests,input,cached,cache_write,output,reasoning,searches,cost\nclient_gone,2026-11-21,1,120,20,10,30,5,1,123456789012\ncompleted,2026-11-21,3,360,60,30,90,15,3,1500500007\n',
+  )
+  const rows = await run('--store', url, '--rows', '--json', '--model', 'eb1-preview', '--since', '2026-01-01')
+  const list = JSON.parse(rows.out) as { request_id: string; cache_write: number }[]
+  assert.deepEqual(list.map(row => row.request_id).sort(), ['r1', 'r2', 'r5'])
+  assert.equal(list[0]!.cache_write, 10)
+  const plain = await run('--store', url, '--rows', '--until', '2026-11-21T10:00:00.001Z')
+  assert.equal(plain.out.trimEnd().split('\n').length, 4)
+  const none = await run('--store', url, '--org', 'nobody')
+  assert.equal(none.out, 'no rows\n')
+  assert.equal((await run('--store', url, '--org', 'nobody', '--rows', '--json')).out, '[]\n')
+}
+
+test('sums and rows of an sqlite ledger, at 80 columns, as JSON and CSV', async () => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  await fill(url)
+  await check(url)
+})
+
+test('sums and rows of a redis ledger', { skip: skipWithoutRedis }, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  await fill(server.url)
+  await check(server.url)
+})
+
+test('reads beside a running gateway', async () => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  const store = await openStore(options(url))
+  store.ledger.intent(intent('r1'))
+  store.ledger.outcome(outcome('r1'))
+  await store.ledger.flush()
+  const { code, out } = await run('--store', url, '--group-by', 'model', '--json')
+  await store.close()
+  assert.equal(code, 0)
+  assert.equal((JSON.parse(out) as { requests: number }[])[0]!.requests, 1)
+})
+
+test('wrong arguments say what is wrong, and exit 2; a missing ledger exits 1', async () => {
+  const store = ['--store', 'sqlite:/nowhere/at/all.db']
+  for (const [args, message] of [
+    [[], /--store/],
+    [[...store, '--group-by', 'colour'], /colour.*organization/],
+    [[...store, '--since', 'yesterday'], /yesterday/],
+    [[...store, '--json', '--csv'], /not both/],
+    [[...store, '--frobnicate'], /frobnicate/],
+  ] as const) {
+    const { code, err } = await run(...args)
+    assert.equal(code, 2)
+    assert.match(err, message)
+  }
+  assert.equal((await run(...store)).code, 1)
+  assert.equal((await run('--store', 'redis://127.0.0.1:1/0')).code, 1)
+  assert.match((await run('--help')).out, /--group-by/)
+})

@@ -1,0 +1,751 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import type { Conversation, NativeTool } from '../../core/conversation.ts'
+import { GatewayError } from '../../core/errors.ts'
+import { messages } from '../../surfaces/messages/index.ts'
+
+type Json = Record<string, unknown>
+
+const minimal = (more: Json = {}): Json => ({
+  model: 'eb1-preview',
+  max_tokens: 1000,
+  messages: [{ role: 'user', content: 'Hello' }],
+  ...more,
+})
+/** A body whose first message has these blocks. */
+const withBlocks = (role: string, ...content: Json[]): Json => minimal({ messages: [{ role, content }] })
+const withTool = (tool: Json): Json => minimal({ tools: [tool] })
+
+function accept(body: unknown): Conversation {
+  const stripped = messages.validate(body, 'reject')
+  assert.deepEqual(stripped, [])
+  return messages.parse(body)
+}
+
+function refusal(body: unknown): GatewayError {
+  try {
+    accept(body)
+  } catch (error) {
+    assert.ok(error instanceof GatewayError, String(error))
+    return error
+  }
+  throw new assert.AssertionError({ message: `accepted: ${JSON.stringify(body).slice(0, 300)}` })
+}
+
+const PNG = 'iVBORw0KGgo='
+const base64Image = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: PNG } }
+const strictSchema = {
+  type: 'object',
+  properties: { a: { type: 'object', properties: { b: { type: 'string' } }, required: ['b'] } },
+  required: ['a'],
+  additionalProperties: false,
+}
+const marked = (text: string) => ({ type: 'text', text, cache_control: { type: 'ephemeral' } })
+
+// biome-ignore format: one case a line
+const REFUSED: [what: string, body: unknown, code: string, param: string | null][] = [
+  ['no object', [], 'invalid_json', null],
+  ['no model', { max_tokens: 1, messages: [] }, 'missing_required_parameter', 'model'],
+  ['no max_tokens', { model: 'm', messages: [{ role: 'user', content: 'x' }] }, 'missing_required_parameter', 'max_tokens'],
+  ['no messages', { model: 'm', max_tokens: 1 }, 'missing_required_parameter', 'messages'],
+  ['null model', minimal({ model: null }), 'invalid_type', 'model'],
+  ['unknown member', minimal({ foo: 1 }), 'unknown_parameter', 'foo'],
+  ['unknown member, null', minimal({ foo: null }), 'unknown_parameter', 'foo'],
+  ['__proto__', JSON.parse('{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"x"}],"__proto__":{}}'), 'unknown_parameter', '__proto__'],
+  ['max_tokens 0', minimal({ max_tokens: 0 }), 'invalid_value', 'max_tokens'],
+  ['max_tokens fraction', minimal({ max_tokens: 100.5 }), 'invalid_type', 'max_tokens'],
+  ['max_tokens string', minimal({ max_tokens: '5' }), 'invalid_type', 'max_tokens'],
+  ['empty messages', minimal({ messages: [] }), 'invalid_value', 'messages'],
+  ['messages string', minimal({ messages: 'hi' }), 'invalid_type', 'messages'],
+  ['stream string', minimal({ stream: 'true' }), 'invalid_type', 'stream'],
+  ['temperature', minimal({ temperature: 1.5 }), 'invalid_value', 'temperature'],
+  ['top_p', minimal({ top_p: -0.1 }), 'invalid_value', 'top_p'],
+  ['top_k', minimal({ top_k: -1 }), 'invalid_value', 'top_k'],
+  ['empty stop sequence', minimal({ stop_sequences: [''] }), 'invalid_value', 'stop_sequences[0]'],
+  ['17 stop sequences', minimal({ stop_sequences: Array(17).fill('x') }), 'invalid_value', 'stop_sequences'],
+  ['role', minimal({ messages: [{ role: 'tool', content: 'x' }] }), 'invalid_value', 'messages[0].role'],
+  ['no role', minimal({ messages: [{ content: 'x' }] }), 'missing_required_parameter', 'messages[0].role'],
+  ['no content', minimal({ messages: [{ role: 'user' }] }), 'missing_required_parameter', 'messages[0].content'],
+  ['content type', minimal({ messages: [{ role: 'user', content: 7 }] }), 'invalid_type', 'messages[0].content'],
+  ['message member', minimal({ messages: [{ role: 'user', content: 'x', name: 'n' }] }), 'unknown_parameter', 'messages[0].name'],
+  ['user with a reply’s members', minimal({ messages: [{ role: 'user', content: 'x', stop_reason: 'end_turn' }] }), 'unknown_parameter', 'messages[0].stop_reason'],
+  // Blocks
+  ['block member', withBlocks('user', { type: 'text', text: 'a' }, { type: 'text', text: 'b', foo: 1 }), 'unknown_parameter', 'messages[0].content[1].foo'],
+  ['block type', withBlocks('user', { type: 'video' }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['block without type', withBlocks('user', { text: 'a' }), 'missing_required_parameter', 'messages[0].content[0].type'],
+  ['text without text', withBlocks('user', { type: 'text' }), 'missing_required_parameter', 'messages[0].content[0].text'],
+  ['container_upload', withBlocks('user', { type: 'container_upload', file_id: 'f' }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['mcp_tool_use', withBlocks('assistant', { type: 'mcp_tool_use' }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['compaction', withBlocks('assistant', { type: 'compaction', content: 'x' }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['code execution result', withBlocks('assistant', { type: 'code_execution_tool_result' }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['image from the assistant', withBlocks('assistant', base64Image), 'unsupported_value', 'messages[0].content[0].type'],
+  ['tool_use from the user', withBlocks('user', { type: 'tool_use', id: 'a', name: 'b', input: {} }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['image in system', minimal({ system: [base64Image] }), 'unsupported_value', 'system[0].type'],
+  ['image file', withBlocks('user', { type: 'image', source: { type: 'file', file_id: 'f' } }), 'unsupported_value', 'messages[0].content[0].source.type'],
+  ['image media type', withBlocks('user', { type: 'image', source: { type: 'base64', media_type: 'image/tiff', data: PNG } }), 'invalid_value', 'messages[0].content[0].source.media_type'],
+  ['image base64', withBlocks('user', { type: 'image', source: { type: 'base64', media_type: 'image/png', data: '!!!!' } }), 'invalid_value', 'messages[0].content[0].source.data'],
+  ['image url', withBlocks('user', { type: 'image', source: { type: 'url', url: 'ftp://x/y' } }), 'invalid_value', 'messages[0].content[0].source.url'],
+  ['document file', withBlocks('user', { type: 'document', source: { type: 'file', file_id: 'f' } }), 'unsupported_value', 'messages[0].content[0].source.type'],
+  ['document media type', withBlocks('user', { type: 'document', source: { type: 'base64', media_type: 'text/html', data: PNG } }), 'unsupported_value', 'messages[0].content[0].source.media_type'],
+  ['document citations', withBlocks('user', { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'x' }, citations: { enabled: true } }), 'unsupported_value', 'messages[0].content[0].citations.enabled'],
+  ['image in a document', withBlocks('user', { type: 'document', source: { type: 'content', content: [{ type: 'image', source: { type: 'url', url: 'nope' } }] } }), 'invalid_value', 'messages[0].content[0].source.content[0].source.url'],
+  ['block in a result', withBlocks('user', { type: 'tool_result', tool_use_id: 'c', content: [{ type: 'text', text: 'a', foo: 1 }] }), 'unknown_parameter', 'messages[0].content[0].content[0].foo'],
+  ['result without id', withBlocks('user', { type: 'tool_result', content: 'x' }), 'missing_required_parameter', 'messages[0].content[0].tool_use_id'],
+  ['input no object', withBlocks('assistant', { type: 'tool_use', id: 'a', name: 'b', input: 'x' }), 'invalid_type', 'messages[0].content[0].input'],
+  ['caller', withBlocks('assistant', { type: 'tool_use', id: 'a', name: 'b', input: {}, caller: { type: 'code_execution_20250825', tool_id: 't' } }), 'unsupported_value', 'messages[0].content[0].caller.type'],
+  ['server tool', withBlocks('assistant', { type: 'server_tool_use', id: 'a', name: 'web_fetch', input: {} }), 'unsupported_value', 'messages[0].content[0].name'],
+  ['search result member', withBlocks('assistant', { type: 'web_search_tool_result', tool_use_id: 'a', content: [{ type: 'web_search_result', url: 'u', x: 1 }] }), 'unknown_parameter', 'messages[0].content[0].content[0].x'],
+  // Cache markers
+  ['marker type', withBlocks('user', { type: 'text', text: 'a', cache_control: { type: 'persistent' } }), 'invalid_value', 'messages[0].content[0].cache_control.type'],
+  ['marker ttl', minimal({ cache_control: { type: 'ephemeral', ttl: '2h' } }), 'invalid_value', 'cache_control.ttl'],
+  ['five markers', minimal({ system: [marked('a'), marked('b')], messages: [{ role: 'user', content: [marked('c'), marked('d'), marked('e')] }] }), 'invalid_value', 'messages[0].content[2].cache_control'],
+  ['fifth marker at the top', minimal({ cache_control: { type: 'ephemeral' }, system: [marked('a'), marked('b'), marked('c'), marked('d')] }), 'invalid_value', 'cache_control'],
+  // Controls
+  ['thinking type', minimal({ thinking: { type: 'sometimes' } }), 'invalid_value', 'thinking.type'],
+  ['thinking without type', minimal({ thinking: {} }), 'missing_required_parameter', 'thinking.type'],
+  ['no budget', minimal({ thinking: { type: 'enabled' } }), 'missing_required_parameter', 'thinking.budget_tokens'],
+  ['small budget', minimal({ thinking: { type: 'enabled', budget_tokens: 1023 } }), 'invalid_value', 'thinking.budget_tokens'],
+  ['budget at max_tokens', minimal({ max_tokens: 2000, thinking: { type: 'enabled', budget_tokens: 2000 } }), 'invalid_value', 'thinking.budget_tokens'],
+  ['budget on adaptive', minimal({ thinking: { type: 'adaptive', budget_tokens: 2000 } }), 'unknown_parameter', 'thinking.budget_tokens'],
+  ['display', minimal({ thinking: { type: 'adaptive', display: 'full' } }), 'invalid_value', 'thinking.display'],
+  ['effort none', minimal({ output_config: { effort: 'none' } }), 'invalid_value', 'output_config.effort'],
+  ['output format', minimal({ output_config: { format: { type: 'json_schema', schema: {} } } }), 'unsupported_parameter', 'output_config.format'],
+  ['old output format', minimal({ output_format: { type: 'json_schema' } }), 'unsupported_parameter', 'output_format'],
+  ['task budget', minimal({ output_config: { task_budget: { type: 'tokens', total: 1 } } }), 'unsupported_parameter', 'output_config.task_budget'],
+  ['service tier', minimal({ service_tier: 'priority' }), 'unsupported_value', 'service_tier'],
+  ['speed', minimal({ speed: 'fast' }), 'unsupported_value', 'speed'],
+  ['metadata member', minimal({ metadata: { user: 'x' } }), 'unknown_parameter', 'metadata.user'],
+  ['long user_id', minimal({ metadata: { user_id: 'x'.repeat(2049) } }), 'invalid_value', 'metadata.user_id'],
+  ['context edit', minimal({ context_management: { edits: [{ type: 'other' }] } }), 'unsupported_value', 'context_management.edits[0].type'],
+  ...['inference_geo', 'container', 'fallback_credit_token', 'user_profile_id', 'workspace_id'].map((name): [string, unknown, string, string] => [name, minimal({ [name]: 'x' }), 'unsupported_parameter', name]),
+  ...['mcp_servers', 'fallbacks', 'betas'].map((name): [string, unknown, string, string] => [name, minimal({ [name]: ['x'] }), 'unsupported_parameter', name]),
+  ...['compaction', 'thread', 'billing_policy'].map((name): [string, unknown, string, string] => [name, minimal({ [name]: { type: 'x' } }), 'unsupported_parameter', name]),
+  // Tools
+  ['computer tool', withTool({ type: 'computer_20250124', name: 'computer' }), 'unsupported_value', 'tools[0].type'],
+  ['other bash', withTool({ type: 'bash_20241022', name: 'bash' }), 'unsupported_value', 'tools[0].type'],
+  ['newer search', withTool({ type: 'web_search_20260318', name: 'web_search' }), 'unsupported_value', 'tools[0].type'],
+  ['undated editor', withTool({ type: 'text_editor_x', name: 'e' }), 'unsupported_value', 'tools[0].type'],
+  ['function tool', withTool({ type: 'function', function: { name: 'f' } }), 'unsupported_value', 'tools[0].type'],
+  ['bash renamed', withTool({ type: 'bash_20250124', name: 'shell' }), 'invalid_value', 'tools[0].name'],
+  ['editor renamed', withTool({ type: 'text_editor_20250728', name: 'str_replace_editor' }), 'invalid_value', 'tools[0].name'],
+  ['max_characters on an old editor', withTool({ type: 'text_editor_20250429', name: 'str_replace_based_edit_tool', max_characters: 5 }), 'unknown_parameter', 'tools[0].max_characters'],
+  ['no schema', withTool({ name: 'f' }), 'missing_required_parameter', 'tools[0].input_schema'],
+  ['schema no object', withTool({ name: 'f', input_schema: { type: 'array' } }), 'invalid_value', 'tools[0].input_schema.type'],
+  ['tool member', withTool({ name: 'f', input_schema: {}, foo: 1 }), 'unknown_parameter', 'tools[0].foo'],
+  ['allowed callers', withTool({ name: 'f', input_schema: {}, allowed_callers: ['code_execution_20250825'] }), 'unsupported_value', 'tools[0].allowed_callers[0]'],
+  ['long name', withTool({ name: 'x'.repeat(1025), input_schema: {} }), 'invalid_value', 'tools[0].name'],
+  ['same name twice', minimal({ tools: [{ name: 'f', input_schema: {} }, { name: 'f', input_schema: {} }] }), 'invalid_value', 'tools[1].name'],
+  ['function named like the search', minimal({ tools: [{ type: 'web_search_20250305', name: 'web_search' }, { name: 'web_search', input_schema: {} }] }), 'invalid_value', 'tools[1].name'],
+  ['domains both ways', withTool({ type: 'web_search_20250305', name: 'web_search', allowed_domains: ['a'], blocked_domains: ['b'] }), 'invalid_value', 'tools[0].blocked_domains'],
+  ['choice type', minimal({ tool_choice: { type: 'required' } }), 'invalid_value', 'tool_choice.type'],
+  ['any without tools', minimal({ tool_choice: { type: 'any' } }), 'invalid_value', 'tool_choice'],
+  ['undeclared choice', { ...withTool({ name: 'f', input_schema: {} }), tool_choice: { type: 'tool', name: 'g' } }, 'invalid_value', 'tool_choice'],
+]
+
+test('[GEN-2] each fault has its code and names the member', async t => {
+  for (const [what, body, code, param] of REFUSED) {
+    await t.test(what, () => {
+      const error = refusal(body)
+      assert.deepEqual({ code: error.code, param: error.param }, { code, param })
+      assert.equal(error.status, 400)
+      assert.equal(error.retriable, false)
+    })
+  }
+})
+
+test('[MSG-5] validation errors name messages[i].content[j] and the error body carries it', () => {
+  const error = refusal(
+    minimal({
+      messages: [
+        { role: 'user', content: 'a' },
+        { role: 'user', content: [{ type: 'text', text: 1 }] },
+      ],
+    }),
+  )
+  const body = JSON.parse(messages.error(error, 'req_1'))
+  assert.deepEqual(body, {
+    type: 'error',
+    error: {
+      type: 'invalid_request_error',
+      code: 'invalid_type',
+      param: 'messages[1].content[0].text',
+      message: error.message,
+      request_id: 'req_1',
+      retryable: false,
+      details: { error_code: 'invalid_type' },
+    },
+    request_id: 'req_1',
+  })
+  assert.match(error.message, /messages\[1\]\.content\[0\]\.text/)
+})
+
+test('a thread is refused in the words the official tool runner understands', () => {
+  const error = refusal(minimal({ thread: { type: 'create' } }))
+  const { details } = JSON.parse(messages.error(error, 'r')).error
+  assert.deepEqual(details, { error_code: 'thread_unsupported_request', unsupported: ['thread'] })
+})
+
+test('[TOOL-2] a strict tool needs every property required and nothing else, at each level', () => {
+  const error = refusal(withTool({ name: 'f', strict: true, input_schema: strictSchema }))
+  assert.equal(error.param, 'tools[0].input_schema.properties.a')
+  const whole = structuredClone(strictSchema) as any
+  whole.properties.a.additionalProperties = false
+  const [tool] = accept(withTool({ name: 'f', strict: true, input_schema: whole })).tools
+  assert.ok(tool?.type === 'function' && tool.strict)
+  accept(withTool({ name: 'f', strict: false, input_schema: strictSchema }))
+})
+
+test('null is absent, empty lists are absent, 100.0 is an integer', () => {
+  const plain = accept(minimal())
+  const optional = Object.keys((messages.requestSchema['properties'] ?? {}) as Json).filter(
+    name => !['model', 'max_tokens', 'messages'].includes(name),
+  )
+  assert.ok(optional.includes('container') && optional.includes('thread'))
+  assert.deepEqual(accept(minimal(Object.fromEntries(optional.map(name => [name, null])))), plain)
+  assert.deepEqual(accept(minimal({ tools: [], stop_sequences: [], mcp_servers: [], betas: [], fallbacks: [] })), plain)
+  assert.equal(
+    accept(JSON.parse('{"model":"m","max_tokens":100.0,"messages":[{"role":"user","content":"x"}]}')).maxOutputTokens,
+    100,
+  )
+})
+
+test('strip removes unknown members at any depth, says which, and still refuses other faults', () => {
+  const body = minimal({
+    grown: 1,
+    messages: [{ role: 'user', content: [{ type: 'text', text: 'a', tone: 'x' }] }],
+    tools: [{ name: 'f', input_schema: { type: 'object', 'x-own': 1 }, novel: true }],
+  })
+  assert.deepEqual(messages.validate(body, 'strip').sort(), ['grown', 'messages[0].content[0].tone', 'tools[0].novel'])
+  assert.deepEqual(body['messages'], [{ role: 'user', content: [{ type: 'text', text: 'a' }] }])
+  assert.deepEqual((body['tools'] as Json[])[0], { name: 'f', input_schema: { type: 'object', 'x-own': 1 } })
+  assert.throws(() => messages.validate(minimal({ thread: { type: 'create' } }), 'strip'), {
+    code: 'unsupported_parameter',
+  })
+})
+
+// ---- the conversation ---------------------------------------------------------------------------------------------------
+
+test('[MSG-1] controls become canonical', () => {
+  const conversation = accept(
+    minimal({
+      model: 'eb1-preview-fast',
+      max_tokens: 4000,
+      stream: true,
+      system: [
+        { type: 'text', text: 'Be brief.', cache_control: { type: 'ephemeral', ttl: '1h' } },
+        { type: 'text', text: '' },
+      ],
+      stop_sequences: ['END'],
+      temperature: 0.5,
+      top_p: 0.9,
+      top_k: 40,
+      thinking: { type: 'enabled', budget_tokens: 2048 },
+      output_config: { effort: 'high' },
+      metadata: { user_id: '{"a":1}' },
+      tools: [{ name: 'f', description: 'd', input_schema: { type: 'object', properties: {} } }],
+      tool_choice: { type: 'tool', name: 'f', disable_parallel_tool_use: true },
+    }),
+  )
+  assert.deepEqual(conversation, {
+    surface: 'messages',
+    requestedModel: 'eb1-preview-fast',
+    model: 'eb1-preview-fast',
+    stream: true,
+    system: [{ type: 'text', text: 'Be brief.', cache: { ttl: '1h' } }],
+    turns: [{ role: 'user', parts: [{ type: 'text', text: 'Hello' }] }],
+    tools: [
+      {
+        type: 'function',
+        name: 'f',
+        description: 'd',
+        parameters: { type: 'object', properties: {} },
+        path: 'tools[0]',
+      },
+    ],
+    toolChoice: { type: 'tool', name: 'f', kind: 'function' },
+    parallelToolCalls: false,
+    sampling: { temperature: 0.5, topP: 0.9, topK: 40, stop: ['END'], logprobs: false },
+    reasoning: { effort: 'high', thinking: 'enabled', summary: 'auto', budgetTokens: 2048 },
+    maxOutputTokens: 4000,
+    maxOutputField: 'max_tokens',
+  } satisfies Conversation)
+})
+
+test('[MSG-1] adaptive thinking; summaries are wanted unless display says otherwise', () => {
+  const reasoning = (thinking: Json) => accept(minimal({ thinking })).reasoning
+  assert.deepEqual(reasoning({ type: 'adaptive' }), { thinking: 'adaptive', summary: 'auto' })
+  assert.deepEqual(reasoning({ type: 'adaptive', display: 'summarized' }), { thinking: 'adaptive', summary: 'auto' })
+  assert.deepEqual(reasoning({ type: 'adaptive', display: 'omitted' }), { thinking: 'adaptive' })
+  assert.deepEqual(reasoning({ type: 'between_tools' }), { thinking: 'between_tools', summary: 'auto' })
+  assert.deepEqual(reasoning({ type: 'disabled' }), { thinking: 'disabled' })
+})
+
+test('[TOOL-5] tool choice', () => {
+  const tools = [
+    { name: 'f', input_schema: {} },
+    { type: 'web_search_20260209', name: 'web_search' },
+  ]
+  const choice = (tool_choice: Json | undefined, declared: Json[] = tools) => {
+    const { toolChoice, parallelToolCalls } = accept(minimal({ tools: declared, tool_choice }))
+    return [toolChoice, parallelToolCalls]
+  }
+  assert.deepEqual(choice(undefined), [{ type: 'auto' }, true])
+  assert.deepEqual(choice(undefined, []), [{ type: 'none' }, true])
+  assert.deepEqual(choice({ type: 'auto', disable_parallel_tool_use: true }), [{ type: 'auto' }, false])
+  assert.deepEqual(choice({ type: 'any' }), [{ type: 'required' }, true])
+  assert.deepEqual(choice({ type: 'none' }), [{ type: 'none' }, true])
+  assert.deepEqual(choice({ type: 'tool', name: 'web_search' }), [
+    { type: 'tool', name: 'web_search', kind: 'web_search' },
+    true,
+  ])
+  assert.deepEqual(choice({ type: 'tool', name: 'web_search' }, [{ name: 'web_search', input_schema: {} }]), [
+    { type: 'tool', name: 'web_search', kind: 'function' },
+    true,
+  ])
+})
+
+test('[MSG-3] web search declarations', () => {
+  for (const type of ['web_search_20250305', 'web_search_20260209']) {
+    const conversation = accept(
+      withTool({
+        type,
+        name: 'web_search',
+        max_uses: 3,
+        allowed_domains: ['example.com'],
+        blocked_domains: [],
+        user_location: { type: 'approximate', city: 'Oslo' },
+      }),
+    )
+    assert.deepEqual(conversation.tools, [
+      {
+        type: 'web_search',
+        maxUses: 3,
+        allowedDomains: ['example.com'],
+        userLocation: { type: 'approximate', city: 'Oslo' },
+        path: 'tools[0]',
+      },
+    ])
+  }
+})
+
+test('[MSG-4] native tools keep version, fixed name and published shape; other editors are plain functions', () => {
+  const names: [string, string][] = [
+    ['bash_20250124', 'bash'],
+    ['text_editor_20250124', 'str_replace_editor'],
+    ['text_editor_20250429', 'str_replace_based_edit_tool'],
+    ['text_editor_20250728', 'str_replace_based_edit_tool'],
+    ['memory_20250818', 'memory'],
+  ]
+  for (const [type, name] of names) {
+    const [tool] = accept(withTool({ type, name, cache_control: { type: 'ephemeral' } })).tools as [NativeTool]
+    assert.equal(tool.type, 'native')
+    assert.deepEqual([tool.version, tool.name, tool.path, tool.cache], [type, name, 'tools[0]', {}])
+    assert.equal(tool.parameters['type'], 'object')
+    assert.ok('command' in (tool.parameters['properties'] as Json))
+    assert.notEqual(tool.description, '')
+  }
+  const [editor] = accept(
+    withTool({ type: 'text_editor_20250728', name: 'str_replace_based_edit_tool', max_characters: 100 }),
+  ).tools as [NativeTool]
+  assert.deepEqual(editor.options, { max_characters: 100 })
+  assert.ok('insert_text' in (editor.parameters['properties'] as Json))
+  for (const [type, name, member] of [
+    ['text_editor_20991231', 'edit_files', 'insert_text'],
+    ['text_editor_20241022', 'str_replace_editor', 'new_str'],
+  ] as const) {
+    const [tool] = accept(withTool({ type, name, max_characters: 5 })).tools
+    assert.ok(tool?.type === 'function')
+    assert.equal(tool.name, name)
+    assert.ok(member in (tool.parameters['properties'] as Json))
+  }
+})
+
+test('results are hoisted in order into a tool turn, the rest follows as a user turn', () => {
+  const conversation = accept(
+    minimal({
+      messages: [
+        { role: 'user', content: 'go' },
+        {
+          role: 'assistant',
+          content: [
+            { type: 'text', text: 'Looking.' },
+            { type: 'tool_use', id: 'call_eba1_a', name: 'f', input: { x: [1, 'é'] }, caller: { type: 'direct' } },
+            { type: 'tool_use', id: 'toolu_foreign', name: 'g', input: {} },
+          ],
+        },
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'Here:' },
+            { type: 'tool_result', tool_use_id: 'toolu_foreign', content: 'text', is_error: true },
+            {
+              type: 'tool_result',
+              tool_use_id: 'call_eba1_a',
+              cache_control: { type: 'ephemeral' },
+              content: [
+                { type: 'text', text: 'T' },
+                base64Image,
+                { type: 'tool_reference', tool_name: 'late' },
+                {
+                  type: 'search_result',
+                  source: 'https://s',
+                  title: 'S',
+                  content: [
+                    { type: 'text', text: 'x' },
+                    { type: 'text', text: 'y' },
+                  ],
+                },
+              ],
+            },
+            { type: 'tool_result', tool_use_id: 'none' },
+          ],
+        },
+      ],
+    }),
+  )
+  assert.deepEqual(conversation.turns, [
+    { role: 'user', parts: [{ type: 'text', text: 'go' }] },
+    {
+      role: 'assistant',
+      parts: [
+        { type: 'text', text: 'Looking.' },
+        {
+          type: 'call',
+          id: 'call_eba1_a',
+          kind: 'function',
+          name: 'f',
+          input: '{"x":[1,"é"]}',
+          path: 'messages[1].content[1]',
+        },
+        { type: 'call', id: 'toolu_foreign', kind: 'function', name: 'g', input: '{}', path: 'messages[1].content[2]' },
+      ],
+    },
+    {
+      role: 'tool',
+      parts: [
+        {
+          type: 'result',
+          callId: 'toolu_foreign',
+          kind: 'function',
+          content: [{ type: 'text', text: 'text' }],
+          path: 'messages[2].content[1]',
+          isError: true,
+        },
+        {
+          type: 'result',
+          callId: 'call_eba1_a',
+          kind: 'function',
+          content: [
+            { type: 'text', text: 'T' },
+            {
+              type: 'image',
+              source: { kind: 'data', mediaType: 'image/png', data: PNG },
+              path: 'messages[2].content[2].content[1]',
+            },
+            { type: 'text', text: '[tool: late]' },
+            {
+              type: 'document',
+              source: { kind: 'text', text: 'x\ny' },
+              path: 'messages[2].content[2].content[3]',
+              title: 'S',
+              context: 'https://s',
+              cache: {},
+            },
+          ],
+          path: 'messages[2].content[2]',
+        },
+        { type: 'result', callId: 'none', kind: 'function', content: [], path: 'messages[2].content[3]' },
+      ],
+    },
+    { role: 'user', parts: [{ type: 'text', text: 'Here:' }] },
+  ])
+})
+
+test('system messages: leading ones are system, later ones keep their place; same roles merge', () => {
+  const conversation = accept(
+    minimal({
+      system: 'A',
+      messages: [
+        { role: 'system', content: 'B' },
+        { role: 'user', content: 'one' },
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'two' },
+            { type: 'text', text: '' },
+          ],
+        },
+        { role: 'system', content: [{ type: 'text', text: 'C' }] },
+        { role: 'assistant', content: 'prefill' },
+      ],
+    }),
+  )
+  const text = (t: string) => ({ type: 'text', text: t })
+  assert.deepEqual(conversation.system, [text('A'), text('B')])
+  assert.deepEqual(conversation.turns, [
+    { role: 'user', parts: [text('one'), text('two')] },
+    { role: 'system', parts: [text('C')] },
+    { role: 'assistant', parts: [text('prefill')] },
+  ])
+})
+
+test('media and documents', () => {
+  const { turns } = accept(
+    withBlocks(
+      'user',
+      {
+        type: 'image',
+        source: { type: 'url', url: 'https://e.org/a.png' },
+        cache_control: { type: 'ephemeral', ttl: '5m' },
+      },
+      {
+        type: 'document',
+        source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0=' },
+        title: 'T',
+        context: 'C',
+      },
+      { type: 'document', source: { type: 'url', url: 'https://e.org/a.pdf' }, citations: { enabled: false } },
+      { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'plain' }, title: null },
+      { type: 'document', source: { type: 'content', content: 'whole' } },
+      {
+        type: 'document',
+        source: { type: 'content', content: [{ type: 'text', text: 'a' }, base64Image, { type: 'text', text: 'b' }] },
+      },
+    ),
+  )
+  const at = (j: number, rest = '') => `messages[0].content[${j}]${rest}`
+  assert.deepEqual(turns[0]?.parts, [
+    { type: 'image', source: { kind: 'url', url: 'https://e.org/a.png' }, path: at(0), cache: { ttl: '5m' } },
+    {
+      type: 'document',
+      source: { kind: 'data', mediaType: 'application/pdf', data: 'JVBERi0=' },
+      path: at(1),
+      title: 'T',
+      context: 'C',
+    },
+    { type: 'document', source: { kind: 'url', url: 'https://e.org/a.pdf' }, path: at(2) },
+    { type: 'document', source: { kind: 'text', text: 'plain' }, path: at(3) },
+    { type: 'document', source: { kind: 'text', text: 'whole' }, path: at(4) },
+    { type: 'document', source: { kind: 'text', text: 'a\nb' }, path: at(5) },
+    { type: 'image', source: { kind: 'data', mediaType: 'image/png', data: PNG }, path: at(5, '.source.content[1]') },
+  ])
+})
+
+test('[MSG-6] replayed thinking is dropped, whatever its signature, unless it is a handle of the gateway', () => {
+  const { turns } = accept(
+    withBlocks(
+      'assistant',
+      { type: 'thinking', thinking: 'a', signature: '' },
+      { type: 'thinking', thinking: 'b' },
+      { type: 'thinking', thinking: 'c', signature: 'EqQBCkYIBxgCKkD' },
+      { type: 'redacted_thinking', data: 'EroBCkYI' },
+      { type: 'thinking', thinking: 'd', signature: 'item_eba1_abc' },
+      { type: 'redacted_thinking', data: 'item_eba1_def' },
+      { type: 'text', text: 'T' },
+    ),
+  )
+  assert.deepEqual(turns[0]?.parts, [
+    { type: 'reasoning', summary: ['d'], handle: 'item_eba1_abc' },
+    { type: 'reasoning', summary: [], handle: 'item_eba1_def' },
+    { type: 'text', text: 'T' },
+  ])
+})
+
+test('[MSG-3] a search and its result are one part; foreign result tokens are dropped', () => {
+  const { turns } = accept(
+    withBlocks(
+      'assistant',
+      {
+        type: 'server_tool_use',
+        id: 'hist_eba1_1',
+        name: 'web_search',
+        input: { query: 'q' },
+        caller: { type: 'direct' },
+      },
+      {
+        type: 'web_search_tool_result',
+        tool_use_id: 'hist_eba1_1',
+        caller: { type: 'direct' },
+        content: [
+          {
+            type: 'web_search_result',
+            url: 'https://a',
+            title: 'A',
+            encrypted_content: 'hist_eba1_h',
+            page_age: 'May 1',
+          },
+          { type: 'web_search_result', url: 'https://b', title: null, encrypted_content: 'EqgfCioI', page_age: null },
+        ],
+      },
+      {
+        type: 'text',
+        text: 'So',
+        citations: [
+          { type: 'web_search_result_location', url: 'https://a', title: 'A', cited_text: 'x', encrypted_index: '' },
+        ],
+      },
+      { type: 'server_tool_use', id: 'hist_eba1_2', name: 'web_search', input: {} },
+      {
+        type: 'web_search_tool_result',
+        tool_use_id: 'hist_eba1_2',
+        content: { type: 'web_search_tool_result_error', error_code: 'max_uses_exceeded' },
+      },
+      { type: 'web_search_tool_result', tool_use_id: 'hist_eba1_3', content: [] },
+    ),
+  )
+  assert.deepEqual(turns[0]?.parts, [
+    {
+      type: 'search',
+      id: 'hist_eba1_1',
+      query: 'q',
+      results: [
+        { title: 'A', url: 'https://a', pageAge: 'May 1', handle: 'hist_eba1_h' },
+        { title: '', url: 'https://b' },
+      ],
+    },
+    { type: 'text', text: 'So' },
+    { type: 'search', id: 'hist_eba1_2', query: '', results: [], errorCode: 'max_uses_exceeded' },
+    { type: 'search', id: 'hist_eba1_3', query: '', results: [] },
+  ])
+})
+
+test('a top-level marker stands for one on the last block', () => {
+  const cache_control = { type: 'ephemeral', ttl: '1h' }
+  assert.deepEqual(accept(minimal({ cache_control })).turns[0]?.parts, [
+    { type: 'text', text: 'Hello', cache: { ttl: '1h' } },
+  ])
+  const { turns } = accept({
+    ...withBlocks('user', { type: 'tool_result', tool_use_id: 'c', content: 'r' }),
+    cache_control,
+  })
+  assert.deepEqual((turns[0]!.parts[0] as any).content, [{ type: 'text', text: 'r', cache: { ttl: '1h' } }])
+})
+
+test('input nested past what can be written is a content limit, not a crash', () => {
+  const input = JSON.parse('{"a":'.repeat(20_000) + '1' + '}'.repeat(20_000))
+  const error = refusal(withBlocks('assistant', { type: 'tool_use', id: 'a', name: 'b', input }))
+  assert.deepEqual([error.code, error.param], ['content_limit_exceeded', 'messages[0].content[0].input'])
+})
+
+// ---- count_tokens -------------------------------------------------------------------------------------------------------
+
+test('[CNT-1] an accepted body reads the same for counting; max_tokens and stream may be missing', () => {
+  for (const body of fixtures().map(([, body]) => body)) {
+    assert.deepEqual(messages.parseLoosely!(body), accept(body))
+  }
+  const { messages: turns, model } = minimal()
+  const loose = messages.parseLoosely!({ model, messages: turns })
+  assert.deepEqual(loose.turns, accept(minimal()).turns)
+  assert.equal(loose.maxOutputTokens, undefined)
+})
+
+test('[CNT-1] a body that Messages would refuse is still read', () => {
+  for (const [what, body] of REFUSED) {
+    const hasMessages = Array.isArray((body as Json)['messages'])
+    if (hasMessages) assert.equal(messages.parseLoosely!(body).surface, 'messages', what)
+    else
+      assert.throws(() => messages.parseLoosely!(body), { code: 'missing_required_parameter', param: 'messages' }, what)
+  }
+  const odd = messages.parseLoosely!({
+    messages: [
+      'bare',
+      {
+        role: 'user',
+        content: [
+          { type: 'novel', text: 'n' },
+          { type: 'other', v: 1 },
+        ],
+      },
+    ],
+  })
+  assert.deepEqual(odd.turns[0]?.parts, [
+    { type: 'text', text: 'bare' },
+    { type: 'text', text: 'n' },
+    { type: 'text', text: '{"type":"other","v":1}' },
+  ])
+})
+
+test('[CNT-1] any JSON with a messages array is read without a throw', () => {
+  const names = [
+    'type',
+    'role',
+    'content',
+    'text',
+    'source',
+    'input',
+    'tool_use_id',
+    'cache_control',
+    'name',
+    'url',
+    '__proto__',
+  ]
+  const tags = [
+    'text',
+    'image',
+    'tool_use',
+    'tool_result',
+    'server_tool_use',
+    'web_search_tool_result',
+    'thinking',
+    'document',
+  ]
+  const { value } = fc.letrec<{ value: unknown }>(tie => ({
+    value: fc.oneof(
+      { depthSize: 'small', maxDepth: 5 },
+      fc.constantFrom<unknown>(null, true, 1.5, 'user', 'assistant', 'constructor', 'bash_20250124', ...tags),
+      fc.array(tie('value'), { maxLength: 4 }),
+      fc.dictionary(fc.constantFrom(...names), tie('value'), { maxKeys: 5 }),
+    ),
+  }))
+  fc.assert(
+    fc.property(fc.array(value, { maxLength: 4 }), value, value, value, (list, tools, system, thinking) => {
+      const body = { messages: list, tools: [tools], system, thinking, tool_choice: thinking, cache_control: system }
+      const conversation = messages.parseLoosely!(body)
+      assert.ok(Array.isArray(conversation.turns))
+      // The other door: whatever the schema lets through, parse turns into a conversation or a refusal.
+      try {
+        messages.validate(body, 'reject')
+        messages.parse(body)
+      } catch (error) {
+        assert.ok(error instanceof GatewayError, String(error))
+      }
+    }),
+    { numRuns: 500, seed: 7 },
+  )
+})
+
+// ---- what clients send --------------------------------------------------------------------------------------------------
+
+function fixtures(): [name: string, body: Json][] {
+  const folder = new URL('./fixtures/', import.meta.url)
+  return readdirSync(folder)
+    .filter(name => name.startsWith('messages-') && name.endsWith('.json'))
+    .sort()
+    .map(name => [name, JSON.parse(readFileSync(new URL(name, folder), 'utf8'))])
+}
+
+test('the request shapes of coding agents and SDKs are accepted', async t => {
+  const all = fixtures()
+  assert.ok(all.length >= 6)
+  for (const [name, body] of all) await t.test(name, () => void accept(body))
+})
+
+test('Claude Code: its accounts are marked as metered only, system turns keep their place, hints do no harm', () => {
+  const [, body] = fixtures().find(([name]) => name === 'messages-claude-code-turn.json')!
+  const conversation = accept(body)
+  assert.equal(conversation.system[0]?.meteredOnly, true)
+  assert.equal(conversation.system[1]?.meteredOnly, undefined)
+  assert.deepEqual(
+    conversation.turns.map(turn => turn.role),
+    ['user', 'assistant', 'tool', 'user', 'system'],
+  )
+  assert.equal(conversation.reasoning.thinking, 'adaptive')
+  assert.ok(conversation.tools.every(tool => tool.type === 'function'))
+})
+
+test('Claude Code: the session title request is refused at output_config.format', () => {
+  const body = minimal({ output_config: { format: { type: 'json_schema', schema: { type: 'object' } } } })
+  assert.deepEqual([refusal(body).code, refusal(body).param], ['unsupported_parameter', 'output_config.format'])
+})
