@@ -257,3 +257,19 @@ export class TurnList {
     else if (kept.length > 0 || role !== 'system') this.turns.push({ role, parts: kept })
   }
 }
+
+/**
+ * A fact that is worked out once for each conversation and kept with it: conversations do not change once they are parsed. A copy with other members
+ * (`{ ...conversation }`) is another conversation and gets its own. Not a WeakMap: those are dear to the garbage collector, for each entry.
+ */
+export function derived<T>(work: (conversation: Conversation) => T): (conversation: Conversation) => T {
+  const kept = Symbol('derived')
+  type Keeper = Conversation & { [kept]?: { of: Conversation; fact: T } }
+  return (conversation: Keeper) => {
+    const found = conversation[kept]
+    if (found?.of === conversation) return found.fact
+    const fact = work(conversation)
+    conversation[kept] = { of: conversation, fact }
+    return fact
+  }
+}

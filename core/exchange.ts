@@ -6,6 +6,7 @@
  */
 import type { Chain, EventStep, Link } from './chain.ts'
 import type { Clock } from './clock.ts'
+import type { Placed } from './collections.ts'
 import { advertise, errorMembers, GatewayError, retryHeaders } from './errors.ts'
 import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from './events.ts'
 import { itemId, searchId, token } from './ids.ts'
@@ -70,7 +71,9 @@ export interface TimelineEntry {
   calls: number
 }
 
-export class RunningExchange implements Exchange, Ticking {
+export class RunningExchange implements Exchange, Placed {
+  /** Among the running. */
+  place = -1
   readonly id: string
   readonly incoming: Incoming
   readonly surface: Surface | undefined
@@ -111,6 +114,7 @@ export class RunningExchange implements Exchange, Ticking {
   #status = 0
   #firstByteMono: number | null = null
   #lastWriteMono = 0
+  #keepAlive: KeepAlive | null = null
   #settled = false
   #clientGone = false
   #draining = false
@@ -423,7 +427,8 @@ export class RunningExchange implements Exchange, Ticking {
     if (!this.#streaming) return
     if (!this.#openStream(this.#head(200, SSE_HEADERS, this.#origin))) return
     this.#write(this.#encoder!.start())
-    this.#host.ticker.add(this)
+    this.#keepAlive = new KeepAlive(this)
+    this.#host.ticker.add(this.#keepAlive)
   }
 
   /** Drain deadline: what still runs ends with an honest frame (decisions 16). */
@@ -437,8 +442,8 @@ export class RunningExchange implements Exchange, Ticking {
     )
   }
 
-  /** Keep-alive (STR-5). */
-  tick(now: number): void {
+  /** STR-5. */
+  keepAlive(now: number): void {
     if (!this.#encoder || !this.#out || this.#ending) return
     if (now - this.#lastWriteMono < this.#host.keepAliveMs || this.#out.buffered > 0) return
     this.#write(this.#encoder.keepAlive())
@@ -776,7 +781,7 @@ export class RunningExchange implements Exchange, Ticking {
     // Below: the control may answer 'draining', and then the upstream's own end settles the exchange.
     if (this.#control?.abort('client_gone') === 'draining') {
       this.#draining = true
-      this.#host.ticker.delete(this)
+      if (this.#keepAlive) this.#host.ticker.delete(this.#keepAlive)
       return
     }
     this.#settle('client_gone')
@@ -785,7 +790,7 @@ export class RunningExchange implements Exchange, Ticking {
   #settle(outcome: Outcome): void {
     if (this.#settled) return
     this.#settled = true
-    this.#host.ticker.delete(this)
+    if (this.#keepAlive) this.#host.ticker.delete(this.#keepAlive)
     const now = this.clock.mono()
     const settlement: Settlement = {
       outcome,
@@ -820,6 +825,17 @@ export class RunningExchange implements Exchange, Ticking {
     }
     this.#held = []
     this.#host.onSettled(this, settlement)
+  }
+}
+
+class KeepAlive implements Ticking {
+  place = -1
+  readonly #x: RunningExchange
+  constructor(x: RunningExchange) {
+    this.#x = x
+  }
+  tick(now: number): void {
+    this.#x.keepAlive(now)
   }
 }
 

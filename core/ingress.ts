@@ -3,6 +3,7 @@
  * configuration. The order of its checks is decisions 1 and 7.
  */
 
+import { DenseSet } from './collections.ts'
 import { advertise, type ErrorCode, type ErrorInit, GatewayError, retryHeaders } from './errors.ts'
 import { type ExchangeHost, errorBody, RunningExchange } from './exchange.ts'
 import { requestId } from './ids.ts'
@@ -29,29 +30,27 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   onRefused(route: string, error: GatewayError, requestId: string): void
 }
 
+/** A generation and the exchanges on it. */
+interface Serving {
+  readonly generation: Generation
+  readonly host: ExchangeHost
+  running: number
+  retired: boolean
+}
+
 export class Ingress {
   readonly #options: IngressOptions
-  readonly #host: ExchangeHost
-  readonly #running = new Set<RunningExchange>()
-  #current: { generation: Generation; running: number; retired: boolean } | null = null
-  readonly #owners = new WeakMap<RunningExchange, { generation: Generation; running: number; retired: boolean }>()
+  readonly #running = new DenseSet<RunningExchange>()
+  #current: Serving | null = null
   #idle: (() => void)[] = []
   /** Retired generations on their way out. */
   readonly #closing = new Set<Promise<void>>()
 
   constructor(options: IngressOptions) {
     this.#options = options
-    this.#host = {
-      clock: options.clock,
-      log: options.log,
-      ticker: options.ticker,
-      keepAliveMs: options.keepAliveMs,
-      random: options.random,
-      onSettled: (x, settlement) => this.#onSettled(x, settlement),
-    }
   }
 
-  get running(): ReadonlySet<RunningExchange> {
+  get running(): Pick<DenseSet<RunningExchange>, 'size' | typeof Symbol.iterator> {
     return this.#running
   }
 
@@ -62,7 +61,21 @@ export class Ingress {
   /** Serves new requests with this generation; the former one is closed when its last exchange ends. */
   use(generation: Generation): void {
     const former = this.#current
-    this.#current = { generation, running: 0, retired: false }
+    const { clock, log, ticker, keepAliveMs, random } = this.#options
+    const serving: Serving = {
+      generation,
+      running: 0,
+      retired: false,
+      host: {
+        clock,
+        log,
+        ticker,
+        keepAliveMs,
+        random,
+        onSettled: (x, settlement) => this.#onSettled(x, settlement, serving),
+      },
+    }
+    this.#current = serving
     if (former) {
       former.retired = true
       if (former.running === 0) this.#close(former.generation)
@@ -132,20 +145,16 @@ export class Ingress {
         message: 'This service is overloaded at the moment. Retry after the advertised time.',
       })
 
-    const x = new RunningExchange(requestId(), incoming, route.chain, route.surface, route.name, this.#host)
+    const x = new RunningExchange(requestId(), incoming, route.chain, route.surface, route.name, current.host)
     this.#running.add(x)
     current.running++
-    this.#owners.set(x, current)
     x.start()
   }
 
-  #onSettled(x: RunningExchange, settlement: Settlement): void {
+  #onSettled(x: RunningExchange, settlement: Settlement, serving: Serving): void {
     this.#running.delete(x)
-    const owner = this.#owners.get(x)
-    if (owner) {
-      owner.running--
-      if (owner.retired && owner.running === 0) this.#close(owner.generation)
-    }
+    serving.running--
+    if (serving.retired && serving.running === 0) this.#close(serving.generation)
     this.#options.onSettled(x, settlement)
     if (this.#running.size === 0) for (const resolve of this.#idle.splice(0)) resolve()
   }
@@ -188,7 +197,7 @@ export class Ingress {
 
   /** Ends what still runs with an honest frame (decisions 16). */
   expire(): void {
-    for (const x of [...this.#running]) x.expire()
+    for (const x of this.#running) x.expire()
   }
 
   /** Retires the current generation; resolves when it and all before it are closed. */

@@ -3,8 +3,9 @@
  * more than the streams' own work; a sweep over a set once a period costs nothing that can be measured.
  */
 import type { Clock, Timer } from './clock.ts'
+import { DenseSet, type Placed } from './collections.ts'
 
-export interface Ticking {
+export interface Ticking extends Placed {
   /** @param now monotonic milliseconds */
   tick(now: number): void
 }
@@ -12,7 +13,7 @@ export interface Ticking {
 export class Ticker {
   readonly #clock: Clock
   readonly #periodMs: number
-  readonly #members = new Set<Ticking>()
+  readonly #members = new DenseSet<Ticking>()
   #timer: Timer | null = null
 
   constructor(clock: Clock, periodMs: number) {
@@ -36,7 +37,9 @@ export class Ticker {
   readonly #sweep = (): void => {
     this.#timer = null
     const now = this.#clock.mono()
-    for (const member of this.#members) member.tick(now)
+    this.#members.forEach(member => {
+      member.tick(now)
+    })
     if (this.#members.size > 0) this.#timer ??= this.#clock.setTimer(this.#periodMs, this.#sweep)
   }
 }

@@ -1,5 +1,5 @@
 /** The count of a prompt, with long parts counted once, on the event loop or off it. */
-import type { Conversation } from '../core/conversation.ts'
+import { type Conversation, derived } from '../core/conversation.ts'
 import { CACHED_FROM, CountCache, digest, digestInSlices } from './cache.ts'
 import { countTokens } from './counter.ts'
 import { createMeterPool, type MeterPool } from './pool.ts'
@@ -30,17 +30,10 @@ interface Progress {
   digested: boolean
 }
 
-const underWay = new WeakMap<Conversation, Progress>()
-
-function progressOf(conversation: Conversation): Progress {
-  let progress = underWay.get(conversation)
-  if (!progress) {
-    const b = bill(conversation)
-    progress = { bill: b, counts: new Int32Array(b.texts.length).fill(-1), keys: [], digested: false }
-    underWay.set(conversation, progress)
-  }
-  return progress
-}
+const progressOf = derived((conversation): Progress => {
+  const b = bill(conversation)
+  return { bill: b, counts: new Int32Array(b.texts.length).fill(-1), keys: [], digested: false }
+})
 
 /** Looks the long texts up in the cache. */
 function recall(progress: Progress): void {

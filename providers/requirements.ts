@@ -2,7 +2,7 @@
  * What a conversation asks of a backend (REQ-1, wire.md F.9). One pass over the conversation gathers it, and the answer is kept with the
  * conversation, because routing asks every backend of the model.
  */
-import type { Conversation, DocumentPart, ImagePart, Part } from '../core/conversation.ts'
+import { type Conversation, type DocumentPart, derived, type ImagePart, type Part } from '../core/conversation.ts'
 import type { Backend, Capability, Unfit } from '../core/dialect.ts'
 import { wantedEffort } from './effort.ts'
 
@@ -20,13 +20,7 @@ export interface Requirements {
   blockedDomains?: string
 }
 
-const gathered = new WeakMap<Conversation, Requirements>()
-
-export function requirementsOf(conversation: Conversation): Requirements {
-  let found = gathered.get(conversation)
-  if (!found) gathered.set(conversation, (found = gather(conversation)))
-  return found
-}
+export const requirementsOf = derived(gather)
 
 const WORDS: Record<Capability, string> = {
   tools: 'tool calls',

@@ -13,6 +13,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { crc32 } from 'node:zlib'
+import { DenseSet, type Placed } from '../core/collections.ts'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
 
@@ -31,7 +32,7 @@ export interface JournalRecord {
 }
 
 /** One open record. */
-export interface Item extends JournalRecord {
+export interface Item extends JournalRecord, Placed {
   /** Internal: where it is. */
   segment: Segment
 }
@@ -39,7 +40,7 @@ export interface Item extends JournalRecord {
 interface Segment {
   file: string
   number: number
-  open: Set<Item>
+  open: DenseSet<Item>
 }
 
 export interface JournalOptions {
@@ -93,7 +94,7 @@ export class Journal {
   append(kind: RecordKind, json: string): Item {
     this.#write(lineOf(kind, json))
     const segment = this.#segments[this.#segments.length - 1]!
-    const item: Item = { kind, json, segment }
+    const item: Item = { kind, json, segment, place: -1 }
     segment.open.add(item)
     return item
   }
@@ -105,7 +106,7 @@ export class Journal {
     this.#write(lines)
     const segment = this.#segments[this.#segments.length - 1]!
     return records.map(({ kind, json }) => {
-      const item: Item = { kind, json, segment }
+      const item: Item = { kind, json, segment, place: -1 }
       segment.open.add(item)
       return item
     })
@@ -177,7 +178,7 @@ export class Journal {
     if (this.#fd >= 0) fs.closeSync(this.#fd)
     this.#fd = fd
     this.#size = 0
-    this.#segments.push({ file, number, open: new Set() })
+    this.#segments.push({ file, number, open: new DenseSet() })
     this.#put(lineOf('h', JSON.stringify({ version: 1, instance: this.instance, store: this.#options.store })))
     this.#carry()
     this.#trim()
@@ -190,9 +191,9 @@ export class Journal {
       if (oldest.open.size > MAX_CARRIED) return
       for (const item of oldest.open) {
         this.#put(lineOf(item.kind, item.json))
+        oldest.open.delete(item)
         item.segment = current
         current.open.add(item)
-        oldest.open.delete(item)
       }
       this.#trim()
     }

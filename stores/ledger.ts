@@ -3,6 +3,7 @@
  * (decisions 26, BILL-4). Spend charges travel with their row, so that the sink books a row and its charges in one step or not at all.
  */
 import type { Clock } from '../core/clock.ts'
+import { IdMap } from '../core/collections.ts'
 import type { Logger } from '../core/plugin.ts'
 import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/store.ts'
 import type { Charge, Item, Journal, JournalRecord } from './journal.ts'
@@ -53,12 +54,12 @@ export class JournaledLedger implements Ledger {
   #options: JournaledLedgerOptions
   #group: number
   /** Intents without an outcome. */
-  #open = new Map<string, { json: string; item: Item | undefined }>()
+  #open = new IdMap<{ json: string; item: Item | undefined }>()
   /** Outcomes and charges of this tick. */
   #outcomes: LedgerOutcome[] = []
-  #charges = new Map<string, ChargeRecord>()
+  #charges = new IdMap<ChargeRecord>()
   /** Charges settled in a tick before their outcome's. */
-  #early = new Map<string, ChargeRecord>()
+  #early = new IdMap<ChargeRecord>()
   #ticking = false
   #queue: Pending[] = []
   #draining: Promise<void> | undefined
@@ -156,7 +157,8 @@ export class JournaledLedger implements Ledger {
         items: open.item ? [open.item] : [],
       })
     }
-    for (const [id, record] of this.#charges) {
+    for (const [id, record] of [...this.#charges.entries()]) {
+      this.#charges.delete(id)
       if (this.#open.has(id)) {
         this.#early.set(id, record)
         continue
@@ -166,7 +168,6 @@ export class JournaledLedger implements Ledger {
       pending.push({ entry: { id: record.request_id, charge: json }, items: [] })
     }
     this.#outcomes = []
-    this.#charges.clear()
     if (!records.length) return
     try {
       const items = this.#options.journal?.appendAll(records)

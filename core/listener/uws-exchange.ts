@@ -1,5 +1,6 @@
 /** One exchange on uWebSockets.js: the request's side and whole answers. uws-stream.ts has streamed ones. R numbers: reliability 2.3. */
 import type { Clock, Timer } from '../clock.ts'
+import type { DenseSet, Placed } from '../collections.ts'
 import { addressOfBytes, type TrustedPeers } from './client-address.ts'
 import type {
   BodyFault,
@@ -57,7 +58,7 @@ export interface UwsShared {
   readonly clock: Clock
   readonly trusted: TrustedPeers
   /** R11: exchanges whose timer uWebSockets.js would let run out; each slice is visited every 4 s. */
-  readonly ticking: readonly Set<UwsExchange>[]
+  readonly ticking: readonly DenseSet<UwsExchange>[]
   nextSlice: number
   draining: boolean
 }
@@ -89,7 +90,9 @@ const collect = (name: string, value: string): void => {
   pairs.push(name, value)
 }
 
-export class UwsExchange implements Incoming, Deferred {
+export class UwsExchange implements Incoming, Deferred, Placed {
+  /** In its slice of `ticking`. */
+  place = -1
   method = ''
   path = ''
   query = ''

@@ -4,6 +4,7 @@
  */
 import { connect } from 'node:net'
 import { systemClock } from '../clock.ts'
+import { DenseSet } from '../collections.ts'
 import { TrustedPeers } from './client-address.ts'
 import { checkNativeFile, NoUwsBinary } from './native-file.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from './port.ts'
@@ -95,7 +96,7 @@ class UwsListener implements Listener {
       handler,
       clock: options.clock ?? systemClock,
       trusted,
-      ticking: Array.from({ length: SLICES }, () => new Set<UwsExchange>()),
+      ticking: Array.from({ length: SLICES }, () => new DenseSet<UwsExchange>()),
       nextSlice: 0,
       draining: false,
     }
@@ -146,7 +147,9 @@ class UwsListener implements Listener {
     this.port = this.#uws.us_socket_local_port(this.#listenSocket as any)
     let slice = 0
     this.#ticker = setInterval(() => {
-      for (const exchange of this.#shared.ticking[slice]!) exchange.tick()
+      this.#shared.ticking[slice]!.forEach(exchange => {
+        exchange.tick()
+      })
       slice = (slice + 1) % SLICES
     }, TICK_MS / SLICES)
     this.#ticker.unref()

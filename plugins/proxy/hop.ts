@@ -66,6 +66,7 @@ class HopResponse extends EventEmitter {
 }
 
 export class Hop implements UpstreamControl, Ticking {
+  place = -1
   readonly request: HopRequest
   readonly response = new HopResponse()
   readonly #x: Exchange

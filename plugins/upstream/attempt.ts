@@ -67,6 +67,7 @@ export interface AttemptOwner {
 }
 
 export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, UpstreamControl, Ticking {
+  place = -1
   readonly backend: Backend
   readonly startedMono: number
   readonly #x: Exchange

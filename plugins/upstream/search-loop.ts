@@ -76,6 +76,7 @@ class Round {
 }
 
 export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
+  place = -1
   readonly #x: Exchange
   readonly #options: SearchLoopOptions
   readonly #tool: SearchTool

@@ -3,6 +3,7 @@
  * at most one window); spend of the running day and month is handed in by the ledger's store.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
+import { IdMap } from '../../core/collections.ts'
 import type { Admission, AdmitRequest, Cell, CellState, LimitEngine } from '../../core/store.ts'
 import type { Charge } from '../journal.ts'
 import { admit, advance, correct, emptyLevel, type Level, periodIndex, stateOf } from './rules.ts'
@@ -28,7 +29,7 @@ interface Resolved {
 }
 interface Organization {
   readonly entries: Map<string, Entry>
-  readonly reservations: Map<string, Reservation>
+  readonly reservations: IdMap<Reservation>
   /** The last set of cells asked for: the same key asks again and again. */
   resolved: Resolved | undefined
 }
@@ -115,7 +116,7 @@ export class MemoryLimits implements LimitEngine {
 
   #org(id: string): Organization {
     let org = this.#orgs.get(id)
-    if (!org) this.#orgs.set(id, (org = { entries: new Map(), reservations: new Map(), resolved: undefined }))
+    if (!org) this.#orgs.set(id, (org = { entries: new Map(), reservations: new IdMap(), resolved: undefined }))
     return org
   }
 
