@@ -1,4 +1,5 @@
 /** The log: JSON lines on standard error, so that what a command prints stays apart. docs/metrics.md lists the lines and their fields. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
@@ -6,9 +7,17 @@ import { prettyLine } from './pretty.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
 
+/** Lines are handed to the system in groups: a write for each costs as much as a limit check. */
+const GROUP_BYTES = 8 * 1024
+/** A line waits at most so long. */
+const LINGER_MS = 100
+const CLOSE_MS = 1000
+
 export interface Log extends Logger {
-  /** Writes what is still buffered; before the process ends. */
+  /** Writes what is still buffered at once; before the process is ended by force. */
   flush(): void
+  /** Writes what is still buffered, and waits for what is under way; a reader who takes nothing is not waited for long. */
+  close(): Promise<void>
 }
 
 export interface LogOptions {
@@ -25,7 +34,12 @@ export interface LogOptions {
 export function openLog(level: string, options: LogOptions = {}): Log {
   const { descriptor = 2, pretty = false, colour = false, bodies = false } = options
   // Written in the background: a slow reader of the log must not stall requests.
-  const destination = pino.destination({ dest: descriptor, sync: false, minLength: 0 })
+  const destination = pino.destination({
+    dest: descriptor,
+    sync: false,
+    minLength: GROUP_BYTES,
+    periodicFlush: LINGER_MS,
+  })
   const log = pino(
     {
       level,
@@ -43,12 +57,24 @@ export function openLog(level: string, options: LogOptions = {}): Log {
       // Not open yet, or the reader is gone: there is nothing to keep.
     }
   }
+  /** What somebody should look at does not wait for company. */
+  const soon =
+    <A extends unknown[]>(write: (...line: A) => void) =>
+    (...line: A): void => {
+      write(...line)
+      destination.flush()
+    }
   return {
     debug: log.debug.bind(log),
     info: log.info.bind(log),
-    warn: log.warn.bind(log),
-    error: log.error.bind(log),
+    warn: soon(log.warn.bind(log)),
+    error: soon(log.error.bind(log)),
     flush,
+    async close() {
+      const written = new Promise<void>(resolve => destination.flush(() => resolve()))
+      await Promise.race([written, sleep(CLOSE_MS, undefined, { ref: false })])
+      flush()
+    },
   } as Log
 }
 

@@ -46,7 +46,7 @@ export const start: Verb = {
     try {
       return await run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
     } finally {
-      log.flush()
+      await log.close()
     }
   },
 }

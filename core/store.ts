@@ -152,8 +152,11 @@ export interface LedgerOutcome {
 export type LedgerRow = LedgerIntent & Omit<LedgerOutcome, 'usage'> & Usage
 
 export interface Ledger {
-  /** Durable against a killed process when it returns. */
-  intent(row: LedgerIntent): void
+  /**
+   * Durable against a killed process when it returns undefined, or when its promise resolves: what one turn of the event loop brings is one write.
+   * Throws or rejects with StoreUnavailable: nothing was written, and the exchange must not be dispatched.
+   */
+  intent(row: LedgerIntent): undefined | Promise<undefined>
   outcome(row: LedgerOutcome): void
   /** Resolves when all that was given so far can be queried. For tests and shutdown. */
   flush(): Promise<void>

@@ -40,10 +40,16 @@ export interface JournaledLedgerOptions {
 }
 
 const DEFAULT_GROUP = 1000
-/** Rows wait so long for company, unless someone flushes. */
-const LINGER_MS = 10
+/** Rows wait so long for company, unless someone flushes: a commit costs as much as twenty rows. */
+const LINGER_MS = 50
 const RETRY_MS = 250
 const RETRY_MAX_MS = 5000
+
+interface Opened {
+  readonly id: string
+  readonly json: string
+  item: Item | undefined
+}
 
 interface Pending {
   entry: Entry
@@ -54,13 +60,14 @@ export class JournaledLedger implements Ledger {
   #options: JournaledLedgerOptions
   #group: number
   /** Intents without an outcome. */
-  #open = new IdMap<{ json: string; item: Item | undefined }>()
-  /** Outcomes and charges of this tick. */
+  #open = new IdMap<Opened>()
+  /** Intents, outcomes and charges of this turn of the event loop: they share one append. */
+  #intents: Opened[] = []
   #outcomes: LedgerOutcome[] = []
   #charges = new IdMap<ChargeRecord>()
-  /** Charges settled in a tick before their outcome's. */
+  /** Charges settled in a turn before their outcome's. */
   #early = new IdMap<ChargeRecord>()
-  #ticking = false
+  #turn: PromiseWithResolvers<undefined> | undefined
   #queue: Pending[] = []
   #draining: Promise<void> | undefined
   #lingering: { cancel(): void } | undefined
@@ -88,22 +95,25 @@ export class JournaledLedger implements Ledger {
     return this.#queue.length
   }
 
-  intent(row: LedgerIntent): void {
-    if (this.#open.has(row.request_id)) throw new Error(`a second ledger intent for ${row.request_id}`)
-    const json = JSON.stringify(row)
-    const item = this.#options.journal?.append('i', json)
-    this.#open.set(row.request_id, { json, item })
+  intent(row: LedgerIntent): undefined | Promise<undefined> {
+    const id = row.request_id
+    if (this.#open.has(id)) throw new Error(`a second ledger intent for ${id}`)
+    const opened: Opened = { id, json: JSON.stringify(row), item: undefined }
+    this.#open.set(id, opened)
+    if (this.#options.journal === null) return undefined
+    this.#intents.push(opened)
+    return this.#thisTurn().promise
   }
 
   outcome(row: LedgerOutcome): void {
     this.#outcomes.push(row)
-    this.#tick()
+    this.#thisTurn()
   }
 
   /** The spend of a settled request; booked with its row. */
   charge(organization: string, id: string, charges: Charge[]): void {
     this.#charges.set(id, { request_id: id, organization, charges })
-    this.#tick()
+    this.#thisTurn()
   }
 
   query(filter: Parameters<Ledger['query']>[0]): Promise<LedgerRow[]> {
@@ -112,7 +122,7 @@ export class JournaledLedger implements Ledger {
 
   /** Resolves when everything given so far is in the sink. Waits while the sink is down. */
   async flush(): Promise<void> {
-    this.#endTick()
+    this.#endTurn()
     while (this.#queue.length || this.#draining) {
       this.#lingering?.cancel()
       this.#lingering = undefined
@@ -124,22 +134,46 @@ export class JournaledLedger implements Ledger {
 
   /** One last try to deliver within `timeoutMs`; what is left stays in the journal for the next start. */
   async close(timeoutMs: number): Promise<void> {
-    this.#endTick()
+    this.#endTurn()
     await Promise.race([this.flush(), new Promise(resolve => setTimeout(resolve, timeoutMs).unref())])
     this.#closed = true
     this.#lingering?.cancel()
     this.#hurry?.()
   }
 
-  #tick(): void {
-    if (this.#ticking) return
-    this.#ticking = true
-    queueMicrotask(() => this.#endTick())
+  #thisTurn(): PromiseWithResolvers<undefined> {
+    if (this.#turn) return this.#turn
+    this.#turn = Promise.withResolvers<undefined>()
+    setImmediate(this.#endTurn)
+    return this.#turn
   }
 
-  /** Writes what one tick gave, in one append: an outcome and its charges are both safe or both not. */
-  #endTick(): void {
-    this.#ticking = false
+  /** Writes what one turn of the event loop gave: its intents, then the rest, so that an outcome and its charges are both safe or both not. */
+  readonly #endTurn = (): void => {
+    const turn = this.#turn
+    if (!turn) return
+    this.#turn = undefined
+    this.#writeIntents(turn)
+    this.#writeOutcomes()
+  }
+
+  #writeIntents(turn: PromiseWithResolvers<undefined>): void {
+    const opened = this.#intents
+    if (opened.length === 0) return
+    this.#intents = []
+    try {
+      const items = this.#options.journal!.appendAll(opened.map(({ json }) => ({ kind: 'i', json })))
+      for (let i = 0; i < items.length; i++) opened[i]!.item = items[i]
+      turn.resolve(undefined)
+    } catch (error) {
+      for (const { id } of opened) this.#open.delete(id)
+      // Each exchange is refused by it; one that its client has left no longer listens.
+      turn.promise.catch(() => {})
+      turn.reject(error)
+    }
+  }
+
+  #writeOutcomes(): void {
     if (!this.#outcomes.length && !this.#charges.size) return
     const records: JournalRecord[] = []
     const pending: Pending[] = []

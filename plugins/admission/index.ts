@@ -47,7 +47,7 @@ export const admission = definePlugin<AdmissionOptions>({
         const amounts = cells.map(cell => amountOf(cell.dimension, input, output, exposure))
         const now = x.clock.now()
 
-        const decide = (result: Admission): undefined | Reply => {
+        const decide = (result: Admission): undefined | Reply | Promise<undefined> => {
           if (!result.admitted) return denied(cells, amounts, result, compressed)
           platform.running++
           x.defer(() => {
@@ -57,7 +57,7 @@ export const admission = definePlugin<AdmissionOptions>({
           // The client left while the store was asked: given back just now, and a row opened here nobody would close.
           if (x.closed) return undefined
           x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
-          store.ledger.intent({
+          return store.ledger.intent({
             request_id: x.id,
             time: x.startedAt,
             organization: caller.organization.id,
@@ -68,7 +68,6 @@ export const admission = definePlugin<AdmissionOptions>({
             billing: caller.organization.billing,
             input_tokens: input,
           })
-          return undefined
         }
         const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
         return result instanceof Promise ? result.then(decide) : decide(result)

@@ -44,6 +44,14 @@ export interface Caps {
   ledgerKeep: number | null
 }
 
+interface CellSum {
+  organization: string
+  cell: string
+  period: 'day' | 'month'
+  index: number
+  amount: number
+}
+
 /** Rows that one sweep deletes from one table, so that no transaction grows without bound. */
 const SWEEP_ROWS = 5000
 /** Spend of past periods is of no more use; a margin for clocks that step back. */
@@ -55,6 +63,8 @@ export class Tables {
   #statements = new Map<string, StatementSync>()
   #idempotencyBytes: number
   #recordBytes: number
+  /** What the transaction at hand has charged to each cell so far. */
+  readonly #sums = new Map<string, CellSum>()
 
   constructor(db: DatabaseSync, caps: Caps) {
     this.#db = db
@@ -69,11 +79,13 @@ export class Tables {
     const before = [this.#idempotencyBytes, this.#recordBytes] as const
     try {
       for (const write of writes) this.#one(write)
+      this.#bookSums()
       this.#db.exec('COMMIT')
       // With each sweep everything so far is made safe against a power cut too.
       if (writes.some(write => write.op === 'sweep')) this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)')
     } catch (error) {
       ;[this.#idempotencyBytes, this.#recordBytes] = before
+      this.#sums.clear()
       if (this.#db.isTransaction) this.#db.exec('ROLLBACK')
       throw error
     }
@@ -151,12 +163,23 @@ export class Tables {
   }
 
   #book(organization: string, charges: readonly Charge[]): void {
-    if (!charges.length) return
+    for (const [cell, period, index, amount] of charges) {
+      const name = `${organization}\0${cell}\0${period}\0${index}`
+      const sum = this.#sums.get(name)
+      if (sum) sum.amount += amount
+      else this.#sums.set(name, { organization, cell, period, index, amount })
+    }
+  }
+
+  /** The rows of one transaction charge the same few cells again and again: each is written once. */
+  #bookSums(): void {
     const add = this.#sql(
       `INSERT INTO spend (organization, cell, period, number, amount) VALUES (?, ?, ?, ?, ?)
        ON CONFLICT (organization, cell, period, number) DO UPDATE SET amount = amount + excluded.amount`,
     )
-    for (const [cell, period, index, amount] of charges) add.run(organization, cell, period, index, amount)
+    for (const { organization, cell, period, index, amount } of this.#sums.values())
+      add.run(organization, cell, period, index, amount)
+    this.#sums.clear()
   }
 
   #idempotency({ organization, key, fingerprint, requestId, reply, expires }: IdempotencyRow): void {

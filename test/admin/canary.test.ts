@@ -156,7 +156,7 @@ after(async () => {
     hostile.close(() => resolve())
     hostile.closeAllConnections()
   })
-  log.flush()
+  await log.close()
   closeSync(descriptor)
   await rm(folder, { recursive: true, force: true })
 })

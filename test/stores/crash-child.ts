@@ -24,7 +24,7 @@ async function exchange(id: string): Promise<void> {
   const now = Date.now()
   const admission = await store.limits.admit({ org: 'acme', id, cells, amounts: [1, 1_000_000], now })
   if (!admission.admitted) throw new Error('denied')
-  store.ledger.intent(intent(id, { time: now }))
+  await store.ledger.intent(intent(id, { time: now }))
   say(`admitted ${id}`)
   await new Promise(resolve => setTimeout(resolve, Math.random() * 20))
   const cost = 1 + Math.floor(Math.random() * 1000)

@@ -121,7 +121,7 @@ test('segments go when nothing in them is open; a few long exchanges hold none b
   assert.equal(new Set(found!.records.filter(({ kind }) => kind === 'i').map(({ json }) => json)).has(long.json), true)
 })
 
-test('a full disk refuses the intent, leaves no half record, and passes', t => {
+test('a full disk refuses the intent, leaves no half record, and passes', async t => {
   const dir = temporary()
   const journal = new Journal(journalOptions(dir))
   const ledger = new JournaledLedger({
@@ -130,7 +130,7 @@ test('a full disk refuses the intent, leaves no half record, and passes', t => {
     clock: systemClock,
     log: recordingLog(),
   })
-  ledger.intent(intent('a'))
+  await ledger.intent(intent('a'))
   const write = fs.writeSync
   let broken: 'full' | 'short' | undefined = 'full'
   t.mock.method(fs, 'writeSync', ((fd: number, bytes: Buffer) => {
@@ -138,12 +138,12 @@ test('a full disk refuses the intent, leaves no half record, and passes', t => {
     if (broken === 'short') return write(fd, bytes.subarray(0, 10))
     throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
   }) as typeof fs.writeSync)
-  assert.throws(() => ledger.intent(intent('b')), StoreUnavailable)
+  await assert.rejects(ledger.intent(intent('b'))!, StoreUnavailable)
   assert.match(journal.failure!, /ENOSPC/)
   broken = 'short'
-  assert.throws(() => ledger.intent(intent('c')), StoreUnavailable)
+  await assert.rejects(ledger.intent(intent('c'))!, StoreUnavailable)
   broken = undefined
-  ledger.intent(intent('d'))
+  await ledger.intent(intent('d'))
   assert.equal(journal.failure, undefined)
   assert.equal(ledger.open, 2)
   journal.close()
