@@ -40,6 +40,7 @@ export function openLog(level: string, options: LogOptions = {}): Log {
     minLength: GROUP_BYTES,
     periodicFlush: LINGER_MS,
   })
+  const write = (line: string) => void destination.write(pretty ? prettyLine(line, colour) : line)
   const log = pino(
     {
       level,
@@ -48,13 +49,25 @@ export function openLog(level: string, options: LogOptions = {}): Log {
       formatters: { level: label => ({ level: label }) },
       serializers: { err: error => describeError(error, bodies) },
     },
-    pretty ? { write: (line: string) => void destination.write(prettyLine(line, colour)) } : destination,
+    { write },
   )
   const flush = () => {
     try {
       destination.flushSync()
     } catch {
       // Not open yet, or the reader is gone: there is nothing to keep.
+    }
+  }
+  /**
+   * One for each exchange: as pino would write it, at a third of the cost, most of which is that of a text made of forty pieces.
+   * What is not plain data is pino's.
+   */
+  const info = (fields: Record<string, unknown>, message: string): void => {
+    if ('err' in fields) return log.info(fields, message)
+    try {
+      write(`${JSON.stringify({ level: 'info', time: isoTime(), ...fields, msg: message })}\n`)
+    } catch {
+      log.info(fields, message)
     }
   }
   /** What somebody should look at does not wait for company. */
@@ -66,7 +79,7 @@ export function openLog(level: string, options: LogOptions = {}): Log {
     }
   return {
     debug: log.debug.bind(log),
-    info: log.info.bind(log),
+    info: log.isLevelEnabled('info') ? info : () => {},
     warn: soon(log.warn.bind(log)),
     error: soon(log.error.bind(log)),
     flush,
@@ -76,6 +89,17 @@ export function openLog(level: string, options: LogOptions = {}): Log {
       flush()
     },
   } as Log
+}
+
+let isoOf = 0
+let iso = ''
+function isoTime(): string {
+  const now = Date.now()
+  if (now !== isoOf) {
+    isoOf = now
+    iso = new Date(now).toISOString()
+  }
+  return iso
 }
 
 export interface LoggedError {

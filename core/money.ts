@@ -47,7 +47,13 @@ function tokens(count: number): number {
 /** `12.5` from nano-USD: exact to `places` decimals, cut (never rounded up), trailing zeros gone, but at least two decimals. */
 export function formatUsd(nano: number, places = 6): string {
   const sign = nano < 0 ? '-' : ''
-  const digits = String(Math.abs(Math.trunc(nano))).padStart(10, '0')
-  const fraction = digits.slice(-9).slice(0, places).replace(/0+$/, '').padEnd(2, '0')
-  return `${sign}${digits.slice(0, -9)}.${fraction}`
+  const amount = Math.abs(Math.trunc(nano))
+  const below = amount % 1e9
+  let fraction = Math.floor(below / 10 ** (9 - places))
+  let width = places
+  while (width > 2 && fraction % 10 === 0) {
+    fraction /= 10
+    width--
+  }
+  return `${sign}${(amount - below) / 1e9}.${String(fraction).padStart(width, '0')}`
 }

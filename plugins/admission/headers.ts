@@ -15,6 +15,8 @@ const NAMES: Record<Dimension, string> = {
 interface DimensionPlan {
   dimension: Dimension
   cells: number[]
+  /** Values of the limit's header, parallel to `cells`. */
+  limits: string[]
   limit: string
   remaining: string
   reset: string
@@ -30,11 +32,15 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
   for (const [i, { dimension }] of cells.entries()) {
     const known = plan.find(p => p.dimension === dimension)
     const name = NAMES[dimension]
-    if (known) known.cells.push(i)
-    else {
+    const value = dimension === 'spend' ? formatUsd(cells[i]!.capacity) : String(cells[i]!.capacity)
+    if (known) {
+      known.cells.push(i)
+      known.limits.push(value)
+    } else {
       plan.push({
         dimension,
         cells: [i],
+        limits: [value],
         limit: `x-ratelimit-limit-${name}`,
         remaining: `x-ratelimit-remaining-${name}`,
         reset: `x-ratelimit-reset-${name}`,
@@ -55,18 +61,22 @@ export function limitHeaders(
   set: (name: string, value: string) => void,
 ): void {
   if (cells.length === 0) return
-  for (const { dimension, cells: indexes, limit, remaining, reset } of planOf(cells)) {
-    let tightest = indexes[0]!
-    for (const i of indexes) if (share(cells, states, i) < share(cells, states, tightest)) tightest = i
-    const cell = cells[tightest]!
-    const state = states[tightest]
+  for (const { dimension, cells: indexes, limits, limit, remaining, reset } of planOf(cells)) {
+    let at = 0
+    for (let k = 1, least = share(cells, states, indexes[0]!); k < indexes.length; k++) {
+      const other = share(cells, states, indexes[k]!)
+      if (other >= least) continue
+      least = other
+      at = k
+    }
+    const cell = cells[indexes[at]!]!
+    const state = states[indexes[at]!]
+    set(limit, limits[at]!)
+    if (!state) continue
     if (dimension === 'spend') {
-      set(limit, formatUsd(cell.capacity))
-      if (state) set(remaining, formatUsd(Math.max(0, state.remaining)))
+      set(remaining, formatUsd(Math.max(0, state.remaining)))
       continue
     }
-    set(limit, String(cell.capacity))
-    if (!state) continue
     set(remaining, String(Math.max(0, Math.floor(state.remaining))))
     if (cell.kind === 'bucket') set(reset, duration(state.resetMs))
   }

@@ -37,6 +37,8 @@ export class ChatEncoder implements Encoder {
   readonly #head: string
   readonly #usageMember: boolean
   readonly #withLogprobs: boolean
+  /** The client waits for the whole object: frames would be thrown away. */
+  readonly #whole: boolean
   #started = false
   #ended = false
   #content: string | null = null
@@ -53,6 +55,7 @@ export class ChatEncoder implements Encoder {
   constructor(context: EncodeContext) {
     this.#context = context
     const body = context.body as { stream_options?: { include_usage?: boolean | null } | null }
+    this.#whole = !context.conversation.stream
     this.#usageMember = context.conversation.stream && body.stream_options?.include_usage === true
     this.#withLogprobs = context.conversation.sampling.logprobs
     const { objectId, created, model } = context
@@ -105,6 +108,7 @@ export class ChatEncoder implements Encoder {
     this.#ended = true
     this.#usage = usage
     this.#finish = this.#finishReason(finish.reason)
+    if (this.#whole) return ''
     out += this.#chunk('{}', 'null', `"${this.#finish}"`)
     if (this.#usageMember) out += `${this.#head}],"usage":${JSON.stringify(usageOf(usage))}}\n\n`
     return `${out}data: [DONE]\n\n`
@@ -164,6 +168,7 @@ export class ChatEncoder implements Encoder {
   #sendText(text: string): string {
     const out = this.#begin('"content":"","refusal":null')
     this.#content = (this.#content ?? '') + text
+    if (this.#whole && this.#textLogprobs.length === 0) return ''
     const content = `{"content":${JSON.stringify(text)}}`
     if (this.#textLogprobs.length === 0) return out + this.#delta(content)
     this.#logprobs ??= []
@@ -182,6 +187,7 @@ export class ChatEncoder implements Encoder {
   #sendRefusal(text: string): string {
     const out = this.#begin('"content":null,"refusal":""')
     this.#refusal = (this.#refusal ?? '') + text
+    if (this.#whole) return ''
     return `${out}${this.#delta(`{"refusal":${JSON.stringify(text)}}`)}`
   }
 
@@ -197,6 +203,7 @@ export class ChatEncoder implements Encoder {
   #args(text: string): string {
     if (text === '') return ''
     this.#open!.function.arguments += text
+    if (this.#whole) return ''
     return this.#delta(
       `{"tool_calls":[{"index":${this.#calls.length - 1},"function":{"arguments":${JSON.stringify(text)}}}]}`,
     )
@@ -206,6 +213,7 @@ export class ChatEncoder implements Encoder {
   #begin(members: string): string {
     if (this.#started) return ''
     this.#started = true
+    if (this.#whole) return ''
     return this.#delta(`{"role":"assistant",${members}}`)
   }
 
