@@ -23,8 +23,28 @@ export function token(length = 24): string {
   return pool.toString('latin1', from, next)
 }
 
-/** `x-request-id`. */
-export const requestId = (): string => 'req_' + token(24)
+/** In the order of their bytes. */
+const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+/** Base 62 digits of Unix milliseconds, until the year 2081. */
+const TIME_DIGITS = 7
+let prefixOf = 0
+let prefix = ''
+
+function requestPrefix(): string {
+  const now = Date.now()
+  if (now === prefixOf) return prefix
+  prefixOf = now
+  let time = ''
+  for (let rest = now; time.length < TIME_DIGITS; rest = Math.floor(rest / 62)) time = DIGITS[rest % 62] + time
+  prefix = 'req_' + time
+  return prefix
+}
+
+/**
+ * `x-request-id`: 7 characters of time, then 17 of chance, 101 bits. Ids that grow with time keep an index of them hot at its end, as those of RFC 9562,
+ * version 7, do: a ledger row costs a third less.
+ */
+export const requestId = (): string => requestPrefix() + token(17)
 /** A public tool-call id, the same on every surface (TOOL-1). */
 export const callId = (): string => 'call_eba1_' + token(24)
 /** A Responses output item. */
