@@ -65,7 +65,10 @@ export function openLog(level: string, options: LogOptions = {}): Log {
   const info = (fields: Record<string, unknown>, message: string): void => {
     if ('err' in fields) return log.info(fields, message)
     try {
-      write(`${JSON.stringify({ level: 'info', time: isoTime(), ...fields, msg: message })}\n`)
+      const members = JSON.stringify(fields).slice(1, -1)
+      write(
+        `{"level":"info","time":"${isoTime()}",${members}${members === '' ? '' : ','}"msg":${JSON.stringify(message)}}\n`,
+      )
     } catch {
       log.info(fields, message)
     }
