@@ -50,7 +50,7 @@ export class Observer {
       input: billed?.input ?? 0,
       output: billed?.output ?? 0,
       cost,
-      timeline: x.timeline,
+      timeline: x.timeline?.entries ?? null,
     })
     this.#log.info(
       {

@@ -1,5 +1,5 @@
 /** The last exchanges, for the dashboard: facts about them, never a body, a header or a key. */
-import type { TimelineEntry } from '../core/exchange.ts'
+import type { TimelineEntry } from '../core/timeline.ts'
 
 export interface ExchangeRecord {
   /** Counts up from 1, so that a page can tell what it has seen. */

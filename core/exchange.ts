@@ -11,12 +11,14 @@ import { advertise, errorMembers, GatewayError, retryHeaders } from './errors.ts
 import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from './events.ts'
 import { itemId, searchId, token } from './ids.ts'
 import type { HeaderList, Incoming, OutgoingStream } from './listener/port.ts'
+import { outcomeOf, outcomeOfCut, outcomeOfFinish } from './outcome.ts'
 import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, UpstreamControl } from './plugin.ts'
 import { conversation, deny, estimate, request, requestBody, usage } from './plugin.ts'
 import { Sequencer } from './sequence.ts'
 import { type Outcome, StoreUnavailable } from './store.ts'
 import type { EncodeContext, Encoder, Surface } from './surface.ts'
 import type { Ticker, Ticking } from './ticker.ts'
+import { Timeline } from './timeline.ts'
 
 /** What an exchange needs of the gateway around it. */
 export interface ExchangeHost {
@@ -27,23 +29,6 @@ export interface ExchangeHost {
   random(): number
   /** Called once for each exchange, when it is settled. */
   onSettled(x: RunningExchange, settlement: Settlement): void
-}
-
-/** One exchange in so many has its plugins' time measured: two clock reads a hook are too dear for each. */
-const SAMPLE = 16
-/** And as many in each second, so that on a quiet gateway whoever looks finds a timeline of each. */
-const SAMPLED_A_SECOND = 50
-let sampleCounter = 0
-let sampledSecond = 0
-let sampledInSecond = 0
-
-function isSampled(now: number): boolean {
-  const second = Math.floor(now / 1000)
-  if (second !== sampledSecond) {
-    sampledSecond = second
-    sampledInSecond = 0
-  }
-  return sampleCounter++ % SAMPLE === 0 || sampledInSecond++ < SAMPLED_A_SECOND
 }
 
 const SSE_HEADERS: HeaderList = [
@@ -57,20 +42,6 @@ type Phase = (typeof PHASE)[keyof typeof PHASE]
 
 const text = new TextEncoder()
 
-/**
- * What a plugin did within a sampled exchange, for the dashboard's timeline. Hooks by their name; besides them `body` (waiting for the request's
- * body; no plugin), `upstream` (from the terminal to the first event of a reply) and `reply` (from there to the end).
- */
-export interface TimelineEntry {
-  plugin: string
-  phase: string
-  /** Milliseconds after the start, of the first call. */
-  at: number
-  /** Of all calls together; what a hook hands on to later ones is not counted as its own. */
-  ms: number
-  calls: number
-}
-
 export class RunningExchange implements Exchange, Placed {
   /** Among the running. */
   place = -1
@@ -82,7 +53,7 @@ export class RunningExchange implements Exchange, Placed {
   readonly clock: Clock
   readonly chain: Chain
   /** Filled for sampled exchanges only. */
-  readonly timeline: TimelineEntry[] | null
+  readonly timeline: Timeline | null
 
   #objectId: string | undefined
   readonly #host: ExchangeHost
@@ -119,9 +90,6 @@ export class RunningExchange implements Exchange, Placed {
   #clientGone = false
   #draining = false
   #error: GatewayError | undefined
-  /** Of a sampled exchange: when the terminal was called, until its first event; and when that came. */
-  #forwardMono = 0
-  #replyMono = 0
   /** Set while the answer is the gateway's own (error, refusal, local terminal). */
   #origin: 'upstream' | 'gateway' = 'upstream'
 
@@ -144,7 +112,7 @@ export class RunningExchange implements Exchange, Placed {
     this.#startMono = host.clock.mono()
     this.#from = chain.terminal
     this.#sequencer = new Sequencer(event => this.#pass(event, 0))
-    this.timeline = isSampled(this.#startMono) ? [] : null
+    this.timeline = Timeline.sample(host.clock, this.#startMono)
   }
 
   // ---- the way down ---------------------------------------------------------------------------------------------------
@@ -161,10 +129,10 @@ export class RunningExchange implements Exchange, Placed {
       const step = steps[i]!
       if (step.kind === 'body') {
         const next = i + 1
-        const t0 = this.timeline ? this.clock.mono() : 0
+        const t0 = this.timeline?.now() ?? 0
         this.incoming.readBody(this.chain.body!, (fault, body) => {
           if (this.#settled) return
-          this.#mark('', 'body', t0)
+          this.timeline?.body(t0)
           if (fault) this.#answer(bodyFault(fault, this.chain.body!), this.#entered + 1)
           else {
             this.set(requestBody, body)
@@ -176,7 +144,7 @@ export class RunningExchange implements Exchange, Placed {
       const link = step.link
       this.#entered = link.index
       link.stats.calls++
-      const t0 = this.timeline ? this.clock.mono() : 0
+      const t0 = this.timeline?.now() ?? 0
       let result: undefined | Reply | Promise<undefined | Reply>
       try {
         result = step.run(this)
@@ -187,25 +155,25 @@ export class RunningExchange implements Exchange, Placed {
         const next = i + 1
         result.then(
           reply => {
-            this.#time(link, 'onRequest', t0)
+            this.timeline?.request(link, 'onRequest', t0)
             this.#afterWait(reply, link, next)
           },
           error => this.#afterWait(this.#brokenRequest(link, error), link, next),
         )
         return
       }
-      this.#time(link, 'onRequest', t0)
+      this.timeline?.request(link, 'onRequest', t0)
       if (result !== undefined) return this.#refused(result, link)
     }
     if (this.#settled) return
     this.#entered = this.chain.links.length
-    const t0 = this.timeline ? this.clock.mono() : 0
-    this.#forwardMono = t0
+    const t0 = this.timeline?.now() ?? 0
+    this.timeline?.forwarding(t0)
     const terminal = this.chain.links[this.chain.terminal]!
     terminal.stats.calls++
     try {
       this.chain.forward(this)
-      this.#time(terminal, 'forward', t0)
+      this.timeline?.request(terminal, 'forward', t0)
     } catch (error) {
       terminal.stats.errors++
       this.#host.log.error({ request_id: this.id, plugin: terminal.id, err: error }, 'terminal failed')
@@ -234,38 +202,6 @@ export class RunningExchange implements Exchange, Placed {
     )
     if (link.skipFailures) return undefined
     return { kind: 'error', error: asGatewayError(error) }
-  }
-
-  #time(link: Link, phase: string, t0: number): void {
-    if (!this.timeline) return
-    const ms = this.clock.mono() - t0
-    link.stats.sampledCalls++
-    link.stats.sampledMs += ms
-    this.timeline.push({ plugin: link.id, phase, at: t0 - this.#startMono, ms, calls: 1 })
-  }
-
-  /** A stretch of a sampled exchange that is no hook's. */
-  #mark(plugin: string, phase: string, t0: number): void {
-    this.timeline?.push({ plugin, phase, at: t0 - this.#startMono, ms: this.clock.mono() - t0, calls: 1 })
-  }
-
-  /** A response hook's call: all of one hook are one entry. @param others milliseconds of it that belong to later hooks */
-  #timeReply(link: Link, phase: string, t0: number, others = 0): void {
-    if (!this.timeline) return
-    const ms = this.clock.mono() - t0 - others
-    link.stats.sampledReplyMs += ms
-    const entry = this.timeline.find(known => known.plugin === link.id && known.phase === phase)
-    if (entry) {
-      entry.ms += ms
-      entry.calls++
-    } else this.timeline.push({ plugin: link.id, phase, at: t0 - this.#startMono, ms, calls: 1 })
-  }
-
-  #markFirstEvent(): void {
-    if (this.#forwardMono === 0 || this.#origin === 'gateway') return
-    this.#mark(this.chain.links[this.chain.terminal]!.id, 'upstream', this.#forwardMono)
-    this.#replyMono = this.clock.mono()
-    this.#forwardMono = 0
   }
 
   // ---- slots, releases, holds -----------------------------------------------------------------------------------------
@@ -454,12 +390,12 @@ export class RunningExchange implements Exchange, Placed {
 
   /** Passes an event through the response hooks from step `i` on; then it leaves. */
   #pass(event: StreamEvent, i: number): void {
-    if (this.timeline) this.#markFirstEvent()
+    if (this.timeline && this.#origin === 'upstream') this.timeline.replied(this.chain.links[this.chain.terminal]!)
     if (event.type === 'bytes') return this.#passBytes(event)
     const phase = this.chain.events
     for (i = Math.max(i, phase.from[this.#from]!); i < phase.hooks.length; i++) {
       const step = phase.hooks[i]!
-      const t0 = this.timeline ? this.clock.mono() : 0
+      const t0 = this.timeline?.now() ?? 0
       try {
         if (step.look) step.look(this, event)
         else {
@@ -471,7 +407,7 @@ export class RunningExchange implements Exchange, Placed {
       } catch (error) {
         if (this.#brokenResponse(step.link, error)) return
       }
-      if (this.timeline) this.#timeReply(step.link, 'onEvent', t0)
+      this.timeline?.response(step.link, 'onEvent', t0)
       if (this.#settled) return
     }
     if (this.#holds > 0) this.#held.push(event)
@@ -485,16 +421,16 @@ export class RunningExchange implements Exchange, Placed {
       this.#pass(e, next)
       others += this.clock.mono() - left
     })
-    this.#timeReply(step.link, 'rewriteEvent', t0, others)
+    this.timeline!.response(step.link, 'rewriteEvent', t0, others)
   }
 
   #passBytes(event: StreamEvent & { type: 'bytes' }): void {
     const phase = this.chain.chunks
     for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
-      const t0 = this.timeline ? this.clock.mono() : 0
+      const t0 = this.timeline?.now() ?? 0
       try {
         phase.hooks[i]!(this, event.bytes)
-        if (this.timeline) this.#timeReply(phase.links[i]!, 'onChunk', t0)
+        this.timeline?.response(phase.links[i]!, 'onChunk', t0)
       } catch (error) {
         if (this.#brokenResponse(phase.links[i]!, error)) return
       }
@@ -609,6 +545,8 @@ export class RunningExchange implements Exchange, Placed {
         this.#pass({ type: 'refusal', text: reply.text }, 0)
         this.#pass({ type: 'finish', reason: 'refusal', explanation: reply.text }, 0)
         return
+      case 'empty':
+        return this.#pass({ type: 'finish', reason: 'stop' }, 0)
       case 'json': {
         const headers = Object.entries({ 'content-type': 'application/json', ...reply.headers })
         const head = this.#head(reply.status, headers, 'gateway')
@@ -668,10 +606,10 @@ export class RunningExchange implements Exchange, Placed {
     const head: ResponseHead = { status, headers: map, origin }
     const phase = this.chain.head
     for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
-      const t0 = this.timeline ? this.clock.mono() : 0
+      const t0 = this.timeline?.now() ?? 0
       try {
         phase.hooks[i]!(this, head)
-        if (this.timeline) this.#timeReply(phase.links[i]!, 'onResponseHead', t0)
+        this.timeline?.response(phase.links[i]!, 'onResponseHead', t0)
       } catch (error) {
         // The reply is on its way: a broken head hook can no longer deny it, so it is counted and passed over.
         phase.links[i]!.stats.errors++
@@ -800,15 +738,15 @@ export class RunningExchange implements Exchange, Placed {
       durationMs: now - this.#startMono,
       ttfbMs: this.#firstByteMono === null ? null : this.#firstByteMono - this.#startMono,
     }
-    if (this.#replyMono > 0) this.#mark(this.chain.links[this.chain.terminal]!.id, 'reply', this.#replyMono)
+    this.timeline?.ended(this.chain.links[this.chain.terminal]!)
     const phase = this.chain.settles
     for (let i = 0; i < phase.hooks.length; i++) {
       const link = phase.links[i]!
       if (link.index > this.#entered && link.index < this.chain.terminal) continue
-      const t0 = this.timeline ? this.clock.mono() : 0
+      const t0 = this.timeline?.now() ?? 0
       try {
         phase.hooks[i]!(this, settlement)
-        if (this.timeline) this.#timeReply(link, 'onSettle', t0)
+        this.timeline?.response(link, 'onSettle', t0)
       } catch (error) {
         link.stats.errors++
         this.#host.log.error({ request_id: this.id, plugin: link.id, err: error }, 'plugin failed')
@@ -869,29 +807,4 @@ export function asGatewayError(error: unknown): GatewayError {
     message: 'An internal error occurred. Retry; if it persists, quote the request id.',
     cause: error,
   })
-}
-
-function outcomeOf(error: GatewayError): Outcome {
-  if (error.status < 500 && error.status !== 429) return 'refused'
-  if (error.code === 'internal_error') return 'gateway_error'
-  return error.status === 429 && error.code !== 'insufficient_quota' ? 'refused' : 'upstream_error'
-}
-
-/** A reply that broke off is no refusal, whatever the code: what was delivered of it is billed (BILL-3). */
-function outcomeOfCut(error: GatewayError): Outcome {
-  const outcome = outcomeOf(error)
-  return outcome === 'refused' ? 'upstream_error' : outcome
-}
-
-function outcomeOfFinish(finish: FinishEvent, origin: 'upstream' | 'gateway'): Outcome {
-  if (origin === 'gateway') return 'refused'
-  switch (finish.reason) {
-    case 'length':
-    case 'context_full':
-    case 'idle_timeout':
-    case 'ceiling_timeout':
-      return 'incomplete'
-    default:
-      return 'completed'
-  }
 }

@@ -49,6 +49,8 @@ export type Reply =
   | { kind: 'raw'; status: number; headers: readonly (readonly [string, string])[]; body: Uint8Array; whole: boolean }
   /** A gateway-authored refusal in the surface's own form; zero usage (decisions 9). */
   | { kind: 'refusal'; text: string }
+  /** A whole reply without output, in the surface's own form; zero usage. */
+  | { kind: 'empty' }
 
 /** Refuses the request with a code of the error table. */
 export function deny(code: ErrorCode, init: ErrorInit): Reply {

@@ -1,0 +1,29 @@
+/** How an exchange ended, in the ledger's words. */
+import type { GatewayError } from './errors.ts'
+import type { FinishEvent } from './events.ts'
+import type { Outcome } from './store.ts'
+
+export function outcomeOf(error: GatewayError): Outcome {
+  if (error.status < 500 && error.status !== 429) return 'refused'
+  if (error.code === 'internal_error') return 'gateway_error'
+  return error.status === 429 && error.code !== 'insufficient_quota' ? 'refused' : 'upstream_error'
+}
+
+/** A reply that broke off is no refusal, whatever the code: what was delivered of it is billed (BILL-3). */
+export function outcomeOfCut(error: GatewayError): Outcome {
+  const outcome = outcomeOf(error)
+  return outcome === 'refused' ? 'upstream_error' : outcome
+}
+
+export function outcomeOfFinish(finish: FinishEvent, origin: 'upstream' | 'gateway'): Outcome {
+  if (origin === 'gateway' && finish.reason === 'refusal') return 'refused'
+  switch (finish.reason) {
+    case 'length':
+    case 'context_full':
+    case 'idle_timeout':
+    case 'ceiling_timeout':
+      return 'incomplete'
+    default:
+      return 'completed'
+  }
+}
