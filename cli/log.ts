@@ -8,7 +8,7 @@ import { prettyLine } from './pretty.ts'
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
 
 /** Lines are handed to the system in groups: a write for each costs as much as a limit check. */
-const GROUP_BYTES = 8 * 1024
+const GROUP_LENGTH = 8 * 1024
 /** A line waits at most so long. */
 const LINGER_MS = 100
 const CLOSE_MS = 1000
@@ -34,13 +34,23 @@ export interface LogOptions {
 export function openLog(level: string, options: LogOptions = {}): Log {
   const { descriptor = 2, pretty = false, colour = false, bodies = false } = options
   // Written in the background: a slow reader of the log must not stall requests.
-  const destination = pino.destination({
-    dest: descriptor,
-    sync: false,
-    minLength: GROUP_BYTES,
-    periodicFlush: LINGER_MS,
-  })
-  const write = (line: string) => void destination.write(pretty ? prettyLine(line, colour) : line)
+  const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1 })
+  // Grouped here: the destination's own grouping measures all that it holds again with each line.
+  let held = ''
+  let lingering: NodeJS.Timeout | undefined
+  const release = () => {
+    clearTimeout(lingering)
+    lingering = undefined
+    if (held === '') return
+    const lines = held
+    held = ''
+    destination.write(lines)
+  }
+  const write = (line: string) => {
+    held += pretty ? prettyLine(line, colour) : line
+    if (held.length >= GROUP_LENGTH) release()
+    else lingering ??= setTimeout(release, LINGER_MS).unref()
+  }
   const log = pino(
     {
       level,
@@ -52,6 +62,7 @@ export function openLog(level: string, options: LogOptions = {}): Log {
     { write },
   )
   const flush = () => {
+    release()
     try {
       destination.flushSync()
     } catch {
@@ -78,7 +89,7 @@ export function openLog(level: string, options: LogOptions = {}): Log {
     <A extends unknown[]>(write: (...line: A) => void) =>
     (...line: A): void => {
       write(...line)
-      destination.flush()
+      release()
     }
   return {
     debug: log.debug.bind(log),
@@ -87,6 +98,7 @@ export function openLog(level: string, options: LogOptions = {}): Log {
     error: soon(log.error.bind(log)),
     flush,
     async close() {
+      release()
       const written = new Promise<void>(resolve => destination.flush(() => resolve()))
       await Promise.race([written, sleep(CLOSE_MS, undefined, { ref: false })])
       flush()

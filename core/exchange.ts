@@ -621,7 +621,10 @@ export class RunningExchange implements Exchange, Placed {
 
   /** The head's headers as they are sent; a plugin that takes `set-cookie` away takes every cookie. */
   #headerList({ headers }: ResponseHead): [string, string][] {
-    const list = [...headers]
+    const list: [string, string][] = []
+    headers.forEach((value, name) => {
+      list.push([name, value])
+    })
     if (headers.has('set-cookie')) for (const cookie of this.#cookies) list.push(['set-cookie', cookie])
     return list
   }
