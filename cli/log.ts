@@ -8,7 +8,7 @@ import { prettyLine } from './pretty.ts'
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
 
 /** Lines are handed to the system in groups: a write for each costs as much as a limit check. */
-const GROUP_LENGTH = 8 * 1024
+const GROUP_LENGTH = 64 * 1024
 /** A line waits at most so long. */
 const LINGER_MS = 100
 const CLOSE_MS = 1000
