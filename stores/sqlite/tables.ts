@@ -1,7 +1,8 @@
 /** Applies groups of writes to the tables, one transaction each. Runs in the writer's thread, or inline for an in-memory database. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { LedgerIntent } from '../../core/store.ts'
 import type { Charge } from '../journal.ts'
-import { type ChargeRecord, type Entry, parseRow } from '../ledger.ts'
+import type { ChargeRecord, Entry, OutcomeRecord } from '../ledger.ts'
 
 /** A finished idempotent exchange; without a body it was executed but is not kept. */
 export interface IdempotencyRow {
@@ -121,37 +122,38 @@ export class Tables {
   }
 
   #row(intent: string, outcome: string): void {
-    const { row, charges } = parseRow(intent, outcome)
+    const opened = JSON.parse(intent) as LedgerIntent
+    const closed = JSON.parse(outcome) as OutcomeRecord
     const inserted = this.#sql(
       `INSERT OR IGNORE INTO ledger (request_id, time, organization, key_id, surface, model, provider, input, cached, cache_write, output, reasoning, searches, estimated,
         cost, price_book, billing, outcome, duration_ms, ttfb_ms, bytes_in, bytes_out, input_tokens, charged) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ).run(
-      row.request_id,
-      row.time,
-      row.organization,
-      row.key_id,
-      row.surface,
-      row.model,
-      row.provider,
-      row.input,
-      row.cached,
-      row.cacheWrite,
-      row.output,
-      row.reasoning,
-      row.searches,
-      row.estimated ? 1 : 0,
-      row.cost,
-      row.price_book,
-      row.billing,
-      row.outcome,
-      row.duration_ms,
-      row.ttfb_ms,
-      row.bytes_in ?? null,
-      row.bytes_out ?? null,
-      row.input_tokens,
-      charges.length ? 1 : 0,
+      opened.request_id,
+      opened.time,
+      opened.organization,
+      opened.key_id,
+      opened.surface,
+      opened.model,
+      closed.provider,
+      closed.input,
+      closed.cached,
+      closed.cacheWrite,
+      closed.output,
+      closed.reasoning,
+      closed.searches,
+      closed.estimated ? 1 : 0,
+      closed.cost,
+      opened.price_book,
+      opened.billing,
+      closed.outcome,
+      closed.duration_ms,
+      closed.ttfb_ms,
+      closed.bytes_in ?? null,
+      closed.bytes_out ?? null,
+      opened.input_tokens,
+      closed.charges ? 1 : 0,
     )
-    if (inserted.changes === 1) this.#book(row.organization, charges)
+    if (inserted.changes === 1 && closed.charges) this.#book(opened.organization, closed.charges)
   }
 
   /** Charges that came apart from their row: booked once, and only for a row that exists. */
