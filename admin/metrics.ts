@@ -33,6 +33,8 @@ export interface MetricsSources {
   connections(): number
   /** Those that serve, and those of former generations on which exchanges still run. */
   chains(): Iterable<Chain>
+  /** Requests refused at the door so far, by what was too much. */
+  shed(): Record<string, number>
   upstream(): UpstreamHealth
   /** Undefined until it is open. */
   store(): Store | undefined
@@ -214,6 +216,10 @@ export class Metrics {
       'When the configuration that serves was loaded.',
       () => sources.config().loadedAt / 1000,
     )
+    const shed = 'sluice_shed_total'
+    this.#expose(shed, 'counter', 'Requests refused at the door, to protect those that run.', () =>
+      Object.entries(sources.shed()).map(([reason, value]) => ({ metricName: shed, labels: { reason }, value })),
+    )
     const loop = this.#loop
     const delay = 'sluice_event_loop_delay_seconds'
     this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', () => {
@@ -275,6 +281,14 @@ export class Metrics {
       )
     perBackend('sluice_backend_attempts_total', 'counter', 'Requests sent to a backend.', b => b.attempts)
     perBackend('sluice_backend_failures_total', 'counter', 'Attempts held against a backend’s health.', b => b.failures)
+    const failed = 'sluice_backend_attempt_failures_total'
+    this.#expose(failed, 'counter', 'Attempts that came to nothing, by the error’s code.', () =>
+      sources
+        .upstream()
+        .backends.flatMap(b =>
+          [...b.failed].map(([code, value]) => ({ metricName: failed, labels: { backend: b.id, code }, value })),
+        ),
+    )
     perBackend('sluice_backend_in_flight', 'gauge', 'Attempts under way.', b => b.inFlight)
     perBackend(
       'sluice_backend_error_rate',

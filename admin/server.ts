@@ -23,6 +23,17 @@ export interface AdminOptions {
   snapshots: Snapshots
   /** Whether requests can be served: the chain is built and the store answers. */
   ready(): Promise<{ ok: boolean; reason?: string }>
+  /** What would become of a request, without sending it. */
+  route(question: RouteAsked): Promise<{ report: unknown } | { fault: string }>
+}
+
+/** `POST /route`: the query's parameters, and the body as it came. */
+export interface RouteAsked {
+  body: string
+  surface?: string
+  model?: string
+  organization?: string
+  key?: string
 }
 
 export interface Admin {
@@ -34,6 +45,8 @@ export interface Admin {
 }
 
 const TEXT = 'text/plain; charset=utf-8'
+/** The largest body that a chain takes by default. */
+const MAX_ROUTE_BODY = 32 * 1024 * 1024
 
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const pages = dashboardPages()
@@ -72,8 +85,9 @@ async function handle(
   const target = request.url ?? '/'
   const mark = target.indexOf('?')
   const path = mark === -1 ? target : target.slice(0, mark)
-  if (request.method !== 'GET' && request.method !== 'HEAD') {
-    return send(response, 405, TEXT, 'GET and HEAD only\n', { allow: 'GET, HEAD' })
+  const allow = path === '/route' ? 'POST' : 'GET, HEAD'
+  if (!allow.split(', ').includes(request.method!)) {
+    return send(response, 405, TEXT, `${allow} only\n`, { allow, connection: 'close' })
   }
   // Probes carry no token and tell nothing but yes or no.
   if (path === '/healthz') return send(response, 200, TEXT, 'ok\n')
@@ -96,19 +110,51 @@ async function handle(
     return send(response, 401, TEXT, body, { 'www-authenticate': 'Bearer' })
   }
   if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
-  if (path !== '/feed' && path !== '/accounts') {
-    return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics\n')
+  if (path !== '/feed' && path !== '/accounts' && path !== '/route') {
+    return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route\n')
   }
   if (options.token === undefined && !isLocalName(request.headers.host)) {
     return send(response, 421, TEXT, 'without a token the dashboard answers to localhost and addresses only\n')
   }
+  const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
+  if (path === '/route') return route(options, query, request, response)
   if (path === '/accounts') {
-    const find = new URLSearchParams(mark === -1 ? '' : target.slice(mark)).get('find') ?? ''
+    const find = query.get('find') ?? ''
     return send(response, 200, 'application/json', JSON.stringify(await options.snapshots.find(find)))
   }
   if (request.method === 'HEAD') return send(response, 200, 'text/event-stream; charset=utf-8', '')
   if (!(await feed.join(response))) send(response, 503, TEXT, 'too many dashboards are open\n')
 }
+
+/** The question is a request's body as a client would send it; what a gateway would do with it is the answer, and nothing is sent. */
+async function route(
+  options: AdminOptions,
+  query: URLSearchParams,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  // A page of another site can post a form here, but not JSON.
+  if (!/^application\/json\b/i.test(request.headers['content-type'] ?? ''))
+    return send(response, 415, TEXT, 'the body is a request in JSON: content-type: application/json\n', CLOSE)
+  const pieces: Buffer[] = []
+  let size = 0
+  for await (const piece of request as AsyncIterable<Buffer>) {
+    size += piece.length
+    if (size > MAX_ROUTE_BODY) return send(response, 413, TEXT, 'the body is over 32 MiB\n', CLOSE)
+    pieces.push(piece)
+  }
+  const asked: RouteAsked = { body: Buffer.concat(pieces).toString('utf8') }
+  for (const [name, value] of query) {
+    if (name === 'surface' || name === 'model' || name === 'key') asked[name] = value
+    else if (name === 'org') asked.organization = value
+    else return send(response, 400, TEXT, `no such parameter: ${name} (surface, model, org, key)\n`)
+  }
+  const answer = await options.route(asked)
+  if ('fault' in answer) return send(response, 400, TEXT, `${answer.fault}\n`)
+  send(response, 200, 'application/json', JSON.stringify(answer.report))
+}
+
+const CLOSE = { connection: 'close' }
 
 /** A page of another site can give its own name this machine's address and then read from us; its requests still carry that name. */
 function isLocalName(host: string | undefined): boolean {

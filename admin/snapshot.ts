@@ -257,7 +257,7 @@ export class Snapshots {
     const delay = (nanos: number) => round(Math.max(0, nanos / 1e6 - LOOP_RESOLUTION_MS))
     const delays = { p50: delay(loop.percentile(50)), p99: delay(loop.percentile(99)), max: delay(loop.max) }
     loop.reset()
-    const memory = process.memoryUsage.rss()
+    const { rss, heapUsed } = process.memoryUsage()
     return {
       ok: rate('ok', traffic.ok),
       refused: rate('refused', traffic.refused),
@@ -271,8 +271,8 @@ export class Snapshots {
       ttfb: { p50: round(ttfb50), p99: round(ttfb99) },
       duration: { p50: round(duration50), p99: round(duration99) },
       loop: delays,
-      rss: memory,
-      heap: process.memoryUsage().heapUsed,
+      rss,
+      heap: heapUsed,
     }
   }
 

@@ -4,6 +4,7 @@
  */
 import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
+import { Progress } from '../core/progress.ts'
 import { TERMINAL, wrong } from './answers.ts'
 import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
 import { available, type Contender, type Running, type StartOptions } from './contenders/index.ts'
@@ -214,26 +215,25 @@ export async function alternate<L extends { name: string }, T>(
   measure: (lane: L, round: number) => Promise<T>,
 ): Promise<Samples<T>> {
   const samples: Samples<T> = new Map(lanes.map(each => [each.name, []]))
+  const progress = new Progress(process.stderr, 'measurements')
+  let done = 0
   for (let round = 0; round < rounds; round++) {
     for (let i = 0; i < lanes.length; i++) {
       const each = lanes[(i + round) % lanes.length]!
-      progress(`round ${round + 1}/${rounds}, ${each.name}`)
+      progress.show(done, done / (rounds * lanes.length), `round ${round + 1} of ${rounds}: ${each.name}`)
+      done++
       try {
         samples.get(each.name)!.push(await measure(each, round))
       } catch (error) {
         samples.get(each.name)!.push(undefined)
         failures.push(`${each.name}, round ${round + 1}: ${(error as Error).message}`)
+        progress.clear()
         console.error(`! ${each.name}, round ${round + 1} is void: ${(error as Error).message}`)
       }
     }
   }
-  progress('')
+  progress.clear()
   return samples
-}
-
-/** One line that overwrites itself; nothing when nobody watches. */
-export function progress(text: string): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`)
 }
 
 /** Runs a load program with its job and reads its report. */

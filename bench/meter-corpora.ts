@@ -160,8 +160,11 @@ export function corpora(): Corpus[] {
   ]
 }
 
-/** The adversarial list: a text of about `bytes` bytes of UTF-8. `listed`: counted with the peers too. */
-export const adversarial: { name: string; listed: boolean; make(bytes: number): string }[] = [
+/**
+ * The adversarial list: a text of about `bytes` bytes of UTF-8. `listed`: counted with the peers too. Random texts are others in each round: counted again, their
+ * short pieces would come from the meter's cache as far as they fit in.
+ */
+export const adversarial: { name: string; listed: boolean; make(bytes: number, round?: number): string }[] = [
   { name: 'letter a', listed: true, make: n => 'a'.repeat(n) },
   { name: 'digit 7', listed: true, make: n => '7'.repeat(n) },
   { name: 'spaces', listed: true, make: n => ' '.repeat(n) },
@@ -173,16 +176,16 @@ export const adversarial: { name: string; listed: boolean; make(bytes: number): 
   {
     name: 'base64, one line',
     listed: true,
-    make(n) {
-      const random = generator(n)
+    make(n, round = 0) {
+      const random = generator(n + round * 1_000_003)
       return Buffer.from(Array.from({ length: (n * 3) / 4 }, () => random(256))).toString('base64')
     },
   },
   {
     name: 'random Latin-1',
     listed: true,
-    make(n) {
-      const random = generator(n + 1)
+    make(n, round = 0) {
+      const random = generator(n + 1 + round * 1_000_003)
       return Buffer.from(Array.from({ length: n / 1.5 }, () => random(256))).toString('latin1')
     },
   },
@@ -192,16 +195,16 @@ export const adversarial: { name: string; listed: boolean; make(bytes: number): 
   {
     name: 'random lower case',
     listed: false,
-    make(n) {
-      const random = generator(n + 2)
+    make(n, round = 0) {
+      const random = generator(n + 2 + round * 1_000_003)
       return Buffer.from(Array.from({ length: n }, () => 97 + random(26))).toString('latin1')
     },
   },
   {
     name: 'random CJK',
     listed: false,
-    make(n) {
-      const random = generator(n + 3)
+    make(n, round = 0) {
+      const random = generator(n + 3 + round * 1_000_003)
       return Array.from({ length: n / 3 }, () => String.fromCharCode(0x4e00 + random(20_000))).join('')
     },
   },

@@ -1,41 +1,26 @@
 /**
- * `npm run bench:meter [-- --quick]`: the meter beside js-tiktoken, gpt-tokenizer, tiktoken (WASM) and ai-tokenizer. Nobody counts a text twice, but where a line
- * says so. Figures are medians; run it on a quiet machine.
+ * `npm run bench:meter [-- --quick]`: the meter beside js-tiktoken, gpt-tokenizer, tiktoken (WASM) and ai-tokenizer. Nobody counts a text twice. All take turns,
+ * text by text, so that what else the machine does falls on all alike; figures are medians, and ratios are of one run. Run it on a quiet machine.
  */
+import { spawnSync } from 'node:child_process'
 import { cpus, loadavg } from 'node:os'
-import { monitorEventLoopDelay } from 'node:perf_hooks'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
-import type { Conversation, Turn } from '../core/conversation.ts'
-import { countPrompt, countPromptAsync, countTokens, promptSize, SYNC_LIMIT, TokenCounter } from '../meter/index.ts'
+import { countTokens, TokenCounter } from '../meter/index.ts'
 import { tables } from '../meter/tables.ts'
-import { adversarial, corpora, generator } from './meter-corpora.ts'
+import { median } from './load/percentile.ts'
+import { adversarial, corpora } from './meter-corpora.ts'
 import { type Peer, peers } from './meter-peers.ts'
+import { cpuTime, heading, row, time } from './meter-print.ts'
 
 const quick = process.argv.includes('--quick')
-const media = { image_tokens: 85, document_tokens: 1500 }
-
-const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1]!
-
-function time(work: () => void): number {
-  const start = performance.now()
-  work()
-  return performance.now() - start
-}
-
-const row = (name: string, cells: (string | number)[]) =>
-  console.log(
-    name.padEnd(24) +
-      cells.map(cell => (typeof cell === 'number' ? cell.toFixed(cell < 10 ? 2 : 1) : cell).padStart(14)).join(''),
-  )
-
-const heading = (text: string) => console.log(`\n${text}`)
 
 const loading = time(tables)
 countTokens('warm')
 const us: Peer = { name: 'sluice', count: countTokens }
 const others = await peers()
 const everyone = [us, ...others]
+const names = everyone.map(peer => peer.name)
+/** So slow that it gets less to do. */
+const isSlow = (peer: Peer) => peer.name === 'js-tiktoken'
 /** One set for the whole run: all draw from it, so that no text comes twice. */
 const all = corpora()
 const [prose, source] = all
@@ -43,85 +28,125 @@ const [prose, source] = all
 console.log(`Node ${process.version}, ${cpus()[0]?.model}, ${cpus().length} cores, load ${loadavg()[0]!.toFixed(1)}`)
 console.log(`tables loaded in ${loading.toFixed(0)} ms`)
 
+/** Everyone in turn, another one first in each round; their figures by place in `everyone`. */
+function inTurns(rounds: number, measure: (peer: Peer, round: number) => number | undefined): number[][] {
+  const figures: number[][] = everyone.map(() => [])
+  for (let round = 0; round < rounds; round++) {
+    for (let k = 0; k < everyone.length; k++) {
+      const i = (round + k) % everyone.length
+      const figure = measure(everyone[i]!, round)
+      if (figure !== undefined) figures[i]!.push(figure)
+    }
+  }
+  return figures
+}
+
 function naturalCorpora(): void {
-  const rounds = quick ? 7 : 15
+  const warm = 8
+  const rounds = quick ? 9 : 19
   const bytes = 32_000
-  const warm = 12
   heading(`MB/s on natural text, median of ${rounds} rounds of ${bytes / 1000} KB (js-tiktoken: 3 of 6 KB)`)
-  row('', [...everyone.map(p => p.name), 'best peer ×'])
+  row('', [...names, 'best peer ×'])
   for (const corpus of all) {
     const texts = Array.from({ length: warm + rounds }, () => corpus.next(bytes))
-    const rates = everyone.map(peer => {
-      const slow = peer.name === 'js-tiktoken'
-      const own = slow ? texts.slice(0, 6).map(text => text.slice(0, 6000)) : texts
-      for (const text of own.slice(0, slow ? 3 : warm)) peer.count(text)
-      return median(
-        own.slice(slow ? 3 : warm).map(text => Buffer.byteLength(text) / 1000 / time(() => peer.count(text))),
-      )
-    })
+    const rates = inTurns(warm + rounds, (peer, round) => {
+      if (isSlow(peer) && (round < warm - 1 || round >= warm + 3)) return undefined
+      const text = isSlow(peer) ? texts[round]!.slice(0, 6000) : texts[round]!
+      const rate = Buffer.byteLength(text) / 1000 / time(() => peer.count(text))
+      return round < warm ? undefined : rate
+    }).map(median)
     row(corpus.name, [...rates, rates[0]! / Math.max(...rates.slice(1))])
   }
 }
 
+const MESSAGE = 1024
+/** Messages that one counts before it is the next one's turn: the processor's caches are its own by then. */
+const BATCH = 25
+
+/** Larger than a core's caches: what a gateway does between two prompts, at its worst. */
+const elsewhere = new Int32Array(2 << 20).fill(1)
+function goElsewhere(): void {
+  for (let i = 0; i < elsewhere.length; i += 16) elsewhere[i]!++
+}
+
 function oneKilobyte(): void {
-  heading('µs for a message of 1 KB of prose, each new')
-  const messages = Array.from({ length: quick ? 200 : 300 }, () => prose!.next(1024).slice(0, 1024))
-  const half = messages.length >> 1
-  row(
-    '',
-    everyone.map(p => p.name),
-  )
-  row(
-    'message',
-    everyone.map(peer => {
-      const own = peer.name === 'js-tiktoken' ? messages.slice(half - 20, half + 20) : messages
-      for (const text of own.slice(0, own.length >> 1)) peer.count(text)
-      return median(own.slice(own.length >> 1).map(text => 1000 * time(() => peer.count(text))))
-    }),
-  )
+  heading('µs for a message of 1 KB of prose, each new; cold: 8 MB of other memory are written before each')
+  row('', [...names, '× ai'])
+  const line = (name: string, rounds: number, between: (() => void) | undefined) => {
+    const times = inTurns(rounds, peer => {
+      const size = isSlow(peer) ? 2 : BATCH
+      const messages = batches.get(peer)!.splice(0, size)
+      return median(
+        messages.map(text => {
+          between?.()
+          return 1000 * time(() => peer.count(text))
+        }),
+      )
+    }).map(median)
+    row(name, [...times, times.at(-1)! / times[0]!])
+  }
+  const rounds = quick ? 5 : 11
+  const message = () => prose!.next(MESSAGE).slice(0, MESSAGE)
+  // The corpora before left other texts' words in everyone's caches.
+  for (let i = 0; i < 150; i++) {
+    const text = message()
+    for (const peer of everyone) if (!isSlow(peer)) peer.count(text)
+  }
+  const messages = Array.from({ length: 2 * rounds * BATCH }, message)
+  const batches = new Map(everyone.map(peer => [peer, [...messages]]))
+  line('message', rounds, undefined)
+  line('message, cold', rounds, goElsewhere)
 }
 
 function deltas(): void {
-  const text = source!.next(400_000)
-  const parts = text.match(/[\s\S]{4}/g)!
-  const pass = () => {
-    const counter = new TokenCounter()
-    for (const part of parts) counter.push(part)
-    return counter.total
-  }
-  pass()
+  const passes = Array.from({ length: 9 }, () => {
+    const parts = source!.next(100_000).match(/[\s\S]{4}/g)!
+    const took = time(() => {
+      const counter = new TokenCounter()
+      for (const part of parts) counter.push(part)
+      return counter.total
+    })
+    return (1e6 * took) / parts.length
+  })
   heading(
-    `TokenCounter: ${((1e6 * median(Array.from({ length: 7 }, () => time(pass)))) / parts.length).toFixed(0)} ns for a push of 4 characters, total at the end included`,
+    `TokenCounter: ${median(passes.slice(2)).toFixed(0)} ns for a push of 4 characters, total at the end included`,
   )
 }
 
+/** Flat, as a text is that comes off the wire. */
+const flat = (text: string) => JSON.parse(JSON.stringify(text)) as string
+
 function adversarialInputs(): void {
   const sizes = [1, 4, 16, 64, 256, 1024]
+  const largest = sizes.at(-1)!
+  const rounds = quick ? 5 : 9
   const limit = quick ? 500 : 10_000
   heading(
-    `ms on adversarial input by KB, growth per doubling from 16 KB on; peers as far as they get in ${limit / 1000} s`,
+    `ms on adversarial input by KB, growth of CPU time per doubling from 16 KB on (sizes take turns in ${rounds} rounds); peers as far as they get in ${limit / 1000} s`,
   )
   row('', [...sizes.map(size => `${size} KB`), 'MB/s at last', 'max growth'])
   let worstGrowth = 0
   let worstRate = Number.POSITIVE_INFINITY
   for (const { name, make, listed } of adversarial) {
-    const inputs = sizes.map(size => make(size * 1024))
-    // Long pieces are never cached; more repetitions for the short ones, the median of three runs of them.
-    const times = inputs.map((text, i) => {
-      const repeat = Math.max(1, Math.round(256 / sizes[i]!))
-      countTokens(text)
-      return (
-        median(
-          Array.from({ length: 5 }, () =>
-            time(() => {
-              for (let k = 0; k < repeat; k++) countTokens(text)
-            }),
-          ),
-        ) / repeat
-      )
-    })
-    const growth = Math.max(...times.slice(3).map((t, i) => Math.sqrt(t / times[i + 2]!)))
-    const rate = Buffer.byteLength(inputs.at(-1)!) / 1000 / times.at(-1)!
+    // As much of each size, and every text counted once.
+    let serial = 0
+    const measure = (size: number) => {
+      const repeat = largest / size
+      const texts = Array.from({ length: repeat }, () => flat(make(size * 1024, serial++)))
+      const before = cpuTime()
+      const took = time(() => {
+        for (const text of texts) countTokens(text)
+      })
+      return { ms: took / repeat, cpu: (cpuTime() - before) / repeat }
+    }
+    measure(largest)
+    const samples = Array.from({ length: rounds }, () => sizes.map(measure))
+    const times = sizes.map((_, i) => median(samples.map(round => round[i]!.ms)))
+    // Sizes are four times as large each. In CPU time, and of neighbours in one round: a machine with other work would show in the longer ones alone.
+    const growth = Math.max(
+      ...sizes.slice(3).map((_, i) => Math.sqrt(median(samples.map(round => round[i + 3]!.cpu / round[i + 2]!.cpu)))),
+    )
+    const rate = (largest * 1.024) / times.at(-1)!
     worstGrowth = Math.max(worstGrowth, growth)
     worstRate = Math.min(worstRate, rate)
     row(name, [...times, rate, growth])
@@ -129,10 +154,11 @@ function adversarialInputs(): void {
     for (const peer of others) {
       const cells: (number | string)[] = []
       let factor = 16
-      for (const [i, text] of inputs.entries()) {
+      for (const [i, size] of sizes.entries()) {
         const last = cells.at(-1)
         // Quadratic ones are known after two sizes; what would surely pass the limit is not started.
         if (typeof last === 'number' && last * factor > limit) break
+        const text = flat(make(size * 1024, serial++))
         const t = time(() => peer.count(text))
         if (typeof last === 'number' && i > 1) factor = Math.max(4, t / last)
         cells.push(t)
@@ -143,108 +169,18 @@ function adversarialInputs(): void {
   console.log(`slowest at 1 MB: ${worstRate.toFixed(1)} MB/s; largest growth per doubling: ${worstGrowth.toFixed(2)}`)
 }
 
-function conversation(turns: Turn[]): Conversation {
-  return {
-    surface: 'chat',
-    requestedModel: 'm',
-    model: 'm',
-    stream: false,
-    system: [],
-    turns,
-    tools: [],
-    toolChoice: { type: 'auto' },
-    parallelToolCalls: true,
-    sampling: { stop: [], logprobs: false },
-    reasoning: {},
-  }
-}
-
-const user = (text: string): Turn => ({ role: 'user', parts: [{ type: 'text', text }] })
-
-async function eventLoop(): Promise<void> {
-  heading(
-    '1.6 MB prompts in the pool: ms to count, the event loop’s longest delay, and the longest count of a small prompt meanwhile',
-  )
-  await countPromptAsync(conversation([user('warm '.repeat(50_000))]), media)
-  const delay = monitorEventLoopDelay({ resolution: 1 })
-  row('', ['count', 'max delay', 'small prompts', 'longest'])
-  // What the machine itself does to a timer, with nothing to count.
-  delay.enable()
-  await new Promise(resolve => setTimeout(resolve, 300))
-  delay.disable()
-  row('(nothing)', ['', delay.max / 1e6])
-  // Made and collected beforehand: making them leaves garbage whose collection would be measured. Parsed, as they come off the wire.
-  const inputs = adversarial.map(({ name, make }) => ({
-    name,
-    text: JSON.parse(JSON.stringify(make(1_600_000))) as string,
-  }))
-  collectGarbage()
-  for (const { name, text } of inputs) {
-    const large = conversation([user(text)])
-    await new Promise(resolve => setTimeout(resolve, 20))
-    delay.reset()
-    delay.enable()
-    const start = performance.now()
-    let done = false
-    if (promptSize(large) <= SYNC_LIMIT) throw new Error('this should go to the pool')
-    const counted = countPromptAsync(large, media).then(() => {
-      done = true
-    })
-    let answered = 0
-    let longest = 0
-    while (!done) {
-      const small = conversation([user(source!.next(1).slice(0, 1024))])
-      longest = Math.max(
-        longest,
-        time(() => countPrompt(small, media)),
-      )
-      answered++
-      await new Promise(resolve => setTimeout(resolve, 2))
-    }
-    await counted
-    const total = performance.now() - start
-    delay.disable()
-    row(name, [total, delay.max / 1e6, String(answered), longest])
-  }
-}
-
-function collectGarbage(): void {
-  setFlagsFromString('--expose-gc')
-  runInNewContext('gc')()
-}
-
-function history(): void {
-  const rounds = quick ? 9 : 15
-  const random = generator(3)
-  const first: number[] = []
-  const again: number[] = []
-  for (let round = 0; round < rounds; round++) {
-    const turns: Turn[] = []
-    for (let bytes = 0; bytes < 200_000; ) {
-      const text = source!.next(1200 + random(9000))
-      turns.push({ role: turns.length % 2 ? 'assistant' : 'user', parts: [{ type: 'text', text }] })
-      bytes += text.length
-    }
-    // Parsed anew each turn, as a request body is.
-    const wire = JSON.stringify(turns)
-    const one = conversation(JSON.parse(wire))
-    const two = conversation([...JSON.parse(wire), user(source!.next(1).slice(0, 300))])
-    first.push(time(() => countPrompt(one, media)))
-    again.push(time(() => countPrompt(two, media)))
-  }
-  heading(
-    `an agent's 200 KB history: first count ${median(first).toFixed(2)} ms, with one new turn ${median(again).toFixed(2)} ms, ${(median(first) / median(again)).toFixed(1)} times as fast`,
-  )
-}
-
 // Everyone's code is compiled before anything is measured.
 for (let i = 0; i < 40; i++) {
   const text = source!.next(32_000)
-  for (const peer of everyone) peer.count(peer.name === 'js-tiktoken' ? text.slice(0, 2000) : text)
+  for (const peer of everyone) peer.count(isSlow(peer) ? text.slice(0, 2000) : text)
 }
 naturalCorpora()
 oneKilobyte()
 deltas()
 adversarialInputs()
-await eventLoop()
-history()
+const loop = spawnSync(
+  process.execPath,
+  [...process.execArgv, new URL('meter-loop.ts', import.meta.url).pathname, ...process.argv.slice(2)],
+  { stdio: 'inherit' },
+)
+process.exitCode = loop.status ?? 1

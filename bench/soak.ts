@@ -11,6 +11,7 @@ import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { Progress } from '../core/progress.ts'
 import { startSimulator } from '../simulator/server.ts'
 import type { Measure } from './soak-gateway.ts'
 
@@ -28,9 +29,17 @@ const RELOAD_MS = Math.min(30_000, (MINUTES * 60_000) / 3)
 const FAULTS = 0.05
 const LEAVERS = 0.05
 const SLOW = 0.05
-/** What may stay: caches, compiled code and the ledger's rows in memory. */
-const HEAP_SLACK = 24 * 1024 * 1024
-const HEAP_PER_ROW = 1024
+/** Readers that take nothing at first, of streams that no kernel buffer holds; each reload starts so many. */
+const STALLERS = 3
+const STALL_MS = 5000
+/** The same load first, so that code is compiled and pools, caches and the heap have their size. */
+const WARM_MS = Math.min(60_000, MINUTES * 12_000)
+/** What may come on top of that: fragmentation, caches that are not full yet. */
+const RSS_SLACK = 48 * 1024 * 1024
+const HEAP_SLACK = 8 * 1024 * 1024
+const ENTRIES_SLACK = 2000
+/** The goal for a stream that gets an event now and then. */
+const KIB_PER_STREAM = 40
 
 const FAULT_DIRECTIVES = [
   'status 500',
@@ -87,7 +96,7 @@ writeFileSync(
   file,
   `version: 1
 server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0 }
-store: "sqlite::memory:"
+store: "sqlite:${join(folder, 'soak.db')}"
 pipelines:
   completions: [auth, validation, idempotency, conversation, token-estimate, routing, admission, translation, { upstream: { breaker: { failures: 1000000, error_rate: 1, open_for: 1ms } } }, usage-capture, header-stamp]
 routes:
@@ -105,7 +114,7 @@ models:
 platform: { max_concurrent_requests: 20000, compress_above: 1 }
 price_book: soak
 organizations:
-  demo: { plan: custom, keys: [{ id: key_demo, sha256: "f77894fdfa58e447c57e077eaa9708e8e009c84dc6aba2db80461275e9b85be7", status: active }] }
+  demo: { plan: custom, limits: { concurrent_requests: 1000000, monthly_spend_usd: 1000000.00 }, keys: [{ id: key_demo, sha256: "f77894fdfa58e447c57e077eaa9708e8e009c84dc6aba2db80461275e9b85be7", status: active }] }
 `,
 )
 
@@ -147,13 +156,15 @@ const { url } = await told<{ url: string }>(child)
 const tally = { requests: 0, served: 0, failed: 0, framed: 0, cut: 0, left: 0, broken: [] as string[] }
 const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
 
-type Manner = 'plain' | 'leaves' | 'slow'
+type Manner = 'plain' | 'leaves' | 'slow' | 'stalls'
 
 /** One request, read to its end in its manner. Resolves however it ends. */
 function exchange(text: string, stream: boolean, manner: Manner, healthy: boolean): Promise<void> {
   const [path, body] = BODIES[Math.floor(random() * BODIES.length)]!(text, stream)
   tally.requests++
   const leaveAfter = 1 + Math.floor(random() * 6)
+  const begun = performance.now()
+  let heard = begun
   return new Promise(resolve => {
     const req = request(
       url + path,
@@ -161,9 +172,20 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
       res => {
         let seen = ''
         let pieces = 0
+        let whole = !stream
+        let framed = false
         res.setEncoding('utf8')
+        if (manner === 'stalls') {
+          res.pause()
+          setTimeout(() => res.resume(), STALL_MS)
+        }
         res.on('data', (piece: string) => {
-          seen = (seen + piece).slice(-4000)
+          // A last event of Responses holds the whole text again: its name is far from the end.
+          const near = seen.slice(-60) + piece
+          whole ||= /\[DONE\]|response\.completed|response\.incomplete|message_stop/.test(near)
+          framed ||= stream && /"code":"/.test(near)
+          seen = (seen + piece).slice(-400)
+          heard = performance.now()
           pieces++
           if (manner === 'leaves' && pieces >= leaveAfter) {
             tally.left++
@@ -176,8 +198,6 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
           }
         })
         res.on('end', () => {
-          const whole = !stream || /\[DONE\]|response\.completed|message_stop/.test(seen)
-          const framed = stream && /"code":"/.test(seen)
           if (res.statusCode === 200 && whole && !framed) tally.served++
           else if (res.statusCode === 200 && framed) tally.framed++
           else tally.failed++
@@ -190,7 +210,10 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
         res.on('error', () => {
           if (manner === 'leaves') return resolve()
           tally.cut++
-          tally.broken.push(`${path} cut: ${seen.slice(-200)}`)
+          const now = performance.now()
+          tally.broken.push(
+            `${path}, ${manner}, cut at ${new Date().toISOString()}, ${Math.round(now - begun)} ms after its request and ${Math.round(now - heard)} ms after its last bytes: ${seen.slice(-200)}`,
+          )
           resolve()
         })
         res.on('close', resolve)
@@ -215,8 +238,20 @@ async function worker(until: number): Promise<void> {
     } else {
       const manner: Manner = r < FAULTS + LEAVERS ? 'leaves' : r < FAULTS + LEAVERS + SLOW ? 'slow' : 'plain'
       const tokens = 20 + Math.floor(random() * 100)
-      await exchange(`[[sim: tokens ${tokens}; pace ${stream ? 20 : 1}ms]] soak`, stream, manner, manner !== 'leaves')
+      await exchange(`[[sim: tokens ${tokens}; pace ${stream ? 60 : 1}ms]] soak`, stream, manner, manner !== 'leaves')
     }
+  }
+}
+
+/** Shows a count and how far the run is, each second, on a terminal. */
+function watch(begun: number, count: () => number, unit: string): { stop(): void } {
+  const progress = new Progress(process.stderr, unit)
+  const timer = setInterval(() => progress.show(count(), (performance.now() - begun) / (MINUTES * 60_000)), 1000)
+  return {
+    stop() {
+      clearInterval(timer)
+      progress.clear()
+    },
   }
 }
 
@@ -236,25 +271,31 @@ async function settled(): Promise<Measure> {
   return now
 }
 const sockets = ({ resources }: Measure) => (resources['TCPSocketWrap'] ?? 0) + (resources['TCPWRAP'] ?? 0)
-const timers = ({ resources }: Measure) => resources['Timeout'] ?? 0
+
+async function load(streams: number, ms: number): Promise<void> {
+  const until = performance.now() + ms
+  await Promise.all(Array.from({ length: streams }, () => worker(until)))
+}
 
 async function soak(streams: number): Promise<void> {
-  // Warm: code compiled, caches filled.
-  await Promise.all(
-    Array.from({ length: Math.min(streams, 100) }, () => exchange('[[sim: tokens 30]] soak', true, 'plain', true)),
-  )
+  await load(streams, WARM_MS)
   agent.destroy()
-  const base = await told<Measure>(child, 'measure')
+  const base = await settled()
+  const warm = tally.requests
   const begun = performance.now()
-  const until = begun + MINUTES * 60_000
   let reloads = 0
+  const stallers: Promise<void>[] = []
+  const watching = watch(begun, () => tally.requests - warm, 'requests')
   const reloading = setInterval(async () => {
+    for (let i = 0; i < STALLERS; i++) stallers.push(exchange('[[sim: tokens 30000]] soak', true, 'stalls', true))
     const { applied } = await told<{ applied: boolean }>(child, 'reload')
     expect(applied, 'a reload was not applied')
     reloads++
   }, RELOAD_MS)
-  await Promise.all(Array.from({ length: streams }, () => worker(until)))
+  await load(streams, MINUTES * 60_000)
+  watching.stop()
   clearInterval(reloading)
+  await Promise.all(stallers)
   agent.destroy()
   const end = await settled()
   const rows = Object.values(end.outcomes).reduce((sum, n) => sum + n, 0)
@@ -263,11 +304,19 @@ async function soak(streams: number): Promise<void> {
   expect(end.running === 0, `${end.running} exchanges still run`)
   expect(end.connections === 0, `${end.connections} client connections are open`)
   expect(sockets(end) === 0, `${sockets(end)} sockets are open`)
-  expect(timers(end) <= timers(base) + 2, `timers: ${timers(base)} before, ${timers(end)} after`)
-  const grown = end.heap + end.external - base.heap - base.external
-  expect(grown <= HEAP_SLACK + rows * HEAP_PER_ROW, `heap grew by ${mib(grown)}`)
+  for (const kind of ['timers', 'exchanges', 'attempts'] as const)
+    expect(end.alive[kind] <= base.alive[kind] + 2, `${kind}: ${base.alive[kind]} before, ${end.alive[kind]} after`)
+  expect(
+    end.entries <= base.entries + ENTRIES_SLACK,
+    `entries of maps: ${base.entries} before, ${end.entries} after; the largest: ${end.largest.join(', ')}`,
+  )
+  const grown = end.heap + end.buffers - base.heap - base.buffers
+  expect(grown <= HEAP_SLACK, `heap grew by ${mib(grown)}`)
+  expect(end.rss - base.rss <= RSS_SLACK, `RSS grew by ${mib(end.rss - base.rss)}`)
   expect(rows === end.admitted, `${end.admitted} admitted, ${rows} ledger rows`)
   expect(!end.outcomes['lost'], `${end.outcomes['lost']} rows are lost`)
+  expect(end.slots === 0, `${end.slots} concurrency slots are taken`)
+  expect(end.spent === end.billed, `the rows sum to ${end.billed} nano-USD, the limiter says ${end.spent}`)
   expect(
     tally.broken.length === 0,
     `${tally.broken.length} healthy requests failed: ${tally.broken.slice(0, 3).join('\n')}`,
@@ -285,10 +334,16 @@ async function soak(streams: number): Promise<void> {
         ...counts,
         outcomes: end.outcomes,
         admitted: end.admitted,
+        billed_usd: [end.billed / 1e9, end.spent / 1e9],
         rss: [mib(base.rss), mib(end.rss)],
         heap: [mib(base.heap), mib(end.heap)],
+        buffers: [mib(base.buffers), mib(end.buffers)],
         sockets: [sockets(base), sockets(end)],
-        timers: [timers(base), timers(end)],
+        timers: [base.alive.timers, end.alive.timers],
+        exchanges: [base.alive.exchanges, end.alive.exchanges],
+        map_entries: [base.entries, end.entries],
+        largest_maps: end.largest,
+        unhandled: end.unhandled,
       },
       null,
       2,
@@ -299,9 +354,12 @@ async function soak(streams: number): Promise<void> {
 /** One event a second on each of so many streams. */
 async function idle(streams: number): Promise<void> {
   const seconds = Math.round(MINUTES * 60)
-  await exchange('[[sim: tokens 30]] soak', true, 'plain', true)
-  const base = await told<Measure>(child, 'measure')
+  for (let i = 0; i < 10; i++)
+    await Promise.all(Array.from({ length: 50 }, () => exchange('[[sim: tokens 30]] soak', true, 'plain', true)))
+  agent.destroy()
+  const base = await settled()
   let events = 0
+  const seen = new Uint32Array(streams)
   let ended = 0
   const open: ReturnType<typeof request>[] = []
   for (let i = 0; i < streams; i++) {
@@ -317,7 +375,10 @@ async function idle(streams: number): Promise<void> {
     })
     req.on('response', res => {
       if (res.statusCode !== 200) tally.broken.push(`status ${res.statusCode}`)
-      res.on('data', () => events++)
+      res.on('data', () => {
+        events++
+        seen[i]!++
+      })
       res.on('end', () => ended++)
       res.on('error', () => {})
     })
@@ -326,7 +387,9 @@ async function idle(streams: number): Promise<void> {
     open.push(req)
     if (i % 50 === 49) await sleep(20)
   }
+  const watching = watch(performance.now(), () => events, 'events')
   await sleep(seconds * 1000)
+  watching.stop()
   const full = await told<Measure>(child, 'measure')
   expect(full.running === streams, `${full.running} of ${streams} streams run`)
   expect(
@@ -341,15 +404,24 @@ async function idle(streams: number): Promise<void> {
   await sleep(1000)
   const end = await settled()
   expect(end.running === 0, `${end.running} exchanges still run`)
-  const each = (full.rss - base.rss) / streams
+  const each = (full.rss - base.rss) / streams / 1024
+  const fewest = seen.reduce((least, n) => Math.min(least, n))
+  expect(fewest >= seconds * 0.9, `a stream has had ${fewest} events in ${seconds} s`)
+  expect(
+    full.rss > base.rss && each <= KIB_PER_STREAM,
+    `${each.toFixed(1)} KiB a stream; the goal is ${KIB_PER_STREAM}`,
+  )
   console.log(
     JSON.stringify(
       {
         streams,
         seconds,
         events,
+        fewest_on_a_stream: fewest,
+        errors: tally.broken.length + ended,
         rss: [mib(base.rss), mib(full.rss), mib(end.rss)],
-        kib_per_stream: Math.round((each / 1024) * 10) / 10,
+        heap: [mib(base.heap), mib(full.heap), mib(end.heap)],
+        kib_per_stream: Math.round(each * 10) / 10,
       },
       null,
       2,

@@ -6,7 +6,7 @@ import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
-import { type Admin, startAdmin } from '../admin/server.ts'
+import { type Admin, type RouteAsked, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
 import { buildChain, type Chain, ChainError } from '../core/chain.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
@@ -18,7 +18,7 @@ import { GatewayError } from '../core/errors.ts'
 import { errorBody } from '../core/exchange.ts'
 import { requestId } from '../core/ids.ts'
 import { type Generation, Ingress } from '../core/ingress.ts'
-import type { Listener, ListenerFactory } from '../core/listener/port.ts'
+import type { Listener, ListenerFactory, WebSocketOptions } from '../core/listener/port.ts'
 import { type LagProbe, OverloadGuard, TimerLag } from '../core/overload.ts'
 import type { Logger, Plugin, PluginContext } from '../core/plugin.ts'
 import { Router } from '../core/router.ts'
@@ -34,6 +34,8 @@ import { dialectCapabilities, dialects } from '../providers/index.ts'
 import { startSimulator } from '../simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { surfaces } from '../surfaces/index.ts'
+import { routeReport, withModel } from './route-report.ts'
+import { Failure } from './terminal.ts'
 
 export interface GatewayOptions {
   log: Logger
@@ -104,7 +106,7 @@ export function notBuilt(config: GatewayConfig): string[] {
   return [...missing]
 }
 
-/** At most so long between the last answer and the end of its connection. Idle connections are closed after it. */
+/** So long the last answers have to be read once the kernel has them, and idle connections to be closed by their clients. */
 const LAST_BYTES_MS = 200
 
 const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
@@ -127,6 +129,11 @@ export async function buildGateway(configPath: string, options: GatewayOptions):
   return gateway
 }
 
+/** Each worker has its own admin pages, on the n-th port from the one that is named: figures and readiness are a process's own. */
+function adminPort(first: number, worker = 1): number {
+  return first === 0 ? 0 : first + worker - 1
+}
+
 class RunningGateway implements Gateway {
   config: GatewayConfig
   warnings: ConfigError[]
@@ -145,6 +152,7 @@ class RunningGateway implements Gateway {
   #admin: Admin | undefined
   #store: Store | undefined
   #secret: Uint8Array = new Uint8Array()
+  #plugins: ReadonlyMap<string, Plugin> = new Map()
   #simulator: { url: string; close(): Promise<void> } | undefined
   #watching: Watching | undefined
   #generation = 0
@@ -179,6 +187,7 @@ class RunningGateway implements Gateway {
       openStreams: () => this.#openStreams(),
       connections: () => this.#listener?.connections ?? 0,
       chains: () => [...this.#retiring, ...this.#chains],
+      shed: () => this.#guard.shed,
       upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
       store: () => this.#store,
       meterJobs: () => meterPool().jobs,
@@ -186,7 +195,7 @@ class RunningGateway implements Gateway {
     })
     this.#observer = new Observer(this.#metrics, this.#log)
     // The process's own lag, whatever clock the exchanges run on.
-    this.#guard = new OverloadGuard(options.lag ?? new TimerLag(systemClock), this.#random)
+    this.#guard = new OverloadGuard(options.lag ?? new TimerLag(systemClock), this.#random, systemClock)
     this.ingress = new Ingress({
       overloaded: running => this.#guard.refuses(running, this.config.platform.max_concurrent_requests),
       clock: this.#clock,
@@ -236,6 +245,7 @@ class RunningGateway implements Gateway {
       }),
     })
     this.#secret = await this.#store.secret(config.secret)
+    this.#plugins = plugins
     this.ingress.use(await this.#build(config, plugins))
 
     const { server } = config
@@ -249,18 +259,22 @@ class RunningGateway implements Gateway {
         stallTimeoutMs: server.stall_timeout,
         trustProxy: server.trust_proxy,
         ...(server.tls && { tls: server.tls }),
+        ...(server.websocket === 'on' && { webSocket: this.#webSocketOptions() }),
         refuse,
+        // Its client has been answered with 500, or cut.
+        onError: error => this.#log.error({ err: error }, 'the listener failed an exchange'),
       },
       this.ingress.handle,
     )
     if (options.admin !== false) {
       this.#admin = await startAdmin({
         host: options.admin?.host ?? server.admin.host,
-        port: options.admin?.port ?? server.admin.port,
+        port: options.admin?.port ?? adminPort(server.admin.port, options.worker),
         token: server.admin.token,
         registry: this.#metrics.registry,
         snapshots: this.#snapshots(),
         ready: () => this.#ready(),
+        route: asked => this.#route(asked),
       })
     }
     if (options.watch !== false) {
@@ -274,10 +288,43 @@ class RunningGateway implements Gateway {
     }
   }
 
+  /**
+   * What a listener must know of messages before it starts: twice the largest body, so that one that is too long is read whole and refused in words,
+   * where only a much longer one is cut; and for a peer that does not answer pings the time of a body, since its pong waits behind what it sends.
+   */
+  #webSocketOptions(): WebSocketOptions {
+    const spoken = this.config.routes.filter(route => route.surface && surfaces[route.surface].socket)
+    const bodies = this.#chains
+      .filter(chain => spoken.some(route => route.pipeline === chain.name))
+      .map(chain => chain.body)
+    return {
+      maxMessageBytes: Math.min(2 ** 31 - 1, 2 * Math.max(1024 * 1024, ...bodies.map(body => body?.maxBytes ?? 0))),
+      pongTimeoutMs: Math.max(1000, ...bodies.map(body => body?.timeoutMs ?? 0)),
+    }
+  }
+
   async #ready(): Promise<{ ok: boolean; reason?: string }> {
     if (this.#draining) return { ok: false, reason: 'draining' }
     if (!this.ingress.generation) return { ok: false, reason: 'no configuration is loaded' }
     return this.store.ready()
+  }
+
+  /** `sluice route` of the configuration that serves, and with the health that its backends have now. */
+  async #route(asked: RouteAsked): Promise<{ report: unknown } | { fault: string }> {
+    const { surface = 'chat', model, organization, key } = asked
+    if (!Object.hasOwn(surfaces, surface)) return { fault: `there is no surface '${surface}'` }
+    const { backends } = upstreamHealth(this.#shared, this.#clock.mono())
+    const open = new Set(backends.filter(({ breaker }) => breaker === 'open').map(({ id }) => id))
+    try {
+      const body = model === undefined ? asked.body : withModel(asked.body, model, 'the body')
+      const question = { surface: surface as SurfaceName, body, organization, key }
+      const outOf = (backend: string) =>
+        open.has(backend) ? 'it is out: its breaker is open, or it asked for a pause' : undefined
+      return { report: await routeReport(structuredClone(this.config), this.#plugins, this.#path, question, outOf) }
+    } catch (error) {
+      if (error instanceof Failure) return { fault: error.message }
+      throw error
+    }
   }
 
   // ---- what the admin pages show --------------------------------------------------------------------------------------
@@ -440,6 +487,7 @@ class RunningGateway implements Gateway {
       const fixed = needRestart(this.#atStart, loaded.config)
       if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
       this.config = loaded.config
+      this.#plugins = loaded.plugins
       this.warnings = loaded.warnings
       this.#files = loaded.files
       this.ingress.use(built)
@@ -462,18 +510,21 @@ class RunningGateway implements Gateway {
     this.#draining = true
     this.#watching?.close()
     this.#listener?.drain()
-    const deadline = new Promise<void>(resolve => this.#clock.setTimer(this.config.server.drain, resolve))
+    let late = false
+    const deadline = new Promise<void>(resolve => {
+      this.#clock.setTimer(this.config.server.drain, () => {
+        late = true
+        resolve()
+      })
+    })
     await Promise.race([this.ingress.idle(), deadline])
     this.ingress.expire()
     await this.ingress.idle()
-    await this.#lastBytes()
-    await this.close()
-  }
-
-  /** An exchange is over when its answer is with the listener; the last ones get a moment to reach the kernel, and to be read by an uploader. */
-  async #lastBytes(): Promise<void> {
+    // An exchange is over when its answer is with the listener: a slow client's may take until the deadline to leave.
     const end = performance.now() + LAST_BYTES_MS
-    while (this.listener.connections > 0 && performance.now() < end && !this.#closed) await sleep(5)
+    const waits = () => performance.now() < end || (this.listener.unsent > 0 && !late)
+    while (this.listener.connections > 0 && waits() && !this.#closed) await sleep(5)
+    await this.close()
   }
 
   close(): Promise<void> {

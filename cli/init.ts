@@ -3,11 +3,12 @@ import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
+import { STORE_URL } from '../core/config/schema.ts'
 import { DEFAULT_CONFIG } from './arguments.ts'
 import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
 import type { Verb } from './main.ts'
 import { listing } from './problems.ts'
-import { Failure, UsageError } from './terminal.ts'
+import { Failure, type Terminal, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--store URL]
 
@@ -51,14 +52,16 @@ export const init: Verb = {
     const file = positionals[0] ?? DEFAULT_CONFIG
     if (existsSync(file) && !values.force) throw new Failure(`${file} exists; --force overwrites it`)
 
-    const ask = await questions()
+    const ask = questions(terminal)
     try {
-      const providers = (values.provider ?? split(await ask('Providers', found().join(', ')))).map(provider)
+      const providers =
+        (values.provider && providersOf(values.provider.join())) ??
+        (await ask(`Providers, of ${Object.keys(PROVIDERS).join(', ')}`, found().join(', '), providersOf))
       const models = values.model
         ? values.model.map(model => chosen(model, providers, values.price))
         : await chooseModels(providers, ask)
-      const store = values.store ?? (await ask('Store', 'sqlite:./data/gateway.db'))
-      const organization = values.organization ?? (await ask('Your organization', 'main'))
+      const store = values.store ?? (await ask('Store', 'sqlite:./data/gateway.db', storeUrl))
+      const organization = values.organization ?? (await ask('Your organization', 'main', organizationId))
       const secret = `sk-${randomBytes(32).toString('base64url')}`
       const sha256 = createHash('sha256').update(secret).digest('hex')
       const yaml = initTemplate({ providers, models, store, organization, sha256 })
@@ -86,15 +89,31 @@ export const init: Verb = {
   },
 }
 
-type Ask = ((question: string, fallback: string) => Promise<string>) & { close(): void }
+/** Asks until the answer can be read: `read` throws a UsageError that says why it can't. */
+type Ask = (<T>(question: string, fallback: string, read: (text: string) => T) => Promise<T>) & { close(): void }
 
 /** Asks on a terminal; elsewhere every answer is the default. */
-async function questions(): Promise<Ask> {
+function questions(terminal: Terminal): Ask {
   if (!process.stdin.isTTY || !process.stdout.isTTY)
-    return Object.assign(async (_: string, fallback: string) => fallback, { close() {} })
+    return Object.assign(async <T>(_: string, fallback: string, read: (text: string) => T) => read(fallback), {
+      close() {},
+    })
   const lines = createInterface({ input: process.stdin, output: process.stdout })
-  const ask = async (question: string, fallback: string) =>
-    (await lines.question(`${question} [${fallback}]: `)).trim() || fallback
+  const ask = async <T>(question: string, fallback: string, read: (text: string) => T): Promise<T> => {
+    for (;;) {
+      const shown = fallback === '' ? question : `${question} [${fallback}]`
+      // Ctrl-C and Ctrl-D reject.
+      const answer = await lines.question(`${shown}: `).catch(() => {
+        throw new Failure('\nnothing is written')
+      })
+      try {
+        return read(answer.trim() || fallback)
+      } catch (error) {
+        if (!(error instanceof UsageError)) throw error
+        terminal.err(error.message)
+      }
+    }
+  }
   return Object.assign(ask, { close: () => lines.close() })
 }
 
@@ -106,20 +125,45 @@ function found(): string[] {
 
 const split = (text: string) => text.split(/[\s,]+/).filter(word => word !== '')
 
+function someOf(text: string): string[] {
+  const names = new Set(split(text))
+  if (names.size === 0) throw new UsageError('at least one')
+  return [...names]
+}
+
 function provider(name: string): ProviderChoice {
   const known = Object.hasOwn(PROVIDERS, name) ? PROVIDERS[name] : undefined
   if (!known) throw new UsageError(`there is no provider ${name}; there are ${Object.keys(PROVIDERS).join(', ')}`)
   return known
 }
 
+const providersOf = (text: string): ProviderChoice[] => someOf(text).map(provider)
+
+function storeUrl(text: string): string {
+  if (new RegExp(STORE_URL).test(text)) return text
+  throw new UsageError(`${text} is no store; write sqlite:FILE or redis://HOST:PORT`)
+}
+
+function organizationId(text: string): string {
+  if (/^[A-Za-z0-9_.-]{1,64}$/.test(text)) return text
+  throw new UsageError(`${text} is no id; write up to 64 letters, digits, dots, - and _`)
+}
+
 async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Promise<ChosenModel[]> {
   const models: ChosenModel[] = []
+  const unused = (id: string): string => {
+    if (!models.some(model => model.id === id)) return id
+    throw new UsageError(`${id} is taken; each model is exposed under an id of its own`)
+  }
   for (const from of providers) {
-    const { name, price } = from.model
-    const asked = await ask(`Model of ${from.name}`, name)
-    const id = await ask('Exposed as', asked)
-    const rates = await ask('Price in USD per million tokens, input and output', `${price.input}, ${price.output}`)
-    models.push({ id, provider: from.name, name: asked, price: rate(rates), contextWindow: from.model.contextWindow })
+    const { name: usual, price, contextWindow } = from.model
+    for (const name of await ask(`Models of ${from.name}`, usual, someOf)) {
+      const id = await ask(`${name} is exposed as`, name, unused)
+      // Only of the usual one the price is known.
+      const known = name === usual ? `${price.input}, ${price.output}` : ''
+      const rates = await ask(`${name}: USD per million tokens, input and output`, known, rate)
+      models.push({ id, provider: from.name, name, price: rates, contextWindow })
+    }
   }
   return models
 }

@@ -24,6 +24,17 @@ export interface RouteQuestion {
   key?: string
 }
 
+/** The body with another model in it. @throws Failure when it is not a JSON object */
+export function withModel(body: string, model: string, name: string): string {
+  try {
+    const json: unknown = JSON.parse(body)
+    if (typeof json === 'object' && json !== null && !Array.isArray(json)) return JSON.stringify({ ...json, model })
+  } catch {
+    // Told below.
+  }
+  throw new Failure(`${name} is not a JSON object, so the model has no place to go`)
+}
+
 export interface RouteReport {
   /** The gateway's own answer, when no backend would be asked. */
   refused?: { status: number; body: unknown }
@@ -40,12 +51,17 @@ export interface RouteReport {
   limits: { id: string; scope: string; dimension: string; capacity: number; per?: string }[]
 }
 
-/** @throws Failure when the file has no route, organization or key for the question */
+/**
+ * @param config the callee's own: it is changed
+ * @param outOf why a backend gets no requests at the moment, where a gateway runs that knows
+ * @throws Failure when the file has no route, organization or key for the question
+ */
 export async function routeReport(
   config: GatewayConfig,
   plugins: ReadonlyMap<string, Plugin>,
   file: string,
   question: RouteQuestion,
+  outOf: (backend: string) => string | undefined = () => undefined,
 ): Promise<RouteReport> {
   const route = config.routes.find(
     candidate =>
@@ -72,7 +88,7 @@ export async function routeReport(
         onSettled: resolve,
       }).start()
     })
-    return report(config, x, incoming, caller)
+    return report(config, x, incoming, caller, outOf)
   } finally {
     await close()
   }
@@ -91,7 +107,7 @@ function callerOf(config: GatewayConfig, file: string, question: RouteQuestion):
       : config.organizations[question.organization]
   if (!organization)
     throw new Failure(
-      `${file} has no organization ${question.organization ?? 'with an active key'}; name one with --org`,
+      `${file} has no organization ${question.organization ?? 'with an active key'}; name one of its organizations`,
     )
   const key =
     question.key === undefined
@@ -125,9 +141,16 @@ function looks(upstream: Plugin): Plugin {
   })
 }
 
-function report(config: GatewayConfig, x: RunningExchange, incoming: FakeIncoming, caller: Caller): RouteReport {
+function report(
+  config: GatewayConfig,
+  x: RunningExchange,
+  incoming: FakeIncoming,
+  caller: Caller,
+  outOf: (backend: string) => string | undefined,
+): RouteReport {
   const served = x.peek(model)
-  const chosen = x.peek(candidates) ?? []
+  const fit = x.peek(candidates) ?? []
+  const chosen = fit.filter(backend => outOf(backend.id) === undefined)
   const made = x.peek(outbound)
   const reserved = x.peek(reservation)
   const asked = x.peek(upstreamConversation) ?? x.peek(conversation)
@@ -152,7 +175,8 @@ function report(config: GatewayConfig, x: RunningExchange, incoming: FakeIncomin
     if (chosen.includes(backend)) continue
     const dialect = dialects[backend.dialect]
     let because = 'it was not asked'
-    if (!dialect) because = `this build has no ${backend.dialect}`
+    if (fit.includes(backend)) because = outOf(backend.id)!
+    else if (!dialect) because = `this build has no ${backend.dialect}`
     else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)
       because = `its context window is ${backend.contextWindow} tokens, the prompt has ${input}`
     else {

@@ -4,7 +4,7 @@ import type { SurfaceName } from '../core/conversation.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
-import { type RouteReport, routeReport } from './route-report.ts'
+import { type RouteReport, routeReport, withModel } from './route-report.ts'
 import { columns, Failure, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice route [FILE] --body BODY [--model M] [--surface S]
@@ -12,7 +12,8 @@ const HELP = `Usage: sluice route [FILE] --body BODY [--model M] [--surface S]
 Shows what would become of a request, and sends nothing: which backend is
 chosen and why others were passed, the request that would go upstream (secrets
 redacted), the estimate, and the limits that would apply. Health is a running
-gateway's: here every backend counts as well.
+gateway's: here every backend counts as well; its admin listener knows better
+(POST /route).
 
   --body BODY      file with the request's JSON body; - is standard input
   --model M        takes the place of the body's model
@@ -64,12 +65,7 @@ function bodyOf(file: string, model: string | undefined): string {
   } catch (error) {
     throw new Failure(`${file} can't be read: ${(error as NodeJS.ErrnoException).code}`)
   }
-  if (model === undefined) return text
-  try {
-    return JSON.stringify({ ...JSON.parse(text), model })
-  } catch {
-    throw new Failure(`${file} is not JSON, so --model has no place to go`)
-  }
+  return model === undefined ? text : withModel(text, model, file)
 }
 
 /** The report for people; exported for tests. */

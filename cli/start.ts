@@ -7,7 +7,7 @@ import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
 import { Failure, type Terminal } from './terminal.ts'
-import { supervise, watchParent, workerNumber } from './workers.ts'
+import { supervise, tellServing, watchParent, workerNumber } from './workers.ts'
 
 const HELP = `Usage: sluice start [--config FILE]
 
@@ -69,8 +69,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
     gateway = await buildGateway(file, {
       log,
       watch,
-      // One worker has the admin pages: they can listen once.
-      ...(worker === undefined ? {} : { worker, sharePort: true, ...(worker > 1 ? { admin: false as const } : {}) }),
+      ...(worker === undefined ? {} : { worker, sharePort: true }),
     })
   } catch (error) {
     if (error instanceof ConfigRefused) throw new Failure(error.message)
@@ -81,6 +80,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
   }
   if (warn) tellWarnings(gateway.warnings, terminal)
   if (worker === undefined || worker === 1) terminal.out(banner(gateway))
+  tellServing()
   return stopped
 
   function onSignals(resolve: (code: number) => void): void {
@@ -115,7 +115,11 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
 /** What to do next, for someone who sees it for the first time. */
 export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'config'>): string {
   const lines = [`Sluice listens on ${gateway.address}`]
-  if (gateway.adminAddress !== undefined) lines.push(`dashboard          ${gateway.adminAddress}/`)
+  const { workers } = gateway.config.server
+  if (gateway.adminAddress !== undefined)
+    lines.push(
+      `dashboard          ${gateway.adminAddress}/${workers > 1 ? ` (of worker 1; the next ${workers - 1} on the ports after it)` : ''}`,
+    )
   const demo = demoOrganization(gateway.config)
   const route = gateway.config.routes.find(r => r.surface === 'chat' && (r.method === 'POST' || r.method === 'ANY'))
   if (!demo) return lines.join('\n')

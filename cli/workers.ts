@@ -7,14 +7,21 @@ import { join } from 'node:path'
 import type { Terminal } from './terminal.ts'
 
 const VARIABLE = 'SLUICE_WORKER'
+const SERVING = 'serving'
 /** A worker that ends sooner than this after its start is started again ever later. */
 const SETTLED_MS = 10_000
+const FIRST_WAIT_MS = 500
 const LONGEST_WAIT_MS = 30_000
 
 /** This process's number as a worker, from 1; undefined when it is none. */
 export function workerNumber(env: Record<string, string | undefined> = process.env): number | undefined {
   const number = Number(env[VARIABLE])
   return Number.isInteger(number) && number > 0 ? number : undefined
+}
+
+/** Tells the supervisor, if there is one, that this process has come up. */
+export function tellServing(): void {
+  if (workerNumber() !== undefined) process.send?.(SERVING)
 }
 
 /** Calls `gone` when the launcher or supervisor that started this process is no more: killed outright, it could hand on no signal. */
@@ -29,35 +36,45 @@ export function watchParent(gone: () => void, env: Record<string, string | undef
   timer.unref()
 }
 
-/** Runs `count` workers until a signal ends them. @returns the exit code: the first worker's that is not 0 */
+/**
+ * Runs `count` workers until a signal ends them. When one cannot even start and none has ever served, starting it again would not help: all are ended.
+ * @returns the exit code: the first worker's that is not 0
+ */
 export function supervise(count: number, args: readonly string[], terminal: Terminal): Promise<number> {
   const { promise, resolve } = Promise.withResolvers<number>()
   const workers = new Map<number, ChildProcess>()
   const timers = new Set<NodeJS.Timeout>()
+  let served = false
   let stopping = false
   let code = 0
 
-  function startWorker(number: number, wait = 500): void {
+  function startWorker(number: number, wait = FIRST_WAIT_MS): void {
     const started = performance.now()
     const worker = spawn(
       process.execPath,
       [...process.execArgv, join(import.meta.dirname, 'main.ts'), 'start', ...args],
       {
-        stdio: 'inherit',
+        stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
         env: { ...process.env, [VARIABLE]: String(number), SLUICE_PARENT: String(process.pid) },
       },
     )
+    let up = false
     workers.set(number, worker)
     worker.on('error', error => terminal.err(`worker ${number}: ${error.message}`))
+    worker.on('message', message => {
+      if (message === SERVING) up = served = true
+    })
     worker.on('exit', (exitCode, signal) => {
       workers.delete(number)
-      if (stopping) {
-        code ||= exitCode ?? 1
+      if (stopping || (!served && exitCode)) {
+        // One that is ended before it came up has nothing to say by its code.
+        if (up || !stopping) code ||= exitCode ?? 1
+        if (!stopping) stop('SIGTERM')
         if (workers.size === 0) resolve(code)
         return
       }
       const young = performance.now() - started < SETTLED_MS
-      const delay = young ? Math.min(wait * 2, LONGEST_WAIT_MS) : 500
+      const delay = young ? Math.min(wait * 2, LONGEST_WAIT_MS) : FIRST_WAIT_MS
       terminal.err(`worker ${number} ended (${signal ?? `code ${exitCode}`}); starting it again in ${delay} ms`)
       const timer = setTimeout(() => {
         timers.delete(timer)
@@ -67,15 +84,17 @@ export function supervise(count: number, args: readonly string[], terminal: Term
     })
   }
 
-  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
-    process.on(signal, () => {
-      for (const worker of workers.values()) worker.kill(signal)
-      if (signal === 'SIGHUP') return
-      stopping = true
-      for (const timer of timers) clearTimeout(timer)
-      if (workers.size === 0) resolve(code)
-    })
+  function stop(signal: NodeJS.Signals): void {
+    stopping = true
+    for (const timer of timers) clearTimeout(timer)
+    for (const worker of workers.values()) worker.kill(signal)
+    if (workers.size === 0) resolve(code)
   }
+
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, stop)
+  process.on('SIGHUP', () => {
+    for (const worker of workers.values()) worker.kill('SIGHUP')
+  })
   watchParent(() => process.kill(process.pid, 'SIGTERM'))
   for (let number = 1; number <= count; number++) startWorker(number)
   return promise

@@ -66,6 +66,7 @@ export interface Chain {
   /** What the chain's body-taking plugins allow: the strictest of each. Null when none takes the body. */
   readonly body: { maxBytes: number; timeoutMs: number } | null
   readonly log: Logger
+  readonly forceAsync: boolean
   close(): Promise<void>
 }
 
@@ -116,7 +117,7 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
   return layOut(name, links, options)
 }
 
-function layOut(name: string, links: readonly Link[], options: BuildOptions): Chain {
+function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions, 'log' | 'forceAsync'>): Chain {
   const terminal = links.findIndex(link => link.plugin.terminal)
   const forward = links[terminal]!.hooks.forward!
 
@@ -173,8 +174,39 @@ function layOut(name: string, links: readonly Link[], options: BuildOptions): Ch
     settles: phase(h => h.onSettle?.bind(h)),
     body,
     log: options.log,
+    forceAsync: options.forceAsync ?? false,
     close: () => closeLinks(links),
   }
+}
+
+/**
+ * What a WebSocket's handshake passes before the socket opens: what stands above the body, such as `auth`, and on the way out what stands below the
+ * terminal. The rest is for each request that comes over it.
+ */
+export function handshakeChain(chain: Chain): Chain {
+  const body = chain.links.findIndex(link => link.plugin.needs?.includes(requestBody))
+  const above = chain.links.slice(0, body < 0 ? chain.terminal : Math.min(body, chain.terminal))
+  const links = [...above, OPEN, ...chain.links.slice(chain.terminal + 1)]
+  return layOut(
+    chain.name,
+    links.map((link, index) => ({ ...link, index })),
+    { log: chain.log, forceAsync: chain.forceAsync },
+  )
+}
+
+const opens: PluginHooks = {
+  forward(x) {
+    x.reply({ kind: 'json', status: 101, body: '' })
+    return undefined
+  },
+}
+const OPEN: Link = {
+  index: 0,
+  id: 'websocket',
+  plugin: { name: 'websocket', summary: 'Opens a WebSocket.', terminal: true, create: () => opens },
+  hooks: opens,
+  skipFailures: false,
+  stats: { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 },
 }
 
 async function closeLinks(links: readonly Link[]): Promise<void> {

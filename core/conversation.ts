@@ -48,6 +48,8 @@ export interface Conversation {
   /** Responses only: retained-response links. */
   previousResponseId?: string
   store?: boolean
+  /** Only taken in, to be continued: nothing is generated. */
+  generate?: false
 }
 
 export interface Sampling {

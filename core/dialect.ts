@@ -42,6 +42,8 @@ export interface Backend {
   contextWindow?: number
   maxOutputTokens?: number
   maxTokensField: 'max_tokens' | 'max_completion_tokens'
+  /** How the gemini dialect declares a tool's parameters: as JSON Schema, or, for servers that know only `parameters`, in OpenAPI's words. */
+  toolSchema?: 'json_schema' | 'openapi'
 }
 
 /** Why a backend can't serve a conversation (REQ-1, wire.md F.9). */
@@ -59,6 +61,8 @@ export interface OutboundContext {
   upstreamCallId(publicId: string): string
   /** A stable cache-affinity key without client text, or undefined. */
   cacheKey?: string
+  /** Preview features that a client of the dialect's own surface asked for by name: the dialect decides which go on. */
+  previews?: readonly string[]
 }
 
 /** One HTTP request to a provider. Header names lower case. */
@@ -70,6 +74,8 @@ export interface OutboundRequest {
   body: string
   /** Dialect-side memory for the decoder: tool aliases and the like. */
   state: unknown
+  /** Controls that were left out or lowered, for the log (decisions 30): `seed`, `temperature 1.5 as 1`. */
+  leftOut?: readonly string[]
 }
 
 export interface DecodeContext {

@@ -38,6 +38,8 @@ export type StreamEvent =
       results: SearchResult[]
       errorCode?: string
       continuation?: Continuation
+      /** The provider paused before its result came, which the next request may bring. */
+      unfinished?: true
     }
   /** The model is at work and shows nothing (hidden reasoning, hosted tools): feeds the idle clock (decisions 12). */
   | { type: 'activity' }

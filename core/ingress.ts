@@ -3,6 +3,7 @@
  * configuration. The order of its checks is decisions 1 and 7.
  */
 
+import { type Chain, handshakeChain } from './chain.ts'
 import { DenseSet } from './collections.ts'
 import { advertise, type ErrorCode, type ErrorInit, GatewayError, retryHeaders } from './errors.ts'
 import { type ExchangeHost, errorBody, RunningExchange } from './exchange.ts'
@@ -10,6 +11,7 @@ import { requestId } from './ids.ts'
 import type { Incoming } from './listener/port.ts'
 import type { Settlement } from './plugin.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
+import { MessageSession, type SocketHost } from './socket.ts'
 import type { Surface } from './surface.ts'
 
 /** One configuration, compiled. Retired when another replaces it; closed when its last exchange has ended. */
@@ -46,8 +48,19 @@ export class Ingress {
   /** Retired generations on their way out. */
   readonly #closing = new Set<Promise<void>>()
 
+  readonly #socketHost: SocketHost
+
   constructor(options: IngressOptions) {
     this.#options = options
+    const { clock, ticker, keepAliveMs, log } = options
+    this.#socketHost = {
+      clock,
+      ticker,
+      keepAliveMs,
+      log,
+      handle: incoming => this.handle(incoming),
+      refuse: (incoming, route, code, init) => this.#refuse(incoming, route, undefined, code, init),
+    }
   }
 
   get running(): Pick<DenseSet<RunningExchange>, 'size' | typeof Symbol.iterator> {
@@ -122,7 +135,7 @@ export class Ingress {
     }
     const route = routeFor(methods, method)
     const any = route ?? methods.values().next().value!
-    if (incoming.upgrade) return this.#refuseUpgrade(incoming, any)
+    if (incoming.upgrade) return this.#upgrade(incoming, any, methods.get('POST'), current)
     if (!route) {
       if (method === 'OPTIONS')
         return incoming.respond(
@@ -140,12 +153,16 @@ export class Ingress {
     }
     const early = checkHeaders(incoming, route)
     if (early) return this.#refuse(incoming, route.name, route.surface, early.code, early.init)
+    const surface = incoming.connection === undefined ? route.surface : route.surface?.socket?.surface
+    this.#start(incoming, route.chain, surface, route.name, current)
+  }
+
+  #start(incoming: Incoming, chain: Chain, surface: Surface | undefined, route: string, current: Serving): void {
     if (this.#options.overloaded?.(this.#running.size))
-      return this.#refuse(incoming, route.name, route.surface, 'route_capacity', {
+      return this.#refuse(incoming, route, surface, 'route_capacity', {
         message: 'This service is overloaded at the moment. Retry after the advertised time.',
       })
-
-    const x = new RunningExchange(requestId(), incoming, route.chain, route.surface, route.name, current.host)
+    const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host)
     this.#running.add(x)
     current.running++
     x.start()
@@ -159,7 +176,21 @@ export class Ingress {
     if (this.#running.size === 0) for (const resolve of this.#idle.splice(0)) resolve()
   }
 
-  #refuseUpgrade(incoming: Incoming, route: Route): void {
+  /** Decisions 7. @param post the path's route for what will come over the socket */
+  #upgrade(incoming: Incoming, route: Route, post: Route | undefined, current: Serving): void {
+    const form = post?.surface?.socket
+    const offer = incoming.webSocket
+    if (offer && post && form && post.chain.body) {
+      const opening = `GET ${post.path}`
+      if (incoming.headers.has('idempotency-key')) {
+        return this.#refuse(incoming, opening, post.surface, 'bad_request', {
+          message:
+            'A WebSocket carries many requests, and an Idempotency-Key is of one. Leave the header out, or send the request as POST.',
+        })
+      }
+      offer.accept(new MessageSession(incoming, form, post.name, this.#socketHost))
+      return this.#start(incoming, handshakeOf(post.chain), post.surface, opening, current)
+    }
     if (route.surface) {
       return this.#refuse(incoming, route.name, route.surface, 'upgrade_required', {
         message:
@@ -208,6 +239,14 @@ export class Ingress {
     if (current) this.#close(current.generation)
     await Promise.all(this.#closing)
   }
+}
+
+/** One for each chain: made when its first socket opens. */
+const handshakes = new WeakMap<Chain, Chain>()
+function handshakeOf(chain: Chain): Chain {
+  let handshake = handshakes.get(chain)
+  if (!handshake) handshakes.set(chain, (handshake = handshakeChain(chain)))
+  return handshake
 }
 
 /** 415 and 413 from the head alone, without waiting for the body (GEN-5). Bodies of pass-through routes are none of our business. */

@@ -2,6 +2,7 @@
 import type { Conversation, SurfaceName } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
+import type { HeaderList } from './listener/port.ts'
 
 export interface Surface {
   readonly name: SurfaceName
@@ -26,7 +27,27 @@ export interface Surface {
   error(error: GatewayError, requestId: string): string
   /** Headers beside `x-request-id` that carry the request id (Messages: `request-id`). */
   readonly requestIdHeaders: readonly string[]
+  /** How it is spoken over a WebSocket. Absent: it is not. */
+  readonly socket?: SocketForm
 }
+
+/** A surface over a WebSocket: one message is one request, and each frame of its reply is one message. */
+export interface SocketForm {
+  /** As `Surface`, for requests that are messages: bodies have the envelope's members too, and an encoder ends each frame, one JSON text, with a line end. */
+  readonly surface: Surface
+  /** Reads of a message what must be known before its turn comes, without building it; yields where a long one should let others have the event loop. Throws a GatewayError. */
+  open(message: Uint8Array): Generator<undefined, Envelope>
+  /** A frame as it is sent. @param headers of the reply's head, on its first frame */
+  frame(json: string, lane: string | undefined, headers: HeaderList | null): string
+  /** The message that stands for a whole reply: an error, as a rule. @param body JSON */
+  reply(status: number, headers: HeaderList, body: string, lane: string | undefined): string
+}
+
+export type Envelope =
+  /** Requests of one lane run one after the other, those of several at the same time. No lane is a lane too. */
+  | { kind: 'request'; lane: string | undefined }
+  /** Wants no answer. */
+  | { kind: 'notice' }
 
 /** What an encoder may know. Every member is fixed before the first event. */
 export interface EncodeContext {

@@ -1,6 +1,6 @@
-/** The count of a prompt, with long parts counted once, on the event loop or off it. */
-import { type Conversation, derived } from '../core/conversation.ts'
-import { CACHED_FROM, CountCache, digest, digestInSlices } from './cache.ts'
+/** The count of a prompt, with what was counted before recognised, on the event loop or off it. */
+import type { Conversation } from '../core/conversation.ts'
+import { CACHED_FROM, CountCache, digest, digestInSlices, digestRow } from './cache.ts'
 import { countTokens } from './counter.ts'
 import { createMeterPool, type MeterPool } from './pool.ts'
 import { type Bill, bill, type MediaMinimums } from './prompt.ts'
@@ -11,89 +11,20 @@ import { type Bill, bill, type MediaMinimums } from './prompt.ts'
  */
 export const SYNC_LIMIT = 1 << 15
 
-/** Up to this many units are digested at one go, about 1 ms; larger prompts are digested in slices. */
+/** Up to this many units are digested at one go, under 1 ms; larger prompts are digested in slices. */
 const DIGEST_LIMIT = 1 << 19
 const DIGEST_SLICE = 1 << 18
 
-/** What counts are remembered in: some 130,000 parts. */
+/** What any text costs besides its length, in units: the calls, the entry in a row. */
+const EACH = 16
+
+/** Units from which on a row of texts is complete. Short parts behind the last complete row are counted again at each turn, so a row is not long. */
+const ROW = 1 << 15
+
+/** What counts are remembered in: some 130,000 parts and rows. */
 const CACHE_BYTES = 16 << 20
 
 const remembered = new CountCache(CACHE_BYTES)
-
-/** What is known of a conversation's count so far. Conversations are not changed once they are counted. */
-interface Progress {
-  bill: Bill
-  /** Per text: its tokens, or -1. */
-  counts: Int32Array
-  /** Per text: its digest, where one was made. */
-  keys: (string | undefined)[]
-  digested: boolean
-}
-
-const progressOf = derived((conversation): Progress => {
-  const b = bill(conversation)
-  return { bill: b, counts: new Int32Array(b.texts.length).fill(-1), keys: [], digested: false }
-})
-
-/** Looks the long texts up in the cache. */
-function recall(progress: Progress): void {
-  if (progress.digested) return
-  progress.digested = true
-  const { texts } = progress.bill
-  for (let i = 0; i < texts.length; i++) if (texts[i]!.length >= CACHED_FROM) found(progress, i, digest(texts[i]!))
-}
-
-async function recallInSlices(progress: Progress): Promise<void> {
-  if (progress.digested) return
-  const { texts } = progress.bill
-  const rest = () => new Promise<void>(resolve => setImmediate(resolve))
-  let units = 0
-  for (let i = 0; i < texts.length; i++) {
-    const text = texts[i]!
-    if (text.length < CACHED_FROM) continue
-    if ((units += text.length) > DIGEST_SLICE) {
-      await rest()
-      units = text.length
-    }
-    found(progress, i, text.length > DIGEST_SLICE ? await digestInSlices(text, DIGEST_SLICE, rest) : digest(text))
-  }
-  progress.digested = true
-}
-
-function found(progress: Progress, index: number, key: string): void {
-  progress.keys[index] = key
-  progress.counts[index] = remembered.get(key) ?? -1
-}
-
-function learn(progress: Progress, index: number, count: number): void {
-  progress.counts[index] = count
-  const key = progress.keys[index]
-  if (key !== undefined) remembered.set(key, count)
-}
-
-/**
- * How much of a conversation is still to be counted, in UTF-16 units, cheaply: at most `SYNC_LIMIT` means that `countPrompt` is quick; more, that
- * `countPromptAsync` is the one to call.
- */
-export function promptSize(conversation: Conversation): number {
-  const progress = progressOf(conversation)
-  const { texts, size } = progress.bill
-  if (size <= SYNC_LIMIT || size > DIGEST_LIMIT) return size
-  recall(progress)
-  let left = 0
-  for (let i = 0; i < texts.length; i++) if (progress.counts[i]! < 0) left += texts[i]!.length
-  return left
-}
-
-/** Prompt tokens of a conversation, by the bill's rule (prompt.ts). Long parts that this process counted before are not counted again. */
-export function countPrompt(conversation: Conversation, media: MediaMinimums): number {
-  const progress = progressOf(conversation)
-  recall(progress)
-  const { counts } = progress
-  const { texts } = progress.bill
-  for (let i = 0; i < texts.length; i++) if (counts[i]! < 0) learn(progress, i, countTokens(texts[i]!))
-  return progress.bill.total(counts, media)
-}
 
 let shared: MeterPool | undefined
 
@@ -102,37 +33,174 @@ export function meterPool(): MeterPool {
   return (shared ??= createMeterPool())
 }
 
+/** `texts[from, to)`: a text, or several in a row. */
+interface Look {
+  from: number
+  to: number
+  units: number
+}
+
 /**
- * `countPrompt` off the event loop. Rejects with `MeterBusy` when the pool's queue is full (503 `route_capacity`), and with the signal's reason when it
- * aborts, which frees the job's place.
+ * The prompt tokens of a conversation, by the bill's rule (prompt.ts). What this process counted before is not counted again: agents resend their history with
+ * each turn. Long parts are recognised one by one, and in rows, which costs less and takes in the short ones between them.
  */
-export async function countPromptAsync(
-  conversation: Conversation,
-  media: MediaMinimums,
-  signal?: AbortSignal,
-  pool: MeterPool = meterPool(),
-): Promise<number> {
-  const progress = progressOf(conversation)
-  await recallInSlices(progress)
-  const { counts, keys } = progress
-  const { texts } = progress.bill
-  const missing: number[] = []
-  /** Digest → place in `missing`: a text that stands twice is counted once. */
-  const first = new Map<string, number>()
-  for (let i = 0; i < texts.length; i++) {
-    if (counts[i]! >= 0) continue
-    const key = keys[i]
-    if (key !== undefined) {
-      if (first.has(key)) continue
-      first.set(key, i)
-    }
-    missing.push(i)
+export class PromptCount {
+  readonly #bill: Bill
+  /** Per text: its tokens, or -1. The first of a row that was recognised has the tokens of all, the others 0. */
+  readonly #counts: number[]
+  /** Per text: its digest, where one was made. */
+  readonly #keys: string[] = []
+  /** Rows that were not recognised. */
+  readonly #rows: { key: string; from: number; to: number }[] = []
+  #recalled: boolean
+
+  /** The conversation must stay as it is until it is counted. */
+  constructor(conversation: Conversation) {
+    this.#bill = bill(conversation)
+    const { texts, size } = this.#bill
+    this.#counts = []
+    for (let i = 0; i < texts.length; i++) this.#counts.push(-1)
+    this.#recalled = size < CACHED_FROM
   }
-  const counted = await pool.count(
-    missing.map(i => texts[i]!),
-    signal,
-  )
-  for (let k = 0; k < missing.length; k++) learn(progress, missing[k]!, counted[k]!)
-  for (let i = 0; i < texts.length; i++) if (counts[i]! < 0) counts[i] = counts[first.get(keys[i]!)!]!
-  return progress.bill.total(counts, media)
+
+  /**
+   * How much is still to be counted, cheaply: in UTF-16 units, and `EACH` a text. At most `SYNC_LIMIT` means that `now` is quick; more, that `inPool` is the
+   * one to call.
+   */
+  get size(): number {
+    const { texts } = this.#bill
+    const size = this.#bill.size + EACH * texts.length
+    if (size <= SYNC_LIMIT || size > DIGEST_LIMIT) return size
+    this.#recall()
+    let left = 0
+    for (let i = 0; i < texts.length; i++) if (this.#counts[i]! < 0) left += texts[i]!.length + EACH
+    return left
+  }
+
+  now(media: MediaMinimums): number {
+    this.#recall()
+    const { texts } = this.#bill
+    for (let i = 0; i < texts.length; i++) if (this.#counts[i]! < 0) this.#learn(i, countTokens(texts[i]!))
+    return this.#total(media)
+  }
+
+  /**
+   * The same off the event loop. Rejects with `MeterBusy` when the pool's queue is full (503 `route_capacity`), and with the signal's reason when it aborts,
+   * which frees the job's place.
+   */
+  async inPool(media: MediaMinimums, signal?: AbortSignal, pool: MeterPool = meterPool()): Promise<number> {
+    await this.#recallInSlices()
+    const { texts } = this.#bill
+    const counts = this.#counts
+    const missing: number[] = []
+    /** Digest → place in `missing`: a text that stands twice is counted once. */
+    const first = new Map<string, number>()
+    for (let i = 0; i < texts.length; i++) {
+      if (counts[i]! >= 0) continue
+      const key = this.#keys[i]
+      if (key !== undefined) {
+        if (first.has(key)) continue
+        first.set(key, i)
+      }
+      missing.push(i)
+    }
+    const counted = await pool.count(
+      missing.map(i => texts[i]!),
+      signal,
+    )
+    for (let k = 0; k < missing.length; k++) this.#learn(missing[k]!, counted[k]!)
+    for (let i = 0; i < texts.length; i++) if (counts[i]! < 0) counts[i] = counts[first.get(this.#keys[i]!)!]!
+    return this.#total(media)
+  }
+
+  #total(media: MediaMinimums): number {
+    for (const { key, from, to } of this.#rows) {
+      let sum = 0
+      for (let i = from; i < to; i++) sum += this.#counts[i]!
+      remembered.set(key, sum)
+    }
+    this.#rows.length = 0
+    return this.#bill.total(this.#counts, media)
+  }
+
+  #learn(index: number, count: number): void {
+    this.#counts[index] = count
+    const key = this.#keys[index]
+    if (key !== undefined) remembered.set(key, count)
+  }
+
+  #recall(): void {
+    if (this.#recalled) return
+    this.#recalled = true
+    for (const look of this.#looks()) this.#lookUp(look)
+  }
+
+  async #recallInSlices(): Promise<void> {
+    if (this.#recalled) return
+    const rest = () => new Promise<void>(resolve => setImmediate(resolve))
+    let units = 0
+    for (const look of this.#looks()) {
+      if ((units += look.units) > DIGEST_SLICE) {
+        await rest()
+        units = look.units
+      }
+      if (look.units <= DIGEST_SLICE) this.#lookUp(look)
+      else this.#found(look.from, await digestInSlices(this.#bill.texts[look.from]!, DIGEST_SLICE, rest))
+    }
+    this.#recalled = true
+  }
+
+  /** What to look up. A row begins where the one before it ends, so a history that only grows gives the same rows each turn. */
+  #looks(): Look[] {
+    const { texts, textDocuments } = this.#bill
+    const looks: Look[] = []
+    let from = 0
+    let units = 0
+    const row = (to: number) => {
+      if (to - from > 1 && units >= CACHED_FROM) looks.push({ from, to, units })
+      else if (to > from) alone(to)
+      from = to
+      units = 0
+    }
+    const alone = (to: number) => {
+      for (let i = from; i < to; i++)
+        if (texts[i]!.length >= CACHED_FROM) looks.push({ from: i, to: i + 1, units: texts[i]!.length })
+      from = to
+    }
+    let documents = 0
+    for (let i = 0; i < texts.length; i++) {
+      const { length } = texts[i]!
+      const document = textDocuments[documents] === i
+      if (document) documents++
+      // A text that would fill a row by itself stands alone, and so does a text document: the bill asks for its own count.
+      if (document || length >= ROW) {
+        row(i)
+        alone(i + 1)
+      } else if ((units += length + EACH) >= ROW) row(i + 1)
+    }
+    alone(texts.length)
+    return looks
+  }
+
+  #lookUp({ from, to }: Look): void {
+    const { texts } = this.#bill
+    if (to === from + 1) {
+      this.#found(from, digest(texts[from]!))
+      return
+    }
+    const key = digestRow(texts, from, to)
+    const count = remembered.get(key)
+    if (count === undefined) {
+      this.#rows.push({ key, from, to })
+      for (let i = from; i < to; i++) if (texts[i]!.length >= CACHED_FROM) this.#found(i, digest(texts[i]!))
+    } else {
+      this.#counts.fill(0, from, to)
+      this.#counts[from] = count
+    }
+  }
+
+  #found(index: number, key: string): void {
+    this.#keys[index] = key
+    this.#counts[index] = remembered.get(key) ?? -1
+  }
 }

@@ -75,11 +75,12 @@ export function bill(conversation: Conversation): Bill {
     b.fixed += MESSAGE
     for (const part of conversation.system) b.add(part.text)
   }
+  // What stays the same from turn to turn goes first: texts are recognised in rows (count-prompt.ts), and a row that moves is a new one.
+  for (const tool of conversation.tools) addTool(b, tool)
   for (const turn of conversation.turns) {
     b.fixed += MESSAGE
     for (const part of turn.parts) addPart(b, part)
   }
-  for (const tool of conversation.tools) addTool(b, tool)
   return b
 }
 

@@ -8,7 +8,7 @@ import { END, LEAD, LETTER, LOWER, MARK, NEWLINE, NUMBER, OTHER, SPACE, UPPER } 
 import { createMerger } from './merge.ts'
 import { FILTER_BITS, PAIR_BITS, pairHash, type Tables } from './tables.ts'
 
-/** Bytes behind the text that hold the sentinel, and that whole-word loads of the cache may touch. */
+/** Room behind the text: for the sentinel, and for whole-word loads to read over. */
 export const PADDING = 16
 /** Bytes of a piece that are encoded at once. */
 const WINDOW = 4096
@@ -25,7 +25,7 @@ export interface Tokenizer {
   count(text: string): number
   /** The token ids of a text. */
   encode(text: string): number[]
-  /** Tokens in `bytes[0, length)`: valid UTF-8, with `PADDING` bytes of room behind `length`, which are overwritten. */
+  /** Tokens in `bytes[0, length)`: valid UTF-8, with `PADDING` bytes of room behind `length`, the first of which is overwritten. */
   countBytes(bytes: Uint8Array, length: number): number
   /**
    * Counts the pieces of `bytes[0, length)` that stay as they are whatever text follows. `settledLength` then tells how many bytes they
@@ -38,6 +38,14 @@ export interface Tokenizer {
 }
 
 const encoder = new TextEncoder()
+
+/** Which of a word's four bytes are not lower-case ASCII letters: bit `i` for byte `i`. */
+function notLower(word: number): number {
+  const low = word & 0x7f7f7f7f
+  // Per byte, in its highest bit: at least `a`, beyond `z`, beyond ASCII. Then the four bits are brought together.
+  const not = ~(low + 0x1f1f1f1f) | (low + 0x05050505) | word
+  return Math.imul((not >>> 7) & 0x01010101, 0x10204080) >>> 28
+}
 
 /** `window` and `overlap` are for tests. */
 export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERLAP): Tokenizer {
@@ -379,83 +387,100 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
 
   // ---- the cache of common pieces ----
   //
-  // Direct mapped, of fixed size, keyed by the piece's own bytes: a wrong hit cannot be made, and filling it with rubbish costs
-  // others at most their misses.
+  // Of fixed size, keyed by the piece's own bytes: a wrong hit cannot be made. A piece has four places side by side; it comes to the last one, where the next
+  // newcomer replaces it, and moves one forward each time it is met again. So rubbish, however much, drives out rubbish, and costs others few of their hits.
+  //
+  // What costs here is memory, a page more than a line: between two requests the processor forgets both. So an entry is no longer than its piece; count and size
+  // go into its last byte.
 
-  const SMALL_BITS = 14
-  const small = new Int32Array(4 << SMALL_BITS)
-  const LARGE_BITS = 13
-  const large = new Int32Array(8 << LARGE_BITS)
+  const SHORT_SETS = 1 << 12
+  /** Two words each, for 2 to 7 bytes: bytes 0…3; bytes 4…6, the size from bit 24, the count from bit 29. 0: free. */
+  const shorts = new Int32Array(4 * 2 * SHORT_SETS)
+  const LONG_SETS = 1 << 11
+  /** Four words each, for 8 to 15 bytes: bytes 0…11; bytes 12…14, the size from bit 24 (never 0), the count from bit 28. */
+  const longs = new Int32Array(4 * 4 * LONG_SETS)
+
+  /** What is kept of the words 0 and 1 of a short piece by its size, at `size` and `8 + size`. Words 2 and 3 of a long one likewise. */
+  const mask = Int32Array.of(0, 0xff, 0xffff, 0xffffff, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0xff, 0xffff, 0xffffff)
+  /** By first byte: from how many bytes on a character and the lower-case letters behind it are a word. 255: never, not by this alone. */
+  const leastSize = new Uint8Array(256).fill(255)
+  for (let b = 0; b < 0x80; b++) {
+    const k = byteClass[b]!
+    if (k === LOWER) leastSize[b] = 1
+    else if (k === OTHER || k === SPACE || k === UPPER) leastSize[b] = 2
+  }
 
   function countRange(from: number, n: number): number {
     const v = view
     let total = 0
     for (let p = from; p < n; ) {
-      // Most pieces are a lower-case word, with or without a space before it: found here, without a call.
-      let e = p
-      const first = buf[p]!
-      if (first === 0x20 || byteClass[first] === LOWER) {
-        e++
-        while (byteClass[buf[e]!] === LOWER) e++
-        const behind = buf[e]!
-        // A lone space, an apostrophe, a letter beyond ASCII: more to it.
-        if (behind >= 0x80 || behind === 0x27 || (e === p + 1 && first === 0x20)) e = pieceEnd(p)
-      } else e = pieceEnd(p)
-      const size = e - p
-      if (size === 1) total++
-      else if (size <= 8) {
-        let k0: number
-        let k1 = 0
-        if (size <= 4) {
-          k0 = v.getInt32(p, true) & (-1 >>> (32 - 8 * size))
+      const w0 = v.getInt32(p, true)
+      const w1 = v.getInt32(p + 4, true)
+      // Most pieces are one character and up to six lower-case letters. Found at one go, all bytes at a time, since where a loop over a word's letters ends
+      // is what a processor cannot foresee. Bit `i` of `others`: byte `i` is not a lower-case letter; whether the first is one does not matter.
+      const others = (notLower(w0) & 14) | (notLower(w1) << 4) | 256
+      let size = 31 - Math.clz32(others & -others)
+      const least = leastSize[buf[p]!]!
+      if (size === 8 && least <= 2) while (byteClass[buf[p + size]!] === LOWER) size++
+      const behind = buf[p + size]!
+      // Too short for what it begins with, or followed by what may belong to it, an apostrophe or a letter beyond ASCII: more to it.
+      if (size < least || behind >= 0x80 || behind === 0x27) size = pieceEnd(p) - p
+      if (size <= 7) {
+        if (size === 1) {
+          total++
+          p++
+          continue
+        }
+        const k0 = w0 & mask[size]!
+        const k1 = (w1 & mask[size + 8]!) | (size << 24)
+        const hash = Math.imul(k0, 0x9e3779b1) ^ Math.imul(k1, 0x85ebca6b)
+        const h = ((hash ^ (hash >>> 15)) & (SHORT_SETS - 1)) << 3
+        let at = h
+        while (shorts[at] !== k0 || (shorts[at + 1]! ^ k1) << 3 !== 0) if ((at += 2) === h + 8) break
+        if (at < h + 8) {
+          const k = shorts[at + 1]!
+          total += k >>> 29
+          if (at > h) {
+            shorts[at] = shorts[at - 2]!
+            shorts[at + 1] = shorts[at - 1]!
+            shorts[at - 2] = k0
+            shorts[at - 1] = k
+          }
         } else {
-          k0 = v.getInt32(p, true)
-          k1 = v.getInt32(p + 4, true) & (-1 >>> (64 - 8 * size))
-        }
-        let h = Math.imul(k0, 0x9e3779b1) ^ Math.imul(k1 + size, 0x85ebca6b)
-        h = ((h ^ (h >>> 15)) & ((1 << SMALL_BITS) - 1)) << 2
-        if (small[h] === k0 && small[h + 1] === k1 && small[h + 2] === size) total += small[h + 3]!
-        else {
-          const count = encodePiece(p, e, undefined)
-          small[h] = k0
-          small[h + 1] = k1
-          small[h + 2] = size
-          small[h + 3] = count
+          const count = encodePiece(p, p + size, undefined)
+          shorts[h + 6] = k0
+          shorts[h + 7] = k1 | (count << 29)
           total += count
         }
-      } else if (size <= 16) {
-        const k0 = v.getInt32(p, true)
-        const k1 = v.getInt32(p + 4, true)
-        let k2 = v.getInt32(p + 8, true)
-        let k3 = 0
-        if (size <= 12) k2 &= -1 >>> (96 - 8 * size)
-        else k3 = v.getInt32(p + 12, true) & (-1 >>> (128 - 8 * size))
-        let h =
-          Math.imul(k0, 0x9e3779b1) ^
-          Math.imul(k1, 0x85ebca6b) ^
-          Math.imul(k2, 0xc2b2ae35) ^
-          Math.imul(k3 + size, 0x27d4eb2f)
-        h = ((h ^ (h >>> 15)) & ((1 << LARGE_BITS) - 1)) << 3
-        if (
-          large[h] === k0 &&
-          large[h + 1] === k1 &&
-          large[h + 2] === k2 &&
-          large[h + 3] === k3 &&
-          large[h + 4] === size
-        )
-          total += large[h + 5]!
-        else {
-          const count = encodePiece(p, e, undefined)
-          large[h] = k0
-          large[h + 1] = k1
-          large[h + 2] = k2
-          large[h + 3] = k3
-          large[h + 4] = size
-          large[h + 5] = count
+      } else if (size <= 15) {
+        const k2 = v.getInt32(p + 8, true) & mask[size - 8]!
+        const k3 = (v.getInt32(p + 12, true) & mask[size]!) | (size << 24)
+        const hash =
+          Math.imul(w0, 0x9e3779b1) ^ Math.imul(w1, 0x85ebca6b) ^ Math.imul(k2, 0xc2b2ae35) ^ Math.imul(k3, 0x27d4eb2f)
+        const h = ((hash ^ (hash >>> 15)) & (LONG_SETS - 1)) << 4
+        let at = h
+        while (longs[at] !== w0 || longs[at + 1] !== w1 || longs[at + 2] !== k2 || (longs[at + 3]! ^ k3) << 4 !== 0)
+          if ((at += 4) === h + 16) break
+        if (at < h + 16) {
+          const k = longs[at + 3]!
+          total += k >>> 28
+          if (at > h) {
+            for (let i = at; i < at + 4; i++) longs[i] = longs[i - 4]!
+            longs[at - 4] = w0
+            longs[at - 3] = w1
+            longs[at - 2] = k2
+            longs[at - 1] = k
+          }
+        } else {
+          const count = encodePiece(p, p + size, undefined)
+          longs[h + 12] = w0
+          longs[h + 13] = w1
+          longs[h + 14] = k2
+          longs[h + 15] = k3 | (count << 28)
           total += count
         }
-      } else total += encodePiece(p, e, undefined)
-      p = e
+      } else total += encodePiece(p, p + size, undefined)
+      p += size
     }
     return total
   }
@@ -468,7 +493,7 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
       buf = bytes as Uint8Array<ArrayBuffer>
       view = new DataView(buf.buffer, buf.byteOffset, buf.byteLength)
     }
-    buf.fill(0xff, length, length + PADDING)
+    buf[length] = 0xff
   }
 
   let scratch = buf

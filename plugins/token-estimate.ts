@@ -1,5 +1,5 @@
 import { conversation, definePlugin, deny, estimate, type Reply } from '../core/plugin.ts'
-import { countPrompt, countPromptAsync, countTokens, MeterBusy, promptSize, SYNC_LIMIT } from '../meter/index.ts'
+import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { isCountingChain } from './counting.ts'
 import { type TokenEstimateOptions, tokenEstimateOptions } from './options.ts'
 import { identity, model } from './slots.ts'
@@ -18,7 +18,7 @@ export const tokenEstimate = definePlugin<TokenEstimateOptions>({
 
     return {
       onRequest(x) {
-        const asked = x.get(conversation)
+        const prompt = new PromptCount(x.get(conversation))
         const judge = (input: number): undefined | Reply => {
           x.set(estimate, { input })
           if (counting) return undefined
@@ -31,11 +31,11 @@ export const tokenEstimate = definePlugin<TokenEstimateOptions>({
           const maximum = Math.min(window, account)
           return input > maximum ? tooLong(input, maximum) : undefined
         }
-        if (promptSize(asked) <= SYNC_LIMIT) return judge(countPrompt(asked, media))
+        if (prompt.size <= SYNC_LIMIT) return judge(prompt.now(media))
 
         const gone = new AbortController()
         x.incoming.onAborted(() => gone.abort())
-        return countPromptAsync(asked, media, gone.signal).then(judge, error => {
+        return prompt.inPool(media, gone.signal).then(judge, error => {
           if (error instanceof MeterBusy) return busy()
           throw error
         })

@@ -4,8 +4,9 @@ import type { OutboundContext } from '../core/dialect.ts'
 import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
+import { wholeArguments } from '../providers/whole-arguments.ts'
 import { translationOptions } from './options.ts'
-import { candidates, identity, outbound, upstreamConversation } from './slots.ts'
+import { candidates, identity, outbound, searchPlan, upstreamConversation } from './slots.ts'
 
 /** Writes the upstream request of each attempt in its backend's dialect, and reads the reply back (decisions 3). */
 export const translation = definePlugin({
@@ -14,26 +15,39 @@ export const translation = definePlugin({
   config: translationOptions,
   needs: [identity, conversation, candidates],
   provides: [outbound],
-  create() {
+  create(_, { log }) {
     return {
       onRequest(x) {
         const first = x.peek(upstreamConversation) ?? x.get(conversation)
         const stream = first.stream || mayOutlastIdle(first)
-        const context: OutboundContext = { stream, upstreamCallId, cacheKey: cacheKey(x, first) }
+        const context: OutboundContext = {
+          stream,
+          upstreamCallId,
+          cacheKey: cacheKey(x, first),
+          previews: previewsOf(x, first),
+        }
         x.set(outbound, (backend, asked = first) => {
           const dialect = dialects[backend.dialect]!
           const request = dialect.request(asked, backend, context)
+          if (request.leftOut?.length) {
+            log.debug(
+              { request_id: x.id, backend: backend.id, left_out: request.leftOut },
+              'controls were left out or lowered',
+            )
+          }
           return {
             request,
             stream,
-            decoder: () =>
-              dialect.decoder({
+            decoder: () => {
+              const decoder = dialect.decoder({
                 backend,
                 conversation: asked,
                 state: request.state,
                 mintCallId: callId,
                 mintSearchId: searchId,
-              }),
+              })
+              return wholeArguments(decoder, asked, x.peek(searchPlan)?.name ?? null)
+            },
           }
         })
         return undefined
@@ -61,10 +75,30 @@ export function upstreamCallId(publicId: string): string {
   return `call_${hash('sha256', publicId, 'base64url').slice(0, 24)}`
 }
 
-/** The client's own cache hint, unreadable for others. */
+/** `anthropic-beta` of a Messages client. */
+function previewsOf(x: Exchange, asked: Conversation): string[] | undefined {
+  const value = asked.surface === 'messages' ? x.incoming.headers.get('anthropic-beta') : undefined
+  return value?.split(',').map(name => name.trim())
+}
+
+/** The client's own cache hint, unreadable for others; for one that marks what to cache, what its requests begin with (wire.md F.8). */
 function cacheKey(x: Exchange, asked: Conversation): string | undefined {
   const hint =
-    asked.cacheKey ?? x.incoming.headers.get('x-claude-code-session-id') ?? x.incoming.headers.get('session-id')
+    asked.cacheKey ??
+    x.incoming.headers.get('x-claude-code-session-id') ??
+    x.incoming.headers.get('session-id') ??
+    markedPrefix(asked)
   if (hint === undefined) return undefined
   return hash('sha256', `${x.get(identity).organization.id}\0${hint}`, 'base64url').slice(0, 32)
+}
+
+/** System text and tools of a request with cache markers: its later turns have the same. */
+function markedPrefix({ surface, system, tools, turns }: Conversation): string | undefined {
+  if (surface !== 'messages' || (system.length === 0 && tools.length === 0)) return undefined
+  const marked =
+    system.some(part => part.cache) ||
+    tools.some(tool => 'cache' in tool && tool.cache) ||
+    turns.some(turn => turn.parts.some(part => 'cache' in part && part.cache))
+  if (!marked) return undefined
+  return JSON.stringify([system.filter(part => !part.meteredOnly).map(part => part.text), tools])
 }

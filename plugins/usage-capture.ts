@@ -119,7 +119,8 @@ class Tally {
         this.#reasoning.push(event.text)
         return
       case 'search_end':
-        this.#searches++
+        // One that failed is told, and not charged for.
+        if (event.errorCode === undefined && !event.unfinished) this.#searches++
         return
       case 'usage':
         this.#report = event.usage

@@ -2,8 +2,15 @@
  * What a conversation asks of a backend (REQ-1, wire.md F.9). One pass over the conversation gathers it, and the answer is kept with the
  * conversation, because routing asks every backend of the model.
  */
-import { type Conversation, type DocumentPart, derived, type ImagePart, type Part } from '../core/conversation.ts'
-import type { Backend, Capability, Unfit } from '../core/dialect.ts'
+import {
+  type Conversation,
+  type DocumentPart,
+  derived,
+  type FunctionTool,
+  type ImagePart,
+  type Part,
+} from '../core/conversation.ts'
+import { type Backend, CAPABILITIES, type Capability, type Unfit } from '../core/dialect.ts'
 import { wantedEffort } from './effort.ts'
 
 export interface Requirements {
@@ -18,6 +25,8 @@ export interface Requirements {
   search?: string
   allowedDomains?: string
   blockedDomains?: string
+  /** The member that limits how often is searched. */
+  searchLimit?: string
 }
 
 export const requirementsOf = derived(gather)
@@ -34,6 +43,11 @@ const WORDS: Record<Capability, string> = {
   web_search: 'web search',
   logprobs: 'log probabilities',
   prefill: 'an assistant message to continue',
+}
+
+/** What a dialect can express: all capabilities but those that its wire format has no form for. */
+export function allBut(...missing: Capability[]): ReadonlySet<Capability> {
+  return new Set(CAPABILITIES.filter(capability => !missing.includes(capability)))
 }
 
 /** What any backend may lack: a capability, or room for the output asked for. Null when it has all. */
@@ -70,6 +84,12 @@ export function memberOf(
   }
 }
 
+/** Where a function tool's parameters stand in the body. */
+export function schemaPath({ surface }: Conversation, tool: FunctionTool): string {
+  if (surface === 'messages') return `${tool.path}.input_schema`
+  return tool.path + (surface === 'chat' ? '.function.parameters' : '.parameters')
+}
+
 /** A Messages request that ends in an assistant message asks for that message to be continued; on the other surfaces it is history. */
 export function isPrefill(conversation: Conversation): boolean {
   const last = conversation.turns.at(-1)
@@ -84,6 +104,8 @@ function gather(conversation: Conversation): Requirements {
     if (tool.type === 'web_search') {
       needs.set('web_search', tool.path)
       found.search = tool.path
+      if (tool.maxUses !== undefined) found.searchLimit = tool.path + '.max_uses'
+      else if (conversation.maxSearches !== undefined) found.searchLimit = 'max_tool_calls'
       if (tool.allowedDomains && tool.allowedDomains.length > 0) found.allowedDomains = tool.path + '.allowed_domains'
       if (tool.blockedDomains && tool.blockedDomains.length > 0) found.blockedDomains = tool.path + '.blocked_domains'
       continue

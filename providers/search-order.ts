@@ -20,7 +20,7 @@ export class SearchOrder {
   readonly #queue: Entry[] = []
   readonly #closed = new Set<string>()
   readonly #mint: () => string
-  /** Searches that have ended. */
+  /** Searches that were made: neither failed nor unfinished. */
   count = 0
 
   constructor(mint: () => string) {
@@ -53,11 +53,14 @@ export class SearchOrder {
     while (this.#queue[0]?.end) this.#close(this.#queue[0], this.#queue[0].end, push)
   }
 
-  /** Another item begins, or the reply ends: what has no result by now gets none. */
-  settle(push: (event: StreamEvent) => void): void {
+  /**
+   * Another item begins, or the reply ends: what has no result by now gets none.
+   * @param paused the provider goes on with it in the next request
+   */
+  settle(push: (event: StreamEvent) => void, paused = false): void {
     while (this.#queue.length > 0) {
       const entry = this.#queue[0]!
-      this.#close(entry, entry.end ?? entry.partial, push)
+      this.#close(entry, entry.end ?? (paused ? { ...entry.partial, unfinished: true } : entry.partial), push)
     }
   }
 
@@ -71,7 +74,7 @@ export class SearchOrder {
     push({ type: 'search_end', id: entry.id, ...end })
     this.#queue.shift()
     this.#closed.add(entry.key)
-    this.count++
+    if (end.errorCode === undefined && !end.unfinished) this.count++
     const next = this.#queue[0]
     if (next && !next.started) this.#open(next, push)
   }

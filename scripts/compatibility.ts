@@ -180,6 +180,13 @@ const FEATURES: readonly Feature[] = [
     },
   },
   {
+    name: 'Web search, limited in number',
+    bodies: {
+      responses: { tools: [{ type: 'web_search' }], max_tool_calls: 2 },
+      messages: { tools: [{ type: 'web_search_20250305', name: 'web_search', max_uses: 2 }] },
+    },
+  },
+  {
     name: 'Reasoning effort',
     bodies: {
       responses: { reasoning: { effort: 'high' } },
@@ -311,6 +318,8 @@ schema and of the dialect to a request that asks for the feature.
 The table is of the dialects by themselves. Where the operator has set it up, the gateway runs web searches for backends without one (\`web_search\`), and
 fetches images and documents for those that take no URLs (\`media\`): docs/configuration.md.
 
+Spoken over a WebSocket too (docs/websocket.md): ${SURFACES.filter(surface => surfaces[surface].socket).join(', ')}.
+
 A backend can be narrowed by \`supports\` (docs/configuration.md), and some models take less than their dialect (below). A few things are never a reason to
 pass a backend over, because the gateway meets them itself or because they are hints: stop strings that a provider does not take are matched in the
 gateway, grammars of custom tools are advice where the dialect has none, efforts between two levels go to the nearest lower one, \`seed\`, \`verbosity\` and
@@ -325,5 +334,21 @@ ${table(['feature', 'Responses', 'Chat Completions', 'Messages', ...DIALECTS], g
 Families are recognised by the upstream model's id; any other id is taken to be a compatible server that knows every control.
 
 ${table(['model, as an example', 'dialect', 'also can’t'], special)}
+
+A gemini backend with \`tool_schema: openapi\` (docs/upstreams.md) is also passed over for tool schemas that OpenAPI's words can't say: \`not\`, \`if\`,
+\`dependentRequired\`, \`dependentSchemas\`, \`multipleOf\`, \`prefixItems\`, \`unevaluatedProperties\`, bounds that exclude a fraction, a union at
+the top, schemas that contain themselves. \`$ref\`, \`oneOf\`, \`allOf\`, \`const\` and lists of types are rewritten; \`additionalProperties\`, \`patternProperties\`,
+\`propertyNames\`, \`uniqueItems\` and \`contains\` are left out.
+
+## Calls whose arguments are no JSON
+
+Models now and then write such calls. Chat Completions and Responses pass the text on as it is, so that the client can tell the model. On Messages the input
+is an object: a buffered reply has \`{"_raw": "the text"}\`, and so has a stream of which no part of the arguments had left; a stream in the middle of them ends
+with the error \`upstream_server_error\`, which is typed in the official SDKs. So does any reply with such a call of a
+\`strict\` tool, or with one that does not keep to the tool's schema.
+
+## Web pages of a search
+
+Gemini names the pages of a search by links through a host of its own. A client gets the page's site instead; a page whose site is not told is left out.
 `
 }

@@ -1,6 +1,6 @@
 /**
- * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser. Only those that a given test file
- * names. Where they can't be installed it says what to do; tests that need them are then skipped, and say so.
+ * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser, the proxies of deploy/, what pages of
+ * docs/ use. Only those that a given test file names. Where they can't be installed it says what to do; tests that need them are then skipped, and say so.
  */
 import { spawnSync } from 'node:child_process'
 import { accessSync, constants, readFileSync } from 'node:fs'
@@ -10,6 +10,11 @@ import { delimiter, join } from 'node:path'
 export const PACKAGES: Record<string, readonly string[]> = {
   'redis-server': ['redis-server'],
   chromium: ['chromium', 'chromium-browser', 'google-chrome'],
+  haproxy: ['haproxy'],
+  'nginx-light': ['nginx'],
+  curl: ['curl'],
+  python3: ['python3'],
+  sqlite3: ['sqlite3'],
 }
 
 /** The path of a program, or undefined. */

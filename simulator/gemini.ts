@@ -225,7 +225,13 @@ function grounding(query: string, results: readonly Found[], text: string): Body
   return {
     webSearchQueries: [query],
     searchEntryPoint: { renderedContent: '<div>simulated</div>' },
-    groundingChunks: results.map(({ url, title }) => ({ web: { uri: url, title } })),
+    // Pages are never named outright: a link through a host of the provider's, and the site for a title.
+    groundingChunks: results.map(({ url }, i) => ({
+      web: {
+        uri: `https://vertexaisearch.cloud.google.com/grounding-api-redirect/AUZIYQ${i}`,
+        title: new URL(url).hostname,
+      },
+    })),
     groundingSupports: [{ segment, groundingChunkIndices: [0] }],
   }
 }

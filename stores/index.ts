@@ -8,7 +8,7 @@ import { type Store, StoreUnavailable } from '../core/store.ts'
 export interface StoreOptions {
   /** `sqlite:./data/gateway.db`, `sqlite::memory:`, `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` (docs/ledger.md). */
   url: string
-  /** Budget of one call, ms. */
+  /** Budget of one call to Redis, ms. */
   timeout: number
   /** Name of this process in journals and leases; made unique for each start. Default: host name and process id. */
   instance?: string
@@ -42,7 +42,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!file) throw new StoreUnavailable(`${url} names no file`)
     const caps = { idempotencyBytes: maxTotal, recordBytes: options.maxRecords ?? 4 * 2 ** 30, ledgerKeep }
-    return openSqliteStore({ file, timeout, instance, clock, log, caps, maxRecord })
+    return openSqliteStore({ file, instance, clock, log, caps, maxRecord })
   }
   if (REDIS_SCHEMES.has(scheme)) {
     const { openRedisStore } = await import('./redis/store.ts')

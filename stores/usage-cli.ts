@@ -6,11 +6,12 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
 import { formatUsd } from '../core/money.ts'
+import { Progress, type ProgressStream } from '../core/progress.ts'
 import { type LedgerRow, StoreUnavailable } from '../core/store.ts'
 import { LEDGER_COLUMNS } from './columns.ts'
 import { RedisClient } from './redis/client.ts'
-import { scanStream, toColumns } from './redis/ledger.ts'
-import { scanLedger } from './sqlite/ledger.ts'
+import { countStream, scanStream, toColumns } from './redis/ledger.ts'
+import { countLedger, scanLedger } from './sqlite/ledger.ts'
 
 const HELP = `sluice usage: sums of the ledger
 
@@ -41,8 +42,10 @@ type Sums = Record<(typeof SUMS)[number], number>
 
 export interface UsageIo {
   out: { write(text: string): unknown; isTTY?: boolean; columns?: number }
-  err: { write(text: string): unknown; isTTY?: boolean }
+  err: ProgressStream
   now(): number
+  /** Monotonic milliseconds. */
+  mono?(): number
 }
 const processIo: UsageIo = { out: process.stdout, err: process.stderr, now: () => Date.now() }
 
@@ -54,10 +57,12 @@ export async function runUsage(args: readonly string[], io: UsageIo = processIo)
       io.out.write(HELP)
       return 0
     }
-    const pages = open(request.store, request.filter)
-    const counted = progress(pages, io)
-    if (request.rows) await writeRows(counted, request.format, io)
-    else await writeSums(counted, request.groups, request.format, io)
+    // Rows that scroll by on the same terminal are progress enough.
+    const watch = request.rows && io.out.isTTY ? { write() {} } : io.err
+    const progress = new Progress(watch, 'rows', io.mono)
+    const pages = open(request.store, request.filter, progress)
+    if (request.rows) await writeRows(pages, request.format, io)
+    else await writeSums(pages, request.groups, request.format, io)
     return 0
   } catch (error) {
     io.err.write(`sluice usage: ${(error as Error).message}\n`)
@@ -137,16 +142,30 @@ function when(text: string, now: number): number {
   return time
 }
 
-/** Pages of rows, read straight from the engine. */
-async function* open(url: string, filter: UsageRequest['filter']): AsyncGenerator<LedgerRow[]> {
+/** Pages of rows, read straight from the engine. How far it is shows on a terminal. */
+async function* open(
+  url: string,
+  filter: UsageRequest['filter'],
+  progress: Progress,
+): AsyncGenerator<LedgerRow[], void, undefined> {
+  let read = 0
+  const shown = (rows: number, total: number | undefined) => {
+    read += rows
+    progress.show(read, total && read / total)
+  }
   if (url.startsWith('sqlite:')) {
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!fs.existsSync(file)) throw new StoreUnavailable(`there is no ledger at ${path.resolve(file)} yet`)
     const db = new DatabaseSync(file, { readOnly: true })
     try {
       db.exec('PRAGMA busy_timeout = 5000')
-      yield* scanLedger(db, filter)
+      const total = progress.watched ? countLedger(db, filter) : undefined
+      for await (const page of scanLedger(db, filter)) {
+        shown(page.length, total)
+        yield page
+      }
     } finally {
+      progress.clear()
       db.close()
     }
     return
@@ -159,25 +178,12 @@ async function* open(url: string, filter: UsageRequest['filter']): AsyncGenerato
   })
   try {
     await client.connect()
-    yield* scanStream(client, filter)
+    const total = progress.watched ? await countStream(client) : undefined
+    yield* scanStream(client, filter, rows => shown(rows, total))
   } finally {
+    progress.clear()
     client.disconnect()
   }
-}
-
-/** Shows how far it is, on a terminal only, and wipes its line at the end. */
-async function* progress(pages: AsyncIterable<LedgerRow[]>, io: UsageIo): AsyncGenerator<LedgerRow[]> {
-  let rows = 0
-  let shown = 0
-  for await (const page of pages) {
-    rows += page.length
-    if (io.err.isTTY && rows - shown >= 20_000) {
-      shown = rows
-      io.err.write(`\r${rows.toLocaleString('en')} rows`)
-    }
-    yield page
-  }
-  if (shown) io.err.write('\r\x1b[K')
 }
 
 async function writeSums(

@@ -242,21 +242,29 @@ function resolveServer(raw: RawServer, source: ConfigSource, options: LoadOption
       `the admin pages would be open to the network on ${admin.listen}; bind them to 127.0.0.1, or set a token: admin: { listen: ${admin.listen}, token: "\${ADMIN_TOKEN}" }`,
     )
   }
+  const workers = raw.workers === 'auto' ? (options.cores ?? availableParallelism()) : raw.workers
+  if (workers > 1 && listen.port === 0)
+    report.error(['server', 'listen'], `${workers} workers share one port: name it, instead of 0`)
+  // Worker n has its admin pages on the n-th port from the one that is named.
+  const ports = adminListen.port === 0 ? 1 : workers
   if (
     listen.port !== 0 &&
-    listen.port === adminListen.port &&
+    listen.port >= adminListen.port &&
+    listen.port < adminListen.port + ports &&
     (listen.host === adminListen.host || adminListen.host === '0.0.0.0' || listen.host === '0.0.0.0')
   ) {
     report.error(
       ['server', 'admin'],
-      `the admin pages and the public surfaces cannot share port ${listen.port}; give admin another one`,
+      ports === 1
+        ? `the admin pages and the public surfaces cannot share port ${listen.port}; give admin another one`
+        : `the admin pages of ${workers} workers take ports ${adminListen.port} to ${adminListen.port + ports - 1}, and the public surfaces have ${listen.port}; give admin another one`,
     )
   }
   return {
     ...raw,
     listen,
     admin: { ...adminListen, ...(token ? { token } : {}) },
-    workers: raw.workers === 'auto' ? (options.cores ?? availableParallelism()) : raw.workers,
+    workers,
     tls: raw.tls && absolutePaths(raw.tls, ['server', 'tls'], new Report(source)),
   }
 }

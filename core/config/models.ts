@@ -63,6 +63,7 @@ interface RawBackend {
   effort_ceiling: Effort | null
   context_window: number | null
   max_tokens_field: Backend['maxTokensField']
+  tool_schema: NonNullable<Backend['toolSchema']>
 }
 
 /** `providerNames`: all that the file names, those with a fault included. */
@@ -154,5 +155,6 @@ function resolveBackend(
     contextWindow: raw.context_window ?? undefined,
     maxOutputTokens: maxOutputTokens ?? undefined,
     maxTokensField: raw.max_tokens_field,
+    toolSchema: raw.tool_schema,
   }
 }

@@ -68,10 +68,16 @@ export const server: Schema = object(
       pattern: '^auto$',
       examples: ['auto', '4'],
       default: 1,
-      description: 'Processes that share the port; auto is one per core. More than 1 needs a redis store.',
+      description:
+        'Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin.',
     },
     drain: duration('30s', 'On SIGTERM: how long running streams may still run.'),
-    keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive (STR-5).'),
+    keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive (STR-5), and a WebSocket its ping.'),
+    websocket: choice(
+      ['on', 'off'],
+      'Responses over WebSocket on the path of POST /v1/responses, with listener uws. Off, and with listener node: 426, at which agents fall back to HTTP.',
+      'on',
+    ),
     stall_timeout: duration('30s', 'A client that takes no byte for so long is gone (decisions 15).'),
     max_connections: count(20_000, 'Most client connections at once.', 1),
     trust_proxy: list(
@@ -97,7 +103,7 @@ export const server: Schema = object(
 
 // ---- store ------------------------------------------------------------------------------------------------------------
 
-const STORE_URL = '^(sqlite:.+|rediss?(\\+(sentinel|cluster))?://.+)$'
+export const STORE_URL = '^(sqlite:.+|rediss?(\\+(sentinel|cluster))?://.+)$'
 const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+sentinel://, redis+cluster://.', {
   pattern: STORE_URL,
   examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
@@ -245,6 +251,11 @@ const backend: Schema = object(
       ['max_completion_tokens', 'max_tokens'],
       'The member that carries the output cap in the openai-chat dialect.',
       'max_completion_tokens',
+    ),
+    tool_schema: choice(
+      ['json_schema', 'openapi'],
+      "How the gemini dialect declares a tool's parameters: `json_schema` as the client wrote them (`parametersJsonSchema`); `openapi` for servers that know only the older `parameters`, whose words are fewer.",
+      'json_schema',
     ),
   },
   ['provider', 'model'],

@@ -52,6 +52,7 @@ export interface ServerConfig {
   workers: number
   drain: number
   keep_alive: number
+  websocket: 'on' | 'off'
   stall_timeout: number
   max_connections: number
   trust_proxy: string[]

@@ -22,6 +22,10 @@ export interface NodeShared {
   readonly clock: Clock
   readonly trusted: TrustedPeers
   draining: boolean
+  /** Answers that are over for the gateway and not yet in the kernel. */
+  unsent: number
+  /** The last of them is. */
+  allSent(): void
 }
 
 /** R12, the same figures as on `uws`. */
@@ -54,6 +58,7 @@ export class NodeExchange implements Incoming {
   #bodyAsked = false
   #answered = false
   #settled = false
+  #handingOver = false
   #aborted = false
   #mustClose = false
   #stream: NodeStream | undefined
@@ -172,6 +177,7 @@ export class NodeExchange implements Incoming {
     this.#settled = true
     this.#bodyTimer?.cancel()
     if (head.close) this.#mustClose = true
+    this.handOver()
     const { res } = this
     const bodiless = this.method === 'HEAD' || isBodiless(status)
     if (!isBodiless(status)) head.pairs.push('content-length', String(Buffer.byteLength(body)))
@@ -263,6 +269,13 @@ export class NodeExchange implements Incoming {
 
   // ---- the end --------------------------------------------------------------------------------------------------------
 
+  /** The gateway is done with the answer; what is left of it is counted until the response closes, which it does once the kernel has it. */
+  handOver(): void {
+    if (this.gone || this.#handingOver) return
+    this.#handingOver = true
+    this.shared.unsent++
+  }
+
   /** The stream has handed over its last byte. */
   settle(): void {
     this.#settled = true
@@ -270,13 +283,21 @@ export class NodeExchange implements Incoming {
 
   onAborted(listener: () => void): void {
     if (this.#aborted) return void listener()
-    this.#abortListener = listener
+    const former = this.#abortListener
+    this.#abortListener =
+      former === undefined
+        ? listener
+        : () => {
+            former()
+            listener()
+          }
   }
 
   #closed(): void {
     // 'close' also follows a whole answer on a kept connection.
     if (this.res.writableFinished) this.#settled = true
     this.gone = true
+    if (this.#handingOver && --this.shared.unsent === 0) this.shared.allSent()
     this.#bodyTimer?.cancel()
     this.#lingerTimer?.cancel()
     this.#stream?.dropped()
@@ -372,6 +393,7 @@ class NodeStream implements OutgoingStream {
     if (this.#closed) return
     this.#closed = true
     this.#ending = true
+    this.#exchange.handOver()
     this.#pump()
   }
 
@@ -379,6 +401,7 @@ class NodeStream implements OutgoingStream {
     if (this.#closed) return
     this.#closed = true
     this.#cutting = true
+    this.#exchange.handOver()
     this.#pump()
   }
 

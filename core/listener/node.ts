@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
-import type { Socket } from 'node:net'
+import { Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { systemClock } from '../clock.ts'
 import { TrustedPeers } from './client-address.ts'
@@ -42,6 +42,8 @@ class NodeListener implements Listener {
       clock: options.clock ?? systemClock,
       trusted: new TrustedPeers(options.trustProxy),
       draining: false,
+      unsent: 0,
+      allSent: () => this.#closeIdle(),
     }
     const settings = {
       insecureHTTPParser: false,
@@ -53,6 +55,9 @@ class NodeListener implements Listener {
       requestTimeout: 0,
       requireHostHeader: false,
       noDelay: true,
+      // The kernel's probes find a peer that vanished while nothing was on its way to it: a request that waits for its answer.
+      keepAlive: true,
+      keepAliveInitialDelay: options.stallTimeoutMs,
     }
     this.#server = options.tls
       ? createTlsServer({ ...settings, cert: readFileSync(options.tls.cert), key: readFileSync(options.tls.key) })
@@ -84,6 +89,10 @@ class NodeListener implements Listener {
     // No 'upgrade' listener: an upgrade request is then an ordinary one, whose answer closes the connection (decisions 7).
     server.on('connect', (_req: IncomingMessage, socket: Duplex) => this.#refuseRaw(socket, 'method'))
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => this.#clientError(error, socket))
+  }
+
+  get unsent(): number {
+    return this.#shared.unsent
   }
 
   async start(): Promise<void> {
@@ -127,12 +136,21 @@ class NodeListener implements Listener {
   drain(): void {
     if (this.#shared.draining) return
     this.#shared.draining = true
-    this.#closing = new Promise(resolve => this.#server.close(() => resolve()))
+    // Not http's own `close`, which destroys connections whose answer is still on its way, too.
+    this.#closing = new Promise(resolve => NetServer.prototype.close.call(this.#server, () => resolve()))
+    this.#closeIdle()
+  }
+
+  /** For node:http a connection is idle as soon as `end` has been called. */
+  #closeIdle(): void {
+    if (this.#shared.draining && this.#shared.unsent === 0) this.#server.closeIdleConnections()
   }
 
   async close(): Promise<void> {
     this.drain()
     this.#server.closeAllConnections()
+    // It is closed already; this stops its look-out for slow heads.
+    this.#server.close()
     await this.#closing
   }
 }

@@ -20,6 +20,10 @@ export interface Incoming {
   readonly hasBody: boolean
   /** Set when the request asks to upgrade (`websocket`, …); the adapter closes the connection after the answer (decisions 7). */
   readonly upgrade: string | undefined
+  /** Set on a whole WebSocket handshake, where the adapter can take it. */
+  readonly webSocket?: WebSocketOffer | undefined
+  /** Set on requests that came as messages of a WebSocket: state that lives as long as it is open. Absent: each request stands alone. */
+  readonly connection?: ConnectionState
 
   /**
    * Collects the whole body. Calls `done` exactly once, unless the client leaves first (then `onAborted` fires instead).
@@ -42,7 +46,7 @@ export interface Incoming {
    * with `end`: uWebSockets.js writes both in one go.
    */
   stream(status: number, headers: HeaderList): OutgoingStream
-  /** Fires once when the client is gone before the answer was whole. Not after `respond`. Registering late, after it fired, calls at once. */
+  /** Fires once when the client is gone before the answer was whole. Not after `respond`. Registering late, after it fired, calls at once. All who register are told, in their order. */
   onAborted(listener: () => void): void
 }
 
@@ -86,6 +90,50 @@ export interface OutgoingStream {
   cut(): void
 }
 
+// ---- WebSockets -------------------------------------------------------------------------------------------------------
+
+export interface WebSocketOffer {
+  /** From now on `respond` with 101 opens the socket, with the headers given there, and `session` talks on it; any other answer is as ever. */
+  accept(session: SocketSession): void
+}
+
+/** By key, as its users choose: a symbol of their own. */
+export type ConnectionState = Map<symbol, unknown>
+
+/** An open WebSocket, for its session. */
+export interface Socket {
+  /** Queues a text message; it leaves at `flush`. */
+  send(text: string): void
+  /** Sends what is queued. False: the client is slow, or gone; `drained` follows in the first case. */
+  flush(): boolean
+  /** Bytes accepted but not yet handed to the kernel. */
+  readonly buffered: number
+  /** A peer that is not heard for `pongTimeoutMs` after it is gone. */
+  ping(): void
+  /** Closes properly, after what is queued. Nothing is heard afterwards but `closed`. */
+  close(code: number, reason: string): void
+}
+
+/** What talks on a WebSocket. */
+export interface SocketSession {
+  /** Once, before all others. */
+  opened(socket: Socket): void
+  /** A whole message, fragments put together. The bytes belong to the callee. Text is valid UTF-8. */
+  message(bytes: Uint8Array, binary: boolean): void
+  /** What was queued after a `flush` that returned false has left. */
+  drained(): void
+  /** The listener is closing: no new work, and an end to the connection when the running work is done. */
+  drain(): void
+  /** The socket is gone, whoever closed it. Once, and nothing after it. */
+  closed(): void
+}
+
+export interface WebSocketOptions {
+  /** A longer message is a fault that cuts the connection. */
+  maxMessageBytes: number
+  pongTimeoutMs: number
+}
+
 export type RequestHandler = (incoming: Incoming) => void
 
 export interface ListenerOptions {
@@ -100,6 +148,8 @@ export interface ListenerOptions {
   /** CIDR or addresses whose X-Forwarded-For is believed. */
   trustProxy: readonly string[]
   tls?: { cert: string; key: string }
+  /** Absent: no handshake is offered to the handler. `node` never offers one. */
+  webSocket?: WebSocketOptions
   /** What the adapter must answer by itself once the head is parsed but ambiguous (R4): status and JSON body with headers. */
   refuse(reason: string): Refusal
   /** An exception out of the handler or one of its callbacks. The client has been answered (500) or cut. Default: nothing. */
@@ -121,6 +171,11 @@ export interface Listener {
   readonly port: number
   /** Open connections. */
   readonly connections: number
+  /**
+   * Answers that the gateway is done with and the kernel has not taken whole, because their clients read slowly or still upload. What is closed
+   * before this is 0 cuts them. Looked up on each read: for a drain, not for each request.
+   */
+  readonly unsent: number
   /** Stops accepting; from now on every answer carries `Connection: close`. Running exchanges go on. */
   drain(): void
   /** Closes everything at once. */

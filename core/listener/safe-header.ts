@@ -134,12 +134,14 @@ export function declaresBody(headers: ReadonlyMap<string, string>): boolean {
 /** `Connection` holds `close`, alone or in a list. */
 export function asksClose(connection: string | undefined): boolean {
   if (connection === undefined || connection === 'keep-alive') return false
-  return connection.length === 5
-    ? connection.toLowerCase() === 'close'
-    : connection
-        .toLowerCase()
-        .split(',')
-        .some(option => option.trim() === 'close')
+  return connection.length === 5 ? connection.toLowerCase() === 'close' : lists(connection, 'close')
+}
+
+function lists(connection: string, option: string): boolean {
+  return connection
+    .toLowerCase()
+    .split(',')
+    .some(listed => listed.trim() === option)
 }
 
 /**
@@ -149,6 +151,18 @@ export function asksClose(connection: string | undefined): boolean {
 export function upgradeOf(headers: ReadonlyMap<string, string>): string | undefined {
   const upgrade = headers.get('upgrade')
   return upgrade === undefined || upgrade === '' || upgrade.toLowerCase() === 'h2c' ? undefined : upgrade
+}
+
+/** Whether a request is a whole WebSocket handshake (RFC 6455 4.2.1). */
+export function isHandshake(method: string, headers: ReadonlyMap<string, string>): boolean {
+  return (
+    method === 'GET' &&
+    headers.get('upgrade')?.toLowerCase() === 'websocket' &&
+    lists(headers.get('connection') ?? '', 'upgrade') &&
+    headers.get('sec-websocket-version') === '13' &&
+    /^[A-Za-z0-9+/]{21}[AQgw]==$/.test(headers.get('sec-websocket-key') ?? '') &&
+    !declaresBody(headers)
+  )
 }
 
 /** An answer's head, checked. */

@@ -12,11 +12,14 @@ import type {
   ListenerOptions,
   OutgoingStream,
   RequestHandler,
+  SocketSession,
+  WebSocketOffer,
 } from './port.ts'
 import {
   asksClose,
   declaresBody,
   isBodiless,
+  isHandshake,
   judgeHead,
   type SafeHead,
   safeHead,
@@ -24,6 +27,7 @@ import {
   upgradeOf,
 } from './safe-header.ts'
 import { CORK_BYTES, HEAD_FRAMING_BYTES } from './uws-cork.ts'
+import { UwsSocket } from './uws-socket.ts'
 import { UwsStream } from './uws-stream.ts'
 import { type Deferred, defer, enterTurn, inTurn } from './uws-turn.ts'
 
@@ -43,6 +47,7 @@ export interface UwsResponse {
   onData(listener: (chunk: ArrayBuffer, last: boolean) => void): unknown
   onWritable(listener: (offset: number) => boolean): unknown
   getRemoteAddress(): ArrayBuffer
+  upgrade(data: { socket: UwsSocket }, key: string, protocol: string, extensions: string, context: unknown): void
 }
 export interface UwsRequest {
   getCaseSensitiveMethod(): string
@@ -61,6 +66,8 @@ export interface UwsShared {
   readonly ticking: readonly DenseSet<UwsExchange>[]
   nextSlice: number
   draining: boolean
+  /** Open WebSockets. */
+  readonly sockets: Set<UwsSocket>
 }
 
 /** R12: how long, and for how many bytes, an upload is swallowed behind an early answer so that the client gets to read it. */
@@ -137,6 +144,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   #slice = -1
   #abortListener: (() => void) | undefined
   #aborted = false
+  #handshake: Handshake | undefined
 
   constructor(res: UwsResponse, shared: UwsShared) {
     this.res = res
@@ -145,8 +153,11 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   // ---- the request ----------------------------------------------------------------------------------------------------
 
-  /** Reads the head, judges it and calls the handler. `req` is not touched after this returns (R2). */
-  begin(req: UwsRequest): void {
+  /**
+   * Reads the head, judges it and calls the handler. `req` is not touched after this returns (R2).
+   * @param context what an upgrade has to be given back, of a request that uWebSockets.js holds for one
+   */
+  begin(req: UwsRequest, context?: unknown): void {
     this.method = req.getCaseSensitiveMethod()
     this.path = req.getUrl()
     this.query = req.getQuery()
@@ -170,8 +181,12 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     }
     this.upgrade = upgradeOf(headers)
     // What follows an upgrade request is not HTTP (reliability 1, CVE-2026-2833): nothing is served after it.
-    if (this.upgrade !== undefined) this.#mustClose = true
+    if (this.upgrade !== undefined) {
+      this.#mustClose = true
+      if (context !== undefined && isHandshake(this.method, headers)) this.#handshake = new Handshake(context)
+    }
     this.shared.handler(this)
+    if (this.#handshake !== undefined) this.#handshake.parsing = false
     if (this.#body === UNREAD) {
       // R2: not asked for and not yet refused. Listen now, or the body is lost.
       if (!this.#settled) this.#register(HELD)
@@ -179,6 +194,10 @@ export class UwsExchange implements Incoming, Deferred, Placed {
       else if (this.#closes()) this.#register(DISCARD)
       // R12: else it was refused by its head alone: no onData, uWebSockets.js discards the body and the connection goes on.
     }
+  }
+
+  get webSocket(): WebSocketOffer | undefined {
+    return this.#handshake
   }
 
   /** Asked of the socket when first wanted: nearly a microsecond, and most exchanges never want it. */
@@ -398,11 +417,14 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
     if (this.#answered || this.gone) return
-    this.#head = safeHead(status, headers)
+    const opens = status === 101 && this.#handshake?.session !== undefined
+    if (!opens) this.#handshake = undefined
+    this.#head = safeHead(opens ? 200 : status, headers)
     this.#payload = body
     this.#answered = true
     this.#settled = true
     if (this.#head.close) this.#mustClose = true
+    if (opens && this.#handshake!.parsing) return this.endOfTurn()
     // R3
     if (inTurn()) defer(this)
     else this.endOfTurn()
@@ -459,6 +481,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   }
 
   #send(head: SafeHead): void {
+    if (this.#handshake !== undefined) return this.#open(this.#handshake, head)
     const body = this.#payload
     const text = headText(head)
     const close = this.#closes() && this.#body !== UNREAD
@@ -483,6 +506,26 @@ export class UwsExchange implements Incoming, Deferred, Placed {
         typeof body === 'string' ? Buffer.from(body) : body,
       )
     }
+  }
+
+  /**
+   * The connection is a WebSocket from now on, and the exchange has nothing more to do with it.
+   *
+   * At best while its head is being parsed: R3 does not bind here, since the parser drops what is behind an upgrade. Later it is done outside of any cork:
+   * at a cork's end the tested build takes the socket for the response that it was, when the two happen to lie at one place in memory, and closes it or
+   * arms its 10 s timer (1 handshake in 25). The price is a warning of uWebSockets.js on stderr, on gateways whose plugins above the body wait.
+   */
+  #open({ context, session, parsing }: Handshake, head: SafeHead): void {
+    const { res, shared, headers } = this
+    const type = head.pairs.indexOf('content-type')
+    if (type >= 0) head.pairs.splice(type, 2)
+    const text = headText({ ...head, status: 101 })
+    const socket = new UwsSocket(session!, shared, shared.options.webSocket!)
+    this.finished()
+    if (parsing) res.writeStatus(text)
+    else res.cork(() => res.writeStatus(text))
+    res.upgrade({ socket }, headers.get('sec-websocket-key')!, '', '', context)
+    socket.start()
   }
 
   /**
@@ -577,6 +620,12 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   // ---- the end --------------------------------------------------------------------------------------------------------
 
+  /** The gateway is done with the answer, and the kernel (or a lingering upload) is not. */
+  get unsent(): boolean {
+    if (this.gone || this.ended) return false
+    return this.#stream === undefined ? this.#answered : this.#stream.ending
+  }
+
   /** R18: the whole answer has been handed over, not delivered: uWebSockets.js owns the socket from now on and tells nothing more of it. */
   finished(): void {
     this.ended = true
@@ -598,7 +647,14 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   onAborted(listener: () => void): void {
     if (this.#aborted) return void listener()
-    this.#abortListener = listener
+    const former = this.#abortListener
+    this.#abortListener =
+      former === undefined
+        ? listener
+        : () => {
+            former()
+            listener()
+          }
   }
 
   /** R1: registered before anything else. The socket is closed, by whomever. */
@@ -634,6 +690,20 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.#mustClose = true
     if (this.#body === UNREAD) this.#register(DISCARD)
     this.respond(500, failureHeaders, failureBody)
+  }
+}
+
+class Handshake implements WebSocketOffer {
+  readonly context: unknown
+  /** The parser is still at the head. */
+  parsing = true
+  session: SocketSession | undefined
+
+  constructor(context: unknown) {
+    this.context = context
+  }
+  accept(session: SocketSession): void {
+    this.session = session
   }
 }
 

@@ -31,6 +31,8 @@ export class UwsStream implements OutgoingStream, Deferred {
   #overrun = 0
   #state = OPEN
   #deferred = false
+  /** The kernel has been full once. */
+  #slow = false
   #owesDrain = false
   #drainListener: (() => void) | undefined
   #progress = 0
@@ -82,6 +84,11 @@ export class UwsStream implements OutgoingStream, Deferred {
     return this.#queued + this.#native
   }
 
+  /** The last byte has been queued, and not everything has left. */
+  get ending(): boolean {
+    return this.#state === ENDING || this.#state === CUTTING
+  }
+
   end(): void {
     if (this.#state !== OPEN) return
     this.#state = ENDING
@@ -118,7 +125,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     while (!this.blocked && this.#queue.length > 0) {
       const piece = this.#take()
       const last = this.#queue.length === 0
-      if (last && this.#state === ENDING && !this.exchange.bodyOpen) return this.#finish(piece)
+      if (last && this.#state === ENDING && !this.exchange.bodyOpen && !this.#holdsBack) return this.#finish(piece)
       if (!this.#write(piece)) this.#block(piece)
     }
     if (this.blocked || this.#queue.length > 0) return
@@ -132,8 +139,7 @@ export class UwsStream implements OutgoingStream, Deferred {
   #take(): string | Uint8Array {
     const queue = this.#queue
     let room = this.#head === '' ? CHUNK_BYTES : Math.max(1024, CORK_BYTES - HEAD_FRAMING_BYTES - this.#head.length)
-    // A cut holds its last byte back: only the write after it says whether what came before has left.
-    if (this.#state === CUTTING && this.#queued > 1) room = Math.min(room, this.#queued - 1)
+    if (this.#holdsBack && this.#queued > 1) room = Math.min(room, this.#queued - 1)
     let first = queue[0]!
     if (typeof first === 'string') {
       // All that is queued is one text that fits: the usual case.
@@ -153,6 +159,14 @@ export class UwsStream implements OutgoingStream, Deferred {
     queue[0] = first.subarray(room)
     this.#queued -= room
     return first.subarray(0, room)
+  }
+
+  /**
+   * The last byte waits until what came before it has left, which only the write after it can tell: for a cut, which closes the connection, and for
+   * an end that a slow reader or a drain could meet (what uWebSockets.js holds after `end` is out of sight, and a close takes it along).
+   */
+  get #holdsBack(): boolean {
+    return this.#state === CUTTING || (this.#state === ENDING && (this.#slow || this.exchange.shared.draining))
   }
 
   /** One cork. False when the kernel has not taken what was written before it, or all of this. */
@@ -194,6 +208,7 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   #block(piece: string | Uint8Array): void {
     this.blocked = true
+    this.#slow = true
     this.#overrun = 0
     this.#native = typeof piece === 'string' ? Buffer.byteLength(piece) : piece.byteLength
     const { clock } = this.exchange.shared

@@ -2,14 +2,17 @@
  * The default listener: HTTP/1.1 on uWebSockets.js. The build that npm has is old and has to be fenced: rules R1 to R20 of the reliability
  * notes, each named where it is kept. docs/listeners.md has what the fences leave open. The only file that imports the package.
  */
+
+import type { HttpRequest, HttpResponse } from 'uWebSockets.js'
 import { connect } from 'node:net'
 import { systemClock } from '../clock.ts'
 import { DenseSet } from '../collections.ts'
 import { TrustedPeers } from './client-address.ts'
 import { checkNativeFile, NoUwsBinary } from './native-file.ts'
-import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from './port.ts'
+import type { Listener, ListenerFactory, ListenerOptions, RequestHandler, WebSocketOptions } from './port.ts'
 import { MAX_HEAD_BYTES } from './safe-header.ts'
 import { UwsExchange, type UwsRequest, type UwsResponse, type UwsShared } from './uws-exchange.ts'
+import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './uws-socket.ts'
 import { enterTurn } from './uws-turn.ts'
 
 /** With two names that its typings leave out. */
@@ -99,6 +102,7 @@ class UwsListener implements Listener {
       ticking: Array.from({ length: SLICES }, () => new DenseSet<UwsExchange>()),
       nextSlice: 0,
       draining: false,
+      sockets: new Set(),
     }
     if (options.tls) {
       try {
@@ -114,16 +118,49 @@ class UwsListener implements Listener {
       this.connections += change
       if (change > 0 && this.connections > options.maxConnections) (res as unknown as UwsResponse).close()
     })
-    this.#app.any('/*', (res, req) => {
+    const serve = (res: HttpResponse, req: HttpRequest, context?: unknown): void => {
       const exchange = new UwsExchange(res as unknown as UwsResponse, this.#shared)
       res.onAborted(() => exchange.socketClosed()) // R1: first, since a throw before it aborts the process
       enterTurn()
       try {
-        exchange.begin(req as unknown as UwsRequest)
+        exchange.begin(req as unknown as UwsRequest, context)
       } catch (error) {
         exchange.fail(error)
       }
+    }
+    if (options.webSocket) this.#takeWebSockets(options.webSocket, serve)
+    this.#app.any('/*', (res, req) => serve(res, req))
+  }
+
+  #takeWebSockets(options: WebSocketOptions, serve: (res: HttpResponse, req: HttpRequest, context: unknown) => void) {
+    const socketOf = (ws: unknown): UwsSocket => (ws as UwsWebSocket).getUserData().socket
+    this.#app.ws<{ socket: UwsSocket }>('/*', {
+      maxPayloadLength: options.maxMessageBytes,
+      maxBackpressure: MAX_BACKPRESSURE,
+      idleTimeout: IDLE_SECONDS,
+      sendPingsAutomatically: false,
+      maxLifetime: 0,
+      // Requests with a key of the right length; all others, and other methods, go on to `any`.
+      upgrade: serve,
+      open: ws => socketOf(ws).onOpen(ws as unknown as UwsWebSocket),
+      message: (ws, message, binary) => socketOf(ws).onMessage(message, binary),
+      drain: ws => socketOf(ws).onDrain(),
+      ping: ws => socketOf(ws).onHeard(),
+      pong: ws => socketOf(ws).onHeard(),
+      close: ws => {
+        // R13: the filter does not hear of a connection's end once it is a WebSocket.
+        this.connections--
+        socketOf(ws).onClose()
+      },
     })
+  }
+
+  get unsent(): number {
+    let count = 0
+    // R11: what is not sent at once is ticked.
+    for (const slice of this.#shared.ticking) slice.forEach(exchange => void (count += exchange.unsent ? 1 : 0))
+    for (const socket of this.#shared.sockets) if (socket.unsent) count++
+    return count
   }
 
   start(): this {
@@ -145,12 +182,19 @@ class UwsListener implements Listener {
       throw new Error(`can't listen on ${host}:${port}: the address is in use, not of this machine, or not permitted`)
     }
     this.port = this.#uws.us_socket_local_port(this.#listenSocket as any)
+    const { ticking } = this.#shared
     let slice = 0
+    let due = performance.now()
     this.#ticker = setInterval(() => {
-      this.#shared.ticking[slice]!.forEach(exchange => {
-        exchange.tick()
-      })
-      slice = (slice + 1) % SLICES
+      // By the clock: a timer comes once for all the times it was due, and a slow turn of the loop must not lengthen the round.
+      const now = performance.now()
+      for (let i = 0; i < SLICES && due <= now; i++, due += TICK_MS / SLICES) {
+        ticking[slice]!.forEach(exchange => {
+          exchange.tick()
+        })
+        slice = (slice + 1) % SLICES
+      }
+      if (due <= now) due = now + TICK_MS / SLICES
     }, TICK_MS / SLICES)
     this.#ticker.unref()
     return this
@@ -162,6 +206,7 @@ class UwsListener implements Listener {
     this.#shared.draining = true
     this.#uws.us_listen_socket_close(this.#listenSocket as any)
     this.#listenSocket = undefined
+    for (const socket of [...this.#shared.sockets]) socket.drain()
   }
 
   async close(): Promise<void> {

@@ -18,7 +18,7 @@ import { isCountingChain } from '../counting.ts'
 import { type ConversationOptions, conversationOptions } from '../options.ts'
 import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
 import { checkContent, checkHistory } from './history.ts'
-import { type Added, continueFrom, Memory } from './memory.ts'
+import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
 
 /** What this exchange will retain, while its reply is recorded. */
@@ -27,6 +27,8 @@ interface Recording {
   recorder: ReplyRecorder
   /** What this request added, without what it recalled. */
   fresh: Added
+  /** Where it is kept: with the client's connection when it asked not to be stored, else in the store. */
+  local: ConnectionMemory | undefined
 }
 
 /** Public id of the reasoning item that is open: minted at its first delta, so that the item and the handle of its private data are one. */
@@ -78,18 +80,22 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
       if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
       const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)
       if (held) return held
-      const retains = asked.surface === 'responses' && asked.store !== false
+      const connection = x.incoming.connection
+      const retains = asked.surface === 'responses' && (asked.store !== false || connection !== undefined)
       if (retains)
         x.set(recording, {
           recorder: new ReplyRecorder(),
           fresh: { system: asked.system.slice(asked.instructionParts), turns: asked.turns },
+          local: asked.store === false && connection ? ConnectionMemory.of(connection) : undefined,
         })
       if (asked.previousResponseId !== undefined) return recall(x, asked, asked.previousResponseId)
       return complete(x, asked)
     }
 
     async function recall(x: Exchange, asked: Conversation, id: string): Promise<undefined | Reply> {
-      const stored = await memory.recall(x.get(identity).organization.id, id)
+      const { connection } = x.incoming
+      const local = connection && ConnectionMemory.of(connection)
+      const stored = await memory.recall(x.get(identity).organization.id, id, local)
       if (!stored) return unknownResponse(id)
       continueFrom(stored, asked)
       return complete(x, asked)
@@ -98,8 +104,19 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
     function complete(x: Exchange, asked: Conversation): undefined | Reply | Promise<undefined | Reply> {
       const fault = checkHistory(asked.turns) ?? checkContent(asked, x.get(contentLimits))
       if (fault) return fault
-      const restored = memory.restore(x.get(identity).organization.id, asked)
+      const organization = x.get(identity).organization.id
+      if (asked.generate === false) return takeIn(x, asked, organization)
+      const restored = memory.restore(organization, asked)
       return restored instanceof Promise ? restored.then(() => undefined) : undefined
+    }
+
+    /** A request that generates nothing: it is there to be continued. */
+    function takeIn(x: Exchange, asked: Conversation, organization: string): Reply | Promise<Reply> {
+      const { fresh, local } = x.get(recording)
+      if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
+        return tooLargeToKeep(options.max_retained)
+      const saved = memory.retain(organization, `resp_${x.objectId}`, asked.previousResponseId, fresh, local)
+      return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
     /** count_tokens: what would be refused is counted all the same (CNT-1). */
@@ -152,13 +169,16 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
       }
     }
 
-    function retainReply(x: Exchange, { recorder, fresh }: Recording): void {
+    function retainReply(x: Exchange, { recorder, fresh, local }: Recording): void {
       const asked = x.get(conversation)
       const reply = recorder.turn()
-      const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
-      if (size > options.max_retained) return
+      if (!local) {
+        const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
+        if (size > options.max_retained) return
+      }
       const added = reply ? { system: fresh.system, turns: [...fresh.turns, reply] } : fresh
-      holdFor(x, memory.retain(x.get(identity).organization.id, `resp_${x.objectId}`, asked.previousResponseId, added))
+      const { organization } = x.get(identity)
+      holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, asked.previousResponseId, added, local))
     }
 
     return {
@@ -191,6 +211,13 @@ function noStreaming(): Reply {
   return deny('streaming_not_available', {
     message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
     param: 'stream',
+  })
+}
+
+function tooLargeToKeep(max: number): Reply {
+  return deny('content_limit_exceeded', {
+    message: `With "generate": false the input is kept for the next request, and it is over the limit of ${max} bytes (max_retained). Send it with that request, or set "store": false to keep it with the connection alone.`,
+    param: 'input',
   })
 }
 

@@ -12,6 +12,7 @@ import {
   type Turn,
   TurnList,
 } from '../../core/conversation.ts'
+import type { ConnectionState } from '../../core/listener/port.ts'
 import type { Sealer } from '../../core/seal.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
 
@@ -25,6 +26,41 @@ export interface Added {
   /** System text of the input, without `instructions`. */
   system: TextPart[]
   turns: Turn[]
+}
+
+/** Bytes of responses that one connection keeps; the oldest go first. */
+const CONNECTION_BYTES = 16 * 1024 * 1024
+
+/**
+ * Responses that were not to be stored, for as long as the connection is open on which they were made: over a WebSocket `store: false` can be
+ * continued all the same. As text, so that no exchange holds parts of another.
+ */
+export class ConnectionMemory {
+  static readonly #key = Symbol('responses')
+  readonly #records = new Map<string, string>()
+  #bytes = 0
+
+  static of(connection: ConnectionState): ConnectionMemory {
+    let memory = connection.get(ConnectionMemory.#key) as ConnectionMemory | undefined
+    if (!memory) connection.set(ConnectionMemory.#key, (memory = new ConnectionMemory()))
+    return memory
+  }
+
+  get(organization: string, id: string): Retained | null {
+    const record = this.#records.get(`${organization} ${id}`)
+    return record === undefined ? null : (JSON.parse(record) as Retained)
+  }
+
+  put(organization: string, id: string, retained: Retained): void {
+    const record = JSON.stringify(retained)
+    this.#records.set(`${organization} ${id}`, record)
+    this.#bytes += record.length
+    for (const [oldest, { length }] of this.#records) {
+      if (this.#bytes <= CONNECTION_BYTES) break
+      this.#records.delete(oldest)
+      this.#bytes -= length
+    }
+  }
 }
 
 /** Longer chains are refused as broken: each link is a read. */
@@ -46,24 +82,37 @@ export class Memory {
   }
 
   /** All that a response and those before it added, oldest first; null when any link is unknown or expired. Renews every link. */
-  async recall(organization: string, id: string): Promise<Added | null> {
+  async recall(organization: string, id: string, local?: ConnectionMemory): Promise<Added | null> {
     const links: Retained[] = []
     const ids: string[] = []
+    const stored: string[] = []
     for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
       if (ids.length === MAX_LINKS || ids.includes(next)) return null
-      const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
-      const record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
+      let record = local?.get(organization, next) ?? null
+      if (!record) {
+        const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
+        record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
+        stored.push(next)
+      }
       if (!record) return null
       ids.push(next)
       links.push(record)
     }
-    await this.#store.records.touch(organization, 'response', ids, this.#retainMs, this.#clock.now())
+    if (stored.length > 0)
+      await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
     links.reverse()
     return { system: links.flatMap(link => link.system), turns: links.flatMap(link => link.turns) }
   }
 
-  retain(organization: string, id: string, previous: string | undefined, added: Added): MaybePromise<void> {
+  retain(
+    organization: string,
+    id: string,
+    previous: string | undefined,
+    added: Added,
+    local?: ConnectionMemory,
+  ): MaybePromise<void> {
     const record: Retained = previous === undefined ? added : { ...added, previous }
+    if (local) return local.put(organization, id, record)
     return this.#store.records.put(
       organization,
       'response',

@@ -16,6 +16,8 @@ export interface BackendHealth {
   attempts: number
   /** Of those, held against the backend's health. */
   failures: number
+  /** Attempts that came to nothing, by the code of the error table that says how. */
+  failed: ReadonlyMap<string, number>
 }
 
 export interface ProviderLoad {
@@ -40,7 +42,8 @@ export class Backends {
 
   breaker(id: string, options: BreakerOptions): Breaker {
     let found = this.#known.get(id)
-    if (!found) this.#known.set(id, (found = { breaker: new Breaker(options), inFlight: 0, attempts: 0 }))
+    if (!found)
+      this.#known.set(id, (found = { breaker: new Breaker(options), inFlight: 0, attempts: 0, failed: new Map() }))
     else found.breaker.configure(options)
     return found.breaker
   }
@@ -51,18 +54,24 @@ export class Backends {
     backend.attempts++
   }
 
+  failed(id: string, code: string): void {
+    const { failed } = this.#known.get(id)!
+    failed.set(code, (failed.get(code) ?? 0) + 1)
+  }
+
   ended(id: string): void {
     this.#known.get(id)!.inFlight--
   }
 
   health(now: number): BackendHealth[] {
-    return [...this.#known].map(([id, { breaker, inFlight, attempts }]) => ({
+    return [...this.#known].map(([id, { breaker, inFlight, attempts, failed }]) => ({
       id,
       breaker: breaker.state(now),
       errorRate: breaker.errorRate,
       inFlight,
       attempts,
       failures: breaker.failures,
+      failed,
     }))
   }
 }
@@ -71,6 +80,7 @@ interface Backend {
   breaker: Breaker
   inFlight: number
   attempts: number
+  failed: Map<string, number>
 }
 
 /** What the chains of a gateway share; each is made by whoever asks first. */

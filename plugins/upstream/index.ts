@@ -213,6 +213,7 @@ export const upstream = definePlugin<UpstreamOptions>({
         this.#x.peek(trace)?.failed(fault.error.code)
         this.#fault = fault
         this.#failures++
+        backends.failed(attempt.backend.id, fault.error.code)
         const now = clock.mono()
         const health = breaker(attempt.backend)
         if (fault.unhealthy) health.failed(now)

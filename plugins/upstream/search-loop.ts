@@ -48,6 +48,8 @@ export interface SearchLoopOptions {
   next(asked: Conversation): void
 }
 
+type SearchEnd = Extract<StreamEvent, { type: 'search_end' }>
+
 /** One search of the model's. */
 interface Search extends ToldSearch {
   /** Public id. */
@@ -69,6 +71,8 @@ class Round {
   /** Calls of the client's tools. */
   clientCalls = 0
   finish: FinishEvent | null = null
+  /** Id, in this round, of the native search that the round before left unfinished. */
+  resumed: string | null = null
 
   constructor(ordered: (event: StreamEvent) => void) {
     this.sequencer = new Sequencer(ordered)
@@ -94,6 +98,8 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   /** Calls that the client was shown. */
   #calls = 0
   #usage: ProviderUsage | null = null
+  /** End of a native search that its provider paused in the middle of: it waits for the real one, out of the next round. */
+  #unfinished: SearchEnd | null = null
   /** What waits behind a search that runs. */
   #queue: (StreamEvent | Search)[] = []
   #concluded = false
@@ -174,12 +180,31 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
         else this.#put({ ...event, index: this.#calls - 1 })
         return
       }
+      case 'search_start':
+        if (!this.#unfinished) break
+        round.resumed = event.id
+        round.recorder.push(event)
+        return
       case 'search_end':
-        if (this.#name === null) this.#made++
+        if (this.#name === null) return this.#nativeEnd(event)
         break
     }
     round.recorder.push(event)
     this.#put(event)
+  }
+
+  /** The client sees one search, however many rounds its provider takes for it. */
+  #nativeEnd(event: SearchEnd): void {
+    const round = this.#round
+    round.recorder.push(event)
+    const shown = event.id === round.resumed && this.#unfinished ? { ...event, id: this.#unfinished.id } : event
+    this.#unfinished = null
+    if (event.unfinished) {
+      this.#unfinished = shown
+      return
+    }
+    this.#made++
+    this.#put(shown)
   }
 
   // ---- searches ---------------------------------------------------------------------------------------------------------
@@ -284,8 +309,16 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   // ---- towards the client -----------------------------------------------------------------------------------------------
 
   #put(event: StreamEvent): void {
+    this.#endUnfinished()
     if (this.#queue.length === 0) this.#out(event)
     else this.#queue.push(event)
+  }
+
+  /** Its result did not come. */
+  #endUnfinished(): void {
+    const end = this.#unfinished
+    this.#unfinished = null
+    if (end) this.#out(end)
   }
 
   /** Lets out what is no longer held up by a search. */
@@ -348,6 +381,9 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     const left = before.maxOutputTokens === undefined ? undefined : this.#outputLeft()
     if (left !== undefined && left < 1) return this.#conclude({ type: 'finish', reason: 'length' })
     const turns = [...before.turns]
+    const said = turns.at(-1)
+    // The provider has gone on with the search that it had paused in: it is whole in this round's.
+    if (round.resumed !== null && said) turns[turns.length - 1] = { ...said, parts: said.parts.slice(0, -1) }
     append(turns, 'assistant', round.recorder.turn()?.parts ?? [])
     append(
       turns,
@@ -385,6 +421,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     if (this.#concluded) return
     this.#concluded = true
     this.#cancel()
+    this.#endUnfinished()
     if (this.#usage) this.#out({ type: 'usage', usage: this.#usage })
     this.#out(finish)
     this.#x.end()

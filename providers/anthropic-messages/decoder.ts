@@ -11,7 +11,7 @@ import { type SearchEnd, SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { knownUsage } from '../usage.ts'
 import { kindOfAnthropicError } from './faults.ts'
-import { type MessagesContinuation, NAME, type RequestState } from './request.ts'
+import { type MessagesContinuation, NAME, pausedSearch, type RequestState } from './request.ts'
 
 type Push = (event: StreamEvent) => void
 
@@ -66,6 +66,8 @@ export class MessagesDecoder implements Decoder {
     this.#context = context
     this.#state = context.state as RequestState
     this.#searches = new SearchOrder(() => context.mintSearchId())
+    const paused = pausedSearch(context.conversation, context.backend.model)
+    if (paused) this.#serverCalls.set(string(paused.call['id']), paused.call)
   }
 
   get done(): boolean {
@@ -364,7 +366,8 @@ export class MessagesDecoder implements Decoder {
     const id = string(block['tool_use_id'])
     const { type, tool_use_id, content } = block
     const call = this.#serverCalls.get(id)
-    const found: SearchEnd = { query: this.#searches.known(id)?.query ?? '', results: [] }
+    const query = string(object(call?.['input'])['query'])
+    const found: SearchEnd = { query: this.#searches.known(id)?.query || query, results: [] }
     if (call) found.continuation = this.#continuation({ blocks: [call, { type, tool_use_id, content }] })
     if (Array.isArray(content)) {
       for (const result of content.map(object)) {
@@ -415,7 +418,7 @@ export class MessagesDecoder implements Decoder {
     // The input is whole only if it is JSON; no input at all is what a limit leaves too.
     if (cut && this.#closed && parseObject(this.#closed.raw) === undefined) this.#closed = null
     this.#endCall(push)
-    this.#searches.settle(push)
+    this.#searches.settle(push, reason === 'pause')
     this.#finish = { type: 'finish', reason }
     if (reason === 'stop_sequence') this.#finish.stopSequence = string(delta['stop_sequence'])
     const explanation = string(object(delta['stop_details'])['explanation'])

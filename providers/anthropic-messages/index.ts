@@ -1,10 +1,10 @@
 /** The Messages API of Anthropic as an upstream (wire.md F, column AM). */
 import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, Capability, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { type FaultHeaders, faultOf, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
-import { commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
+import { allBut, commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { MessagesDecoder } from './decoder.ts'
 import { kindOfAnthropicError } from './faults.ts'
@@ -14,18 +14,7 @@ import { explicitThinking } from './thinking.ts'
 
 export const anthropicMessages: Dialect = {
   name: NAME,
-  capabilities: new Set<Capability>([
-    'tools',
-    'strict_tools',
-    'single_tool_call',
-    'forced_tool_choice',
-    'custom_tools',
-    'images',
-    'documents',
-    'reasoning',
-    'web_search',
-    'prefill',
-  ]),
+  capabilities: allBut('logprobs'),
   nativeTools: new Set([
     'bash_20250124',
     'text_editor_20250124',

@@ -12,10 +12,12 @@ import type {
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { adjacentResults, type Step } from '../adjacent-results.ts'
 import { resultText, searchText, systemTag } from '../document-text.ts'
+import { leftOut } from '../left-out.ts'
 import { argumentsObject, isObject, type JsonObject, list, string } from '../loose-json.ts'
 import { outboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
 import { ANTHROPIC_NAMES, aliasTools, type ToolNames } from '../tool-names.ts'
+import { betaHeader } from './betas.ts'
 import { CacheMarkers } from './cache-markers.ts'
 import { traitsOf } from './models.ts'
 import { planThinking, type ThinkingPlan } from './thinking.ts'
@@ -35,6 +37,31 @@ export interface MessagesContinuation {
   blocks: JsonObject[]
   /** On a call: how many of the blocks stood before the text that came before the call. */
   lead?: number
+}
+
+/** What this dialect and model kept of a part; data of another one is dropped whole (TOOL-6). */
+function keptOf(part: ReasoningPart | CallPart | SearchPart, model: string): MessagesContinuation | undefined {
+  const continuation = part.continuation
+  if (continuation?.dialect !== NAME || continuation.model !== model) return undefined
+  const data = continuation.data
+  if (!isObject(data)) return undefined
+  const lead = data['lead']
+  return { blocks: list(data['blocks']).filter(isObject), lead: typeof lead === 'number' ? lead : 0 }
+}
+
+/**
+ * The hosted search that a conversation ends in without its result, because the provider paused there: sent as it is, it is gone on with, and the
+ * reply begins with the result.
+ */
+export function pausedSearch(
+  { turns }: Conversation,
+  model: string,
+): { part: SearchPart; call: JsonObject } | undefined {
+  const last = turns.at(-1)
+  const part = last?.role === 'assistant' ? last.parts.at(-1) : undefined
+  if (part?.type !== 'search') return undefined
+  const blocks = keptOf(part, model)?.blocks ?? []
+  return blocks.length === 1 ? { part, call: blocks[0]! } : undefined
 }
 
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
@@ -71,8 +98,21 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const auth: Record<string, string> = { 'anthropic-version': API_VERSION }
   if (backend.apiKey) auth['x-api-key'] = backend.apiKey
   const headers = outboundHeaders(backend, context.stream, auth)
+  const beta = betaHeader(headers['anthropic-beta'], context.previews ?? [])
+  if (beta !== undefined) headers['anthropic-beta'] = beta
   const state: RequestState = { names }
-  return { method: 'POST', path: '/messages', headers, body: JSON.stringify(body), state }
+  return {
+    method: 'POST',
+    path: '/messages',
+    headers,
+    body: JSON.stringify(body),
+    state,
+    leftOut: leftOut(conversation, {
+      temperature: body['temperature'],
+      topP: body['top_p'],
+      effort: plan.effort ?? (plan.thinking && `thinking ${plan.thinking['budget_tokens'] ?? plan.thinking['type']}`),
+    }),
+  }
 }
 
 /** The API refuses stop strings that are only whitespace; those are matched in the gateway. */
@@ -113,6 +153,7 @@ class MessageBuilder {
   readonly #steps: Step[]
   /** Index of the last user turn: what comes after it is the running tool loop, the only place thinking goes back to (wire.md F.7). */
   readonly #loop: number
+  readonly #paused: SearchPart | undefined
   readonly #messages: Message[] = []
   /** Thinking blocks already sent, by signature or data: a reasoning part and the call it led to both carry them. */
   readonly #sent = new Set<string>()
@@ -134,6 +175,7 @@ class MessageBuilder {
     this.#midSystem = midSystem
     this.#steps = adjacentResults(conversation.turns)
     this.#loop = conversation.turns.findLastIndex(turn => turn.role === 'user')
+    this.#paused = pausedSearch(conversation, backend.model)?.part
   }
 
   /** Whether the running tool loop, if there is one, begins with thinking that we still have. */
@@ -224,8 +266,9 @@ class MessageBuilder {
           if (thinks) this.#think(content, this.#blocks(part))
           break
         case 'search': {
-          const blocks = this.#private(part)?.blocks
-          if (blocks && blocks.length > 0) content.push(...blocks)
+          const blocks = this.#private(part)?.blocks ?? []
+          // Anywhere but at the end a search without its result is refused.
+          if (blocks.length > 1 || (blocks.length === 1 && part === this.#paused)) content.push(...blocks)
           else content.push({ type: 'text', text: searchText(part) })
           break
         }
@@ -258,14 +301,8 @@ class MessageBuilder {
     return blocks.filter(block => string(block['signature']) !== '' || string(block['data']) !== '')
   }
 
-  /** Data of another dialect or model is dropped whole (TOOL-6). */
   #private(part: ReasoningPart | CallPart | SearchPart): MessagesContinuation | undefined {
-    const continuation = part.continuation
-    if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
-    const data = continuation.data
-    if (!isObject(data)) return undefined
-    const lead = data['lead']
-    return { blocks: list(data['blocks']).filter(isObject), lead: typeof lead === 'number' ? lead : 0 }
+    return keptOf(part, this.#backend.model)
   }
 
   #result(part: ResultPart): JsonObject {

@@ -1,18 +1,21 @@
 /** Grounding metadata of a reply to citations and a hosted search. */
+import type { SearchResult } from '../../core/conversation.ts'
 import type { Citation } from '../../core/events.ts'
 import { count, type JsonObject, list, object, string } from '../loose-json.ts'
 import type { SearchEnd } from '../search-order.ts'
 
 /** @param text the text that the metadata's segments point into */
 export function citationsOf(metadata: JsonObject, text: string): Citation[] {
-  const chunks = list(metadata['groundingChunks']).map(chunk => object(object(chunk)['web']))
+  const pages = list(metadata['groundingChunks']).map(pageOf)
   const citations: Citation[] = []
   for (const support of list(metadata['groundingSupports']).map(object)) {
     const place = segmentPlace(object(support['segment']), text)
+    const cited = new Set<string>()
     for (const index of list(support['groundingChunkIndices'])) {
-      const chunk = typeof index === 'number' ? chunks[index] : undefined
-      const url = string(chunk?.['uri'])
-      if (url !== '') citations.push({ url, title: string(chunk?.['title']), ...place })
+      const page = typeof index === 'number' ? pages[index] : undefined
+      if (!page || cited.has(page.url)) continue
+      cited.add(page.url)
+      citations.push({ ...page, ...place })
     }
   }
   return citations
@@ -23,13 +26,29 @@ export function searchOf(metadata: JsonObject): SearchEnd | undefined {
   const queries = list(metadata['webSearchQueries'])
     .map(string)
     .filter(query => query !== '')
-  const results = []
+  const results = new Map<string, SearchResult>()
   for (const chunk of list(metadata['groundingChunks'])) {
-    const web = object(object(chunk)['web'])
-    const url = string(web['uri'])
-    if (url !== '') results.push({ title: string(web['title']), url })
+    const page = pageOf(chunk)
+    if (page && !results.has(page.url)) results.set(page.url, page)
   }
-  return queries.length === 0 && results.length === 0 ? undefined : { query: queries.join('; '), results }
+  if (queries.length === 0 && results.size === 0) return undefined
+  return { query: queries.join('; '), results: [...results.values()] }
+}
+
+/** Pages are given as links through this host, which names the provider (GEN-7), expire, and can only be resolved by following them. */
+const REDIRECTS = 'vertexaisearch.cloud.google.com'
+const HOST = /^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]$/i
+
+/** A chunk's page. Behind a redirect only its site is known, from `domain` or a title that is one; without that there is nothing to show. */
+function pageOf(chunk: unknown): { title: string; url: string } | undefined {
+  const web = object(object(chunk)['web'])
+  const title = string(web['title'])
+  const url = string(web['uri'])
+  if (!URL.canParse(url)) return undefined
+  const { hostname } = new URL(url)
+  if (hostname !== REDIRECTS && !hostname.endsWith(`.${REDIRECTS}`)) return { title, url }
+  const site = [string(web['domain']), title].map(name => name.trim()).find(name => HOST.test(name))
+  return site === undefined ? undefined : { title, url: `https://${site.toLowerCase()}/` }
 }
 
 /** A segment's offsets count UTF-8 bytes of its part; ours count UTF-16 units of the block. The segment's own text decides where they differ. */

@@ -1,29 +1,19 @@
 /** Google's generateContent API as an upstream (wire.md F, column GG). */
 import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, Capability, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { type FaultHeaders, faultOf } from '../faults.ts'
-import { commonUnfit, requirementsOf } from '../requirements.ts'
+import { allBut, commonUnfit, requirementsOf, schemaPath } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { GeminiDecoder } from './decoder.ts'
 import { errorOf, horizonOf, kindOfGoogleError } from './faults.ts'
 import { traitsOf } from './models.ts'
+import { openApiSchema } from './openapi-schema.ts'
 import { NAME, nativeStops, request } from './request.ts'
 
 export const gemini: Dialect = {
   name: NAME,
-  capabilities: new Set<Capability>([
-    'tools',
-    'strict_tools',
-    'forced_tool_choice',
-    'custom_tools',
-    'images',
-    'documents',
-    'reasoning',
-    'web_search',
-    'logprobs',
-    'prefill',
-  ]),
+  capabilities: allBut('single_tool_call'),
   nativeTools: new Set(),
   bytesOnly: new Set(['image', 'document'] as const),
   unfit,
@@ -53,17 +43,30 @@ function unfit(conversation: Conversation, backend: Backend): Unfit | null {
   if (reasoning !== undefined && traits.thinking.by === 'none') {
     return { param: reasoning, requirement: 'reasoning controls' }
   }
-  return searchUnfit(conversation, traits.searchWithFunctions)
+  return schemaUnfit(conversation, backend) ?? searchUnfit(conversation, traits.searchWithFunctions)
+}
+
+function schemaUnfit(conversation: Conversation, backend: Backend): Unfit | null {
+  if (backend.toolSchema !== 'openapi') return null
+  for (const tool of conversation.tools) {
+    if (tool.type !== 'function') continue
+    const written = openApiSchema(tool.parameters)
+    if ('lacks' in written) {
+      return { param: schemaPath(conversation, tool), requirement: `a tool schema with ${written.lacks}` }
+    }
+  }
+  return null
 }
 
 function searchUnfit(conversation: Conversation, withFunctions: boolean): Unfit | null {
-  const { search, clientTool, allowedDomains, blockedDomains } = requirementsOf(conversation)
+  const { search, clientTool, allowedDomains, blockedDomains, searchLimit } = requirementsOf(conversation)
   if (search === undefined) return null
   if (clientTool !== undefined && !withFunctions) {
     return { param: search, requirement: 'web search together with other tools' }
   }
   const domains = allowedDomains ?? blockedDomains
   if (domains !== undefined) return { param: domains, requirement: 'web search limited to domains' }
+  if (searchLimit !== undefined) return { param: searchLimit, requirement: 'a limit on web searches' }
   const { toolChoice: choice } = conversation
   const forced =
     (choice.type === 'tool' && choice.kind === 'web_search') ||

@@ -16,11 +16,13 @@ import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { documentLine, documentText, resultText, searchText, systemTag } from '../document-text.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
-import { argumentsObject, isObject, type JsonObject, string } from '../loose-json.ts'
+import { leftOut } from '../left-out.ts'
+import { argumentsObject, isObject, type JsonObject, object, string } from '../loose-json.ts'
 import { outboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
 import { aliasTools, GEMINI_NAMES, type ToolNames } from '../tool-names.ts'
 import { type ModelTraits, type ThinkingLevel, traitsOf } from './models.ts'
+import { openApiSchema } from './openapi-schema.ts'
 
 export const NAME = 'gemini'
 
@@ -43,18 +45,27 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const names = aliasTools(conversation.tools, GEMINI_NAMES)
   const traits = traitsOf(backend.model)
   const system = conversation.system.filter(part => !part.meteredOnly && part.text.trim() !== '')
+  const config = generationConfig(conversation, backend, traits)
   const body: JsonObject = {
     systemInstruction: system.length > 0 ? { parts: system.map(part => ({ text: part.text })) } : undefined,
     contents: new ContentBuilder(names, backend, traits, context).build(conversation),
-    ...toolMembers(conversation, names),
-    generationConfig: generationConfig(conversation, backend, traits),
+    ...toolMembers(conversation, backend, names),
+    generationConfig: config,
   }
   const auth: Record<string, string> = backend.apiKey ? { 'x-goog-api-key': backend.apiKey } : {}
   const headers = outboundHeaders(backend, context.stream, auth)
   const resource = backend.model.includes('/') ? backend.model : `models/${backend.model}`
   const path = `/${resource}:${context.stream ? 'streamGenerateContent?alt=sse' : 'generateContent'}`
   const state: RequestState = { names }
-  return { method: 'POST', path, headers, body: JSON.stringify(body), state }
+  const { temperature, topP, seed, thinkingConfig: thinking } = config ?? {}
+  return {
+    method: 'POST',
+    path,
+    headers,
+    body: JSON.stringify(body),
+    state,
+    leftOut: leftOut(conversation, { temperature, topP, seed, effort: effortSent(object(thinking)) }),
+  }
 }
 
 /** Stop strings that the API matches. Messages has to name the one that matched, which the API does not, so the gateway matches those itself. */
@@ -64,7 +75,9 @@ export function nativeStops({ surface, sampling }: Conversation): readonly strin
 
 // ---- tools ------------------------------------------------------------------------------------------------------------
 
-function toolMembers(conversation: Conversation, names: ToolNames): JsonObject {
+type ClientTool = Exclude<Tool, { type: 'web_search' }>
+
+function toolMembers(conversation: Conversation, backend: Backend, names: ToolNames): JsonObject {
   const { toolChoice: choice } = conversation
   let { tools } = conversation
   if (choice.type === 'allowed' && choice.mode === 'auto') {
@@ -80,7 +93,8 @@ function toolMembers(conversation: Conversation, names: ToolNames): JsonObject {
   }
   const functions = tools.filter(tool => tool.type !== 'web_search')
   const members: JsonObject[] = []
-  if (functions.length > 0) members.push({ functionDeclarations: functions.map(tool => declaration(tool, names)) })
+  if (functions.length > 0)
+    members.push({ functionDeclarations: functions.map(tool => declaration(tool, backend, names)) })
   if (functions.length < tools.length && choice.type !== 'none') members.push({ googleSearch: {} })
   if (members.length === 0) return {}
   if (functions.length === 0) return { tools: members }
@@ -106,16 +120,15 @@ function callingConfig(conversation: Conversation, names: ToolNames): JsonObject
   return { mode: strict ? 'VALIDATED' : 'AUTO' }
 }
 
-function declaration(tool: Exclude<Tool, { type: 'web_search' }>, names: ToolNames): JsonObject {
-  if (tool.type === 'custom') {
-    return {
-      name: names.toUpstream(tool.name, tool.namespace),
-      description: customDescription(tool),
-      parametersJsonSchema: CUSTOM_INPUT_SCHEMA,
-    }
-  }
-  const name = names.toUpstream(tool.name, tool.type === 'function' ? tool.namespace : undefined)
-  return { name, description: tool.description, parametersJsonSchema: tool.parameters }
+function declaration(tool: ClientTool, backend: Backend, names: ToolNames): JsonObject {
+  const name = names.toUpstream(tool.name, tool.type === 'native' ? undefined : tool.namespace)
+  const description = tool.type === 'custom' ? customDescription(tool) : tool.description
+  const parameters = tool.type === 'custom' ? CUSTOM_INPUT_SCHEMA : tool.parameters
+  if (backend.toolSchema !== 'openapi') return { name, description, parametersJsonSchema: parameters }
+  const written = openApiSchema(parameters)
+  if (!('schema' in written)) throw new Error(`a tool whose schema needs ${written.lacks} was sent to an unfit backend`)
+  // An object without properties is refused; a function without parameters has no such member.
+  return { name, description, parameters: written.schema['properties'] === undefined ? undefined : written.schema }
 }
 
 // ---- controls ---------------------------------------------------------------------------------------------------------
@@ -136,6 +149,12 @@ function generationConfig(conversation: Conversation, backend: Backend, traits: 
     mediaResolution: mediaResolution(conversation),
   }
   return Object.values(config).some(value => value !== undefined) ? config : undefined
+}
+
+/** What a thinkingConfig comes to, in the words of the log. */
+function effortSent({ thinkingLevel: level, thinkingBudget: budget }: JsonObject): string | undefined {
+  if (typeof level === 'string') return level.toLowerCase()
+  return budget === undefined ? undefined : budget === 0 ? 'none' : `thinking ${budget}`
 }
 
 const LEVEL_EFFORTS: Record<ThinkingLevel, Effort> = { MINIMAL: 'minimal', LOW: 'low', MEDIUM: 'medium', HIGH: 'high' }

@@ -3,31 +3,19 @@
  * and others). Source: OpenAI's API reference for Chat Completions; quirks of other servers are named where they are
  * handled.
  */
-import type { Capability, DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
+import type { DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
 import { faultOf, kindOfOpenAiError, kindOfStatus, retryAfterMs } from '../faults.ts'
 import { isObject } from '../loose-json.ts'
+import { allBut } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ChatDecoder } from './decode.ts'
 import { chatUnfit } from './fit.ts'
 import { type ChatState, chatRequest } from './request.ts'
 
-/** All but hosted search, which the dialect has no form for; the gateway may run one (decisions 34). */
-const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
-  'tools',
-  'strict_tools',
-  'single_tool_call',
-  'forced_tool_choice',
-  'custom_tools',
-  'images',
-  'documents',
-  'reasoning',
-  'logprobs',
-  'prefill',
-])
-
 export const openaiChat: Dialect = {
   name: 'openai-chat',
-  capabilities: CAPABILITIES,
+  // Hosted search has no form here; the gateway may run one (decisions 34).
+  capabilities: allBut('web_search'),
   nativeTools: new Set(),
   bytesOnly: new Set(['document'] as const),
   unfit: chatUnfit,

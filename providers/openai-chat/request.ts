@@ -4,6 +4,7 @@ import type { Backend, OutboundContext, OutboundRequest } from '../../core/diale
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
+import { leftOut } from '../left-out.ts'
 import { outboundHeaders } from '../outbound-headers.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { messagesOf } from './messages.ts'
@@ -55,6 +56,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     headers: outboundHeaders(backend, context.stream, auth),
     body: JSON.stringify(body),
     state,
+    leftOut: leftOut(conversation, { ...sampling, verbosity: conversation.verbosity, effort }),
   }
 }
 

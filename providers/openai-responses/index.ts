@@ -1,10 +1,10 @@
 /** The Responses API of OpenAI as an upstream (wire.md F, column OR). */
 import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, Capability, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { type FaultHeaders, faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
-import { commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
+import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ResponsesDecoder } from './decoder.ts'
 import { traitsOf } from './models.ts'
@@ -12,18 +12,7 @@ import { NAME, request } from './request.ts'
 
 export const openaiResponses: Dialect = {
   name: NAME,
-  capabilities: new Set<Capability>([
-    'tools',
-    'strict_tools',
-    'single_tool_call',
-    'forced_tool_choice',
-    'custom_tools',
-    'images',
-    'documents',
-    'reasoning',
-    'web_search',
-    'logprobs',
-  ]),
+  capabilities: allBut('prefill'),
   nativeTools: new Set(),
   unfit,
   request,

@@ -20,6 +20,7 @@ import type { Backend, OutboundContext, OutboundRequest } from '../../core/diale
 import { documentText, resultText, searchText, TOOL_ERROR } from '../document-text.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
+import { leftOut } from '../left-out.ts'
 import { isObject, type JsonObject, list } from '../loose-json.ts'
 import { outboundHeaders } from '../outbound-headers.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
@@ -91,7 +92,19 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const auth: Record<string, string> = backend.apiKey ? { authorization: `Bearer ${backend.apiKey}` } : {}
   const headers = outboundHeaders(backend, context.stream, auth)
   const state: RequestState = { names }
-  return { method: 'POST', path: '/responses', headers, body: JSON.stringify(body), state }
+  return {
+    method: 'POST',
+    path: '/responses',
+    headers,
+    body: JSON.stringify(body),
+    state,
+    leftOut: leftOut(conversation, {
+      temperature: body['temperature'],
+      topP: body['top_p'],
+      verbosity: conversation.verbosity,
+      effort,
+    }),
+  }
 }
 
 function least(a: number | undefined, b: number | undefined): number | undefined {

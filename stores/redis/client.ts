@@ -2,27 +2,23 @@
  * The connection. No offline queue and no resending of commands whose fate is unknown: a call is answered within the budget or has failed. Every failure is a
  * StoreUnavailable. A cluster may send a command again after a redirect or a lost node; every script is keyed by an id, so twice is once.
  */
-import { createHash } from 'node:crypto'
-import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis'
+import { Cluster, type ClusterOptions, type Command, Redis, type RedisOptions } from 'ioredis'
 import type { Logger } from '../../core/plugin.ts'
 import { StoreUnavailable } from '../../core/store.ts'
+import type { Script, ScriptCall } from './call.ts'
+import { Deadlines } from './deadlines.ts'
 import { describe, parseRedisUrl, type RedisAddress } from './url.ts'
+
+const isUnknownScript = (error: Error) => error.message.startsWith('NOSCRIPT')
 
 export type Arg = string | number | Buffer
 
-/** A Lua script and the digest it is called by. */
-export interface Script {
-  lua: string
-  sha: string
-}
-export function script(lua: string): Script {
-  return { lua, sha: createHash('sha1').update(lua).digest('hex') }
-}
-
-/** A connection that stays silent this long with commands unanswered is broken off. */
+/** A connection that stays silent this long while calls run out is broken off. */
 const SILENT_MS = 5000
 const CONNECT_MS = 2000
 const RETRY_MAX_MS = 1000
+/** What ioredis says of a command that found no connection. */
+const NOT_CONNECTED = /isn't writeable|isn't ready|is closed/
 
 export class RedisClient {
   readonly address: RedisAddress
@@ -30,19 +26,35 @@ export class RedisClient {
   readonly redis: Redis | Cluster
   /** Called when a connection was lost: what the server knew may be lost with it. */
   onClose: (() => void) | undefined
-  #budget: number
   #log: Logger
+  #deadlines: Deadlines
   #down = false
+  /** When the first call ran out after which nothing was answered. */
+  #silentSince: number | undefined
+  /** Why the last connection failed; calls without one only say that there is none. */
+  #unreachable: string | undefined
 
   constructor(options: { url: string; timeout: number; log: Logger }) {
     this.address = parseRedisUrl(options.url)
     this.name = describe(this.address)
-    this.#budget = options.timeout
+    const { timeout } = options
+    this.#deadlines = new Deadlines(timeout, () => {
+      this.#noteSilence()
+      return new StoreUnavailable(`redis did not answer within ${timeout} ms`)
+    })
     this.#log = options.log
     this.redis = create(this.address)
     // Without a listener ioredis prints; state changes are logged once each by #changed.
-    this.redis.on('error', () => {})
-    this.redis.on('close', () => this.onClose?.())
+    this.redis.on('error', (error: Error) => {
+      this.#unreachable = error.message
+    })
+    this.redis.on('ready', () => {
+      this.#unreachable = undefined
+    })
+    this.redis.on('close', () => {
+      this.#unreachable ??= 'the connection was lost'
+      this.onClose?.()
+    })
   }
 
   /** Resolves when connected, or after 2 s without; the client goes on trying by itself. */
@@ -62,36 +74,66 @@ export class RedisClient {
 
   /** Runs a script on keys of one slot; bulk replies are Buffers. One round trip; two when the server does not know it (yet, or after SCRIPT FLUSH). */
   script(which: Script, keys: readonly string[], args: readonly Arg[]): Promise<unknown> {
-    return this.call(
-      this.redis
-        .callBuffer('EVALSHA', which.sha, keys.length, ...keys, ...args)
-        .catch((error: Error) =>
-          error.message.startsWith('NOSCRIPT')
-            ? this.redis.callBuffer('EVAL', which.lua, keys.length, ...keys, ...args)
-            : Promise.reject(error),
-        ),
+    const rest = [keys.length, ...keys, ...args]
+    return this.call(this.redis.callBuffer('EVALSHA', which.sha, ...rest), () =>
+      this.redis.callBuffer('EVAL', which.lua, ...rest),
     )
   }
 
-  /** Bounds a command by the budget and turns every failure into StoreUnavailable. */
-  call<T>(command: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(
-        () => reject(this.#changed(new StoreUnavailable(`redis did not answer within ${this.#budget} ms`))),
-        this.#budget,
-      )
-      command.then(
-        value => {
-          clearTimeout(timer)
-          if (this.#down) this.#changed(undefined)
-          resolve(value)
-        },
-        error => {
-          clearTimeout(timer)
-          reject(this.#changed(new StoreUnavailable(`redis failed: ${(error as Error).message}`, error)))
-        },
-      )
-    })
+  /** The same with a call whose bytes are made already. */
+  send(call: ScriptCall): Promise<unknown> {
+    return this.#sent(call.evalsha()).then(this.#answered, error =>
+      isUnknownScript(error) ? this.#sent(call.eval()).then(this.#answered, this.#failed) : this.#failed(error),
+    )
+  }
+
+  #sent(command: Command): Promise<unknown> {
+    this.redis.sendCommand(command)
+    this.#deadlines.add(command)
+    return command.promise
+  }
+
+  /** Bounds a command by the budget and turns every failure into StoreUnavailable. `unknown`: sent instead when the server does not know the script. */
+  call<T>(command: Promise<T>, unknown?: () => Promise<T>): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const pending = { isSettled: false, reject }
+      const settle = () => {
+        pending.isSettled = true
+      }
+      this.#deadlines.add(pending)
+      command
+        .catch(error => (unknown && isUnknownScript(error) ? unknown() : Promise.reject(error)))
+        .then(resolve, reject)
+        .then(settle)
+    }).then(this.#answered, this.#failed)
+  }
+
+  /**
+   * Breaks off a connection on which calls run out and nothing is heard: its server is hung, or gone without a goodbye. ioredis's own socketTimeout costs each call a
+   * timer and a listener; only a cluster's connections, which are not ours to watch, use it.
+   */
+  #noteSilence(): void {
+    const now = performance.now()
+    this.#silentSince ??= now
+    if (now - this.#silentSince < SILENT_MS || this.redis instanceof Cluster) return
+    this.#silentSince = undefined
+    this.redis.disconnect(true)
+  }
+
+  readonly #answered = <T>(value: T): T => {
+    this.#silentSince = undefined
+    this.#deadlines.drop()
+    if (this.#down) this.#changed(undefined)
+    return value
+  }
+
+  readonly #failed = (error: Error): never => {
+    if (error instanceof StoreUnavailable) throw this.#changed(error)
+    const reason =
+      this.#unreachable !== undefined && NOT_CONNECTED.test(error.message)
+        ? `is not reachable: ${this.#unreachable}`
+        : `failed: ${error.message}`
+    throw this.#changed(new StoreUnavailable(`redis ${reason}`, error))
   }
 
   disconnect(): void {
@@ -111,7 +153,7 @@ export class RedisClient {
 }
 
 function create(address: RedisAddress): Redis | Cluster {
-  const tls = address.tls ? {} : undefined
+  const { tls } = address
   const node: RedisOptions = {
     username: address.username,
     password: address.password,
@@ -120,7 +162,6 @@ function create(address: RedisAddress): Redis | Cluster {
     // Commands in flight when the connection is lost fail at once.
     maxRetriesPerRequest: 0,
     connectTimeout: CONNECT_MS,
-    socketTimeout: SILENT_MS,
     lazyConnect: true,
     noDelay: true,
     // What every server and proxy speaks; nothing here needs RESP3.
@@ -132,7 +173,7 @@ function create(address: RedisAddress): Redis | Cluster {
   }
   if (address.mode === 'cluster') {
     const options: ClusterOptions = {
-      redisOptions: node,
+      redisOptions: { ...node, socketTimeout: SILENT_MS },
       enableOfflineQueue: false,
       lazyConnect: true,
       clusterRetryStrategy: times => Math.min(50 * times, RETRY_MAX_MS),
@@ -149,7 +190,7 @@ function create(address: RedisAddress): Redis | Cluster {
       sentinels: address.hosts,
       name: address.name,
       sentinelPassword: address.sentinelPassword,
-      enableTLSForSentinelMode: address.tls,
+      enableTLSForSentinelMode: tls !== undefined,
       sentinelTLS: tls,
       sentinelRetryStrategy: times => Math.min(50 * times, RETRY_MAX_MS),
       failoverDetector: true,

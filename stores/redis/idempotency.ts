@@ -1,6 +1,7 @@
 /** Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept for its time to live. */
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
-import { type RedisClient, script, tagOf } from './client.ts'
+import { script } from './call.ts'
+import { type RedisClient, tagOf } from './client.ts'
 import { IDEM_BEGIN, IDEM_FINISH, IDEM_LEASE } from './scripts.ts'
 
 const SCRIPTS = { begin: script(IDEM_BEGIN), finish: script(IDEM_FINISH), lease: script(IDEM_LEASE) }

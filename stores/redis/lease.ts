@@ -12,7 +12,9 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type RedisClient, script, tagOf } from './client.ts'
+import { script } from './call.ts'
+import { type RedisClient, tagOf } from './client.ts'
+import type { Holding } from './plan.ts'
 import { LEASE_BURY, LEASE_RENEW, LEASE_TAKE, RECLAIM } from './scripts.ts'
 
 export interface LeaseTimes {
@@ -23,6 +25,9 @@ export interface LeaseTimes {
 }
 /** 9 s + 3 s: given back within 12 s, and a stall of the event loop of 5 s does no harm. */
 export const LEASE_TIMES: LeaseTimes = { ttl: 9000, every: 3000 }
+
+/** Reservations given back per call: some milliseconds of Redis's time. */
+const RECLAIM_GROUP = 200
 
 const SCRIPTS = {
   take: script(LEASE_TAKE),
@@ -47,6 +52,8 @@ export class Leases {
   #renewedAt = Number.NEGATIVE_INFINITY
   /** Organizations registered under the present lease; the promise while that is on its way. */
   #orgs = new Map<string, Promise<void> | true>()
+  /** Of the same organizations, and others that were asked about, under the present lease. */
+  #holdings = new Map<string, Holding>()
   #taking: Promise<void> | undefined
   #started = false
   #reapAfter = Number.NEGATIVE_INFINITY
@@ -112,10 +119,25 @@ export class Leases {
     if (this.#id !== id) await this.cover(org)
   }
 
-  /** Keys of a script on an organization's cells under a lease. */
-  keys(org: string, lease = this.#id): [cells: string, held: string] {
+  /** Where an organization's cells and its reservations under a lease are. */
+  holding(org: string, lease = this.#id): Holding {
+    const known = lease === this.#id ? this.#holdings.get(org) : undefined
+    if (known) return known
     const tag = tagOf(org)
-    return [`sluice:${tag}:cells`, `sluice:${tag}:held:${lease}`]
+    const holding = {
+      cells: `sluice:${tag}:cells`,
+      reclaimed: `sluice:${tag}:reclaimed:${lease}`,
+      prefix: `@${lease}/`,
+    }
+    if (lease === this.#id) this.#holdings.set(org, holding)
+    return holding
+  }
+
+  /** Marks of what is held in an organization under a lease. */
+  async marks(org: string, lease = this.#id): Promise<string[]> {
+    const { cells, prefix } = this.holding(org, lease)
+    const fields = await this.#client.call(this.#client.redis.hkeys(cells))
+    return fields.filter(field => field.startsWith(prefix))
   }
 
   /** Organizations registered under the present lease. */
@@ -152,7 +174,16 @@ export class Leases {
 
   /** Gives back what a dead lease holds in one organization. Twice does no harm. */
   async reclaim(lease: string, org: string): Promise<number> {
-    return (await this.#client.script(SCRIPTS.reclaim, this.keys(org, lease), [])) as number
+    const { cells, reclaimed } = this.holding(org, lease)
+    const marks = await this.marks(org, lease)
+    let count = 0
+    for (let i = 0; i < marks.length; i += RECLAIM_GROUP)
+      count += (await this.#client.script(
+        SCRIPTS.reclaim,
+        [cells, reclaimed],
+        marks.slice(i, i + RECLAIM_GROUP),
+      )) as number
+    return count
   }
 
   /** A new lease. */
@@ -170,6 +201,7 @@ export class Leases {
     this.#epoch++
     this.#id = id
     this.#orgs.clear()
+    this.#holdings.clear()
     this.#renewedAt = at
   }
 

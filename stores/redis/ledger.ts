@@ -3,7 +3,8 @@ import type { Clock } from '../../core/clock.ts'
 import type { Ledger, LedgerRow } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 import { type Entry, type LedgerSink, parseRow } from '../ledger.ts'
-import { type RedisClient, script } from './client.ts'
+import { script } from './call.ts'
+import type { RedisClient } from './client.ts'
 import { APPEND } from './scripts.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
@@ -65,16 +66,29 @@ export class RedisLedgerSink implements LedgerSink {
   }
 }
 
-/** Pages of matching rows in the order they were appended (the order in which exchanges ended). */
-export async function* scanStream(client: RedisClient, filter: Filter): AsyncGenerator<LedgerRow[]> {
+/**
+ * Pages of matching rows in the order they were appended (the order in which exchanges ended).
+ * @param read called with each page's count, rows that do not match included
+ */
+export async function* scanStream(
+  client: RedisClient,
+  filter: Filter,
+  read?: (rows: number) => void,
+): AsyncGenerator<LedgerRow[]> {
   let from = '-'
   for (;;) {
     const page = await client.call(client.redis.xrange(STREAM, from, '+', 'COUNT', PAGE))
     const rows = page.map(([, fields]) => fromFields(fields)).filter(row => matches(row, filter))
+    read?.(page.length)
     if (rows.length) yield rows
     if (page.length < PAGE) return
     from = '(' + page.at(-1)![0]
   }
+}
+
+/** Rows in all, whatever the filter. */
+export async function countStream(client: RedisClient): Promise<number> {
+  return client.call(client.redis.xlen(STREAM))
 }
 
 function matches(row: LedgerRow, { org, key, model, since, until }: Filter): boolean {

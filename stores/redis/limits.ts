@@ -10,24 +10,23 @@ import {
   StoreUnavailable,
 } from '../../core/store.ts'
 import type { Charge } from '../journal.ts'
-import { advance, denial, stateOf } from '../limits/rules.ts'
-import { type RedisClient, script } from './client.ts'
+import { advance, denial, type Level, stateOf } from '../limits/rules.ts'
+import { script } from './call.ts'
+import type { RedisClient } from './client.ts'
+import { GROUP_BYTES } from './layout.ts'
 import type { Leases } from './lease.ts'
-import { planOf, SLOTS } from './plan.ts'
-import { ADMIT, RECLAIM, SETTLE } from './scripts.ts'
+import { type Holding, planOf } from './plan.ts'
+import { RECLAIM } from './scripts.ts'
 
-const ADMIT_SCRIPT = script(ADMIT)
-const SETTLE_SCRIPT = script(SETTLE)
 const RECLAIM_SCRIPT = script(RECLAIM)
-const NO_GROUP = Buffer.alloc(SLOTS * 24)
+const NO_GROUP = Buffer.alloc(GROUP_BYTES)
 const RETRY_MS = 100
 const RETRY_MAX_MS = 2000
 /** Reservations that Redis holds and this process does not know are looked for so often, and given back when seen twice. */
 const AUDIT_MS = 60_000
 
 interface Reservation {
-  org: string
-  lease: string
+  holding: Holding
   cells: readonly Cell[]
   amounts: readonly number[]
   /** Spend cells: the period charged; parallel to cells. */
@@ -70,27 +69,24 @@ export class RedisLimits implements LimitEngine {
     const { org, id, cells, amounts, now } = request
     if (cells.length === 0) return { admitted: true, states: [] }
     if (!leases.covers(org)) await leases.cover(org)
-    const lease = leases.id
-    const keys = leases.keys(org, lease)
+    const holding = leases.holding(org)
     const plan = planOf(cells)
     let reply: Buffer
     try {
-      reply = (await client.script(ADMIT_SCRIPT, keys, [id, plan.request(amounts, now), ...plan.groups])) as Buffer
+      reply = (await client.send(plan.admission(holding, id, amounts, now))) as Buffer
     } catch (error) {
       // It may have been taken all the same: it is given back as soon as Redis answers.
-      this.#deliver({ id, send: () => client.script(RECLAIM_SCRIPT, keys, [id]) })
+      this.#deliver({ id, send: () => client.script(RECLAIM_SCRIPT, [holding.cells], [holding.prefix + id]) })
       throw error
     }
     const levels = plan.levels(reply, 1)
-    for (let i = 0; i < cells.length; i++) advance(cells[i]!, levels[i]!, now)
-    const states = cells.map((cell, i) => stateOf(cell, levels[i]!))
+    const states = statesOf(cells, levels, now)
     if (reply[0] === 49) {
       const name = nameOf(org, id)
       // Asked a second time, the first reservation stands.
       if (!this.#reservations.has(name))
         this.#reservations.set(name, {
-          org,
-          lease,
+          holding,
           cells,
           amounts: amounts.slice(),
           periods: levels.map(level => level.at),
@@ -107,31 +103,26 @@ export class RedisLimits implements LimitEngine {
     const reservation = this.#reservations.get(name)
     if (!reservation) return
     this.#reservations.delete(name)
-    const { client, leases } = this.#options
-    const { cells, amounts, periods, lease } = reservation
+    const { client } = this.#options
+    const { holding, cells, amounts, periods } = reservation
     const charges: Charge[] = []
     for (let i = 0; i < cells.length; i++) {
       const cell = cells[i]!
       const final = finals[i] ?? 0
       if (cell.kind === 'spend' && final > 0) charges.push([cell.id, cell.period!, periods[i]!, final])
     }
-    const plan = planOf(cells)
-    const keys = leases.keys(org, lease)
-    const args = [id, plan.request(amounts, now), plan.ends(finals, periods), ...plan.groups]
+    const call = planOf(cells).settlement(holding, id, amounts, finals, periods, now)
     if (charges.length) this.#options.onCharge(org, id, charges)
-    this.#deliver({ id, send: () => client.script(SETTLE_SCRIPT, keys, args) })
+    this.#deliver({ id, send: () => client.send(call) })
   }
 
   async peek(org: string, cells: readonly Cell[], now: number): Promise<CellState[]> {
     if (cells.length === 0) return []
     const { client, leases } = this.#options
     const plan = planOf(cells)
-    const found = await client.call(client.redis.hmgetBuffer(leases.keys(org)[0], ...plan.groups))
+    const found = await client.call(client.redis.hmgetBuffer(leases.holding(org).cells, ...plan.groups))
     const levels = plan.levels(Buffer.concat(found.map(group => group ?? NO_GROUP)), 0)
-    return cells.map((cell, i) => {
-      advance(cell, levels[i]!, now)
-      return stateOf(cell, levels[i]!)
-    })
+    return statesOf(cells, levels, now)
   }
 
   /** Resolves when the settlements of these requests have been taken. */
@@ -157,9 +148,9 @@ export class RedisLimits implements LimitEngine {
 
   #deliver(delivery: Delivery): void {
     this.#deliveries.set(delivery.id, delivery)
-    // Sent after this tick's journal record: a process killed in between has either both (the next start delivers) or neither (the row is `lost`, the
-    // reservation given back). Behind failed ones it waits its turn.
-    queueMicrotask(() => {
+    // Sent after the journal record of this turn of the event loop (`onCharge` has asked for it, so its turn comes first): a process killed in between has either
+    // both (the next start delivers) or neither (the row is `lost`, the reservation given back). Behind failed ones it waits its turn.
+    setImmediate(() => {
       if (!this.#retrying) void this.#send(delivery)
     })
   }
@@ -212,12 +203,13 @@ export class RedisLimits implements LimitEngine {
     const seen = new Set<string>()
     let strays = 0
     for (const org of leases.organizations()) {
-      const [cells, held] = leases.keys(org)
-      for (const id of await client.call(client.redis.hkeys(held))) {
+      const { cells, prefix } = leases.holding(org)
+      for (const mark of await leases.marks(org)) {
+        const id = mark.slice(prefix.length)
         const name = nameOf(org, id)
         if (this.#reservations.has(name) || this.#deliveries.has(id)) continue
         if (this.#suspects.has(name)) {
-          await client.script(RECLAIM_SCRIPT, [cells, held], [id])
+          await client.script(RECLAIM_SCRIPT, [cells], [mark])
           strays++
         } else seen.add(name)
       }
@@ -238,6 +230,16 @@ export class RedisLimits implements LimitEngine {
         })
     })
   }
+}
+
+/** Brings the levels up to date. */
+function statesOf(cells: readonly Cell[], levels: readonly Level[], now: number): CellState[] {
+  const states = new Array<CellState>(cells.length)
+  for (let i = 0; i < states.length; i++) {
+    advance(cells[i]!, levels[i]!, now)
+    states[i] = stateOf(cells[i]!, levels[i]!)
+  }
+  return states
 }
 
 const nameOf = (org: string, id: string) => org + '\n' + id

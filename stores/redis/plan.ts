@@ -1,112 +1,138 @@
-/**
- * Where the levels of a set of cells live in Redis. Cells of one scope share a field: `o:rpm` and `o:tpd` are places in the group `o`, because their
- * last word is the standard one for what they limit. Any other id is a group of its own (`id!`), so that no two cells ever share a place.
- */
+/** A set of cells made ready for the scripts: what is the same for each exchange is worked out once. */
 import type { Cell } from '../../core/store.ts'
-import { type Level, periodIndex } from '../limits/rules.ts'
+import { emptyLevel, type Level, periodIndex } from '../limits/rules.ts'
+import { CallTemplate, type ScriptCall, script } from './call.ts'
+import { DAY_PLACE, FINALS, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES, placeOf, STARTS } from './layout.ts'
+import { ADMIT, SETTLE } from './scripts.ts'
 
-const MINUTE = 60_000
-const DAY = 86_400_000
+const ADMIT_SCRIPT = script(ADMIT)
+const SETTLE_SCRIPT = script(SETTLE)
 
-/** The places of a group, in order. Stored: only ever add at the end, and then read shorter groups too. */
-const WORDS = ['rpm', 'rpd', 'tpm', 'tpd', 'itpm', 'itpd', 'otpm', 'otpd', 'conc', 'day', 'month'] as const
-export const SLOTS = WORDS.length
-
-const RATES: Record<string, string> = { requests: 'rp', tokens: 'tp', input_tokens: 'itp', output_tokens: 'otp' }
-
-/** The standard last word of a cell's id, or '' when it limits something that has none. */
-function wordOf(cell: Pick<Cell, 'kind' | 'dimension' | 'windowMs' | 'period'>): string {
-  if (cell.kind === 'slots') return 'conc'
-  if (cell.kind === 'spend') return cell.period!
-  const rate = RATES[cell.dimension]
-  if (rate === undefined) return ''
-  return cell.windowMs === MINUTE ? rate + 'm' : cell.windowMs === DAY ? rate + 'd' : ''
+/** Where an organization's cells are, and its reservations under a lease. The same object as long as both are the same. */
+export interface Holding {
+  /** The organization's hash: groups of levels, and reservations under their marks. */
+  readonly cells: string
+  /** Marks of the lease that RECLAIM took: a set, and there only when the lease has been declared dead. */
+  readonly reclaimed: string
+  /** A reservation's mark is this and its request id. No group's name begins like it. */
+  readonly prefix: string
 }
 
-/** The group of a cell, and the place of its level there: index of `used` among the group's doubles, from 1. */
-export function placeOf(cell: Pick<Cell, 'id' | 'kind' | 'dimension' | 'windowMs' | 'period'>): {
-  group: string
-  place: number
-} {
-  const word = wordOf(cell)
-  const slot = WORDS.indexOf(word as (typeof WORDS)[number])
-  const own = slot < 0 || !cell.id.endsWith(':' + word)
-  return own ? { group: cell.id + '!', place: 1 } : { group: cell.id.slice(0, -word.length - 1), place: slot * 3 + 1 }
-}
-
-const HEAD = 4
-const PER_CELL = 4
-
-/** A set of cells, compiled: group names, and the request with everything in it but time and amounts. */
+/** A set of cells, compiled: its groups, and the calls with everything in them but times and amounts. */
 export class Plan {
   readonly groups: readonly string[]
   readonly #cells: readonly Cell[]
-  readonly #template: Float64Array
-  /** For each cell: where its four numbers start in the request. */
-  readonly #offsets: Int32Array
-  /** For each cell: where its level starts in a reply, in doubles. */
+  /** For each cell, its number among all places of all groups. */
   readonly #places: Int32Array
+  /** For each cell: where in a reply's doubles its level starts, and its group. */
+  readonly #starts: Int32Array
+  readonly #ats: Int32Array
+  readonly #request: Float64Array
+  #holding: Holding | undefined
+  #admission!: CallTemplate
+  #settlement!: CallTemplate
+  /** The groups of the last reply, as numbers and as bytes, and the levels taken out of them. */
+  readonly #numbers: Float64Array
+  readonly #bytes: Buffer
+  readonly #levels: Level[]
 
   constructor(cells: readonly Cell[]) {
     const groups: string[] = []
-    const template = new Float64Array(HEAD + PER_CELL * cells.length)
-    this.#offsets = new Int32Array(cells.length)
-    this.#places = new Int32Array(cells.length)
-    let offset = HEAD
-    ;(['bucket', 'spend', 'slots'] as const).forEach((kind, order) => {
-      for (let i = 0; i < cells.length; i++) {
-        const cell = cells[i]!
-        if (cell.kind !== kind) continue
-        const { group, place } = placeOf(cell)
-        let g = groups.indexOf(group)
-        if (g < 0) g = groups.push(group) - 1
-        const at = g * SLOTS * 3 + place
-        this.#offsets[i] = offset
-        this.#places[i] = at - 1
-        template[offset] = at
-        template[offset + 1] = cell.capacity
-        template[offset + 2] = cell.windowMs ?? 0
-        template[1 + order]! += 1
-        offset += PER_CELL
-      }
+    const places = cells.map(cell => {
+      const { group, place } = placeOf(cell)
+      let g = groups.indexOf(group)
+      if (g < 0) g = groups.push(group) - 1
+      return g * PLACES.length + place
     })
+    const request = new Float64Array(HEAD + PLACE_DOUBLES * PLACES.length * groups.length)
+    request[HEAD - 1] = groups.length
+    for (let i = HEAD; i < request.length; i += PLACE_DOUBLES) request[i] = NONE
+    for (let i = 0; i < cells.length; i++) request[HEAD + PLACE_DOUBLES * places[i]!] = cells[i]!.capacity
     this.groups = groups
     this.#cells = cells
-    this.#template = template
+    this.#places = Int32Array.from(places)
+    this.#ats = Int32Array.from(places, place => Math.floor(place / PLACES.length) * GROUP_DOUBLES)
+    this.#starts = Int32Array.from(places, (place, i) => this.#ats[i]! + STARTS[place % PLACES.length]!)
+    this.#request = request
+    this.#numbers = new Float64Array(groups.length * GROUP_DOUBLES)
+    this.#bytes = Buffer.from(this.#numbers.buffer)
+    this.#levels = cells.map(emptyLevel)
   }
 
-  /** The request of the scripts. */
-  request(amounts: readonly number[], now: number): Buffer {
-    const numbers = this.#template.slice()
-    numbers[0] = now
-    for (let i = 0; i < amounts.length; i++) {
-      const at = this.#offsets[i]!
-      const cell = this.#cells[i]!
-      if (cell.kind === 'spend') numbers[at + 2] = periodIndex(cell.period!, now)
-      numbers[at + 3] = amounts[i]!
-    }
-    return Buffer.from(numbers.buffer)
+  admission(holding: Holding, id: string, amounts: readonly number[], now: number): ScriptCall {
+    this.#use(holding)
+    const call = this.#admission.make(holding.prefix + id)
+    this.#fill(call.bytes, this.#admission.numbers, amounts, now)
+    return call
   }
 
-  /** Pairs of a final figure and the period charged, in the order of the request. */
-  ends(finals: readonly number[], periods: readonly number[]): Buffer {
-    const numbers = new Float64Array(2 * this.#cells.length)
+  /** `periods`: of spend cells, the period charged. */
+  settlement(
+    holding: Holding,
+    id: string,
+    amounts: readonly number[],
+    finals: readonly number[],
+    periods: readonly number[],
+    now: number,
+  ): ScriptCall {
+    this.#use(holding)
+    const call = this.#settlement.make(holding.prefix + id)
+    const { bytes } = call
+    const { numbers } = this.#settlement
+    this.#fill(bytes, numbers, amounts, now)
+    const from = numbers + 8 * this.#request.length
     for (let i = 0; i < this.#cells.length; i++) {
-      const at = (this.#offsets[i]! - HEAD) / 2
-      numbers[at] = finals[i] ?? 0
-      numbers[at + 1] = periods[i]!
+      const place = this.#places[i]! % PLACES.length
+      const at = from + (8 * FINALS * (this.#places[i]! - place)) / PLACES.length
+      bytes.writeDoubleLE(finals[i] ?? 0, at + 8 * place)
+      if (place >= DAY_PLACE) bytes.writeDoubleLE(periods[i]!, at + 8 * (PLACES.length + place - DAY_PLACE))
     }
-    return Buffer.from(numbers.buffer)
+    return call
   }
 
-  /** The cells' levels out of the groups' bytes. */
-  levels(bytes: Buffer, from: number): Level[] {
-    const levels = new Array<Level>(this.#cells.length)
+  /** The cells' levels out of the groups' bytes; good until the next call. */
+  levels(bytes: Buffer, from: number): readonly Level[] {
+    bytes.copy(this.#bytes, 0, from)
+    const numbers = this.#numbers
+    const levels = this.#levels
     for (let i = 0; i < levels.length; i++) {
-      const at = from + this.#places[i]! * 8
-      levels[i] = { used: bytes.readDoubleLE(at), part: bytes.readDoubleLE(at + 8), at: bytes.readDoubleLE(at + 16) }
+      const level = levels[i]!
+      const start = this.#starts[i]!
+      level.used = numbers[start]!
+      const { kind } = this.#cells[i]!
+      if (kind === 'spend') level.at = numbers[start + 1]!
+      else if (kind === 'bucket') {
+        const part = numbers[start + 1]!
+        level.part = Math.max(0, part)
+        level.at = numbers[this.#ats[i]!]! + Math.min(0, part)
+      }
     }
     return levels
+  }
+
+  #use(holding: Holding): void {
+    if (this.#holding === holding) return
+    const { cells, reclaimed } = holding
+    const request = Buffer.from(this.#request.buffer)
+    const names = Buffer.from(this.groups.join('\0'))
+    const finals = Buffer.alloc(8 * FINALS * this.groups.length)
+    this.#admission = new CallTemplate(ADMIT_SCRIPT, [cells], Buffer.concat([request, names]), this.groups)
+    this.#settlement = new CallTemplate(
+      SETTLE_SCRIPT,
+      [cells, reclaimed],
+      Buffer.concat([request, finals]),
+      this.groups,
+    )
+    this.#holding = holding
+  }
+
+  #fill(bytes: Buffer, at: number, amounts: readonly number[], now: number): void {
+    bytes.writeDoubleLE(now, at)
+    bytes.writeDoubleLE(periodIndex('day', now), at + 8)
+    bytes.writeDoubleLE(periodIndex('month', now), at + 16)
+    const first = at + 8 * (HEAD + 1)
+    for (let i = 0; i < amounts.length; i++)
+      bytes.writeDoubleLE(amounts[i]!, first + 8 * PLACE_DOUBLES * this.#places[i]!)
   }
 }
 

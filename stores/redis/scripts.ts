@@ -2,236 +2,219 @@
  * The Lua scripts. Each is one atomic step, names what it does by an id so that sending it twice is the same as once, and touches keys of one
  * hash slot only.
  *
- * Levels (stores/limits/rules.ts) are kept in groups (plan.ts): a field of the organization's hash holds the SLOTS levels of one scope, each three
- * little-endian doubles: used, part, at. One field for the organization and one for the key make an admission two reads and two writes instead of
- * forty-four; with a field for each cell the script took twice as long.
+ * Levels (stores/limits/rules.ts) are kept in groups (layout.ts). An admission is two reads and writes, one field for the organization and one for the key,
+ * instead of forty-four. The script is written out place by place, so that a group's numbers are local variables: unpacked by one call and packed by one.
+ * With a loop over cells, a pair of calls each, it took three times as long.
  *
- * A request comes as doubles: now, the numbers of buckets, spend cells and slots, then for each cell in that order its place (index of `used` in the
- * levels of the groups named), capacity, windowMs (spend: period index) and amount. `advance` is rules.ts `advance` in Lua; the model test holds them together.
+ * `advanced` is rules.ts `advance` in Lua; the model test holds them together.
  */
-import { SLOTS } from './plan.ts'
+import { FINALS, GROUP_BYTES, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES } from './layout.ts'
 
-const LEVELS = 3 * SLOTS
-const BYTES = 8 * LEVELS
+type Place = (typeof PLACES)[number]
+
+const doubles = (count: number) => `'<${'d'.repeat(count)}'`
+/** Code for each place, numbered from 1: variables are written as `u#`. */
+const each = (code: (place: Place) => string, joint = '') =>
+  PLACES.map((place, i) => code(place).replaceAll('#', String(i + 1))).join(joint)
+/** What is stored of a place: used, and of a bucket the part, of spend the period. */
+const stored = ({ kind }: Place) => (kind === 'bucket' ? 'u#, p#' : kind === 'spend' ? 'u#, a#' : 'u#')
+
+const GROUP = `at, ${each(stored, ', ')}`
+const GROUP_FORMAT = doubles(GROUP_DOUBLES)
+const REQUEST_BYTES = 8 * PLACE_DOUBLES * PLACES.length
 
 /**
- * Reads the groups named from ARGV[`first`] on into one string, `all`. A missing group is zeros: full buckets, free slots, a period long past. One cell is
- * taken out of it and put into `out` at a time: unpacking them all at once into tables took twice as long.
+ * The request `q` and its head; `found`, the groups that the arguments after it name, then what stands under the mark, the last of them. A missing group is zeros:
+ * full buckets, free slots, a period long past.
  */
-const read = (first: number) => `
+const READ = `
 local call, pack_, unpack_, floor = redis.call, struct.pack, struct.unpack, math.floor
-local groups = #ARGV - ${first - 1}
-local found = call('HMGET', KEYS[1], unpack(ARGV, ${first}))
+local q, mark = ARGV[1], ARGV[#ARGV]
+local now, day, month, groups = unpack_('<dddd', q)
+local found = call('HMGET', KEYS[1], unpack(ARGV, 2))
+local held = found[groups + 1]
+found[groups + 1] = nil
 for g = 1, groups do
-  if not found[g] then found[g] = string.rep('\\0', ${BYTES}) end
-end
-local all = groups == 1 and found[1] or table.concat(found)
-local out = {}
-`
-
-/** Puts the groups together again out of `out` and what was not touched, stores them and leaves them in `found`. */
-const write = (first: number) => `
-local sub = string.sub
-local set = {}
-for g = 1, groups do
-  local list, m = {}, 1
-  local from = g * ${LEVELS} - ${LEVELS - 1}
-  for p = from, from + ${LEVELS - 3}, 3 do
-    list[m] = out[p] or sub(all, p * 8 - 7, p * 8 + 16)
-    m = m + 1
-  end
-  local group = table.concat(list)
-  found[g] = group
-  set[2 * g - 1] = ARGV[g + ${first - 1}]
-  set[2 * g] = group
-end
-call('HSET', KEYS[1], unpack(set))
-`
-
-/** The next cell of the request q and its level. */
-const NEXT = `
-local p, capacity, window, amount
-p, capacity, window, amount, pos = unpack_('<dddd', q, pos)
-local used, part, at = unpack_('<ddd', all, p * 8 - 7)
-`
-/** rules.ts `advance` of a bucket. */
-const ADVANCE_BUCKET = `
-local elapsed = now - at
-if elapsed > 0 then
-  if used ~= 0 then
-    local windows = floor(elapsed / window)
-    local rest = elapsed - windows * window
-    local per_ms = floor(capacity / window)
-    local parts = rest * (capacity - per_ms * window) + part
-    local units = floor(parts / window)
-    part = parts - units * window
-    if part < 0 then
-      units = units - 1
-      part = part + window
-    end
-    used = used - (windows * capacity + rest * per_ms + units)
-    if used <= 0 then
-      used = 0
-      part = 0
-    end
-  end
-  at = now
-elseif used ~= 0 and elapsed < -86400000 then
-  at = now
+  if not found[g] then found[g] = string.rep('\\0', ${GROUP_BYTES}) end
 end
 `
-/** rules.ts `advance` of a spend cell; `window` is the period index. */
-const ADVANCE_SPEND = `
-if window > at or window < at - 1 then
-  used = 0
-  at = window
-end
+/** Of group `g`, whose bytes are given: what is stored, then capacity and amount of each place. */
+const UNPACK = (bytes: string) => `
+local ${GROUP} = unpack_(${GROUP_FORMAT}, ${bytes})
+local ${each(() => 'c#, n#', ', ')} = unpack_(${doubles(PLACE_DOUBLES * PLACES.length)}, q, ${8 * HEAD + 1} + (g - 1) * ${REQUEST_BYTES})
 `
-const TAKE = `
-if amount > 0 and used + amount > capacity then room = false end
-out[p] = pack_('<ddd', used + amount, part, at)
+const PACK = `pack_(${GROUP_FORMAT}, ${GROUP})`
+/** The milliseconds that have passed for the buckets of a group, and its new time. */
+const PASS = `
+local e = now - at
+if e > 0 or e < -86400000 then at = now end
+if e < 0 then e = 0 end
 `
 
 /**
- * KEYS: cells hash; held hash of the lease. ARGV: request id, request, group names…
+ * A bucket's level brought up to now. Where capacity times elapsed is above 2^53 it is split as in rules.ts `refill`; below, one product is exact, and so is
+ * the remainder (no quotient of such numbers rounds up to a whole one).
+ */
+const ADVANCE_BUCKET = (windowMs: number) => `
+if u# ~= 0 then
+  local t = e
+  if p# < 0 then
+    t = e - p#
+    p# = 0
+  end
+  local x = t * c# + p#
+  if x < 9e15 then
+    p# = x % ${windowMs}
+    u# = u# - (x - p#) / ${windowMs}
+  else
+    local windows = floor(t / ${windowMs})
+    local rest = t - windows * ${windowMs}
+    local per_ms = floor(c# / ${windowMs})
+    local parts = rest * (c# - per_ms * ${windowMs}) + p#
+    local units = floor(parts / ${windowMs})
+    p# = parts - units * ${windowMs}
+    if p# < 0 then
+      units = units - 1
+      p# = p# + ${windowMs}
+    end
+    u# = u# - (windows * c# + rest * per_ms + units)
+  end
+  if u# <= 0 then
+    u# = 0
+    p# = 0
+  end
+end`
+/** A bucket without a capacity here: the fraction of a unit is lost, the time is not. */
+const OWE = `
+elseif u# ~= 0 and e > 0 then
+  if p# > 0 then p# = 0 end
+  p# = p# - e`
+const ADVANCE_SPEND = (period: string) => `
+if ${period} > a# or ${period} < a# - 1 then
+  u# = 0
+  a# = ${period}
+end`
+/** `code` for each place that has a cell, brought up to date. */
+const advanced = (code: (place: Place) => string) =>
+  PASS +
+  each(
+    place => `
+  if c# ~= ${NONE} then
+    ${place.windowMs ? ADVANCE_BUCKET(place.windowMs) : place.period ? ADVANCE_SPEND(place.period) : ''}
+    ${code(place)}
+  ${place.windowMs ? OWE : ''}
+  end`,
+  )
+/** Of spend, \`part\` is not stored. */
+const EMPTY = ({ kind }: Place) => (kind === 'bucket' ? 'u#, p# = 0, 0' : 'u# = 0')
+
+/**
+ * KEYS: the organization's hash. ARGV: request, group names…, mark of the reservation. The request ends with the group names, as RECLAIM reads it.
  * Returns '1' (admitted) or '0', then the groups: after the step, or as they stand when nothing was taken. A reservation that stands is answered again, not
  * taken twice.
  */
-export const ADMIT = `${read(3)}
-local q = ARGV[2]
-local now, buckets, spends, slots, pos = unpack_('<dddd', q)
+export const ADMIT = `${READ}
+if held then return '1' .. table.concat(found) end
 local room = true
-for _ = 1, buckets do ${NEXT} ${ADVANCE_BUCKET} ${TAKE} end
-for _ = 1, spends do ${NEXT} ${ADVANCE_SPEND} ${TAKE} end
-for _ = 1, slots do ${NEXT} ${TAKE} end
-if room and call('HSETNX', KEYS[2], ARGV[1], q .. table.concat(ARGV, '\\0', 3)) == 1 then
-  ${write(3)}
-  return '1' .. table.concat(found)
+local after, set = { '1' }, {}
+for g = 1, groups do
+  ${UNPACK('found[g]')}
+  ${advanced(
+    () => `
+    u# = u# + n#
+    if n# > 0 and u# > c# then room = false end`,
+  )}
+  if room then
+    local group = ${PACK}
+    after[g + 1] = group
+    set[2 * g - 1] = ARGV[g + 1]
+    set[2 * g] = group
+  end
 end
-if not room and call('HEXISTS', KEYS[2], ARGV[1]) == 1 then room = true end
-return (room and '1' or '0') .. all
-`
-
-const PUT = `
-if used <= 0 then
-  used = 0
-  part = 0
-end
-out[p] = pack_('<ddd', used, part, at)
+if not room then return '0' .. table.concat(found) end
+set[2 * groups + 1] = mark
+set[2 * groups + 2] = q
+call('HSET', KEYS[1], unpack(set))
+return table.concat(after)
 `
 
 /**
- * ARGV: request id, request (amount: what was reserved), pairs of doubles (final, period charged), group names…
- * A reservation that was reclaimed meanwhile (an empty value) has had everything given back, so its final figures count in full. Returns 1, or 0 when it is not known.
+ * KEYS: the organization's hash; marks that RECLAIM took of the same lease. ARGV: request (amount: what was reserved) with the finals, group names…, mark.
+ * A reservation that was reclaimed meanwhile has had everything given back, so its final figures count in full. Returns 1, or 0 when it is not known.
  */
-export const SETTLE = `
-local held = redis.call('HGET', KEYS[2], ARGV[1])
-if not held then return 0 end
-redis.call('HDEL', KEYS[2], ARGV[1])
-local kept = 1
-if held == '' then kept = 0 end
-${read(4)}
-local q = ARGV[2]
-local ends, epos = ARGV[3], 1
-local now, buckets, spends, slots, pos = unpack_('<dddd', q)
-for _ = 1, buckets do ${NEXT} ${ADVANCE_BUCKET}
-  local final, charged
-  final, charged, epos = unpack_('<dd', ends, epos)
-  used = used + final - kept * amount
-  ${PUT}
+export const SETTLE = `${READ}
+if not held and call('SREM', KEYS[2], mark) == 0 then return 0 end
+local set = {}
+for g = 1, groups do
+  ${UNPACK('found[g]')}
+  local ${each(() => 'f#', ', ')}, day_charged, month_charged = unpack_(${doubles(FINALS)}, q, ${8 * HEAD + 1} + groups * ${REQUEST_BYTES} + (g - 1) * ${8 * FINALS})
+  ${advanced(
+    place => `
+    ${place.period ? `if a# == ${place.period}_charged then` : 'do'}
+      u# = u# + ${place.kind === 'slots' ? '0' : 'f#'} - (held and n# or 0)
+      if u# <= 0 then ${EMPTY(place)} end
+    end`,
+  )}
+  set[2 * g - 1] = ARGV[g + 1]
+  set[2 * g] = ${PACK}
 end
-for _ = 1, spends do ${NEXT} ${ADVANCE_SPEND}
-  local final, charged
-  final, charged, epos = unpack_('<dd', ends, epos)
-  if at == charged then used = used + final - kept * amount end
-  ${PUT}
-end
-for _ = 1, slots do ${NEXT}
-  used = used - kept * amount
-  ${PUT}
-end
-${write(4)}
+call('HSET', KEYS[1], unpack(set))
+if held then call('HDEL', KEYS[1], mark) end
 return 1
 `
 
 /**
- * Gives reservations back whole. ARGV: either nothing (all of a dead lease; each leaves an empty value behind, so that a late settlement is
- * still charged) or request ids (never settled later: they go). Returns how many were given back.
+ * Gives reservations back whole. KEYS: the organization's hash; for a dead lease also its set of reclaimed marks: a settlement that comes late is then still
+ * charged. ARGV: marks. Returns how many were given back.
  *
  * Nothing is brought up to date here: taking an amount off a level and letting it refill come to the same in either order.
  */
 export const RECLAIM = `
-local call = redis.call
-local ids, values = {}, {}
-if #ARGV > 0 then
-  ids = ARGV
-  values = call('HMGET', KEYS[2], unpack(ARGV))
-else
-  local all = call('HGETALL', KEYS[2])
-  for i = 1, #all, 2 do
-    ids[#ids + 1] = all[i]
-    values[#values + 1] = all[i + 1]
-  end
-end
-local levels = {}
+local call, pack_, unpack_ = redis.call, struct.pack, struct.unpack
 local count = 0
-for i = 1, #ids do
-  local value = values[i]
-  if value and value ~= '' then
+for _, mark in ipairs(ARGV) do
+  local q = call('HGET', KEYS[1], mark)
+  if q then
     count = count + 1
-    local _, buckets, spends, slots, pos = struct.unpack('<dddd', value)
-    local names = {}
-    for name in string.gmatch(string.sub(value, pos + (buckets + spends + slots) * 32), '[^%z]+') do names[#names + 1] = name end
-    for c = 1, buckets + spends + slots do
-      local place, window, amount
-      local place, window, amount
-      place, _, window, amount, pos = struct.unpack('<dddd', value, pos)
-      local group = math.floor((place - 1) / ${LEVELS})
-      local name = names[group + 1]
-      local p = place - group * ${LEVELS}
-      local l = levels[name]
-      if not l then
-        l = { struct.unpack('<${'d'.repeat(LEVELS)}', call('HGET', KEYS[1], name) or string.rep('\\0', ${BYTES})) }
-        levels[name] = l
-      end
-      local spend = c > buckets and c <= buckets + spends
-      if not spend or l[p + 2] == window then
-        l[p] = l[p] - amount
-        if l[p] <= 0 then
-          l[p] = 0
-          l[p + 1] = 0
-        end
-      end
+    local _, day, month, groups = unpack_('<dddd', q)
+    local g = 0
+    for name in string.gmatch(string.sub(q, ${8 * HEAD + 1} + groups * ${REQUEST_BYTES}), '[^%z]+') do
+      g = g + 1
+      local bytes = call('HGET', KEYS[1], name) or string.rep('\\0', ${GROUP_BYTES})
+      ${UNPACK('bytes')}
+      ${each(
+        place => `
+      if c# ~= ${NONE}${place.period ? ` and a# == ${place.period}` : ''} then
+        u# = u# - n#
+        if u# <= 0 then ${EMPTY(place)} end
+      end`,
+      )}
+      call('HSET', KEYS[1], name, ${PACK})
     end
-  end
-  if #ARGV == 0 then
-    call('HSET', KEYS[2], ids[i], '')
-  elseif value then
-    call('HDEL', KEYS[2], ids[i])
+    call('HDEL', KEYS[1], mark)
+    if KEYS[2] then call('SADD', KEYS[2], mark) end
   end
 end
-for name, l in pairs(levels) do call('HSET', KEYS[1], name, struct.pack('<${'d'.repeat(LEVELS)}', unpack(l, 1, ${LEVELS}))) end
-if #ARGV == 0 and #ids > 0 then call('PEXPIRE', KEYS[2], 7200000) end
+if KEYS[2] and count > 0 then call('PEXPIRE', KEYS[2], 7200000) end
 return count
 `
 
 /**
- * Charges found in a dead instance's journal whose settlement did not arrive. ARGV: request id, then (group, place in it, period index, amount)…
- * Must run after RECLAIM of that lease. Returns 1 when charged.
+ * Charges found in a dead instance's journal whose settlement did not arrive. KEYS: the organization's hash; the reclaimed marks of the lease, so it must run
+ * after RECLAIM. ARGV: mark, then (group, start of the spend in it, period index, amount)… Returns 1 when charged.
  */
 export const CHARGE = `
-local held = redis.call('HGET', KEYS[2], ARGV[1])
-if held ~= '' then return 0 end
-redis.call('HDEL', KEYS[2], ARGV[1])
+if redis.call('SREM', KEYS[2], ARGV[1]) == 0 then return 0 end
 for i = 2, #ARGV, 4 do
-  local p, index = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local l = { struct.unpack('<${'d'.repeat(LEVELS)}', redis.call('HGET', KEYS[1], ARGV[i]) or string.rep('\\0', ${BYTES})) }
-  if index > l[p + 2] then
-    l[p] = 0
-    l[p + 2] = index
+  local group = redis.call('HGET', KEYS[1], ARGV[i]) or string.rep('\\0', ${GROUP_BYTES})
+  local from, index = tonumber(ARGV[i + 1]) * 8, tonumber(ARGV[i + 2])
+  local used, period = struct.unpack('<dd', group, from + 1)
+  if index > period then
+    used = 0
+    period = index
   end
-  if l[p + 2] == index then l[p] = l[p] + tonumber(ARGV[i + 3]) end
-  redis.call('HSET', KEYS[1], ARGV[i], struct.pack('<${'d'.repeat(LEVELS)}', unpack(l, 1, ${LEVELS})))
+  if period == index then used = used + tonumber(ARGV[i + 3]) end
+  redis.call('HSET', KEYS[1], ARGV[i], string.sub(group, 1, from) .. struct.pack('<dd', used, period) .. string.sub(group, from + 17))
 end
 return 1
 `

@@ -7,12 +7,13 @@ import type { Store, StoreStats } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, JournaledLedger, type OutcomeRecord, owedEntries } from '../ledger.ts'
 import { configuredSecret } from '../secret.ts'
-import { RedisClient, script } from './client.ts'
+import { script } from './call.ts'
+import { RedisClient } from './client.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
+import { placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
 import { LEDGER_GROUP, RedisLedgerSink, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
-import { placeOf } from './plan.ts'
 import { RedisRecords } from './records.ts'
 import { CHARGE } from './scripts.ts'
 
@@ -213,12 +214,10 @@ export class RedisStore implements Store {
       for (const { request_id, organization, charges } of owed) {
         const args = charges.flatMap(([id, period, index, amount]) => {
           const { group, place } = placeOf({ id, kind: 'spend', dimension: 'spend', period })
-          return [group, place, index, amount]
+          return [group, STARTS[place]!, index, amount]
         })
-        count += (await this.client.script(CHARGE_SCRIPT, this.leases.keys(organization, lease), [
-          request_id,
-          ...args,
-        ])) as number
+        const { cells, reclaimed, prefix } = this.leases.holding(organization, lease)
+        count += (await this.client.script(CHARGE_SCRIPT, [cells, reclaimed], [prefix + request_id, ...args])) as number
       }
     }
     return count

@@ -4,12 +4,16 @@
  *   redis://[user:password@]host[:6379][/db]          rediss://… with TLS
  *   redis+sentinel://[user:password@]host[:26379],…/master-name[/db][?sentinel_password=…]
  *   redis+cluster://[user:password@]host[:6379],…     rediss+… with TLS for both
+ *
+ * With TLS, ?ca=FILE names who signed the servers' certificates instead of the well-known authorities, and &cert=FILE&key=FILE what this client shows.
  */
+import fs from 'node:fs'
 import { StoreUnavailable } from '../../core/store.ts'
 
 export interface RedisAddress {
   mode: 'single' | 'sentinel' | 'cluster'
-  tls: boolean
+  /** Absent without TLS. */
+  tls?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   hosts: { host: string; port: number }[]
   username?: string
   password?: string
@@ -33,9 +37,19 @@ export function parseRedisUrl(url: string): RedisAddress {
   const defaultPort = mode === 'sentinel' ? 26379 : 6379
   const address: RedisAddress = {
     mode,
-    tls: scheme === 'rediss',
     hosts: hostList!.split(',').map(host => parseHost(host, defaultPort)),
     db: 0,
+  }
+  const parameters = new URLSearchParams(query)
+  const parameter = (name: string) => {
+    const value = parameters.get(name)
+    parameters.delete(name)
+    return value || undefined
+  }
+  if (scheme === 'rediss') {
+    const [ca, cert, key] = ['ca', 'cert', 'key'].map(name => readFile(name, parameter(name)))
+    if (!cert !== !key) throw new StoreUnavailable('a client certificate needs both cert and key in the redis URL')
+    address.tls = { ...(ca && { ca }), ...(cert && { cert, key }) }
   }
   if (mode === 'single' && address.hosts.length > 1)
     throw new StoreUnavailable('several hosts need redis+sentinel:// or redis+cluster://')
@@ -50,14 +64,28 @@ export function parseRedisUrl(url: string): RedisAddress {
     const name = path.shift()
     if (!name) throw new StoreUnavailable('a redis+sentinel URL needs the master name: redis+sentinel://host/mymaster')
     address.name = decodeURIComponent(name)
-    const sentinelPassword = new URLSearchParams(query).get('sentinel_password')
+    const sentinelPassword = parameter('sentinel_password')
     if (sentinelPassword) address.sentinelPassword = sentinelPassword
   }
+  const [unknown] = parameters.keys()
+  if (unknown !== undefined)
+    throw new StoreUnavailable(
+      `the redis URL has no parameter '${unknown}'; there are ca, cert and key (rediss), and sentinel_password (redis+sentinel)`,
+    )
   const db = path.shift() ?? '0'
   if (!/^\d{1,5}$/.test(db) || path.length) throw new StoreUnavailable(`${pathname} is no redis database number`)
   if (mode === 'cluster' && db !== '0') throw new StoreUnavailable('a redis cluster has database 0 only')
   address.db = Number(db)
   return address
+}
+
+function readFile(parameter: string, path: string | undefined): Buffer | undefined {
+  if (path === undefined) return undefined
+  try {
+    return fs.readFileSync(path)
+  } catch (error) {
+    throw new StoreUnavailable(`cannot read ${parameter} of the redis URL: ${(error as Error).message}`)
+  }
 }
 
 function parseHost(text: string, defaultPort: number): { host: string; port: number } {

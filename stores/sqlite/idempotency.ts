@@ -4,7 +4,6 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
-import { withinBudget } from '../budget.ts'
 import type { Item, Journal } from '../journal.ts'
 import type { Writer } from './writer.ts'
 
@@ -32,7 +31,6 @@ export interface SqliteIdempotencyOptions {
   reader: DatabaseSync
   writer: Writer
   journal: Journal | null
-  budget: number
   /** Larger replies are not kept. */
   maxRecord: number
 }
@@ -105,7 +103,7 @@ export class SqliteIdempotency implements IdempotencyStore {
       expires: entry.expires,
     }
     const committed = this.#options.writer.write({ op: 'idempotency', row })
-    // The entry answers until the table does, also when this call has given up waiting. If the write fails, memory keeps the answer.
+    // The entry answers until the table does. If the write fails, memory keeps the answer.
     committed.then(
       () => {
         if (this.#entries.get(name) === entry) this.#entries.delete(name)
@@ -113,7 +111,7 @@ export class SqliteIdempotency implements IdempotencyStore {
       },
       () => {},
     )
-    await withinBudget(committed, this.#options.budget)
+    await committed
   }
 
   release(org: string, key: string): void {

@@ -31,8 +31,7 @@ export class SqliteLedgerSink implements LedgerSink {
   }
 }
 
-/** Pages of rows in time order; with a limit, the latest. */
-export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenerator<LedgerRow[]> {
+function conditions(filter: Filter): { wheres: string[]; values: (string | number)[] } {
   const wheres: string[] = []
   const values: (string | number)[] = []
   const where = (condition: string, value: string | number | undefined) => {
@@ -45,6 +44,19 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
   where('model = ?', filter.model)
   where('time >= ?', filter.since)
   where('time < ?', filter.until)
+  return { wheres, values }
+}
+
+/** How many rows `scanLedger` will find. */
+export function countLedger(db: DatabaseSync, filter: Filter): number {
+  const { wheres, values } = conditions(filter)
+  const text = `SELECT count(*) AS rows FROM ledger ${wheres.length ? `WHERE ${wheres.join(' AND ')}` : ''}`
+  return db.prepare(text).get(...values)!['rows'] as number
+}
+
+/** Pages of rows in time order; with a limit, the latest. */
+export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenerator<LedgerRow[]> {
+  const { wheres, values } = conditions(filter)
   const select = `SELECT rowid, * FROM ledger`
   if (filter.limit !== undefined) {
     const text = `${select} ${wheres.length ? `WHERE ${wheres.join(' AND ')}` : ''} ORDER BY time DESC, rowid DESC LIMIT ?`

@@ -1,8 +1,13 @@
 /** Retained responses and continuation data of the embedded store. What is not yet committed is read from memory. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { RecordStore } from '../../core/store.ts'
-import { withinBudget } from '../budget.ts'
+import { type RecordStore, StoreUnavailable } from '../../core/store.ts'
 import type { Writer } from './writer.ts'
+
+/**
+ * A reply waits so long for its record to be committed. It has been executed by then, and what the disk is slow with is only safety against a crash: longer
+ * than the budget of a call that decides whether something runs.
+ */
+const COMMIT_MS = 10_000
 
 type Kind = 'response' | 'continuation'
 
@@ -13,54 +18,72 @@ interface Pending {
 
 export class SqliteRecords implements RecordStore {
   #writer: Writer
-  #budget: number
   #select: StatementSync
   #pending = new Map<string, Pending>()
 
-  constructor(options: { reader: DatabaseSync; writer: Writer; budget: number }) {
+  constructor(options: { reader: DatabaseSync; writer: Writer }) {
     this.#writer = options.writer
-    this.#budget = options.budget
     this.#select = options.reader.prepare(
       'SELECT value, expires FROM records WHERE organization = ? AND kind = ? AND id = ?',
     )
   }
 
   async put(org: string, kind: Kind, id: string, value: Uint8Array, ttlMs: number, now: number): Promise<void> {
-    const name = nameOf(org, kind, id)
-    const pending: Pending = { value, expires: now + ttlMs }
-    this.#pending.set(name, pending)
-    const committed = this.#writer.write({ op: 'record', organization: org, kind, id, value, expires: pending.expires })
-    const forget = () => {
-      if (this.#pending.get(name) === pending) this.#pending.delete(name)
-    }
-    committed.then(forget, forget)
-    await withinBudget(committed, this.#budget)
+    const expires = now + ttlMs
+    const committed = this.#writer.write({ op: 'record', organization: org, kind, id, value, expires })
+    this.#remember(nameOf(org, kind, id), { value, expires }, committed)
+    await withinBudget(committed)
   }
 
   get(org: string, kind: Kind, id: string, now: number): Uint8Array | null {
-    const found =
-      this.#pending.get(nameOf(org, kind, id)) ?? (this.#select.get(org, kind, id) as unknown as Pending | undefined)
-    return found && found.expires > now ? found.value : null
+    return this.#find(org, kind, id, now)?.value ?? null
   }
 
   getMany(org: string, kind: Kind, ids: readonly string[], now: number): (Uint8Array | null)[] {
     return ids.map(id => this.get(org, kind, id, now))
   }
 
-  async touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number, now: number): Promise<void> {
-    const expires = now + ttlMs
-    for (const id of ids) {
-      const pending = this.#pending.get(nameOf(org, kind, id))
-      if (pending) pending.expires = Math.max(pending.expires, expires)
-    }
+  /** The request does not wait for the disk: reading needs no commit, and a failure shows in `ready`. */
+  touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number, now: number): void {
     // What has expired but was not swept yet is gone for readers, and stays gone.
-    const alive = ids.filter(id => this.get(org, kind, id, now) !== null)
-    if (alive.length)
-      await withinBudget(
-        this.#writer.write({ op: 'touch', organization: org, kind, ids: alive, expires }),
-        this.#budget,
+    const alive = ids.filter(id => this.#find(org, kind, id, now))
+    if (alive.length === 0) return
+    const expires = now + ttlMs
+    const committed = this.#writer.write({ op: 'touch', organization: org, kind, ids: alive, expires })
+    for (const id of alive) {
+      const found = this.#find(org, kind, id, now)!
+      this.#remember(
+        nameOf(org, kind, id),
+        { value: found.value, expires: Math.max(found.expires, expires) },
+        committed,
       )
+    }
   }
+
+  #find(org: string, kind: Kind, id: string, now: number): Pending | undefined {
+    const found =
+      this.#pending.get(nameOf(org, kind, id)) ?? (this.#select.get(org, kind, id) as unknown as Pending | undefined)
+    return found && found.expires > now ? found : undefined
+  }
+
+  #remember(name: string, pending: Pending, committed: Promise<void>): void {
+    this.#pending.set(name, pending)
+    const forget = () => {
+      if (this.#pending.get(name) === pending) this.#pending.delete(name)
+    }
+    committed.then(forget, forget)
+  }
+}
+
+/** The promise's own result, or StoreUnavailable after COMMIT_MS. The work itself goes on. */
+function withinBudget(committed: Promise<void>): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(
+      () => reject(new StoreUnavailable(`the store did not commit within ${COMMIT_MS} ms`)),
+      COMMIT_MS,
+    )
+    committed.then(resolve, reject).finally(() => clearTimeout(timer))
+  })
 }
 
 function nameOf(org: string, kind: Kind, id: string): string {

@@ -23,7 +23,6 @@ const CLOSE_MS = 5000
 export interface SqliteStoreOptions {
   /** File path, or `:memory:` (nothing survives; for tests). */
   file: string
-  timeout: number
   instance: string
   clock: Clock
   log: Logger
@@ -51,7 +50,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
 }
 
 async function open(options: SqliteStoreOptions, inMemory: boolean, lock: DatabaseSync | undefined): Promise<Store> {
-  const { file, caps, clock, log, instance, timeout, maxRecord } = options
+  const { file, caps, clock, log, instance, maxRecord } = options
   const reader = new DatabaseSync(file)
   prepare(reader)
   if (!inMemory) fs.chmodSync(file, 0o600)
@@ -69,9 +68,9 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     spent: spentBefore(reader),
     onCharge: (org, id, charges) => ledger.charge(org, id, charges),
   })
-  const idempotency = new SqliteIdempotency({ reader, writer, journal, budget: timeout, maxRecord })
+  const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
   idempotency.restore(running, clock.now())
-  const records = new SqliteRecords({ reader, writer, budget: timeout })
+  const records = new SqliteRecords({ reader, writer })
   return new SqliteStore({ secret, writer, reader, journal, ledger, limits, idempotency, records, clock, lock })
 }
 

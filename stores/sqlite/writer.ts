@@ -8,9 +8,9 @@ import { StoreUnavailable } from '../../core/store.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
 
 export interface Writer {
-  /** Resolves when the write is committed; rejects with StoreUnavailable when its group failed (nothing of it was written) or `budget` ms passed. */
-  write(write: Write, budget?: number): Promise<void>
-  /** Why the last group failed; undefined while all is well. */
+  /** Resolves when the write is committed; rejects with StoreUnavailable when its group failed (nothing of it was written). */
+  write(write: Write): Promise<void>
+  /** Why the last group failed, or that the present one takes very long; undefined while all is well. */
   readonly failure: string | undefined
   close(): Promise<void>
 }
@@ -41,14 +41,17 @@ interface Job {
 }
 
 const RESTART_MS = 1000
+/** A commit that takes longer says so in /readyz. */
+const SLOW_MS = 5000
 
 export class ThreadWriter implements Writer {
-  failure: string | undefined
+  #failure: string | undefined
   #file: string
   #caps: Caps
   #worker: Worker | undefined
   #queue: Job[] = []
   #inFlight: Job[] | undefined
+  #sentAt = 0
   #closing: (() => void) | undefined
   #restartAt = 0
 
@@ -58,23 +61,14 @@ export class ThreadWriter implements Writer {
     this.#start()
   }
 
-  write(write: Write, budget?: number): Promise<void> {
+  get failure(): string | undefined {
+    const waited = this.#inFlight ? performance.now() - this.#sentAt : 0
+    return waited > SLOW_MS ? `nothing has been committed for ${Math.round(waited / 1000)} s` : this.#failure
+  }
+
+  write(write: Write): Promise<void> {
     return new Promise((resolve, reject) => {
-      const timer =
-        budget === undefined
-          ? undefined
-          : setTimeout(() => reject(new StoreUnavailable(`the store did not commit within ${budget} ms`)), budget)
-      this.#queue.push({
-        write,
-        resolve: () => {
-          clearTimeout(timer)
-          resolve()
-        },
-        reject: error => {
-          clearTimeout(timer)
-          reject(error)
-        },
-      })
+      this.#queue.push({ write, resolve, reject })
       this.#pump()
     })
   }
@@ -94,7 +88,7 @@ export class ThreadWriter implements Writer {
     if (this.#inFlight) return
     if (!this.#worker) {
       if (Date.now() < this.#restartAt) {
-        this.#fail(this.#queue.splice(0), this.failure ?? 'the writer is down')
+        this.#fail(this.#queue.splice(0), this.#failure ?? 'the writer is down')
         return
       }
       this.#start()
@@ -103,6 +97,7 @@ export class ThreadWriter implements Writer {
     if (this.#queue.length) {
       this.#inFlight = this.#queue
       this.#queue = []
+      this.#sentAt = performance.now()
       // Referenced while it works, so that a process with nothing else to do still waits for its commit.
       worker.ref()
       worker.postMessage(this.#inFlight.map(job => job.write))
@@ -119,7 +114,7 @@ export class ThreadWriter implements Writer {
     worker.on('message', (error: string | null) => {
       const jobs = this.#inFlight ?? []
       this.#inFlight = undefined
-      this.failure = error ?? undefined
+      this.#failure = error ?? undefined
       if (error === null) for (const job of jobs) job.resolve()
       else this.#fail(jobs, error)
       this.#pump()
@@ -127,7 +122,7 @@ export class ThreadWriter implements Writer {
     const died = (reason: string) => {
       if (this.#worker !== worker) return
       this.#worker = undefined
-      this.failure = reason
+      this.#failure = reason
       this.#restartAt = Date.now() + RESTART_MS
       const jobs = this.#inFlight ?? []
       this.#inFlight = undefined

@@ -6,7 +6,7 @@
  *
  * What the object does differently from the stream, because it still can:
  * - a call or a search that never ended (cut by a limit) is left out; a stream has sent its beginning;
- * - a call whose arguments are no JSON object has the input `{"_raw": text}`; a stream has sent the text as it came.
+ * - a call whose arguments are no JSON object has the input `{"_raw": text}`; from a stream such text is kept away (providers/whole-arguments.ts).
  */
 import type { SearchResult } from '../../core/conversation.ts'
 import { errorMembers, type GatewayError } from '../../core/errors.ts'

@@ -35,6 +35,8 @@ const INCOMPLETE: Partial<Record<FinishReason, string>> = {
 
 export class ResponsesEncoder implements Encoder {
   readonly #context: EncodeContext
+  /** How frames are written: as server-sent events, or each as a line of JSON. */
+  readonly #framing: 'sse' | 'lines'
   readonly #streaming: boolean
   readonly #withSummaries: boolean
   readonly #withEncrypted: boolean
@@ -63,8 +65,9 @@ export class ResponsesEncoder implements Encoder {
   #args = ''
   #visible = false
 
-  constructor(context: EncodeContext) {
+  constructor(context: EncodeContext, framing: 'sse' | 'lines' = 'sse') {
     this.#context = context
+    this.#framing = framing
     const { conversation, body } = context
     const include = Array.isArray(body['include']) ? (body['include'] as string[]) : []
     this.#streaming = conversation.stream
@@ -161,6 +164,8 @@ export class ResponsesEncoder implements Encoder {
   }
 
   keepAlive(): string {
+    // What has no event stream has a keep-alive of its own.
+    if (this.#framing === 'lines') return ''
     // The official accumulator refuses any event before response.created (wire.md D).
     if (!this.#started) return ': keep-alive\n\n'
     return `event: keepalive\ndata: {"type":"keepalive","sequence_number":${this.#sequence++}}\n\n`
@@ -501,6 +506,7 @@ export class ResponsesEncoder implements Encoder {
   }
 
   #frame(type: string, members: string): string {
+    if (this.#framing === 'lines') return `{"type":"${type}","sequence_number":${this.#sequence++},${members}}\n`
     return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${members}}\n\n`
   }
 

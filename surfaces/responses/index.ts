@@ -5,9 +5,10 @@ import { errorBody } from '../envelope.ts'
 import { ResponsesEncoder } from './encode.ts'
 import { parse } from './parse.ts'
 import { requestSchema } from './schema.ts'
+import { socketForm } from './socket.ts'
 import type { ResponsesBody } from './wire.ts'
 
-export const responses: Surface = {
+const http: Surface = {
   name: 'responses',
   requestSchema,
   validate: compileRequest(requestSchema),
@@ -16,3 +17,5 @@ export const responses: Surface = {
   error: errorBody,
   requestIdHeaders: [],
 }
+
+export const responses: Surface = { ...http, socket: socketForm(http) }

@@ -63,6 +63,7 @@ export function parse(body: ResponsesBody): Conversation {
   if (body.text?.verbosity != null) conversation.verbosity = body.text.verbosity
   if (body.prompt_cache_key != null) conversation.cacheKey = body.prompt_cache_key
   if (body.previous_response_id != null) conversation.previousResponseId = body.previous_response_id
+  if (body.generate === false) conversation.generate = false
   return conversation
 }
 
@@ -70,7 +71,7 @@ function pushInput(list: TurnList, tools: Tool[], body: ResponsesBody): void {
   const { input } = body
   if (typeof input === 'string') return list.push('user', [{ type: 'text', text: input }])
   if (input == null || input.length === 0) {
-    if (body.previous_response_id != null) return
+    if (body.previous_response_id != null || body.generate === false) return
     throw fault(
       'missing_required_parameter',
       'input',

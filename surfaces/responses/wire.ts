@@ -29,6 +29,8 @@ export interface ResponsesBody {
   user?: Optional<string>
   safety_identifier?: Optional<string>
   prompt_cache_key?: Optional<string>
+  /** Over a WebSocket only. */
+  generate?: Optional<boolean>
 }
 
 export type InputPart =

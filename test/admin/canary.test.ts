@@ -13,6 +13,7 @@ import { after, before, test } from 'node:test'
 import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { type Log, openLog } from '../../cli/log.ts'
 import { prettyLine } from '../../cli/pretty.ts'
+import { ERRORS } from '../../core/errors.ts'
 import { startSimulator } from '../../simulator/server.ts'
 import { defaultYaml, sha256 } from '../e2e/harness.ts'
 import { eventually } from '../listener/harness.ts'
@@ -26,6 +27,26 @@ const LIMITED = `sk-${canary('limited')}`
 const PROVIDER_KEY = canary('provider')
 const ADMIN = canary('admin')
 const SECRET = `${canary('secret')}-${'x'.repeat(40)}`
+
+/** Keys that may do less, by the code of what they may not. */
+const RESTRICTED: Record<string, string> = {
+  tokens_limit_exceeded: 'limits: { tokens_per_minute: 2000 }',
+  input_tokens_limit_exceeded: 'limits: { input_tokens_per_minute: 60 }',
+  output_tokens_limit_exceeded: 'limits: { output_tokens_per_minute: 1500 }',
+  concurrency_limit_exceeded: 'limits: { concurrent_requests: 1 }',
+  request_token_budget_exceeded: 'limits: { max_request_tokens: 5 }',
+  request_spend_cap_exceeded: 'limits: { max_request_usd: 0.000001 }',
+  rate_limit_exceeded: 'limits: { daily_spend_usd: 0.000001 }',
+  model_not_available: 'models: [hostile]',
+  streaming_not_available: 'streaming: false',
+}
+const restrictedKey = (code: string) => `sk-${code}-${MARK}`
+const restricted = () =>
+  Object.entries(RESTRICTED)
+    .map(
+      ([code, rest]) => `      - { id: ${code}, sha256: "${sha256(restrictedKey(code))}", status: active, ${rest} }\n`,
+    )
+    .join('')
 
 /** Throws with what it has been given, at the place that the prompt names. */
 const THROWER = `
@@ -107,6 +128,11 @@ before(async () => {
       const stream = (text: string) => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(text)
       const status = Number(/hostile:s(\d+)/.exec(body)?.[1])
       if (status) return error(status)
+      if (mode === 'hang') return
+      if (mode === 'quota')
+        return response
+          .writeHead(429, { 'content-type': 'application/json' })
+          .end(`{"error":{"message":${quoted},"type":"insufficient_quota","code":"insufficient_quota"}}`)
       if (mode === 'html') return response.writeHead(502, { 'content-type': 'text/html' }).end(`<h1>${quoted}</h1>`)
       if (mode === 'malformed') return stream(`data: {"choices": ${quoted}\n\n`)
       if (mode === 'frame')
@@ -127,18 +153,25 @@ before(async () => {
   yaml = `${defaultYaml(simulator.url, {
     models: `  eb1-preview: { context_window: 400000, max_output_tokens: 128000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: sim-large }] }
   hostile: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: bad, model: m }] }
-  unreachable: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: gone, model: m }] }`,
-    plugins: { upstream: '{ breaker: { failures: 100000, error_rate: 1 } }' },
+  unreachable: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: gone, model: m }] }
+  quota: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: bad, model: q }] }
+  hang: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: bad, model: h }] }
+  narrow: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: narrow, model: m }] }
+  short: { context_window: 20, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: m }] }`,
+    plugins: {
+      validation: '{ body_timeout: 1s, max_images: 1 }',
+      upstream: '{ breaker: { failures: 100000, error_rate: 1 }, first_byte_timeout: 1s }',
+    },
   })
     .replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, token: "${ADMIN}" }`)
-    .replace('completions: [auth, validation,', 'completions: [auth, validation, late, thrower,')
+    .replace(' idempotency,', ' late, thrower, idempotency,')
     .replace(
       'providers:\n',
-      `providers:\n  bad: { dialect: openai-chat, base_url: "${hostileUrl}", api_key: "${PROVIDER_KEY}", headers: { x-secret: "${canary('header')}" } }\n  gone: { dialect: openai-chat, base_url: "http://127.0.0.1:1", api_key: "${PROVIDER_KEY}" }\n`,
+      `providers:\n  bad: { dialect: openai-chat, base_url: "${hostileUrl}", api_key: "${PROVIDER_KEY}", headers: { x-secret: "${canary('header')}" } }\n  gone: { dialect: openai-chat, base_url: "http://127.0.0.1:1", api_key: "${PROVIDER_KEY}" }\n  narrow: { dialect: openai-chat, base_url: "${simulator.url}", max_connections: 1, queue: { max: 0 } }\n`,
     )
     .replace(
       '    keys:\n',
-      `    keys:\n      - { id: key_one, sha256: "${sha256(KEY)}", status: active }\n      - { id: key_limited, sha256: "${sha256(LIMITED)}", status: active, limits: { requests_per_minute: 1 } }\n`,
+      `    keys:\n      - { id: key_one, sha256: "${sha256(KEY)}", status: active }\n      - { id: key_limited, sha256: "${sha256(LIMITED)}", status: active, limits: { requests_per_minute: 1 } }\n${restricted()}`,
     )}
 secret: "${SECRET}"
 plugins: [./plugins/thrower.ts, ./plugins/late.ts]
@@ -404,6 +437,74 @@ test('what crashes: a plugin that quotes key and prompt in what it throws, in ev
   assert.match(log, /a deferred release failed/)
 })
 
+/** Codes of the error table that no request of this file meets: of builds that lack a part, and of WebSockets, which test/e2e has. */
+const ELSEWHERE = /^(not_implemented|invalid_stream_id|websocket_\w+)$/
+
+test('every code of the error table, with canaries in what brings it about', async () => {
+  const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
+  /** While a request of the same kind is under way. */
+  const beside = async (body: object, key: string) => {
+    const leave = new AbortController()
+    const held = await fetch(`${gateway.address}/v1/chat/completions`, {
+      method: 'POST',
+      signal: leave.signal,
+      headers: { 'content-type': 'application/json', ...bearer(key) },
+      body: JSON.stringify({ ...chat(`[[sim: stall 3]] ${canary('held')}`, { stream: true }), ...body }),
+    })
+    assert.equal(held.status, 200)
+    const answer = await post('/v1/chat/completions', { ...chat(canary('beside').repeat(4)), ...body }, bearer(key))
+    leave.abort()
+    return answer
+  }
+  /** What fetch does not send. */
+  const raw = (options: http.RequestOptions, start: string) =>
+    new Promise<number>((resolve, reject) => {
+      const { hostname: host, port } = new URL(gateway.address)
+      const sent = http.request({ host, port, method: 'POST', path: '/v1/chat/completions', ...options })
+      sent.on('response', answer => {
+        resolve(answer.statusCode!)
+        sent.destroy()
+      })
+      sent.on('error', reject)
+      if (start === '') sent.end()
+      else sent.write(start)
+    })
+  const json = { 'content-type': 'application/json', ...bearer(KEY) }
+  const cap = { max_completion_tokens: 1000 }
+  const image = { type: 'image_url', image_url: { url: `https://images.example/${canary('image')}` } }
+
+  await post('/v1/chat/completions', chat(canary('a'), { web_search_options: { a: canary('b') } }))
+  await post('/v1/chat/completions', chat(canary('a'), { n: 2 }))
+  await post('/v1/chat/completions', { model: 'eb1-preview', user: canary('user') })
+  await post('/v1/chat/completions', { ...chat('x'), messages: [{ role: 'user', content: [image, image] }] })
+  await post('/v1/chat/completions', chat(canary('a').repeat(20), { model: 'short' }))
+  await post('/v1/messages', { ...chat(canary('a')), max_tokens: 9, top_k: 4 })
+  await (
+    await fetch(`${gateway.address}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-key': canary('header') },
+      body: canary('body'),
+    })
+  ).text()
+  const max = { max_completion_tokens: 5000 }
+  await post('/v1/chat/completions', chat(canary('a'), max), bearer(restrictedKey('tokens_limit_exceeded')))
+  for (const code of ['tokens', 'input_tokens', 'output_tokens', 'concurrency'])
+    await beside(cap, restrictedKey(`${code}_limit_exceeded`))
+  for (const code of ['request_token_budget_exceeded', 'request_spend_cap_exceeded', 'rate_limit_exceeded'])
+    await post('/v1/chat/completions', chat(canary('a')), bearer(restrictedKey(code)))
+  await post('/v1/chat/completions', chat(canary('a')), bearer(restrictedKey('model_not_available')))
+  const stream = chat(canary('a'), { stream: true })
+  await post('/v1/chat/completions', stream, bearer(restrictedKey('streaming_not_available')))
+  await beside({ model: 'narrow' }, KEY)
+  for (const mode of ['quota', 'hang'])
+    await post('/v1/chat/completions', chat(`hostile:${mode} ${canary('a')}`, { model: mode }))
+  assert.equal(await raw({ headers: { ...json, 'content-length': '99' } }, `{"a":"${canary('late')}`), 408)
+  assert.equal(await raw({ headers: { ...json, 'content-length': '99999999' } }, `{"a":"${canary('large')}`), 413)
+  const upgrade = { ...bearer(KEY), connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-key': canary('key') }
+  assert.equal(await raw({ method: 'GET', headers: upgrade }, ''), 426)
+  await noneIn('every code')
+})
+
 test('what does not load: secrets on the lines that a fault is told of', async () => {
   const faults = [
     yaml.replace(/secret: .*/, `secret: [${canary('s')}]`),
@@ -443,4 +544,22 @@ test('what does not load: secrets on the lines that a fault is told of', async (
   assert.deepEqual((await gateway.reload()).errors, [])
   await noneIn('reloads')
   assert.ok(made > 150 && replies > 120)
+})
+
+test('a drain that ends a stream; and with that every code was in the log', async () => {
+  const answer = await fetch(`${gateway.address}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
+    body: JSON.stringify(chat(`[[sim: stall 3]] ${canary('drained')}`, { stream: true })),
+  })
+  const text = answer.text()
+  await gateway.drain()
+  assert.match(await text, /route_unavailable/)
+  const log = written()
+  for (const half of HALVES) assert.ok(!log.toLowerCase().includes(half))
+  const codes = new Set([...log.matchAll(/"code":"(\w+)"/g)].map(([, code]) => code))
+  assert.deepEqual(
+    Object.keys(ERRORS).filter(code => !codes.has(code) && !ELSEWHERE.test(code)),
+    [],
+  )
 })

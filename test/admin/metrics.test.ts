@@ -196,6 +196,9 @@ test('backends, limits, plugins, store and configuration: the figures are right'
       4,
     )
     assert.equal(value(now, 'sluice_upstream_retries_total'), 2)
+    for (const backend of ['chat/a', 'responses/b'])
+      assert.equal(value(now, 'sluice_backend_attempt_failures_total', { backend, code: 'provider_unavailable' }), 2)
+    for (const reason of ['lag', 'in_flight']) assert.equal(value(now, 'sluice_shed_total', { reason }), 0)
     for (const backend of ['chat/a', 'responses/b']) {
       assert.equal(value(now, 'sluice_backend_breaker_state', { backend, state: 'open' }), 1)
       assert.equal(value(now, 'sluice_backend_breaker_state', { backend, state: 'closed' }), 0)

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { findProgram } from '../../scripts/ensure-deps.ts'
 
 const SOAK = join(import.meta.dirname, '..', '..', 'bench', 'soak.ts')
 
@@ -17,7 +19,17 @@ function soak(...args: string[]): Promise<{ code: number; out: string; err: stri
 test('[BILL-4] a small soak: faults, leavers, slow readers and reloads; books balance, nothing is left open', async () => {
   const { code, out, err } = await soak('--minutes', '0.05', '--streams', '50')
   assert.equal(code, 0, err)
+  assert.equal(err, '', 'no progress in a pipe')
   const report = JSON.parse(out)
   assert.equal(report.admitted, report.requests)
   assert.ok(report.served > 0 && report.reloads > 0)
+})
+
+const script = findProgram(['script'])
+test('on a terminal it shows rate and time left', {
+  skip: script ? false : 'script (util-linux) is not installed',
+}, async () => {
+  const command = `${process.execPath} --disable-warning=ExperimentalWarning ${SOAK} --minutes 0.05 --streams 20`
+  const { stdout } = await promisify(execFile)(script!, ['-qefc', command, '/dev/null'])
+  assert.match(stdout, /\d+ requests, [\d,.]+\/s, \d+ %, \d+ s left/)
 })

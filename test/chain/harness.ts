@@ -50,7 +50,10 @@ export interface Run {
   events(): any[]
 }
 
-export async function run(plugins: Plugin[], options: { request?: FakeRequest; skip?: string[] } = {}): Promise<Run> {
+export async function run(
+  plugins: Plugin[],
+  options: { request?: FakeRequest; skip?: string[]; of?: (chain: Chain) => Chain } = {},
+): Promise<Run> {
   const clock = new ManualClock()
   const at = { file: 'test.yaml', line: 1, column: 1 }
   const entries = plugins.map(p => ({
@@ -60,7 +63,7 @@ export async function run(plugins: Plugin[], options: { request?: FakeRequest; s
     config: {},
     at,
   }))
-  const chain = await buildChain('test', {
+  const whole = await buildChain('test', {
     entries,
     plugins: new Map(plugins.map(p => [p.name, p])),
     log: silent,
@@ -79,6 +82,7 @@ export async function run(plugins: Plugin[], options: { request?: FakeRequest; s
       searchProviders: new SearchProviders(),
     }),
   })
+  const chain = options.of?.(whole) ?? whole
   const incoming = new FakeIncoming(options.request)
   const settlements: Settlement[] = []
   let resolve!: (s: Settlement) => void

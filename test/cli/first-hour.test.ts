@@ -1,13 +1,14 @@
 /** init, try and usage: from an empty folder to a bill. */
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import { parse } from 'yaml'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
+import { findProgram } from '../../scripts/ensure-deps.ts'
 import { folder, sluice, YAML } from './capture.ts'
 
 const MAIN = join(import.meta.dirname, '../../cli/main.ts')
@@ -94,6 +95,121 @@ test('init refuses what it can’t do, and never overwrites unasked', async t =>
   assert.equal((await sluice('init', file)).code, 1)
   assert.equal(readFileSync(file, 'utf8'), 'mine')
   assert.equal((await sluice('init', file, '--force')).code, 0)
+})
+
+const script = findProgram(['script'])
+describe('init on a terminal', { skip: script ? false : 'script (util-linux) is not installed' }, () => {
+  /**
+   * Types the answers, each when its question stands there, on a terminal that `script` makes.
+   * @param answers question and answer; a remark has none
+   */
+  async function converse(
+    file: string,
+    answers: readonly (readonly [question: string, answer: string])[],
+    args = '',
+  ): Promise<{ code: number | null; said: string }> {
+    const command = `${process.execPath} --disable-warning=ExperimentalWarning ${MAIN} init ${file} ${args}`
+    const child = spawn(script!, ['-qefc', command, '/dev/null'], {
+      env: { ...process.env, TERM: 'dumb', OPENAI_API_KEY: 'real-openai' },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    let said = ''
+    let from = 0
+    let next = 0
+    child.stdout.setEncoding('utf8').on('data', text => {
+      said += text
+      for (; next < answers.length; next++) {
+        const [question, answer] = answers[next]!
+        const at = said.indexOf(question, from)
+        // A prompt ends in a colon and a space.
+        if (at === -1 || (answer !== '' && !said.includes(': ', at))) return
+        from = at + question.length
+        child.stdin.write(answer)
+      }
+    })
+    const code = await new Promise<number | null>(resolve => child.on('close', resolve))
+    assert.equal(next, answers.length, `asked all of it:\n${said}`)
+    return { code, said }
+  }
+
+  test('it asks for providers, models, store and organization; Enter takes what it offers', async t => {
+    environment(t, {})
+    const file = empty(t)
+    const { code, said } = await converse(file, [
+      ['Providers, of openai, anthropic, gemini, simulator [openai]', '\r'],
+      ['Models of openai [gpt-5]', '\r'],
+      ['gpt-5 is exposed as [gpt-5]', 'smart\r'],
+      ['USD per million tokens, input and output [1.25, 10.00]', '\r'],
+      ['Store [sqlite:./data/gateway.db]', '\r'],
+      ['Your organization [main]', '\r'],
+    ])
+    assert.equal(code, 0, said)
+    const yaml = parse(readFileSync(file, 'utf8'))
+    assert.deepEqual(yaml.models.smart.backends, [{ provider: 'openai', model: 'gpt-5' }])
+    assert.deepEqual(Object.keys(yaml.organizations), ['main'])
+    assert.match(said, /Your key, shown only this once:\s+sk-\S{40,}/)
+    assert.equal((await sluice('check', file)).code, 1, 'the provider’s key is not in this environment')
+    environment(t, { OPENAI_API_KEY: 'x' })
+    assert.equal((await sluice('check', file)).code, 0)
+  })
+
+  test('a wrong answer is told and asked again; several models, each with its price', async t => {
+    environment(t, {})
+    const file = empty(t)
+    const { code, said } = await converse(file, [
+      ['Providers', 'openia\r'],
+      ['there is no provider openia', ''],
+      ['Providers', 'simulator, gemini\r'],
+      ['Models of simulator', 'sim-large sim-small\r'],
+      ['sim-large is exposed as', 'same\r'],
+      ['sim-large: USD', 'cheap\r'],
+      ['cheap is no price', ''],
+      ['sim-large: USD', '1,2\r'],
+      ['sim-small is exposed as', 'same\r'],
+      ['same is taken', ''],
+      ['sim-small is exposed as', 'small\r'],
+      ['sim-small: USD per million tokens, input and output:', '0.5 4\r'],
+      ['Models of gemini [gemini-2.5-flash]', '\r'],
+      ['gemini-2.5-flash is exposed as', '\r'],
+      ['gemini-2.5-flash: USD', '\r'],
+      ['Store', 'mysql://x\r'],
+      ['mysql://x is no store', ''],
+      ['Store', 'redis://cache:6379\r'],
+      ['Your organization', 'acme\r'],
+    ])
+    assert.equal(code, 0, said)
+    assert.match(said, /GEMINI_API_KEY is not set/)
+    const yaml = parse(readFileSync(file, 'utf8'))
+    assert.deepEqual(Object.keys(yaml.models), ['same', 'small', 'gemini-2.5-flash'])
+    assert.deepEqual(yaml.models.small.price, { input: 0.5, output: 4 })
+    assert.deepEqual([yaml.store, Object.keys(yaml.organizations)], ['redis://cache:6379', ['acme']])
+  })
+
+  test('flags answer beforehand: only the rest is asked', async t => {
+    environment(t, {})
+    const file = empty(t)
+    const { code, said } = await converse(
+      file,
+      [['Store', '\r']],
+      '--provider simulator --model a=sim-large --organization acme',
+    )
+    assert.equal(code, 0, said)
+    assert.doesNotMatch(said, /Providers|Models of|organization \[/)
+    assert.deepEqual(Object.keys(parse(readFileSync(file, 'utf8')).models), ['a'])
+  })
+
+  for (const [name, key] of [
+    ['Ctrl-C', '\x03'],
+    ['Ctrl-D', '\x04'],
+  ] as const) {
+    test(`${name} leaves, without a file and without a stack`, async t => {
+      const file = empty(t)
+      const { code, said } = await converse(file, [['Providers', key]])
+      assert.deepEqual([code, existsSync(file)], [1, false])
+      assert.match(said, /nothing is written/)
+      assert.doesNotMatch(said, /Abort|\bat\b.*:\d+/)
+    })
+  }
 })
 
 test('try: one streamed request per surface, with usage and cost; usage then sums the same', async t => {

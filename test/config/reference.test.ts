@@ -35,6 +35,7 @@ test('every value of the reference file arrives with its unit', async () => {
       workers: 1,
       drain: 30_000,
       keep_alive: 15_000,
+      websocket: 'on',
       stall_timeout: 30_000,
       max_connections: 20_000,
       trust_proxy: [],

@@ -3,16 +3,20 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Ajv2020 } from 'ajv/dist/2020.js'
 import { parse, parseAllDocuments } from 'yaml'
 import { load } from '../../cli/gateway.ts'
 import { VERBS } from '../../cli/main.ts'
 import { formatError } from '../../core/config/load.ts'
+import { findProgram } from '../../scripts/ensure-deps.ts'
 import { startGateway } from '../e2e/harness.ts'
+import { freePort } from '../stores/redis-server.ts'
+import { COMPOSE, KUBERNETES } from './schemas.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
@@ -28,15 +32,6 @@ async function loads(t: TestContext, text: string): Promise<void> {
   const file = join(folder(t), 'gateway.yaml')
   writeFileSync(file, text)
   assert.deepEqual((await load(file, { env: ENV })).errors?.map(formatError) ?? [], [])
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as { port: number }
-  server.close()
-  await once(server, 'close')
-  return port
 }
 
 /** Streams through `url`: the reply comes in pieces and whole, and the client's address got through. */
@@ -58,6 +53,18 @@ async function streams(url: string): Promise<void> {
   assert.match(pieces.join(''), /data: \[DONE\]\n\n$/)
 }
 
+/** Asks for a WebSocket. @returns the status of the answer: what a gateway says itself, and not what a proxy makes of it */
+async function handshake(url: string): Promise<number> {
+  const { hostname, port } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  socket.write(
+    `GET /v1/responses HTTP/1.1\r\nhost: ${hostname}\r\nauthorization: Bearer sk-test-0001-secret\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n`,
+  )
+  const [data] = await once(socket, 'data')
+  socket.destroy()
+  return Number(String(data).split(' ')[1])
+}
+
 async function behind(t: TestContext, command: string, args: string[], env: Record<string, string>, url: string) {
   const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   const said: string[] = []
@@ -69,7 +76,7 @@ async function behind(t: TestContext, command: string, args: string[], env: Reco
     await over
   })
   const up = () => fetch(`${url}/v1/models`, { headers: { authorization: 'Bearer sk-test-0001-secret' } })
-  for (const deadline = performance.now() + 8000; ; await sleep(20)) {
+  for (const deadline = performance.now() + 30_000; ; await sleep(20)) {
     assert.equal(child.exitCode, null, said.join(''))
     assert.ok(performance.now() < deadline, said.join(''))
     const serves = await up().then(
@@ -81,24 +88,32 @@ async function behind(t: TestContext, command: string, args: string[], env: Reco
   await streams(url)
 }
 
-const HAPROXY = '/usr/sbin/haproxy'
-test('haproxy.cfg serves in front of two gateways', { skip: !existsSync(HAPROXY) && 'no haproxy' }, async t => {
+const valid = (schema: object, value: unknown) => {
+  const ajv = new Ajv2020({ allErrors: true, strict: false })
+  assert.equal(ajv.validate(schema, value), true, ajv.errorsText())
+}
+
+const haproxy = findProgram(['haproxy'])
+test('haproxy.cfg serves in front of two gateways', {
+  skip: haproxy ? false : 'haproxy is not installed: apt-get install -y haproxy',
+}, async t => {
   const gateways = [await startGateway(), await startGateway()]
   t.after(() => Promise.all(gateways.map(gateway => gateway.close())))
   const port = await freePort()
   const file = join(ROOT, 'deploy/haproxy.cfg')
   const [a, b] = gateways.map(gateway => gateway.url.slice('http://'.length)) as [string, string]
-  await behind(
-    t,
-    HAPROXY,
-    ['-db', '-f', file],
-    { HAPROXY_BIND: `127.0.0.1:${port}`, GATEWAY_A: a, GATEWAY_B: b },
-    `http://127.0.0.1:${port}`,
-  )
+  const env = { HAPROXY_BIND: `127.0.0.1:${port}`, GATEWAY_A: a, GATEWAY_B: b }
+  const checked = spawnSync(haproxy!, ['-c', '-f', file], { env: { ...process.env, ...env }, encoding: 'utf8' })
+  assert.equal(checked.status, 0, checked.stderr)
+  assert.doesNotMatch(checked.stderr, /WARNING/)
+  await behind(t, haproxy!, ['-db', '-f', file], env, `http://127.0.0.1:${port}`)
+  assert.equal(await handshake(`http://127.0.0.1:${port}`), await handshake(gateways[0]!.url))
 })
 
-const NGINX = '/usr/sbin/nginx'
-test('nginx.conf serves in front of two gateways', { skip: !existsSync(NGINX) && 'no nginx' }, async t => {
+const nginx = findProgram(['nginx'])
+test('nginx.conf serves in front of two gateways', {
+  skip: nginx ? false : 'nginx is not installed: apt-get install -y nginx-light',
+}, async t => {
   const gateways = [await startGateway(), await startGateway()]
   t.after(() => Promise.all(gateways.map(gateway => gateway.close())))
   const port = await freePort()
@@ -114,11 +129,17 @@ test('nginx.conf serves in front of two gateways', { skip: !existsSync(NGINX) &&
     join(dir, 'nginx.conf'),
     `daemon off; pid ${dir}/pid; error_log stderr; events {} http { access_log off; ${temporary.join(' ')}\n${site}\n}`,
   )
-  await behind(t, NGINX, ['-p', dir, '-e', 'stderr', '-c', join(dir, 'nginx.conf')], {}, `http://127.0.0.1:${port}`)
+  const args = ['-p', dir, '-e', 'stderr', '-c', join(dir, 'nginx.conf')]
+  const checked = spawnSync(nginx!, ['-t', ...args], { encoding: 'utf8' })
+  assert.equal(checked.status, 0, checked.stderr)
+  assert.doesNotMatch(checked.stderr, /\[warn\]/)
+  await behind(t, nginx!, args, {}, `http://127.0.0.1:${port}`)
+  assert.equal(await handshake(`http://127.0.0.1:${port}`), await handshake(gateways[0]!.url))
 })
 
 test('the compose file: services it depends on and volumes it mounts exist; its configuration loads', async t => {
   const compose = parse(read('deploy/docker-compose.yml'), { merge: true })
+  valid(COMPOSE, compose)
   const { services, volumes } = compose
   assert.deepEqual(Object.keys(services).sort(), ['gateway-a', 'gateway-b', 'haproxy', 'redis'])
   for (const [name, service] of Object.entries<any>(services)) {
@@ -138,13 +159,28 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   await loads(t, read('deploy/gateway.yaml'))
 })
 
+test('deploy/prometheus: its rules are there; it asks as docs/operations.md has the gateway listen', async t => {
+  const { rule_files, scrape_configs } = parse(read('deploy/prometheus/prometheus.yml'))
+  for (const file of rule_files) assert.ok(existsSync(join(ROOT, 'deploy/prometheus', file)), file)
+  const [{ authorization, static_configs }] = scrape_configs
+  assert.ok(authorization.credentials_file)
+  const { services } = parse(read('deploy/docker-compose.yml'), { merge: true })
+  for (const target of static_configs[0].targets) assert.ok(services[target.split(':')[0]], target)
+  const promtool = findProgram(['promtool'])
+  if (promtool === undefined) return t.diagnostic('promtool is not installed')
+  const checked = spawnSync(promtool, ['check', 'rules', join(ROOT, 'deploy/prometheus/alerts.yml')], {
+    encoding: 'utf8',
+  })
+  assert.equal(checked.status, 0, checked.stdout + checked.stderr)
+})
+
 test('the Kubernetes manifests: names meet, probes run, the configuration loads', async t => {
-  const documents = parseAllDocuments(read('deploy/kubernetes/sluice.yaml'), { merge: true }).map(document => {
+  const documents = parseAllDocuments(read('deploy/kubernetes/sluice.yaml')).map(document => {
     assert.deepEqual((document as any).errors, [])
     return (document as any).toJS()
   })
   const of = (kind: string) => documents.find(document => document.kind === kind)
-  for (const document of documents) assert.ok(document.apiVersion && document.metadata?.name, document.kind)
+  for (const document of documents) valid(KUBERNETES[document.kind]!, document)
   const { spec } = of('Deployment')
   const pod = spec.template.spec
   const container = pod.containers[0]
@@ -194,8 +230,37 @@ test('the systemd unit: its commands exist, it stops after the drain', async t =
     assert.equal(flag, '--config')
   }
   assert.ok(Number.parseInt(value('TimeoutStopSec')!, 10) > 30)
+  // What the unit names but systemd does not know is only a warning to it.
+  assert.doesNotMatch(unit, /^[^#[=\s]+\s*$/m)
   if (spawnSync('systemd-analyze', ['--version']).error) return t.diagnostic('no systemd-analyze here')
   const verified = spawnSync('systemd-analyze', ['verify', join(ROOT, 'deploy/sluice.service')], { encoding: 'utf8' })
   const faults = verified.stderr.split('\n').filter(line => /sluice\.service:\d+:/.test(line))
   assert.deepEqual(faults, [])
+  // From 0, safe, to 10, exposed.
+  const rated = spawnSync('systemd-analyze', ['security', '--offline=true', join(ROOT, 'deploy/sluice.service')], {
+    encoding: 'utf8',
+  })
+  const exposure = /Overall exposure level[^:]*: ([\d.]+)/.exec(rated.stdout)?.[1]
+  if (exposure !== undefined) assert.ok(Number(exposure) < 3, rated.stdout)
+})
+
+test('the schemas find slips', () => {
+  const ajv = new Ajv2020({ strict: false })
+  const compose = parse(read('deploy/docker-compose.yml'), { merge: true })
+  compose.services.redis.comand = ['x']
+  assert.equal(ajv.validate(COMPOSE, compose), false)
+  const deployment = parseAllDocuments(read('deploy/kubernetes/sluice.yaml'))
+    .map(document => (document as any).toJS())
+    .find(document => document.kind === 'Deployment')
+  const slips: ((container: any, pod: any) => void)[] = [
+    container => (container.readynessProbe = container.readinessProbe),
+    container => (container.securityContext.readOnlyRootFilesystem = 'true'),
+    (_, pod) => (pod.terminationGracePeriodSeconds = '45s'),
+    (_, pod) => (pod.volumes[0] = { name: 'config', configmap: { name: 'sluice' } }),
+  ]
+  for (const slip of slips) {
+    const copy = structuredClone(deployment)
+    slip(copy.spec.template.spec.containers[0], copy.spec.template.spec)
+    assert.equal(ajv.validate(KUBERNETES['Deployment']!, copy), false)
+  }
 })

@@ -77,7 +77,7 @@ test('[GEN-1] requests and replies of the gateway are as described', async () =>
     assert.ok(error(await refused.json()), JSON.stringify(error.errors))
   }
   const models = compile('ModelList')
-  const list = await t.fetch(`${t.url}/v1/models`, { headers: { authorization: 'Bearer sk-test-0001-secret' } })
+  const list = await fetch(`${t.url}/v1/models`, { headers: { authorization: 'Bearer sk-test-0001-secret' } })
   assert.ok(models(await list.json()), JSON.stringify(models.errors))
   const count = compile('TokenCount')
   const counted = await t.post('/v1/messages/count_tokens', bodyOf('messages', 'eb1-preview', [{ user: 'x' }]))

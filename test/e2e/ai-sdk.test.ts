@@ -27,18 +27,18 @@ const PIXEL =
 const SURFACES = {
   chat: {
     row: 'CHAT-4',
-    model: (id: string) => createOpenAI({ baseURL: `${t.url}/v1`, apiKey: KEY, fetch: t.fetch }).chat(id),
+    model: (id: string) => createOpenAI({ baseURL: `${t.url}/v1`, apiKey: KEY }).chat(id),
     options: { openai: { reasoningEffort: 'high', forceReasoning: true } },
   },
   responses: {
     row: 'RESP-5',
-    model: (id: string) => createOpenAI({ baseURL: `${t.url}/v1`, apiKey: KEY, fetch: t.fetch }).responses(id),
+    model: (id: string) => createOpenAI({ baseURL: `${t.url}/v1`, apiKey: KEY }).responses(id),
     // With its default, `store: true`, the SDK replays its items as references, which are refused by contract (RESP-4).
     options: { openai: { store: false, reasoningEffort: 'high', reasoningSummary: 'auto', forceReasoning: true } },
   },
   messages: {
     row: 'MSG-1',
-    model: (id: string) => createAnthropic({ baseURL: `${t.url}/v1`, authToken: KEY, fetch: t.fetch })(id),
+    model: (id: string) => createAnthropic({ baseURL: `${t.url}/v1`, authToken: KEY })(id),
     options: { anthropic: { thinking: { type: 'enabled', budgetTokens: 2000 } } },
   },
 }

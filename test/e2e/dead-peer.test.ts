@@ -4,24 +4,51 @@
  */
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
-import { test } from 'node:test'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
 import { startFaultServer } from '../faults/server.ts'
-import { KEY, startGateway } from './harness.ts'
+import { defaultYaml, KEY, startGateway } from './harness.ts'
 
-const NAME = `sluice${process.pid}`
+const NAME = `sl${process.pid}`
 const octet = process.pid % 250
-const [HERE, THERE] = [`10.231.${octet}.1`, `10.231.${octet}.2`]
 const ip = (...args: string[]) => execFileSync('ip', args, { stdio: 'ignore' })
 
-function namespace(): boolean {
+/** No name is this namespace; `gateway` is where a gateway process runs in two of the tests; `client` is the peer that dies. */
+const links = {
+  near: { from: null, to: 'client', net: `10.231.${octet}` },
+  upstream: { from: null, to: 'gateway', net: `10.232.${octet}` },
+  far: { from: 'gateway', to: 'client', net: `10.233.${octet}` },
+} as const
+type Link = keyof typeof links
+const namespaces = ['gateway', 'client'] as const
+const nameOf = (namespace: string) => `${NAME}${namespace[0]}`
+const inside = (namespace: string | null, ...args: string[]) =>
+  namespace === null ? ip(...args) : ip('netns', 'exec', nameOf(namespace), 'ip', ...args)
+
+/** An end of a link has its number for its last octet: 1 is where it comes from. */
+const address = (link: Link, end: 1 | 2) => `${links[link].net}.${end}`
+const device = (link: Link, end: 1 | 2) => `${NAME}${link[0]}${end}`
+
+function world(): boolean {
   try {
-    ip('netns', 'add', NAME)
-    ip('link', 'add', `${NAME}a`, 'type', 'veth', 'peer', 'name', `${NAME}b`)
-    ip('link', 'set', `${NAME}b`, 'netns', NAME)
-    ip('addr', 'add', `${HERE}/24`, 'dev', `${NAME}a`)
-    ip('link', 'set', `${NAME}a`, 'up')
-    ip('netns', 'exec', NAME, 'ip', 'addr', 'add', `${THERE}/24`, 'dev', `${NAME}b`)
-    ip('netns', 'exec', NAME, 'ip', 'link', 'set', `${NAME}b`, 'up')
+    for (const namespace of namespaces) {
+      ip('netns', 'add', nameOf(namespace))
+      inside(namespace, 'link', 'set', 'lo', 'up')
+    }
+    for (const link of Object.keys(links) as Link[]) {
+      ip('link', 'add', device(link, 1), 'type', 'veth', 'peer', 'name', device(link, 2))
+      for (const [end, namespace] of [
+        [1, links[link].from],
+        [2, links[link].to],
+      ] as const) {
+        if (namespace !== null) ip('link', 'set', device(link, end), 'netns', nameOf(namespace))
+        inside(namespace, 'addr', 'add', `${address(link, end)}/24`, 'dev', device(link, end))
+        inside(namespace, 'link', 'set', device(link, end), 'up')
+      }
+    }
     return true
   } catch {
     remove()
@@ -30,16 +57,18 @@ function namespace(): boolean {
 }
 function remove(): void {
   for (const args of [
-    ['link', 'del', `${NAME}a`],
-    ['netns', 'del', NAME],
+    ...Object.keys(links).map(link => ['link', 'del', device(link as Link, 1)]),
+    ...namespaces.map(namespace => ['netns', 'del', nameOf(namespace)]),
   ]) {
     try {
       ip(...args)
     } catch {
-      // It was never made.
+      // It was never made, or went with its other end.
     }
   }
 }
+/** The client's machine loses its network. */
+const cut = (link: Link) => inside('client', 'link', 'set', device(link, 2), 'down')
 
 const CLIENT = `
 const [host, port, body] = process.argv.slice(1)
@@ -50,17 +79,32 @@ socket.resume()
 socket.on('error', () => {})
 `
 
+const SKIPPED = 'SKIPPED: no network namespace can be made here (needs root and iproute2)'
+const possible = world()
+after(remove)
+
+/** A client in a namespace of its own; resolves when it runs. */
+function dial(host: string, port: number | string, stream: boolean): { client: ChildProcess; first: Promise<unknown> } {
+  const body = JSON.stringify({ model: 'eb1-preview', stream, messages: [{ role: 'user', content: 'x' }] })
+  const command = ['netns', 'exec', nameOf('client'), process.execPath, '-e', CLIENT, host, String(port), body]
+  const client = spawn('ip', command, { stdio: ['ignore', 'pipe', 'inherit'] })
+  return { client, first: once(client.stdout!, 'data') }
+}
+
+const models =
+  '  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: one, model: sim-aaaa }] }'
+const provider = (url: string) => `  one: { dialect: openai-chat, base_url: "${url}" }`
+
 test('[STR-4] a dead peer is found when nothing more fits on its way, and its upstream is cancelled', async context => {
-  if (!namespace()) return context.skip('SKIPPED: no network namespace can be made here (needs root and iproute2)')
-  let client: ChildProcess | undefined
+  if (!possible) return context.skip(SKIPPED)
   const upstream = await startFaultServer()
   const t = await startGateway({
-    providers: `  one: { dialect: openai-chat, base_url: "${upstream.url}" }`,
-    models:
-      '  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: one, model: sim-aaaa }] }',
+    providers: provider(upstream.url),
+    models,
     server: 'drain: 2s, stall_timeout: 1s',
-    gateway: { listen: { host: HERE, port: 0 } },
+    gateway: { listen: { host: address('near', 1), port: 0 } },
   })
+  let client: ChildProcess | undefined
   try {
     const { promise: released, resolve } = Promise.withResolvers<void>()
     upstream.fault = async turn => {
@@ -70,20 +114,104 @@ test('[STR-4] a dead peer is found when nothing more fits on its way, and its up
       while (await turn.chunk(piece));
       resolve()
     }
-    const body = JSON.stringify({ model: 'eb1-preview', stream: true, messages: [{ role: 'user', content: 'x' }] })
-    client = spawn('ip', ['netns', 'exec', NAME, process.execPath, '-e', CLIENT, HERE, String(t.gateway.port), body], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    })
-    await new Promise(resolve => client!.stdout!.once('data', resolve))
-    ip('netns', 'exec', NAME, 'ip', 'link', 'set', `${NAME}b`, 'down')
+    const dialled = dial(address('near', 1), t.gateway.port, true)
+    client = dialled.client
+    await dialled.first
+    cut('near')
     await released
     while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
     const [row] = await t.ledger()
     assert.deepEqual([row!.outcome, row!.cost > 0], ['client_gone', true])
   } finally {
     client?.kill('SIGKILL')
-    remove()
+    inside('client', 'link', 'set', device('near', 2), 'up')
     await t.close()
     await upstream.close()
   }
 })
+
+test('[STR-4] node: a peer that dies while it waits for its answer is found by the kernel’s probes', async context => {
+  if (!possible) return context.skip(SKIPPED)
+  const upstream = await startFaultServer()
+  const t = await startGateway({
+    providers: provider(upstream.url),
+    models,
+    server: 'drain: 2s, stall_timeout: 1s',
+    gateway: { listener: 'node', listen: { host: address('near', 1), port: 0 } },
+  })
+  let client: ChildProcess | undefined
+  try {
+    const { promise: released, resolve } = Promise.withResolvers<void>()
+    upstream.fault = turn => turn.stall().then(resolve)
+    const stalled = upstream.whenStalled()
+    client = dial(address('near', 1), t.gateway.port, false).client
+    await stalled
+    cut('near')
+    await released
+    while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
+    const [row] = await t.ledger()
+    assert.deepEqual([row!.outcome, row!.cost], ['client_gone', 0])
+  } finally {
+    client?.kill('SIGKILL')
+    inside('client', 'link', 'set', device('near', 2), 'up')
+    await t.close()
+    await upstream.close()
+  }
+})
+
+for (const listener of ['uws', 'node'] as const) {
+  test(`[STR-4] [STR-5] ${listener}: on a near-silent stream the keep-alives find a dead peer, when the kernel gives up on them (tcp_retries2)`, async context => {
+    if (!possible) return context.skip(SKIPPED)
+    // 3 retries are given up after some 3 s; docs/listeners.md has the figures for production.
+    try {
+      execFileSync('ip', ['netns', 'exec', nameOf('gateway'), 'sysctl', '-qw', 'net.ipv4.tcp_retries2=3'])
+    } catch {
+      return context.skip('SKIPPED: net.ipv4.tcp_retries2 can’t be set in a namespace here')
+    }
+    const folder = await mkdtemp(join(tmpdir(), 'sluice-dead-'))
+    const upstream = await startFaultServer({ host: address('upstream', 1) })
+    const file = join(folder, 'gateway.yaml')
+    const server = `drain: 1s, listener: ${listener}, keep_alive: 500ms`
+    const yaml = defaultYaml('', { providers: provider(upstream.url), models, server })
+    await writeFile(file, yaml.replace('listen: 127.0.0.1:0', `listen: ${address('far', 1)}:0`))
+    const command = [join(import.meta.dirname, '../../bin/sluice.mjs'), 'start', '--config', file]
+    const gateway = spawn('ip', ['netns', 'exec', nameOf('gateway'), process.execPath, ...command], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    let client: ChildProcess | undefined
+    try {
+      const { promise: released, resolve } = Promise.withResolvers<void>()
+      upstream.fault = async turn => {
+        const { events } = await turn.open()
+        await turn.chunk(events[0]!)
+        await turn.chunk(events[1]!)
+        await turn.stall()
+        resolve()
+      }
+      let said = ''
+      const port = await new Promise<string>((resolve, reject) => {
+        gateway.once('exit', code => reject(new Error(`exit ${code}: ${said}`)))
+        gateway.stdout.on('data', data => {
+          said += data
+          const found = /listens on http:\/\/[\d.]+:(\d+)/.exec(said)
+          if (found) resolve(found[1]!)
+        })
+      })
+      const dialled = dial(address('far', 1), port, true)
+      client = dialled.client
+      await dialled.first
+      cut('far')
+      const silent = performance.now()
+      await released
+      assert.ok(performance.now() - silent < 25_000, 'not by a timer of ours: the row of stream_limits says 90 s')
+    } finally {
+      client?.kill('SIGKILL')
+      gateway.removeAllListeners('exit')
+      gateway.kill('SIGTERM')
+      await once(gateway, 'exit')
+      inside('client', 'link', 'set', device('far', 2), 'up')
+      await upstream.close()
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+}

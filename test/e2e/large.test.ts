@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { countTokens } from '../../meter/index.ts'
-import { startGateway, type TestGateway } from './harness.ts'
+import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 let t: TestGateway
 before(async () => {
@@ -47,7 +47,7 @@ test('a client that leaves while its prompt is read frees its place', async () =
   const pending = fetch(`${t.url}/v1/chat/completions`, {
     method: 'POST',
     signal: gone.signal,
-    headers: { authorization: 'Bearer sk-test-0001-secret', 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
     body: JSON.stringify(ask('的'.repeat(400_000))),
   })
   while (t.gateway.ingress.running.size === 0) await new Promise<void>(resolve => setImmediate(resolve))
@@ -56,3 +56,28 @@ test('a client that leaves while its prompt is read frees its place', async () =
   while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
   assert.equal((await t.post('/v1/chat/completions', ask('after'))).status, 200)
 })
+
+for (const listener of ['uws', 'node'] as const) {
+  test(`[STR-4] [BILL-3] a client that leaves while a large prompt is answered cancels the upstream (${listener})`, async () => {
+    const own = await startGateway({ gateway: { listener } })
+    const gone = new AbortController()
+    const response = await fetch(`${own.url}/v1/chat/completions`, {
+      method: 'POST',
+      signal: gone.signal,
+      headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+      body: JSON.stringify({
+        ...ask(`${'word '.repeat(100_000)} [[sim: text "some words"; stall 4]] x`),
+        stream: true,
+      }),
+    })
+    await response.body!.getReader().read()
+    const [request] = own.simulator.requests
+    gone.abort()
+    // Would wait for ever: the upstream's stall has no end.
+    await request!.settled
+    assert.equal(request!.state, 'aborted')
+    while (own.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
+    assert.equal((await own.ledger())[0]!.outcome, 'client_gone')
+    await own.close()
+  })
+}

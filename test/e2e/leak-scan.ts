@@ -1,7 +1,11 @@
 /**
  * Watches every byte that reaches a client for what must not leave the gateway (GEN-7): upstream ids and models, base URLs, private
- * continuation data, and the texts of upstream and internal errors. The harness puts it under every client it hands out.
+ * continuation data, and the texts of upstream and internal errors. It reads along on the client's end of each connection of this process to the
+ * gateway, whoever opened it: an SDK, `fetch`, a raw socket.
  */
+import assert from 'node:assert/strict'
+import { subscribe } from 'node:diagnostics_channel'
+import type { Socket } from 'node:net'
 import type { GatewayConfig } from '../../core/config/types.ts'
 
 /** Whatever the configuration says. */
@@ -13,56 +17,64 @@ const ALWAYS = [
   // Private continuation data (TOOL-6).
   /gAAAAA|thought_?signature|redacted-[0-9a-f]{8}/i,
   // Hosts of providers.
-  /api\.openai\.com|api\.anthropic\.com|googleapis\.com/,
+  /api\.openai\.com|api\.anthropic\.com|googleapis\.com|vertexaisearch/,
   // Texts of upstream and internal errors.
   /simulated provider|simulator (?:failed|has no)|Overloaded|invalid x-api-key|Incorrect API key|credit balance/,
   /ECONNREFUSED|ECONNRESET|UND_ERR|socket hang up|other side closed|\bat [\w.<>#]+ \((?:file|node|\/)/,
 ]
 
-/** Longer than any pattern's match can be cut into. */
-const OVERLAP = 200
+/** Longer than any pattern's match can be cut into, framing included. */
+const OVERLAP = 400
+/** Between the chunks of a body. */
+const CHUNK_HEAD = /\r\n[0-9a-f]{1,8}\r\n/g
+
+/** By the port that the gateway listens on. */
+const scans = new Map<number, LeakScan>()
+
+subscribe('net.client.socket', message => {
+  const { socket } = message as { socket: Socket }
+  const push = socket.push
+  let tail = ''
+  // What arrives is pushed; nothing is read ahead, so that backpressure is what it was.
+  socket.push = function watched(this: Socket, chunk: Uint8Array | null, encoding) {
+    const scan = chunk && scans.get(this.remotePort ?? 0)
+    if (scan) {
+      const text = tail + Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1')
+      scan.look(text.replace(CHUNK_HEAD, ''), 'a reply')
+      tail = text.slice(-OVERLAP)
+    }
+    return push.call(this, chunk, encoding)
+  }
+})
 
 export class LeakScan {
   readonly found: string[] = []
-  readonly #config: () => GatewayConfig
-  /** Bytes looked at. */
+  readonly #port: number
+  readonly #config: () => GatewayConfig | undefined
+  #wordsOf: GatewayConfig | undefined
+  #words: string[] = []
+  /** Characters looked at. */
   scanned = 0
 
-  constructor(config: () => GatewayConfig) {
+  /**
+   * @param url where the gateway listens
+   * @param config of one in this process; a process of its own is watched for what holds whatever its configuration says
+   */
+  constructor(url: string, config: () => GatewayConfig | undefined = () => undefined) {
+    this.#port = Number(new URL(url).port)
     this.#config = config
+    scans.set(this.#port, this)
   }
 
-  /** As the global `fetch`; what passes is looked at on its way. */
-  readonly fetch: typeof fetch = async (input, init) => {
-    const response = await fetch(input, init)
-    const words = this.#words()
-    const where = `${response.status} of ${typeof input === 'string' ? input : input instanceof URL ? input.href : input.url}`
-    this.look(JSON.stringify([...response.headers]), `${where}, headers`, words)
-    if (!response.body) return response
-    const decoder = new TextDecoder()
-    const reader = response.body.getReader()
-    let tail = ''
-    // Pulled by the client, one chunk at a time: nothing is read ahead, so that backpressure is what it was.
-    const watched = new ReadableStream<Uint8Array>(
-      {
-        pull: async controller => {
-          const { done, value } = await reader.read()
-          if (done) return controller.close()
-          const text = tail + decoder.decode(value, { stream: true })
-          this.look(text, where, words)
-          tail = text.slice(-OVERLAP)
-          controller.enqueue(value)
-        },
-        cancel: reason => reader.cancel(reason),
-      },
-      { highWaterMark: 0 },
-    )
-    return new Response(watched, response)
+  /** Nothing is watched from here on. Throws for what was found. */
+  close(): void {
+    scans.delete(this.#port)
+    assert.deepEqual(this.found, [], '[GEN-7] nothing of an upstream reaches a client')
   }
 
-  look(text: string, where: string, words = this.#words()): void {
+  look(text: string, where: string): void {
     this.scanned += text.length
-    for (const word of words) if (text.includes(word)) this.#report(word, text.indexOf(word), text, where)
+    for (const word of this.#wordList()) if (text.includes(word)) this.#report(word, text.indexOf(word), text, where)
     for (const pattern of ALWAYS) {
       const match = pattern.exec(text)
       if (match) this.#report(match[0], match.index, text, where)
@@ -74,8 +86,10 @@ export class LeakScan {
   }
 
   /** Upstream models, backends and base URLs of the running configuration. Names of fewer than four letters occur in any text. */
-  #words(): string[] {
-    const { models, providers } = this.#config()
+  #wordList(): string[] {
+    const config = this.#config()
+    if (!config || config === this.#wordsOf) return this.#words
+    const { models, providers } = config
     const words = new Set<string>()
     for (const served of Object.values(models)) {
       for (const backend of served.backends) {
@@ -86,6 +100,8 @@ export class LeakScan {
     for (const provider of Object.values(providers)) {
       if (URL.canParse(provider.base_url)) words.add(new URL(provider.base_url).host)
     }
-    return [...words]
+    this.#wordsOf = config
+    this.#words = [...words]
+    return this.#words
   }
 }

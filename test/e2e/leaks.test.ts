@@ -3,9 +3,12 @@
  * of what the harness looks for in every test (leak-scan.ts), nothing here may name a vendor, a dialect, a provider or a price.
  */
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import { bodyOf, DIALECTS, type DialectName, PATHS, SURFACES, type SurfaceName, type Tool } from './conversations.ts'
 import { ShiftedClock, startGateway, type TestGateway } from './harness.ts'
+import { LeakScan } from './leak-scan.ts'
 
 const clock = new ShiftedClock()
 let t: TestGateway
@@ -146,7 +149,7 @@ test('[GEN-7] refusals of the gateway itself, model lists, counts and paths', as
   }
   await take(
     'x-api-key',
-    await t.fetch(`${t.url}/v1/messages`, {
+    await fetch(`${t.url}/v1/messages`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', 'x-api-key': 'k' },
       body: '{}',
@@ -154,14 +157,43 @@ test('[GEN-7] refusals of the gateway itself, model lists, counts and paths', as
   )
   await take('count', await t.post('/v1/messages/count_tokens', bodyOf('messages', 'eb1-preview', [{ user: 'x' }])))
   for (const path of ['/v1/models', '/v1/nothing', '/v24b/v1/models', '/v1/messages/nothing', '/']) {
-    await take(path, await t.fetch(`${t.url}${path}`, { headers: { authorization: 'Bearer sk-test-0001-secret' } }))
+    await take(path, await fetch(`${t.url}${path}`, { headers: { authorization: 'Bearer sk-test-0001-secret' } }))
+  }
+})
+
+test('[GEN-7] the scan reads along on every connection, and puts together what chunks and packets cut', async () => {
+  const { leaks } = t
+  for (const ask of [
+    () => fetch(`${t.url}/v1/nothing`).then(response => response.text()),
+    async () => {
+      const socket = connect(Number(new URL(t.url).port), '127.0.0.1')
+      socket.write('GET /v1/nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n')
+      await once(socket.resume(), 'close')
+    },
+  ]) {
+    const before = leaks.scanned
+    await ask()
+    assert.ok(leaks.scanned > before)
+  }
+  const cut = createServer(socket => {
+    socket.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\nby sim-l\r\n')
+    setImmediate(() => socket.end('4\r\narge\r\n0\r\n\r\n'))
+  }).listen(0, '127.0.0.1')
+  await once(cut, 'listening')
+  const scan = new LeakScan(`http://127.0.0.1:${(cut.address() as AddressInfo).port}`, () => t.gateway.config)
+  try {
+    assert.equal(await (await fetch(`http://127.0.0.1:${(cut.address() as AddressInfo).port}`)).text(), 'by sim-large')
+    assert.equal(scan.found.length, 1)
+    assert.throws(() => scan.close(), /by sim-large/)
+  } finally {
+    cut.close()
   }
 })
 
 test('[GEN-7] the scan sees what it is there to see', () => {
   assert.ok(seen.length > 600, `${seen.length} replies looked at`)
   assert.ok(t.leaks.scanned > 500_000)
-  const { fetch: _, found } = t.leaks
+  const { found } = t.leaks
   const leaks = [
     '"id":"chatcmpl-sim0123456789abcdef"',
     '"responseId":"sim0123456789abcdef"',

@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { describe, type TestContext, test } from 'node:test'
+import { Ajv } from 'ajv'
 import { ManualClock } from '../../core/clock.ts'
 import { Exporter, type ExporterOptions } from '../../plugins/otel/exporter.ts'
 import type { Span } from '../../plugins/otel/span.ts'
@@ -18,13 +19,81 @@ interface Receiver {
   text(): string
 }
 
+/**
+ * `ExportTraceServiceRequest` in OTLP's JSON form (opentelemetry-proto 1.3), closed: members in lowerCamelCase, ids in hex of their length and not all
+ * zeros, 64-bit numbers as text, enumerations as numbers.
+ */
+const closed = (required: Record<string, object>, optional: Record<string, object> = {}) => ({
+  type: 'object',
+  additionalProperties: false,
+  required: Object.keys(required),
+  properties: { ...required, ...optional },
+})
+const text = { type: 'string', minLength: 1 }
+const whole64 = { type: 'string', pattern: '^-?\\d{1,19}$' }
+const hex = (digits: number) => ({ type: 'string', pattern: `^(?!0+$)[0-9a-f]{${digits}}$` })
+const one = (members: Record<string, object>) => ({
+  oneOf: Object.entries(members).map(([name, schema]) => closed({ [name]: schema })),
+})
+const plain = { stringValue: { type: 'string' }, boolValue: { type: 'boolean' }, intValue: whole64 }
+const scalar = { ...plain, doubleValue: { type: 'number' } }
+const attributes = {
+  type: 'array',
+  items: closed({
+    key: text,
+    value: one({ ...scalar, arrayValue: closed({ values: { type: 'array', items: one(scalar) } }) }),
+  }),
+}
+const isRequest = new Ajv({ allErrors: true, strict: false }).compile(
+  closed({
+    resourceSpans: {
+      type: 'array',
+      minItems: 1,
+      items: closed({
+        resource: closed({ attributes }),
+        scopeSpans: {
+          type: 'array',
+          minItems: 1,
+          items: closed({
+            scope: closed({ name: text }, { version: text }),
+            spans: {
+              type: 'array',
+              minItems: 1,
+              items: closed(
+                {
+                  traceId: hex(32),
+                  spanId: hex(16),
+                  name: text,
+                  kind: { enum: [2, 3] },
+                  startTimeUnixNano: whole64,
+                  endTimeUnixNano: whole64,
+                },
+                {
+                  parentSpanId: hex(16),
+                  attributes,
+                  flags: { type: 'integer', minimum: 0 },
+                  status: closed({ code: { enum: [0, 1, 2] } }, { message: text }),
+                },
+              ),
+            },
+          }),
+        },
+      }),
+    },
+  }),
+)
+
 /** Checks each post against the shape that collectors ask for. `statuses`: what it answers, the last one for all that follow. */
 async function receiver(t: TestContext, statuses: number[] = [200]): Promise<Receiver> {
   const posts: Receiver['posts'] = []
+  const wrong: string[] = []
   const server = createServer(async (req, res) => {
     const pieces: Buffer[] = []
     for await (const piece of req) pieces.push(piece)
-    posts.push({ path: req.url!, headers: req.headers, body: JSON.parse(Buffer.concat(pieces).toString()) })
+    const body = JSON.parse(Buffer.concat(pieces).toString())
+    if (req.method !== 'POST' || req.url !== '/v1/traces') wrong.push(`${req.method} ${req.url}`)
+    if (!isRequest(body)) wrong.push(JSON.stringify(isRequest.errors))
+    posts.push({ path: req.url!, headers: req.headers, body })
     const status = statuses.length > 1 ? statuses.shift()! : statuses[0]!
     res.writeHead(status, { 'content-type': 'application/json' }).end('{}')
   })
@@ -33,6 +102,7 @@ async function receiver(t: TestContext, statuses: number[] = [200]): Promise<Rec
   t.after(() => {
     server.closeAllConnections()
     server.close()
+    assert.deepEqual(wrong, [])
   })
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
@@ -181,6 +251,22 @@ describe('spans', () => {
     assert.equal(g.simulator.requests[0]!.headers['traceparent'], PARENT)
     await g.gateway.close()
     assert.deepEqual(strict.posts, [])
+  })
+
+  test('out of the chain it does nothing: no span, no post, and the trace of the client goes on as it came', async t => {
+    const g = await startGateway()
+    t.after(() => g.close())
+    const sent: Record<string, string>[] = [{}, { traceparent: PARENT, tracestate: 'vendor=1' }]
+    for (const headers of sent) await (await g.post('/v1/chat/completions', ask('a'), headers)).text()
+    assert.deepEqual(
+      g.simulator.requests.map(({ headers }) => [headers['traceparent'], headers['tracestate']]),
+      [
+        [undefined, undefined],
+        [PARENT, 'vendor=1'],
+      ],
+    )
+    const entries = Object.values(g.gateway.config.pipelines).flat()
+    assert.ok(!entries.some(entry => entry.plugin === 'otel'), 'no pipeline has it until it is written there')
   })
 
   test('a receiver that is not there costs no exchange', async t => {

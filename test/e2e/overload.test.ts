@@ -41,6 +41,8 @@ test('[LIM-10] [ERR-6] a lagging event loop sheds new requests with route_capaci
       }
     }
     assert.ok(refused >= 105 && refused < 120, `${refused} of 120: a few are let in, to see whether it is over`)
+    const metrics = await (await fetch(`${t.gateway.adminAddress}/metrics`)).text()
+    assert.match(metrics, new RegExp(`^sluice_shed_total\\{reason="lag"\\} ${refused}$`, 'm'))
     assert.equal((await t.ledger()).length, before)
     assert.equal(t.simulator.requests.length, upstream)
     assert.equal((await fetch(`${t.url}/api/hello`)).status, 200, 'probes answer')
@@ -52,18 +54,49 @@ test('[LIM-10] [ERR-6] a lagging event loop sheds new requests with route_capaci
 })
 
 test('the share that is let in falls with the lag and never to nothing', () => {
-  assert.deepEqual([0, 200, 500, 800, 60_000].map(shareAt), [1, 1, 0.5, 0.05, 0.05])
+  assert.deepEqual([0, 400, 800, 1200, 60_000].map(shareAt), [1, 1, 0.5, 0.05, 0.05])
 })
 
 test('too many on their way: refused at a quarter above the platform’s capacity', () => {
-  const guard = new OverloadGuard({ lagMs: () => 0, close() {} }, () => 0.5)
+  const guard = new OverloadGuard({ lagMs: () => 0, close() {} }, () => 0.5, new ManualClock())
   assert.deepEqual(
     [guard.refuses(100, 100), guard.refuses(124, 100), guard.refuses(125, 100), guard.shed],
-    [false, false, true, 1],
+    [false, false, true, { lag: 0, in_flight: 1 }],
   )
 })
 
-test('the lag is smoothed: one stall sheds nothing, lasting lateness does, and it is forgotten when it is over', () => {
+test('lag that stands lowers how many may run, step by step and never below 64, and calm raises it again', () => {
+  let lag = 0
+  const clock = new ManualClock()
+  const guard = new OverloadGuard({ lagMs: () => lag, close() {} }, () => 0.5, clock)
+  /** What runs where the next is refused. */
+  const limit = () => {
+    for (let running = 0; running < 2000; running++) if (guard.refuses(running, 1e9)) return running
+    return Number.POSITIVE_INFINITY
+  }
+  const later = (ms: number, running: number) => {
+    clock.advance(ms)
+    guard.refuses(running, 1e9)
+  }
+  later(10_000, 1000)
+  assert.equal(limit(), Number.POSITIVE_INFINITY, 'no lag, no limit')
+  lag = 150
+  later(100, 1000)
+  assert.equal(limit(), 800)
+  later(50, 800)
+  assert.equal(limit(), 800, 'what was decided shows before it is judged again')
+  later(50, 800)
+  assert.equal(limit(), 640)
+  for (let i = 0; i < 30; i++) later(100, 500)
+  assert.equal(limit(), 64)
+  lag = 0
+  later(1000, 64)
+  assert.ok(limit() > 64 && limit() < 120, `${limit()} a second later`)
+  later(60_000, 64)
+  assert.equal(limit(), Number.POSITIVE_INFINITY)
+})
+
+test('lag is what stands: one stall is none, two in a row are, the one under way counts, and it is forgotten when it is over', () => {
   /** Timers come late by `late`. */
   class LateClock extends ManualClock {
     late = 0
@@ -73,24 +106,29 @@ test('the lag is smoothed: one stall sheds nothing, lasting lateness does, and i
   }
   const clock = new LateClock()
   const lag = new TimerLag(clock)
-  const run = (ms: number) => clock.advance(ms)
-  run(1000)
+  clock.advance(1000)
   assert.equal(lag.lagMs(), 0)
+  // The timer that is set already comes in time; the next is late.
   clock.late = 500
-  run(600)
+  clock.advance(20)
   clock.late = 0
-  assert.equal(shareAt(lag.lagMs()), 1, `one stall: ${lag.lagMs()} ms`)
-  clock.late = 1000
-  run(10_000)
-  assert.ok(lag.lagMs() > 800)
+  clock.advance(520)
+  assert.equal(lag.lagMs(), 0, 'one stall')
+  clock.advance(100)
+  clock.late = 300
+  clock.advance(20 + 320)
+  clock.advance(20 + 150)
+  assert.equal(lag.lagMs(), 150, 'the second, as far as it has come')
+  clock.advance(150)
+  assert.equal(lag.lagMs(), 300)
   clock.late = 0
-  run(3000)
-  assert.ok(lag.lagMs() < 1)
+  clock.advance(1000)
+  assert.equal(lag.lagMs(), 0)
   clock.late = 3_600_000
-  run(100)
+  clock.advance(20)
   clock.late = 0
-  run(3_700_000)
-  assert.ok(lag.lagMs() < 1, 'an hour of sleep is one sample')
+  clock.advance(3_600_100)
+  assert.equal(lag.lagMs(), 0, 'an hour of sleep is one stall')
   lag.close()
   assert.equal(clock.pending, 0)
 })

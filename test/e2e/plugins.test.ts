@@ -10,6 +10,7 @@ import { buildGateway, ConfigRefused } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import { eventually } from '../listener/harness.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
+import { LeakScan } from './leak-scan.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 let folder: string
@@ -361,6 +362,7 @@ describe('docs/plugins.md', () => {
       try {
         await writeFile(path, whole(block, t.simulator.url))
         const gateway = await buildGateway(path, { log: silent, watch: false, admin: false, listener: 'node' })
+        const leaks = new LeakScan(gateway.address, () => gateway.config)
         try {
           const send = (headers: Record<string, string>) =>
             fetch(`${gateway.address}/v1/chat/completions`, {
@@ -372,6 +374,7 @@ describe('docs/plugins.md', () => {
           if (block.text.includes('required: true')) assert.equal((await send({})).status, 400)
         } finally {
           await gateway.close()
+          leaks.close()
         }
       } finally {
         await t.close()

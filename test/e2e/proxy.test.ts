@@ -355,7 +355,8 @@ for (const listener of ['uws', 'node'] as const) {
         const left = performance.now()
         client.destroy()
         await gone
-        assert.ok(performance.now() - left < 1000)
+        // A second is promised and milliseconds are the rule; the room is for a busy machine. The shortest timer that could hide a fault takes 8 s.
+        assert.ok(performance.now() - left < 4000)
         await idle(t)
       }
     })

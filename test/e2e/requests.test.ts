@@ -826,3 +826,38 @@ test('[RESP-2] [RESP-3] unknown, not stored, another organization’s and too la
   for (const id of [kept.body.id, streamed.id])
     assert.equal((await unknown({ previous_response_id: id }, { authorization: `Bearer ${KEY}` })).status, 200)
 })
+
+test('[METER-5] a client’s cache markers become an affinity key where the dialect has no markers, and its accounts are no part of it', async () => {
+  const keyOf = async (model: string, more: object): Promise<string | undefined> => {
+    const body = { model, max_tokens: 50, messages: [{ role: 'user', content: 'x' }], ...more }
+    assert.equal((await t.post('/v1/messages', body)).status, 200)
+    return JSON.parse(t.simulator.requests.at(-1)!.body).prompt_cache_key
+  }
+  const cache_control = { type: 'ephemeral' }
+  const text = (value: string, more = {}) => ({ type: 'text', text: value, ...more })
+  const account = (n: number) => text(`x-anthropic-billing-header: cch=${n};`)
+  for (const model of ['eb1-preview', 'eb1-efficient-preview']) {
+    const marked = await keyOf(model, { system: [account(1), text('Be brief.', { cache_control })] })
+    assert.match(marked!, /^[A-Za-z0-9_-]{32}$/)
+    assert.equal(await keyOf(model, { system: [account(2), text('Be brief.', { cache_control })] }), marked)
+    const later = [{ role: 'user', content: [text('y', { cache_control })] }]
+    assert.equal(await keyOf(model, { system: [text('Be brief.')], messages: later }), marked)
+    assert.notEqual(await keyOf(model, { system: [text('Be long.', { cache_control })] }), marked)
+    assert.equal(await keyOf(model, { system: [text('Be brief.')] }), undefined)
+    assert.equal(await keyOf(model, { messages: later }), undefined)
+  }
+})
+
+test('[GEN-2] what a dialect leaves out or lowers is in the log, at debug', async () => {
+  const ask = { messages: [{ role: 'user', content: 'x' }], temperature: 1.5, seed: 7 }
+  const told = async (model: string): Promise<unknown[]> => {
+    const response = await t.post('/v1/chat/completions', { model, ...ask })
+    assert.equal(response.status, 200)
+    const id = response.headers.get('x-request-id')
+    return t.log
+      .filter(entry => entry.level === 'debug' && entry.fields.request_id === id && entry.fields.left_out)
+      .map(entry => entry.fields.left_out)
+  }
+  assert.deepEqual(await told('eb1-fast-preview'), [['temperature 1.5 as 1', 'seed']])
+  assert.deepEqual(await told('eb1-preview'), [])
+})

@@ -483,7 +483,7 @@ for (const surface of SURFACES) {
     try {
       const replies: { status: number; wait: string | null; count: string | null }[] = []
       const watched: typeof fetch = async (url, init) => {
-        const response = await limited.fetch(url, init)
+        const response = await fetch(url, init)
         const count = new Headers(init?.headers).get('x-stainless-retry-count')
         replies.push({ status: response.status, wait: response.headers.get('retry-after-ms'), count })
         return response
@@ -517,7 +517,7 @@ for (const surface of SURFACES) {
       let sent = 0
       const watched: typeof fetch = (url, init) => {
         sent++
-        return limited.fetch(url, init)
+        return fetch(url, init)
       }
       const error = await failure(surface, { gateway: limited, client: { maxRetries: 3, fetch: watched } })
       assert.ok(error instanceof surface.sdk.RateLimitError)

@@ -1,9 +1,13 @@
 /** Several gateways on one Redis: limits exact over all of them, calls and replays answered by any, failures of the engine said clearly. */
 import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { after, before, test } from 'node:test'
 import { until } from '../stores/kit.ts'
 import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
-import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
+import { defaultYaml, KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
 let redis: RedisServer
 before(async () => {
@@ -13,13 +17,14 @@ after(() => redis?.stop())
 
 let databases = 0
 /** So many gateways on a database of their own. */
-async function gateways(count: number, organization = ''): Promise<TestGateway[]> {
+async function gateways(count: number, organization = '', extra = ''): Promise<TestGateway[]> {
   const url = redis.url.replace(/\/0$/, `/${databases++}`)
   const all: TestGateway[] = []
   for (let i = 0; i < count; i++) {
     all.push(
       await startGateway({
-        yaml: sim => defaultYaml(sim, { organization }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`),
+        yaml: sim =>
+          defaultYaml(sim, { organization, extra }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 20s }`),
       }),
     )
   }
@@ -33,39 +38,86 @@ const ask = (text = 'x', more: object = {}) => ({
   ...more,
 })
 
-for (const count of [2, 4]) {
-  test(`[LIM-3] ${count} gateways, one Redis: of 20·N simultaneous requests exactly N pass`, { skip }, async () => {
-    const N = 5
-    for (const limit of [`requests_per_day: ${N}`, `tokens_per_day: ${N * 200}`, `concurrent_requests: ${N}`]) {
-      const all = await gateways(count, `    limits: { ${limit} }`)
-      try {
-        const concurrent = limit.startsWith('concurrent')
-        const body = limit.startsWith('tokens')
-          ? ask('x', { max_tokens: 190 })
-          : ask(concurrent ? '[[sim: delay 700ms]] x' : 'x')
-        const estimate = limit.startsWith('tokens') ? await tokens(all[0]!) : 0
-        const replies = await Promise.all(
-          Array.from({ length: 20 * N }, (_, i) => all[i % count]!.post('/v1/chat/completions', body)),
-        )
-        const passed = replies.filter(r => r.status === 200).length
-        if (limit.startsWith('tokens'))
-          assert.ok(passed >= Math.floor((N * 200) / (estimate + 190)), `${limit}: ${passed}`)
-        else assert.equal(passed, N, limit)
-        for (const r of replies) if (r.status !== 200) assert.equal(r.status, 429)
-      } finally {
-        await closeAll(all)
-      }
-    }
+/** Every dimension of LIM-1 that a store counts, and the word of its headers. */
+const DIMENSIONS = {
+  requests_per_minute: 'requests',
+  requests_per_day: 'requests',
+  tokens_per_minute: 'tokens',
+  tokens_per_day: 'tokens',
+  input_tokens_per_minute: 'input-tokens',
+  input_tokens_per_day: 'input-tokens',
+  output_tokens_per_minute: 'output-tokens',
+  output_tokens_per_day: 'output-tokens',
+  concurrent_requests: 'concurrency',
+  daily_spend_usd: 'spend',
+  monthly_spend_usd: 'spend',
+}
+/** Is admitted and goes on for longer than a round takes. */
+const LASTING = ask('[[sim: tokens 200; pace 500ms]] x', { stream: true })
+
+/** What the lasting exchange takes of each dimension, as its headers say. */
+async function amountsTaken(): Promise<Record<string, number>> {
+  const limits = Object.keys(DIMENSIONS).map(name => `${name}: ${name.endsWith('usd') ? '900.00' : 1_000_000}`)
+  const all = await gateways(1, `    limits: { ${limits.join(', ')} }`)
+  const controller = new AbortController()
+  const { headers } = await lasting(all[0]!, KEY, controller.signal)
+  controller.abort()
+  await closeAll(all)
+  const header = (name: string) => Number(headers.get(`x-ratelimit-${name}`))
+  return Object.fromEntries(
+    Object.values(DIMENSIONS).map(word => [word, header(`limit-${word}`) - header(`remaining-${word}`)]),
+  )
+}
+
+function lasting(t: TestGateway, key: string, signal: AbortSignal): Promise<Response> {
+  return fetch(`${t.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+    body: JSON.stringify(LASTING),
+    signal,
   })
 }
 
-async function tokens(t: TestGateway): Promise<number> {
-  const response = await t.post('/v1/messages/count_tokens', {
-    model: 'eb1-preview',
-    max_tokens: 1,
-    messages: [{ role: 'user', content: 'x' }],
+for (const count of [2, 4]) {
+  test(`[LIM-1] [LIM-3] ${count} gateways, one Redis: of 20·N simultaneous requests exactly N pass, for each dimension of organization and key`, {
+    skip,
+  }, async () => {
+    const N = 2
+    const taken = await amountsTaken()
+    const cases = Object.entries(DIMENSIONS).flatMap(([name, word]) => {
+      assert.ok(taken[word]! > 0, word)
+      const limit = `${name}: ${word === 'spend' ? (N * taken[word]!).toFixed(6) : N * taken[word]!}`
+      return [
+        { name: `o-${name}`, organization: limit, key: '' },
+        { name: `k-${name}`, organization: '', key: `, limits: { ${limit} }` },
+      ]
+    })
+    const extra = cases
+      .map(
+        ({ name, organization, key }) =>
+          `  ${name}:\n    plan: custom\n    limits: { ${organization} }\n    keys: [{ id: key_1, sha256: "${sha256(name)}", status: active${key} }]\n`,
+      )
+      .join('')
+    const all = await gateways(count, '', extra)
+    const controller = new AbortController()
+    try {
+      await Promise.all(
+        cases.map(async ({ name }) => {
+          const replies = await Promise.all(
+            Array.from({ length: 20 * N }, (_, i) => lasting(all[i % count]!, name, controller.signal)),
+          )
+          assert.deepEqual(
+            [200, 429].map(status => replies.filter(r => r.status === status).length),
+            [N, 19 * N],
+            name,
+          )
+        }),
+      )
+    } finally {
+      controller.abort()
+      await closeAll(all)
+    }
   })
-  return ((await response.json()) as any).input_tokens
 }
 
 test('[TOOL-1] [IDEM-1] [RESP-2] what one gateway began another goes on with', { skip }, async () => {
@@ -133,4 +185,27 @@ test('[AUTH-1] Redis down: 503 provider_unavailable with 5–15 s, never 401; re
     await t.close()
     await own.stop()
   }
+})
+
+test('[RESP-3] an sqlite disk slower than store.timeout delays the end of a reply that has run, and never refuses it', async t => {
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-slow-'))
+  t.after(() => rm(folder, { recursive: true, force: true }))
+  const file = join(folder, 'gateway.db')
+  const gateway = await startGateway({
+    yaml: sim => defaultYaml(sim).replace('"sqlite::memory:"', `{ url: "sqlite:${file}", timeout: 100ms }`),
+  })
+  t.after(() => gateway.close())
+  // Another connection's write transaction holds commits up, as a slow disk does.
+  const db = new DatabaseSync(file)
+  db.exec('BEGIN IMMEDIATE')
+  const asking = gateway.post('/v1/responses', { model: 'eb1-preview', input: 'x' })
+  const early = await Promise.race([asking, new Promise(resolve => setTimeout(resolve, 500, 'still running'))])
+  db.exec('ROLLBACK')
+  db.close()
+  assert.equal(early, 'still running')
+  const reply = await asking
+  assert.equal(reply.status, 200)
+  const { id } = (await reply.json()) as any
+  const next = await gateway.post('/v1/responses', { model: 'eb1-preview', input: 'y', previous_response_id: id })
+  assert.equal(next.status, 200)
 })

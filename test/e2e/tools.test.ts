@@ -4,6 +4,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI from 'openai'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import {
   bodyOf,
@@ -530,6 +532,116 @@ const SINGLE: Record<SurfaceName, Record<string, unknown>> = {
   responses: { parallel_tool_calls: false },
   messages: { tool_choice: { type: 'auto', disable_parallel_tool_use: true } },
 }
+
+describe('arguments that are no JSON', () => {
+  const BROKEN = '{"city": Oslo, "days": [1, 2,]}'
+  const ask = (args: string) => `[[sim: chunk 4; call get_weather ${args}]] go`
+  const schema = {
+    type: 'object' as const,
+    properties: { city: { type: 'string' } },
+    required: ['city'],
+    additionalProperties: false,
+  }
+  // The fourth dialect has arguments as an object.
+  for (const dialect of ['openai-chat', 'openai-responses', 'anthropic-messages'] as const) {
+    const model = DIALECTS[dialect]
+
+    test(`[STR-6] [ERR-8] ${dialect}, messages: a typed error in a stream, wrapped in a buffered reply`, async () => {
+      const tools = [{ name: 'get_weather', input_schema: schema }]
+      const messages = [{ role: 'user' as const, content: ask(BROKEN) }]
+      const body = { model, max_tokens: 500, tools, messages }
+      await assert.rejects(t.anthropic().messages.stream(body).finalMessage(), (error: any) => {
+        assert.ok(error instanceof Anthropic.APIError, `${error}`)
+        assert.deepEqual([error.type, (error.error as any).error.code], ['server_error', 'upstream_server_error'])
+        return true
+      })
+      assert.equal((await t.ledger()).at(-1)!.outcome, 'upstream_error')
+      // That dialect's buffered replies have an object.
+      if (dialect === 'anthropic-messages') return
+      const whole = await t.anthropic().messages.create(body)
+      const use: any = whole.content.find(block => block.type === 'tool_use')
+      assert.deepEqual(use.input, { _raw: BROKEN })
+      const result = { type: 'tool_result' as const, tool_use_id: use.id, is_error: true, content: 'invalid input' }
+      const replayed = [...messages, { role: 'assistant' as const, content: whole.content }]
+      const next = await t
+        .anthropic()
+        .messages.stream({ ...body, messages: [...replayed, { role: 'user', content: [result] }] })
+        .finalMessage()
+      assert.equal(next.stop_reason, 'end_turn')
+    })
+
+    test(`[STR-6] [ERR-8] ${dialect}, chat and responses: the text as it is; of a strict tool, whose calls the client parses, a typed error`, async () => {
+      for (const strict of [false, true]) {
+        const chat = {
+          model,
+          messages: [{ role: 'user' as const, content: ask(BROKEN) }],
+          tools: [{ type: 'function' as const, function: { name: 'get_weather', parameters: schema, strict } }],
+        }
+        const responses = {
+          model,
+          input: ask(BROKEN),
+          tools: [{ type: 'function' as const, name: 'get_weather', parameters: schema, strict }],
+        }
+        const streams = [
+          () => t.openai().chat.completions.stream(chat).finalChatCompletion(),
+          () => t.openai().responses.stream(responses).finalResponse(),
+        ]
+        if (strict) {
+          for (const stream of streams) {
+            await assert.rejects(stream(), (error: any) => {
+              assert.ok(error instanceof OpenAI.APIError, `${error}`)
+              assert.equal(error.code, 'upstream_server_error')
+              return true
+            })
+          }
+          if (dialect === 'anthropic-messages') continue
+          await assert.rejects(t.openai().chat.completions.parse(chat), OpenAI.InternalServerError)
+          await assert.rejects(t.openai().responses.parse(responses), OpenAI.InternalServerError)
+          continue
+        }
+        const completion: any = await streams[0]!()
+        assert.equal(completion.choices[0].message.tool_calls[0].function.arguments, BROKEN)
+        assert.equal(completion.choices[0].finish_reason, 'tool_calls')
+        const response: any = await streams[1]!()
+        assert.equal(response.output.find((item: any) => item.type === 'function_call').arguments, BROKEN)
+      }
+    })
+  }
+})
+
+test('[REQ-1] a backend with `tool_schema: openapi` gets what those words can say, and is passed over for the rest', async () => {
+  const gateway = await startGateway({
+    models: `  both: { context_window: 100000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: sim-old, tool_schema: openapi }, { provider: chat, model: sim-large }] }
+  alone: { context_window: 100000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: sim-old, tool_schema: openapi }] }`,
+  })
+  const places = {
+    chat: 'tools[0].function.parameters',
+    responses: 'tools[0].parameters',
+    messages: 'tools[0].input_schema',
+  }
+  const plain = { type: 'object', properties: { city: { $ref: '#/$defs/city' } }, $defs: { city: { const: 'Oslo' } } }
+  const recursive = { type: 'object', properties: { child: { $ref: '#' } } }
+  const ask = '[[sim: call get_weather {"city":"Oslo"}]] go'
+  try {
+    for (const surface of SURFACES) {
+      const body = (model: string, schema: object) =>
+        bodyOf(surface, model, [{ user: ask }], { tools: [{ name: 'get_weather', schema: schema as never }] })
+      const sent = () => gateway.simulator.requests.at(-1)!
+      assert.equal((await gateway.post(PATHS[surface], body('both', plain))).status, 200)
+      assert.deepEqual(JSON.parse(sent().body).tools[0].functionDeclarations[0].parameters, {
+        type: 'OBJECT',
+        properties: { city: { type: 'STRING', enum: ['Oslo'] } },
+      })
+      assert.equal((await gateway.post(PATHS[surface], body('both', recursive))).status, 200)
+      assert.equal(sent().dialect, 'openai-chat')
+      const { error }: any = await (await gateway.post(PATHS[surface], body('alone', recursive))).json()
+      assert.deepEqual([error.code, error.param], ['request_requirements_unsatisfied', places[surface]])
+      assert.match(error.message, /a schema that contains itself/)
+    }
+  } finally {
+    await gateway.close()
+  }
+})
 
 test('[TOOL-5] one call at a time goes only to a backend that can do it; where none can, it is refused before dispatch', async () => {
   const gateway = await startGateway({

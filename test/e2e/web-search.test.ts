@@ -290,6 +290,7 @@ describe('a backend without a search of its own', () => {
         type: 'web_search_tool_result_error',
         error_code: 'max_uses_exceeded',
       })
+      assert.deepEqual(reply.usage.server_tool_use, { web_search_requests: 1, web_fetch_requests: 0 })
       let sent = upstreamRequests(t)
       assert.deepEqual(searchedFor, ['a'])
       assert.equal(sent[1].tool_choice, 'none')
@@ -462,6 +463,21 @@ describe('a backend without a search of its own', () => {
         assert.deepEqual(searchedFor, [], 'the provider’s own search was used')
       }
     }
+    // Its own search can't be limited: the gateway's is, for whoever asks for a limit.
+    for (const stream of [false, true]) {
+      upstreamRequests(t)
+      const ask = user('[[sim: call web_search {"query":"a"}; next call web_search {"query":"b"}]] go')
+      const limited = await message(t, stream, {
+        model: 'eb1-frontier-preview',
+        messages: ask,
+        tools: [{ ...SEARCH, max_uses: 1 }],
+      })
+      assert.deepEqual(limited.usage.server_tool_use, { web_search_requests: 1, web_fetch_requests: 0 })
+      const item = await response(t, stream, { model: 'eb1-frontier-preview', input: ask, max_tool_calls: 1 })
+      assert.equal(item.output.filter((out: any) => out.type === 'web_search_call').length, 1)
+      for (const sent of upstreamRequests(t)) assert.doesNotMatch(JSON.stringify(sent.tools), /googleSearch/)
+      assert.deepEqual(searchedFor, ['a', 'a'])
+    }
     // Responses upstreams can't leave domains out: the gateway can.
     upstreamRequests(t)
     const blocked = await message(t, false, {
@@ -473,6 +489,41 @@ describe('a backend without a search of its own', () => {
     assert.deepEqual(blocked.content[1].content, [])
     assert.match(JSON.stringify(upstreamRequests(t)[0].tools), /"type":"function"/)
   })
+})
+
+test('[GEN-7] [MSG-3] [RESP-1] pages that a provider gives by links of its own are shown by their site', async () => {
+  const t = await startGateway()
+  try {
+    const model = 'eb1-frontier-preview'
+    const ask = '[[sim: search "tides"]] look it up'
+    for (const stream of [false, true]) {
+      const reply = await message(t, stream, { model, messages: user(ask) })
+      const found = reply.content.find((block: any) => block.type === 'web_search_tool_result').content
+      assert.deepEqual(
+        found.map((page: any) => [page.title, page.url]),
+        [['example.com', 'https://example.com/']],
+      )
+      const cited = reply.content.flatMap((block: any) => block.citations ?? [])
+      assert.deepEqual(
+        cited.map((citation: any) => citation.url),
+        ['https://example.com/'],
+      )
+      const item = await response(t, stream, { model, input: ask, include: ['web_search_call.action.sources'] })
+      const call = item.output.find((out: any) => out.type === 'web_search_call')
+      assert.deepEqual(call.action.sources, [{ type: 'url', url: 'https://example.com/' }])
+      const { annotations } = item.output.find((out: any) => out.type === 'message').content[0]
+      assert.deepEqual(
+        annotations.map((annotation: any) => annotation.url),
+        ['https://example.com/'],
+      )
+      // The next turn has what the client was shown.
+      await response(t, stream, { model, previous_response_id: item.id, input: 'and now?' })
+      assert.match(t.simulator.requests.at(-1)!.body, /\[web search: tides\]\\n- example\.com https:\/\/example\.com\//)
+    }
+    assert.ok(t.leaks.scanned > 0)
+  } finally {
+    await t.close()
+  }
 })
 
 describe('a backend whose own search does not fit', () => {
@@ -628,6 +679,9 @@ export default definePlugin({
     const item = await response(t, true, { input: lookFor('x') })
     assert.equal(item.output[0].status, 'failed')
     assert.match(upstreamRequests(t)[1].messages.at(-1).content, /could not be made/)
+    assert.equal((await t.ledger()).at(-1)!.searches, 0, '[BILL-1] a search that failed is not counted')
+    const reply = await message(t, true, { messages: user(lookFor('x')) })
+    assert.equal(reply.usage.server_tool_use, null)
   })
 
   test('[MSG-3] citations: only of URLs that stand in the text, whole', async () => {
@@ -821,6 +875,120 @@ describe('a native search that its provider pauses', () => {
     } finally {
       await t.close()
       await simulator.close()
+    }
+  })
+
+  test('[MSG-3] [TOOL-6] a pause between a search and its result: the client sees one search, and every later request has both or neither', async () => {
+    const page = (n: number) => ({
+      type: 'web_search_result',
+      url: `https://tides.example/${n}`,
+      title: `Page ${n}`,
+      encrypted_content: `sealed-${n}`,
+      page_age: null,
+    })
+    const call = (id: string, query: string) => ({ type: 'server_tool_use', id, name: 'web_search', input: { query } })
+    const result = (id: string, n: number) => ({ type: 'web_search_tool_result', tool_use_id: id, content: [page(n)] })
+    const text = (said: string) => ({ type: 'text', text: said })
+    const replies = [
+      { stop: 'pause_turn', content: [text('Let me look.'), call('srvtoolu_A1', 'tides')] },
+      { stop: 'pause_turn', content: [result('srvtoolu_A1', 1), text('High.'), call('srvtoolu_B2', 'moon')] },
+      { stop: 'end_turn', content: [result('srvtoolu_B2', 2), text('Full.')] },
+      { stop: 'end_turn', content: [text('You are welcome.')] },
+    ]
+    const asked: any[] = []
+    const { createServer } = await import('node:http')
+    const upstream = createServer(async (req, res) => {
+      let body = ''
+      for await (const chunk of req) body += chunk
+      asked.push(JSON.parse(body))
+      const { stop, content } = replies[(asked.length - 1) % replies.length]!
+      const usage = { input_tokens: 10, output_tokens: 5 }
+      const message = { id: 'msg_1', type: 'message', role: 'assistant', model: 'm', content: [], usage }
+      const frames: object[] = [{ type: 'message_start', message }]
+      for (const [index, block] of content.entries()) {
+        const { input, ...rest } = block as any
+        const start = { ...rest, ...(input && { input: {} }), ...(rest.type === 'text' && { text: '' }) }
+        frames.push({ type: 'content_block_start', index, content_block: start })
+        const delta = input
+          ? { type: 'input_json_delta', partial_json: JSON.stringify(input) }
+          : { type: 'text_delta', text: rest.text }
+        if (input || rest.text) frames.push({ type: 'content_block_delta', index, delta })
+        frames.push({ type: 'content_block_stop', index })
+      }
+      frames.push({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage })
+      frames.push({ type: 'message_stop' })
+      res.setHeader('content-type', 'text/event-stream')
+      res.end(frames.map(frame => `data: ${JSON.stringify(frame)}\n\n`).join(''))
+    }).listen(0, '127.0.0.1')
+    await new Promise(listening => upstream.once('listening', listening))
+    const t = await startGateway({
+      yaml: () => defaultYaml(`http://127.0.0.1:${(upstream.address() as { port: number }).port}`),
+    })
+    /** Calls without a result right behind them, but for one that ends the conversation. */
+    const dangling = ({ messages }: any): string[] => {
+      const blocks: any[] = messages.flatMap((turn: any) => turn.content)
+      const open = (block: any, next: any): boolean =>
+        block.type === 'server_tool_use' && next?.tool_use_id !== block.id
+      return blocks.filter((block, at) => at < blocks.length - 1 && open(block, blocks[at + 1])).map(block => block.id)
+    }
+    try {
+      for (const stream of [false, true]) {
+        asked.length = 0
+        const body = { model: 'eb1-fast-preview', messages: user('tides and moon?') }
+        const reply = await message(t, stream, body)
+        assert.deepEqual(types(reply.content), [
+          'text',
+          'server_tool_use',
+          'web_search_tool_result',
+          'text',
+          'server_tool_use',
+          'web_search_tool_result',
+          'text',
+        ])
+        const [, first, found, , second, other] = reply.content
+        assert.deepEqual([first.input.query, second.input.query], ['tides', 'moon'])
+        assert.deepEqual([found.tool_use_id, other.tool_use_id], [first.id, second.id])
+        assert.deepEqual([found.content[0].url, other.content[0].url], [page(1).url, page(2).url])
+        assert.equal(reply.usage.server_tool_use.web_search_requests, 2)
+        assert.equal(asked.length, 3)
+        assert.deepEqual(asked[1].messages.at(-1).content.at(-1), call('srvtoolu_A1', 'tides'))
+        assert.deepEqual(
+          asked[2].messages.at(-1).content.map((block: any) => block.id ?? block.tool_use_id ?? block.text),
+          ['Let me look.', 'srvtoolu_A1', 'srvtoolu_A1', 'High.', 'srvtoolu_B2'],
+        )
+        const turns = [...body.messages, { role: 'assistant' as const, content: reply.content }, ...user('thanks')]
+        const last = await message(t, stream, { ...body, messages: turns })
+        assert.equal(textOf(last.content), 'You are welcome.')
+        assert.match(JSON.stringify(asked[3].messages), /sealed-1.*sealed-2/)
+        for (const sent of asked) assert.deepEqual(dangling(sent), [])
+      }
+      // Without a round left the pause is the client's, and goes on when it comes back.
+      await t.close()
+      asked.length = 0
+      const short = await startGateway({
+        yaml: () =>
+          defaultYaml(`http://127.0.0.1:${(upstream.address() as { port: number }).port}`, {
+            extra: 'web_search: { max_turns: 1 }',
+          }),
+      })
+      try {
+        const body = { model: 'eb1-fast-preview', messages: user('tides and moon?') }
+        const paused = await message(short, true, body)
+        assert.equal(paused.stop_reason, 'pause_turn')
+        assert.equal(paused.usage.server_tool_use.web_search_requests, 1)
+        const turns = [...body.messages, { role: 'assistant' as const, content: paused.content }]
+        const resumed = await message(short, true, { ...body, messages: turns })
+        assert.equal(resumed.stop_reason, 'end_turn')
+        assert.equal(resumed.content[0].input.query, 'moon')
+        assert.deepEqual(asked.at(-1).messages.at(-1).content.at(-1), call('srvtoolu_B2', 'moon'))
+        for (const sent of asked) assert.deepEqual(dangling(sent), [])
+      } finally {
+        await short.close()
+      }
+    } finally {
+      await t.close()
+      upstream.closeAllConnections()
+      await new Promise(closed => upstream.close(closed))
     }
   })
 })

@@ -189,6 +189,8 @@ export interface Table {
   readonly t: TestGateway
   readonly upstream: FaultServer
   readonly clock: TableClock
+  /** Timers of the gateway at rest. */
+  readonly timers: number
 }
 
 /** A gateway whose every model is at a fault server. One exchange at a time fits: a slot that is not given back refuses the next. */
@@ -221,6 +223,7 @@ export async function startTable(options: TestOptions = {}): Promise<Table & { c
     t,
     upstream,
     clock,
+    timers: clock.pending,
     async close() {
       await t.close()
       await upstream.close()
@@ -236,7 +239,7 @@ export function faultTable(rows: readonly Row[]): void {
   })
   after(() => table.close())
   for (const row of rows) {
-    test(`${row.name}`, { timeout: 20_000 }, async () => {
+    test(`${row.name}`, { timeout: 60_000 }, async () => {
       for (const surface of SURFACES) {
         for (const mode of row.modes ?? MODES) await exchange(table, row, surface, mode)
       }
@@ -274,6 +277,10 @@ async function exchange(table: Table, row: Row, surface: SurfaceName, mode: Mode
   // Hangs (and the test with it) when a connection is kept inside a dead exchange.
   clock.advance(2000)
   await upstream.quiet()
+  assert.ok(
+    clock.pending <= table.timers,
+    `${where}: ${clock.pending} timers are set, ${table.timers} before the first exchange`,
+  )
 
   const id = outcome.headers.get('x-request-id')!
   const rows = (await t.ledger()).filter(entry => entry.request_id === id)

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { after, before, suite, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Incoming, OutgoingStream } from '../../core/listener/port.ts'
-import { json, type Kind, kinds, parseAnswers, RawClient, serving, text } from './harness.ts'
+import { eventually, json, type Kind, kinds, parseAnswers, RawClient, serving, text } from './harness.ts'
 
 /** Longer than uWebSockets.js waits. */
 const LONG_MS = 13_000
@@ -75,7 +75,7 @@ function cases(kind: Kind): void {
   })
 
   const it = (name: string, body: () => Promise<void>): void => {
-    test(name, { timeout: 16_000 }, body)
+    test(name, { timeout: 40_000 }, body)
   }
 
   it('a head that drips is not waited for', async () => {
@@ -154,3 +154,30 @@ function cases(kind: Kind): void {
     assert.equal(aborted, 0)
   })
 }
+
+test('[STR-4] uws: a loop whose every turn takes seconds cuts no reader that stalls', { timeout: 60_000 }, async () => {
+  // The exchanges were ticked one slice a timer, so that slow turns came round to each too late for uWebSockets.js’s own 8 to 12 s.
+  await serving(
+    'uws',
+    incoming => incoming.respond(200, text, big),
+    async h => {
+      const clients = await Promise.all(Array.from({ length: 8 }, () => RawClient.open(h.port)))
+      for (const client of clients) {
+        client.socket.pause()
+        client.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+      }
+      await eventually(() => h.listener.unsent === clients.length)
+      for (const begun = performance.now(); performance.now() - begun < 16_000; ) {
+        const turn = performance.now()
+        while (performance.now() - turn < 2200);
+        await sleep(1)
+      }
+      for (const client of clients) {
+        client.socket.resume()
+        assert.ok((await client.answers(1, big.byteLength))[0]?.whole)
+        client.destroy()
+      }
+    },
+    { stallTimeoutMs: 60_000 },
+  )
+})

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { adversarial } from '../../bench/meter-corpora.ts'
@@ -194,4 +195,48 @@ test('a piece is counted alike when the cache knows it and when it was pushed ou
     texts.map(text => encode(text).length),
     counts,
   )
+})
+
+test('[METER-2] words of every length behind every ASCII character and before what may belong to them, counted and recognised', () => {
+  const letters = 'abcdefghijklmnopqrstuvwxyz'
+  const behind = ['', ' ', 'A', '1', "'", "'s", "'ll", 'é', '的', '\u0301', '\0', '\n', '/']
+  for (let first = 0; first < 0x80; first++) {
+    for (let size = 0; size <= 20; size++) {
+      const at = (first * 7 + size) % 26
+      const word = String.fromCharCode(first) + (letters + letters).slice(at, at + size)
+      const text = word + behind[(first + size) % behind.length]!
+      const expected = reference(text)
+      same(text, expected)
+      // From the cache, and where another text stood in the buffer before.
+      assert.equal(countTokens(text), expected.length, JSON.stringify(text))
+    }
+  }
+  const tokenizer = createTokenizer(tables())
+  for (const piece of ['a', ' ', '!', '的']) {
+    for (let size = 1; size <= 33; size++) {
+      // Zero bytes are part of a piece, not the room behind it.
+      for (const text of [piece.repeat(size), `${piece.repeat(size)}\0`, '\0'.repeat(size), `!${'\0'.repeat(size)}`]) {
+        const expected = reference(text).length
+        for (let time = 0; time < 3; time++) assert.equal(tokenizer.count(text), expected, JSON.stringify(text))
+      }
+    }
+  }
+})
+
+test('rubbish does not drive the words of natural text out of the cache', () => {
+  const tokenizer = createTokenizer(tables())
+  const work = (text: string) => {
+    const before = tokenizer.steps
+    tokenizer.count(text)
+    return tokenizer.steps - before
+  }
+  const prose = readFileSync(new URL('../../bench/README.md', import.meta.url), 'utf8').replace(/[^A-Za-z .,\n]/g, ' ')
+  const first = work(prose)
+  work(prose)
+  const known = work(prose)
+  const rubbish = adversarial.filter(({ name }) => /random|base64/.test(name))
+  for (const { make } of rubbish) work(make(1 << 20))
+  const again = work(prose)
+  assert.ok(known < first / 5, `${first} steps, then ${known}`)
+  assert.ok(again < known + first / 3, `${first} steps, ${known} once known, ${again} after the rubbish`)
 })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { after, test } from 'node:test'
 import { adversarial } from '../../bench/meter-corpora.ts'
-import { CountCache, digest, digestInSlices } from '../../meter/cache.ts'
+import { CountCache, digest, digestInSlices, digestRow } from '../../meter/cache.ts'
 import { countTokens, createMeterPool, MeterBusy, parseJson } from '../../meter/index.ts'
 
 const pool = createMeterPool({ workers: 2 })
@@ -141,4 +141,22 @@ test('a digest made in slices is the digest, wherever pairs stand', async () => 
     assert.equal(await digestInSlices(a!, 1000, rest), digest(a!))
   }
   assert.equal(digest('').length, 16)
+})
+
+test('the digest of a row tells its texts, their borders and their order apart, and a row from a text', () => {
+  const row = (...texts: string[]) => digestRow(texts, 0, texts.length)
+  const rows = [['ab', 'c'], ['a', 'bc'], ['abc'], ['c', 'ab'], ['ab', 'c', ''], ['', 'ab', 'c'], ['ab', '', 'c']]
+  const digests = new Set(rows.map(texts => row(...texts)))
+  assert.equal(digests.size, rows.length)
+  // A text of the very bytes that stand for a row: two lengths, doubled, and two texts.
+  assert.notEqual(digest('\x04\0\0\0ab\x02\0\0\0c'), row('ab', 'c'))
+  // Texts of the same bytes in memory, one byte a character and two.
+  assert.notEqual(digest('ab'), digest('\u6261'))
+  assert.notEqual(row('ab', 'c'), row('\u6261', 'c'))
+  assert.equal(digestRow(['x', 'ab', 'c', 'y'], 1, 3), row('ab', 'c'))
+  // More than is turned into bytes at once.
+  const many = Array.from({ length: 100 }, (_, i) => `${i}的`.repeat(3000))
+  assert.equal(row(...many), row(...structuredClone(many)))
+  assert.notEqual(row(...many), row(...many.with(99, `${many[99]}.`)))
+  assert.notEqual(row(...many), row(...many.with(0, `${many[0]}.`)))
 })

@@ -14,6 +14,7 @@ import type { FinishEvent, StreamEvent, Usage } from '../../core/events.ts'
 import { Sequencer } from '../../core/sequence.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { SseReader } from '../../providers/sse.ts'
+import { wholeArguments } from '../../providers/whole-arguments.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import {
   backendOf,
@@ -89,7 +90,11 @@ interface Reply {
 
 /** As the exchange does it: an error ends everything, else the end passes what waited. */
 function read(dialect: Dialect, setup: ReplySetup, conversation: Conversation, pieces: readonly Uint8Array[]): Reply {
-  const decoder = decoderFor(dialect, conversation, backendOf(dialect, setup.backend))
+  const decoder = wholeArguments(
+    decoderFor(dialect, conversation, backendOf(dialect, setup.backend)),
+    conversation,
+    null,
+  )
   const reader = new SseReader()
   const collector = new Collector()
   const frame = (event: string, data: string): void => {
@@ -230,6 +235,8 @@ async function check(surface: SurfaceName, conversation: Conversation, reply: Re
 const key = ({ events, end }: Reply): string =>
   JSON.stringify(events) + (end.type === 'finish' ? JSON.stringify(end) : `error ${(end as GatewayError).code}`)
 
+const bytewise = (bytes: Uint8Array): Uint8Array[] => Array.from(bytes, (_, at) => bytes.subarray(at, at + 1))
+
 function split(bytes: Uint8Array, seed: number): Uint8Array[] {
   const pieces: Uint8Array[] = []
   let state = seed
@@ -269,8 +276,9 @@ export function testPairs(dialect: Dialect, fixtures = replyFixtures(dialect)): 
         const conversation = asked(surface, setup)
         const whole = read(dialect, setup, conversation, [bytes])
 
-        test(`[STR-6] to ${surface}: whole, in pieces, with CRLF and comments: one reply, which the client accumulates`, async () => {
+        test(`[STR-6] to ${surface}: whole, byte by byte, in pieces, with CRLF and comments: one reply, which the client accumulates`, async () => {
           await check(surface, conversation, whole)
+          assert.equal(key(read(dialect, setup, conversation, bytewise(bytes))), key(whole))
           assert.equal(key(read(dialect, setup, conversation, split(bytes, 7))), key(whole))
           const noisy = `\ufeff: hello\r\n${bytes.toString().replaceAll('\n', '\r\n')}: bye\r\n\r\n`
           assert.equal(key(read(dialect, setup, conversation, split(Buffer.from(noisy), 11))), key(whole))

@@ -4,7 +4,9 @@ import type Anthropic from '@anthropic-ai/sdk'
 import type { FunctionTool, NativeTool, Turn } from '../../core/conversation.ts'
 import { anthropicMessages } from '../../providers/anthropic-messages/index.ts'
 import {
+  backendOf,
   bodyOf,
+  contextOf,
   conversationOf,
   decoderFor,
   replayOf,
@@ -369,4 +371,19 @@ test('the provider’s terminal event ends the reading, not the end of the conne
   const frames = replyFrames(anthropicMessages, 'text')
   for (const frame of frames) decoder.frame(frame.event, frame.data, () => undefined)
   assert.equal(decoder.done, true)
+})
+
+test('of a client’s betas only those that the dialect carries go on, beside the operator’s', () => {
+  const beta = (previews: string[] | undefined, headers: Record<string, string> = {}) =>
+    anthropicMessages.request(conversationOf({ surface: 'messages' }), backendOf(anthropicMessages, { headers }), {
+      ...contextOf(),
+      previews,
+    }).headers['anthropic-beta']
+  const some = ['claude-code-20250219', 'interleaved-thinking-2025-05-14', 'effort-2025-11-24', 'context-1m-2025-08-07']
+  assert.equal(beta(undefined), undefined)
+  assert.equal(beta(['unheard-of-2030-01-01', '']), undefined)
+  assert.equal(beta(some), 'interleaved-thinking-2025-05-14,effort-2025-11-24')
+  const operators = { 'Anthropic-Beta': 'context-1m-2025-08-07, effort-2025-11-24' }
+  assert.equal(beta(undefined, operators), 'context-1m-2025-08-07, effort-2025-11-24')
+  assert.equal(beta(some, operators), 'context-1m-2025-08-07,effort-2025-11-24,interleaved-thinking-2025-05-14')
 })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { FunctionTool, Turn } from '../../core/conversation.ts'
 import { gemini } from '../../providers/gemini/index.ts'
-import { bodyOf, replayOf, replyEvents, sequenced, unfitOf } from './dialect-kit.ts'
+import { bodyOf, decodeBody, replayOf, replyEvents, sequenced, unfitOf } from './dialect-kit.ts'
 
 const user: Turn = { role: 'user', parts: [{ type: 'text', text: 'Hi' }] }
 const weather: FunctionTool = {
@@ -85,6 +85,9 @@ test('[REQ-1] what the dialect can’t carry names its member', () => {
   assert.equal(unfitOf(gemini, { tools: [weather, search] }), null)
   assert.equal(unfitOf(gemini, { tools: [search] }, { model: 'gemini-2.5-pro' }), null)
   assert.equal(unfitOf(gemini, { tools: [{ ...search, allowedDomains: ['e.org'] }] }), 'tools[1].allowed_domains')
+  assert.equal(unfitOf(gemini, { tools: [{ ...search, maxUses: 2 }] }), 'tools[1].max_uses')
+  assert.equal(unfitOf(gemini, { tools: [search], maxSearches: 2 }), 'max_tool_calls')
+  assert.equal(unfitOf(gemini, { maxSearches: 2 }), null)
   const named = { type: 'tool', name: 'web_search', kind: 'web_search' } as const
   assert.equal(unfitOf(gemini, { tools: [search], toolChoice: named }), 'tool_choice')
   assert.equal(unfitOf(gemini, { reasoning: { effort: 'high' } }, { model: 'gemini-2.0-flash' }), 'reasoning.effort')
@@ -132,4 +135,38 @@ test('[AUTH-7] [ERR-6] [ERR-7] error bodies of the provider map by their status 
   assert.equal(fault(500, 'INTERNAL').code, 'upstream_server_error')
   assert.equal(gemini.fault(503, {}, '[{"error":{"code":503,"status":"UNAVAILABLE"}}]').code, 'provider_unavailable')
   assert.equal(gemini.fault(404, {}, '').code, 'upstream_server_error')
+})
+
+test('[GEN-7] pages behind a redirect of the provider are shown as their site, or not at all', () => {
+  const redirect = (n: number) => `https://vertexaisearch.cloud.google.com/grounding-api-redirect/${n}`
+  const chunks = [
+    { web: { uri: redirect(0), title: 'uefa.com' } },
+    { web: { uri: redirect(1), title: 'uefa.com' } },
+    { web: { uri: redirect(2), title: 'Euro 2024', domain: 'En.Wikipedia.org' } },
+    { web: { uri: redirect(3), title: 'A page. With a sentence for a title' } },
+    { web: { uri: redirect(4) } },
+    { web: { uri: 'https://example.com/page', title: 'Itself' } },
+    { web: { uri: 'no url', title: 'example.com' } },
+    { retrievedContext: { uri: redirect(5) } },
+  ]
+  const text = 'Spain won.'
+  const groundingMetadata = {
+    webSearchQueries: ['euro'],
+    groundingChunks: chunks,
+    groundingSupports: [{ segment: { endIndex: 10, text }, groundingChunkIndices: [0, 1, 2, 3, 4, 5, 6, 7] }],
+  }
+  const candidate = { content: { parts: [{ text }] }, finishReason: 'STOP', groundingMetadata }
+  const setup = { conversation: { tools: [search] } }
+  const events = decodeBody(gemini, setup, JSON.stringify({ candidates: [candidate] }))
+  const pages = [
+    { title: 'uefa.com', url: 'https://uefa.com/' },
+    { title: 'Euro 2024', url: 'https://en.wikipedia.org/' },
+    { title: 'Itself', url: 'https://example.com/page' },
+  ]
+  const place = { start: 0, end: 10, citedText: text }
+  assert.deepEqual(
+    events.filter(event => event.type === 'citation').map(event => event.citation),
+    pages.map(page => ({ ...page, ...place })),
+  )
+  assert.deepEqual(events.find(event => event.type === 'search_end')?.results, pages)
 })

@@ -227,7 +227,7 @@ test('sse: a million empty events are read in bounded time', () => {
   assert.deepEqual(read([empties, named, bytes('data: 1\n\n')]), [['', '1']])
   assert.deepEqual(read([...oneByOne(empties)].concat(bytes('data: 1\n\n'))), [['', '1']])
   // Far above what it takes, far below what a quadratic reader would.
-  assert.ok(performance.now() - started < 10_000)
+  assert.ok(performance.now() - started < 30_000)
 })
 
 test('sse: events of a chunk come in order, and an error in the handler is passed on', () => {

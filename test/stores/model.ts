@@ -36,7 +36,7 @@ export class Model {
     held.cells.forEach((cell, i) => {
       this.#advance(cell, now)
       const state = this.#of(cell)
-      if (cell.kind === 'spend' && state.at !== held.at / DAY) return
+      if (cell.kind === 'spend' && state.at !== period(cell, held.at)) return
       const final = cell.kind === 'slots' ? 0 : finals[i]!
       state.used += BigInt(final - held.amounts[i]!) * scale(cell)
       if (state.used < 0n) state.used = 0n
@@ -64,12 +64,18 @@ export class Model {
       if (state.used < 0n) state.used = 0n
       state.at = BigInt(now)
     } else if (cell.kind === 'spend') {
-      const day = BigInt(now) / DAY
-      if (day <= state.at) return
+      const index = period(cell, BigInt(now))
+      if (index <= state.at) return
       state.used = 0n
-      state.at = day
+      state.at = index
     }
   }
+}
+
+function period(cell: Cell, now: bigint): bigint {
+  if (cell.period === 'day') return now / DAY
+  const date = new Date(Number(now))
+  return BigInt(date.getUTCFullYear() * 12 + date.getUTCMonth())
 }
 
 function scale(cell: Cell): bigint {

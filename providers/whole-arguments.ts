@@ -1,0 +1,140 @@
+/**
+ * Watches the arguments of function calls for readers who can't bear text that is no JSON object. Models write such text; the OpenAI surfaces pass
+ * it on as it is, and a client tells the model. But a Messages stream is parsed by its client before anybody sees it, and the OpenAI clients parse
+ * the calls of strict tools: theirs would be untyped errors.
+ *
+ * Text of which nothing was streamed yet is wrapped as `{"_raw": "…"}`, which the client's own check of the input refuses, and the model hears of
+ * it. What was streamed can't be taken back: there, and for strict tools, whose calls have to keep to their schema too, the reply fails, as one does
+ * whose call the provider itself calls malformed (wire.md F.6).
+ */
+import type { Conversation } from '../core/conversation.ts'
+import type { Decoder } from '../core/dialect.ts'
+import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
+import { faultOf } from './faults.ts'
+import { JsonObjectText } from './json-text.ts'
+import { argumentsObject, type JsonObject } from './loose-json.ts'
+import { keepsTo } from './strict-arguments.ts'
+
+type Push = (event: StreamEvent) => void
+
+interface Watched {
+  /** Of a strict tool: its schema, and the whole text. */
+  schema?: JsonObject
+  text: string
+  json: JsonObjectText
+  /** Text that did not go out: no object was opened yet, or it broke off before anything went. */
+  held: string
+  sent: boolean
+}
+
+/** Ends by which a call may be cut in the middle: it is then no call to run. */
+const CUTS: ReadonlySet<FinishReason> = new Set([
+  'length',
+  'context_full',
+  'content_filter',
+  'stop_sequence',
+  'refusal',
+  'idle_timeout',
+  'ceiling_timeout',
+])
+
+/**
+ * The decoder of a reply, watched where its reader needs it.
+ * @param own name of a function that the gateway answers itself: no client sees its calls
+ */
+export function wholeArguments(decoder: Decoder, asked: Conversation, own: string | null): Decoder {
+  const every = asked.surface === 'messages' && asked.stream
+  const strict = new Map<string, JsonObject>()
+  for (const tool of asked.tools) if (tool.type === 'function' && tool.strict) strict.set(keyOf(tool), tool.parameters)
+  if (strict.size === 0 && !(every && asked.tools.length > 0)) return decoder
+  return new WatchedDecoder(decoder, call => {
+    if (call.kind !== 'function' || (call.name === own && call.namespace === undefined)) return undefined
+    const schema = strict.get(keyOf(call))
+    return schema || every ? { schema, text: '', json: new JsonObjectText(), held: '', sent: false } : undefined
+  })
+}
+
+function keyOf({ name, namespace }: { name: string; namespace?: string }): string {
+  return `${namespace ?? ''}\0${name}`
+}
+
+class WatchedDecoder implements Decoder {
+  readonly #decoder: Decoder
+  readonly #watch: (call: ToolCallEvent) => Watched | undefined
+  readonly #calls = new Map<number, Watched>()
+  #failed = false
+
+  constructor(decoder: Decoder, watch: (call: ToolCallEvent) => Watched | undefined) {
+    this.#decoder = decoder
+    this.#watch = watch
+  }
+
+  get done(): boolean {
+    return this.#failed || this.#decoder.done === true
+  }
+  frame(event: string, data: string, push: Push): void {
+    this.#decoder.frame(event, data, out => this.#on(out, push))
+  }
+  body(text: string, push: Push): void {
+    this.#decoder.body(text, out => this.#on(out, push))
+  }
+  end(push: Push): void {
+    this.#decoder.end(out => this.#on(out, push))
+  }
+
+  #on(event: StreamEvent, push: Push): void {
+    if (this.#failed) return
+    switch (event.type) {
+      case 'tool_call': {
+        const watched = this.#watch(event)
+        if (watched) this.#calls.set(event.index, watched)
+        return push(event)
+      }
+      case 'tool_args': {
+        const watched = this.#calls.get(event.index)
+        return watched ? this.#args(event.index, watched, event.text, push) : push(event)
+      }
+      case 'tool_end':
+        if (this.#ended(event.index, push)) push(event)
+        return
+      case 'finish':
+        if (!CUTS.has(event.reason)) for (const index of [...this.#calls.keys()]) if (!this.#ended(index, push)) return
+        return push(event)
+      default:
+        push(event)
+    }
+  }
+
+  #args(index: number, watched: Watched, text: string, push: Push): void {
+    const valid = watched.json.push(text)
+    if (!valid && watched.sent) return this.#fail(push)
+    if (watched.schema) watched.text += text
+    watched.held += text
+    if (!valid || !watched.json.started) return
+    push({ type: 'tool_args', index, text: watched.held })
+    watched.held = ''
+    watched.sent = true
+  }
+
+  /** False when the reply has failed. */
+  #ended(index: number, push: Push): boolean {
+    const watched = this.#calls.get(index)
+    if (!watched) return true
+    this.#calls.delete(index)
+    const { json, held, sent, schema, text } = watched
+    // No arguments at all are none.
+    const whole = json.whole || (!sent && held.trim() === '')
+    if (whole && (!schema || keepsTo(schema, argumentsObject(text)))) return true
+    if (sent || schema) {
+      this.#fail(push)
+      return false
+    }
+    push({ type: 'tool_args', index, text: JSON.stringify({ _raw: held }) })
+    return true
+  }
+
+  #fail(push: Push): void {
+    this.#failed = true
+    push({ type: 'error', error: faultOf('server', null, 'the arguments of a call are not what they have to be') })
+  }
+}

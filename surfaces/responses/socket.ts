@@ -1,0 +1,204 @@
+/**
+ * Responses over a WebSocket, as OpenAI documents it (docs/websocket.md): `response.create` messages with the body's members and an
+ * envelope's, and the JSON of the stream's events as the answer.
+ */
+import { GatewayError } from '../../core/errors.ts'
+import type { HeaderList } from '../../core/listener/port.ts'
+import type { Envelope, SocketForm, Surface } from '../../core/surface.ts'
+import { compileRequest } from '../check.ts'
+import { boolean, oneOfStrings, type Schema, string } from '../schema.ts'
+import { ResponsesEncoder } from './encode.ts'
+import { requestSchema } from './schema.ts'
+
+const CREATE = 'response.create'
+/** Codex tells that it has taken a response in. Nothing here waits for it. */
+const PROCESSED = 'response.processed'
+
+export function socketForm(http: Surface): SocketForm {
+  const schema: Schema = {
+    ...requestSchema,
+    title: 'Response request as a WebSocket message',
+    properties: {
+      ...(requestSchema['properties'] as Schema),
+      type: oneOfStrings([CREATE]),
+      stream_id: string(),
+      generate: boolean(),
+    },
+  }
+  return {
+    surface: {
+      ...http,
+      requestSchema: schema,
+      validate: compileRequest(schema),
+      // Whatever `stream` says: there is no other way to answer.
+      parse: body => ({ ...http.parse(body), stream: true }),
+      encoder: context => new ResponsesEncoder(context, 'lines'),
+    },
+    open,
+    frame(json, lane, headers) {
+      let added = ''
+      if (lane !== undefined) added += `,"stream_id":${JSON.stringify(lane)}`
+      if (headers !== null) added += `,"headers":${JSON.stringify(told(headers))}`
+      return added === '' ? json : `${json.slice(0, -1)}${added}}`
+    },
+    reply(status, headers, body, lane) {
+      const shown = told(headers)
+      const { error } = JSON.parse(body) as { error?: Record<string, unknown> }
+      return JSON.stringify({
+        type: 'error',
+        ...(error ? { status, error: { ...error, headers: shown } } : NO_EVENT),
+        headers: shown,
+        ...(lane !== undefined && { stream_id: lane }),
+      })
+    },
+  }
+}
+
+/** A plugin's own JSON, which POST would have answered with. */
+const NO_EVENT = {
+  status: 501,
+  error: {
+    type: 'server_error',
+    code: 'not_implemented',
+    message: 'This request is answered with JSON that is no event of a stream. Send it as POST.',
+    param: null,
+  },
+}
+
+/** Headers that speak of the transport alone. */
+const OF_HTTP = new Set(['content-type', 'cache-control', 'x-accel-buffering', 'connection'])
+
+function told(headers: HeaderList): Record<string, string> {
+  return Object.fromEntries(headers.filter(([name]) => !OF_HTTP.has(name)))
+}
+
+function* open(message: Uint8Array): Generator<undefined, Envelope> {
+  const found = yield* members(Buffer.from(message.buffer, message.byteOffset, message.byteLength))
+  if (!found) {
+    throw new GatewayError('invalid_json', { message: 'The message is not a JSON object. Check its syntax.' })
+  }
+  const { type, stream_id: lane } = found
+  if (type === PROCESSED) return { kind: 'notice' }
+  if (type !== CREATE) {
+    throw new GatewayError(type === undefined ? 'missing_required_parameter' : 'unsupported_value', {
+      message: `A message is an object with "type": "${CREATE}" and the members of a request's body; other types are not offered.`,
+      param: 'type',
+    })
+  }
+  if (lane === undefined || lane === null) return { kind: 'request', lane: undefined }
+  if (typeof lane !== 'string' || !/^[A-Za-z0-9_.-]{1,256}$/.test(lane)) {
+    throw new GatewayError('invalid_stream_id', {
+      message:
+        'stream_id must be 1 to 256 letters, digits, underscores, hyphens and periods. Leave it out for the lane without a name.',
+      param: 'stream_id',
+    })
+  }
+  return { kind: 'request', lane }
+}
+
+// ---- the envelope's members -------------------------------------------------------------------------------------------
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+const OPEN = 0x7b
+const CLOSE = 0x7d
+/** Bytes looked at in one turn of the event loop: 10 ms at worst, for a text of nothing but brackets. */
+const SLICE = 1024 * 1024
+/** Of a name with escapes, quotes included: `"stream_id"` with each letter as `\uXXXX`. */
+const LONGEST_NAME = 56
+
+/**
+ * The two members that are read before the rest: found by their place, since the whole is built once, by `validation`, elsewhere when it is large.
+ * What is not JSON may be found out only there. Null when it is no object.
+ */
+function* members(bytes: Buffer): Generator<undefined, { type?: unknown; stream_id?: unknown } | null> {
+  const found: { type?: unknown; stream_id?: unknown } = {}
+  let at = skipBlank(bytes, 0)
+  if (bytes[at] !== OPEN) return null
+  at = skipBlank(bytes, at + 1)
+  let pause = SLICE
+  const end = function* (from: number): Generator<undefined, number> {
+    const value = new Skipped(from)
+    while (!value.run(bytes, pause)) {
+      pause = value.at + SLICE
+      yield
+    }
+    return value.at
+  }
+  while (bytes[at] === QUOTE) {
+    const behind = yield* end(at)
+    const name = behind - at > LONGEST_NAME ? undefined : nameOf(bytes, at, behind)
+    const colon = skipBlank(bytes, behind)
+    if (bytes[colon] !== 0x3a) return null
+    const start = skipBlank(bytes, colon + 1)
+    at = yield* end(start)
+    if (name !== undefined) found[name] = parsed(bytes, start, at)
+    at = skipBlank(bytes, at)
+    if (bytes[at] === CLOSE) return found
+    if (bytes[at] !== 0x2c) return null
+    at = skipBlank(bytes, at + 1)
+  }
+  return bytes[at] === CLOSE ? found : null
+}
+
+function nameOf(bytes: Buffer, from: number, to: number): 'type' | 'stream_id' | undefined {
+  let name: unknown = bytes.toString('latin1', from + 1, to - 1)
+  if ((name as string).includes('\\')) name = parsed(bytes, from, to)
+  return name === 'type' || name === 'stream_id' ? name : undefined
+}
+
+/** Null, which no name is and no type, for what does not parse. */
+function parsed(bytes: Buffer, from: number, to: number): unknown {
+  try {
+    return JSON.parse(bytes.toString('utf8', from, to))
+  } catch {
+    return null
+  }
+}
+
+function skipBlank(bytes: Buffer, at: number): number {
+  while (bytes[at] === 0x20 || (bytes[at]! >= 0x09 && bytes[at]! <= 0x0d)) at++
+  return at
+}
+
+/** A value that is passed over, in pieces. */
+class Skipped {
+  at: number
+  #depth = 0
+  #inString = false
+
+  constructor(at: number) {
+    this.at = at
+  }
+
+  /** True when `at` is behind the value, false when it has come to `limit` before. */
+  run(bytes: Buffer, limit: number): boolean {
+    while (this.at < bytes.length) {
+      if (this.at >= limit) return false
+      if (this.#inString) {
+        const quote = bytes.indexOf(QUOTE, this.at)
+        if (quote === -1) break
+        this.at = quote + 1
+        let before = quote - 1
+        while (bytes[before] === BACKSLASH) before--
+        if ((quote - before) % 2 === 0) continue
+        this.#inString = false
+        if (this.#depth === 0) return true
+        continue
+      }
+      const c = bytes[this.at]!
+      if (c === QUOTE) this.#inString = true
+      else if (c === OPEN || c === 0x5b) this.#depth++
+      else if (c === CLOSE || c === 0x5d) {
+        if (this.#depth === 0) return true
+        if (--this.#depth === 0) {
+          this.at++
+          return true
+        }
+      } else if (c === 0x2c && this.#depth === 0) return true
+      this.at++
+    }
+    this.at = bytes.length
+    return true
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * What a Compose file and Kubernetes manifests may hold, as far as deploy/ uses them: closed, so that a slip in a name or a type is found here and not
+ * by the cluster. From the Compose specification and the API reference of Kubernetes 1.32.
+ */
+const text = { type: 'string', minLength: 1 }
+const whole = { type: 'integer', minimum: 0 }
+const truth = { type: 'boolean' }
+const list = (items: object) => ({ type: 'array', items, minItems: 1 })
+const map = (additionalProperties: object) => ({ type: 'object', additionalProperties, minProperties: 1 })
+const closed = (required: Record<string, object>, optional: Record<string, object> = {}) => ({
+  type: 'object',
+  additionalProperties: false,
+  required: Object.keys(required),
+  properties: { ...required, ...optional },
+})
+
+// ---- Compose ----------------------------------------------------------------------------------------------------------
+
+const duration = { type: 'string', pattern: '^(\\d+(ms|s|m|h))+$' }
+const service = closed(
+  { image: text },
+  {
+    build: text,
+    command: list(text),
+    read_only: truth,
+    cap_drop: list(text),
+    security_opt: list({ enum: ['no-new-privileges:true'] }),
+    sysctls: map(whole),
+    stop_grace_period: duration,
+    environment: map({ type: 'string' }),
+    ports: list({ type: 'string', pattern: '^\\d+:\\d+$' }),
+    volumes: list({ type: 'string', pattern: '^[^:]+:/[^:]+(:ro)?$' }),
+    depends_on: {
+      anyOf: [list(text), map(closed({ condition: { enum: ['service_started', 'service_healthy'] } }))],
+    },
+    healthcheck: closed(
+      { test: { type: 'array', prefixItems: [{ enum: ['CMD', 'CMD-SHELL'] }], items: text, minItems: 2 } },
+      { interval: duration, timeout: duration, retries: whole, start_period: duration },
+    ),
+  },
+)
+export const COMPOSE = closed({ services: map(service) }, { volumes: map({ type: 'null' }) })
+
+// ---- Kubernetes -------------------------------------------------------------------------------------------------------
+
+const name = { type: 'string', pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$', maxLength: 63 }
+const labels = map({ type: 'string', pattern: '^[A-Za-z0-9]([-\\w.]*[A-Za-z0-9])?$' })
+const metadata = closed({ name }, { labels })
+const selector = closed({ matchLabels: labels })
+const quantity = { type: 'string', pattern: '^\\d+(\\.\\d+)?(m|Ki|Mi|Gi)?$' }
+const resources = closed({}, { cpu: quantity, memory: quantity })
+const exec = closed({ exec: closed({ command: list(text) }) })
+const probe = closed(
+  { exec: closed({ command: list(text) }) },
+  { periodSeconds: whole, timeoutSeconds: whole, failureThreshold: whole, initialDelaySeconds: whole },
+)
+const container = closed(
+  { name, image: text },
+  {
+    args: list(text),
+    envFrom: list(closed({ secretRef: closed({ name }) })),
+    ports: list(closed({ containerPort: { type: 'integer', minimum: 1, maximum: 65535 } }, { name })),
+    securityContext: closed(
+      {},
+      {
+        readOnlyRootFilesystem: truth,
+        allowPrivilegeEscalation: truth,
+        capabilities: closed({}, { drop: list(text) }),
+      },
+    ),
+    resources: closed({}, { requests: resources, limits: resources }),
+    startupProbe: probe,
+    readinessProbe: probe,
+    livenessProbe: probe,
+    lifecycle: closed({ preStop: exec }),
+    volumeMounts: list(closed({ name, mountPath: { type: 'string', pattern: '^/' } }, { readOnly: truth })),
+  },
+)
+const pod = closed(
+  { containers: list(container) },
+  {
+    terminationGracePeriodSeconds: whole,
+    automountServiceAccountToken: truth,
+    securityContext: closed(
+      {},
+      {
+        runAsNonRoot: truth,
+        runAsUser: whole,
+        fsGroup: whole,
+        seccompProfile: closed({ type: { enum: ['RuntimeDefault', 'Localhost', 'Unconfined'] } }),
+      },
+    ),
+    topologySpreadConstraints: list(
+      closed({
+        maxSkew: { type: 'integer', minimum: 1 },
+        topologyKey: text,
+        whenUnsatisfiable: { enum: ['DoNotSchedule', 'ScheduleAnyway'] },
+        labelSelector: selector,
+      }),
+    ),
+    volumes: list({
+      oneOf: [
+        closed({ name, configMap: closed({ name }) }),
+        closed({ name, emptyDir: { type: 'object', additionalProperties: false } }),
+      ],
+    }),
+  },
+)
+const object = (apiVersion: string, kind: string, body: Record<string, object>) =>
+  closed({ apiVersion: { const: apiVersion }, kind: { const: kind }, metadata, ...body })
+
+export const KUBERNETES: Record<string, object> = {
+  Secret: object('v1', 'Secret', { type: { const: 'Opaque' }, stringData: map({ type: 'string' }) }),
+  ConfigMap: object('v1', 'ConfigMap', { data: map({ type: 'string' }) }),
+  Deployment: object('apps/v1', 'Deployment', {
+    spec: closed(
+      { selector, template: closed({ metadata: closed({ labels }), spec: pod }) },
+      {
+        replicas: whole,
+        strategy: closed(
+          {},
+          { type: { const: 'RollingUpdate' }, rollingUpdate: closed({}, { maxUnavailable: whole, maxSurge: whole }) },
+        ),
+      },
+    ),
+  }),
+  Service: object('v1', 'Service', {
+    spec: closed({ selector: labels, ports: list(closed({ port: whole }, { name, targetPort: text })) }),
+  }),
+  PodDisruptionBudget: object('policy/v1', 'PodDisruptionBudget', {
+    spec: closed({ minAvailable: whole, selector }),
+  }),
+}

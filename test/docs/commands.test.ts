@@ -1,0 +1,216 @@
+/**
+ * Every command of the README and docs/, typed as it stands into a shell in a checkout: a page from its top to its end, one command after the
+ * other. Only addresses change (a test can't have port 8080), the key that stands for the reader's own, and what would leave this machine.
+ * Pages use curl and sqlite3.
+ */
+import assert from 'node:assert/strict'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { promisify } from 'node:util'
+import { findProgram } from '../../scripts/ensure-deps.ts'
+import { startSimulator } from '../../simulator/server.ts'
+import { freePort } from '../stores/redis-server.ts'
+import { commandsOf, type PageText, pages, QUICKSTART, ROOT } from './pages.ts'
+
+/** Not run here, and what stands for it. */
+const ELSEWHERE: readonly [RegExp, string][] = [
+  [/^npm ci$/, 'how the project was installed'],
+  [/^npm test$/, 'this run'],
+  [/^npm run check$/, 'continuous integration, beside this run'],
+  [/^ssh /, 'needs another machine'],
+]
+/** test/e2e/plugins.test.ts follows that page, in the folder that it describes. */
+const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md'])
+
+/** Runs until it is stopped. */
+const SERVES = /^(?:npm start|npx sluice start\b.*)$/
+
+const REQUEST = '{"model":"eb1-preview","messages":[{"role":"user","content":"Hello"}]}'
+
+const simulator = await startSimulator({ port: 0 })
+after(() => simulator.close())
+
+/** A folder like a fresh checkout, with its own configuration and data. */
+class Checkout {
+  readonly dir = mkdtempSync(join(tmpdir(), 'sluice-docs-'))
+  /** Addresses that pages name, and what is there instead. */
+  readonly addresses = new Map<string, string>()
+  readonly env: Record<string, string>
+  readonly #children: { child: ChildProcess; ended: Promise<unknown> }[] = []
+  #secret = ''
+
+  constructor() {
+    for (const name of readdirSync(ROOT))
+      if (!['gateway.yaml', 'data', '.git'].includes(name)) symlinkSync(join(ROOT, name), join(this.dir, name))
+    // `sluice` as an installed package has it.
+    mkdirSync(join(this.dir, 'installed'))
+    symlinkSync(join(ROOT, 'bin/sluice.mjs'), join(this.dir, 'installed/sluice'))
+    const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, SLUICE_API_KEY: ___, ...inherited } = process.env
+    this.env = {
+      ...(inherited as Record<string, string>),
+      PATH: [join(this.dir, 'installed'), process.env['PATH']].join(delimiter),
+      OPENAI_API_KEY: 'sk-of-the-provider',
+    }
+  }
+
+  async configure(): Promise<void> {
+    const free = async (address: string) => this.addresses.set(address, `127.0.0.1:${await freePort()}`)
+    for (const address of ['127.0.0.1:8080', '127.0.0.1:9090']) await free(address)
+    writeFileSync(join(this.dir, 'gateway.yaml'), this.here(QUICKSTART))
+  }
+
+  here(text: string): string {
+    for (const [named, real] of this.addresses) text = text.replaceAll(named, real)
+    return text.replaceAll('YOUR_KEY', this.#secret)
+  }
+
+  /** Types one command. @returns what it printed */
+  async run(command: string): Promise<string> {
+    const { stdout, stderr } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', this.here(command)], {
+      cwd: this.dir,
+      env: this.env,
+      timeout: 60_000,
+    })
+    return stdout + stderr
+  }
+
+  /** Types a command that serves. Resolves when it does. */
+  async serve(command: string): Promise<void> {
+    await this.stop()
+    const child = spawn('bash', ['-c', `exec ${this.here(command)}`], {
+      cwd: this.dir,
+      env: this.env,
+      // Its own group: npm and the launcher are parents of the gateway.
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    const over = Promise.withResolvers<void>()
+    const up = Promise.withResolvers<void>()
+    let said = ''
+    const hear = (data: Buffer) => {
+      said += data
+      if (said.includes('Sluice listens on')) up.resolve()
+    }
+    child.stdout.on('data', hear)
+    child.stderr.on('data', hear)
+    child.on('close', code => {
+      up.reject(new Error(`${command} ended with ${code}:\n${said}`))
+      over.resolve()
+    })
+    this.#children.push({ child, ended: over.promise })
+    await up.promise
+  }
+
+  /** `init` has written a file: the provider is the simulator here, and the key is the reader's. */
+  adopt(file: string, said: string): void {
+    const path = join(this.dir, file)
+    const written = readFileSync(path, 'utf8')
+    const changed = this.here(written).replace('https://api.openai.com/v1', `${simulator.url}/v1`)
+    assert.notEqual(changed, written)
+    writeFileSync(path, changed)
+    this.#secret = /^ {2}(sk-\S{40,})$/m.exec(said)![1]!
+  }
+
+  async stop(): Promise<void> {
+    for (const { child, ended } of this.#children.splice(0)) {
+      process.kill(-child.pid!, 'SIGTERM')
+      await ended
+    }
+  }
+
+  async remove(): Promise<void> {
+    await this.stop()
+    rmSync(this.dir, { recursive: true, force: true })
+  }
+}
+
+function follow(page: PageText): void {
+  describe(page.file, () => {
+    const checkout = new Checkout()
+    before(() => checkout.configure())
+    after(() => checkout.remove())
+
+    // What pages take for granted: a gateway that has served, one that runs, a request in a file.
+    const first = page.blocks.flatMap(commandsOf)[0]!
+    if (page.text.includes('data/gateway.db')) {
+      before(async () => {
+        await checkout.serve('npm start')
+        await checkout.run(
+          `curl -sS --fail-with-body http://127.0.0.1:8080/v1/chat/completions -H 'Authorization: Bearer sk-demo' -H 'Content-Type: application/json' -d '${REQUEST}'`,
+        )
+        // Its last rows are written when it stops.
+        await checkout.stop()
+      })
+    }
+    if (first.startsWith('curl ')) before(() => checkout.serve('npm start'))
+    if (page.text.includes('body.json')) before(() => writeFileSync(join(checkout.dir, 'body.json'), REQUEST))
+
+    for (const block of page.blocks) {
+      let exported = ''
+      for (const line of commandsOf(block)) {
+        for (const command of line.split(' && ')) {
+          const elsewhere = ELSEWHERE.find(([pattern]) => pattern.test(command))
+          if (elsewhere) continue
+          if (command.startsWith('export ')) {
+            exported += `${command}\n`
+            continue
+          }
+          const program = command.split(' ', 1)[0]!
+          const skip = findProgram([program], checkout.env['PATH']) ? false : `${program} is not installed`
+          test(`${block.at} ${command.split('\n', 1)[0]}`, { skip }, async () => {
+            if (SERVES.test(command)) return checkout.serve(command)
+            const curl = command.startsWith('curl ')
+            const files = readdirSync(checkout.dir).length
+            const said = await checkout.run(curl ? `${command} -sS --fail-with-body --max-time 10` : command)
+            assert.ok(
+              said.trim() !== '' || readdirSync(checkout.dir).length > files,
+              'it says something or makes a file',
+            )
+            if (curl) assert.doesNotMatch(said, /"error":\s*\{/)
+            const made = /sluice init (\S+)/.exec(command)
+            if (made) checkout.adopt(made[1]!, said)
+          })
+        }
+      }
+      if (exported !== '') variables(block.at, exported, checkout)
+    }
+  })
+}
+
+/** Variables that a client reads: the official SDK with nothing else, as Claude Code has it, is answered. */
+function variables(at: string, exported: string, checkout: Checkout): void {
+  test(`${at} export …: a client that is told nothing else is answered`, async () => {
+    await checkout.serve('npm start')
+    const script = `import Anthropic from '@anthropic-ai/sdk'
+for (const model of [process.env.ANTHROPIC_MODEL, process.env.ANTHROPIC_DEFAULT_HAIKU_MODEL]) {
+  const stream = new Anthropic().messages.stream({ model, max_tokens: 100, messages: [{ role: 'user', content: 'Hello' }] })
+  console.log(await stream.finalText())
+}`
+    writeFileSync(join(checkout.dir, 'agent.mjs'), script)
+    const said = await checkout.run(`${exported}\n"${process.execPath}" agent.mjs`)
+    assert.equal(said.trim().split('\n').length >= 2, true, said)
+  })
+}
+
+for (const page of pages)
+  if (page.blocks.some(block => commandsOf(block).length > 0) && !FOLLOWED_ELSEWHERE.has(page.file)) follow(page)
+
+test('what is not run has a reason that still holds', () => {
+  for (const file of FOLLOWED_ELSEWHERE)
+    assert.ok(readFileSync(join(ROOT, 'test/e2e/plugins.test.ts'), 'utf8').includes(file), file)
+  const ci = readFileSync(join(ROOT, '.ci/run'), 'utf8')
+  for (const command of ['npm ci', 'npm run check', 'npm test']) assert.ok(ci.includes(command), command)
+  assert.ok(existsSync(join(ROOT, 'package-lock.json')))
+})

@@ -1,0 +1,167 @@
+/** The store slow, full, restarted, failing over, its scripts forgotten: what clients see, and that nothing needs a restart afterwards. */
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { until } from '../stores/kit.ts'
+import { RedisServer, skipWithoutRedis as skip, startFailoverSet } from '../stores/redis-server.ts'
+import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
+
+const SLOTS = 20
+
+async function gatewayOn(t: TestContext, url: string): Promise<TestGateway> {
+  const gateway = await startGateway({
+    yaml: sim =>
+      defaultYaml(sim, {
+        organization: `    limits: { concurrent_requests: ${SLOTS}, daily_spend_usd: 100.00 }`,
+      }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 500ms }`),
+  })
+  t.after(() => gateway.close())
+  return gateway
+}
+async function ownRedis(t: TestContext, ...args: string[]): Promise<RedisServer> {
+  const redis = await RedisServer.start(args)
+  t.after(() => redis.stop())
+  return redis
+}
+
+const ask = (content = 'x', more: object = {}) => ({
+  model: 'eb1-preview',
+  messages: [{ role: 'user', content }],
+  max_tokens: 400,
+  ...more,
+})
+/** A stream that has begun, and goes on for some seconds. */
+async function stream(g: TestGateway): Promise<() => Promise<void>> {
+  const response = await g.post('/v1/chat/completions', ask('[[sim: tokens 60; pace 50ms]] x', { stream: true }))
+  assert.equal(response.status, 200)
+  const text = response.text()
+  return async () => assert.match(await text, /data: \[DONE\]/, 'a stream that ran goes on')
+}
+const readyz = async (g: TestGateway) => {
+  const response = await fetch(`${g.gateway.adminAddress}/readyz`)
+  return { status: response.status, text: await response.text() }
+}
+
+/** Asks on every surface until the store is felt missing; then checks what clients are told. A valid key is never 401. */
+async function isRefused(g: TestGateway): Promise<void> {
+  const asked: [string, object][] = [
+    ['/v1/chat/completions', ask()],
+    ['/v1/messages', ask()],
+    ['/v1/responses', { model: 'eb1-preview', input: 'x', max_output_tokens: 400 }],
+  ]
+  for (const [path, body] of asked) {
+    await until(async () => {
+      const response = await g.post(path, body)
+      const text = await response.text()
+      if (response.status === 200) return false
+      assert.equal(response.status, 503, text)
+      const { error } = JSON.parse(text)
+      assert.equal(error.code, 'provider_unavailable')
+      const wait = Number(response.headers.get('retry-after'))
+      assert.ok(wait >= 5 && wait <= 15, String(wait))
+      assert.equal(response.headers.get('x-ratelimit-limit-concurrency'), null)
+      return true
+    })
+  }
+  await until(async () => (await readyz(g)).status === 503)
+}
+
+/** Serves again by itself; meanwhile nothing but 200 and 503. Then all slots are free, and the rows are what was spent. */
+async function recovers(g: TestGateway, fresh = false): Promise<void> {
+  let free = 0
+  await until(async () => {
+    const response = await g.post('/v1/chat/completions', ask())
+    await response.text()
+    assert.ok([200, 503].includes(response.status), String(response.status))
+    free = response.status === 200 ? Number(response.headers.get('x-ratelimit-remaining-concurrency')) + 1 : 0
+    return free === SLOTS
+  }, 60_000)
+  await until(async () => (await readyz(g)).status === 200)
+  const rows = await g.ledger()
+  assert.equal(new Set(rows.map(row => row.request_id)).size, rows.length)
+  assert.ok(rows.every(row => row.outcome !== 'lost'))
+  if (fresh) return
+  const cell = { id: 'o:day', scope: 'org', dimension: 'spend', kind: 'spend', period: 'day', capacity: 100e9 } as const
+  const spent = rows.reduce((sum, row) => sum + row.cost, 0)
+  await until(
+    async () => (await g.gateway.store.limits.peek('acme', [cell], Date.now()))[0]!.remaining === 100e9 - spent,
+  )
+}
+
+test('[AUTH-1] [ERR-6] Redis slow: 503 within the budget, streams go on, settlements arrive later', {
+  skip,
+}, async t => {
+  const redis = await ownRedis(t)
+  const g = await gatewayOn(t, redis.url)
+  const goesOn = await stream(g)
+  redis.freeze()
+  const started = performance.now()
+  await isRefused(g)
+  assert.ok(performance.now() - started < 30_000)
+  assert.match((await readyz(g)).text, /did not answer within 500 ms|not reachable/)
+  await goesOn()
+  redis.thaw()
+  await recovers(g)
+})
+
+test('[AUTH-1] [ERR-6] Redis full: writes are refused, and /readyz says why', { skip }, async t => {
+  const redis = await ownRedis(t)
+  const g = await gatewayOn(t, redis.url)
+  const goesOn = await stream(g)
+  await redis.command('CONFIG', 'SET', 'maxmemory', '1')
+  await isRefused(g)
+  assert.match((await readyz(g)).text, /OOM/)
+  await goesOn()
+  await redis.command('CONFIG', 'SET', 'maxmemory', '0')
+  await recovers(g)
+})
+
+test('[AUTH-1] [ERR-6] Redis restarted with nothing in it: the gateway goes on, and no settlement of what was forgotten makes a limit wider', {
+  skip,
+}, async t => {
+  const redis = await ownRedis(t)
+  const g = await gatewayOn(t, redis.url)
+  const goesOn = await stream(g)
+  await redis.down()
+  await isRefused(g)
+  assert.match((await readyz(g)).text, /not reachable/)
+  await redis.up()
+  await goesOn()
+  await recovers(g, true)
+})
+
+test('[AUTH-1] Redis forgets its scripts (SCRIPT FLUSH) under load: nobody notices', { skip }, async t => {
+  const redis = await ownRedis(t)
+  const g = await gatewayOn(t, redis.url)
+  const statuses: number[] = []
+  const goesOn = await stream(g)
+  const load = Array.from({ length: 8 }, async () => {
+    for (let i = 0; i < 15; i++) {
+      const response = await g.post('/v1/chat/completions', ask())
+      await response.text()
+      statuses.push(response.status)
+    }
+  })
+  for (let i = 0; i < 20; i++) {
+    await redis.command('SCRIPT', 'FLUSH')
+    await new Promise(resolve => setTimeout(resolve, 5))
+  }
+  await Promise.all(load)
+  assert.deepEqual([...new Set(statuses)], [200])
+  await goesOn()
+  await recovers(g)
+})
+
+test('[AUTH-1] [ERR-6] Redis fails over to its replica: 503 until a sentinel has a new master, then on with the same limits', {
+  skip,
+}, async t => {
+  const set = await startFailoverSet()
+  t.after(() => set.stop())
+  const g = await gatewayOn(t, set.url)
+  assert.equal((await g.post('/v1/chat/completions', ask())).status, 200)
+  const goesOn = await stream(g)
+  await set.replicated()
+  await set.master.down()
+  await isRefused(g)
+  await goesOn()
+  await recovers(g)
+})

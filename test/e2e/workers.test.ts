@@ -1,0 +1,251 @@
+/** `server.workers`: several processes of one gateway on one port, run as an operator runs them. */
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { request } from 'node:http'
+import net from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { systemClock } from '../../core/clock.ts'
+import { startSimulator } from '../../simulator/server.ts'
+import { openStore } from '../../stores/index.ts'
+import { until } from '../stores/kit.ts'
+import { freePort, RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
+import { defaultYaml, KEY } from './harness.ts'
+
+const MAIN = new URL('../../cli/main.ts', import.meta.url).pathname
+const silent = { debug() {}, info() {}, warn() {}, error() {} }
+const { NODE_TEST_CONTEXT: _, ...ENV } = process.env
+
+const isFree = (port: number) =>
+  new Promise<boolean>(resolve => {
+    const server = net.createServer().once('error', () => resolve(false))
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+  })
+/** The first of so many free ports in a row. */
+async function freePorts(count: number): Promise<number> {
+  for (;;) {
+    const first = await freePort()
+    const free = await Promise.all(Array.from({ length: count }, (_, i) => isFree(first + i)))
+    if (free.every(Boolean)) return first
+  }
+}
+
+interface Running {
+  supervisor: ChildProcess
+  text(): string
+  ended: Promise<number | null>
+}
+function start(t: TestContext, folder: string): Running {
+  const supervisor = spawn(process.execPath, [...process.execArgv, MAIN, 'start', '--config', 'gateway.yaml'], {
+    cwd: folder,
+    env: ENV,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let text = ''
+  for (const stream of [supervisor.stdout!, supervisor.stderr!])
+    stream.setEncoding('utf8').on('data', piece => {
+      text += piece
+    })
+  const ended = new Promise<number | null>(resolve => supervisor.once('close', resolve))
+  t.after(async () => {
+    supervisor.kill('SIGTERM')
+    supervisor.kill('SIGTERM')
+    await ended
+  })
+  return { supervisor, text: () => text, ended }
+}
+
+/** Process ids of the workers, by their number. */
+function workersOf(supervisor: ChildProcess): Map<number, number> {
+  const { pid } = supervisor
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean)
+  const found = new Map<number, number>()
+  for (const child of children) {
+    const number = /(?:^|\0)SLUICE_WORKER=(\d+)/.exec(readFileSync(`/proc/${child}/environ`, 'utf8'))
+    if (number) found.set(Number(number[1]), Number(child))
+  }
+  return found
+}
+
+interface Answer {
+  status: number
+  headers: Record<string, string | string[] | undefined>
+  /** Resolves to whether the reply came whole. */
+  whole: Promise<boolean>
+  abort(): void
+}
+/** On a connection of its own, so that the system hands it to any worker. */
+function ask(port: number, content: string, more: object = {}): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const sending = request(
+      {
+        host: '127.0.0.1',
+        port,
+        path: '/v1/chat/completions',
+        method: 'POST',
+        agent: false,
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
+      },
+      response => {
+        let text = ''
+        response.setEncoding('utf8').on('data', piece => {
+          text += piece
+        })
+        const whole = new Promise<boolean>(done => {
+          response.once('end', () => done(/\[DONE\]|"usage"|"error"/.test(text)))
+          response.once('error', () => done(false))
+        })
+        resolve({ status: response.statusCode!, headers: response.headers, whole, abort: () => sending.destroy() })
+      },
+    )
+    sending.on('error', reject)
+    sending.end(
+      JSON.stringify({ model: 'eb1-preview', max_tokens: 500, messages: [{ role: 'user', content }], ...more }),
+    )
+  })
+}
+
+async function metric(admin: number, name: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${admin}/metrics`)).text()
+  let sum = 0
+  for (const [, value] of text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))) sum += Number(value)
+  return sum
+}
+const isReady = (admin: number) =>
+  fetch(`http://127.0.0.1:${admin}/readyz`).then(
+    r => r.status === 200,
+    () => false,
+  )
+
+const SLOTS = 12
+
+test('[LIM-3] [BILL-4] workers share port, limits and ledger; one that is killed is started again and leaks nothing; SIGTERM drains all', {
+  skip,
+}, async t => {
+  const redis = await RedisServer.start()
+  const simulator = await startSimulator({ port: 0 })
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-workers-'))
+  t.after(async () => {
+    await simulator.close()
+    await redis.stop()
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const port = await freePort()
+  const admin = await freePorts(3)
+  const admins = [admin, admin + 1, admin + 2]
+  writeFileSync(
+    join(folder, 'gateway.yaml'),
+    defaultYaml(simulator.url, {
+      organization: `    limits: { concurrent_requests: ${SLOTS}, daily_spend_usd: 100.00 }`,
+      server: 'workers: 3, drain: 20s',
+    })
+      .replace('listen: 127.0.0.1:0, admin: 127.0.0.1:0', `listen: 127.0.0.1:${port}, admin: 127.0.0.1:${admin}`)
+      .replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 5s }`),
+  )
+  const gateway = start(t, folder)
+  await until(async () => (await Promise.all(admins.map(isReady))).every(Boolean), 60_000)
+  assert.match(gateway.text(), new RegExp(`Sluice listens on http://127\\.0\\.0\\.1:${port}\n`))
+
+  // Every worker serves, and each tells its own figures.
+  let asked = 0
+  await until(async () => {
+    const answers = await Promise.all(Array.from({ length: 10 }, () => ask(port, 'x')))
+    assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
+    for (const { whole } of answers) assert.equal(await whole, true)
+    asked += 10
+    const counts = await Promise.all(admins.map(a => metric(a, 'sluice_exchanges_total')))
+    return counts.every(count => count > 0) && counts.reduce((a, b) => a + b) === asked
+  })
+  for (const [i, a] of admins.entries())
+    assert.match(
+      await (await fetch(`http://127.0.0.1:${a}/metrics`)).text(),
+      new RegExp(`sluice_info\\{.*worker="${i + 1}"`),
+    )
+
+  // All slots taken, over all workers: the next is denied by whichever it meets.
+  const streams = await Promise.all(
+    Array.from({ length: SLOTS }, () => ask(port, '[[sim: tokens 400; pace 100ms]] x', { stream: true })),
+  )
+  for (const { status } of streams) assert.equal(status, 200)
+  for (let i = 0; i < 6; i++) assert.equal((await ask(port, 'x')).status, 429)
+
+  // The worker with most of them is killed outright.
+  const open = await Promise.all(admins.map(a => metric(a, 'sluice_open_streams')))
+  assert.equal(
+    open.reduce((a, b) => a + b),
+    SLOTS,
+  )
+  const most = open.indexOf(Math.max(...open))
+  const pid = workersOf(gateway.supervisor).get(most + 1)!
+  process.kill(pid, 'SIGKILL')
+  const killed = performance.now()
+  // The others go on; what the dead one held is given back within 15 s.
+  const free = async () => {
+    const answer = await ask(port, 'x').catch(() => undefined)
+    return answer?.status === 200 ? Number(answer.headers['x-ratelimit-remaining-concurrency']) + 1 : 0
+  }
+  await until(async () => (await free()) >= open[most]!, 30_000)
+  assert.ok(performance.now() - killed < 15_000, `${performance.now() - killed} ms`)
+  assert.match(gateway.text(), new RegExp(`worker ${most + 1} ended \\(SIGKILL\\); starting it again`))
+  await until(() => isReady(admins[most]!))
+  assert.notEqual(workersOf(gateway.supervisor).get(most + 1), pid)
+
+  // A request that runs when SIGTERM comes ends whole, on any worker; then the whole gateway ends with 0.
+  const last = await Promise.all(
+    Array.from({ length: open[most]! }, () => ask(port, '[[sim: tokens 20; pace 100ms]] x', { stream: true })),
+  )
+  gateway.supervisor.kill('SIGTERM')
+  assert.deepEqual(
+    await Promise.all(last.map(({ whole }) => whole)),
+    last.map(() => true),
+  )
+  for (const stream of streams) stream.abort()
+  assert.equal(await gateway.ended, 0)
+  for (const { whole } of streams) await whole
+
+  const store = await openStore({
+    url: redis.url,
+    timeout: 5000,
+    clock: systemClock,
+    log: silent,
+    dataDir: join(folder, 'data'),
+  })
+  const rows = await store.ledger.query({})
+  const cells = [
+    { id: 'o:conc', scope: 'org', dimension: 'concurrency', kind: 'slots', capacity: SLOTS },
+    { id: 'o:day', scope: 'org', dimension: 'spend', kind: 'spend', period: 'day', capacity: 100e9 },
+  ] as const
+  const [slots, spend] = await store.limits.peek('acme', cells, Date.now())
+  await store.close()
+  assert.equal(slots!.remaining, SLOTS)
+  assert.equal(
+    100e9 - spend!.remaining,
+    rows.reduce((sum, row) => sum + row.cost, 0),
+  )
+  assert.equal(rows.filter(({ outcome }) => outcome === 'lost').length, open[most])
+  assert.equal(new Set(rows.map(row => row.request_id)).size, rows.length)
+})
+
+test('a gateway whose workers cannot start ends with their code instead of trying for ever', { skip }, async t => {
+  const redis = await RedisServer.start()
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-workers-'))
+  const taken = net.createServer().listen(0, '127.0.0.1')
+  await new Promise(resolve => taken.once('listening', resolve))
+  t.after(async () => {
+    taken.close()
+    await redis.stop()
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const { port } = taken.address() as net.AddressInfo
+  writeFileSync(
+    join(folder, 'gateway.yaml'),
+    defaultYaml('http://127.0.0.1:1', { server: 'workers: 2' })
+      .replace('listen: 127.0.0.1:0', `listen: 127.0.0.1:${port}`)
+      .replace('"sqlite::memory:"', `"${redis.url}"`),
+  )
+  const gateway = start(t, folder)
+  assert.equal(await gateway.ended, 1)
+  assert.match(gateway.text(), /cannot start: can.t listen on/)
+})

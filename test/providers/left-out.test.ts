@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Dialect } from '../../core/dialect.ts'
+import { dialects } from '../../providers/index.ts'
+import { type BackendInit, backendOf, type ConversationInit, contextOf, conversationOf } from './dialect-kit.ts'
+
+const leftOut = (dialect: Dialect, asked: ConversationInit, backend: BackendInit = {}): readonly string[] =>
+  dialect.request(conversationOf(asked), backendOf(dialect, backend), contextOf()).leftOut ?? []
+
+test('[GEN-2] what a dialect leaves out or lowers is told to the log, and nothing else is', () => {
+  const asked: ConversationInit = {
+    sampling: { temperature: 1.5, topP: 0.9, seed: 7 },
+    verbosity: 'low',
+    reasoning: { effort: 'ultra' },
+  }
+  assert.deepEqual(leftOut(dialects['openai-chat'], asked), ['effort ultra as max'])
+  assert.deepEqual(leftOut(dialects['openai-chat'], asked, { effortCeiling: 'medium' }), ['effort ultra as medium'])
+  assert.deepEqual(leftOut(dialects['openai-responses'], asked), ['seed', 'effort ultra as max'])
+  assert.deepEqual(leftOut(dialects['openai-responses'], asked, { model: 'o4-mini' }), [
+    'temperature',
+    'top_p',
+    'seed',
+    'effort ultra as high',
+  ])
+  const plain = { ...asked, reasoning: {} }
+  assert.deepEqual(leftOut(dialects['anthropic-messages'], plain), ['temperature 1.5 as 1', 'seed', 'verbosity'])
+  assert.deepEqual(leftOut(dialects['anthropic-messages'], { reasoning: { effort: 'high' } }), [])
+  assert.deepEqual(
+    leftOut(dialects['anthropic-messages'], { reasoning: { effort: 'high' } }, { model: 'claude-sonnet-4-5' }),
+    ['effort high as thinking 16384'],
+  )
+  assert.deepEqual(leftOut(dialects.gemini, asked), ['verbosity', 'effort ultra as high'])
+  assert.deepEqual(leftOut(dialects.gemini, { reasoning: { effort: 'none' } }, { model: 'gemini-2.5-flash' }), [])
+  for (const dialect of Object.values(dialects)) assert.deepEqual(leftOut(dialect, {}), [], dialect.name)
+})
