@@ -19,6 +19,7 @@ const CONCURRENT = 64
 const PATH = '/v1/chat/completions'
 /** A provider under load flushes several events at once. */
 const GROUP = 10
+const BODY = JSON.stringify({ model: 'bench', stream: true, messages: [{ role: 'user', content: 'x'.repeat(1000) }] })
 
 const { values } = parseArgs({
   options: {
@@ -85,8 +86,6 @@ async function client(url: string, ca: string): Promise<void> {
   console.log(JSON.stringify(samples))
   process.exit(0)
 }
-
-const BODY = JSON.stringify({ model: 'bench', stream: true, messages: [{ role: 'user', content: 'x'.repeat(1000) }] })
 
 async function load(pool: ProviderPool, ms: number): Promise<Sample> {
   const expected = replies[PATH]!.frames.reduce((sum, frame) => sum + frame.length, 0)

@@ -71,20 +71,38 @@ export class IdMap<V> {
   }
 
   set(id: string, value: V): void {
+    if (!this.add(id, value)) this.#values[this.#find(id)] = value
+  }
+
+  /** Puts in an id that is not there yet. @returns false, and does nothing, when it is */
+  add(id: string, value: V): boolean {
     let at = this.#find(id)
-    if (this.#ids[at] === undefined) {
-      if (++this.#size * 2 > this.#mask) {
-        this.#grow()
-        at = this.#find(id)
-      }
-      this.#ids[at] = id
+    if (this.#ids[at] !== undefined) return false
+    if (++this.#size * 2 > this.#mask) {
+      this.#grow()
+      at = this.#find(id)
     }
+    this.#ids[at] = id
     this.#values[at] = value
+    return true
   }
 
   delete(id: string): boolean {
-    let hole = this.#find(id)
-    if (this.#ids[hole] === undefined) return false
+    const at = this.#find(id)
+    if (this.#ids[at] === undefined) return false
+    this.#remove(at)
+    return true
+  }
+
+  /** Takes an id out. @returns its value, if it was there */
+  take(id: string): V | undefined {
+    const at = this.#find(id)
+    const value = this.#values[at]
+    if (this.#ids[at] !== undefined) this.#remove(at)
+    return value
+  }
+
+  #remove(hole: number): void {
     this.#size--
     // Backward shift: no tombstones, so that a table in which much comes and goes stays as quick as a new one.
     for (let at = (hole + 1) & this.#mask; this.#ids[at] !== undefined; at = (at + 1) & this.#mask) {
@@ -96,7 +114,6 @@ export class IdMap<V> {
     }
     this.#ids[hole] = undefined
     this.#values[hole] = undefined
-    return true
   }
 
   *entries(): Generator<[id: string, value: V]> {

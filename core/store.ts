@@ -69,7 +69,7 @@ export interface AdmitRequest {
   org: string
   /** The exchange's request id: names the reservation. */
   id: string
-  /** Parallel to `amounts`: cell i is asked for amount i. Slots take 1. */
+  /** Parallel to `amounts`: cell i is asked for amount i. Slots take 1. Both arrays are kept until the settlement: they must not change. */
   cells: readonly Cell[]
   amounts: readonly number[]
   /** Unix milliseconds; engines never look at a clock of their own for limits. */

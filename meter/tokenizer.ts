@@ -17,6 +17,8 @@ const OVERLAP = 8
 const MAX_RETRIES = 64
 /** Steps a byte after which backtracking gives way to merging. Natural text takes 2. */
 const BUDGET = 6
+/** Bytes at the end of a text that nearly always hold three pieces. */
+const NEAR = 128
 /** The largest buffer that is kept between calls. */
 const KEPT = 1 << 20
 
@@ -410,10 +412,15 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
     else if (k === OTHER || k === SPACE || k === UPPER) leastSize[b] = 2
   }
 
+  /** Where `countRange` stopped. */
+  let reached = 0
+
+  /** Tokens of the pieces from `from` on that begin before `n`. */
   function countRange(from: number, n: number): number {
     const v = view
     let total = 0
-    for (let p = from; p < n; ) {
+    let p = from
+    while (p < n) {
       const w0 = v.getInt32(p, true)
       const w1 = v.getInt32(p + 4, true)
       // Most pieces are one character and up to six lower-case letters. Found at one go, all bytes at a time, since where a loop over a word's letters ends
@@ -482,7 +489,21 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
       } else total += encodePiece(p, p + size, undefined)
       p += size
     }
+    reached = p
     return total
+  }
+
+  /** Where the last but two of the pieces in `[from, n)` begins; -1 when there are fewer than three. */
+  function thirdLast(from: number, n: number): number {
+    let third = -1
+    let second = -1
+    let last = -1
+    for (let p = from; p < n; p = pieceEnd(p)) {
+      third = second
+      second = last
+      last = p
+    }
+    return third
   }
 
   // ---- entry points ----
@@ -543,19 +564,23 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
     },
     countSettled(bytes, length) {
       use(bytes, length)
+      let total = 0
+      let from = 0
+      if (length > NEAR) {
+        total = countRange(0, length - NEAR)
+        from = reached
+      }
       // Where a piece ends depends on at most three characters behind it, or on the end of a run (of capitals, of spaces) that the next
       // piece reaches too. So all but the last three are final.
-      let a = 0
-      let b = 0
-      let c = 0
-      for (let p = 0; p < length; ) {
-        a = b
-        b = c
-        c = p
-        p = pieceEnd(p)
+      let third = thirdLast(from, length)
+      if (third < 0 && from > 0) {
+        // Long pieces: it has been counted already.
+        total = 0
+        from = 0
+        third = thirdLast(0, length)
       }
-      settledLength = a
-      const total = countRange(0, a)
+      settledLength = Math.max(0, third)
+      total += countRange(from, settledLength)
       release()
       return total
     },

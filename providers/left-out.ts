@@ -13,6 +13,8 @@ export interface SentControls {
   verbosity?: unknown
   /** A level, or another control that stands for one. */
   effort?: unknown
+  /** Hints of a hosted search that the dialect has members for. */
+  searchHints?: readonly ('userLocation' | 'contextSize')[]
 }
 
 /** @returns words such as `seed` or `temperature 1.5 as 1`; no text of the client's */
@@ -24,6 +26,11 @@ export function leftOut(conversation: Conversation, sent: SentControls): string[
   note(out, 'seed', sampling.seed, sent.seed)
   note(out, 'verbosity', verbosity, sent.verbosity)
   note(out, 'effort', wantedEffort(conversation), sent.effort)
+  for (const tool of conversation.tools) {
+    if (tool.type !== 'web_search') continue
+    if (tool.userLocation && !sent.searchHints?.includes('userLocation')) out.push('user_location')
+    if (tool.contextSize && !sent.searchHints?.includes('contextSize')) out.push('search_context_size')
+  }
   return out
 }
 

@@ -110,7 +110,7 @@ class WatchedDecoder implements Decoder {
     if (!valid && watched.sent) return this.#fail(push)
     if (watched.schema) watched.text += text
     watched.held += text
-    if (!valid || !watched.json.started) return
+    if (!valid || !watched.json.started) return push({ type: 'activity' })
     push({ type: 'tool_args', index, text: watched.held })
     watched.held = ''
     watched.sent = true

@@ -111,6 +111,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
       temperature: body['temperature'],
       topP: body['top_p'],
       effort: plan.effort ?? (plan.thinking && `thinking ${plan.thinking['budget_tokens'] ?? plan.thinking['type']}`),
+      searchHints: ['userLocation'],
     }),
   }
 }

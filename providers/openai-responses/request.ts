@@ -103,6 +103,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
       topP: body['top_p'],
       verbosity: conversation.verbosity,
       effort,
+      searchHints: ['userLocation', 'contextSize'],
     }),
   }
 }

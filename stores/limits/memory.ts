@@ -59,27 +59,29 @@ export class MemoryLimits implements LimitEngine {
     let resolved = org.resolved
     if (resolved?.cells !== cells) resolved = org.resolved = this.#resolve(request.org, org, cells, now)
     const { levels } = resolved
-    // A reservation that stands is answered again, not taken twice: the same promise the Redis script makes.
-    if (org.reservations.has(request.id)) return { admitted: true, states: states(cells, levels, now) }
     const admission = admit(request, levels)
-    if (admission.admitted) {
-      const periods = resolved.spend ? levels.map(level => level.at) : undefined
-      org.reservations.set(request.id, { cells, amounts: request.amounts.slice(), periods })
+    if (!admission.admitted) {
+      // A reservation that stands is answered again, not taken twice: the same promise the Redis script makes.
+      return org.reservations.has(request.id) ? { admitted: true, states: admission.states } : admission
     }
-    return admission
+    const { amounts } = request
+    const periods = resolved.spend ? levels.map(level => level.at) : undefined
+    if (org.reservations.add(request.id, { cells, amounts, periods })) return admission
+    for (let i = 0; i < levels.length; i++) levels[i]!.used -= amounts[i]!
+    return { admitted: true, states: states(cells, levels, now) }
   }
 
   settle(orgId: string, id: string, finals: readonly number[], now: number): void {
     const org = this.#orgs.get(orgId)
-    const reservation = org?.reservations.get(id)
+    const reservation = org?.reservations.take(id)
     if (!org || !reservation) return
-    org.reservations.delete(id)
     const { cells, amounts, periods } = reservation
+    const levels = org.resolved?.cells === cells ? org.resolved.levels : undefined
     let charges: Charge[] | undefined
     for (let i = 0; i < cells.length; i++) {
       const cell = cells[i]!
       const final = finals[i] ?? 0
-      const level = this.#level(orgId, org, cell, now)
+      const level = levels?.[i] ?? this.#level(orgId, org, cell, now)
       advance(cell, level, now)
       const charged = periods ? periods[i]! : 0
       correct(cell, level, amounts[i]!, final, charged)

@@ -180,8 +180,11 @@ export function admit(request: AdmitRequest, levels: readonly Level[]): Admissio
     advance(cells[i]!, level, now)
     if (!fits(cells[i]!, level, amounts[i]!)) room = false
   }
-  if (room) for (let i = 0; i < count; i++) levels[i]!.used += amounts[i]!
   const states = new Array<CellState>(count)
-  for (let i = 0; i < count; i++) states[i] = stateOf(cells[i]!, levels[i]!)
+  for (let i = 0; i < count; i++) {
+    const level = levels[i]!
+    if (room) level.used += amounts[i]!
+    states[i] = stateOf(cells[i]!, level)
+  }
   return room ? { admitted: true, states } : { admitted: false, ...denial(cells, levels, amounts, now)!, states }
 }

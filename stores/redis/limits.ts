@@ -88,7 +88,7 @@ export class RedisLimits implements LimitEngine {
         this.#reservations.set(name, {
           holding,
           cells,
-          amounts: amounts.slice(),
+          amounts,
           periods: levels.map(level => level.at),
         })
       return { admitted: true, states }

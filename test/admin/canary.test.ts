@@ -3,6 +3,7 @@
  * dashboard is fed. Each canary holds the mark, so that one search finds them all; halves of it are searched too, against redaction by cutting.
  */
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { closeSync, openSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import http from 'node:http'
@@ -10,6 +11,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { WebSocket } from 'undici'
 import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { type Log, openLog } from '../../cli/log.ts'
 import { prettyLine } from '../../cli/pretty.ts'
@@ -503,6 +505,38 @@ test('every code of the error table, with canaries in what brings it about', asy
   const upgrade = { ...bearer(KEY), connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-key': canary('key') }
   assert.equal(await raw({ method: 'GET', headers: upgrade }, ''), 426)
   await noneIn('every code')
+})
+
+test('what comes over a WebSocket, and what is wrong with it', async () => {
+  const socket = new WebSocket(`${gateway.address.replace('http', 'ws')}/v1/responses`, {
+    headers: { authorization: `Bearer ${KEY}`, 'user-agent': canary('agent') },
+  })
+  await once(socket, 'open')
+  const create = (members: object) => JSON.stringify({ type: 'response.create', model: 'eb1-preview', ...members })
+  const messages = [
+    create({ input: canary('prompt'), instructions: canary('system'), metadata: { a: canary('metadata') } }),
+    create({ input: canary('prompt'), stream_id: `${canary('lane')} ` }),
+    create({ input: canary('prompt'), model: canary('model') }),
+    create({ input: canary('prompt'), [canary('member')]: 1 }),
+    create({ input: canary('prompt'), previous_response_id: `resp_${canary('response')}` }),
+    create({ input: `[[sim: cut 3]] ${canary('prompt')}` }),
+    create({ input: `hostile:s500 ${canary('prompt')}`, model: 'hostile' }),
+    create({ input: `throw:event ${canary('prompt')}` }),
+    JSON.stringify({ type: canary('type') }),
+    `{"a": "${canary('json')}`,
+  ]
+  let ended = 0
+  socket.addEventListener('message', ({ data }) => {
+    if (/^\{"type":"(response\.(completed|failed)|error)"/.test(data)) ended++
+  })
+  for (const message of messages) {
+    const before = ended
+    socket.send(message)
+    await eventually(() => ended > before)
+  }
+  socket.close()
+  const { log } = await noneIn('a WebSocket')
+  assert.ok(log.split('\n').filter(line => line.includes('"route":"GET /v1/responses"')).length === 1)
 })
 
 test('what does not load: secrets on the lines that a fault is told of', async () => {

@@ -201,7 +201,7 @@ test('sluice start --pretty writes for people; without it JSON; a terminal’s c
     }
     assert.match(
       await logged(['--pretty']),
-      /^\d\d:\d\d:\d\d\.\d{3} info {2}200 completed {2}GET \/v1\/models {2}acme\/key_test {2}\d+ ms {2}req_\w+$/m,
+      /^\d\d:\d\d:\d\d\.\d{3} info {2}200 completed {2}GET \/v1\/models {2}acme\/key_test {2}(ttfb \d+ ms {2})?\d+ ms {2}req_\w+$/m,
     )
     const line = (await logged([])).split('\n').find(text => text.includes('"exchange"'))!
     assert.equal(JSON.parse(line).route, 'GET /v1/models')

@@ -1,18 +1,23 @@
 /** The benchmarks' own checks: a load that can't see a wrong answer measures nothing. */
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:http'
 import net, { type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import test from 'node:test'
+import { promisify } from 'node:util'
 import { TERMINAL, wrong } from '../../bench/answers.ts'
 import { fault } from '../../bench/load/closed-loop.ts'
 import { type Answer, Connection } from '../../bench/load/connection.ts'
+import type { Job, Report } from '../../bench/load/overload.ts'
 import { median, percentile } from '../../bench/load/percentile.ts'
 import { openRequests, PATHS, routes, writeRequests } from '../../bench/requests.ts'
 import { type Figures, goals, ratio, reached } from '../../bench/results.ts'
 import { replies } from '../../bench/upstream-replies.ts'
+import { FLAGS } from '../../bin/flags.mjs'
 import type { SurfaceName } from '../../core/conversation.ts'
 
 const surfaces = Object.keys(PATHS) as SurfaceName[]
@@ -148,6 +153,48 @@ test('requests are well-formed, and no two have the same text', () => {
       assert.equal(seen.size, 5000)
     }
   } finally {
+    rmSync(folder, { recursive: true })
+  }
+})
+
+test('the overload tells served from refused, by code, and wrong from both; nobody waits for another', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-test-'))
+  const file = join(folder, 'requests')
+  writeRequests(file, routes['chat']!, false)
+  const refusal = '{"error":{"code":"route_capacity"}}'
+  let n = 0
+  const server = createServer((request, response) => {
+    request.resume()
+    // Of four: one is served, one refused, one wrong, one hangs.
+    const which = n++ % 4
+    if (which === 0) response.end(replies[PATHS.chat]!.whole)
+    else if (which === 1) response.writeHead(503, { 'content-length': refusal.length }).end(refusal)
+    else if (which === 2) response.end('no')
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  try {
+    const job: Job = {
+      port: (server.address() as AddressInfo).port,
+      rate: 100,
+      connections: 60,
+      requests: { kind: 'short', file },
+      leadInMs: 0,
+      measureMs: 4000,
+      expect: { payloadMin: 400, payloadMax: 400, terminal: '' },
+    }
+    const program = join(import.meta.dirname, '../../bench/load/overload.ts')
+    const { stdout } = await promisify(execFile)(process.execPath, [...FLAGS, program, JSON.stringify(job)])
+    const report = JSON.parse(stdout) as Report
+    assert.ok(report.served > 0 && report.refused > 0)
+    assert.deepEqual(Object.keys(report.codes), ['503 route_capacity'])
+    assert.deepEqual(Object.keys(report.failures), ['short answer'])
+    assert.ok(report.refusedP50 > 0 && report.servedP99 >= report.servedP50)
+    // Sixty of the hundred that hang take all connections.
+    assert.ok(report.givenUp > 0)
+  } finally {
+    server.closeAllConnections()
+    server.close()
     rmSync(folder, { recursive: true })
   }
 })

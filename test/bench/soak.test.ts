@@ -25,6 +25,14 @@ test('[BILL-4] a small soak: faults, leavers, slow readers and reloads; books ba
   assert.ok(report.served > 0 && report.reloads > 0)
 })
 
+test('streams that get an event a second: each is counted, none may end', async () => {
+  const { code, out, err } = await soak('--idle-streams', '20', '--minutes', '0.05')
+  assert.equal(code, 0, err)
+  const report = JSON.parse(out)
+  assert.deepEqual([report.streams, report.errors], [20, 0])
+  assert.ok(report.events >= 20 * report.fewest_on_a_stream && report.fewest_on_a_stream >= 2)
+})
+
 const script = findProgram(['script'])
 test('on a terminal it shows rate and time left', {
   skip: script ? false : 'script (util-linux) is not installed',

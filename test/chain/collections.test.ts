@@ -7,21 +7,30 @@ const ids = fc.oneof(fc.integer({ min: 0, max: 40 }).map(String), fc.string({ ma
 
 test('an id map is a Map, whatever comes and goes', () => {
   fc.assert(
-    fc.property(fc.array(fc.tuple(fc.constantFrom('set', 'delete'), ids, fc.nat()), { maxLength: 400 }), steps => {
-      const map = new IdMap<number>()
-      const model = new Map<string, number>()
-      for (const [step, id, value] of steps) {
-        if (step === 'set') {
-          map.set(id, value)
-          model.set(id, value)
-        } else assert.equal(map.delete(id), model.delete(id))
-        assert.equal(map.size, model.size)
-        assert.equal(map.has(id), model.has(id))
-        assert.equal(map.get(id), model.get(id))
-      }
-      for (const [id, value] of model) assert.equal(map.get(id), value)
-      assert.deepEqual([...map.entries()].sort(), [...model].sort())
-    }),
+    fc.property(
+      fc.array(fc.tuple(fc.constantFrom('set', 'add', 'delete', 'take'), ids, fc.nat()), { maxLength: 400 }),
+      steps => {
+        const map = new IdMap<number>()
+        const model = new Map<string, number>()
+        for (const [step, id, value] of steps) {
+          if (step === 'set') {
+            map.set(id, value)
+            model.set(id, value)
+          } else if (step === 'add') {
+            assert.equal(map.add(id, value), !model.has(id))
+            if (!model.has(id)) model.set(id, value)
+          } else if (step === 'take') {
+            assert.equal(map.take(id), model.get(id))
+            model.delete(id)
+          } else assert.equal(map.delete(id), model.delete(id))
+          assert.equal(map.size, model.size)
+          assert.equal(map.has(id), model.has(id))
+          assert.equal(map.get(id), model.get(id))
+        }
+        for (const [id, value] of model) assert.equal(map.get(id), value)
+        assert.deepEqual([...map.entries()].sort(), [...model].sort())
+      },
+    ),
     { numRuns: 300 },
   )
 })

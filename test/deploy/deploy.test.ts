@@ -15,6 +15,7 @@ import { VERBS } from '../../cli/main.ts'
 import { formatError } from '../../core/config/load.ts'
 import { findProgram } from '../../scripts/ensure-deps.ts'
 import { startGateway } from '../e2e/harness.ts'
+import { eventually } from '../listener/harness.ts'
 import { freePort } from '../stores/redis-server.ts'
 import { COMPOSE, KUBERNETES } from './schemas.ts'
 
@@ -34,8 +35,8 @@ async function loads(t: TestContext, text: string): Promise<void> {
   assert.deepEqual((await load(file, { env: ENV })).errors?.map(formatError) ?? [], [])
 }
 
-/** Streams through `url`: the reply comes in pieces and whole, and the client's address got through. */
-async function streams(url: string): Promise<void> {
+/** Streams through `url`; the reply comes whole. @returns the pieces in which it came */
+async function streamed(url: string): Promise<string[]> {
   const response = await fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: 'Bearer sk-test-0001-secret' },
@@ -49,8 +50,8 @@ async function streams(url: string): Promise<void> {
   const pieces: string[] = []
   const decoder = new TextDecoder()
   for await (const piece of response.body!) pieces.push(decoder.decode(piece, { stream: true }))
-  assert.ok(pieces.length >= 4, `${pieces.length} pieces: the proxy must not gather the stream`)
   assert.match(pieces.join(''), /data: \[DONE\]\n\n$/)
+  return pieces
 }
 
 /** Asks for a WebSocket. @returns the status of the answer: what a gateway says itself, and not what a proxy makes of it */
@@ -85,7 +86,8 @@ async function behind(t: TestContext, command: string, args: string[], env: Reco
     )
     if (serves) break
   }
-  await streams(url)
+  const { length } = await streamed(url)
+  assert.ok(length >= 4, `${length} pieces: the proxy must not gather the stream`)
 }
 
 const valid = (schema: object, value: unknown) => {
@@ -94,7 +96,7 @@ const valid = (schema: object, value: unknown) => {
 }
 
 const haproxy = findProgram(['haproxy'])
-test('haproxy.cfg serves in front of two gateways', {
+test('haproxy.cfg serves in front of two gateways; one is taken out and stopped under load, and no request is lost', {
   skip: haproxy ? false : 'haproxy is not installed: apt-get install -y haproxy',
 }, async t => {
   const gateways = [await startGateway(), await startGateway()]
@@ -102,12 +104,33 @@ test('haproxy.cfg serves in front of two gateways', {
   const port = await freePort()
   const file = join(ROOT, 'deploy/haproxy.cfg')
   const [a, b] = gateways.map(gateway => gateway.url.slice('http://'.length)) as [string, string]
-  const env = { HAPROXY_BIND: `127.0.0.1:${port}`, GATEWAY_A: a, GATEWAY_B: b }
+  const admin = join(folder(t), 'admin.sock')
+  const env = { HAPROXY_BIND: `127.0.0.1:${port}`, HAPROXY_ADMIN: admin, GATEWAY_A: a, GATEWAY_B: b }
   const checked = spawnSync(haproxy!, ['-c', '-f', file], { env: { ...process.env, ...env }, encoding: 'utf8' })
   assert.equal(checked.status, 0, checked.stderr)
   assert.doesNotMatch(checked.stderr, /WARNING/)
-  await behind(t, haproxy!, ['-db', '-f', file], env, `http://127.0.0.1:${port}`)
-  assert.equal(await handshake(`http://127.0.0.1:${port}`), await handshake(gateways[0]!.url))
+  const url = `http://127.0.0.1:${port}`
+  await behind(t, haproxy!, ['-db', '-f', file], env, url)
+  assert.equal(await handshake(url), await handshake(gateways[0]!.url))
+
+  // As docs/operations.md has it: taken out, then stopped, under load, streams among it.
+  let stopped = false
+  let served = 0
+  const lanes = Array.from({ length: 8 }, async () => {
+    for (; !stopped; served++) await streamed(url)
+  })
+  await eventually(() => gateways.every(({ gateway }) => gateway.ingress.running.size > 0))
+  const said = /'(set server gateways\/a state drain)'/.exec(read('docs/operations.md'))![1]!
+  const socket = connect(admin)
+  socket.end(`${said}\n`)
+  socket.resume()
+  await once(socket, 'close')
+  await eventually(() => gateways[0]!.gateway.ingress.running.size === 0)
+  const before = served
+  await gateways[0]!.gateway.drain()
+  await eventually(() => served > before + 20)
+  stopped = true
+  await Promise.all(lanes)
 })
 
 const nginx = findProgram(['nginx'])

@@ -30,6 +30,7 @@ const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm test$/, 'this run'],
   [/^npm run check$/, 'continuous integration, beside this run'],
   [/^ssh /, 'needs another machine'],
+  [/ \| socat stdio /, 'test/deploy/deploy.test.ts says the same to a running HAProxy'],
 ]
 /** test/e2e/plugins.test.ts follows that page, in the folder that it describes. */
 const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md'])

@@ -103,6 +103,46 @@ for (const { client, path, headers, body } of FIXTURES) {
   })
 }
 
+for (const [dialect, model] of Object.entries(DIALECTS) as [DialectName, string][]) {
+  const client = (name: string): Fixture => FIXTURES.find(fixture => fixture.client.includes(name))!
+  const query = '{"query":"tides"}'
+  /** Its own search where it has one and can keep to what is asked, else the gateway's. */
+  const look = (own: readonly DialectName[]): string =>
+    `[[sim: ${own.includes(dialect) ? 'search "tides"' : `call web_search ${query}`}]] look up the tides`
+
+  test(`[MSG-3] Claude Code’s web search finds something over ${dialect}`, async () => {
+    const { path, headers, body } = client('claude-code-web-search')
+    const prompt = look(['openai-responses', 'anthropic-messages'])
+    const response = await t.post(path, { ...body, model, messages: [{ role: 'user', content: prompt }] }, headers)
+    const text = await response.text()
+    assert.equal(response.status, 200, text)
+    assert.match(text, /"type":"server_tool_use","id":"hist_eba1_/)
+    assert.match(text, /\\"query\\":\\"tides\\"/)
+    assert.match(text, /"type":"web_search_tool_result".*"url":"https:\/\/example\.com\/tides\/1"/)
+    assert.match(text, /"web_search_requests":1/)
+    assert.match(text, /event: message_stop\n/)
+  })
+
+  test(`[RESP-1] [MSG-3] Codex’s web search, beside its tools, finds something over ${dialect}`, async () => {
+    const { body } = client('first turn')
+    const content = [{ type: 'input_text', text: look(['openai-responses', 'anthropic-messages', 'gemini']) }]
+    const tools = [
+      ...body['tools'].filter((tool: any) => tool.type !== 'web_search'),
+      { type: 'web_search', external_web_access: true },
+    ]
+    const { items } = await turn({
+      ...body,
+      model,
+      tools,
+      parallel_tool_calls: true,
+      input: [{ role: 'user', content }],
+    })
+    const search = items.find(item => item.type === 'web_search_call')
+    assert.deepEqual([search.status, search.action.query], ['completed', 'tides'])
+    assert.equal(items.at(-1).type, dialect === 'gemini' ? 'web_search_call' : 'message')
+  })
+}
+
 test('[GEN-2] Claude Code’s title request is refused as documented, and only that', async () => {
   const response = await t.post('/v1/messages?beta=true', {
     model: 'eb1-preview',

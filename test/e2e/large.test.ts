@@ -1,8 +1,12 @@
-/** Large prompts: read and counted off the event loop, exactly, while others are served. */
+/** Large prompts: read and counted off the event loop, exactly, while others are served. Large replies: whole, whatever their framing. */
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
+import { gzipSync } from 'node:zlib'
 import { countTokens } from '../../meter/index.ts'
-import { KEY, startGateway, type TestGateway } from './harness.ts'
+import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 let t: TestGateway
 before(async () => {
@@ -81,3 +85,45 @@ for (const listener of ['uws', 'node'] as const) {
     await own.close()
   })
 }
+
+test('[STR-6] a line of 5 MB from the upstream, compressed or not, in any pieces, is whole on every surface', async () => {
+  const text = 'Ünïcødé 🙂 wörds. '.repeat(220_000)
+  const chunk = (delta: object, finish: string | null = null): string =>
+    `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })}\r\n\r\n`
+  const sse = Buffer.from(`${chunk({ role: 'assistant', content: text })}${chunk({}, 'stop')}data: [DONE]\r\n\r\n`)
+  assert.ok(sse.length > 5_000_000)
+  let compressed = false
+  const upstream = createServer(async (req, res) => {
+    req.resume()
+    const bytes = compressed ? gzipSync(sse) : sse
+    res.writeHead(200, { 'content-type': 'text/event-stream', ...(compressed && { 'content-encoding': 'gzip' }) })
+    // Pieces that cut characters in the middle.
+    for (let at = 0; at < bytes.length; at += 65_521) {
+      if (!res.write(bytes.subarray(at, at + 65_521))) await once(res, 'drain')
+    }
+    res.end()
+  }).listen(0, '127.0.0.1')
+  await once(upstream, 'listening')
+  const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
+  const large = await startGateway({ yaml: () => defaultYaml(url) })
+  const model = 'eb1-preview'
+  const user = [{ role: 'user' as const, content: 'x' }]
+  try {
+    for (compressed of [false, true]) {
+      const chat = await large.openai().chat.completions.stream({ model, messages: user }).finalChatCompletion()
+      assert.ok(chat.choices[0]!.message.content === text)
+      const response = await large.openai().responses.stream({ model, input: 'x', store: false }).finalResponse()
+      assert.ok(response.output_text === text)
+      const message = await large
+        .anthropic()
+        .messages.stream({ model, max_tokens: 9000, messages: user })
+        .finalMessage()
+      const [block] = message.content
+      assert.ok(block?.type === 'text' && block.text === text)
+    }
+  } finally {
+    await large.close()
+    upstream.closeAllConnections()
+    upstream.close()
+  }
+})

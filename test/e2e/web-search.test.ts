@@ -963,7 +963,6 @@ describe('a native search that its provider pauses', () => {
         for (const sent of asked) assert.deepEqual(dangling(sent), [])
       }
       // Without a round left the pause is the client's, and goes on when it comes back.
-      await t.close()
       asked.length = 0
       const short = await startGateway({
         yaml: () =>

@@ -31,5 +31,11 @@ test('[GEN-2] what a dialect leaves out or lowers is told to the log, and nothin
   )
   assert.deepEqual(leftOut(dialects.gemini, asked), ['verbosity', 'effort ultra as high'])
   assert.deepEqual(leftOut(dialects.gemini, { reasoning: { effort: 'none' } }, { model: 'gemini-2.5-flash' }), [])
+  const search: ConversationInit = {
+    tools: [{ type: 'web_search', userLocation: { city: 'Oslo' }, contextSize: 'low', path: 'tools[0]' }],
+  }
+  assert.deepEqual(leftOut(dialects['openai-responses'], search), [])
+  assert.deepEqual(leftOut(dialects['anthropic-messages'], search), ['search_context_size'])
+  assert.deepEqual(leftOut(dialects.gemini, search), ['user_location', 'search_context_size'])
   for (const dialect of Object.values(dialects)) assert.deepEqual(leftOut(dialect, {}), [], dialect.name)
 })

@@ -35,7 +35,7 @@ test('a failover refuses for a while, then the replica has limits and ledger', {
   )
   store.limits.settle('acme', 'a', [1, 1], T0)
   store.ledger.outcome(outcome('a'))
-  await until(async () => (await store.ready()).ok, 15_000)
+  await until(async () => (await store.ready()).ok, 60_000)
   await until(() => store.limits.undelivered === 0)
   assert.deepEqual(
     (await store.limits.peek('acme', cells, T0)).map(state => state.remaining),

@@ -1,0 +1,101 @@
+/** What a limit tells its caller, as pure functions over any state: advertised waits, the three places that carry them, headers. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { advertise, errorMembers, GatewayError, lengthen, retryHeaders } from '../../core/errors.ts'
+import type { CellState } from '../../core/store.ts'
+import { duration, limitHeaders } from '../../plugins/admission/headers.ts'
+import { everyDimension } from '../stores/kit.ts'
+
+const MONTH = 31 * 86_400_000
+const horizon = fc.oneof(
+  fc.double({ min: 0, max: 70_000, noNaN: true }),
+  fc.double({ min: 0, max: MONTH, noNaN: true }),
+  fc.integer({ min: 59_990, max: 60_010 }),
+)
+const random = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
+
+test('[ERR-4] an advertised wait is never shorter than computed, longer by at most a quarter and 30 s, and up to 60 s stays so', () => {
+  fc.assert(
+    fc.property(horizon, random, (ms, r) => {
+      const advertised = lengthen(ms, r)
+      const computed = Math.max(1, ms)
+      assert.ok(advertised >= computed)
+      assert.ok(advertised - computed <= Math.min(computed / 4, 30_000) + 1e-6)
+      if (computed <= 60_000) assert.ok(advertised <= 60_000)
+    }),
+    { numRuns: 2000 },
+  )
+})
+
+test('[ERR-3] [ERR-10] header, milliseconds and details agree to the digit; Retry-After is that rounded up', () => {
+  fc.assert(
+    fc.property(horizon, random, (ms, r) => {
+      const error = new GatewayError('requests_limit_exceeded', { message: 'x', horizonMs: ms })
+      advertise(error, () => r)
+      // Only the first time counts: a frame that is built later says the same.
+      advertise(error, () => 1 - r)
+      const headers = retryHeaders(error)
+      const { details } = errorMembers(error, 'req_1') as { details: { retry_after_seconds: number } }
+      const advertised = Number(headers['retry-after-ms'])
+      assert.ok(advertised >= ms && advertised <= Math.max(lengthen(ms, r) + 0.001, 60_000 * Number(ms <= 60_000)))
+      if (ms <= 60_000) assert.ok(advertised <= 60_000)
+      assert.equal(Math.round(details.retry_after_seconds * 1e6), Math.round(advertised * 1000))
+      assert.equal(Number(headers['retry-after']), Math.max(1, Math.ceil(details.retry_after_seconds)))
+      assert.equal(headers['x-should-retry'], ms > 60_000 ? 'false' : undefined)
+    }),
+    { numRuns: 2000 },
+  )
+})
+
+test('[LIM-9] of each limited dimension the cell with the least share left is shown; nothing of the others', () => {
+  const all = everyDimension(1000)
+  const state = fc.record({ remaining: fc.integer({ min: 0, max: 1000 }), resetMs: fc.nat({ max: 86_400_000 }) })
+  fc.assert(
+    fc.property(
+      fc.array(fc.boolean(), { minLength: all.length, maxLength: all.length }),
+      fc.array(state, { minLength: all.length, maxLength: all.length }),
+      (present, states) => {
+        const cells = all.filter((_, i) => present[i])
+        const seen: CellState[] = states.filter((_, i) => present[i])
+        const headers = new Map<string, string>()
+        limitHeaders(cells, seen, (name, value) => void headers.set(name, value))
+        if (cells.length === 0) return assert.equal(headers.size, 0)
+        assert.equal(headers.get('x-ratelimit-scope'), 'org')
+        for (const dimension of ['requests', 'tokens', 'input_tokens', 'output_tokens', 'concurrency'] as const) {
+          const name = dimension.replace('_', '-')
+          const own = cells.flatMap((cell, i) => (cell.dimension === dimension ? [{ cell, ...seen[i]! }] : []))
+          if (own.length === 0) {
+            for (const part of ['limit', 'remaining', 'reset'])
+              assert.equal(headers.has(`x-ratelimit-${part}-${name}`), false)
+            continue
+          }
+          const least = Math.min(...own.map(({ cell, remaining }) => remaining / cell.capacity))
+          const shown = own.find(({ cell, remaining }) => remaining / cell.capacity === least)!
+          assert.equal(headers.get(`x-ratelimit-limit-${name}`), String(shown.cell.capacity))
+          assert.equal(headers.get(`x-ratelimit-remaining-${name}`), String(shown.remaining))
+          assert.equal(
+            headers.get(`x-ratelimit-reset-${name}`),
+            dimension === 'concurrency' ? undefined : duration(shown.resetMs),
+          )
+        }
+        const spends = cells.some(cell => cell.dimension === 'spend')
+        assert.equal(headers.has('x-ratelimit-limit-spend'), spends)
+        assert.equal(headers.has('x-ratelimit-remaining-spend'), spends)
+        assert.equal(headers.has('x-ratelimit-reset-spend'), false)
+      },
+    ),
+    { numRuns: 500 },
+  )
+})
+
+test('[LIM-9] a reset is whole milliseconds below a second, else whole seconds, and never early', () => {
+  fc.assert(
+    fc.property(fc.oneof(fc.nat({ max: 3000 }), fc.nat({ max: MONTH })), ms => {
+      const [, number, unit] = /^(\d+)(ms|s)$/.exec(duration(ms))!
+      const shown = Number(number) * (unit === 's' ? 1000 : 1)
+      assert.ok(shown >= ms && shown - ms < (unit === 's' ? 1000 : 1))
+      assert.equal(unit, ms < 1000 ? 'ms' : 's')
+    }),
+  )
+})
