@@ -58,23 +58,27 @@ async function main(rounds: number, measureMs: number, times: number): Promise<n
   const buffered = await ready([lane('buffered, 400 bytes', running, chat, false)], each => peak(each, WARM_MS))
   let good = true
   for (const each of [...streamed, ...buffered]) {
-    const peaks: number[] = []
+    const peaks: Peak[] = []
     const reports: Report[] = []
     for (let round = 0; round < rounds; round++) {
       peaks.push(await peak(each, measureMs))
-      reports.push(await overload(each, times * peaks.at(-1)!, measureMs))
+      reports.push(await overload(each, times * peaks.at(-1)!.rate, measureMs))
     }
     const middle = (of: (report: Report) => number) => median(reports.map(of))
-    const goodput = median(reports.map((report, i) => report.served / peaks[i]!))
+    const goodput = median(reports.map((report, i) => report.served / peaks[i]!.rate))
+    const micros = reports.map(report => report.cpuMicros / (report.served * (measureMs / 1000)))
+    const perCpu = median(micros.map((each, i) => peaks[i]!.micros / each))
+    const peakRate = median(peaks.map(({ rate }) => rate))
     console.log(`\n## ${each.name}\n`)
     console.log(
       table(
         ['', ''],
         [
-          ['peak, answers/s', show(median(peaks))],
-          [`offered, ${times} times that`, show(times * median(peaks))],
+          ['peak, answers/s', show(peakRate)],
+          [`offered, ${times} times that`, show(times * peakRate)],
           ['served whole, answers/s', show(middle(r => r.served))],
           ['goodput, share of the peak', show(goodput)],
+          ['the same for each second of the gateway’s CPU time', show(perCpu)],
           ['served, ms p50, p99', `${show(middle(r => r.servedP50))}, ${show(middle(r => r.servedP99))}`],
           ['refused, answers/s', show(middle(r => r.refused))],
           ['refused, ms p50, p99', `${show(middle(r => r.refusedP50))}, ${show(middle(r => r.refusedP99))}`],
@@ -97,8 +101,15 @@ async function main(rounds: number, measureMs: number, times: number): Promise<n
   return good && failures.length === 0 ? 0 : 1
 }
 
-/** Whole answers a second at full load, closed loop. */
-async function peak({ running, file, expect }: Lane, measureMs: number): Promise<number> {
+interface Peak {
+  /** Whole answers a second. */
+  rate: number
+  /** CPU time of each. */
+  micros: number
+}
+
+/** At full load, closed loop. */
+async function peak({ running, file, expect }: Lane, measureMs: number): Promise<Peak> {
   const job: ClosedJob = {
     port: running.port,
     pid: running.pid,
@@ -108,10 +119,15 @@ async function peak({ running, file, expect }: Lane, measureMs: number): Promise
     measureMs,
     expect,
   }
-  const { answers, seconds, failures: wrong } = await load<ClosedReport>('closed-loop.ts', job, measureMs + 30_000)
+  const {
+    answers,
+    seconds,
+    cpuMicros,
+    failures: wrong,
+  } = await load<ClosedReport>('closed-loop.ts', job, measureMs + 30_000)
   // Refused at its very peak it would have none.
   demandNone(wrong)
-  return answers / seconds
+  return { rate: answers / seconds, micros: cpuMicros / answers }
 }
 
 async function overload({ running, file, expect }: Lane, rate: number, measureMs: number): Promise<Report> {
@@ -123,6 +139,7 @@ async function overload({ running, file, expect }: Lane, rate: number, measureMs
     leadInMs: LEAD_IN_MS,
     measureMs,
     expect,
+    pid: running.pid,
   }
   return load<Report>('overload.ts', job, LEAD_IN_MS + measureMs + 30_000)
 }

@@ -1,5 +1,6 @@
 /**
- * The gateway under soak, in a process of its own (`bench/soak.ts` forks it). Messages in: `measure`, `reload`, `close`; each is answered.
+ * The gateway under soak, in a process of its own (`bench/soak.ts` forks it). Messages in: `weigh`, `measure`, `reload`,
+ * `close`; each is answered.
  *
  *   argv: FILE
  */
@@ -12,7 +13,8 @@ import type { Logger } from '../core/plugin.ts'
 import type { Cell } from '../core/store.ts'
 import { Attempt } from '../plugins/upstream/attempt.ts'
 
-export interface Measure {
+/** What is quick to know, with any number of streams open. */
+export interface Weight {
   rss: number
   heap: number
   /** Bytes of buffers, outside the heap. */
@@ -21,6 +23,10 @@ export interface Measure {
   connections: number
   /** Active handles of the event loop, by kind. */
   resources: Record<string, number>
+}
+
+/** All that may not be left behind. It walks the heap, for seconds when that is full. */
+export interface Measure extends Weight {
   /** What lives in the heap: timers (those that keep no process alive, too), exchanges, attempts. */
   alive: Record<'timers' | 'exchanges' | 'attempts', number>
   /** Entries of all maps and sets together, and the largest of them with a key as a hint. */
@@ -113,6 +119,24 @@ function entriesOf(of: { prototype: unknown }): { size: number; largest: [size: 
   }
 }
 
+async function weigh(): Promise<Weight> {
+  for (let i = 0; i < 3; i++) {
+    globalThis.gc!()
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+  const resources: Record<string, number> = {}
+  for (const kind of process.getActiveResourcesInfo()) resources[kind] = (resources[kind] ?? 0) + 1
+  const { rss, heapUsed, arrayBuffers } = process.memoryUsage()
+  return {
+    rss,
+    heap: heapUsed,
+    buffers: arrayBuffers,
+    running: gateway.ingress.running.size,
+    connections: gateway.listener.connections,
+    resources,
+  }
+}
+
 async function measure(): Promise<Measure> {
   await ledger.flush()
   const outcomes: Record<string, number> = {}
@@ -128,20 +152,8 @@ async function measure(): Promise<Measure> {
     exchanges: count(RunningExchange),
     attempts: count(Attempt),
   }
-  for (let i = 0; i < 3; i++) {
-    globalThis.gc!()
-    await new Promise(resolve => setTimeout(resolve, 20))
-  }
-  const resources: Record<string, number> = {}
-  for (const kind of process.getActiveResourcesInfo()) resources[kind] = (resources[kind] ?? 0) + 1
-  const { rss, heapUsed, arrayBuffers } = process.memoryUsage()
   return {
-    rss,
-    heap: heapUsed,
-    buffers: arrayBuffers,
-    running: gateway.ingress.running.size,
-    connections: gateway.listener.connections,
-    resources,
+    ...(await weigh()),
     alive,
     entries: collections.reduce((sum, { size }) => sum + size, 0),
     largest: collections
@@ -159,8 +171,9 @@ async function measure(): Promise<Measure> {
   }
 }
 
-process.on('message', async (message: 'measure' | 'reload' | 'close') => {
-  if (message === 'measure') process.send!(await measure())
+process.on('message', async (message: 'weigh' | 'measure' | 'reload' | 'close') => {
+  if (message === 'weigh') process.send!(await weigh())
+  else if (message === 'measure') process.send!(await measure())
   else if (message === 'reload') process.send!(await gateway.reload())
   else {
     await gateway.close()

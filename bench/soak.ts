@@ -13,7 +13,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Progress } from '../core/progress.ts'
 import { startSimulator } from '../simulator/server.ts'
-import type { Measure } from './soak-gateway.ts'
+import type { Measure, Weight } from './soak-gateway.ts'
 
 const { values } = parseArgs({
   options: {
@@ -141,7 +141,7 @@ child.once('exit', code => {
 
 /** Messages are answered in order, so one question at a time is outstanding. */
 let queue: Promise<unknown> = Promise.resolve()
-function told<T>(process: ChildProcess, question?: 'measure' | 'reload'): Promise<T> {
+function told<T>(process: ChildProcess, question?: 'weigh' | 'measure' | 'reload'): Promise<T> {
   const next = queue.then(
     () =>
       new Promise<T>(resolve => {
@@ -263,15 +263,15 @@ const expect = (good: boolean, what: string) => {
 }
 
 /** When nothing runs and idle connections have been let go, or after ten seconds. */
-async function settled(): Promise<Measure> {
-  let now = await told<Measure>(child, 'measure')
+async function settled(): Promise<Weight> {
+  let now = await told<Weight>(child, 'weigh')
   for (let i = 0; i < 20 && (now.running > 0 || sockets(now) > 0); i++) {
     await sleep(500)
-    now = await told<Measure>(child, 'measure')
+    now = await told<Weight>(child, 'weigh')
   }
   return now
 }
-const sockets = ({ resources }: Measure) => (resources['TCPSocketWrap'] ?? 0) + (resources['TCPWRAP'] ?? 0)
+const sockets = ({ resources }: Weight) => (resources['TCPSocketWrap'] ?? 0) + (resources['TCPWRAP'] ?? 0)
 
 async function load(streams: number, ms: number): Promise<void> {
   const until = performance.now() + ms
@@ -281,7 +281,8 @@ async function load(streams: number, ms: number): Promise<void> {
 async function soak(streams: number): Promise<void> {
   await load(streams, WARM_MS)
   agent.destroy()
-  const base = await settled()
+  await settled()
+  const base = await told<Measure>(child, 'measure')
   const warm = tally.requests
   const begun = performance.now()
   let reloads = 0
@@ -298,7 +299,8 @@ async function soak(streams: number): Promise<void> {
   clearInterval(reloading)
   await Promise.all(stallers)
   agent.destroy()
-  const end = await settled()
+  await settled()
+  const end = await told<Measure>(child, 'measure')
   const rows = Object.values(end.outcomes).reduce((sum, n) => sum + n, 0)
 
   expect(end.unhandled === 0, `${end.unhandled} unhandled rejections`)
@@ -369,7 +371,7 @@ async function idle(streams: number): Promise<void> {
     const body = {
       model: 'eb1-preview',
       stream: true,
-      messages: [{ role: 'user', content: `[[sim: tokens 100000; pace 1s]] ${i}` }],
+      messages: [{ role: 'user', content: `[[sim: tokens ${seconds + 180}; pace 1s]] ${i}` }],
     }
     const req = request(`${url}/v1/chat/completions`, {
       method: 'POST',
@@ -403,7 +405,7 @@ async function idle(streams: number): Promise<void> {
   const watching = watch(performance.now(), () => events, 'events')
   await sleep(seconds * 1000)
   watching.stop()
-  const full = await told<Measure>(child, 'measure')
+  const full = await told<Weight>(child, 'weigh')
   expect(full.running === streams, `${full.running} of ${streams} streams run`)
   expect(
     ended === 0 && tally.broken.length === 0,

@@ -12,9 +12,9 @@ export interface LagProbe {
 
 /**
  * From this lag on fewer exchanges may run at a time. What each costs is known only later, when its upstream speaks: so it is their number that is held,
- * not what comes in at a moment.
+ * not what comes in at a moment. A burst that meets a cold process makes half of it.
  */
-const LATE_MS = 100
+const LATE_MS = 200
 /** So many may always run: what they have to do between two turns of the loop is bounded, and lag with fewer is not of their making. */
 const LEAST_RUNNING = 64
 /** The number is judged this often: down to four fifths while it is late, up by a twentieth while it is not. */

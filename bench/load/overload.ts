@@ -3,6 +3,7 @@
  * nobody waits. Says how many were served whole, how many refused, with which codes and how quickly. Takes a `Job` as JSON, prints a `Report` as JSON.
  */
 import { Worker } from 'node:worker_threads'
+import { cpuMicros } from '../machine.ts'
 import { openRequests, type RequestSpec } from '../requests.ts'
 import { now } from './clock.ts'
 import { type Expectation, fault } from './closed-loop.ts'
@@ -19,9 +20,12 @@ export interface Job {
   leadInMs: number
   measureMs: number
   expect: Expectation
+  /** Whose CPU time to read at both ends of the measured time. */
+  pid: number
 }
 
 export interface Report {
+  cpuMicros: number
   /** Whole answers a second, of the measured time. */
   served: number
   servedP50: number
@@ -109,9 +113,12 @@ function run(job: Job): void {
     const fallen = Math.min(count, Math.floor((now() - start) / periodMs) + 1)
     while (sent < fallen) send(sent++)
   })
+  let cpu = 0
+  setTimeout(() => (cpu = cpuMicros(job.pid)), from - now())
   setTimeout(() => {
     const seconds = job.measureMs / 1000
     const report: Report = {
+      cpuMicros: cpuMicros(job.pid) - cpu,
       served: served.length / seconds,
       servedP50: percentile(served, 0.5),
       servedP99: percentile(served, 0.99),

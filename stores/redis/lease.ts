@@ -125,7 +125,7 @@ export class Leases {
     if (known) return known
     const tag = tagOf(org)
     const holding = {
-      cells: `sluice:${tag}:cells`,
+      cells: `sluice:${tag}:limits`,
       reclaimed: `sluice:${tag}:reclaimed:${lease}`,
       prefix: `@${lease}/`,
     }

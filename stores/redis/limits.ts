@@ -16,9 +16,10 @@ import type { RedisClient } from './client.ts'
 import { GROUP_BYTES } from './layout.ts'
 import type { Leases } from './lease.ts'
 import { type Holding, planOf } from './plan.ts'
-import { RECLAIM } from './scripts.ts'
+import { GIVE_UP, RECLAIM } from './scripts.ts'
 
 const RECLAIM_SCRIPT = script(RECLAIM)
+const GIVE_UP_SCRIPT = script(GIVE_UP)
 const NO_GROUP = Buffer.alloc(GROUP_BYTES)
 const RETRY_MS = 100
 const RETRY_MAX_MS = 2000
@@ -54,6 +55,9 @@ export class RedisLimits implements LimitEngine {
   #deliveries = new Map<string, Delivery>()
   #retrying: Timer | undefined
   #retryMs = RETRY_MS
+  #delivering = false
+  /** Admissions given up of which a mark is left in Redis. */
+  #givenUp = new Set<string>()
   #waiters: (() => void)[] = []
   #audit: Timer | undefined
   #suspects = new Set<string>()
@@ -76,9 +80,12 @@ export class RedisLimits implements LimitEngine {
       reply = (await client.send(plan.admission(holding, id, amounts, now))) as Buffer
     } catch (error) {
       // It may have been taken all the same: it is given back as soon as Redis answers.
-      this.#deliver({ id, send: () => client.script(RECLAIM_SCRIPT, [holding.cells], [holding.prefix + id]) })
+      this.#givenUp.add(nameOf(org, id))
+      this.#deliver({ id, send: () => client.script(GIVE_UP_SCRIPT, [holding.cells], [holding.prefix + id]) })
       throw error
     }
+    // Redis answers: what it has not been told yet holds slots and reservations that are free.
+    if (this.#retrying) this.#hurry()
     const levels = plan.levels(reply, 1)
     const states = statesOf(cells, levels, now)
     if (reply[0] === 49) {
@@ -138,6 +145,10 @@ export class RedisLimits implements LimitEngine {
   get open(): number {
     return this.#reservations.size
   }
+  /** Nothing of this process is left in Redis. */
+  get clean(): boolean {
+    return this.open === 0 && this.undelivered === 0 && this.#givenUp.size === 0
+  }
 
   close(): void {
     this.#closed = true
@@ -171,11 +182,19 @@ export class RedisLimits implements LimitEngine {
     this.#retrying ??= this.#options.clock.setTimer(this.#retryMs, () => void this.#retryAll())
   }
 
+  #hurry(): void {
+    if (this.#delivering) return
+    this.#retrying?.cancel()
+    void this.#retryAll()
+  }
+
   async #retryAll(): Promise<void> {
+    this.#delivering = true
     this.#retryMs = Math.min(this.#retryMs * 2, RETRY_MAX_MS)
     const [first] = this.#deliveries.values()
     // One goes ahead; while it fails the others stay.
     const up = !first || (await this.#send(first))
+    this.#delivering = false
     this.#retrying = undefined
     if (!up) {
       if (!this.#closed) this.#retryLater()
@@ -194,10 +213,7 @@ export class RedisLimits implements LimitEngine {
     for (const resolve of waiters) resolve()
   }
 
-  /**
-   * An admission whose answer was lost can, in rare cases (a reconnect), be carried out after it was given back. So now and then Redis's list is compared
-   * with ours.
-   */
+  /** Now and then Redis's list is compared with ours: marks of what was given up go, and so does what got there in a way that nobody thought of. */
   async audit(): Promise<number> {
     const { client, leases } = this.#options
     const seen = new Set<string>()
@@ -209,8 +225,8 @@ export class RedisLimits implements LimitEngine {
         const name = nameOf(org, id)
         if (this.#reservations.has(name) || this.#deliveries.has(id)) continue
         if (this.#suspects.has(name)) {
-          await client.script(RECLAIM_SCRIPT, [cells], [mark])
-          strays++
+          strays += (await client.script(RECLAIM_SCRIPT, [cells], [mark])) as number
+          this.#givenUp.delete(name)
         } else seen.add(name)
       }
     }

@@ -105,16 +105,16 @@ const advanced = (code: (place: Place) => string) =>
   ${place.windowMs ? OWE : ''}
   end`,
   )
-/** Of spend, \`part\` is not stored. */
+/** Only a bucket has a part. */
 const EMPTY = ({ kind }: Place) => (kind === 'bucket' ? 'u#, p# = 0, 0' : 'u# = 0')
 
 /**
  * KEYS: the organization's hash. ARGV: request, group names…, mark of the reservation. The request ends with the group names, as RECLAIM reads it.
  * Returns '1' (admitted) or '0', then the groups: after the step, or as they stand when nothing was taken. A reservation that stands is answered again, not
- * taken twice.
+ * taken twice; one that was given up before it came takes nothing.
  */
 export const ADMIT = `${READ}
-if held then return '1' .. table.concat(found) end
+if held then return (held == '' and '0' or '1') .. table.concat(found) end
 local room = true
 local after, set = { '1' }, {}
 for g = 1, groups do
@@ -143,7 +143,7 @@ return table.concat(after)
  * A reservation that was reclaimed meanwhile has had everything given back, so its final figures count in full. Returns 1, or 0 when it is not known.
  */
 export const SETTLE = `${READ}
-if not held and call('SREM', KEYS[2], mark) == 0 then return 0 end
+if held == '' or not held and call('SREM', KEYS[2], mark) == 0 then return 0 end
 local set = {}
 for g = 1, groups do
   ${UNPACK('found[g]')}
@@ -167,14 +167,20 @@ return 1
  * Gives reservations back whole. KEYS: the organization's hash; for a dead lease also its set of reclaimed marks: a settlement that comes late is then still
  * charged. ARGV: marks. Returns how many were given back.
  *
+ * GIVE_UP does it for admissions whose answer was lost. They may still be on their way, on a connection that is broken off here and not yet there: an empty value
+ * under the mark sees to it that they take nothing any more. A RECLAIM later takes that away.
+ *
  * Nothing is brought up to date here: taking an amount off a level and letting it refill come to the same in either order.
  */
-export const RECLAIM = `
+export const RECLAIM = reclaim("call('HDEL', KEYS[1], mark)")
+export const GIVE_UP = reclaim("call('HSET', KEYS[1], mark, '')")
+function reclaim(leave: string): string {
+  return `
 local call, pack_, unpack_ = redis.call, struct.pack, struct.unpack
 local count = 0
 for _, mark in ipairs(ARGV) do
   local q = call('HGET', KEYS[1], mark)
-  if q then
+  if q and q ~= '' then
     count = count + 1
     local _, day, month, groups = unpack_('<dddd', q)
     local g = 0
@@ -191,13 +197,14 @@ for _, mark in ipairs(ARGV) do
       )}
       call('HSET', KEYS[1], name, ${PACK})
     end
-    call('HDEL', KEYS[1], mark)
     if KEYS[2] then call('SADD', KEYS[2], mark) end
   end
+  ${leave}
 end
 if KEYS[2] and count > 0 then call('PEXPIRE', KEYS[2], 7200000) end
 return count
 `
+}
 
 /**
  * Charges found in a dead instance's journal whose settlement did not arrive. KEYS: the organization's hash; the reclaimed marks of the lease, so it must run

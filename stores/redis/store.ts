@@ -148,7 +148,7 @@ export class RedisStore implements Store {
     await this.#recovery
     await this.ledger.close(CLOSE_MS)
     this.limits.close()
-    await this.leases.close(this.limits.open === 0 && this.limits.undelivered === 0)
+    await this.leases.close(this.limits.clean)
     if (this.ledger.pending === 0)
       await this.client.call(this.client.redis.del(sentKey(this.#options.instance))).catch(() => {})
     this.#journal.close()

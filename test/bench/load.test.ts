@@ -182,6 +182,7 @@ test('the overload tells served from refused, by code, and wrong from both; nobo
       leadInMs: 0,
       measureMs: 4000,
       expect: { payloadMin: 400, payloadMax: 400, terminal: '' },
+      pid: process.pid,
     }
     const program = join(import.meta.dirname, '../../bench/load/overload.ts')
     const { stdout } = await promisify(execFile)(process.execPath, [...FLAGS, program, JSON.stringify(job)])

@@ -80,7 +80,7 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   }
   later(10_000, 1000)
   assert.equal(limit(), Number.POSITIVE_INFINITY, 'no lag, no limit')
-  lag = 150
+  lag = 250
   later(100, 1000)
   assert.equal(limit(), 800)
   later(50, 800)

@@ -5,9 +5,10 @@ import net from 'node:net'
 import path from 'node:path'
 import { after, before, test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
-import { type Cell, StoreUnavailable } from '../../core/store.ts'
+import { StoreUnavailable } from '../../core/store.ts'
 import { tagOf } from '../../stores/redis/client.ts'
 import type { LeaseTimes } from '../../stores/redis/lease.ts'
+import { planOf } from '../../stores/redis/plan.ts'
 import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
 import { describe as describeAddress, parseRedisUrl } from '../../stores/redis/url.ts'
 import {
@@ -355,6 +356,32 @@ test('a reservation that nobody knows is found and given back', { skip }, async 
   assert.equal(await store.limits.audit(), 0)
   assert.equal(await store.limits.audit(), 1)
   assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 4)
+})
+
+test('an admission that arrives after it was given up takes nothing, and its mark goes', { skip }, async t => {
+  const { store } = await open(shared.url)
+  t.after(() => store.close())
+  const org = newOrg()
+  const cells = [slots('o:slots', 5)]
+  await store.limits.admit({ org, id: 'known', cells, amounts: [1], now: T0 })
+  const holding = store.leases.holding(org)
+  const late = planOf(cells).admission(holding, 'late', [1], T0)
+  // The answer to an admission is lost; the call itself is delayed until after it was given up.
+  const send = t.mock.method(store.client, 'send', async () => {
+    throw new StoreUnavailable('lost')
+  })
+  await assert.rejects(async () => store.limits.admit({ org, id: 'late', cells, amounts: [1], now: T0 }), /lost/)
+  send.mock.restore()
+  await store.limits.delivered(['late'])
+  assert.equal(((await store.client.send(late)) as Buffer)[0], '0'.charCodeAt(0))
+  assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 4)
+  assert.equal((await store.leases.marks(org)).length, 2)
+  assert.equal(store.limits.clean, false)
+  assert.deepEqual([await store.limits.audit(), await store.limits.audit()], [0, 0])
+  assert.deepEqual(await store.leases.marks(org), [holding.prefix + 'known'])
+  store.limits.settle(org, 'known', [1], T0)
+  await until(() => store.limits.clean)
+  assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 5)
 })
 
 test('started while Redis is down: refuses, then serves, without a restart', { skip }, async t => {
