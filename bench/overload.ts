@@ -79,6 +79,7 @@ async function main(rounds: number, measureMs: number, times: number): Promise<n
           ['served whole, answers/s', show(middle(r => r.served))],
           ['goodput, share of the peak', show(goodput)],
           ['the same for each second of the gateway’s CPU time', show(perCpu)],
+          ['busy % of its core', show(middle(r => r.cpuMicros / (measureMs * 10)))],
           ['served, ms p50, p99', `${show(middle(r => r.servedP50))}, ${show(middle(r => r.servedP99))}`],
           ['refused, answers/s', show(middle(r => r.refused))],
           ['refused, ms p50, p99', `${show(middle(r => r.refusedP50))}, ${show(middle(r => r.refusedP99))}`],

@@ -220,7 +220,12 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
         res.on('close', resolve)
       },
     )
-    req.on('error', error => {
+    req.on('error', (error: NodeJS.ErrnoException) => {
+      // A kept connection that closed as the request went out: every client asks again. Had it been admitted, the books would tell.
+      if (req.reusedSocket && error.code === 'ECONNRESET' && heard === begun) {
+        tally.requests--
+        return resolve(exchange(text, stream, manner, healthy))
+      }
       if (manner !== 'leaves') tally.broken.push(`${path}: ${error.message}`)
       resolve()
     })
