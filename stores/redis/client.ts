@@ -17,6 +17,8 @@ export type Arg = string | number | Buffer
 const SILENT_MS = 5000
 const CONNECT_MS = 2000
 const RETRY_MAX_MS = 1000
+/** Before a connection that ioredis has given up is begun anew. */
+const AGAIN_MS = 250
 /** What ioredis says of a command that found no connection. */
 const NOT_CONNECTED = /isn't writeable|isn't ready|is closed/
 
@@ -29,6 +31,7 @@ export class RedisClient {
   #log: Logger
   #deadlines: Deadlines
   #down = false
+  #closed = false
   /** When the first call ran out after which nothing was answered. */
   #silentSince: number | undefined
   /** Why the last connection failed; calls without one only say that there is none. */
@@ -54,6 +57,13 @@ export class RedisClient {
     this.redis.on('close', () => {
       this.#unreachable ??= 'the connection was lost'
       this.onClose?.()
+    })
+    // ioredis gives up for good when a failover is announced while it connects, and in some other races; a store never does.
+    this.redis.on('end', () => {
+      if (this.#closed) return
+      setTimeout(() => {
+        if (!this.#closed && this.redis.status === 'end') this.redis.connect().catch(() => {})
+      }, AGAIN_MS).unref()
     })
   }
 
@@ -137,6 +147,7 @@ export class RedisClient {
   }
 
   disconnect(): void {
+    this.#closed = true
     this.redis.disconnect()
   }
 
