@@ -19,6 +19,9 @@ const ONCE = ['admin', 'crash', 'dead-peer', 'keys', 'shared-store', 'store-fail
   name => `test/e2e/${name}.test.ts`,
 )
 
+/** Files at a time: one more than two cores, since many wait for clocks and other processes. */
+const CONCURRENCY = '--test-concurrency=3'
+
 const flags = process.argv.slice(2).filter(arg => arg.startsWith('-'))
 const named = process.argv.slice(2).filter(arg => !arg.startsWith('-'))
 const files = (named.length > 0 ? named : ['test']).flatMap(path => {
@@ -52,7 +55,7 @@ function run(title: string, these: readonly string[], env: Record<string, string
   ]
   const child = spawn(
     process.execPath,
-    ['--disable-warning=ExperimentalWarning', '--test', '--test-concurrency=2', ...reporter, ...flags, ...these],
+    ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, ...reporter, ...flags, ...these],
     // Each file is a process of its own, and takes its flags from here.
     {
       cwd: ROOT,

@@ -37,7 +37,7 @@ const script = findProgram(['script'])
 test('on a terminal it shows rate and time left', {
   skip: script ? false : 'script (util-linux) is not installed',
 }, async () => {
-  const command = `${process.execPath} --disable-warning=ExperimentalWarning ${SOAK} --minutes 0.05 --streams 5`
+  const command = `${process.execPath} --disable-warning=ExperimentalWarning ${SOAK} --minutes 0.05 --idle-streams 5`
   const { stdout } = await promisify(execFile)(script!, ['-qefc', command, '/dev/null'])
-  assert.match(stdout, /\d+ requests, [\d,.]+\/s, \d+ %, \d+ s left/)
+  assert.match(stdout, /\d+ events, [\d,.]+\/s, \d+ %, \d+ s left/)
 })
