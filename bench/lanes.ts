@@ -8,7 +8,7 @@ import { Progress } from '../core/progress.ts'
 import { TERMINAL, wrong } from './answers.ts'
 import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
 import { available, type Contender, type Running, type StartOptions } from './contenders/index.ts'
-import type { Expectation } from './load/closed-loop.ts'
+import type { Job as ClosedJob, Report as ClosedReport, Expectation } from './load/closed-loop.ts'
 import { Connection } from './load/connection.ts'
 import { LOAD } from './machine.ts'
 import { openRequests, type RequestSource, type Route, writeRequests } from './requests.ts'
@@ -86,6 +86,18 @@ export function lane(
   const expect = { payloadMin: 0, payloadMax: 0, terminal: stream ? TERMINAL[route.surface] : '' }
   const file = requestFile(route, stream, headers)
   return { name, running, route, stream, file, headers, expect, wireMin: 0, wireMax: 0, answered: 0 }
+}
+
+/** Full load of a lane: each connection asks again as soon as it is answered. */
+export function closedLoop(
+  { running, file, expect }: Lane,
+  connections: number,
+  leadInMs: number,
+  measureMs: number,
+): Promise<ClosedReport> {
+  const { port, pid } = running
+  const job: ClosedJob = { port, pid, connections, requests: { kind: 'short', file }, leadInMs, measureMs, expect }
+  return load<ClosedReport>('closed-loop.ts', job, measureMs + 20_000)
 }
 
 /** Starts contenders that can run here; one that does not start is left out with a word. */

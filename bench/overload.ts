@@ -4,8 +4,7 @@
  */
 import { parseArgs } from 'node:util'
 import { startSluice } from './contenders/sluice.ts'
-import { demandNone, failures, type Lane, lane, load, ready, startUpstream } from './lanes.ts'
-import type { Job as ClosedJob, Report as ClosedReport } from './load/closed-loop.ts'
+import { closedLoop, demandNone, failures, type Lane, lane, load, ready, startUpstream } from './lanes.ts'
 import type { Job, Report } from './load/overload.ts'
 import { median } from './load/percentile.ts'
 import { busyWith, pinning } from './machine.ts'
@@ -110,22 +109,8 @@ interface Peak {
 }
 
 /** At full load, closed loop. */
-async function peak({ running, file, expect }: Lane, measureMs: number): Promise<Peak> {
-  const job: ClosedJob = {
-    port: running.port,
-    pid: running.pid,
-    connections: CONNECTIONS,
-    requests: { kind: 'short', file },
-    leadInMs: 500,
-    measureMs,
-    expect,
-  }
-  const {
-    answers,
-    seconds,
-    cpuMicros,
-    failures: wrong,
-  } = await load<ClosedReport>('closed-loop.ts', job, measureMs + 30_000)
+async function peak(each: Lane, measureMs: number): Promise<Peak> {
+  const { answers, seconds, cpuMicros, failures: wrong } = await closedLoop(each, CONNECTIONS, 500, measureMs)
   // Refused at its very peak it would have none.
   demandNone(wrong)
   return { rate: answers / seconds, micros: cpuMicros / answers }

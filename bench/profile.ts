@@ -6,8 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { startSluice } from './contenders/sluice.ts'
-import { lane, load, startUpstream, verify } from './lanes.ts'
-import type { Job, Report } from './load/closed-loop.ts'
+import { closedLoop, lane, startUpstream, verify } from './lanes.ts'
 import { wrk } from './load/wrk.ts'
 import { threadMicros } from './machine.ts'
 import type { Route } from './requests.ts'
@@ -39,16 +38,7 @@ export async function profileGateway(kind: 'buffered' | 'streamed', seconds: num
       return (
         await wrk({ port: sluice.port, file: target.file, expect: target.expect, connections: 64, seconds: duration })
       ).requests
-    const job: Job = {
-      port: sluice.port,
-      pid: sluice.pid,
-      connections: 64,
-      requests: { kind: 'short', file: target.file },
-      leadInMs: 0,
-      measureMs: duration * 1000,
-      expect: target.expect,
-    }
-    const { payloadBytes } = await load<Report>('closed-loop.ts', job, duration * 1000 + 20_000)
+    const { payloadBytes } = await closedLoop(target, 64, 0, duration * 1000)
     return (payloadBytes / target.expect.payloadMax) * EVENTS
   }
   for (let i = 0, seen = 0; i < WARM_RUNS && seen < WARM_UNITS[kind]; i++) seen += await run(2)

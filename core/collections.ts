@@ -1,8 +1,8 @@
 /**
  * Collections for what lives as long as an exchange. Not Map and Set: at every rehash V8 leaves their old table behind with a link to the new
  * one. Once such a table has come into old space it holds each later one, and everything that was in them at their own rehash, through every
- * young collection until the next full one: of each exchange some 11 KB were
- * copied and promoted that had long been dead, a sixth of all CPU time and most of the longest pauses.
+ * young collection until the next full one: of each exchange some 11 KB were copied and promoted that had long been dead, a sixth of all CPU time
+ * and most of the longest pauses.
  */
 
 /** A member knows its place, and is in one set at most. */

@@ -3,8 +3,10 @@
  * down the chain of its route as it then is; so limits, ledger, errors and reloads are those of HTTP. What is here is the order of requests,
  * the bounds on what a connection may keep waiting, keep-alive, and the end.
  */
+
 import type { Clock } from './clock.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from './errors.ts'
+import { withListener } from './listener/aborts.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -350,14 +352,7 @@ class Message implements Incoming {
 
   onAborted(listener: () => void): void {
     if (this.#aborted) return listener()
-    const former = this.#abortListener
-    this.#abortListener =
-      former === undefined
-        ? listener
-        : () => {
-            former()
-            listener()
-          }
+    this.#abortListener = withListener(this.#abortListener, listener)
   }
 
   drained(): void {

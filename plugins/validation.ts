@@ -8,6 +8,7 @@ import {
   requestBody,
   slot,
 } from '../core/plugin.ts'
+import type { Surface } from '../core/surface.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { isCountingChain } from './counting.ts'
 import { JsonShape } from './json-shape.ts'
@@ -30,6 +31,14 @@ export const validation = definePlugin<ValidationOptions>({
       images: options.max_images,
       documents: options.max_documents,
       replayBytes: options.max_replay,
+    }
+
+    const { server } = context.config
+    for (const surface of context.surfaces) {
+      const unknownFields = options.unknown_fields[surface.name]
+      warm(surface, unknownFields)
+      if (surface.socket && server.websocket === 'on' && server.listener === 'uws')
+        warm(surface.socket.surface, unknownFields)
     }
 
     function overShape({ deepest, nodes }: JsonShape): undefined | Reply {
@@ -97,6 +106,15 @@ export const validation = definePlugin<ValidationOptions>({
 const PARSE_HERE = 256 * 1024
 /** Bytes looked over in one turn of the event loop: about 1 ms. */
 const SLICE = 1024 * 1024
+
+/** Schemas are compiled on first use: at start, not under the first request. */
+function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
+  try {
+    surface.validate({}, unknownFields)
+  } catch {
+    // An empty body is refused.
+  }
+}
 
 /** Undefined when the bytes are no JSON. */
 function parseHere(bytes: Uint8Array): unknown {

@@ -92,11 +92,7 @@ export class Journal {
 
   /** One write; on return it is safe against a killed process. Throws StoreUnavailable (disk full). */
   append(kind: RecordKind, json: string): Item {
-    this.#write(lineOf(kind, json))
-    const segment = this.#segments[this.#segments.length - 1]!
-    const item: Item = { kind, json, segment, place: -1 }
-    segment.open.add(item)
-    return item
+    return this.appendAll([{ kind, json }])[0]!
   }
 
   /** Several records in one write. They are open until released. */

@@ -4,24 +4,17 @@
  */
 import { Worker } from 'node:worker_threads'
 import { cpuMicros } from '../machine.ts'
-import { openRequests, type RequestSpec } from '../requests.ts'
+import { openRequests } from '../requests.ts'
 import { now } from './clock.ts'
-import { type Expectation, fault } from './closed-loop.ts'
+import { type Job as ClosedJob, fault } from './closed-loop.ts'
 import { type Answer, Connection } from './connection.ts'
 import { percentile } from './percentile.ts'
 
-export interface Job {
-  port: number
+export interface Job extends ClosedJob {
   /** Requests per second. */
   rate: number
   /** At most so many at a time; a request beyond is given up, and counted. */
   connections: number
-  requests: RequestSpec
-  leadInMs: number
-  measureMs: number
-  expect: Expectation
-  /** Whose CPU time to read at both ends of the measured time. */
-  pid: number
 }
 
 export interface Report {

@@ -1,7 +1,6 @@
 /** Profile 3: streams of 200 events, on each surface, as they come and translated. */
 import type { Running } from '../contenders/index.ts'
-import { alternate, demandNone, type Lane, lane, load, ready, startAll, startUpstream } from '../lanes.ts'
-import type { Job, Report } from '../load/closed-loop.ts'
+import { alternate, closedLoop, demandNone, type Lane, lane, ready, startAll, startUpstream } from '../lanes.ts'
 import { settled } from '../machine.ts'
 import {
   chat,
@@ -80,17 +79,9 @@ async function warm(each: Lane): Promise<void> {
     events += (await measure(each, 1000))['events/s']!
 }
 
-async function measure({ running, file, expect }: Lane, measureMs: number): Promise<Figures> {
-  const job: Job = {
-    port: running.port,
-    pid: running.pid,
-    connections: CONNECTIONS,
-    requests: { kind: 'short', file },
-    leadInMs: LEAD_IN_MS,
-    measureMs,
-    expect,
-  }
-  const report = await load<Report>('closed-loop.ts', job, measureMs + 20_000)
+async function measure(each: Lane, measureMs: number): Promise<Figures> {
+  const { running, expect } = each
+  const report = await closedLoop(each, CONNECTIONS, LEAD_IN_MS, measureMs)
   await settled(running.pid)
   demandNone(report.failures)
   // By bytes, so that streams count for what came of them in the measured time.

@@ -1,6 +1,8 @@
 /** One exchange on node:http. */
+
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../clock.ts'
+import { withListener } from './aborts.ts'
 import { plainAddress, type TrustedPeers } from './client-address.ts'
 import type {
   BodyFault,
@@ -283,14 +285,7 @@ export class NodeExchange implements Incoming {
 
   onAborted(listener: () => void): void {
     if (this.#aborted) return void listener()
-    const former = this.#abortListener
-    this.#abortListener =
-      former === undefined
-        ? listener
-        : () => {
-            former()
-            listener()
-          }
+    this.#abortListener = withListener(this.#abortListener, listener)
   }
 
   #closed(): void {

@@ -1,6 +1,8 @@
 /** One exchange on uWebSockets.js: the request's side and whole answers. uws-stream.ts has streamed ones. R numbers: reliability 2.3. */
+
 import type { Clock, Timer } from '../clock.ts'
 import type { DenseSet, Placed } from '../collections.ts'
+import { withListener } from './aborts.ts'
 import { addressOfBytes, type TrustedPeers } from './client-address.ts'
 import type {
   BodyFault,
@@ -647,14 +649,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   onAborted(listener: () => void): void {
     if (this.#aborted) return void listener()
-    const former = this.#abortListener
-    this.#abortListener =
-      former === undefined
-        ? listener
-        : () => {
-            former()
-            listener()
-          }
+    this.#abortListener = withListener(this.#abortListener, listener)
   }
 
   /** R1: registered before anything else. The socket is closed, by whomever. */

@@ -9,8 +9,8 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { startFaultServer } from '../faults/server.ts'
-import { defaultYaml, KEY, startGateway } from './harness.ts'
+import { type FaultServer, startFaultServer } from '../faults/server.ts'
+import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 const NAME = `sl${process.pid}`
 const octet = process.pid % 250
@@ -95,17 +95,43 @@ const models =
   '  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: one, model: sim-aaaa }] }'
 const provider = (url: string) => `  one: { dialect: openai-chat, base_url: "${url}" }`
 
-test('[STR-4] a dead peer is found when nothing more fits on its way, and its upstream is cancelled', async context => {
-  if (!possible) return context.skip(SKIPPED)
+interface Near {
+  t: TestGateway
+  upstream: FaultServer
+  dial(stream: boolean): ReturnType<typeof dial>
+}
+
+/** A gateway of this process for a client in its namespace; afterwards the client is gone and the way to it open again. */
+async function nearGateway(gateway: { listener?: 'node' }, body: (near: Near) => Promise<void>): Promise<void> {
   const upstream = await startFaultServer()
   const t = await startGateway({
     providers: provider(upstream.url),
     models,
     server: 'drain: 2s, stall_timeout: 1s',
-    gateway: { listen: { host: address('near', 1), port: 0 } },
+    gateway: { ...gateway, listen: { host: address('near', 1), port: 0 } },
   })
   let client: ChildProcess | undefined
   try {
+    await body({
+      t,
+      upstream,
+      dial(stream) {
+        const dialled = dial(address('near', 1), t.gateway.port, stream)
+        client = dialled.client
+        return dialled
+      },
+    })
+  } finally {
+    client?.kill('SIGKILL')
+    inside('client', 'link', 'set', device('near', 2), 'up')
+    await t.close()
+    await upstream.close()
+  }
+}
+
+test('[STR-4] a dead peer is found when nothing more fits on its way, and its upstream is cancelled', async context => {
+  if (!possible) return context.skip(SKIPPED)
+  await nearGateway({}, async ({ t, upstream, dial }) => {
     const { promise: released, resolve } = Promise.withResolvers<void>()
     upstream.fault = async turn => {
       const { events } = await turn.open()
@@ -114,49 +140,29 @@ test('[STR-4] a dead peer is found when nothing more fits on its way, and its up
       while (await turn.chunk(piece));
       resolve()
     }
-    const dialled = dial(address('near', 1), t.gateway.port, true)
-    client = dialled.client
-    await dialled.first
+    await dial(true).first
     cut('near')
     await released
     while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
     const [row] = await t.ledger()
     assert.deepEqual([row!.outcome, row!.cost > 0], ['client_gone', true])
-  } finally {
-    client?.kill('SIGKILL')
-    inside('client', 'link', 'set', device('near', 2), 'up')
-    await t.close()
-    await upstream.close()
-  }
+  })
 })
 
 test('[STR-4] node: a peer that dies while it waits for its answer is found by the kernel’s probes', async context => {
   if (!possible) return context.skip(SKIPPED)
-  const upstream = await startFaultServer()
-  const t = await startGateway({
-    providers: provider(upstream.url),
-    models,
-    server: 'drain: 2s, stall_timeout: 1s',
-    gateway: { listener: 'node', listen: { host: address('near', 1), port: 0 } },
-  })
-  let client: ChildProcess | undefined
-  try {
+  await nearGateway({ listener: 'node' }, async ({ t, upstream, dial }) => {
     const { promise: released, resolve } = Promise.withResolvers<void>()
     upstream.fault = turn => turn.stall().then(resolve)
     const stalled = upstream.whenStalled()
-    client = dial(address('near', 1), t.gateway.port, false).client
+    dial(false)
     await stalled
     cut('near')
     await released
     while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
     const [row] = await t.ledger()
     assert.deepEqual([row!.outcome, row!.cost], ['client_gone', 0])
-  } finally {
-    client?.kill('SIGKILL')
-    inside('client', 'link', 'set', device('near', 2), 'up')
-    await t.close()
-    await upstream.close()
-  }
+  })
 })
 
 for (const listener of ['uws', 'node'] as const) {
