@@ -253,7 +253,11 @@ export class GatewayError extends Error {
   retryAfterMs: number | undefined
 
   constructor(code: ErrorCode, init: ErrorInit) {
+    // Where a denial was made says nothing that its code doesn't, and the frames cost as much as the rest of it. Faults of our own keep theirs.
+    const frames = Error.stackTraceLimit
+    if (code !== 'internal_error') Error.stackTraceLimit = 0
     super(init.message, { cause: init.cause })
+    Error.stackTraceLimit = frames
     this.name = 'GatewayError'
     const spec: ErrorSpec = ERRORS[code]
     this.code = code
