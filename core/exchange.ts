@@ -287,6 +287,7 @@ export class RunningExchange implements Exchange, Placed {
   flush(): boolean {
     if (!this.#dirty || !this.#out) return this.#holds === 0
     this.#dirty = false
+    this.#lastWriteMono = this.clock.mono()
     return this.#out.flush() && this.#holds === 0
   }
 
@@ -640,6 +641,7 @@ export class RunningExchange implements Exchange, Placed {
     }
     this.#phase = PHASE.headSent
     this.#status = head.status
+    this.#lastWriteMono = this.clock.mono()
     this.#out.onDrain(() => {
       if (!this.#settled && this.#holds === 0) this.#control?.resume()
     })
@@ -687,9 +689,7 @@ export class RunningExchange implements Exchange, Placed {
 
   #write(frames: string): void {
     if (frames === '' || !this.#out) return
-    const now = this.clock.mono()
-    this.#firstByteMono ??= now
-    this.#lastWriteMono = now
+    this.#firstByteMono ??= this.clock.mono()
     this.#out.write(frames)
     this.#dirty = true
     if (this.#taps) {

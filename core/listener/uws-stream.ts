@@ -24,7 +24,10 @@ export class UwsStream implements OutgoingStream, Deferred {
   readonly exchange: UwsExchange
   readonly #bodiless: boolean
   #head: string
+  /** Text written since the last flush: it is measured once, whole. */
+  #fresh = ''
   #queue: (string | Uint8Array)[] = []
+  /** Bytes in the queue. */
   #queued = 0
   /** Bytes of the write that blocked: uWebSockets.js holds them. */
   #native = 0
@@ -47,19 +50,28 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   write(data: string | Uint8Array): void {
     if (this.#state !== OPEN || this.#bodiless || data.length === 0) return
-    const queue = this.#queue
-    const last = queue.length - 1
     if (typeof data === 'string') {
-      const bytes = Buffer.byteLength(data)
-      const before = queue[last]
       // Small events of one flush go out as one chunk.
-      if (typeof before === 'string' && before.length + data.length <= CHUNK_BYTES) queue[last] = before + data
-      else queue.push(data)
-      this.#count(bytes)
+      if (this.#fresh.length + data.length > CHUNK_BYTES) this.#enqueueText()
+      this.#fresh += data
+      if (this.blocked) this.#enqueueText()
     } else {
-      queue.push(data)
+      this.#enqueueText()
+      this.#queue.push(data)
       this.#count(data.byteLength)
     }
+  }
+
+  #enqueueText(): void {
+    const text = this.#fresh
+    if (text === '') return
+    this.#fresh = ''
+    const queue = this.#queue
+    const last = queue.length - 1
+    const before = queue[last]
+    if (typeof before === 'string' && before.length + text.length <= CHUNK_BYTES) queue[last] = before + text
+    else queue.push(text)
+    this.#count(Buffer.byteLength(text))
   }
 
   #count(bytes: number): void {
@@ -71,6 +83,7 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   flush(): boolean {
     if (this.#state !== OPEN) return false
+    this.#enqueueText()
     this.#advance()
     if (this.blocked || this.#queued > HIGH_WATER) this.#owesDrain = true
     return !this.#owesDrain && !this.exchange.gone
@@ -81,6 +94,7 @@ export class UwsStream implements OutgoingStream, Deferred {
   }
 
   get buffered(): number {
+    this.#enqueueText()
     return this.#queued + this.#native
   }
 
@@ -91,12 +105,14 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   end(): void {
     if (this.#state !== OPEN) return
+    this.#enqueueText()
     this.#state = ENDING
     this.#advance()
   }
 
   cut(): void {
     if (this.#state !== OPEN) return
+    this.#enqueueText()
     this.#state = CUTTING
     this.#advance()
   }
@@ -248,6 +264,7 @@ export class UwsStream implements OutgoingStream, Deferred {
   /** The connection is gone. */
   dropped(): void {
     this.#state = CLOSED
+    this.#fresh = ''
     this.#queue = []
     this.#queued = 0
     this.#native = 0

@@ -99,6 +99,8 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
   #aborted = false
   #paused = false
   #activityMono: number
+  /** What is being read holds an event. */
+  #spoke = false
   #goneMono: number | null = null
 
   constructor(
@@ -194,6 +196,10 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
       return
     }
     if (this.#over) return
+    if (this.#spoke) {
+      this.#spoke = false
+      this.#activityMono = this.#x.clock.mono()
+    }
     if (this.#decoder!.done) {
       this.#tail = 0
       this.#finish()
@@ -277,7 +283,7 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
       else this.#break(event.error, SAID_SO.has(event.error.code))
       return
     }
-    if (event.type !== 'usage') this.#activityMono = this.#x.clock.mono()
+    if (event.type !== 'usage') this.#spoke = true
     if (!this.#answered) {
       this.#answered = true
       this.#owner.answered(this)

@@ -6,6 +6,7 @@ import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
+import { FrameParser } from '../frame-parser.ts'
 import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { type SearchEnd, SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
@@ -30,6 +31,12 @@ interface Block {
   citations: unknown[]
 }
 
+/** A citation's object is kept; those of texts are not. */
+function isTextDelta(fields: JsonObject): boolean {
+  const type = object(fields['delta'])['type']
+  return type === 'text_delta' || type === 'thinking_delta' || type === 'input_json_delta'
+}
+
 const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>([
   ['end_turn', 'stop'],
   ['max_tokens', 'length'],
@@ -43,6 +50,7 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
 export class MessagesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState
+  readonly #frames = new FrameParser(isTextDelta)
   readonly #searches: SearchOrder
   readonly #blocks = new Map<number, Block>()
   /** server_tool_use blocks, by id. */
@@ -76,7 +84,7 @@ export class MessagesDecoder implements Decoder {
 
   frame(event: string, data: string, push: Push): void {
     if (this.done || data === '') return
-    const fields = parseObject(data)
+    const fields = this.#frames.parse(data)
     if (!fields) return this.#fail(unreadable('event data is not a JSON object'), push)
     this.#event(string(fields['type']) || event, fields, push)
   }

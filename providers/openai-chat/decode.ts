@@ -7,6 +7,7 @@
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { Citation, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
+import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'
 import { count, isObject, type JsonObject, object, parseObject } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
@@ -31,6 +32,7 @@ const FAILURES: ReadonlyMap<string, 'server' | 'unavailable'> = new Map([
 ] as const)
 
 export class ChatDecoder implements Decoder {
+  readonly #frames = new FrameParser(chunk => Array.isArray(chunk['choices']))
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
   readonly #reasoning = new SurrogateJoiner()
@@ -60,7 +62,7 @@ export class ChatDecoder implements Decoder {
       this.#finish(push)
       return
     }
-    const chunk = parseObject(data)
+    const chunk = this.#frames.parse(data)
     if (chunk === undefined) {
       this.#fail({ type: 'error', error: unreadable('an event that is not JSON') }, push)
       return

@@ -6,6 +6,7 @@ import type { Continuation } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { FinishEvent, StreamEvent } from '../../core/events.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
+import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'
 import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { SearchOrder } from '../search-order.ts'
@@ -38,6 +39,7 @@ interface ItemState {
 export class ResponsesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState
+  readonly #frames = new FrameParser(fields => typeof fields['delta'] === 'string')
   readonly #searches: SearchOrder
   readonly #items = new Map<number, ItemState>()
   #calls = 0
@@ -61,7 +63,7 @@ export class ResponsesDecoder implements Decoder {
 
   frame(event: string, data: string, push: Push): void {
     if (this.done || data === '' || data === '[DONE]') return
-    const fields = parseObject(data)
+    const fields = this.#frames.parse(data)
     if (!fields) return this.#fail(unreadable('event data is not a JSON object'), push)
     this.#event(string(fields['type']) || event, fields, push)
   }
