@@ -118,14 +118,15 @@ function templateOf(data: string, member: string, at: number): Template | undefi
 /** Puts the text of `data` into the template's object. False, and nothing changed, when it differs in more than the holes. */
 function fill({ literals, holes, holder, member }: Template, data: string): boolean {
   const first = literals[0]!
-  if (!data.startsWith(first)) return false
   let at = first.length
+  // A slice is a view, compared eight bytes at a time; `startsWith` takes one after the other.
+  if (data.slice(0, at) !== first) return false
   let text = ''
   for (let i = 0; i < holes.length; i++) {
     const kind = holes[i]!
     const end = kind === 'number' ? numberEnd(data, at) : stringEnd(data, at)
     const literal = literals[i + 1]!
-    if (end === -1 || !data.startsWith(literal, end)) return false
+    if (end === -1 || data.slice(end, end + literal.length) !== literal) return false
     if (kind === 'string' && escapes) return false
     if (kind === 'text') {
       if (end - at <= MAX_COPIED && !escapes) text = data.slice(at, end)
