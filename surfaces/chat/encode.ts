@@ -33,8 +33,11 @@ const FINISH: Record<FinishReason, ChatFinish> = {
 
 export class ChatEncoder implements Encoder {
   readonly #context: EncodeContext
-  /** A frame is `head + delta + tail`; both are fixed for the reply. */
+  /** Every frame begins so. */
   readonly #head: string
+  /** What stands before and behind the delta of a frame that has nothing else. */
+  readonly #beforeDelta: string
+  readonly #behindDelta: string
   readonly #usageMember: boolean
   readonly #withLogprobs: boolean
   /** The client waits for the whole object: frames would be thrown away. */
@@ -59,7 +62,11 @@ export class ChatEncoder implements Encoder {
     this.#usageMember = context.conversation.stream && body.stream_options?.include_usage === true
     this.#withLogprobs = context.conversation.sampling.logprobs
     const { objectId, created, model } = context
-    this.#head = `data: {"id":"chatcmpl-${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
+    this.#head = this.#whole
+      ? ''
+      : `data: {"id":"chatcmpl-${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
+    this.#beforeDelta = `${this.#head}{"index":0,"delta":`
+    this.#behindDelta = `,"logprobs":null,"finish_reason":null${this.#tail}`
   }
 
   /** The first delta shows what kind of turn it is, so nothing is sent before the first event. */
@@ -218,12 +225,15 @@ export class ChatEncoder implements Encoder {
   }
 
   #delta(delta: string): string {
-    return this.#chunk(delta, 'null', 'null')
+    return `${this.#beforeDelta}${delta}${this.#behindDelta}`
   }
 
   #chunk(delta: string, logprobs: string, finish: string): string {
-    const tail = this.#usageMember ? '}],"usage":null}\n\n' : '}]}\n\n'
-    return `${this.#head}{"index":0,"delta":${delta},"logprobs":${logprobs},"finish_reason":${finish}${tail}`
+    return `${this.#beforeDelta}${delta},"logprobs":${logprobs},"finish_reason":${finish}${this.#tail}`
+  }
+
+  get #tail(): string {
+    return this.#usageMember ? '}],"usage":null}\n\n' : '}]}\n\n'
   }
 
   /** Whole calls make a plain end one of calls, whatever the provider said; an open call was cut, and none is to be run (wire.md F.6). */
