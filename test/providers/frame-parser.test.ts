@@ -24,24 +24,37 @@ const FRAMES = [
 const text = fc.oneof(
   fc.string({ maxLength: 8 }),
   fc.string({ unit: 'binary', maxLength: 40 }),
-  fc.constantFrom('', '"', '\\', '\n', '😀', '\ud83d', '","content":"', '\u2028', 'a long text that is more than a view'),
+  fc.constantFrom(
+    '',
+    '"',
+    '\\',
+    '\n',
+    '😀',
+    '\ud83d',
+    '","content":"',
+    '\u2028',
+    'a long text that is more than a view',
+  ),
 )
 /** As providers spell it: JSON.stringify's way, or with escapes for all that is not ASCII. */
 const spelled = fc.tuple(text, fc.boolean()).map(([value, ascii]) => {
   const json = JSON.stringify(value)
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: what is not ASCII
   return ascii ? json.replace(/[^\x00-\x7f]/g, c => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`) : json
 })
 const frame = (at: number) =>
-  fc
-    .tuple(spelled, fc.nat(), fc.string({ unit: fc.constantFrom('a', 'b', '0'), maxLength: 6 }))
-    .map(([json, n, pad]) => FRAMES[at]!.replaceAll('TEXT', () => json).replace('N', String(n)).replace('PAD', pad))
+  fc.tuple(spelled, fc.nat(), fc.string({ unit: fc.constantFrom('a', 'b', '0'), maxLength: 6 })).map(([json, n, pad]) =>
+    FRAMES[at]!.replaceAll('TEXT', () => json)
+      .replace('N', String(n))
+      .replace('PAD', pad),
+  )
 /** Whatever a broken provider, or an attacker in its place, could make of it. */
 const damaged = (json: fc.Arbitrary<string>) =>
-  fc.tuple(json, fc.nat(), fc.constantFrom('', '"', '\\', '}', ',', '0', '\u0001', '\u0000', ' ', 'é')).map(([data, at, put]) => {
-    const place = at % (data.length + 1)
-    return data.slice(0, place) + put + data.slice(place + (at % 3))
-  })
+  fc
+    .tuple(json, fc.nat(), fc.constantFrom('', '"', '\\', '}', ',', '0', '\u0001', '\u0000', ' ', 'é'))
+    .map(([data, at, put]) => {
+      const place = at % (data.length + 1)
+      return data.slice(0, place) + put + data.slice(place + (at % 3))
+    })
 const stream = fc
   .array(fc.nat({ max: FRAMES.length - 1 }), { minLength: 1, maxLength: 3 })
   .chain(kinds =>
