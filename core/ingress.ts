@@ -135,7 +135,8 @@ export class Ingress {
     }
     const route = routeFor(methods, method)
     const any = route ?? methods.values().next().value!
-    if (incoming.upgrade) return this.#upgrade(incoming, any, methods.get('POST'), current)
+    if (incoming.upgrade && !(incoming.tunnel && route && tunnels(route)))
+      return this.#upgrade(incoming, any, methods.get('POST'), current)
     if (!route) {
       if (method === 'OPTIONS')
         return incoming.respond(
@@ -197,10 +198,10 @@ export class Ingress {
           'This path does not speak WebSocket. Send an ordinary POST; set "stream": true for server-sent events.',
       })
     }
-    const proxied = route.chain.links[route.chain.terminal]?.plugin.name === 'proxy'
+    const proxied = isProxied(route)
     return this.#refuse(incoming, route.name, route.surface, proxied ? 'not_implemented' : 'bad_request', {
       message: proxied
-        ? 'Upgrades are not offered on this path by this listener.'
+        ? 'Of upgrades only a WebSocket is passed on, by a gateway with "listener: node": a whole handshake, GET without a body, version 13.'
         : 'This path takes no protocol upgrade.',
     })
   }
@@ -239,6 +240,15 @@ export class Ingress {
     if (current) this.#close(current.generation)
     await Promise.all(this.#closing)
   }
+}
+
+function isProxied({ chain }: Route): boolean {
+  return chain.links[chain.terminal]?.plugin.name === 'proxy'
+}
+
+/** Whether a handshake that the listener can tunnel is an exchange. What the client sends behind it is the target's: no plugin may read it as a body first. */
+function tunnels(route: Route): boolean {
+  return isProxied(route) && route.surface === undefined && route.chain.body === null
 }
 
 /** One for each chain: made when its first socket opens. */

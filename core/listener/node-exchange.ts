@@ -4,6 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../clock.ts'
 import { withListener } from './aborts.ts'
 import { plainAddress, type TrustedPeers } from './client-address.ts'
+import type { NodeTunnel } from './node-tunnel.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -15,7 +16,16 @@ import type {
   OutgoingStream,
   RequestHandler,
 } from './port.ts'
-import { asksClose, declaresBody, isBodiless, judgeHead, type SafeHead, safeHead, upgradeOf } from './safe-header.ts'
+import {
+  asksClose,
+  declaresBody,
+  isBodiless,
+  judgeHead,
+  type SafeHead,
+  safeHead,
+  statusLine,
+  upgradeOf,
+} from './safe-header.ts'
 
 /** What the exchanges of one listener share. */
 export interface NodeShared {
@@ -31,8 +41,8 @@ export interface NodeShared {
 }
 
 /** R12, the same figures as on `uws`. */
-const LINGER_MS = 5_000
-const LINGER_BYTES = 64 * 1024 * 1024
+export const LINGER_MS = 5_000
+export const LINGER_BYTES = 64 * 1024 * 1024
 /** How long a kept connection may take to finish an upload that was refused by its head; uWebSockets.js gives 8 to 12 s. */
 const DISCARD_MS = 10_000
 /** Bytes handed to node:http at a time. */
@@ -57,26 +67,33 @@ export class NodeExchange implements Incoming {
   /** The socket is closed. */
   gone = false
 
+  readonly #tunnel: NodeTunnel | undefined
+
   #bodyAsked = false
   #answered = false
   #settled = false
   #handingOver = false
   #aborted = false
   #mustClose = false
-  #stream: NodeStream | undefined
+  #stream: NodeStream | NodeTunnel | undefined
   #bodyTimer: Timer | undefined
   #lingerTimer: Timer | undefined
   #abortListener: (() => void) | undefined
 
-  constructor(req: IncomingMessage, res: ServerResponse, shared: NodeShared) {
+  /** @param tunnel of a handshake that may be answered with 101 */
+  constructor(req: IncomingMessage, res: ServerResponse, shared: NodeShared, tunnel?: NodeTunnel) {
     this.req = req
     this.res = res
     this.shared = shared
+    this.#tunnel = tunnel
     this.method = req.method ?? ''
-    const target = req.url ?? ''
-    const mark = target.indexOf('?')
-    this.path = mark < 0 ? target : target.slice(0, mark)
-    this.query = mark < 0 ? '' : target.slice(mark + 1)
+    const { path, query } = targetOf(req)
+    this.path = path
+    this.query = query
+  }
+
+  get tunnel(): boolean {
+    return this.#tunnel !== undefined
   }
 
   begin(): void {
@@ -148,6 +165,7 @@ export class NodeExchange implements Incoming {
   streamBody(sink: BodySink): BodyFlow {
     this.#claimBody()
     const { req } = this
+    if (this.#tunnel !== undefined && this.#stream === this.#tunnel) return this.#tunnel.read(sink)
     if (!this.hasBody) {
       queueMicrotask(() => {
         if (!this.gone) this.#guard(() => sink.end())
@@ -197,6 +215,7 @@ export class NodeExchange implements Incoming {
 
   stream(status: number, headers: HeaderList): OutgoingStream {
     if (this.#answered) throw new Error('the exchange has been answered already')
+    if (status === 101 && this.#tunnel !== undefined) return this.#openTunnel(this.#tunnel, headers)
     const head = safeHead(status, headers)
     this.#answered = true
     if (head.close) this.#mustClose = true
@@ -205,6 +224,26 @@ export class NodeExchange implements Incoming {
     if (!this.gone) this.#writeHead(head)
     this.#stream = new NodeStream(this, bodiless)
     return this.#stream
+  }
+
+  #openTunnel(tunnel: NodeTunnel, headers: HeaderList): OutgoingStream {
+    const { pairs } = safeHead(200, headers)
+    this.#answered = true
+    this.#stream = tunnel
+    if (this.gone) {
+      tunnel.dropped()
+      return tunnel
+    }
+    let head = `HTTP/1.1 ${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n`
+    for (let i = 0; i < pairs.length; i += 2) head += `${pairs[i]}: ${pairs[i + 1]}\r\n`
+    tunnel.open(`${head}\r\n`, {
+      ended: () => {
+        this.handOver()
+        this.settle()
+      },
+      fail: error => this.fail(error),
+    })
+    return tunnel
   }
 
   #writeHead(head: SafeHead): void {
@@ -325,6 +364,12 @@ export class NodeExchange implements Incoming {
     this.#mustClose = true
     this.respond(500, [['content-type', 'application/json']], failureBody)
   }
+}
+
+/** The target of a request, cut at its query. */
+export function targetOf({ url = '' }: IncomingMessage): { path: string; query: string } {
+  const mark = url.indexOf('?')
+  return mark < 0 ? { path: url, query: '' } : { path: url.slice(0, mark), query: url.slice(mark + 1) }
 }
 
 const failureBody = '{"error":{"message":"Internal error","type":"server_error","code":"internal_error","param":null}}'

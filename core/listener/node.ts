@@ -9,9 +9,10 @@ import { Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { systemClock } from '../clock.ts'
 import { TrustedPeers } from './client-address.ts'
-import { NodeExchange, type NodeShared } from './node-exchange.ts'
+import { NodeExchange, type NodeShared, targetOf } from './node-exchange.ts'
+import { NodeTunnel } from './node-tunnel.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from './port.ts'
-import { type HeadFault, MAX_HEAD_BYTES, safeHead, statusLine } from './safe-header.ts'
+import { type HeadFault, isHandshake, judgeHead, MAX_HEAD_BYTES, safeHead, statusLine } from './safe-header.ts'
 
 /** As uWebSockets.js: no head within 10 s, or nothing for 10 s between requests, and the connection is closed. */
 const HEAD_TIMEOUT_MS = 10_000
@@ -32,6 +33,8 @@ class NodeListener implements Listener {
 
   readonly #server: Server
   readonly #shared: NodeShared
+  /** Connections that node:http has let go of and no longer closes. */
+  readonly #tunnels = new Set<Socket>()
   #closing: Promise<void> | undefined
 
   constructor(options: ListenerOptions, handler: RequestHandler) {
@@ -74,19 +77,19 @@ class NodeListener implements Listener {
         this.connections -= 1
       })
     })
-    const serve = (req: IncomingMessage, res: ServerResponse): void => {
-      const exchange = new NodeExchange(req, res, this.#shared)
+    const serve = (req: IncomingMessage, res: ServerResponse, tunnel?: NodeTunnel): void => {
+      const exchange = new NodeExchange(req, res, this.#shared, tunnel)
       try {
         exchange.begin()
       } catch (error) {
         exchange.fail(error)
       }
     }
-    server.on('request', serve)
+    server.on('request', (req, res) => serve(req, res))
     // Without these two node:http would answer before the head has been judged.
-    server.on('checkContinue', serve)
-    server.on('checkExpectation', serve)
-    // No 'upgrade' listener: an upgrade request is then an ordinary one, whose answer closes the connection (decisions 7).
+    server.on('checkContinue', (req, res) => serve(req, res))
+    server.on('checkExpectation', (req, res) => serve(req, res))
+    this.#offerTunnels(serve)
     server.on('connect', (_req: IncomingMessage, socket: Duplex) => this.#refuseRaw(socket, 'method'))
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => this.#clientError(error, socket))
   }
@@ -106,6 +109,24 @@ class NodeListener implements Listener {
       })
     })
     this.port = (this.#server.address() as { port: number }).port
+  }
+
+  /**
+   * A whole WebSocket handshake leaves node:http, so that its answer may open a tunnel. Every other upgrade request stays an ordinary one, whose
+   * answer closes the connection (decisions 7).
+   */
+  #offerTunnels(serve: (req: IncomingMessage, res: ServerResponse, tunnel: NodeTunnel) => void): void {
+    const server: Server & { shouldUpgradeCallback?(req: IncomingMessage): boolean } = this.#server
+    // A Node without the choice would hand over every upgrade request.
+    if (server.shouldUpgradeCallback === undefined) return
+    server.shouldUpgradeCallback = mayTunnel
+    server.on('upgrade', (req, duplex, head) => {
+      const socket = duplex as Socket
+      this.#tunnels.add(socket)
+      socket.once('close', () => this.#tunnels.delete(socket))
+      const tunnel = new NodeTunnel(req, socket, head, this.#shared)
+      serve(req, tunnel.response, tunnel)
+    })
   }
 
   /** What node:http's parser refuses, before there is a request. */
@@ -149,8 +170,19 @@ class NodeListener implements Listener {
   async close(): Promise<void> {
     this.drain()
     this.#server.closeAllConnections()
+    for (const socket of this.#tunnels) socket.destroy()
     // It is closed already; this stops its look-out for slow heads.
     this.#server.close()
     await this.#closing
   }
+}
+
+function mayTunnel(req: IncomingMessage): boolean {
+  // Behind a request that is still being answered: its answer has the socket.
+  if ((req.socket as { _httpMessage?: ServerResponse | null })._httpMessage) return false
+  const method = req.method ?? ''
+  const { path, query } = targetOf(req)
+  const headers = new Map<string, string>()
+  const sound = judgeHead(method, path, query, req.rawHeaders, headers) === null && req.httpVersion === '1.1'
+  return sound && isHandshake(method, headers)
 }

@@ -22,6 +22,12 @@ export interface Incoming {
   readonly upgrade: string | undefined
   /** Set on a whole WebSocket handshake, where the adapter can take it. */
   readonly webSocket?: WebSocketOffer | undefined
+  /**
+   * True on a whole WebSocket handshake where the adapter can tunnel (`node`). `stream` with 101 then answers it: the head leaves at once with
+   * `connection: Upgrade` and `upgrade: websocket`, the stream writes raw bytes, and `streamBody`, asked for after it, hands on what the client
+   * sends, to the end of its side. `end` and `cut` both close the connection after what is queued. Any other answer is as ever.
+   */
+  readonly tunnel?: boolean
   /** Set on requests that came as messages of a WebSocket: state that lives as long as it is open. Absent: each request stands alone. */
   readonly connection?: ConnectionState
 

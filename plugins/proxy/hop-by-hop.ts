@@ -16,8 +16,8 @@ const HOP_BY_HOP = new Set([
 /** The gateway's own credential, and what it answers by itself. */
 const OURS = new Set(['authorization', 'x-api-key', 'host', 'expect', 'idempotency-key', 'x-request-id'])
 
-/** Request headers for the next hop; those that `Connection` names stay here too. */
-export function requestHeaders({ headers, hasBody }: Incoming): Record<string, string> {
+/** Request headers for the next hop; those that `Connection` names stay here too. What asks for a tunnel is said anew (RFC 9110 7.8). */
+export function requestHeaders({ headers, hasBody, tunnel }: Incoming): Record<string, string> {
   const named = connectionNames(headers.get('connection'))
   const out: Record<string, string> = {}
   for (const [name, value] of headers)
@@ -30,6 +30,10 @@ export function requestHeaders({ headers, hasBody }: Incoming): Record<string, s
     out['transfer-encoding'] = 'chunked'
     // http-proxy-3 gives a DELETE or OPTIONS without a length one of 0 and takes its framing away. What it can see and not copy stops it.
     Object.defineProperty(out, 'content-length', { value: 'chunked', enumerable: false })
+  }
+  if (tunnel) {
+    out['connection'] = 'Upgrade'
+    out['upgrade'] = 'websocket'
   }
   return out
 }

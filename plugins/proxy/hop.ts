@@ -1,7 +1,7 @@
 /** One exchange through http-proxy-3, which wants Node's request and response: these are as much of them as it touches. */
 import { EventEmitter } from 'node:events'
-import type { IncomingMessage } from 'node:http'
-import { Readable } from 'node:stream'
+import type { ClientRequest, IncomingMessage } from 'node:http'
+import { type Duplex, Readable } from 'node:stream'
 import type { BodyFlow } from '../../core/listener/port.ts'
 import { type Exchange, GatewayError, type UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
@@ -73,6 +73,10 @@ export class Hop implements UpstreamControl, Ticking {
   readonly #timeoutMs: number
   readonly #ticker: Ticker
   #reply: IncomingMessage | null = null
+  /** The target's end of a tunnel. */
+  #end: Duplex | null = null
+  /** From the client through it. */
+  #tunnelledBytes = 0
   #activityMono: number
   #paused = false
   #over = false
@@ -101,11 +105,7 @@ export class Hop implements UpstreamControl, Ticking {
     const x = this.#x
     const status = reply.statusCode ?? 0
     if (status < 200 || status > 599) return this.#broken()
-    reply.on('data', (chunk: Buffer) => {
-      this.#activityMono = x.clock.mono()
-      x.emit({ type: 'bytes', bytes: chunk })
-      if (!x.flush()) this.pause()
-    })
+    reply.on('data', (chunk: Buffer) => this.#take(chunk))
     reply.on('end', () => {
       if (this.#over) return
       if (!reply.complete) return this.#broken()
@@ -117,6 +117,56 @@ export class Hop implements UpstreamControl, Ticking {
     const bodiless = this.request.method === 'HEAD' || status === 304
     x.respondHead(status, responseHeaders(reply.rawHeaders, bodiless))
     if (this.#paused) reply.pause()
+  }
+
+  /** The request is on its way to the target, which may switch protocols if that was asked for, or answer as ever. */
+  sent(request: ClientRequest): void {
+    if (this.#x.incoming.tunnel) request.on('upgrade', (reply, end, head) => this.#opened(reply, end, head))
+  }
+
+  /**
+   * When the target ends its side, what it sent leaves and both connections close. When the client does, the target is told, and what it still says
+   * comes back.
+   * @param head what came behind the target's 101
+   */
+  #opened(reply: IncomingMessage, end: Duplex, head: Buffer): void {
+    const x = this.#x
+    // A reset: 'close' follows.
+    end.on('error', () => {})
+    if (this.#over) return void end.destroy()
+    this.#end = end
+    this.#activityMono = x.clock.mono()
+    if (reply.headers.upgrade?.toLowerCase() !== 'websocket') return this.#broken()
+    if (head.length > 0) end.unshift(head)
+    end.on('data', (chunk: Buffer) => this.#take(chunk))
+    end.on('end', () => {
+      if (this.#over) return
+      this.#stop()
+      x.end()
+    })
+    end.on('close', () => this.#broken())
+    x.respondHead(101, responseHeaders(reply.rawHeaders, false))
+    // It could not be sent.
+    if (this.#over) return
+    const flow = x.incoming.streamBody({
+      chunk: bytes => {
+        this.#tunnelledBytes += bytes.length
+        this.#activityMono = x.clock.mono()
+        if (!end.write(bytes)) flow.pause()
+      },
+      end: () => void end.end(),
+    })
+    end.on('drain', () => {
+      this.#activityMono = x.clock.mono()
+      flow.resume()
+    })
+    if (this.#paused) end.pause()
+  }
+
+  #take(chunk: Buffer): void {
+    this.#activityMono = this.#x.clock.mono()
+    this.#x.emit({ type: 'bytes', bytes: chunk })
+    if (!this.#x.flush()) this.pause()
   }
 
   /** The target could not be reached, or broke off before it answered. */
@@ -146,7 +196,7 @@ export class Hop implements UpstreamControl, Ticking {
     this.#x.fail(error)
   }
 
-  /** Silence of the target; while it waits for a slow client it owes nothing. */
+  /** Silence of the target, through a tunnel of both sides; while it waits for a slow client it owes nothing. */
   tick(now: number): void {
     if (this.#over || this.#paused || now - this.#activityMono < this.#timeoutMs) return
     this.#fail(
@@ -160,7 +210,7 @@ export class Hop implements UpstreamControl, Ticking {
   #stop(): void {
     this.#over = true
     this.#ticker.delete(this)
-    this.#x.set(receivedBytes, this.request.bytes)
+    this.#x.set(receivedBytes, this.request.bytes + this.#tunnelledBytes)
     if (this.#reply?.complete && this.request.whole) {
       this.response.finished = true
       this.response.writableFinished = true
@@ -169,17 +219,20 @@ export class Hop implements UpstreamControl, Ticking {
     // http-proxy-3 destroys its request when the response closes unfinished.
     this.response.emit('close')
     this.#reply?.destroy()
+    this.#end?.destroy()
     this.request.destroy()
   }
 
   pause(): void {
     this.#paused = true
     this.#reply?.pause()
+    this.#end?.pause()
   }
   resume(): void {
     this.#paused = false
     this.#activityMono = this.#x.clock.mono()
     this.#reply?.resume()
+    this.#end?.resume()
   }
   abort(): undefined {
     if (!this.#over) this.#stop()

@@ -8,8 +8,8 @@ import { receivedBytes } from '../slots.ts'
 import { Hop } from './hop.ts'
 
 /**
- * Sends the exchange to a target as it is, bytes untouched, streaming both ways. The gateway's own credential and what belongs to one hop stay
- * here (decisions 35); connecting, TLS and paths are http-proxy-3's.
+ * Sends the exchange to a target as it is, bytes untouched, streaming both ways; a WebSocket too, where the listener can tunnel. The gateway's own
+ * credential and what belongs to one hop stay here (decisions 35); connecting, TLS and paths are http-proxy-3's.
  */
 export const proxy = definePlugin<ProxyOptions>({
   name: 'proxy',
@@ -28,6 +28,7 @@ export const proxy = definePlugin<ProxyOptions>({
       selfHandleResponse: true,
     })
     const hops = new WeakMap<object, Hop>()
+    server.on('proxyReq', (sent, request) => hops.get(request)?.sent(sent))
     server.on('proxyRes', (reply, request) => hops.get(request)?.answered(reply))
     // Its own timeout can't be told from a reset, and runs on while the target waits for a slow client.
     const ticker = new Ticker(context.clock, Math.max(20, Math.min(1000, timeout / 4)))

@@ -1,4 +1,4 @@
-/** The `proxy` pipeline of the reference file: bytes through the gateway to a target and back, on both listeners. */
+/** The `proxy` pipeline of the reference file: bytes through the gateway to a target and back, on both listeners. Upgrades: proxy-tunnel.test.ts. */
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
@@ -455,17 +455,6 @@ for (const listener of ['uws', 'node'] as const) {
       assert.equal(reply.status, 401)
       assert.equal(json(reply).error.code, 'invalid_api_key')
       assert.equal(seen, 0)
-    })
-
-    test('an upgrade is answered 501, and the connection closes', async () => {
-      const client = await RawClient.open(t.gateway.port)
-      client.send(
-        'GET /v1/embeddings/ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n',
-      )
-      const [answer] = await client.answers(1)
-      assert.equal(answer!.status, 501)
-      assert.equal(JSON.parse(answer!.body.toString()).error.code, 'not_implemented')
-      await client.closing()
     })
 
     test('a target with a status or header that cannot be passed on is an error, not a crash', async () => {
