@@ -9,6 +9,7 @@ import { startSluice } from './contenders/sluice.ts'
 import { closedLoop, lane, startUpstream, verify } from './lanes.ts'
 import { wrk } from './load/wrk.ts'
 import { threadMicros } from './machine.ts'
+import { startRedis } from './redis-server.ts'
 import type { Route } from './requests.ts'
 import { show, table } from './results.ts'
 import { EVENTS } from './upstream-replies.ts'
@@ -26,9 +27,21 @@ const SAMPLE_MICROS = 200
 const WARM_UNITS = { buffered: 40_000, streamed: 400_000 }
 const WARM_RUNS = 8
 
-export async function profileGateway(kind: 'buffered' | 'streamed', seconds: number, route: Route): Promise<string> {
+export interface ProfileOptions {
+  kind: 'buffered' | 'streamed'
+  store: 'sqlite' | 'redis'
+  seconds: number
+  route: Route
+}
+
+export async function profileGateway({ kind, store, seconds, route }: ProfileOptions): Promise<string> {
   const upstream = await startUpstream()
-  const sluice = await startSluice({ upstream: upstream.port, flags: ['--inspect=127.0.0.1:0'] })
+  const redis = store === 'redis' ? await startRedis() : undefined
+  const sluice = await startSluice({
+    upstream: upstream.port,
+    ...(redis && { store: redis.url }),
+    flags: ['--inspect=127.0.0.1:0'],
+  })
   const stream = kind === 'streamed'
   const target = lane('sluice', sluice, route, stream)
   await verify(target)
@@ -52,16 +65,17 @@ export async function profileGateway(kind: 'buffered' | 'streamed', seconds: num
   const { profile } = (await inspector.call('Profiler.stop')) as { profile: CpuProfile }
   inspector.close()
   await sluice.stop()
+  await redis?.stop()
   await upstream.stop()
 
   const folder = join(import.meta.dirname, '.cache')
   mkdirSync(folder, { recursive: true })
-  const file = join(folder, `${kind}.cpuprofile`)
+  const file = join(folder, `${kind}${redis ? '-redis' : ''}.cpuprofile`)
   writeFileSync(file, JSON.stringify(profile))
   const unit = stream ? 'event' : 'request'
   const rate = units / seconds
   return [
-    `${kind}, ${route.name}: ${show(rate)} ${unit}s/s under the profiler; microseconds of CPU time per ${unit}`,
+    `${kind}, ${route.name}, ${store}: ${show(rate)} ${unit}s/s under the profiler; microseconds of CPU time per ${unit}`,
     threads(sluice.pid, before, after, units),
     'The main thread, scaled to its CPU time: waiting for the core is not counted.',
     ...tables(profile, units, after.get(sluice.pid)!.micros - before.get(sluice.pid)!.micros),

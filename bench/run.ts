@@ -21,6 +21,7 @@ Measures the gateway beside bare proxies and other gateways. About five minutes.
   --profile buffered|streamed
                        where the gateway's CPU time goes, instead; see README.md
   --route NAME         for --profile: ${Object.keys(routes).join(', ')}
+  --store sqlite|redis for --profile
   --help
 
 Profiles
@@ -40,6 +41,7 @@ const { values } = parseArgs({
     machine: { type: 'string' },
     profile: { type: 'string' },
     route: { type: 'string', default: 'chat' },
+    store: { type: 'string', default: 'sqlite' },
     help: { type: 'boolean', short: 'h' },
   },
 })
@@ -64,10 +66,13 @@ async function main(): Promise<number> {
   if (ensurePrograms(['wrk']).size > 0) return fail('the load needs wrk')
   if (values.profile !== undefined) {
     if (values.profile !== 'buffered' && values.profile !== 'streamed') return fail('--profile is buffered or streamed')
+    const { store, profile: kind } = values
+    if (store !== 'sqlite' && store !== 'redis') return fail('--store is sqlite or redis')
+    if (store === 'redis' && ensurePrograms(['redis-server']).size > 0) return fail('--store redis needs redis-server')
     const { profileGateway } = await import('./profile.ts')
     const route = routes[values.route]
     if (!route) return fail(`--route is one of ${Object.keys(routes).join(', ')}`)
-    console.log(await profileGateway(values.profile, seconds ?? 5, route))
+    console.log(await profileGateway({ kind, store, seconds: seconds ?? 5, route }))
     return 0
   }
 

@@ -99,7 +99,7 @@ export interface LimitEngine {
   admit(request: AdmitRequest): MaybePromise<Admission>
   /**
    * Ends a reservation, once (a second call for one id does nothing): slots go back, every other cell is corrected from what was reserved to
-   * `finals[i]` (0 gives everything back). Never throws; kept and delivered later when the engine is down.
+   * `finals[i]` (0 gives everything back). Never throws; kept and delivered later, also when the engine is down: `finals` must not change.
    */
   settle(org: string, id: string, finals: readonly number[], now: number): void
   /** Present use of cells, for the dashboard and /v1/models; takes nothing. */

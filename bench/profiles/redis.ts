@@ -1,14 +1,9 @@
 /** Profile 6: profile 1 with limits, spend and ledger in redis on loopback, beside sqlite. The redis server runs on the load's core: it is another machine's. */
-import { mkdirSync } from 'node:fs'
-import { join } from 'node:path'
-import { findProgram } from '../../scripts/ensure-deps.ts'
-import { start, stop, temporaryFolder } from '../children.ts'
-import { freePort, listens } from '../contenders/index.ts'
 import { startSluice } from '../contenders/sluice.ts'
 import { ensurePrograms } from '../install.ts'
 import { lane, startUpstream } from '../lanes.ts'
 import { measureBuffered } from '../load/buffered.ts'
-import { LOAD } from '../machine.ts'
+import { startRedis } from '../redis-server.ts'
 import { chat } from '../requests.ts'
 import { goals, medians, type Profile, ratio, ratios } from '../results.ts'
 
@@ -21,20 +16,14 @@ export const redis: Profile = {
       return { profile: 'redis', lanes: {}, ratios: {}, goals: [] }
     }
     const upstream = await startUpstream()
-    const folder = join(temporaryFolder(), 'redis')
-    mkdirSync(folder)
-    const port = await freePort()
-    const options = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--daemonize', 'no']
-    const server = start(LOAD, findProgram(['redis-server'])!, options, { stdio: 'ignore' })
-    await listens(server, port)
-
+    const server = await startRedis()
     const lanes = [
-      lane('redis', await startSluice({ upstream: upstream.port, store: `redis://127.0.0.1:${port}/0` }), chat, false),
+      lane('redis', await startSluice({ upstream: upstream.port, store: server.url }), chat, false),
       lane('sqlite', await startSluice({ upstream: upstream.port }), chat, false),
     ]
     const samples = await measureBuffered(lanes, upstream, rounds, seconds)
     for (const { running } of lanes) await running.stop()
-    await stop(server)
+    await server.stop()
     await upstream.stop()
     return {
       profile: 'redis',

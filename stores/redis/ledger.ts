@@ -2,7 +2,7 @@
 import type { Clock } from '../../core/clock.ts'
 import type { Ledger, LedgerRow } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
-import { type Entry, type LedgerSink, parseRow } from '../ledger.ts'
+import type { Entry, LedgerSink } from '../ledger.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { APPEND } from './scripts.ts'
@@ -47,15 +47,11 @@ export class RedisLedgerSink implements LedgerSink {
   async append(entries: readonly Entry[], instance: string, anew: boolean): Promise<void> {
     const { client, clock, ledgerKeep } = this.#options
     const minId = ledgerKeep === null ? '' : String(clock.now() - ledgerKeep)
-    const args: (string | number)[] = [minId, anew ? '1' : '0', LEDGER_COLUMNS.length, ...LEDGER_COLUMNS]
-    let rows = 0
-    for (const entry of entries) {
-      if ('charge' in entry) continue
-      const { row } = parseRow(entry.intent, entry.outcome)
-      for (const value of toColumns(row)) args.push(value)
-      rows++
-    }
-    if (rows) await client.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args)
+    const rows: string[] = []
+    for (const entry of entries) if (!('charge' in entry)) rows.push(toFields(entry.intent, entry.outcome))
+    if (rows.length === 0) return
+    const args = [minId, anew ? '1' : '0', '[' + rows.join() + ']']
+    await client.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args)
   }
 
   async query(filter: Filter): Promise<LedgerRow[]> {
@@ -117,15 +113,33 @@ const NUMBERS = new Set<LedgerColumn>([
   'input_tokens',
 ])
 
+/** Members of a row in the order of LEDGER_COLUMNS. */
+const MEMBERS = LEDGER_COLUMNS.map(name => (name === 'cache_write' ? 'cacheWrite' : name))
+
 /** The values of a row in the order of LEDGER_COLUMNS; what is missing is empty. */
 export function toColumns(row: LedgerRow): string[] {
-  const columns = { ...row, cache_write: row.cacheWrite, estimated: row.estimated ? 1 : 0 } as unknown as Record<
-    LedgerColumn,
-    unknown
-  >
-  return LEDGER_COLUMNS.map(name =>
-    columns[name] === null || columns[name] === undefined ? '' : String(columns[name]),
-  )
+  return MEMBERS.map(member => toText(row[member]))
+}
+
+function toText(value: string | number | boolean | null | undefined): string {
+  if (typeof value === 'string') return value
+  if (typeof value === 'boolean') return value ? '1' : '0'
+  return value === null || value === undefined ? '' : String(value)
+}
+
+/** A stream entry's fields as APPEND takes them, out of the journal's two texts of a row (they are many: nothing else is made of them). */
+function toFields(intent: string, outcome: string): string {
+  const first = JSON.parse(intent) as LedgerRow
+  const last = JSON.parse(outcome) as LedgerRow
+  const fields: string[] = []
+  for (let i = 0; i < MEMBERS.length; i++) {
+    const member = MEMBERS[i]!
+    const text = toText(last[member] ?? first[member])
+    if (text !== '') fields.push(LEDGER_COLUMNS[i]!, text)
+  }
+  const json = JSON.stringify(fields)
+  // cjson refuses half a surrogate pair, and with it the whole group.
+  return json.includes('\\ud') ? JSON.stringify(fields.map(field => field.toWellFormed())) : json
 }
 
 function fromFields(fields: readonly string[]): LedgerRow {

@@ -1,5 +1,9 @@
-/** The shared limit engine: one script call per admission, one per settlement; the rules' results are computed here from the levels that come back. */
+/**
+ * The shared limit engine: one script call per admission, one for all settlements of a turn of the event loop that are of the same cells; the rules' results are computed
+ * here from the levels that come back.
+ */
 import type { Clock, Timer } from '../../core/clock.ts'
+import { DenseSet, IdMap, type Placed } from '../../core/collections.ts'
 import type { Logger } from '../../core/plugin.ts'
 import {
   type Admission,
@@ -15,7 +19,7 @@ import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { GROUP_BYTES } from './layout.ts'
 import type { Leases } from './lease.ts'
-import { type Holding, planOf } from './plan.ts'
+import { type Holding, type Plan, planOf, type Settlement } from './plan.ts'
 import { GIVE_UP, RECLAIM } from './scripts.ts'
 
 const RECLAIM_SCRIPT = script(RECLAIM)
@@ -23,22 +27,25 @@ const GIVE_UP_SCRIPT = script(GIVE_UP)
 const NO_GROUP = Buffer.alloc(GROUP_BYTES)
 const RETRY_MS = 100
 const RETRY_MAX_MS = 2000
+/** In one call: a millisecond of Redis's time at most. */
+const DELIVERY_GROUP = 100
 /** Reservations that Redis holds and this process does not know are looked for so often, and given back when seen twice. */
 const AUDIT_MS = 60_000
 
 interface Reservation {
-  holding: Holding
-  cells: readonly Cell[]
-  amounts: readonly number[]
+  readonly holding: Holding
+  readonly cells: readonly Cell[]
+  readonly amounts: readonly number[]
   /** Spend cells: the period charged; parallel to cells. */
-  periods: readonly number[]
+  readonly periods: readonly number[]
 }
 
-/** A call that must reach Redis sometime: a settlement, or the end of an admission whose answer was lost. */
-interface Delivery {
-  id: string
-  send(): Promise<unknown>
+/** What must reach Redis sometime: a settlement, or the end of an admission whose answer was lost (no plan). */
+interface Delivery extends Settlement, Placed {
+  readonly plan: Plan | undefined
+  readonly holding: Holding
 }
+const NOTHING = { amounts: [], finals: [], periods: [], now: 0 }
 
 export interface RedisLimitsOptions {
   client: RedisClient
@@ -50,9 +57,12 @@ export interface RedisLimitsOptions {
 
 export class RedisLimits implements LimitEngine {
   #options: RedisLimitsOptions
-  #reservations = new Map<string, Reservation>()
+  /** By organization and request id. */
+  #reservations = new Map<string, IdMap<Reservation>>()
   /** Not yet taken by Redis. No more than there are exchanges in flight: with Redis down nothing new is admitted. */
-  #deliveries = new Map<string, Delivery>()
+  #deliveries = new DenseSet<Delivery>()
+  /** Of these, the ones of this turn of the event loop. */
+  #turn: Delivery[] = []
   #retrying: Timer | undefined
   #retryMs = RETRY_MS
   #delivering = false
@@ -81,7 +91,7 @@ export class RedisLimits implements LimitEngine {
     } catch (error) {
       // It may have been taken all the same: it is given back as soon as Redis answers.
       this.#givenUp.add(nameOf(org, id))
-      this.#deliver({ id, send: () => client.script(GIVE_UP_SCRIPT, [holding.cells], [holding.prefix + id]) })
+      this.#deliver({ id, plan: undefined, holding, ...NOTHING, place: -1 })
       throw error
     }
     // Redis answers: what it has not been told yet holds slots and reservations that are free.
@@ -89,15 +99,8 @@ export class RedisLimits implements LimitEngine {
     const levels = plan.levels(reply, 1)
     const states = statesOf(cells, levels, now)
     if (reply[0] === 49) {
-      const name = nameOf(org, id)
       // Asked a second time, the first reservation stands.
-      if (!this.#reservations.has(name))
-        this.#reservations.set(name, {
-          holding,
-          cells,
-          amounts,
-          periods: levels.map(level => level.at),
-        })
+      this.#of(org).add(id, { holding, cells, amounts, periods: levels.map(level => level.at) })
       return { admitted: true, states }
     }
     const denied = denial(cells, levels, amounts, now)
@@ -106,21 +109,17 @@ export class RedisLimits implements LimitEngine {
   }
 
   settle(org: string, id: string, finals: readonly number[], now: number): void {
-    const name = nameOf(org, id)
-    const reservation = this.#reservations.get(name)
+    const reservation = this.#reservations.get(org)?.take(id)
     if (!reservation) return
-    this.#reservations.delete(name)
-    const { client } = this.#options
     const { holding, cells, amounts, periods } = reservation
-    const charges: Charge[] = []
+    let charges: Charge[] | undefined
     for (let i = 0; i < cells.length; i++) {
       const cell = cells[i]!
       const final = finals[i] ?? 0
-      if (cell.kind === 'spend' && final > 0) charges.push([cell.id, cell.period!, periods[i]!, final])
+      if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, periods[i]!, final])
     }
-    const call = planOf(cells).settlement(holding, id, amounts, finals, periods, now)
-    if (charges.length) this.#options.onCharge(org, id, charges)
-    this.#deliver({ id, send: () => client.send(call) })
+    if (charges) this.#options.onCharge(org, id, charges)
+    this.#deliver({ id, plan: planOf(cells), holding, amounts, finals, periods, now, place: -1 })
   }
 
   async peek(org: string, cells: readonly Cell[], now: number): Promise<CellState[]> {
@@ -134,8 +133,14 @@ export class RedisLimits implements LimitEngine {
 
   /** Resolves when the settlements of these requests have been taken. */
   async delivered(ids: readonly string[]): Promise<void> {
-    while (ids.some(id => this.#deliveries.has(id)) && !this.#closed)
+    const asked = new Set(ids)
+    while (!this.#closed && this.#leaving().some(id => asked.has(id)))
       await new Promise<void>(resolve => this.#waiters.push(resolve))
+  }
+
+  /** Request ids of what Redis has not taken yet. */
+  #leaving(): string[] {
+    return Array.from(this.#deliveries, ({ id }) => id)
   }
 
   /** Settlements that Redis has not taken yet. */
@@ -143,7 +148,9 @@ export class RedisLimits implements LimitEngine {
     return this.#deliveries.size
   }
   get open(): number {
-    return this.#reservations.size
+    let open = 0
+    for (const reservations of this.#reservations.values()) open += reservations.size
+    return open
   }
   /** Nothing of this process is left in Redis. */
   get clean(): boolean {
@@ -157,23 +164,54 @@ export class RedisLimits implements LimitEngine {
     this.#wake()
   }
 
+  #of(org: string): IdMap<Reservation> {
+    let reservations = this.#reservations.get(org)
+    if (!reservations) this.#reservations.set(org, (reservations = new IdMap()))
+    return reservations
+  }
+
   #deliver(delivery: Delivery): void {
-    this.#deliveries.set(delivery.id, delivery)
-    // Sent after the journal record of this turn of the event loop (`onCharge` has asked for it, so its turn comes first): a process killed in between has either
-    // both (the next start delivers) or neither (the row is `lost`, the reservation given back). Behind failed ones it waits its turn.
+    this.#deliveries.add(delivery)
+    if (this.#turn.push(delivery) === 1) setImmediate(this.#endTurn)
+  }
+
+  /**
+   * Sent after the journal records of their turn (`onCharge` asked for them, if later than the first settlement did): a process killed in between has either both (the next
+   * start delivers) or neither (the row is `lost`, the reservation given back). Behind failed ones they wait their turn.
+   */
+  readonly #endTurn = (): void => {
+    const turn = this.#turn
+    this.#turn = []
     setImmediate(() => {
-      if (!this.#retrying) void this.#send(delivery)
+      if (!this.#retrying) void this.#sendAll(turn)
     })
   }
 
-  async #send(delivery: Delivery): Promise<boolean> {
+  /** One call for each set of cells. @returns whether Redis took them all */
+  async #sendAll(deliveries: readonly Delivery[]): Promise<boolean> {
+    const calls: Promise<boolean>[] = []
+    for (const [plan, ofPlan] of Map.groupBy(deliveries, delivery => delivery.plan))
+      for (const [holding, group] of Map.groupBy(ofPlan, delivery => delivery.holding))
+        for (let i = 0; i < group.length; i += DELIVERY_GROUP)
+          calls.push(this.#send(plan, holding, group.slice(i, i + DELIVERY_GROUP)))
+    return (await Promise.all(calls)).every(Boolean)
+  }
+
+  async #send(plan: Plan | undefined, holding: Holding, group: readonly Delivery[]): Promise<boolean> {
+    const { client } = this.#options
     try {
-      await delivery.send()
+      if (plan) await client.send(plan.settlement(holding, group))
+      else
+        await client.script(
+          GIVE_UP_SCRIPT,
+          [holding.cells],
+          group.map(({ id }) => holding.prefix + id),
+        )
     } catch {
       if (!this.#closed) this.#retryLater()
       return false
     }
-    if (this.#deliveries.get(delivery.id) === delivery) this.#deliveries.delete(delivery.id)
+    for (const delivery of group) this.#deliveries.delete(delivery)
     this.#wake()
     return true
   }
@@ -191,9 +229,9 @@ export class RedisLimits implements LimitEngine {
   async #retryAll(): Promise<void> {
     this.#delivering = true
     this.#retryMs = Math.min(this.#retryMs * 2, RETRY_MAX_MS)
-    const [first] = this.#deliveries.values()
+    const [first] = this.#deliveries
     // One goes ahead; while it fails the others stay.
-    const up = !first || (await this.#send(first))
+    const up = !first || (await this.#sendAll([first]))
     this.#delivering = false
     this.#retrying = undefined
     if (!up) {
@@ -201,10 +239,9 @@ export class RedisLimits implements LimitEngine {
       return
     }
     this.#retryMs = RETRY_MS
-    const waiting = [...this.#deliveries.values()]
+    const waiting = [...this.#deliveries]
     if (waiting.length > 1) this.#options.log.info({ settlements: waiting.length }, 'delivering kept settlements')
-    for (let i = 0; i < waiting.length; i += 100)
-      await Promise.all(waiting.slice(i, i + 100).map(delivery => this.#send(delivery)))
+    for (let i = 0; i < waiting.length; i += DELIVERY_GROUP) await this.#sendAll(waiting.slice(i, i + DELIVERY_GROUP))
   }
 
   #wake(): void {
@@ -220,10 +257,12 @@ export class RedisLimits implements LimitEngine {
     let strays = 0
     for (const org of leases.organizations()) {
       const { cells, prefix } = leases.holding(org)
-      for (const mark of await leases.marks(org)) {
+      const marks = await leases.marks(org)
+      const leaving = new Set(this.#leaving())
+      for (const mark of marks) {
         const id = mark.slice(prefix.length)
         const name = nameOf(org, id)
-        if (this.#reservations.has(name) || this.#deliveries.has(id)) continue
+        if (this.#reservations.get(org)?.has(id) || leaving.has(id)) continue
         if (this.#suspects.has(name)) {
           strays += (await client.script(RECLAIM_SCRIPT, [cells], [mark])) as number
           this.#givenUp.delete(name)

@@ -18,22 +18,48 @@ export interface Holding {
   readonly prefix: string
 }
 
+/** The end of a reservation. */
+export interface Settlement {
+  readonly id: string
+  /** What was reserved. */
+  readonly amounts: readonly number[]
+  readonly finals: readonly number[]
+  /** Of spend cells, the period charged. All three are parallel to the cells. */
+  readonly periods: readonly number[]
+  readonly now: number
+}
+
+/** Numbers, then bytes, that are filled in and sent again and again. */
+class Block {
+  readonly numbers: Float64Array
+  readonly bytes: Buffer
+  constructor(numbers: number, rest = Buffer.alloc(0)) {
+    const buffer = new ArrayBuffer(8 * numbers + rest.length)
+    this.numbers = new Float64Array(buffer, 0, numbers)
+    this.bytes = Buffer.from(buffer)
+    rest.copy(this.bytes, 8 * numbers)
+  }
+}
+
 /** A set of cells, compiled: its groups, and the calls with everything in them but times and amounts. */
 export class Plan {
   readonly groups: readonly string[]
   readonly #cells: readonly Cell[]
-  /** For each cell, its number among all places of all groups. */
-  readonly #places: Int32Array
+  /** For each cell, where it is in a request: its capacity, then its amount. */
+  readonly #asked: Int32Array
+  /** For each cell, where its final figure is in a settlement, and of a spend cell the period. */
+  readonly #finals: Int32Array
+  readonly #periods: Int32Array
   /** For each cell: where in a reply's doubles its level starts, and its group. */
   readonly #starts: Int32Array
   readonly #ats: Int32Array
-  readonly #request: Float64Array
+  readonly #request: Block
+  readonly #settled: Block
   #holding: Holding | undefined
   #admission!: CallTemplate
   #settlement!: CallTemplate
-  /** The groups of the last reply, as numbers and as bytes, and the levels taken out of them. */
-  readonly #numbers: Float64Array
-  readonly #bytes: Buffer
+  /** The groups of the last reply, and the levels taken out of them. */
+  readonly #reply: Block
   readonly #levels: Level[]
 
   constructor(cells: readonly Cell[]) {
@@ -42,58 +68,54 @@ export class Plan {
       const { group, place } = placeOf(cell)
       let g = groups.indexOf(group)
       if (g < 0) g = groups.push(group) - 1
-      return g * PLACES.length + place
+      return { g, place }
     })
-    const request = new Float64Array(HEAD + PLACE_DOUBLES * PLACES.length * groups.length)
-    request[HEAD - 1] = groups.length
-    for (let i = HEAD; i < request.length; i += PLACE_DOUBLES) request[i] = NONE
-    for (let i = 0; i < cells.length; i++) request[HEAD + PLACE_DOUBLES * places[i]!] = cells[i]!.capacity
+    const length = HEAD + PLACE_DOUBLES * PLACES.length * groups.length
     this.groups = groups
     this.#cells = cells
-    this.#places = Int32Array.from(places)
-    this.#ats = Int32Array.from(places, place => Math.floor(place / PLACES.length) * GROUP_DOUBLES)
-    this.#starts = Int32Array.from(places, (place, i) => this.#ats[i]! + STARTS[place % PLACES.length]!)
-    this.#request = request
-    this.#numbers = new Float64Array(groups.length * GROUP_DOUBLES)
-    this.#bytes = Buffer.from(this.#numbers.buffer)
+    this.#asked = Int32Array.from(places, ({ g, place }) => HEAD + PLACE_DOUBLES * (g * PLACES.length + place))
+    this.#finals = Int32Array.from(places, ({ g, place }) => length + g * FINALS + place)
+    this.#periods = Int32Array.from(places, ({ g, place }) => length + g * FINALS + PLACES.length + place - DAY_PLACE)
+    this.#ats = Int32Array.from(places, ({ g }) => g * GROUP_DOUBLES)
+    this.#starts = Int32Array.from(places, ({ g, place }) => g * GROUP_DOUBLES + STARTS[place]!)
+    this.#request = new Block(length, Buffer.from(groups.join('\0')))
+    const { numbers } = this.#request
+    numbers[HEAD - 1] = groups.length
+    for (let i = HEAD; i < length; i += PLACE_DOUBLES) numbers[i] = NONE
+    cells.forEach((cell, i) => {
+      numbers[this.#asked[i]!] = cell.capacity
+    })
+    this.#settled = new Block(length + FINALS * groups.length)
+    this.#settled.numbers.set(numbers)
+    this.#reply = new Block(groups.length * GROUP_DOUBLES)
     this.#levels = cells.map(emptyLevel)
   }
 
   admission(holding: Holding, id: string, amounts: readonly number[], now: number): ScriptCall {
     this.#use(holding)
-    const call = this.#admission.make(holding.prefix + id)
-    this.#fill(call.bytes, this.#admission.numbers, amounts, now)
-    return call
+    return this.#admission.make([holding.prefix + id], () => this.#ask(this.#request.numbers, amounts, now))
   }
 
-  /** `periods`: of spend cells, the period charged. */
-  settlement(
-    holding: Holding,
-    id: string,
-    amounts: readonly number[],
-    finals: readonly number[],
-    periods: readonly number[],
-    now: number,
-  ): ScriptCall {
+  settlement(holding: Holding, settlements: readonly Settlement[]): ScriptCall {
     this.#use(holding)
-    const call = this.#settlement.make(holding.prefix + id)
-    const { bytes } = call
-    const { numbers } = this.#settlement
-    this.#fill(bytes, numbers, amounts, now)
-    const from = numbers + 8 * this.#request.length
-    for (let i = 0; i < this.#cells.length; i++) {
-      const place = this.#places[i]! % PLACES.length
-      const at = from + (8 * FINALS * (this.#places[i]! - place)) / PLACES.length
-      bytes.writeDoubleLE(finals[i] ?? 0, at + 8 * place)
-      if (place >= DAY_PLACE) bytes.writeDoubleLE(periods[i]!, at + 8 * (PLACES.length + place - DAY_PLACE))
-    }
-    return call
+    return this.#settlement.make(
+      settlements.map(({ id }) => holding.prefix + id),
+      index => {
+        const { numbers } = this.#settled
+        const { amounts, finals, periods, now } = settlements[index]!
+        this.#ask(numbers, amounts, now)
+        for (let i = 0; i < this.#cells.length; i++) {
+          numbers[this.#finals[i]!] = finals[i] ?? 0
+          if (this.#cells[i]!.kind === 'spend') numbers[this.#periods[i]!] = periods[i]!
+        }
+      },
+    )
   }
 
   /** The cells' levels out of the groups' bytes; good until the next call. */
   levels(bytes: Buffer, from: number): readonly Level[] {
-    bytes.copy(this.#bytes, 0, from)
-    const numbers = this.#numbers
+    bytes.copy(this.#reply.bytes, 0, from)
+    const { numbers } = this.#reply
     const levels = this.#levels
     for (let i = 0; i < levels.length; i++) {
       const level = levels[i]!
@@ -113,26 +135,18 @@ export class Plan {
   #use(holding: Holding): void {
     if (this.#holding === holding) return
     const { cells, reclaimed } = holding
-    const request = Buffer.from(this.#request.buffer)
-    const names = Buffer.from(this.groups.join('\0'))
-    const finals = Buffer.alloc(8 * FINALS * this.groups.length)
-    this.#admission = new CallTemplate(ADMIT_SCRIPT, [cells], Buffer.concat([request, names]), this.groups)
-    this.#settlement = new CallTemplate(
-      SETTLE_SCRIPT,
-      [cells, reclaimed],
-      Buffer.concat([request, finals]),
-      this.groups,
-    )
+    const { groups } = this
+    this.#admission = new CallTemplate(ADMIT_SCRIPT, [cells], groups, this.#request.bytes)
+    const args = [String(groups.length), ...groups]
+    this.#settlement = new CallTemplate(SETTLE_SCRIPT, [cells, reclaimed], args, this.#settled.bytes)
     this.#holding = holding
   }
 
-  #fill(bytes: Buffer, at: number, amounts: readonly number[], now: number): void {
-    bytes.writeDoubleLE(now, at)
-    bytes.writeDoubleLE(periodIndex('day', now), at + 8)
-    bytes.writeDoubleLE(periodIndex('month', now), at + 16)
-    const first = at + 8 * (HEAD + 1)
-    for (let i = 0; i < amounts.length; i++)
-      bytes.writeDoubleLE(amounts[i]!, first + 8 * PLACE_DOUBLES * this.#places[i]!)
+  #ask(numbers: Float64Array, amounts: readonly number[], now: number): void {
+    numbers[0] = now
+    numbers[1] = periodIndex('day', now)
+    numbers[2] = periodIndex('month', now)
+    for (let i = 0; i < amounts.length; i++) numbers[this.#asked[i]! + 1] = amounts[i]!
   }
 }
 

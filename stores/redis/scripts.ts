@@ -23,24 +23,18 @@ const GROUP = `at, ${each(stored, ', ')}`
 const GROUP_FORMAT = doubles(GROUP_DOUBLES)
 const REQUEST_BYTES = 8 * PLACE_DOUBLES * PLACES.length
 
-/**
- * The request `q` and its head; `found`, the groups that the arguments after it name, then what stands under the mark, the last of them. A missing group is zeros:
- * full buckets, free slots, a period long past.
- */
-const READ = `
-local call, pack_, unpack_, floor = redis.call, struct.pack, struct.unpack, math.floor
-local q, mark = ARGV[1], ARGV[#ARGV]
-local now, day, month, groups = unpack_('<dddd', q)
-local found = call('HMGET', KEYS[1], unpack(ARGV, 2))
-local held = found[groups + 1]
-found[groups + 1] = nil
+const LOCALS = 'local call, pack_, unpack_, floor = redis.call, struct.pack, struct.unpack, math.floor'
+/** Of `groups` groups in `found`, those that are missing: zeros are full buckets, free slots, a period long past. */
+const FILL = `
 for g = 1, groups do
   if not found[g] then found[g] = string.rep('\\0', ${GROUP_BYTES}) end
 end
 `
-/** Of group `g`, whose bytes are given: what is stored, then capacity and amount of each place. */
-const UNPACK = (bytes: string) => `
-local ${GROUP} = unpack_(${GROUP_FORMAT}, ${bytes})
+/** What is stored of a group. */
+const UNPACK_GROUP = (bytes: string) => `
+local ${GROUP} = unpack_(${GROUP_FORMAT}, ${bytes})`
+/** What the request `q` says of group `g`: capacity and amount of each place. */
+const UNPACK_REQUEST = `
 local ${each(() => 'c#, n#', ', ')} = unpack_(${doubles(PLACE_DOUBLES * PLACES.length)}, q, ${8 * HEAD + 1} + (g - 1) * ${REQUEST_BYTES})
 `
 const PACK = `pack_(${GROUP_FORMAT}, ${GROUP})`
@@ -109,16 +103,24 @@ const advanced = (code: (place: Place) => string) =>
 const EMPTY = ({ kind }: Place) => (kind === 'bucket' ? 'u#, p# = 0, 0' : 'u# = 0')
 
 /**
- * KEYS: the organization's hash. ARGV: request, group names…, mark of the reservation. The request ends with the group names, as RECLAIM reads it.
+ * KEYS: the organization's hash. ARGV: group names…, request, mark of the reservation. The request ends with the group names, as RECLAIM reads it.
  * Returns '1' (admitted) or '0', then the groups: after the step, or as they stand when nothing was taken. A reservation that stands is answered again, not
  * taken twice; one that was given up before it came takes nothing.
  */
-export const ADMIT = `${READ}
+export const ADMIT = `
+${LOCALS}
+local q = table.remove(ARGV, #ARGV - 1)
+local now, day, month, groups = unpack_('<dddd', q)
+local found = call('HMGET', KEYS[1], unpack(ARGV))
+local held = found[groups + 1]
+found[groups + 1] = nil
+${FILL}
 if held then return (held == '' and '0' or '1') .. table.concat(found) end
 local room = true
 local after, set = { '1' }, {}
 for g = 1, groups do
-  ${UNPACK('found[g]')}
+  ${UNPACK_GROUP('found[g]')}
+  ${UNPACK_REQUEST}
   ${advanced(
     () => `
     u# = u# + n#
@@ -127,40 +129,63 @@ for g = 1, groups do
   if room then
     local group = ${PACK}
     after[g + 1] = group
-    set[2 * g - 1] = ARGV[g + 1]
+    set[2 * g - 1] = ARGV[g]
     set[2 * g] = group
   end
 end
 if not room then return '0' .. table.concat(found) end
-set[2 * groups + 1] = mark
+set[2 * groups + 1] = ARGV[groups + 1]
 set[2 * groups + 2] = q
 call('HSET', KEYS[1], unpack(set))
 return table.concat(after)
 `
 
 /**
- * KEYS: the organization's hash; marks that RECLAIM took of the same lease. ARGV: request (amount: what was reserved) with the finals, group names…, mark.
- * A reservation that was reclaimed meanwhile has had everything given back, so its final figures count in full. Returns 1, or 0 when it is not known.
+ * KEYS: the organization's hash; marks that RECLAIM took of the same lease. ARGV: number of groups, their names…, then for each settlement its request (amount: what was
+ * reserved) with the finals, and its mark. A reservation that was reclaimed meanwhile has had everything given back, so its final figures count in full; one that is not
+ * known is left out. Returns how many were settled.
  */
-export const SETTLE = `${READ}
-if held == '' or not held and call('SREM', KEYS[2], mark) == 0 then return 0 end
+export const SETTLE = `
+${LOCALS}
+local groups = tonumber(ARGV[1])
+local due, mine, gone = {}, {}, {}
+for i = groups + 2, #ARGV, 2 do
+  local mark = ARGV[i + 1]
+  local held = not gone[mark] and call('HSTRLEN', KEYS[1], mark) > 0
+  if held or call('SREM', KEYS[2], mark) == 1 then
+    due[#due + 1] = ARGV[i]
+    mine[#due] = held
+  end
+  if held then
+    gone[mark] = true
+    gone[#gone + 1] = mark
+  end
+end
+if #due == 0 then return 0 end
+local found = call('HMGET', KEYS[1], unpack(ARGV, 2, groups + 1))
+${FILL}
 local set = {}
 for g = 1, groups do
-  ${UNPACK('found[g]')}
-  local ${each(() => 'f#', ', ')}, day_charged, month_charged = unpack_(${doubles(FINALS)}, q, ${8 * HEAD + 1} + groups * ${REQUEST_BYTES} + (g - 1) * ${8 * FINALS})
-  ${advanced(
-    place => `
+  ${UNPACK_GROUP('found[g]')}
+  for i = 1, #due do
+    local q, held = due[i], mine[i]
+    local now, day, month = unpack_('<ddd', q)
+    ${UNPACK_REQUEST}
+    local ${each(() => 'f#', ', ')}, day_charged, month_charged = unpack_(${doubles(FINALS)}, q, ${8 * HEAD + 1} + groups * ${REQUEST_BYTES} + (g - 1) * ${8 * FINALS})
+    ${advanced(
+      place => `
     ${place.period ? `if a# == ${place.period}_charged then` : 'do'}
       u# = u# + ${place.kind === 'slots' ? '0' : 'f#'} - (held and n# or 0)
       if u# <= 0 then ${EMPTY(place)} end
     end`,
-  )}
+    )}
+  end
   set[2 * g - 1] = ARGV[g + 1]
   set[2 * g] = ${PACK}
 end
 call('HSET', KEYS[1], unpack(set))
-if held then call('HDEL', KEYS[1], mark) end
-return 1
+if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
+return #due
 `
 
 /**
@@ -187,7 +212,8 @@ for _, mark in ipairs(ARGV) do
     for name in string.gmatch(string.sub(q, ${8 * HEAD + 1} + groups * ${REQUEST_BYTES}), '[^%z]+') do
       g = g + 1
       local bytes = call('HGET', KEYS[1], name) or string.rep('\\0', ${GROUP_BYTES})
-      ${UNPACK('bytes')}
+      ${UNPACK_GROUP('bytes')}
+      ${UNPACK_REQUEST}
       ${each(
         place => `
       if c# ~= ${NONE}${place.period ? ` and a# == ${place.period}` : ''} then
@@ -228,32 +254,22 @@ return 1
 
 /**
  * KEYS: stream; set of ids that this journal has sent and not yet noted as delivered. ARGV: oldest stream id to keep or '', '1' to start the set anew (a living
- * owner offers the same rows until they are taken) or '0' to only add to it, number of fields, field names…, then per row its values. The first value is the request id.
+ * owner offers the same rows until they are taken) or '0' to only add to it, the rows as JSON: of each an array of name, value, name, value…, all strings, its
+ * request id first. (As arguments of their own they took the gateway longer than all else about a row.)
  */
 export const APPEND = `
-local fields = tonumber(ARGV[3])
-local names = {}
-for i = 1, fields do names[i] = ARGV[3 + i] end
 local ids = {}
 local added = 0
-for first = 4 + fields, #ARGV, fields do
-  local id = ARGV[first]
-  ids[#ids + 1] = id
+for i, fields in ipairs(cjson.decode(ARGV[3])) do
+  local id = fields[2]
+  ids[i] = id
   if redis.call('SISMEMBER', KEYS[2], id) == 0 then
-    local pairs_ = {}
-    for i = 1, fields do
-      local value = ARGV[first + i - 1]
-      if value ~= '' then
-        pairs_[#pairs_ + 1] = names[i]
-        pairs_[#pairs_ + 1] = value
-      end
-    end
-    redis.call('XADD', KEYS[1], '*', unpack(pairs_))
+    redis.call('XADD', KEYS[1], '*', unpack(fields))
     added = added + 1
   end
 end
 if ARGV[2] == '1' then redis.call('DEL', KEYS[2]) end
-if #ids > 0 then redis.call('SADD', KEYS[2], unpack(ids)) end
+redis.call('SADD', KEYS[2], unpack(ids))
 redis.call('PEXPIRE', KEYS[2], 604800000)
 if ARGV[1] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1]) end
 return added
