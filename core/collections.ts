@@ -47,11 +47,15 @@ export class DenseSet<T extends Placed> {
 }
 
 const SMALLEST = 8
+const HASHED = 8
 /** FNV-1a. */
 const SEED = 0x811c9dc5
 const PRIME = 0x01000193
 
-/** A map from ids that the gateway made itself: nobody outside chooses them, so that nobody can make them collide. */
+/**
+ * A map from ids that the gateway made itself: nobody outside chooses them, so that nobody can make them collide. They end in letters of chance (`core/ids.ts`), and
+ * the last eight are all that is hashed.
+ */
 export class IdMap<V> {
   #ids: (string | undefined)[] = new Array(SMALLEST).fill(undefined)
   #values: (V | undefined)[] = new Array(SMALLEST).fill(undefined)
@@ -144,6 +148,6 @@ export class IdMap<V> {
 
 function hashOf(id: string): number {
   let hash = SEED
-  for (let i = 0; i < id.length; i++) hash = Math.imul(hash ^ id.charCodeAt(i), PRIME)
+  for (let i = Math.max(0, id.length - HASHED); i < id.length; i++) hash = Math.imul(hash ^ id.charCodeAt(i), PRIME)
   return (hash ^ (hash >>> 15)) >>> 0
 }
