@@ -1,15 +1,10 @@
 /** The admin listener: health, readiness, metrics, dashboard. On loopback, or behind a token; never public. */
 import { timingSafeEqual } from 'node:crypto'
-import {
-  createServer,
-  type IncomingMessage,
-  type OutgoingHttpHeaders,
-  type Server,
-  type ServerResponse,
-} from 'node:http'
+import type { IncomingMessage, OutgoingHttpHeaders, Server, ServerResponse } from 'node:http'
 import { type AddressInfo, isIP } from 'node:net'
 import type { Registry } from 'prom-client'
 import { systemClock } from '../core/clock.ts'
+import { createServer } from '../core/http.ts'
 import { Feed } from './feed.ts'
 import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
 import type { Snapshots } from './snapshot.ts'

@@ -190,7 +190,10 @@ export const proxyOptions = object(
       pattern: '^https?://[^\\s/?#]+[^\\s?#]*$',
       examples: ['http://127.0.0.1:8000'],
     }),
-    timeout: duration('120s', 'Longest silence of the target before the reply is given up.'),
+    timeout: duration(
+      '120s',
+      'Longest silence of the target before the reply is given up; through a WebSocket, of both sides together.',
+    ),
     api_key: nullable(
       secretText("Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35)."),
     ),

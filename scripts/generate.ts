@@ -1,13 +1,20 @@
 /**
- * Writes what is made from the schemas: schema/gateway.schema.json for editors, the tables of docs/configuration.md,
- * docs/openapi.yaml and docs/compatibility.md.
+ * Writes what is made from the schemas: schema/gateway.schema.json for editors, the validators of schema/validators/ (core/validators.ts),
+ * the tables of docs/configuration.md, docs/openapi.yaml, docs/errors.md and docs/compatibility.md.
  * Run: node bin/sluice.mjs --run scripts/generate.ts
  */
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { optionsValidatorsText } from '../core/config/compile.ts'
 import { editorSchema } from '../core/config/json-schema.ts'
+import { NO_OPTIONS } from '../core/config/options.ts'
 import { referenceTables } from '../core/config/reference.ts'
+import { ENTRIES, fullEntry, route, SECTIONS } from '../core/config/schema.ts'
+import { TEXT_FORMATS, withoutDefault } from '../core/config/validate.ts'
+import type { OptionsSchema } from '../core/plugin.ts'
 import { plugins } from '../plugins/index.ts'
+import { requestValidatorsText } from '../surfaces/compile.ts'
+import { surfaces } from '../surfaces/index.ts'
 import { compatibility } from './compatibility.ts'
 import { errorReference } from './error-reference.ts'
 import { openApiYaml } from './openapi.ts'
@@ -20,11 +27,33 @@ const END = '<!-- end of what is generated -->'
 export function generated(): Record<string, string> {
   return {
     'schema/gateway.schema.json': `${json(editorSchema(plugins))}\n`,
+    ...validators(),
     'docs/openapi.yaml': openApiYaml(),
     'docs/errors.md': errorReference(),
     'docs/compatibility.md': compatibility(),
     'docs/configuration.md': withTables(readFileSync(join(ROOT, 'docs/configuration.md'), 'utf8')),
   }
+}
+
+/** Every schema that a configuration of built-in plugins is checked with. */
+export const optionSchemas = (): OptionsSchema[] => [
+  ...Object.values(SECTIONS),
+  ...Object.values(ENTRIES).map(({ entry }) => entry),
+  fullEntry,
+  route,
+  NO_OPTIONS,
+  ...plugins.flatMap(plugin => (plugin.config ? [plugin.config as OptionsSchema] : [])),
+]
+
+function validators(): Record<string, string> {
+  const texts: Record<string, string> = {
+    'schema/validators/config.cjs': optionsValidatorsText(optionSchemas().map(withoutDefault), TEXT_FORMATS),
+  }
+  for (const { name, requestSchema, socket } of Object.values(surfaces)) {
+    const schemas = socket ? [requestSchema, socket.surface.requestSchema] : [requestSchema]
+    texts[`schema/validators/${name}.cjs`] = requestValidatorsText(schemas)
+  }
+  return texts
 }
 
 /** As Biome formats it: mappings open, lists of plain values on one line where they fit. */
@@ -54,5 +83,9 @@ function withTables(text: string): string {
 }
 
 if (process.argv[1] === import.meta.filename) {
-  for (const [file, text] of Object.entries(generated())) writeFileSync(join(ROOT, file), text)
+  for (const [file, text] of Object.entries(generated())) {
+    const path = join(ROOT, file)
+    mkdirSync(dirname(path), { recursive: true })
+    writeFileSync(path, text)
+  }
 }

@@ -2,14 +2,9 @@
  * The built-in upstream: a real HTTP server that speaks the four provider dialects on a loopback port. It is the
  * quickstart's model, and the tests' provider with every fault on demand. README.md is its manual.
  */
-import {
-  createServer,
-  type IncomingHttpHeaders,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { createServer } from '../core/http.ts'
 import { anthropicSimulator } from './anthropic-messages.ts'
 import { type Body, isBody, type SimDialect } from './dialect.ts'
 import { DirectiveError } from './directives.ts'

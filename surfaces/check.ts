@@ -1,223 +1,72 @@
 /**
  * Checks a request body against a surface's schema (GEN-2): strict at every depth, the codes of wire.md 0.2, and `param` in path
- * notation (`messages[2].content[0].image_url.url`).
- *
- * The schema (see `schema.ts`) is turned once, at load, into one that ajv compiles to a single function:
- * - a member that is not required may be null, at any depth;
- * - tagged unions and alternatives by JSON type become dispatches, so that only the meant variant is looked at and a fault has an exact
- *   place (decisions 41: the tag may be absent or null, which ajv's own `discriminator` can't say);
- * - unknown members are refused, or removed and listed, by mode.
+ * notation (`messages[2].content[0].image_url.url`). `compile.ts` makes a function of the schema, at `npm run generate` or on first use.
  *
  * Own `__proto__` members, which JSON.parse makes, are enumerated like any other and so are unknown (decisions 36).
  */
-import { _, type ErrorObject, type FuncKeywordDefinition, type KeywordCxt, type Name } from 'ajv'
-import { Ajv2020 } from 'ajv/dist/2020.js'
+import { createRequire } from 'node:module'
 import { type ErrorCode, GatewayError } from '../core/errors.ts'
+import { digest, type Fault, type Validator, type ValidatorFile, writtenAhead } from '../core/validators.ts'
 import type { Schema, TagAnnotation, TagFault } from './schema.ts'
 
 /** `reject`: throws on the first unknown member. `strip`: removes unknown members in place and returns their paths. Other faults throw in both. */
 export type Validate = (body: unknown, unknownFields: 'reject' | 'strip') => string[]
 
+/** What a validator's code does with unknown members. */
+export interface UnknownMembers {
+  /** False: they are faults. */
+  strip: boolean
+  /** @param pointer JSON pointer of `data` */
+  remove(data: Record<string, unknown>, key: string, pointer: string): void
+}
+
+/** What the running validation has removed; validation never waits, so one list serves. */
+let removed: [pointer: string, key: string][] = []
+const unknown: UnknownMembers = {
+  strip: false,
+  remove(data, key, pointer) {
+    removed.push([pointer, key])
+    delete data[key]
+  },
+}
+
 /**
- * Each form is compiled on its first use, some 50 ms: a chain that serves the surface sends an empty body through at start.
+ * The validator is found or made on its first use: a chain that serves the surface sends an empty body through at start.
  * @param schema of an object, in the words of `schema.ts`
+ * @param file where the schema's validator is written; without one it is compiled, some 50 ms
  */
-export function compileRequest(schema: Schema): Validate {
-  let strict: ((body: unknown) => ErrorObject | undefined) | undefined
-  let lenient: ((body: unknown) => ErrorObject | undefined) | undefined
+export function compileRequest(schema: Schema, file?: ValidatorFile): Validate {
+  let check: Validator | undefined
   return function validate(body, unknownFields) {
     if (typeof body !== 'object' || body === null || Array.isArray(body)) throw notAnObject(body)
-    if (unknownFields === 'reject') {
-      strict ??= compile(schema, false)
-      const error = strict(body)
-      if (error) throw faultOf(error, body)
+    check ??= (file && written(file)[digest(schema)]) ?? compileNow(schema)
+    unknown.strip = unknownFields === 'strip'
+    if (!unknown.strip) {
+      if (!check(body)) throw faultOf(check.errors![0]!, body)
       return NONE
     }
-    lenient ??= compile(schema, true)
     removed = []
-    const error = lenient(body)
+    const valid = check(body)
     const found = removed
     removed = []
-    if (error) throw faultOf(error, body)
+    if (!valid) throw faultOf(check.errors![0]!, body)
     return found.map(([pointer, key]) => join(pathOf(pointer, body), key, false))
   }
 }
 
 const NONE: string[] = []
-/** What the running strip validation has removed; validation never waits, so one list serves. */
-let removed: [pointer: string, key: string][] = []
 
-// ---- compiling --------------------------------------------------------------------------------------------------------
-
-function compile(schema: Schema, strip: boolean): (body: unknown) => ErrorObject | undefined {
-  const ajv = new Ajv2020({
-    strict: true,
-    allowUnionTypes: true,
-    // `verbose` puts the schema node into an error, from which code, hint and expectation are read; `messages` are our own.
-    verbose: true,
-    messages: false,
-    validateSchema: false,
-    addUsedSchema: false,
-    // One function for each variant and array entry: V8 never optimizes the single huge one that inlining makes.
-    inlineRefs: false,
-  })
-  for (const name of ['x-sluice', 'x-hint', 'x-tag']) ajv.addKeyword(name)
-  ajv.addKeyword(BY_TYPE)
-  ajv.addKeyword({
-    keyword: 'byTag',
-    type: 'object',
-    schemaType: 'array',
-    error: { message: '', params: ({ params }) => _`{fault: ${params['fault']}}` },
-    code: tagDispatch,
-  })
-  ajv.addKeyword(STRIP)
-  const shared: Shared = new Map()
-  const root = internal(schema, strip, shared)
-  const run = ajv.compile({ ...root, $defs: Object.fromEntries([...shared.values()].map(d => [d.name, d.schema])) })
-  return body => (run(body) ? undefined : run.errors![0])
+const files = new Map<ValidatorFile, Record<string, Validator>>()
+function written(file: ValidatorFile): Record<string, Validator> {
+  let validators = files.get(file)
+  if (!validators) files.set(file, (validators = writtenAhead(file, { unknown })))
+  return validators
 }
 
-/** Rewritten schemas that are used by reference, by their JSON text: equal ones are compiled once. */
-type Shared = Map<string, { name: string; schema: Schema }>
-
-function reference(schema: Schema, strip: boolean, shared: Shared): Schema {
-  const inner = internal(schema, strip, shared)
-  const text = JSON.stringify(inner)
-  let entry = shared.get(text)
-  if (!entry) shared.set(text, (entry = { name: `s${shared.size}`, schema: inner }))
-  return { $ref: `#/$defs/${entry.name}` }
-}
-
-/** Rewrites a schema of `schema.ts` into the form ajv compiles. */
-function internal(schema: Schema, strip: boolean, shared: Shared): Schema {
-  const out: Schema = {}
-  for (const [key, value] of Object.entries(schema)) {
-    if (key === 'title' || key === 'description' || key === 'examples' || key === 'x-forms' || key === '$schema')
-      continue
-    out[key] = value
-  }
-  if (out['x-tag']) {
-    out['byTag'] = (out['oneOf'] as Schema[]).map(v => reference(v, strip, shared))
-    delete out['oneOf']
-  }
-  if (schema['x-forms']) {
-    const alternatives = (out['anyOf'] as Schema[]).map(v => internal(v, strip, shared))
-    delete out['anyOf']
-    out['type'] = alternatives.flatMap(v => v['type'] as string | string[])
-    out['byType'] = alternatives
-  }
-  const properties = out['properties'] as Record<string, Schema> | undefined
-  if (properties) {
-    const required = new Set((out['required'] as string[] | undefined) ?? [])
-    const inner: Record<string, Schema> = {}
-    for (const [name, member] of Object.entries(properties)) {
-      const m = internal(member, strip, shared)
-      inner[name] = required.has(name) ? m : orNull(m)
-    }
-    out['properties'] = inner
-    if (strip && out['additionalProperties'] === false) {
-      delete out['additionalProperties']
-      out['stripUnknown'] = Object.keys(properties)
-    }
-  }
-  const items = out['items'] as Schema | undefined
-  if (items) out['items'] = 'x-tag' in items ? reference(items, strip, shared) : internal(items, strip, shared)
-  if (typeof out['propertyNames'] === 'object')
-    out['propertyNames'] = { type: 'string', ...(out['propertyNames'] as Schema) }
-  if (typeof out['additionalProperties'] === 'object')
-    out['additionalProperties'] = internal(out['additionalProperties'] as Schema, strip, shared)
-  return out
-}
-
-function orNull(schema: Schema): Schema {
-  const out = { ...schema }
-  if (out['type'] !== undefined) {
-    const types = ([] as unknown[]).concat(out['type'])
-    if (!types.includes('null')) out['type'] = [...types, 'null']
-  }
-  if ('const' in out) {
-    out['enum'] = [out['const'], null]
-    delete out['const']
-  } else if (Array.isArray(out['enum']) && !out['enum'].includes(null)) out['enum'] = [...out['enum'], null]
-  return out
-}
-
-/** Alternatives by JSON type; `type` beside it has already refused the others. */
-const BY_TYPE = {
-  keyword: 'byType',
-  schemaType: 'array' as const,
-  code(cxt: KeywordCxt) {
-    const { gen, data, schema } = cxt
-    const valid = gen.let('valid', true)
-    gen.if(_`false`)
-    ;(schema as Schema[]).forEach((alternative, i) => {
-      for (const type of ([] as string[]).concat(alternative['type'] as string)) {
-        if (type === 'null') continue
-        if (type === 'array') gen.elseIf(_`Array.isArray(${data})`)
-        else if (type === 'object')
-          gen.elseIf(_`typeof ${data} == "object" && ${data} !== null && !Array.isArray(${data})`)
-        else gen.elseIf(_`typeof ${data} == ${type === 'integer' ? 'number' : type}`)
-        const inner = gen.name('valid')
-        cxt.subschema({ keyword: 'byType', schemaProp: i }, inner)
-        gen.assign(valid, inner)
-      }
-    })
-    gen.endIf()
-    cxt.ok(valid)
-  },
-}
-
-function tagDispatch(cxt: KeywordCxt): void {
-  const { gen, data, parentSchema } = cxt
-  const tag = parentSchema['x-tag'] as TagAnnotation
-  const valid = gen.let('valid', false)
-  const value = gen.let('tag', _`${data}[${tag.name}]`)
-  if (tag.absent !== undefined) {
-    const given = (tag.absentGiven ?? []).map(name => _`${data}[${name}] !== undefined`)
-    const fits = given.length === 0 ? _`true` : given.reduce((a, b) => _`${a} || ${b}`)
-    gen.if(_`(${value} === undefined || ${value} === null) && (${fits})`, () => gen.assign(value, _`${tag.absent}`))
-  }
-  gen.if(_`false`)
-  for (const [name, index] of Object.entries(tag.variants)) {
-    gen.elseIf(_`${value} === ${name}`)
-    const inner = gen.name('valid')
-    cxt.subschema({ keyword: 'byTag', schemaProp: index }, inner)
-    gen.assign(valid, _`${inner as Name}`)
-  }
-  for (const [source, index] of tag.patterns ?? []) {
-    const pattern = gen.scopeValue('pattern', { key: source, ref: new RegExp(source, 'u') })
-    gen.elseIf(_`typeof ${value} == "string" && ${pattern}.test(${value})`)
-    const inner = gen.name('valid')
-    cxt.subschema({ keyword: 'byTag', schemaProp: index }, inner)
-    gen.assign(valid, inner)
-  }
-  gen.else()
-  const fault = gen.const(
-    'fault',
-    _`${value} === undefined || ${value} === null ? "missing" : typeof ${value} == "string" ? "unknown" : "type"`,
-  )
-  cxt.error(false, { fault })
-  gen.endIf()
-  cxt.ok(valid)
-}
-
-const STRIP: FuncKeywordDefinition = {
-  keyword: 'stripUnknown',
-  type: 'object',
-  schemaType: 'array',
-  modifying: true,
-  errors: false,
-  compile(known: string[]) {
-    const names = new Set(known)
-    return function stripUnknown(data: Record<string, unknown>, cxt) {
-      for (const key of Object.keys(data)) {
-        if (names.has(key)) continue
-        removed.push([cxt?.instancePath ?? '', key])
-        delete data[key]
-      }
-      return true
-    }
-  },
+/** Without what `npm run generate` wrote. */
+function compileNow(schema: Schema): Validator {
+  const require = createRequire(import.meta.url)
+  return (require('./compile.ts') as typeof import('./compile.ts')).compileSchema(schema, unknown)
 }
 
 // ---- faults -----------------------------------------------------------------------------------------------------------
@@ -228,13 +77,13 @@ function notAnObject(body: unknown): GatewayError {
   })
 }
 
-function faultOf(error: ErrorObject, body: unknown): GatewayError {
+function faultOf(error: Fault, body: unknown): GatewayError {
   const path = pathOf(error.instancePath, body)
   const node = error.parentSchema as Schema
-  const params = error.params as Record<string, unknown>
+  const { params } = error
   const value = error.data
   switch (error.keyword) {
-    case 'additionalProperties': {
+    case 'closed': {
       const key = String(params['additionalProperty'])
       const known = Object.keys(node['properties'] as Schema)
       return fault(
@@ -248,7 +97,7 @@ function faultOf(error: ErrorObject, body: unknown): GatewayError {
       return fault('missing_required_parameter', at, where => `Missing required parameter: ${where}.`)
     }
     case 'byTag':
-      return tagFault(node['x-tag'] as TagAnnotation, params['fault'] as string, value, path)
+      return tagFault(node['x-tag'] as TagAnnotation, params['fault'], value, path)
     default:
   }
   const hint = node['x-hint'] === undefined ? '' : ` ${node['x-hint']}`
@@ -315,8 +164,8 @@ function expectation(node: Schema): string {
 }
 
 /** The broken bound in words, '' where `expectation` says it all. */
-function rule(error: ErrorObject): string {
-  const limit = (error.params as { limit?: number }).limit
+function rule(error: Fault): string {
+  const limit = error.parentSchema[error.keyword]
   switch (error.keyword) {
     case 'minimum':
       return ` of at least ${limit}`
@@ -335,7 +184,7 @@ function rule(error: ErrorObject): string {
     case 'maxProperties':
       return limit === 0 ? ' without members' : ` with at most ${limit} members`
     case 'pattern':
-      return ` that matches ${(error.params as { pattern: string }).pattern}`
+      return ` that matches ${limit}`
     default:
       return ''
   }

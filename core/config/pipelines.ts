@@ -1,6 +1,7 @@
 /** Reads `pipelines` and `routes`: the three ways to write an entry, plugin options, and what refers to what. */
 import type { SurfaceName } from '../conversation.ts'
 import { type ChainToCheck, checkChain, type PluginCatalog, place } from './check-chain.ts'
+import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
 import { fullEntry, route as routeSchema } from './schema.ts'
 import type { ConfigError, Path } from './source.ts'
@@ -78,8 +79,6 @@ function readEntry(item: unknown, path: Path, catalog: PluginCatalog, report: Re
     report,
   )
 }
-
-const NO_OPTIONS = { type: 'object', additionalProperties: false, properties: {} }
 
 function withOptions(
   entry: PipelineEntry,

@@ -3,9 +3,11 @@
  * Fills defaults and turns units into numbers, so that one schema gives the check, the defaults, the docs and the types.
  */
 
+import { createRequire } from 'node:module'
 import { isIP } from 'node:net'
-import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
 import type { OptionsSchema } from '../plugin.ts'
+import { digest, type Fault, type Validator, writtenAhead } from '../validators.ts'
+import type { TextFormat } from './compile.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import { parseDuration, parseListen, parsePrice, parseSize, parseUsd } from './units.ts'
@@ -63,28 +65,39 @@ function isNetwork(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128))
 }
 
-const ajv = new Ajv({
-  allErrors: true,
-  useDefaults: true,
-  verbose: true,
-  strict: true,
-  allowUnionTypes: true,
-  strictRequired: false,
-})
-for (const [name, format] of Object.entries(FORMATS)) {
-  ajv.addFormat(name, { type: 'string', validate: (text: string) => format.parse(text) !== null })
+/** As validators take them. */
+export const TEXT_FORMATS: Record<string, TextFormat> = Object.fromEntries(
+  Object.entries(FORMATS).map(([name, format]) => [
+    name,
+    { type: 'string', validate: (text: string) => format.parse(text) !== null },
+  ]),
+)
+
+/** What validators are made of: the default of a whole value is the caller's to fill, ajv refuses it at the root. */
+export function withoutDefault({ default: _, ...root }: OptionsSchema): OptionsSchema {
+  return root
 }
 
-const compiled = new WeakMap<OptionsSchema, ValidateFunction>()
-function compile(schema: OptionsSchema): ValidateFunction {
-  let validate = compiled.get(schema)
-  if (!validate) {
-    // The default of a whole value is the caller's to fill; ajv refuses it at the root.
-    const { default: _, ...root } = schema
-    validate = ajv.compile(root)
-    compiled.set(schema, validate)
+let written: Record<string, Validator> | undefined
+let compileNow: ((schema: OptionsSchema) => Validator) | undefined
+const validators = new WeakMap<OptionsSchema, Validator>()
+
+function validatorOf(schema: OptionsSchema): Validator {
+  let validator = validators.get(schema)
+  if (!validator) {
+    const root = withoutDefault(schema)
+    written ??= writtenAhead('config', { formats: TEXT_FORMATS })
+    validator = written[digest(root)] ?? compile(root)
+    validators.set(schema, validator)
   }
-  return validate
+  return validator
+}
+
+/** A schema that `npm run generate` does not know. */
+function compile(schema: OptionsSchema): Validator {
+  const require = createRequire(import.meta.url)
+  compileNow ??= (require('./compile.ts') as typeof import('./compile.ts')).optionsCompiler(TEXT_FORMATS)
+  return compileNow(schema)
 }
 
 /**
@@ -96,7 +109,7 @@ export function validate(
   input: unknown,
   options: ValidateOptions,
 ): { value: unknown; problems?: undefined } | { value?: undefined; problems: Problem[] } {
-  const check = compile(schema)
+  const check = validatorOf(schema)
   const holder = { value: input === null || input === undefined ? emptyOf(schema) : structuredClone(input) }
   const problems: Problem[] = []
   prepare(schema, holder.value, [], problems, options)
@@ -158,7 +171,7 @@ function prepare(schema: AnySchema, value: unknown, path: Path, problems: Proble
 
 /** Text out of an unquoted `${NAME}` may stand for a number or a boolean, as it would if it had been written there. */
 function coerce(
-  errors: readonly ErrorObject[],
+  errors: readonly Fault[],
   holder: { value: unknown },
   fromEnvironment: (path: Path) => boolean,
 ): boolean {
@@ -243,7 +256,7 @@ function expected(schema: AnySchema): string {
   return types.map(t => TYPE_WORDS[t] ?? t).join(' or ')
 }
 
-function describe(errors: readonly ErrorObject[], options: ValidateOptions): Problem[] {
+function describe(errors: readonly Fault[], options: ValidateOptions): Problem[] {
   const problems = new Map<string, Problem>()
   for (const error of errors) {
     const path = pathOf(error.instancePath)
@@ -255,7 +268,7 @@ function describe(errors: readonly ErrorObject[], options: ValidateOptions): Pro
   return [...problems.values()]
 }
 
-function describeOne(error: ErrorObject, path: Path, options: ValidateOptions): Problem {
+function describeOne(error: Fault, path: Path, options: ValidateOptions): Problem {
   const name = nameOf(path, options)
   const schema = (error.parentSchema ?? {}) as AnySchema
   const at = (message: string): Problem => ({ path, part: 'value', message })

@@ -2,7 +2,7 @@
  * What both adapters believe of a request's head, and what they let into an answer's (reliability R4, R5, R6). One place, so that a head which
  * one adapter refuses is refused by the other.
  */
-import { STATUS_CODES } from 'node:http'
+import { STATUS_CODES } from '../http.ts'
 import type { HeaderList } from './port.ts'
 
 /** Why a head is refused. The adapter answers with `ListenerOptions.refuse(fault)` and closes the connection. */

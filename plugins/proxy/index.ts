@@ -1,11 +1,13 @@
-import http, { type IncomingMessage, type ServerResponse } from 'node:http'
-import https from 'node:https'
-import { createProxyServer } from 'http-proxy-3'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createRequire } from 'node:module'
 import { definePlugin } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { type ProxyOptions, proxyOptions } from '../options.ts'
 import { receivedBytes } from '../slots.ts'
 import { Hop } from './hop.ts'
+
+// Loaded where a pipeline has the plugin: most have not.
+const require = createRequire(import.meta.url)
 
 /**
  * Sends the exchange to a target as it is, bytes untouched, streaming both ways; a WebSocket too, where the listener can tunnel. The gateway's own
@@ -18,9 +20,9 @@ export const proxy = definePlugin<ProxyOptions>({
   providesLate: [receivedBytes],
   terminal: true,
   create({ target, timeout, api_key }, context) {
-    const agent = target.startsWith('https:')
-      ? new https.Agent({ keepAlive: true })
-      : new http.Agent({ keepAlive: true })
+    const { createProxyServer } = require('http-proxy-3') as typeof import('http-proxy-3')
+    const { Agent } = require(target.startsWith('https:') ? 'node:https' : 'node:http') as typeof import('node:https')
+    const agent = new Agent({ keepAlive: true })
     const server = createProxyServer({
       target,
       agent,

@@ -10,7 +10,7 @@ import type { ChatBody } from './wire.ts'
 export const chat: Surface = {
   name: 'chat',
   requestSchema,
-  validate: compileRequest(requestSchema),
+  validate: compileRequest(requestSchema, 'chat'),
   parse: body => parse(body as ChatBody),
   encoder: context => new ChatEncoder(context),
   error: errorBody,

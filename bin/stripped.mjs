@@ -1,0 +1,92 @@
+/*
+ * Keeps the project's modules as JavaScript from one start to the next: Node 22 strips the types of each anew at every start and in every thread
+ * (Node's own compile cache, NODE_COMPILE_CACHE, keeps only what V8 makes of the result). The kept text of a module is used while its source is, byte for
+ * byte, what it was made from. Lies beside the compile cache, and is turned off with it; where that can't be written, nothing is kept. Preloaded with
+ * --import, in every thread.
+ */
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { registerHooks, stripTypeScriptTypes } from 'node:module'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { threadId } from 'node:worker_threads'
+
+const root = new URL('..', import.meta.url).href
+const folder = process.env.NODE_DISABLE_COMPILE_CACHE ? undefined : process.env.NODE_COMPILE_CACHE
+const file = folder && join(folder, `stripped-${process.version}`)
+/** Modules that serve; tests and benchmarks would only make the file larger. */
+const kept = /^(admin|cli|core|meter|plugins|providers|simulator|stores|surfaces)\/[^?#]+\.ts$/
+
+/** By path from the root. */
+const modules = file ? read() : new Map()
+/** Those that were not kept, or not as they are now. */
+const added = new Map()
+
+const hooks = {
+  resolve(specifier, context, next) {
+    // What is kept was found before: no look at folders, links and package.json.
+    if (specifier[0] === '.' && specifier.endsWith('.ts') && context.parentURL?.startsWith(root)) {
+      const { href } = new URL(specifier, context.parentURL)
+      if (href.startsWith(root) && modules.has(href.slice(root.length)))
+        return { url: href, format: 'module-typescript', shortCircuit: true }
+    }
+    return next(specifier, context)
+  },
+  load(url, context, next) {
+    const path = url.startsWith(root) ? url.slice(root.length) : ''
+    if (!kept.test(path)) return next(url, context)
+    try {
+      return { format: 'module', source: stripped(path, readFileSync(fileURLToPath(url))), shortCircuit: true }
+    } catch {
+      // Node says best what is wrong with a module.
+      return next(url, context)
+    }
+  },
+}
+if (file) registerHooks(hooks)
+
+function stripped(path, source) {
+  const found = modules.get(path)
+  if (found?.source.equals(source)) return found.code.toString()
+  const code = stripTypeScriptTypes(source.toString())
+  if (added.size === 0) process.on('exit', write)
+  added.set(path, { source, code: Buffer.from(code) })
+  return code
+}
+
+/** The file: a line of JSON, [path, bytes of source, bytes of code] of each module, and then those bytes in the same order. */
+function read() {
+  const found = new Map()
+  try {
+    const bytes = readFileSync(file)
+    let at = bytes.indexOf('\n') + 1
+    for (const [path, source, code] of JSON.parse(bytes.toString('utf8', 0, at))) {
+      found.set(path, { source: bytes.subarray(at, (at += source)), code: bytes.subarray(at, (at += code)) })
+    }
+    // Cut short: by a full disk, say.
+    return at === bytes.length ? found : new Map()
+  } catch {
+    return found
+  }
+}
+
+/** Each thread adds its own: what another has written meanwhile stays. */
+function write() {
+  const still = [...new Map([...read(), ...added])].filter(([path]) => existsSync(new URL(path, root)))
+  const index = still.map(([path, { source, code }]) => [path, source.length, code.length])
+  const own = `${file}.${process.pid}.${threadId}`
+  const text = Buffer.concat([
+    Buffer.from(`${JSON.stringify(index)}\n`),
+    ...still.flatMap(([, { source, code }]) => [source, code]),
+  ])
+  try {
+    mkdirSync(dirname(file), { recursive: true })
+    try {
+      writeFileSync(own, text)
+      renameSync(own, file)
+    } catch {
+      rmSync(own, { force: true })
+    }
+  } catch {
+    // No such folder, or one that can't be written: the next start strips again.
+  }
+}
