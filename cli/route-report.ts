@@ -10,6 +10,7 @@ import { answer, conversation, definePlugin, estimate, type Plugin } from '../co
 import { FakeIncoming } from '../core/testing.ts'
 import { Ticker } from '../core/ticker.ts'
 import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/slots.ts'
+import { joined } from '../plugins/verbatim.ts'
 import { dialects } from '../providers/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { dryRun } from './dry-run.ts'
@@ -188,11 +189,11 @@ function report(
   }
   const first = chosen[0]
   if (made && first) {
-    const { request } = made(first)
+    const { request, body } = made(first)
     result.request = {
       url: config.providers[first.provider]!.base_url.replace(/\/+$/, '') + request.path,
       headers: redacted(request.headers, first.apiKey),
-      body: parsed(request.body),
+      body: parsed(joined(body).toString()),
     }
   }
   return result

@@ -63,6 +63,8 @@ export interface OutboundContext {
   cacheKey?: string
   /** Preview features that a client of the dialect's own surface asked for by name: the dialect decides which go on. */
   previews?: readonly string[]
+  /** Writes the body; default JSON.stringify. */
+  json?: ((body: object) => string) | undefined
 }
 
 /** One HTTP request to a provider. Header names lower case. */
@@ -71,6 +73,7 @@ export interface OutboundRequest {
   /** Appended to the backend's base URL, e.g. `/chat/completions`. May carry a query. */
   path: string
   headers: Record<string, string>
+  /** As the context's `json` writes it. */
   body: string
   /** Dialect-side memory for the decoder: tool aliases and the like. */
   state: unknown

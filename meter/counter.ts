@@ -8,6 +8,11 @@ export function tokenizer(): Tokenizer {
   return (own ??= createTokenizer(tables()))
 }
 
+/** Takes another tokenizer than the one that would be made at the first call. */
+export function useTokenizer(tokenizer: Tokenizer): void {
+  own = tokenizer
+}
+
 /** Tokens of a text in o200k_base. Exact on any string, special-token look-alikes and lone surrogates included; linear time. */
 export function countTokens(text: string): number {
   return tokenizer().count(text)

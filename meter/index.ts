@@ -1,6 +1,6 @@
 /** The meter: what everything is counted in (METER-1…3, CNT-1). See docs/metering.md. */
 export { meterPool, PromptCount, SYNC_LIMIT } from './count-prompt.ts'
 export { countTokens, encode, TokenCounter } from './counter.ts'
-export { parseJson } from './json.ts'
+export { jsonBytes, parseJson } from './json.ts'
 export { createMeterPool, MeterBusy, type MeterPool, type MeterPoolOptions } from './pool.ts'
 export type { MediaMinimums } from './prompt.ts'

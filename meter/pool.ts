@@ -4,7 +4,8 @@
  */
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
-import { tables } from './tables.ts'
+import { type Tables, tables } from './tables.ts'
+import { type Load, TextWriter } from './text-writer.ts'
 
 /** The queue is full. The gateway answers 503 `route_capacity`. */
 export class MeterBusy extends Error {
@@ -32,29 +33,61 @@ export interface MeterPool {
   close(): Promise<void>
 }
 
-/** What a worker is told. Texts come in messages of bounded size; `open`: the last text goes on in the next message. */
-export type Request = { texts: string[]; open: boolean; last: boolean } | { body: Uint8Array } | { drop: true }
-/** What it answers, once for each job. */
-export type Response = { counts: number[] } | { value: unknown } | { syntax: string } | { dropped: true }
+/** What a worker is told: to count what lies in its memory, or to parse. */
+export type Request = Load | { body: Uint8Array }
+/** What it answers, once for each request. `counts`: of the texts that end in the load. */
+export type Response = { counts: number[] } | { value: unknown } | { syntax: string }
 
-/** UTF-16 units in one message: copying more at once would hold up the event loop that it is meant to spare. */
-const MESSAGE_UNITS = 1 << 18
-
-/** Flags a worker needs too: type stripping, warnings. Others, as `--input-type`, are refused for a worker's file. */
-const inherited = process.execArgv.filter(flag => /^--(no-)?(experimental|disable-warning|warnings)/.test(flag))
-
-interface Job {
-  /** Sends the job's messages; returns early when `job.settled`. */
-  send(worker: Worker, job: Job): void
-  resolve(value: unknown): void
-  reject(reason: unknown): void
-  settled: boolean
-  forget(): void
+export interface WorkerData {
+  tables: Tables
+  /** Shared with the event loop, which writes texts into it while the thread has nothing to do. */
+  memory: Uint8Array
 }
 
-interface Member {
-  worker: Worker
+/** Of each thread; the system gives it pages as they are written. A text of more bytes is counted in parts, a third slower. */
+const MEMORY_BYTES = 1 << 21
+
+/** Flags a worker needs too: type stripping and what keeps its results, warnings. Others, as `--input-type`, are refused for a worker's file. */
+const inherited = process.execArgv.filter(flag =>
+  /^--((no-)?(experimental|disable-warning|warnings)|import=)/.test(flag),
+)
+
+interface Job {
+  /** Does the job with a thread of its own. */
+  run(member: Member): Promise<void>
+  reject(reason: unknown): void
+}
+
+/** A thread. It is asked one thing at a time. */
+class Member {
+  readonly memory = new Uint8Array(new SharedArrayBuffer(MEMORY_BYTES))
+  readonly worker: Worker
   job: Job | undefined
+  /** Why the thread has ended. */
+  #lost: unknown
+  #asked: { resolve(response: Response): void; reject(error: unknown): void } | undefined
+
+  constructor() {
+    const workerData: WorkerData = { tables: tables(), memory: this.memory }
+    this.worker = new Worker(new URL('worker.ts', import.meta.url), { workerData, execArgv: inherited })
+    this.worker.on('message', (response: Response) => this.#asked?.resolve(response))
+  }
+
+  /** Rejects when the thread has ended, or ends meanwhile. */
+  ask(request: Load): Promise<{ counts: number[] }>
+  ask(request: { body: Uint8Array }): Promise<{ value: unknown } | { syntax: string }>
+  ask(request: Request): Promise<Response> {
+    return new Promise((resolve, reject) => {
+      if (this.#lost !== undefined) return reject(this.#lost)
+      this.#asked = { resolve, reject }
+      this.worker.postMessage(request)
+    })
+  }
+
+  lose(error: unknown): void {
+    this.#lost ??= error
+    this.#asked?.reject(error)
+  }
 }
 
 export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
@@ -65,42 +98,17 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
   let closed = false
 
   function start(): Member {
-    const worker = new Worker(new URL('worker.ts', import.meta.url), { workerData: tables(), execArgv: inherited })
-    const member: Member = { worker, job: undefined }
-    worker.on('message', (response: Response) => finish(member, response))
-    worker.on('error', error => lose(member, error))
-    worker.on('exit', () => lose(member, new MeterBusy()))
+    const member = new Member()
+    // A thread died (out of memory, closed): its job fails, the next one starts another thread.
+    const lose = (error: unknown) => {
+      const at = members.indexOf(member)
+      if (at >= 0) members.splice(at, 1)
+      member.lose(error)
+    }
+    member.worker.on('error', lose)
+    member.worker.on('exit', () => lose(new MeterBusy()))
     members.push(member)
     return member
-  }
-
-  /** A thread died (out of memory, closed): its job fails, the next one starts another thread. */
-  function lose(member: Member, error: unknown): void {
-    const at = members.indexOf(member)
-    if (at >= 0) members.splice(at, 1)
-    const { job } = member
-    member.job = undefined
-    if (job) settle(job, () => job.reject(error))
-    if (!closed) next()
-  }
-
-  function settle(job: Job, how: () => void): void {
-    if (job.settled) return
-    job.settled = true
-    job.forget()
-    how()
-  }
-
-  function finish(member: Member, response: Response): void {
-    const job = member.job!
-    member.job = undefined
-    member.worker.unref()
-    settle(job, () => {
-      if ('counts' in response) job.resolve(response.counts)
-      else if ('value' in response) job.resolve(response.value)
-      else if ('syntax' in response) job.reject(new SyntaxError(response.syntax))
-    })
-    next()
   }
 
   function next(): void {
@@ -111,27 +119,33 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
       member.job = job
       // Only a thread at work keeps the process alive.
       member.worker.ref()
-      job.send(member.worker, job)
+      void job.run(member)
     }
   }
 
-  function submit<T>(send: Job['send'], signal: AbortSignal | undefined): Promise<T> {
+  function submit<T>(work: (member: Member) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason)
       const busy = members.reduce((n, m) => n + (m.job ? 1 : 0), 0)
       if (closed || (busy >= size && waiting.length >= room)) return reject(new MeterBusy())
+      const job: Job = {
+        async run(member) {
+          const result = work(member)
+          // The caller finds the thread free, however the work ended.
+          await result.catch(() => {})
+          signal?.removeEventListener('abort', abort)
+          member.job = undefined
+          member.worker.unref()
+          resolve(result)
+          next()
+        },
+        reject,
+      }
+      // Waiting: the place is free at once. Running: the thread is, when it has answered what it was asked.
       const abort = () => {
-        // Waiting: the place is free at once. Running: the thread stops at the next message.
         const at = waiting.indexOf(job)
         if (at >= 0) waiting.splice(at, 1)
-        settle(job, () => reject(signal!.reason))
-      }
-      const job: Job = {
-        send,
-        resolve: resolve as Job['resolve'],
-        reject,
-        settled: false,
-        forget: () => signal?.removeEventListener('abort', abort),
+        reject(signal!.reason)
       }
       signal?.addEventListener('abort', abort, { once: true })
       waiting.push(job)
@@ -140,46 +154,44 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
   }
 
   return {
-    count(texts, signal) {
-      if (texts.length === 0) return Promise.resolve([])
-      return submit((worker, job) => sendTexts(worker, job, texts), signal)
+    async count(texts, signal) {
+      if (texts.length === 0) return []
+      return submit(member => countTexts(member, texts, signal), signal)
     },
     parse(body, signal) {
-      return submit(worker => worker.postMessage({ body } satisfies Request), signal)
+      return submit(async member => {
+        const answer = await member.ask({ body })
+        if ('syntax' in answer) throw new SyntaxError(answer.syntax)
+        return answer.value
+      }, signal)
     },
     get jobs() {
       return { running: members.reduce((n, m) => n + (m.job ? 1 : 0), 0), waiting: waiting.length }
     },
     async close() {
       closed = true
-      for (const job of waiting.splice(0)) settle(job, () => job.reject(new MeterBusy()))
+      for (const job of waiting.splice(0)) job.reject(new MeterBusy())
       await Promise.all(members.map(m => m.worker.terminate()))
     },
   }
 }
 
-/** One message per turn of the event loop. */
-function sendTexts(worker: Worker, job: Job, texts: readonly string[]): void {
-  let index = 0
-  let offset = 0
-  const step = () => {
-    if (job.settled) return worker.postMessage({ drop: true } satisfies Request)
-    const batch: string[] = []
-    let units = 0
-    while (index < texts.length && units < MESSAGE_UNITS && batch.length < 4096) {
-      const text = texts[index]!
-      const end = Math.min(text.length, offset + MESSAGE_UNITS - units)
-      batch.push(offset === 0 && end === text.length ? text : text.slice(offset, end))
-      units += end - offset
-      offset = end
-      if (end === text.length) {
-        index++
-        offset = 0
-      }
+async function countTexts(
+  member: Member,
+  texts: readonly string[],
+  signal: AbortSignal | undefined,
+): Promise<number[]> {
+  const counts: number[] = []
+  const writer = new TextWriter(texts)
+  while (!writer.done) {
+    let load = writer.write(member.memory)
+    while (!load) {
+      await new Promise<void>(resolve => setImmediate(resolve))
+      signal?.throwIfAborted()
+      load = writer.write(member.memory)
     }
-    const last = index === texts.length
-    worker.postMessage({ texts: batch, open: offset > 0, last } satisfies Request)
-    if (!last) setImmediate(step)
+    for (const count of (await member.ask(load)).counts) counts.push(count)
+    signal?.throwIfAborted()
   }
-  step()
+  return counts
 }

@@ -19,6 +19,7 @@ const MAX_RETRIES = 64
 const BUDGET = 6
 /** Bytes at the end of a text that nearly always hold three pieces. */
 const NEAR = 128
+const SET_BITS = 12
 /** The largest buffer that is kept between calls. */
 const KEPT = 1 << 20
 
@@ -27,8 +28,8 @@ export interface Tokenizer {
   count(text: string): number
   /** The token ids of a text. */
   encode(text: string): number[]
-  /** Tokens in `bytes[0, length)`: valid UTF-8, with `PADDING` bytes of room behind `length`, the first of which is overwritten. */
-  countBytes(bytes: Uint8Array, length: number): number
+  /** Tokens in `bytes[from, from + length)`: valid UTF-8, with `PADDING` bytes of room behind it, the first of which is overwritten. */
+  countBytes(bytes: Uint8Array, length: number, from?: number): number
   /**
    * Counts the pieces of `bytes[0, length)` that stay as they are whatever text follows. `settledLength` then tells how many bytes they
    * take, 0 when there is none. Same needs as `countBytes`.
@@ -49,8 +50,19 @@ function notLower(word: number): number {
   return Math.imul((not >>> 7) & 0x01010101, 0x10204080) >>> 28
 }
 
-/** `window` and `overlap` are for tests. */
-export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERLAP): Tokenizer {
+export interface TokenizerOptions {
+  /** The cache of pieces has 2 to the power of `setBits` sets of short pieces, and half as many of long ones: 64 bytes each time. Default 12, 256 KB. */
+  setBits?: number
+  /** For tests. */
+  window?: number
+  /** For tests. */
+  overlap?: number
+}
+
+export function createTokenizer(
+  tables: Tables,
+  { setBits = SET_BITS, window = WINDOW, overlap = OVERLAP }: TokenizerOptions = {},
+): Tokenizer {
   const { classes, bytes: byteClass, trie, childBit, halves, length: tokenLength, pairs, pairFilter } = tables
   const pairMask = (1 << PAIR_BITS) - 1
   let buf = new Uint8Array(1 << 16)
@@ -395,10 +407,10 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
   // What costs here is memory, a page more than a line: between two requests the processor forgets both. So an entry is no longer than its piece; count and size
   // go into its last byte.
 
-  const SHORT_SETS = 1 << 12
+  const SHORT_SETS = 1 << setBits
   /** Two words each, for 2 to 7 bytes: bytes 0…3; bytes 4…6, the size from bit 24, the count from bit 29. 0: free. */
   const shorts = new Int32Array(4 * 2 * SHORT_SETS)
-  const LONG_SETS = 1 << 11
+  const LONG_SETS = 1 << (setBits - 1)
   /** Four words each, for 8 to 15 bytes: bytes 0…11; bytes 12…14, the size from bit 24 (never 0), the count from bit 28. */
   const longs = new Int32Array(4 * 4 * LONG_SETS)
 
@@ -556,9 +568,9 @@ export function createTokenizer(tables: Tables, window = WINDOW, overlap = OVERL
       release()
       return ids
     },
-    countBytes(bytes, length) {
-      use(bytes, length)
-      const total = countRange(0, length)
+    countBytes(bytes, length, from = 0) {
+      use(bytes, from + length)
+      const total = countRange(from, from + length)
       release()
       return total
     },

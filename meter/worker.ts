@@ -1,45 +1,52 @@
 /** The thread side of pool.ts. One job at a time. */
 import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
-import { countTokens, TokenCounter } from './counter.ts'
+import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
 import { parseJson } from './json.ts'
-import type { Request, Response } from './pool.ts'
-import { type Tables, useTables } from './tables.ts'
+import type { Request, Response, WorkerData } from './pool.ts'
+import { useTables } from './tables.ts'
+import type { Load } from './text-writer.ts'
+import { createTokenizer, PADDING } from './tokenizer.ts'
 
-useTables(workerData as Tables)
+const { tables, memory } = workerData as WorkerData
+useTables(tables)
+// What comes here is long: it meets more of its words again, and the thread's memory is warm for it. Prose is a tenth faster than with the default.
+useTokenizer(createTokenizer(tables, { setBits: 13 }))
 
 // Where cores are scarce the event loop goes first. On Linux this concerns the calling thread alone; elsewhere it would the whole process.
 if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
 
 const port = parentPort!
-let counts: number[] = []
-/** Of a text that came in parts. */
+/** Of a text that is longer than the memory. */
 let counter: TokenCounter | undefined
 
-function answer(response: Response): void {
-  counts = []
-  counter = undefined
-  port.postMessage(response)
-}
-
-port.on('message', (request: Request) => {
-  if ('drop' in request) answer({ dropped: true })
-  else if ('body' in request) {
-    try {
-      answer({ value: parseJson(request.body) })
-    } catch (error) {
-      answer({ syntax: (error as Error).message })
-    }
-  } else {
-    const { texts, open, last } = request
-    for (let i = 0; i < texts.length; i++) {
-      if (open && i === texts.length - 1) (counter ??= new TokenCounter()).push(texts[i]!)
-      else if (counter) {
-        counter.push(texts[i]!)
+function count({ lengths, continued, open }: Load): number[] {
+  if (!continued) counter = undefined
+  const counts: number[] = []
+  let at = 0
+  for (let i = 0; i < lengths.length; i++) {
+    const length = lengths[i]!
+    const goesOn = open && i === lengths.length - 1
+    if (goesOn || counter) {
+      counter ??= new TokenCounter()
+      counter.push(Buffer.from(memory.buffer, at, length).toString('utf8'))
+      if (!goesOn) {
         counts.push(counter.total)
         counter = undefined
-      } else counts.push(countTokens(texts[i]!))
-    }
-    if (last) answer({ counts })
+      }
+    } else counts.push(tokenizer().countBytes(memory, length, at))
+    at += length + PADDING
   }
-})
+  return counts
+}
+
+function answer(request: Request): Response {
+  if ('lengths' in request) return { counts: count(request) }
+  try {
+    return { value: parseJson(request.body) }
+  } catch (error) {
+    return { syntax: (error as Error).message }
+  }
+}
+
+port.on('message', (request: Request) => port.postMessage(answer(request)))

@@ -5,6 +5,7 @@ import type { Backend, Decoder, OutboundRequest } from '../core/dialect.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import { slot } from '../core/plugin.ts'
 import type { Cell, CellState } from '../core/store.ts'
+import type { Pieces, Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`. */
 export const identity = slot<Identity>('identity')
@@ -42,7 +43,9 @@ export interface SearchPlan {
  */
 export const outbound = slot<(backend: Backend, asked?: Conversation) => Outbound>('outbound')
 export interface Outbound {
-  request: OutboundRequest
+  request: Omit<OutboundRequest, 'body'>
+  /** JSON, with long texts as the client sent them. */
+  body: string | Pieces
   stream: boolean
   decoder(): Decoder
 }
@@ -52,6 +55,9 @@ export const servedBy = slot<Backend>('servedBy')
 
 /** Filled by `proxy` when it is done: bytes of the request's body that came. */
 export const receivedBytes = slot<number>('receivedBytes')
+
+/** Filled by `validation` where it saves time: the body's long strings as they were sent. */
+export const verbatim = slot<Verbatim>('verbatim')
 
 /** Filled by `validation`: caps that the canonical conversation is held against (REQ-2). */
 export const contentLimits = slot<ContentLimits>('contentLimits')

@@ -6,7 +6,7 @@ import { conversation, definePlugin, type Exchange } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
 import { translationOptions } from './options.ts'
-import { candidates, identity, outbound, searchPlan, upstreamConversation } from './slots.ts'
+import { candidates, identity, outbound, searchPlan, upstreamConversation, verbatim } from './slots.ts'
 
 /** Writes the upstream request of each attempt in its backend's dialect, and reads the reply back (decisions 3). */
 export const translation = definePlugin({
@@ -20,11 +20,13 @@ export const translation = definePlugin({
       onRequest(x) {
         const first = x.peek(upstreamConversation) ?? x.get(conversation)
         const stream = first.stream || mayOutlastIdle(first)
+        const sent = x.peek(verbatim)
         const context: OutboundContext = {
           stream,
           upstreamCallId,
           cacheKey: cacheKey(x, first),
           previews: previewsOf(x, first),
+          json: sent && (body => sent.write(body)),
         }
         x.set(outbound, (backend, asked = first) => {
           const dialect = dialects[backend.dialect]!
@@ -37,6 +39,7 @@ export const translation = definePlugin({
           }
           return {
             request,
+            body: sent ? sent.pieces(request.body) : request.body,
             stream,
             decoder: () => {
               const decoder = dialect.decoder({

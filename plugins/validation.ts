@@ -13,7 +13,8 @@ import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { isCountingChain } from './counting.ts'
 import { JsonShape } from './json-shape.ts'
 import { type ValidationOptions, validationOptions } from './options.ts'
-import { type ContentLimits, contentLimits, wouldRefuse } from './slots.ts'
+import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './slots.ts'
+import { Verbatim } from './verbatim.ts'
 
 /** Paths removed under `unknown_fields: strip`. */
 const strippedFields = slot<string[]>('strippedFields')
@@ -47,15 +48,19 @@ export const validation = definePlugin<ValidationOptions>({
       return undefined
     }
 
-    /** A large body would hold up every other exchange: looked over in slices, parsed in a worker. */
-    async function parseElsewhere(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
+    /** A large body could hold up every other exchange: looked over in slices, then parsed in a worker, unless it is little more than text. */
+    async function parseLarge(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
       const shape = new JsonShape()
       for (let at = 0; at < bytes.length; at += SLICE) {
-        if (at > 0) await new Promise<void>(resolve => setImmediate(resolve))
+        if (at > 0) await turnOfItsOwn()
         shape.push(bytes, at, Math.min(at + SLICE, bytes.length))
       }
       const over = overShape(shape)
       if (over) return over
+      if (bytes.length + NODE_BYTES * shape.nodes <= PARSE_TEXT_HERE) {
+        await turnOfItsOwn()
+        return judge(x, parseHere(x, bytes, shape), bytes)
+      }
       const gone = new AbortController()
       x.incoming.onAborted(() => gone.abort())
       try {
@@ -88,10 +93,10 @@ export const validation = definePlugin<ValidationOptions>({
       onRequest(x) {
         if (!x.surface) return noSurface(x.route)
         const bytes = x.get(requestBody)
-        if (bytes.length > PARSE_HERE) return parseElsewhere(x, bytes)
+        if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
         const shape = new JsonShape()
         shape.push(bytes)
-        return overShape(shape) ?? judge(x, parseHere(bytes), bytes)
+        return overShape(shape) ?? judge(x, parseHere(x, bytes, shape), bytes)
       },
       onResponseHead(x, head) {
         const stripped = x.peek(strippedFields)
@@ -102,12 +107,26 @@ export const validation = definePlugin<ValidationOptions>({
   },
 })
 
-/** Bytes that are parsed on the event loop: about 1 ms. */
+/** Bytes that are parsed on the event loop whatever they hold: 1 to 3 ms. */
 const PARSE_HERE = 256 * 1024
-/** Bytes looked over in one turn of the event loop: about 1 ms. */
-const SLICE = 1024 * 1024
+/**
+ * Bytes of long strings that are: 1.5 to 3 ms. Handing the value over from a worker takes the event loop half of that, and the worker three times as much: it
+ * costs the copies that parsing makes once more.
+ */
+const PARSE_TEXT_HERE = 1536 * 1024
+/** A value takes as long to build as so many bytes of text. */
+const NODE_BYTES = 64
+/** Bytes looked over in one turn of the event loop: at most about 1 ms, where strings are short. */
+const SLICE = 512 * 1024
 
-/** Schemas are compiled on first use: at start, not under the first request. */
+let lastTurn = Promise.resolve()
+/** Large bodies that come together take turns, so that others wait for one of them at most. */
+function turnOfItsOwn(): Promise<void> {
+  lastTurn = lastTurn.then(() => new Promise(resolve => setImmediate(resolve)))
+  return lastTurn
+}
+
+/** Validators are loaded, or compiled, on first use: at start, not under the first request. */
 function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
   try {
     surface.validate({}, unknownFields)
@@ -117,9 +136,13 @@ function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
 }
 
 /** Undefined when the bytes are no JSON. */
-function parseHere(bytes: Uint8Array): unknown {
+function parseHere(x: Exchange, bytes: Uint8Array, shape: JsonShape): unknown {
   try {
-    return parseJson(bytes)
+    if (!Verbatim.pays(shape)) return parseJson(bytes)
+    const sent = new Verbatim()
+    const value = sent.parse(bytes, shape.long)
+    x.set(verbatim, sent)
+    return value
   } catch {
     return undefined
   }

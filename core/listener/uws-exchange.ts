@@ -317,8 +317,8 @@ export class UwsExchange implements Incoming, Deferred, Placed {
       case READING:
         // R11: the cap counts what arrives, whatever Content-Length said.
         if (this.#bodyBytes > this.#maxBytes) return this.#fault('too_large')
-        if (bytes > 0) this.#held.push(copyOf(chunk))
-        if (last) this.#finishBody()
+        if (last) this.#finishBody(chunk)
+        else if (bytes > 0) this.#held.push(copyOf(chunk))
         break
       case STREAMING:
         if (bytes > 0) {
@@ -342,13 +342,14 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     if (this.#stream === undefined || !this.#stream.blocked) this.res.pause()
   }
 
-  #finishBody(): void {
+  /** @param rest what has just arrived; of several pieces it is copied once, to where it belongs */
+  #finishBody(rest?: ArrayBuffer): void {
     this.#bodyTimer?.cancel()
     this.#bodyTimer = undefined
     const held = this.#held
     this.#held = []
-    const body = held.length === 1 ? held[0]! : held.length === 0 ? empty : Buffer.concat(held, this.#bodyBytes)
-    this.#done!(null, body)
+    if (rest !== undefined && rest.byteLength > 0) held.push(held.length === 0 ? copyOf(rest) : new Uint8Array(rest))
+    this.#done!(null, held.length === 1 ? held[0]! : held.length === 0 ? empty : Buffer.concat(held, this.#bodyBytes))
   }
 
   #fault(fault: BodyFault): void {

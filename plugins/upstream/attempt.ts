@@ -126,14 +126,14 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
   }
 
   start(pool: ProviderPool): void {
-    const { request } = this.#outbound
+    const { request, body } = this.#outbound
     pool.dispatcher.dispatch(
       {
         origin: pool.origin,
         path: pool.prefix + request.path,
         method: request.method,
         headers: traceHeaders(this.#x, this.backend, request.headers),
-        body: request.body,
+        body,
       },
       this,
     )

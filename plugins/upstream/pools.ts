@@ -3,8 +3,9 @@
  * TLS, HTTP/2 and proxies; plain-text origins get the leaner client of `http1/`.
  */
 import { readFileSync } from 'node:fs'
-import { Pool, ProxyAgent } from 'undici'
+import { type Dispatcher, Pool, ProxyAgent } from 'undici'
 import type { ProviderConfig } from '../../core/config/types.ts'
+import { joined } from '../verbatim.ts'
 import { Gate } from './gate.ts'
 import { Http1Client, type HttpClient } from './http1/client.ts'
 
@@ -89,21 +90,33 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
   const plain = url.protocol === 'http:' && !provider.proxy && !provider.http2
   const dispatcher: HttpClient = plain
     ? new Http1Client({ origin: url.origin, connectTimeoutMs, keepAliveMs: KEEP_ALIVE_MS, maxAgeMs: MAX_AGE_MS })
-    : provider.proxy
-      ? new ProxyAgent({
-          uri: provider.proxy,
-          ...options,
-          requestTls: options.connect,
-          connectTimeout: connectTimeoutMs,
-          // Forwarding without a tunnel would queue everything behind one connection to the proxy.
-          proxyTunnel: true,
-          clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
-        })
-      : new Pool(url.origin, options)
+    : inOnePiece(
+        provider.proxy
+          ? new ProxyAgent({
+              uri: provider.proxy,
+              ...options,
+              requestTls: options.connect,
+              connectTimeout: connectTimeoutMs,
+              // Forwarding without a tunnel would queue everything behind one connection to the proxy.
+              proxyTunnel: true,
+              clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
+            })
+          : new Pool(url.origin, options),
+      )
   return {
     dispatcher,
     origin: url.origin,
     prefix: url.pathname.replace(/\/+$/, ''),
     gate: new Gate(provider.max_connections, provider.queue.max, provider.queue.wait),
+  }
+}
+
+/** undici takes a body whole. */
+function inOnePiece(dispatcher: Dispatcher): HttpClient {
+  return {
+    dispatch({ body, ...options }, handler) {
+      return dispatcher.dispatch({ ...options, body: body === undefined ? body : joined(body) }, handler)
+    },
+    close: () => dispatcher.close(),
   }
 }

@@ -105,7 +105,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
     method: 'POST',
     path: '/messages',
     headers,
-    body: JSON.stringify(body),
+    body: (context.json ?? JSON.stringify)(body),
     state,
     leftOut: leftOut(conversation, {
       temperature: body['temperature'],

@@ -62,7 +62,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
     method: 'POST',
     path,
     headers,
-    body: JSON.stringify(body),
+    body: (context.json ?? JSON.stringify)(body),
     state,
     leftOut: leftOut(conversation, { temperature, topP, seed, effort: effortSent(object(thinking)) }),
   }

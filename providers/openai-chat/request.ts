@@ -54,7 +54,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     method: 'POST',
     path: '/chat/completions',
     headers: outboundHeaders(backend, context.stream, auth),
-    body: JSON.stringify(body),
+    body: (context.json ?? JSON.stringify)(body),
     state,
     leftOut: leftOut(conversation, { ...sampling, verbosity: conversation.verbosity, effort }),
   }

@@ -41,6 +41,15 @@ test('[REQ-1] route: the chosen backend, why others were passed, the upstream re
   assert.equal(json.request.headers['x-api-key'], '(redacted)')
 })
 
+test('route: a long text is shown as it would be sent', async t => {
+  const { dir, file } = folder(t)
+  const body = join(dir, 'body.json')
+  const content = 'a long text, '.repeat(8000)
+  writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content }] }))
+  const { out } = await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')
+  assert.deepEqual(JSON.parse(out).request.body.messages, [{ role: 'user', content }])
+})
+
 test('route: what would be refused says how; wrong calls are exit code 2', async t => {
   const { dir, file } = folder(t)
   const body = join(dir, 'body.json')

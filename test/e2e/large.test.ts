@@ -31,18 +31,51 @@ test('[METER-1] a 1.6 MB prompt counts what its text counts, and others are answ
   assert.equal(body.usage.prompt_tokens, countTokens(text) + overhead)
 })
 
-test('[GEN-2] a large body is refused for what a small one would be', async () => {
-  const long = 'x '.repeat(300_000)
-  const cases: [string, string][] = [
-    [JSON.stringify({ ...ask(long), foo: 1 }), 'unknown_parameter'],
-    [`${JSON.stringify(ask(long)).slice(0, -1)},`, 'invalid_json'],
-    [`["${long}"]`, 'invalid_json'],
-    [`{"model":"eb1-preview","messages":${'['.repeat(400)}"${long}"`, 'content_limit_exceeded'],
-  ]
-  for (const [body, code] of cases) {
-    const response = await t.post('/v1/chat/completions', body)
-    assert.equal(response.status, 400)
-    assert.equal(((await response.json()) as any).error.code, code)
+for (const [where, long] of [
+  ['on the event loop', 'x '.repeat(300_000)],
+  ['in a worker', 'x '.repeat(900_000)],
+]) {
+  test(`[GEN-2] a large body, parsed ${where}, is refused for what a small one would be`, async () => {
+    const cases: [string, string][] = [
+      [JSON.stringify({ ...ask(long!), foo: 1 }), 'unknown_parameter'],
+      [`${JSON.stringify(ask(long!)).slice(0, -1)},`, 'invalid_json'],
+      [`["${long}"]`, 'invalid_json'],
+      [`{"model":"eb1-preview","messages":${'['.repeat(400)}"${long}"`, 'content_limit_exceeded'],
+    ]
+    for (const [body, code] of cases) {
+      const response = await t.post('/v1/chat/completions', body)
+      assert.equal(response.status, 400)
+      assert.equal(((await response.json()) as any).error.code, code)
+    }
+  })
+}
+
+// What a client spells in an odd way may go on as it was spelled, and must then be the same text to the provider, on every way through the gateway.
+test('a long text reaches every provider from every surface as it was meant, however it was spelled', async () => {
+  const words = String.raw`plain \u0041 \/ \"quoted\" \n é 的 😀 \ud83d\ude00 \\ `
+  for (const repeated of [3000, 20_000]) {
+    const spelled = `"${words.repeat(repeated)}"`
+    const text = JSON.parse(spelled) as string
+    for (const model of ['eb1-preview', 'eb1-efficient-preview', 'eb1-fast-preview', 'eb1-frontier-preview']) {
+      for (const [path, body] of [
+        [
+          '/v1/chat/completions',
+          `{"model":"${model}","max_tokens":50,"messages":[{"role":"user","content":${spelled}}]}`,
+        ],
+        ['/v1/messages', `{"model":"${model}","max_tokens":50,"messages":[{"role":"user","content":${spelled}}]}`],
+        ['/v1/responses', `{"model":"${model}","max_output_tokens":50,"store":false,"input":${spelled}}`],
+      ] as const) {
+        const response = await t.post(path, body)
+        assert.equal(response.status, 200, `${path} ${model}: ${await response.clone().text()}`)
+        const { json } = t.simulator.requests.at(-1)!
+        const found: string[] = []
+        JSON.stringify(json, (_, value) => {
+          if (typeof value === 'string' && value.length > 1000) found.push(value)
+          return value
+        })
+        assert.ok(found.length === 1 && found[0] === text, `${path} ${model}`)
+      }
+    }
   }
 })
 

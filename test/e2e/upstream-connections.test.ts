@@ -31,15 +31,15 @@ async function gatewayTo(context: TestContext, url: string, more = ''): Promise<
   return t
 }
 
-async function ask(t: TestGateway, mode: 'whole' | 'streamed' = 'whole') {
+async function ask(t: TestGateway, mode: 'whole' | 'streamed' = 'whole', text = 'x') {
   const body = {
     model: 'eb1-preview',
     max_tokens: 100,
     stream: mode === 'streamed',
-    messages: [{ role: 'user', content: '[[sim: text "fine"]] x' }],
+    messages: [{ role: 'user', content: `[[sim: text "fine"]] ${text}` }],
   }
-  const { status, text } = await t.post('/v1/chat/completions', body).then(read)
-  return status === 200 ? saidIn('chat', mode, text) : `${status} ${JSON.parse(text).error.code}`
+  const { status, text: reply } = await t.post('/v1/chat/completions', body).then(read)
+  return status === 200 ? saidIn('chat', mode, reply) : `${status} ${JSON.parse(reply).error.code}`
 }
 
 test('TLS: a certificate of the CA in tls.ca is trusted; others are refused before anything is sent', {
@@ -106,6 +106,11 @@ test('HTTP/2 behind http2: true: many streams on one connection', { skip }, asyn
   const many = await Promise.all(Array.from({ length: 40 }, (_, i) => ask(t, i % 2 ? 'whole' : 'streamed')))
   assert.ok(many.every(said => said === 'fine'))
   assert.equal(sessions, 1)
+  // A long text goes out in pieces elsewhere.
+  const long = 'é "quoted" 😀\n'.repeat(5000)
+  assert.equal(await ask(t, 'whole', long), 'fine')
+  const { messages } = simulator.requests.at(-1)!.json as { messages: { content: string }[] }
+  assert.equal(messages[0]!.content, `[[sim: text "fine"]] ${long}`)
 })
 
 test('HTTP proxy: tunnelled by CONNECT; a proxy that refuses is an upstream that cannot be reached', async context => {

@@ -159,7 +159,11 @@ test('[METER-2] the adversarial list at 16 KiB, and a run of 1 MiB, equal the re
 })
 
 test('[METER-2] long pieces are encoded window by window: tiny windows, where joints fail, give the same tokens (600 cases)', () => {
-  const small = [createTokenizer(tables(), 4, 1), createTokenizer(tables(), 16, 1), createTokenizer(tables(), 64, 2)]
+  const small = [
+    createTokenizer(tables(), { window: 4, overlap: 1 }),
+    createTokenizer(tables(), { window: 16, overlap: 1 }),
+    createTokenizer(tables(), { window: 64, overlap: 2 }),
+  ]
   fc.assert(
     fc.property(fc.array(mixture, { minLength: 1, maxLength: 4 }), texts => {
       const text = texts.join('')

@@ -21,6 +21,32 @@ test('workers count as the event loop does, texts cut into messages included', a
   assert.deepEqual(await pool.count([]), [])
 })
 
+test('texts of more bytes than a worker’s memory are counted in parts, and begin and end beside others', async () => {
+  const long = large.repeat(3)
+  assert.ok(long.length > 1 << 21)
+  const wide = `${'的模型'.repeat(500_000)}x${'😀'.repeat(300_000)}`
+  const texts = ['a b', long, 'c', wide, '', ...Array.from({ length: 5000 }, (_, i) => `${i}`), large, large, large]
+  assert.deepEqual(
+    await pool.count(texts),
+    texts.map(text => countTokens(text)),
+  )
+})
+
+// The memory of a thread is written anew for each job: what a job that was given up had in it must not come into the next one's counts.
+test('a job given up in the middle of a text leaves nothing to the next', async () => {
+  const narrow = createMeterPool({ workers: 1 })
+  for (const turns of [0, 1, 2, 3, 5, 8, 13]) {
+    const gone = new AbortController()
+    const given = assert.rejects(narrow.count([large.repeat(4), 'x'], gone.signal), { name: 'AbortError' })
+    for (let i = 0; i < turns; i++) await new Promise(resolve => setImmediate(resolve))
+    const next = narrow.count(['b c', large])
+    gone.abort()
+    await given
+    assert.deepEqual(await next, [2, countTokens(large)])
+  }
+  await narrow.close()
+})
+
 test('several jobs run at once and answer in any order', async () => {
   const results = await Promise.all([
     pool.count([large]),

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import { test } from 'node:test'
 import type { Dispatcher } from 'undici'
-import { Http1Client } from '../../plugins/upstream/http1/client.ts'
+import { Http1Client, type RequestOptions } from '../../plugins/upstream/http1/client.ts'
 
 interface Server {
   origin: string
@@ -53,12 +53,12 @@ interface Result {
 
 function ask(
   client: Http1Client,
-  body = '{}',
+  body: RequestOptions['body'] = '{}',
   hooks: { onChunk?(controller: Dispatcher.DispatchController): void } = {},
 ): Promise<Result> {
   return new Promise(resolve => {
     const result: Result = { status: 0, body: '', error: null }
-    client.dispatch({ path: '/p', method: 'POST', headers: { 'x-a': '1' }, body } as Dispatcher.DispatchOptions, {
+    client.dispatch({ path: '/p', method: 'POST', headers: { 'x-a': '1' }, body } as RequestOptions, {
       onResponseStart: (_, status) => void (result.status = status),
       onResponseData(controller, chunk) {
         result.body += chunk.toString()
@@ -192,6 +192,31 @@ test('abort closes the connection at once', () =>
     },
   ))
 
+test('a body arrives as it is: short or long, of any characters, in one piece or several', async () => {
+  const long = (text: string) => text.repeat(100_000)
+  const bodies: [RequestOptions['body'], string][] = [
+    ...['{"a":"é😀"}', long('ascii '), long('é'), long('的'), `${long('x')}😀`].map((text): [string, string] => [
+      text,
+      text,
+    ]),
+    [['{"a":', Buffer.from('"é😀"'), '}'], '{"a":"é😀"}'],
+    [
+      ['{"é":', Buffer.from(`"${long('的')}"`), ',"b":', Buffer.from(`"${long('b')}"`), '}'],
+      `{"é":"${long('的')}","b":"${long('b')}"}`,
+    ],
+  ]
+  await using(
+    socket => void socket.write(ok('yes')),
+    async (client, server) => {
+      for (const [body, expected] of bodies) {
+        assert.equal((await ask(client, body)).body, 'yes')
+        const request = server.received.pop()!
+        assert.equal(Buffer.from(request.slice(request.indexOf('\r\n\r\n') + 4), 'latin1').toString(), expected)
+      }
+    },
+  )
+})
+
 test('an idle connection that the server closed is not used', () =>
   using(
     (socket, _, i) => {
@@ -208,7 +233,7 @@ test('an idle connection that the server closed is not used', () =>
 test('a header with a line end is refused before anything is sent', async () => {
   const client = new Http1Client({ origin: 'http://127.0.0.1:9', connectTimeoutMs: 100, keepAliveMs: 100 })
   assert.throws(
-    () => client.dispatch({ path: '/', method: 'POST', headers: { a: 'b\r\nc: d' } } as Dispatcher.DispatchOptions, {}),
+    () => client.dispatch({ path: '/', method: 'POST', headers: { a: 'b\r\nc: d' } } as RequestOptions, {}),
     /control characters/,
   )
 })

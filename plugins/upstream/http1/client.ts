@@ -4,6 +4,7 @@
  */
 import net, { type Socket } from 'node:net'
 import type { Dispatcher } from 'undici'
+import type { Pieces } from '../../verbatim.ts'
 import { MalformedResponse, type ResponseHandler, ResponseParser } from './parser.ts'
 
 export interface ClientOptions {
@@ -18,10 +19,19 @@ export interface ClientOptions {
   lookup?: net.LookupFunction
 }
 
-/** What attempts need of a client; undici's Dispatcher has it too. */
+/** undici's, with a body that may come in pieces. */
+export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body'> & { body?: string | Pieces }
+
+/** What attempts need of a client. */
 export interface HttpClient {
-  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean
+  dispatch(options: RequestOptions, handler: Dispatcher.DispatchHandler): boolean
   close(): Promise<void>
+}
+
+/** A request as it is written. `more`: its body, where that is long. */
+interface Message {
+  text: string
+  more?: Pieces
 }
 
 /** Errors carry undici's codes, so that one table reads both. */
@@ -57,7 +67,7 @@ export class Http1Client implements HttpClient {
     return this.#all.size
   }
 
-  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
+  dispatch(options: RequestOptions, handler: Dispatcher.DispatchHandler): boolean {
     const request = this.#serialize(options)
     let connection = this.#idle.pop()
     while (connection && !connection.usable) connection = this.#idle.pop()
@@ -70,8 +80,8 @@ export class Http1Client implements HttpClient {
     return true
   }
 
-  /** Head and body in one string: one write, one packet where it fits. */
-  #serialize(options: Dispatcher.DispatchOptions): string {
+  /** Head and body in one string, one write, one packet where it fits; a long body by itself. */
+  #serialize(options: RequestOptions): Message {
     let head = `${options.method} ${options.path} HTTP/1.1\r\nhost: ${this.#authority}\r\n`
     const headers = options.headers as Record<string, string>
     for (const name in headers) {
@@ -80,9 +90,17 @@ export class Http1Client implements HttpClient {
         throw new ClientError('SLUICE_HTTP_HEADER', `the header ${name} has control characters`)
       head += `${name}: ${value}\r\n`
     }
-    const body = options.body as string | undefined
-    if (body === undefined || body === null) return `${head}\r\n`
-    return `${head}content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+    const { body } = options
+    if (body === undefined) return { text: `${head}\r\n` }
+    if (typeof body !== 'string') {
+      let length = 0
+      for (const piece of body) length += Buffer.byteLength(piece)
+      return { text: `${head}content-length: ${length}\r\n\r\n`, more: body }
+    }
+    const length = Buffer.byteLength(body)
+    head += `content-length: ${length}\r\n\r\n`
+    if (length <= JOINED_BYTES) return { text: head + body }
+    return { text: head, more: [body] }
   }
 
   /** @internal A connection is free again. */
@@ -126,6 +144,8 @@ export class Http1Client implements HttpClient {
 }
 
 const UNSAFE = /[\0\r\n]/
+/** Joining a longer body to its head would copy it once more, into fresh memory. */
+const JOINED_BYTES = 16 * 1024
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024)
 
 /** One socket, one request at a time. It is the controller that undici hands to its handlers, too. */
@@ -138,7 +158,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   readonly #parser = new ResponseParser(this)
   readonly #socket: Socket
   #handler: Dispatcher.DispatchHandler | null = null
-  #pending: { request: string; method: string } | null = null
+  #pending: { request: Message; method: string } | null = null
   #connectTimer: NodeJS.Timeout | undefined
   #keep = false
   #dead = false
@@ -179,7 +199,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     return !this.#dead && this.#parser.idle && this.#socket.writable
   }
 
-  connect(request: string, method: string, handler: Dispatcher.DispatchHandler): void {
+  connect(request: Message, method: string, handler: Dispatcher.DispatchHandler): void {
     this.#handler = handler
     this.#pending = { request, method }
   }
@@ -193,7 +213,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.send(pending.request, pending.method, handler)
   }
 
-  send(request: string, method: string, handler: Dispatcher.DispatchHandler): void {
+  send({ text, more }: Message, method: string, handler: Dispatcher.DispatchHandler): void {
     this.#handler = handler
     this.#aborted = false
     this.#paused = false
@@ -201,7 +221,13 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     handler.onRequestStart?.(this, null)
     // The handler may have aborted at once.
     if (this.#dead) return
-    this.#socket.write(request, 'utf8')
+    const socket = this.#socket
+    if (more === undefined) return void socket.write(text, 'utf8')
+    socket.cork()
+    socket.write(text, 'utf8')
+    // ASCII as Latin-1: that is copied and not encoded.
+    for (const piece of more) socket.write(piece, Buffer.byteLength(piece) === piece.length ? 'latin1' : 'utf8')
+    socket.uncork()
   }
 
   // ---- bytes ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+/** Long strings that go on as they came: the same value to whoever reads them, whatever their spelling, and nothing that only looks like them. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { parseJson } from '../../meter/index.ts'
+import { JsonShape } from '../../plugins/json-shape.ts'
+import { type Pieces, Verbatim } from '../../plugins/verbatim.ts'
+
+function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonShape } {
+  const shape = new JsonShape()
+  shape.push(bytes)
+  const sent = new Verbatim()
+  return { value: sent.parse(bytes, shape.long) as T, sent, shape }
+}
+const whole = (json: string | Pieces) =>
+  typeof json === 'string' ? Buffer.from(json) : Buffer.concat(json.map(piece => Buffer.from(piece)))
+const long = (text: string) => text.repeat(Math.ceil(40_000 / text.length))
+
+/** A string's content in JSON, spelled in odd ways. */
+const spelling = fc
+  .array(
+    fc.constantFrom(
+      'word ',
+      '\\n',
+      '\\"',
+      '\\\\',
+      '\\/',
+      '\\u0041',
+      '\\u0000',
+      '\\ud83d\\ude00',
+      '\\ud83d',
+      'é',
+      '的',
+      '😀',
+      ',:{}[]',
+    ),
+    { minLength: 1, maxLength: 12 },
+  )
+  .map(parts => parts.join(''))
+
+test('a body is read as JSON.parse reads it, and what is written of it has the same value (300 cases)', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(spelling, fc.boolean()), { minLength: 1, maxLength: 5 }), strings => {
+      const texts = strings.map(([text, repeated]) => `"${repeated ? long(text) : text}"`)
+      const json = `{ "a" : [ ${texts.join(' , ')} ], "__proto__": {"x": ${texts[0]}}, "d": 1, "d": ${texts.at(-1)}, ${texts[0]} : 2 }`
+      const bytes = Buffer.from(json)
+      const { value, sent } = read<{ a: string[] }>(bytes)
+      assert.deepEqual(value, parseJson(bytes))
+      assert.deepEqual(Object.keys(value), Object.keys(parseJson(bytes) as object))
+      const body = { model: 'm', messages: value, first: value.a[0], '"': `${value.a[0]}!` }
+      assert.equal(JSON.stringify(JSON.parse(whole(sent.pieces(sent.write(body))).toString())), JSON.stringify(body))
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('a long string goes out in the bytes it came in, wherever it is put, and only while it is that string', () => {
+  const spelled = `"${long('\\u0041 \\/ é')}"`
+  const { value, sent } = read<{ a: string }>(Buffer.from(`{"a":${spelled}}`))
+  const body = { b: [value.a], c: `${value.a}.`, d: value.a }
+  const out = whole(sent.pieces(sent.write(body))).toString()
+  assert.equal(out, `{"b":[${spelled}],"c":${JSON.stringify(`${value.a}.`)},"d":${spelled}}`)
+})
+
+test('bytes that are no UTF-8 never go out: U+FFFD does, which is how they were read', () => {
+  const bytes = Buffer.concat([Buffer.from(`{"a":"${long('x')}`), Buffer.of(0xff, 0xc3), Buffer.from('"}')])
+  const { value, sent } = read<object>(bytes)
+  assert.deepEqual(value, parseJson(bytes))
+  assert.equal(sent.pieces(sent.write(value)), JSON.stringify(value))
+})
+
+test('what is no JSON is a SyntaxError, in a long string and around it; a byte order mark is passed over', () => {
+  const text = long('word ')
+  for (const json of [
+    `{"a":"${text}\n"}`,
+    `{"a":"${text}\\x"}`,
+    `{"a":"${text}"`,
+    `{"a" "${text}"}`,
+    `"${text}" "${text}"`,
+    `{"a":"${text}`,
+  ])
+    assert.throws(() => read(Buffer.from(json)), SyntaxError)
+  assert.deepEqual(read(Buffer.from(`\ufeff["${text}"]`)).value, [text])
+})
+
+test('it is worth it for long texts, not for many values', () => {
+  const pays = (value: unknown) => Verbatim.pays(read(Buffer.from(JSON.stringify(value))).shape)
+  assert.ok(pays({ messages: [{ content: long('text ') }] }))
+  assert.ok(!pays({ messages: [{ content: 'text' }] }))
+  assert.ok(
+    !pays({ messages: [{ content: long('text ') }], tools: Array.from({ length: 1000 }, () => ({ name: 'x' })) }),
+  )
+})
