@@ -57,7 +57,7 @@ export class FrameParser {
     const found = textMember(data)
     if (found === undefined) return
     const { member, at } = found
-    const before = data.slice(0, at)
+    const before = copyOf(data.slice(0, at))
     // An event that comes once is not worth it: the first of a reply, the last of an item.
     const seen = before === this.#before || (UNREAD.test(before) && this.#before !== '')
     this.#before = before
@@ -95,12 +95,12 @@ function templateOf(data: string, member: string, at: number): Template | undefi
   let last = 0
   for (const { kind, from, to } of holes) {
     if (to === -1 || from < last) return undefined
-    const literal = data.slice(last, from)
+    const literal = copyOf(data.slice(last, from))
     literals.push(literal)
     other += literal + (kind === 'number' ? '7' : kind === 'text' ? JSON.stringify(PROBE).slice(1, -1) : '')
     last = to
   }
-  literals.push(data.slice(last))
+  literals.push(copyOf(data.slice(last)))
   other += data.slice(last)
   let holder: JsonObject | undefined
   try {
@@ -114,6 +114,9 @@ function templateOf(data: string, member: string, at: number): Template | undefi
     return undefined
   }
 }
+
+/** The same text, without the chunk that it was cut from: a template lives as long as its stream. */
+const copyOf = (text: string): string => JSON.parse(JSON.stringify(text)) as string
 
 /** Puts the text of `data` into the template's object. False, and nothing changed, when it differs in more than the holes. */
 function fill({ literals, holes, holder, member }: Template, data: string): boolean {
