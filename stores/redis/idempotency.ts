@@ -25,6 +25,8 @@ export interface RedisIdempotencyOptions {
 export class RedisIdempotency implements IdempotencyStore {
   #options: RedisIdempotencyOptions
   #running = new Map<string, Running>()
+  /** Keys given back that Redis may not know of yet: where it must be told a script first, a later call overtakes that. */
+  #releasing = new Map<string, Promise<unknown>>()
 
   constructor(options: RedisIdempotencyOptions) {
     this.#options = options
@@ -33,6 +35,8 @@ export class RedisIdempotency implements IdempotencyStore {
   async begin(org: string, key: string, fingerprint: string, requestId: string): Promise<IdempotencyState> {
     const { client, leaseMs } = this.#options
     const name = nameOf(org, key)
+    // Who was refused may ask again at once, with another body.
+    await this.#releasing.get(name)
     const reply = (await client.script(SCRIPTS.begin, [name], [fingerprint, requestId, leaseMs])) as Buffer[]
     const state = reply[0]!.toString() as IdempotencyState['state']
     if (state === 'first') this.#running.set(name, { name, requestId, fingerprint })
@@ -79,7 +83,16 @@ export class RedisIdempotency implements IdempotencyStore {
     if (!running) return
     // Without an answer the mark runs out by itself.
     this.#running.delete(name)
-    await client.script(SCRIPTS.lease, [name], [running.requestId, 0])
+    const released = client.script(SCRIPTS.lease, [name], [running.requestId, 0])
+    this.#releasing.set(
+      name,
+      released.catch(() => {}),
+    )
+    try {
+      await released
+    } finally {
+      this.#releasing.delete(name)
+    }
   }
 
   /** Renews the marks of running first uses. */

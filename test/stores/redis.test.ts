@@ -243,6 +243,21 @@ test('scripts that the server forgot are loaded again (NOSCRIPT)', { skip }, asy
   assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 2)
 })
 
+test('[IDEM-3] a key given back is free for who asks next, though Redis has to be told the script first', {
+  skip,
+}, async t => {
+  const { store } = await open(shared.url)
+  t.after(() => store.close())
+  const org = newOrg()
+  const { idempotency } = store
+  assert.equal((await idempotency.begin(org, 'k', 'one body', 'r1')).state, 'first')
+  await shared.command('SCRIPT', 'FLUSH')
+  await idempotency.begin(org, 'other', 'f', 'r2')
+  const released = idempotency.release(org, 'k')
+  assert.equal((await idempotency.begin(org, 'k', 'another body', 'r3')).state, 'first')
+  await released
+})
+
 test('Redis down: refused within the budget, kept settlements delivered after, no restart needed', {
   skip,
 }, async t => {
