@@ -1,10 +1,11 @@
 /**
  * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser, the proxies of deploy/, what pages of
- * docs/ use. Only those that a given test file names. Where they can't be installed it says what to do; tests that need them are then skipped, and say so.
+ * docs/ use. Only those that a given test file names, or a helper that it imports. Where they can't be installed it says what to do; tests that need
+ * them are then skipped, and say so.
  */
 import { spawnSync } from 'node:child_process'
 import { accessSync, constants, readFileSync } from 'node:fs'
-import { delimiter, join } from 'node:path'
+import { delimiter, dirname, join, sep } from 'node:path'
 
 /** Debian package, and the programs of which one is enough. */
 export const PACKAGES: Record<string, readonly string[]> = {
@@ -34,17 +35,28 @@ export function findProgram(names: readonly string[], path = process.env['PATH']
   return undefined
 }
 
-/** Packages that these test files name and that are missing. */
-export function missingPackages(files: readonly string[], path?: string): string[] {
-  const texts = files.map(file => readFileSync(file, 'utf8'))
-  return Object.entries(PACKAGES)
-    .filter(([name, programs]) => texts.some(text => text.includes(name)) && !findProgram(programs, path))
-    .map(([name]) => name)
+/** The text of a test file and of the helpers it brings along: what starts a browser or a server is often theirs. */
+function textsOf(file: string, seen: Set<string>): string[] {
+  if (seen.has(file)) return []
+  seen.add(file)
+  const text = readFileSync(file, 'utf8')
+  const helpers = [...text.matchAll(/ from '(\.{1,2}\/[^']+\.ts)'/g)].map(([, path]) => join(dirname(file), path!))
+  return [
+    text,
+    ...helpers.filter(helper => helper.includes(`${sep}test${sep}`)).flatMap(helper => textsOf(helper, seen)),
+  ]
+}
+
+/** Packages that these test files, or their helpers, name. */
+export function neededPackages(files: readonly string[]): string[] {
+  const seen = new Set<string>()
+  const texts = files.flatMap(file => textsOf(file, seen))
+  return Object.keys(PACKAGES).filter(name => texts.some(text => text.includes(name)))
 }
 
 /** Installs what is missing, where it can. */
 export function ensureDependencies(files: readonly string[]): void {
-  const missing = missingPackages(files)
+  const missing = neededPackages(files).filter(name => !findProgram(PACKAGES[name]!))
   if (missing.length === 0) return
   const command = `apt-get install -y --no-install-recommends ${missing.join(' ')}`
   const skipped = `tests that need ${missing.join(' and ')} will be skipped`

@@ -1,0 +1,12 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { neededPackages } from '../../scripts/ensure-deps.ts'
+
+const file = (path: string) => join(import.meta.dirname, '..', path)
+
+test('a test gets the packages that its helpers need: the browser of the dashboard’s tests, the server of the stores’', () => {
+  assert.deepEqual(neededPackages([file('admin/dashboard.test.ts')]), ['chromium'])
+  assert.ok(neededPackages([file('stores/redis.test.ts')]).includes('redis-server'))
+  assert.deepEqual(neededPackages([file('config/units.test.ts')]), [])
+})
