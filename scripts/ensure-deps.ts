@@ -4,7 +4,7 @@
  * them are then skipped, and say so.
  */
 import { spawnSync } from 'node:child_process'
-import { accessSync, constants, readFileSync } from 'node:fs'
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { delimiter, dirname, join, sep } from 'node:path'
 
 /** Debian package, and the programs of which one is enough. */
@@ -37,7 +37,8 @@ export function findProgram(names: readonly string[], path = process.env['PATH']
 
 /** The text of a test file and of the helpers it brings along: what starts a browser or a server is often theirs. */
 function textsOf(file: string, seen: Set<string>): string[] {
-  if (seen.has(file)) return []
+  // What looks like an import may stand in a text that the test writes somewhere.
+  if (seen.has(file) || !existsSync(file)) return []
   seen.add(file)
   const text = readFileSync(file, 'utf8')
   const helpers = [...text.matchAll(/ from '(\.{1,2}\/[^']+\.ts)'/g)].map(([, path]) => join(dirname(file), path!))

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
+import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { neededPackages } from '../../scripts/ensure-deps.ts'
+import { neededPackages, PACKAGES } from '../../scripts/ensure-deps.ts'
 
 const file = (path: string) => join(import.meta.dirname, '..', path)
 
@@ -9,4 +10,6 @@ test('a test gets the packages that its helpers need: the browser of the dashboa
   assert.deepEqual(neededPackages([file('admin/dashboard.test.ts')]), ['chromium'])
   assert.ok(neededPackages([file('stores/redis.test.ts')]).includes('redis-server'))
   assert.deepEqual(neededPackages([file('config/units.test.ts')]), [])
+  const all = globSync('**/*.test.ts', { cwd: file('.') }).map(file)
+  assert.deepEqual(neededPackages(all).sort(), Object.keys(PACKAGES).sort())
 })
