@@ -8,7 +8,7 @@ import { type JsonObject, parseObject } from './loose-json.ts'
 /** Members that hold the text of a delta, in the dialects that have their deltas read here. */
 const TEXT = /"(content|text|delta|thinking|partial_json|reasoning_content|arguments)": ?"/
 /** Members that differ from event to event and that no decoder reads: OpenAI's counter and its padding. */
-const UNREAD = /"sequence_number": ?(?=\d)|"obfuscation": ?"/
+const UNREAD = /"sequence_number": ?(?=\d)|"obfuscation": ?"/g
 /** Learning costs as much as some ten parses; a reply whose events differ all the time is not worth it. */
 const MAX_LEARNT = 8
 /** V8 makes a longer slice a view, which keeps the chunk it was cut from in memory. */
@@ -54,40 +54,28 @@ export class FrameParser {
   }
 
   #learn(data: string): void {
-    const found = textMember(data)
-    if (found === undefined) return
-    const { member, at } = found
-    const before = copyOf(data.slice(0, at))
+    const found = TEXT.exec(data)
+    if (found === null) return
+    // Behind the text's quotation mark.
+    const at = found.index + found[0].length
+    const before = data.slice(0, at)
     // An event that comes once is not worth it: the first of a reply, the last of an item.
-    const seen = before === this.#before || (UNREAD.test(before) && this.#before !== '')
-    this.#before = before
-    if (!seen) return
+    if (before !== this.#before && (this.#before === '' || before.search(UNREAD) < 0)) {
+      this.#before = copyOf(before)
+      return
+    }
     this.#learnt++
-    this.#template = templateOf(data, member, at)
+    this.#template = templateOf(data, found[1]!, at)
   }
-}
-
-/** A member that holds a text, and where its text begins (behind the quote). */
-function textMember(data: string): { member: string; at: number } | undefined {
-  const found = TEXT.exec(data)
-  return found ? { member: found[1]!, at: found.index + found[0].length } : undefined
 }
 
 /** Undefined when a hole is not what it seemed: the proof is a parse with other texts in the holes. */
 function templateOf(data: string, member: string, at: number): Template | undefined {
   const holes: { kind: Hole; from: number; to: number }[] = [{ kind: 'text', from: at, to: stringEnd(data, at) }]
-  const unread = UNREAD.exec(data)
-  if (unread) {
-    const from = unread.index + unread[0].length
-    const kind = unread[0].endsWith('"') ? 'string' : 'number'
-    holes.push({ kind, from, to: kind === 'string' ? stringEnd(data, from) : numberEnd(data, from) })
-  }
-  if (unread?.[0].startsWith('"seq')) {
-    const padding = /"obfuscation": ?"/.exec(data)
-    if (padding) {
-      const from = padding.index + padding[0].length
-      holes.push({ kind: 'string', from, to: stringEnd(data, from) })
-    }
+  for (const { 0: name, index } of data.matchAll(UNREAD)) {
+    const from = index + name.length
+    if (name.endsWith('"')) holes.push({ kind: 'string', from, to: stringEnd(data, from) })
+    else holes.push({ kind: 'number', from, to: numberEnd(data, from) })
   }
   holes.sort((a, b) => a.from - b.from)
   const literals: string[] = []

@@ -314,12 +314,6 @@ function outcomeJson(row: LedgerOutcome, charges: Charge[] | undefined): string 
   return JSON.stringify(record)
 }
 
-/** The row of an entry, and its charges. */
-export function parseRow(intent: string, outcome: string): { row: LedgerRow; charges: Charge[] } {
-  const { charges = [], ...rest } = JSON.parse(outcome) as OutcomeRecord
-  return { row: { ...(JSON.parse(intent) as LedgerIntent), ...rest }, charges }
-}
-
 /**
  * What a dead instance's journal still owes: rows in the order of their intents, those without an outcome closed as `lost` with nothing
  * billed: what reached the client is not known, and a bill is never made up.

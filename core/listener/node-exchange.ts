@@ -1,6 +1,7 @@
 /** One exchange on node:http. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Readable } from 'node:stream'
 import type { Clock, Timer } from '../clock.ts'
 import { withListener } from './aborts.ts'
 import { plainAddress, type TrustedPeers } from './client-address.ts'
@@ -19,6 +20,7 @@ import type {
 import {
   asksClose,
   declaresBody,
+  fieldLines,
   isBodiless,
   judgeHead,
   type SafeHead,
@@ -41,8 +43,8 @@ export interface NodeShared {
 }
 
 /** R12, the same figures as on `uws`. */
-export const LINGER_MS = 5_000
-export const LINGER_BYTES = 64 * 1024 * 1024
+const LINGER_MS = 5_000
+const LINGER_BYTES = 64 * 1024 * 1024
 /** How long a kept connection may take to finish an upload that was refused by its head; uWebSockets.js gives 8 to 12 s. */
 const DISCARD_MS = 10_000
 /** Bytes handed to node:http at a time. */
@@ -234,9 +236,8 @@ export class NodeExchange implements Incoming {
       tunnel.dropped()
       return tunnel
     }
-    let head = `HTTP/1.1 ${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n`
-    for (let i = 0; i < pairs.length; i += 2) head += `${pairs[i]}: ${pairs[i + 1]}\r\n`
-    tunnel.open(`${head}\r\n`, {
+    const head = `HTTP/1.1 ${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n`
+    tunnel.open(`${head}${fieldLines(pairs)}\r\n`, {
       ended: () => {
         this.handOver()
         this.settle()
@@ -268,7 +269,6 @@ export class NodeExchange implements Incoming {
   linger(then: () => void): void {
     const { req } = this
     if (!this.#uploading) return then()
-    let bytes = 0
     let over = false
     const stop = (): void => {
       if (over) return
@@ -276,14 +276,9 @@ export class NodeExchange implements Incoming {
       this.#lingerTimer?.cancel()
       then()
     }
-    this.#lingerTimer = this.shared.clock.setTimer(LINGER_MS, stop)
     req.removeAllListeners('data')
-    req.on('data', (chunk: Buffer) => {
-      bytes += chunk.byteLength
-      if (bytes > LINGER_BYTES) stop()
-    })
     req.on('end', stop)
-    req.resume()
+    this.#lingerTimer = swallow(req, this.shared.clock, stop)
   }
 
   /** node:http discards the rest of a refused upload for as long as it lasts; the connection must not be held that way. */
@@ -374,7 +369,19 @@ export function targetOf({ url = '' }: IncomingMessage): { path: string; query: 
 
 const failureBody = '{"error":{"message":"Internal error","type":"server_error","code":"internal_error","param":null}}'
 
-function onStall(this: { destroy(): void }): void {
+/** R12: takes what a client still sends, and calls `stop` when that lasts too long or is too much: more than once, it may be. */
+export function swallow(from: Readable, clock: Clock, stop: () => void): Timer {
+  let bytes = 0
+  from.on('data', (chunk: Buffer) => {
+    bytes += chunk.byteLength
+    if (bytes > LINGER_BYTES) stop()
+  })
+  from.resume()
+  return clock.setTimer(LINGER_MS, stop)
+}
+
+/** R10, as a listener of a socket's 'timeout'. */
+export function onStall(this: { destroy(): void }): void {
   this.destroy()
 }
 

@@ -4,7 +4,7 @@
  */
 import { type IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { LINGER_BYTES, LINGER_MS, type NodeShared } from './node-exchange.ts'
+import { type NodeShared, onStall, swallow } from './node-exchange.ts'
 import type { BodyFlow, BodySink, OutgoingStream } from './port.ts'
 
 /** What a tunnel tells its exchange. */
@@ -126,15 +126,8 @@ export class NodeTunnel implements OutgoingStream {
     const socket = this.#socket
     socket.end()
     if (socket.writableLength > 0) this.#watch()
-    let swallowed = 0
-    const close = (): void => void socket.destroySoon()
-    const timer = this.#shared.clock.setTimer(LINGER_MS, close)
+    const timer = swallow(socket, this.#shared.clock, () => socket.destroySoon())
     socket.once('close', () => timer.cancel())
-    socket.on('data', (chunk: Buffer) => {
-      swallowed += chunk.length
-      if (swallowed > LINGER_BYTES) close()
-    })
-    socket.resume()
   }
 
   /** Raw bytes have no terminator that could be left out. */
@@ -146,8 +139,4 @@ export class NodeTunnel implements OutgoingStream {
   dropped(): void {
     this.#over = true
   }
-}
-
-function onStall(this: Socket): void {
-  this.destroy()
 }

@@ -12,7 +12,15 @@ import { TrustedPeers } from './client-address.ts'
 import { NodeExchange, type NodeShared, targetOf } from './node-exchange.ts'
 import { NodeTunnel } from './node-tunnel.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from './port.ts'
-import { type HeadFault, isHandshake, judgeHead, MAX_HEAD_BYTES, safeHead, statusLine } from './safe-header.ts'
+import {
+  fieldLines,
+  type HeadFault,
+  isHandshake,
+  judgeHead,
+  MAX_HEAD_BYTES,
+  safeHead,
+  statusLine,
+} from './safe-header.ts'
 
 /** As uWebSockets.js: no head within 10 s, or nothing for 10 s between requests, and the connection is closed. */
 const HEAD_TIMEOUT_MS = 10_000
@@ -147,8 +155,7 @@ class NodeListener implements Listener {
     if (answering?.headersSent) return void socket.destroy()
     const refusal = this.#shared.options.refuse(fault)
     const head = safeHead(status ?? refusal.status, refusal.headers)
-    let text = `HTTP/1.1 ${statusLine(head.status)}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close\r\n`
-    for (let i = 0; i < head.pairs.length; i += 2) text += `${head.pairs[i]}: ${head.pairs[i + 1]}\r\n`
+    let text = `HTTP/1.1 ${statusLine(head.status)}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close\r\n${fieldLines(head.pairs)}`
     text += `content-length: ${Buffer.byteLength(refusal.body)}\r\n\r\n${refusal.body}`
     socket.end(text, () => (socket as Socket).destroySoon())
   }

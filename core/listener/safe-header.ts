@@ -210,6 +210,13 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
   return head
 }
 
+/** Checked headers as lines of a raw head. */
+export function fieldLines(pairs: readonly string[]): string {
+  let lines = ''
+  for (let i = 0; i < pairs.length; i += 2) lines += `${pairs[i]}: ${pairs[i + 1]}\r\n`
+  return lines
+}
+
 const statusLines = new Map<number, string>()
 /** `200 OK`: the code and its standard phrase, never text of a client's. */
 export function statusLine(status: number): string {

@@ -106,12 +106,7 @@ export class Hop implements UpstreamControl, Ticking {
     const status = reply.statusCode ?? 0
     if (status < 200 || status > 599) return this.#broken()
     reply.on('data', (chunk: Buffer) => this.#take(chunk))
-    reply.on('end', () => {
-      if (this.#over) return
-      if (!reply.complete) return this.#broken()
-      this.#stop()
-      x.end()
-    })
+    reply.on('end', () => (reply.complete ? this.#ended() : this.#broken()))
     reply.on('error', () => this.#broken())
     reply.on('aborted', () => this.#broken())
     const bodiless = this.request.method === 'HEAD' || status === 304
@@ -139,11 +134,7 @@ export class Hop implements UpstreamControl, Ticking {
     if (reply.headers.upgrade?.toLowerCase() !== 'websocket') return this.#broken()
     if (head.length > 0) end.unshift(head)
     end.on('data', (chunk: Buffer) => this.#take(chunk))
-    end.on('end', () => {
-      if (this.#over) return
-      this.#stop()
-      x.end()
-    })
+    end.on('end', () => this.#ended())
     end.on('close', () => this.#broken())
     x.respondHead(101, responseHeaders(reply.rawHeaders, false))
     // It could not be sent.
@@ -167,6 +158,12 @@ export class Hop implements UpstreamControl, Ticking {
     this.#activityMono = this.#x.clock.mono()
     this.#x.emit({ type: 'bytes', bytes: chunk })
     if (!this.#x.flush()) this.pause()
+  }
+
+  #ended(): void {
+    if (this.#over) return
+    this.#stop()
+    this.#x.end()
   }
 
   /** The target could not be reached, or broke off before it answered. */

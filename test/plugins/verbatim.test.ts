@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { parseJson } from '../../meter/index.ts'
 import { JsonShape } from '../../plugins/json-shape.ts'
-import { type Pieces, Verbatim } from '../../plugins/verbatim.ts'
+import { joined, type Pieces, Verbatim } from '../../plugins/verbatim.ts'
 
 function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonShape } {
   const shape = new JsonShape()
@@ -12,8 +12,7 @@ function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: Js
   const sent = new Verbatim()
   return { value: sent.parse(bytes, shape.long) as T, sent, shape }
 }
-const whole = (json: string | Pieces) =>
-  typeof json === 'string' ? Buffer.from(json) : Buffer.concat(json.map(piece => Buffer.from(piece)))
+const whole = (json: string | Pieces) => Buffer.from(joined(json))
 const long = (text: string) => text.repeat(Math.ceil(40_000 / text.length))
 
 /** A string's content in JSON, spelled in odd ways. */

@@ -19,6 +19,7 @@ const FRAMES = [
   '{"x\\"content":TEXT,"content":["no"]}',
   '{"content":{"content":TEXT},"text":3}',
   '{"choices":[{"delta":{"content":TEXT},"logprobs":{"content":[{"token":TEXT}]}}]}',
+  '{"type":"response.output_text.delta","obfuscation":"PAD","delta":TEXT,"sequence_number":N}',
 ]
 
 const text = fc.oneof(

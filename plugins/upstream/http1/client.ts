@@ -92,15 +92,11 @@ export class Http1Client implements HttpClient {
     }
     const { body } = options
     if (body === undefined) return { text: `${head}\r\n` }
-    if (typeof body !== 'string') {
-      let length = 0
-      for (const piece of body) length += Buffer.byteLength(piece)
-      return { text: `${head}content-length: ${length}\r\n\r\n`, more: body }
-    }
-    const length = Buffer.byteLength(body)
+    const pieces = typeof body === 'string' ? [body] : body
+    let length = 0
+    for (const piece of pieces) length += Buffer.byteLength(piece)
     head += `content-length: ${length}\r\n\r\n`
-    if (length <= JOINED_BYTES) return { text: head + body }
-    return { text: head, more: [body] }
+    return typeof body === 'string' && length <= JOINED_BYTES ? { text: head + body } : { text: head, more: pieces }
   }
 
   /** @internal A connection is free again. */
