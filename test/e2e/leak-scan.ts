@@ -14,8 +14,9 @@ const ALWAYS = [
   /(?:^|[^A-Za-z0-9])sim[0-9a-f]{12}/,
   /(?:_|-)sim[0-9a-f]{8}/,
   /\b(?:srvtoolu|toolu|rs|fc|ctc|ws)_[A-Za-z0-9]{8}/,
-  // Private continuation data (TOOL-6).
-  /gAAAAA|thought_?signature|redacted-[0-9a-f]{8}/i,
+  // Private continuation data (TOOL-6). Without its exact case and start, one of a million random ids looks like it.
+  /(?<![A-Za-z0-9])gAAAAA/,
+  /thought_?signature|redacted-[0-9a-f]{8}/i,
   // Hosts of providers.
   /api\.openai\.com|api\.anthropic\.com|googleapis\.com|vertexaisearch/,
   // Texts of upstream and internal errors.
@@ -51,8 +52,8 @@ export class LeakScan {
   readonly found: string[] = []
   readonly #port: number
   readonly #config: () => GatewayConfig | undefined
-  #wordsOf: GatewayConfig | undefined
-  #words: string[] = []
+  #patternsOf: GatewayConfig | undefined
+  #patterns: RegExp[] = []
   /** Characters looked at. */
   scanned = 0
 
@@ -74,8 +75,7 @@ export class LeakScan {
 
   look(text: string, where: string): void {
     this.scanned += text.length
-    for (const word of this.#wordList()) if (text.includes(word)) this.#report(word, text.indexOf(word), text, where)
-    for (const pattern of ALWAYS) {
+    for (const pattern of [...this.#patternList(), ...ALWAYS]) {
       const match = pattern.exec(text)
       if (match) this.#report(match[0], match.index, text, where)
     }
@@ -85,10 +85,13 @@ export class LeakScan {
     this.found.push(`${JSON.stringify(what)} in ${where}: …${text.slice(Math.max(0, at - 80), at + 120)}…`)
   }
 
-  /** Upstream models, backends and base URLs of the running configuration. Names of fewer than four letters occur in any text. */
-  #wordList(): string[] {
+  /**
+   * Upstream models, backends and base URLs of the running configuration, each as a word of its own: four letters inside a longer run of them
+   * are a random id's sooner or later. Names of fewer than four letters occur in any text.
+   */
+  #patternList(): RegExp[] {
     const config = this.#config()
-    if (!config || config === this.#wordsOf) return this.#words
+    if (!config || config === this.#patternsOf) return this.#patterns
     const { models, providers } = config
     const words = new Set<string>()
     for (const served of Object.values(models)) {
@@ -100,8 +103,10 @@ export class LeakScan {
     for (const provider of Object.values(providers)) {
       if (URL.canParse(provider.base_url)) words.add(new URL(provider.base_url).host)
     }
-    this.#wordsOf = config
-    this.#words = [...words]
-    return this.#words
+    this.#patternsOf = config
+    this.#patterns = [...words].map(
+      word => new RegExp(`(?<![A-Za-z0-9])${word.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')}(?![A-Za-z0-9])`),
+    )
+    return this.#patterns
   }
 }
