@@ -9,11 +9,12 @@ import type { Clock } from './clock.ts'
 import type { Placed } from './collections.ts'
 import { advertise, errorMembers, GatewayError, retryHeaders } from './errors.ts'
 import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from './events.ts'
+import { HeaderFields } from './header-fields.ts'
 import { itemId, searchId, token } from './ids.ts'
 import type { HeaderList, Incoming, OutgoingStream } from './listener/port.ts'
 import { outcomeOf, outcomeOfCut, outcomeOfFinish } from './outcome.ts'
 import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, UpstreamControl } from './plugin.ts'
-import { conversation, deny, estimate, request, requestBody, usage } from './plugin.ts'
+import { conversation, deny, emptySlots, estimate, request, requestBody, usage } from './plugin.ts'
 import { Sequencer } from './sequence.ts'
 import { type Outcome, StoreUnavailable } from './store.ts'
 import type { EncodeContext, Encoder, Surface } from './surface.ts'
@@ -40,6 +41,11 @@ const SSE_HEADERS: HeaderList = [
 const PHASE = { open: 0, headSent: 1, answered: 2 } as const
 type Phase = (typeof PHASE)[keyof typeof PHASE]
 
+/** A head as the listener takes it. */
+interface SentHead extends ResponseHead {
+  headers: HeaderFields
+}
+
 const text = new TextEncoder()
 
 export class RunningExchange implements Exchange, Placed {
@@ -58,12 +64,10 @@ export class RunningExchange implements Exchange, Placed {
   #objectId: string | undefined
   readonly #host: ExchangeHost
   readonly #startMono: number
-  readonly #values: unknown[] = []
+  readonly #values = emptySlots()
   readonly #sequencer: Sequencer
   #defers: (() => void)[] = []
   #taps: SentTap[] | null = null
-  /** `Set-Cookie` lines after the first, of a bytes reply. */
-  readonly #cookies: string[] = []
   #control: UpstreamControl | null = null
 
   /** Index of the furthest link whose request hook was entered. */
@@ -344,7 +348,7 @@ export class RunningExchange implements Exchange, Placed {
     this.#answer(reply, this.#from)
   }
 
-  respondHead(status: number, headers: Iterable<readonly [string, string]>): void {
+  respondHead(status: number, headers: HeaderList): void {
     if (this.#settled || this.#phase !== PHASE.open) return
     this.#bytesReply = true
     this.#openStream(this.#head(status, headers, 'upstream'))
@@ -594,17 +598,11 @@ export class RunningExchange implements Exchange, Placed {
     this.#settle(outcomeOf(error))
   }
 
-  #head(status: number, headers: Iterable<readonly [string, string]>, origin: 'upstream' | 'gateway'): ResponseHead {
-    const map = new Map<string, string>()
-    for (const [name, value] of headers) {
-      const former = map.get(name)
-      if (former === undefined) map.set(name, value)
-      // Cookies are the one header whose lines can't be joined (RFC 6265 3).
-      else if (name === 'set-cookie') this.#cookies.push(value)
-      else map.set(name, `${former}, ${value}`)
-    }
-    map.set('x-request-id', this.id)
-    const head: ResponseHead = { status, headers: map, origin }
+  #head(status: number, headers: HeaderList, origin: 'upstream' | 'gateway'): SentHead {
+    const fields = new HeaderFields()
+    for (const [name, value] of headers) fields.add(name, value)
+    fields.set('x-request-id', this.id)
+    const head: SentHead = { status, headers: fields, origin }
     const phase = this.chain.head
     for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
       const t0 = this.timeline?.now() ?? 0
@@ -620,32 +618,21 @@ export class RunningExchange implements Exchange, Placed {
     return head
   }
 
-  /** The head's headers as they are sent; a plugin that takes `set-cookie` away takes every cookie. */
-  #headerList({ headers }: ResponseHead): [string, string][] {
-    const list: [string, string][] = []
-    headers.forEach((value, name) => {
-      list.push([name, value])
-    })
-    if (headers.has('set-cookie')) for (const cookie of this.#cookies) list.push(['set-cookie', cookie])
-    return list
-  }
-
   /** False when the head can't be sent, and the exchange has ended because of it. */
-  #openStream(head: ResponseHead): boolean {
-    const list = this.#headerList(head)
+  #openStream({ status, headers }: SentHead): boolean {
     try {
-      this.#out = this.incoming.stream(head.status, list)
+      this.#out = this.incoming.stream(status, headers)
     } catch (error) {
       this.#badHead(error)
       return false
     }
     this.#phase = PHASE.headSent
-    this.#status = head.status
+    this.#status = status
     this.#lastWriteMono = this.clock.mono()
     this.#out.onDrain(() => {
       if (!this.#settled && this.#holds === 0) this.#control?.resume()
     })
-    this.#tapHead(head.status, list)
+    this.#tapHead(status, headers)
     return true
   }
 
@@ -667,18 +654,17 @@ export class RunningExchange implements Exchange, Placed {
     this.#settle('gateway_error')
   }
 
-  #sendWhole(head: ResponseHead, body: string | Uint8Array): void {
-    const list = this.#headerList(head)
+  #sendWhole({ status, headers }: SentHead, body: string | Uint8Array): void {
     try {
-      this.incoming.respond(head.status, list, body)
+      this.incoming.respond(status, headers, body)
     } catch (error) {
       return this.#badHead(error)
     }
     this.#phase = PHASE.answered
-    this.#status = head.status
+    this.#status = status
     this.#firstByteMono ??= this.clock.mono()
     if (this.#taps) {
-      this.#tapHead(head.status, list)
+      this.#tapHead(status, headers)
       const bytes = typeof body === 'string' ? text.encode(body) : body
       for (const tap of this.#taps) tap.bytes(bytes)
       this.#tapEnd(true)
@@ -708,7 +694,7 @@ export class RunningExchange implements Exchange, Placed {
   }
 
   #tapHead(status: number, headers: HeaderList): void {
-    if (this.#taps) for (const tap of this.#taps) tap.head(status, headers)
+    if (this.#taps) for (const tap of this.#taps) tap.head(status, [...headers])
   }
   #tapEnd(whole: boolean): void {
     if (this.#taps) for (const tap of this.#taps) tap.end(whole)

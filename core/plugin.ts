@@ -39,6 +39,11 @@ export function slot<T>(name: string): Slot<T> {
   return { name, index }
 }
 
+/** Room for every slot that is defined so far, so that what an exchange sets one by one doesn't make it grow again and again. */
+export function emptySlots(): unknown[] {
+  return new Array(slotIndexes.size)
+}
+
 // ---- replies ----------------------------------------------------------------------------------------------------------
 
 /** What a request hook returns to answer the client itself. */

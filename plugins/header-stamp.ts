@@ -14,12 +14,12 @@ export const headerStamp = definePlugin({
   create() {
     return {
       onResponseHead(x, head) {
-        for (const name of x.surface?.requestIdHeaders ?? []) head.headers.set(name, x.id)
+        const { headers } = head
+        for (const name of x.surface?.requestIdHeaders ?? []) headers.set(name, x.id)
         const reserved = x.peek(reservation)
         if (!reserved || (x.error && WITHOUT_LIMITS.has(x.error.code))) return undefined
-        const { headers } = head
-        limitHeaders(reserved.cells, reserved.states, (name, value) => headers.set(name, value))
-        if (reserved.compressed) head.headers.set('x-ratelimit-scope', 'platform')
+        limitHeaders(reserved.cells, reserved.states, headers)
+        if (reserved.compressed) headers.set('x-ratelimit-scope', 'platform')
         return undefined
       },
     }

@@ -3,6 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import type { Clock, Timer } from '../clock.ts'
+import { HeaderFields } from '../header-fields.ts'
 import { withListener } from './aborts.ts'
 import { plainAddress, type TrustedPeers } from './client-address.ts'
 import type { NodeTunnel } from './node-tunnel.ts'
@@ -20,7 +21,6 @@ import type {
 import {
   asksClose,
   declaresBody,
-  fieldLines,
   isBodiless,
   judgeHead,
   type SafeHead,
@@ -58,7 +58,7 @@ export class NodeExchange implements Incoming {
   readonly method: string
   readonly path: string
   readonly query: string
-  readonly headers = new Map<string, string>()
+  readonly headers = new HeaderFields()
   remoteAddress = ''
   hasBody = false
   upgrade: string | undefined = undefined
@@ -202,8 +202,7 @@ export class NodeExchange implements Incoming {
     this.handOver()
     const { res } = this
     const bodiless = this.method === 'HEAD' || isBodiless(status)
-    if (!isBodiless(status)) head.pairs.push('content-length', String(Buffer.byteLength(body)))
-    this.#writeHead(head)
+    this.#writeHead(head, isBodiless(status) ? '' : String(Buffer.byteLength(body)))
     if (this.mustLinger) {
       // The answer leaves whole; only its end, with which node:http closes the socket, waits for the upload.
       if (bodiless || body.length === 0) res.flushHeaders()
@@ -222,22 +221,21 @@ export class NodeExchange implements Incoming {
     this.#answered = true
     if (head.close) this.#mustClose = true
     const bodiless = this.method === 'HEAD' || isBodiless(status)
-    if (bodiless && head.length !== '') head.pairs.push('content-length', head.length)
-    if (!this.gone) this.#writeHead(head)
+    if (!this.gone) this.#writeHead(head, bodiless ? head.length : '')
     this.#stream = new NodeStream(this, bodiless)
     return this.#stream
   }
 
   #openTunnel(tunnel: NodeTunnel, headers: HeaderList): OutgoingStream {
-    const { pairs } = safeHead(200, headers)
+    const { lines } = safeHead(200, headers)
     this.#answered = true
     this.#stream = tunnel
     if (this.gone) {
       tunnel.dropped()
       return tunnel
     }
-    const head = `HTTP/1.1 ${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n`
-    tunnel.open(`${head}${fieldLines(pairs)}\r\n`, {
+    const head = `HTTP/1.1 ${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket`
+    tunnel.open(`${head}${lines}\r\n\r\n`, {
       ended: () => {
         this.handOver()
         this.settle()
@@ -247,12 +245,15 @@ export class NodeExchange implements Incoming {
     return tunnel
   }
 
-  #writeHead(head: SafeHead): void {
+  /** @param length Content-Length; '' for none */
+  #writeHead({ status, pairs }: SafeHead, length: string): void {
+    const all = [...pairs]
+    if (length !== '') all.push('content-length', length)
     if (this.#mustClose || this.shared.draining) {
       this.#mustClose = true
-      head.pairs.push('connection', 'close')
+      all.push('connection', 'close')
     }
-    this.res.writeHead(head.status, head.pairs)
+    this.res.writeHead(status, all)
   }
 
   /** The request announced a body, well framed or not, and its end has not been seen. */

@@ -8,19 +8,12 @@ import { createServer as createTlsServer } from 'node:https'
 import { Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { systemClock } from '../clock.ts'
+import { HeaderFields } from '../header-fields.ts'
 import { TrustedPeers } from './client-address.ts'
 import { NodeExchange, type NodeShared, targetOf } from './node-exchange.ts'
 import { NodeTunnel } from './node-tunnel.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from './port.ts'
-import {
-  fieldLines,
-  type HeadFault,
-  isHandshake,
-  judgeHead,
-  MAX_HEAD_BYTES,
-  safeHead,
-  statusLine,
-} from './safe-header.ts'
+import { type HeadFault, isHandshake, judgeHead, MAX_HEAD_BYTES, safeHead, statusLine } from './safe-header.ts'
 
 /** As uWebSockets.js: no head within 10 s, or nothing for 10 s between requests, and the connection is closed. */
 const HEAD_TIMEOUT_MS = 10_000
@@ -155,8 +148,8 @@ class NodeListener implements Listener {
     if (answering?.headersSent) return void socket.destroy()
     const refusal = this.#shared.options.refuse(fault)
     const head = safeHead(status ?? refusal.status, refusal.headers)
-    let text = `HTTP/1.1 ${statusLine(head.status)}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close\r\n${fieldLines(head.pairs)}`
-    text += `content-length: ${Buffer.byteLength(refusal.body)}\r\n\r\n${refusal.body}`
+    let text = `HTTP/1.1 ${statusLine(head.status)}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close${head.lines}`
+    text += `\r\ncontent-length: ${Buffer.byteLength(refusal.body)}\r\n\r\n${refusal.body}`
     socket.end(text, () => (socket as Socket).destroySoon())
   }
 
@@ -189,7 +182,7 @@ function mayTunnel(req: IncomingMessage): boolean {
   if ((req.socket as { _httpMessage?: ServerResponse | null })._httpMessage) return false
   const method = req.method ?? ''
   const { path, query } = targetOf(req)
-  const headers = new Map<string, string>()
+  const headers = new HeaderFields()
   const sound = judgeHead(method, path, query, req.rawHeaders, headers) === null && req.httpVersion === '1.1'
   return sound && isHandshake(method, headers)
 }

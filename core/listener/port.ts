@@ -62,7 +62,7 @@ export interface Incoming {
  * adapter's own and left out, with two exceptions: `connection: close` makes it close after the answer, and a stream that answers HEAD keeps
  * its `content-length`.
  */
-export type HeaderList = readonly (readonly [name: string, value: string])[]
+export type HeaderList = Iterable<readonly [name: string, value: string]>
 
 export interface BodyLimits {
   maxBytes: number

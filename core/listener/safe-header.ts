@@ -2,6 +2,7 @@
  * What both adapters believe of a request's head, and what they let into an answer's (reliability R4, R5, R6). One place, so that a head which
  * one adapter refuses is refused by the other.
  */
+import { HeaderFields } from '../header-fields.ts'
 import { STATUS_CODES } from '../http.ts'
 import type { HeaderList } from './port.ts'
 
@@ -42,7 +43,7 @@ const SINGLE = 2
 /** The same, and it must say something. */
 const SINGLE_FULL = 3
 
-const rules = new Map<string, number>([
+const RULES: readonly (readonly [name: string, rule: number])[] = [
   ['host', SINGLE_FULL],
   ['content-length', SINGLE_FULL],
   ['transfer-encoding', SINGLE_FULL],
@@ -54,7 +55,22 @@ const rules = new Map<string, number>([
   ['upgrade', SINGLE],
   ['connection', VISIBLE],
   ['x-forwarded-for', VISIBLE],
-])
+]
+
+/** A field name that is known to be a token. */
+interface FieldName {
+  /** Lower case; one string for all heads, so that names are told apart by their address. */
+  readonly name: string
+  readonly rule: number
+  /** What stands before its value in an answer's head. */
+  readonly prefix: string
+}
+
+function fieldName(name: string, rule: number): FieldName {
+  return { name, rule, prefix: `\r\n${name}: ` }
+}
+
+const known = new Map(RULES.map(([name, rule]) => [name, fieldName(name, rule)]))
 
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 // R5: a key with any other byte is no key. uWebSockets.js takes such bytes off the ends before we see them; no legal key has one there.
@@ -63,19 +79,22 @@ const printable = /^[\x20-\x7e]*$/
 const targetBytes = /^\/[\x21\x22\x24-\x7e]*$/
 const digits = /^\d{1,12}$/
 
-/** Names that `rules` may still learn: clients choose names, so the memory of good ones is bounded. */
+/** Names that `known` may still learn: clients choose names, so the memory of good ones is bounded. */
 let learnable = 512
 
-/** The rule of a name; undefined when it is no token. Names come from a small set: the good ones are remembered. */
-function ruleOf(name: string): number | undefined {
-  const rule = rules.get(name)
-  if (rule !== undefined) return rule
-  if (!token.test(name)) return undefined
+/** A field name, in lower case; undefined when it is no token. Names come from a small set: the good ones are remembered. */
+function nameOf(text: string): FieldName | undefined {
+  const found = known.get(text)
+  if (found !== undefined) return found
+  if (!token.test(text)) return undefined
+  const name = text.toLowerCase()
+  if (name !== text) return nameOf(name)
+  const field = fieldName(name, ORDINARY)
   if (learnable > 0 && name.length <= 64) {
     learnable -= 1
-    rules.set(name, ORDINARY)
+    known.set(name, field)
   }
-  return ORDINARY
+  return field
 }
 
 /**
@@ -87,25 +106,27 @@ export function judgeHead(
   path: string,
   query: string,
   pairs: readonly string[],
-  headers: Map<string, string>,
+  headers: HeaderFields,
 ): HeadFault | null {
   // The pairs are read whole whatever the fault: the adapter needs Content-Length and Transfer-Encoding to see the answer arrive.
   let fault: HeadFault | null = null
   if (pairs.length > 2 * MAX_HEADERS) fault = 'too_many_headers'
   for (let i = 0; i < pairs.length; i += 2) {
-    const name = pairs[i]!.toLowerCase()
     const value = pairs[i + 1]!
-    const rule = ruleOf(name)
-    const before = headers.get(name)
-    if (rule === undefined) fault ??= 'header_name'
-    else if (rule !== ORDINARY) {
+    const field = nameOf(pairs[i]!)
+    if (field === undefined) {
+      fault ??= 'header_name'
+      continue
+    }
+    const { name, rule } = field
+    if (rule !== ORDINARY) {
       if (!printable.test(value)) fault ??= 'header_value'
       if (rule !== VISIBLE) {
-        if (before !== undefined) fault ??= 'repeated_header'
+        if (headers.has(name)) fault ??= 'repeated_header'
         if (rule === SINGLE_FULL && value === '') fault ??= 'empty_header'
       }
     }
-    headers.set(name, before === undefined ? value : `${before}, ${value}`)
+    headers.add(name, value)
   }
   if (fault !== null) return fault
   if (!allowedMethods.has(method)) return 'method'
@@ -169,15 +190,14 @@ export function isHandshake(method: string, headers: ReadonlyMap<string, string>
 export interface SafeHead {
   status: number
   /** Flat: name, value. Without what is the adapter's own. */
-  pairs: string[]
+  pairs: readonly string[]
+  /** The same as lines, each behind a line end. */
+  lines: string
   /** The caller asks to close after the answer. */
   close: boolean
   /** The caller's Content-Length, of use only for HEAD; '' when none. */
   length: string
 }
-
-// Tab, printable ASCII and Latin-1: RFC 9110 5.5's field-content and obs-text.
-const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
 
 /**
  * R6: checks an answer's headers. A name that is no token, or a value with CR, LF, NUL or another control character, throws: uWebSockets.js
@@ -186,13 +206,14 @@ const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
 export function safeHead(status: number, headers: HeaderList): SafeHead {
   if (!Number.isInteger(status) || status < 200 || status > 599)
     throw new TypeError(`not a final HTTP status: ${status}`)
-  const head: SafeHead = { status, pairs: [], close: false, length: '' }
-  for (let i = 0; i < headers.length; i++) {
-    const name = headers[i]![0]
-    const value = headers[i]![1]
-    if (ruleOf(name) === undefined) throw new TypeError(`not a header name: ${JSON.stringify(name)}`)
-    if (!fieldValue.test(value)) throw new TypeError(`header ${name} has a value that would break the answer's head`)
-    switch (name) {
+  const flat = headers instanceof HeaderFields ? headers.flat : [...headers].flat()
+  const head: SafeHead = { status, pairs: flat, lines: '', close: false, length: '' }
+  for (let i = 0; i < flat.length; i += 2) {
+    const field = nameOf(flat[i]!)
+    const value = flat[i + 1]!
+    if (field === undefined) throw new TypeError(`not a header name: ${JSON.stringify(flat[i])}`)
+    if (!isFieldValue(value)) throw new TypeError(`header ${field.name} has a value that would break the answer's head`)
+    switch (field.name) {
       case 'connection':
         if (asksClose(value)) head.close = true
         break
@@ -204,17 +225,24 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
       case 'date':
         break
       default:
-        head.pairs.push(name, value)
+        head.lines += field.prefix + value
+        continue
     }
+    if (head.pairs === flat)
+      head.pairs = flat.filter((_, at) => !OF_THE_ADAPTER.has(flat[at - (at % 2)]!.toLowerCase()))
   }
   return head
 }
 
-/** Checked headers as lines of a raw head. */
-export function fieldLines(pairs: readonly string[]): string {
-  let lines = ''
-  for (let i = 0; i < pairs.length; i += 2) lines += `${pairs[i]}: ${pairs[i + 1]}\r\n`
-  return lines
+const OF_THE_ADAPTER = new Set(['connection', 'content-length', 'transfer-encoding', 'keep-alive', 'date'])
+
+/** Tab, printable ASCII and Latin-1: RFC 9110 5.5's field-content and obs-text. */
+function isFieldValue(value: string): boolean {
+  for (let i = 0; i < value.length; i++) {
+    const c = value.charCodeAt(i)
+    if ((c < 0x20 && c !== 0x09) || c === 0x7f || c > 0xff) return false
+  }
+  return true
 }
 
 const statusLines = new Map<number, string>()

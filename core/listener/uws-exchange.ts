@@ -2,6 +2,7 @@
 
 import type { Clock, Timer } from '../clock.ts'
 import type { DenseSet, Placed } from '../collections.ts'
+import { HeaderFields } from '../header-fields.ts'
 import { withListener } from './aborts.ts'
 import { addressOfBytes, type TrustedPeers } from './client-address.ts'
 import type {
@@ -105,7 +106,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   method = ''
   path = ''
   query = ''
-  readonly headers = new Map<string, string>()
+  readonly headers = new HeaderFields()
   #remoteAddress: string | undefined
   hasBody = false
   upgrade: string | undefined = undefined
@@ -521,8 +522,9 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   #open({ context, session, parsing }: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
     const type = head.pairs.indexOf('content-type')
-    if (type >= 0) head.pairs.splice(type, 2)
-    const text = headText({ ...head, status: 101 })
+    const rest = type < 0 ? head.pairs : head.pairs.toSpliced(type, 2)
+    let text = statusLine(101)
+    for (let i = 0; i < rest.length; i += 2) text += `\r\n${rest[i]}: ${rest[i + 1]}`
     const socket = new UwsSocket(session!, shared, shared.options.webSocket!)
     this.finished()
     if (parsing) res.writeStatus(text)
@@ -710,11 +712,8 @@ const failureBody = '{"error":{"message":"Internal error","type":"server_error",
  * Status and headers as one text for `writeStatus`, which writes what it is given: one call into native code instead of one a header.
  * `safeHead` has checked every part (R6).
  */
-function headText(head: SafeHead): string {
-  let text = statusLine(head.status)
-  const { pairs } = head
-  for (let i = 0; i < pairs.length; i += 2) text += `\r\n${pairs[i]}: ${pairs[i + 1]}`
-  return text
+function headText({ status, lines }: SafeHead): string {
+  return statusLine(status) + lines
 }
 
 function isJson(head: SafeHead): boolean {

@@ -1,6 +1,7 @@
 /** What a caller is told when a limit denies (LIM-5…8, LIM-10, decisions 21–24). */
 
 import type { ErrorCode } from '../../core/errors.ts'
+import { HeaderFields } from '../../core/header-fields.ts'
 import { formatUsd } from '../../core/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { Admission, Cell, Dimension } from '../../core/store.ts'
@@ -37,18 +38,16 @@ export function denied(
       headers: { 'x-ratelimit-limit-spend': formatUsd(cell.capacity), 'x-ratelimit-scope': scope },
     })
   }
-  const headers: Record<string, string> = {}
-  limitHeaders([cell], [admission.states[admission.denied]!], (name, value) => {
-    headers[name] = value
-  })
-  headers['x-ratelimit-scope'] = scope
+  const headers = new HeaderFields()
+  limitHeaders([cell], [admission.states[admission.denied]!], headers)
+  headers.set('x-ratelimit-scope', scope)
   const per = cell.kind === 'slots' ? '' : cell.windowMs === 60_000 ? ' per minute' : ' per day'
   const owner = cell.scope === 'key' ? 'this key' : 'this organization'
   return deny(CODES[cell.dimension], {
     message: `The limit of ${cell.capacity} ${WORDS[cell.dimension]}${per} of ${owner} is reached: the request needs ${amounts[admission.denied]}, ${Math.max(0, Math.floor(admission.states[admission.denied]!.remaining))} remain. Retry after the wait, or raise ${setting(cell)}.`,
     horizonMs: admission.horizonMs,
     details: { dimension: cell.dimension, limit: cell.capacity },
-    headers,
+    headers: Object.fromEntries(headers),
   })
 }
 

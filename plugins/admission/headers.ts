@@ -53,13 +53,9 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
 
 /**
  * For each dimension the cell with the least remaining share, among organization and key, minute and day (decisions 22).
- * @param set receives names and values
+ * @param headers where they are put
  */
-export function limitHeaders(
-  cells: readonly Cell[],
-  states: readonly CellState[],
-  set: (name: string, value: string) => void,
-): void {
+export function limitHeaders(cells: readonly Cell[], states: readonly CellState[], headers: Map<string, string>): void {
   if (cells.length === 0) return
   for (const { dimension, cells: indexes, limits, limit, remaining, reset } of planOf(cells)) {
     let at = 0
@@ -71,16 +67,16 @@ export function limitHeaders(
     }
     const cell = cells[indexes[at]!]!
     const state = states[indexes[at]!]
-    set(limit, limits[at]!)
+    headers.set(limit, limits[at]!)
     if (!state) continue
     if (dimension === 'spend') {
-      set(remaining, formatUsd(Math.max(0, state.remaining)))
+      headers.set(remaining, formatUsd(Math.max(0, state.remaining)))
       continue
     }
-    set(remaining, String(Math.max(0, Math.floor(state.remaining))))
-    if (cell.kind === 'bucket') set(reset, duration(state.resetMs))
+    headers.set(remaining, String(Math.max(0, Math.floor(state.remaining))))
+    if (cell.kind === 'bucket') headers.set(reset, duration(state.resetMs))
   }
-  set('x-ratelimit-scope', 'org')
+  headers.set('x-ratelimit-scope', 'org')
 }
 
 function share(cells: readonly Cell[], states: readonly CellState[], i: number): number {

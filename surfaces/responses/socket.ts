@@ -69,7 +69,7 @@ const NO_EVENT = {
 const OF_HTTP = new Set(['content-type', 'cache-control', 'x-accel-buffering', 'connection'])
 
 function told(headers: HeaderList): Record<string, string> {
-  return Object.fromEntries(headers.filter(([name]) => !OF_HTTP.has(name)))
+  return Object.fromEntries([...headers].filter(([name]) => !OF_HTTP.has(name)))
 }
 
 function* open(message: Uint8Array): Generator<undefined, Envelope> {

@@ -2,12 +2,21 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { HeaderFields } from '../../core/header-fields.ts'
 import { addressOfBytes, plainAddress, TrustedPeers } from '../../core/listener/client-address.ts'
 import { checkNativeFile, NoUwsBinary } from '../../core/listener/native-file.ts'
-import { asksClose, declaresBody, judgeHead, safeHead, statusLine, upgradeOf } from '../../core/listener/safe-header.ts'
+import {
+  asksClose,
+  declaresBody,
+  judgeHead,
+  type SafeHead,
+  safeHead,
+  statusLine,
+  upgradeOf,
+} from '../../core/listener/safe-header.ts'
 
-const judge = (pairs: string[], method = 'POST', path = '/a', query = ''): [string | null, Map<string, string>] => {
-  const headers = new Map<string, string>()
+const judge = (pairs: string[], method = 'POST', path = '/a', query = ''): [string | null, HeaderFields] => {
+  const headers = new HeaderFields()
   return [judgeHead(method, path, query, ['Host', 'a', ...pairs], headers), headers]
 }
 
@@ -122,7 +131,7 @@ test('upgradeOf and asksClose', () => {
 test('safeHead: no text at all can break out of a header (R6)', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary' }), fc.string({ unit: 'binary' }), (name, value) => {
-      let head: { pairs: string[] }
+      let head: SafeHead
       try {
         head = safeHead(200, [[name, value]])
       } catch (error) {

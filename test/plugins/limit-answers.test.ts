@@ -59,7 +59,7 @@ test('[LIM-9] of each limited dimension the cell with the least share left is sh
         const cells = all.filter((_, i) => present[i])
         const seen: CellState[] = states.filter((_, i) => present[i])
         const headers = new Map<string, string>()
-        limitHeaders(cells, seen, (name, value) => void headers.set(name, value))
+        limitHeaders(cells, seen, headers)
         if (cells.length === 0) return assert.equal(headers.size, 0)
         assert.equal(headers.get('x-ratelimit-scope'), 'org')
         for (const dimension of ['requests', 'tokens', 'input_tokens', 'output_tokens', 'concurrency'] as const) {

@@ -1,0 +1,78 @@
+/**
+ * The fields of one head, in the order they came. A Map to whoever reads or changes it, and cheaper than one for the twenty names that a head has: one
+ * array, searched from its start, where a Map hashes each name and is made anew each time it has grown.
+ */
+export class HeaderFields implements Map<string, string> {
+  /** Name, value, name, value. */
+  readonly #flat: string[] = []
+
+  /** Name, value, name, value. Not a copy. */
+  get flat(): readonly string[] {
+    return this.#flat
+  }
+  get size(): number {
+    return this.#flat.length / 2
+  }
+  get [Symbol.toStringTag](): string {
+    return 'HeaderFields'
+  }
+
+  get(name: string): string | undefined {
+    const at = this.#find(name)
+    return at < 0 ? undefined : this.#flat[at + 1]
+  }
+
+  has(name: string): boolean {
+    return this.#find(name) >= 0
+  }
+
+  /** Of a name that stands there more than once the first is changed. */
+  set(name: string, value: string): this {
+    const at = this.#find(name)
+    if (at < 0) this.#flat.push(name, value)
+    else this.#flat[at + 1] = value
+    return this
+  }
+
+  /** Adds what may stand there already: a list is one line, with ', ' between (RFC 9110 5.3), but for cookies, whose lines can't be joined (RFC 6265 3). */
+  add(name: string, value: string): void {
+    const at = name === 'set-cookie' ? -1 : this.#find(name)
+    if (at < 0) this.#flat.push(name, value)
+    else this.#flat[at + 1] += `, ${value}`
+  }
+
+  /** Takes every line of that name away. */
+  delete(name: string): boolean {
+    const flat = this.#flat
+    const before = flat.length
+    for (let at = this.#find(name); at >= 0; at = this.#find(name)) flat.splice(at, 2)
+    return flat.length < before
+  }
+
+  clear(): void {
+    this.#flat.length = 0
+  }
+
+  forEach(each: (value: string, name: string, fields: Map<string, string>) => void, self?: unknown): void {
+    for (let i = 0; i < this.#flat.length; i += 2) each.call(self, this.#flat[i + 1]!, this.#flat[i]!, this)
+  }
+
+  *entries(): Generator<[name: string, value: string], undefined> {
+    for (let i = 0; i < this.#flat.length; i += 2) yield [this.#flat[i]!, this.#flat[i + 1]!]
+  }
+  *keys(): Generator<string, undefined> {
+    for (let i = 0; i < this.#flat.length; i += 2) yield this.#flat[i]!
+  }
+  *values(): Generator<string, undefined> {
+    for (let i = 0; i < this.#flat.length; i += 2) yield this.#flat[i + 1]!
+  }
+  [Symbol.iterator](): Generator<[name: string, value: string], undefined> {
+    return this.entries()
+  }
+
+  #find(name: string): number {
+    const flat = this.#flat
+    for (let i = 0; i < flat.length; i += 2) if (flat[i] === name) return i
+    return -1
+  }
+}
