@@ -70,6 +70,9 @@ export class RunningExchange implements Exchange, Placed {
   #taps: SentTap[] | null = null
   #control: UpstreamControl | null = null
 
+  /** What a rewriting step pushes to, by the step behind it: made once, since most streams pass it for each event. */
+  readonly #pushes: ((event: StreamEvent) => void)[] = []
+
   /** Index of the furthest link whose request hook was entered. */
   #entered = -1
   /** Response hooks start from this link: those above it were passed. */
@@ -406,7 +409,7 @@ export class RunningExchange implements Exchange, Placed {
         else {
           const next = i + 1
           if (this.timeline) this.#rewriteTimed(step, event, next, t0)
-          else step.rewrite(this, event, e => this.#pass(e, next))
+          else step.rewrite(this, event, (this.#pushes[next] ??= e => this.#pass(e, next)))
           return
         }
       } catch (error) {

@@ -489,19 +489,18 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     const body = this.#payload
     const text = headText(head)
     const close = this.#closes() && this.#body !== UNREAD
-    const length = byteLength(body)
     const bodiless = this.method === 'HEAD' || isBodiless(head.status)
-    const fits = bodiless || text.length + length + HEAD_FRAMING_BYTES <= CORK_BYTES
+    const fits = bodiless || fitsCork(text, body)
     if (this.bodyOpen && !(bodiless || (fits && isJson(head)))) {
       // No end before the upload's: as a stream the answer can wait for it.
       const stream = this.#openStream(head)
       stream.write(body)
       stream.end()
     } else if (this.bodyOpen || (bodiless && close && !isBodiless(head.status))) {
-      this.#sendAndLinger(text, bodiless, length)
+      this.#sendAndLinger(text, bodiless)
     } else if (bodiless) {
       // R14. 204 and 304 carry no Content-Length (RFC 9110 8.6).
-      corked(this, isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${length}`, '', false, true)
+      corked(this, isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`, '', false, true)
     } else if (fits) {
       corked(this, text, body, close, false)
     } else {
@@ -573,8 +572,9 @@ export class UwsExchange implements Incoming, Deferred, Placed {
    * `writeStatus` writes its text, unchecked, and a line end. With a head in the text that line end is the empty line that ends the head; with
    * a body too, it is the body's last two bytes, white space to a JSON parser.
    */
-  #sendAndLinger(text: string, bodiless: boolean, length: number): void {
+  #sendAndLinger(text: string, bodiless: boolean): void {
     const body = this.#payload
+    const length = byteLength(body)
     let head = `${text}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close`
     let raw: string | Uint8Array
     if (bodiless || length === 0) raw = `${head}\r\ncontent-length: ${length}\r\n`
@@ -719,6 +719,12 @@ function headText({ status, lines }: SafeHead): string {
 function isJson(head: SafeHead): boolean {
   const at = head.pairs.indexOf('content-type')
   return at >= 0 && at % 2 === 0 && head.pairs[at + 1]!.startsWith('application/json')
+}
+
+/** Whether an answer may be written in one cork (R7). No character is more than three bytes: most answers need not be measured. */
+function fitsCork(head: string, body: string | Uint8Array): boolean {
+  const room = CORK_BYTES - HEAD_FRAMING_BYTES - head.length
+  return body.length * 3 <= room || byteLength(body) <= room
 }
 
 function byteLength(body: string | Uint8Array): number {
