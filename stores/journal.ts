@@ -21,7 +21,7 @@ import { StoreUnavailable } from '../core/store.ts'
 export type Charge = [cell: string, period: 'day' | 'month', index: number, amount: number]
 
 /**
- * h: head of a segment. i: intent. o: outcome, with the charges of the same tick. s: charges settled apart from the outcome.
+ * h: head of a segment. i: intent. o: the whole row, with the charges of the same tick. s: charges settled apart from the outcome.
  * d: request ids whose rows have been delivered. k: an idempotency key whose first use runs.
  */
 export type RecordKind = 'h' | 'i' | 'o' | 's' | 'd' | 'k'
@@ -31,13 +31,13 @@ export interface JournalRecord {
   json: string
 }
 
-/** One open record. */
+/** One open record; whoever writes it may keep more in the same object. */
 export interface Item extends JournalRecord, Placed {
-  /** Internal: where it is. */
-  segment: Segment
+  /** Where it is. The journal's own. */
+  segment: Segment | undefined
 }
 
-interface Segment {
+export interface Segment {
   file: string
   number: number
   open: DenseSet<Item>
@@ -54,11 +54,18 @@ export interface JournalOptions {
   segmentBytes?: number
 }
 
+/** Of the format: 2 writes rows as `stores/rows.ts` says. Others are not read. */
+export const VERSION = 2
 const SEGMENT_BYTES = 8 << 20
 /** Segments that may stand before the oldest one's items are carried over. */
 const MAX_SEGMENTS = 4
 /** As many items are carried over at once, so that it never takes long. */
 const MAX_CARRIED = 256
+/** Of the buffer that lines gather in; one that grew beyond the second is not kept. */
+const BUFFER_BYTES = 64 << 10
+const KEPT_BYTES = 1 << 20
+/** Of a line besides its JSON. */
+const LINE_BYTES = 'cccccccc k \n'.length
 
 export class Journal {
   readonly instance: string
@@ -67,6 +74,9 @@ export class Journal {
   #lock: DatabaseSync
   #fd = -1
   #size = 0
+  /** Lines that the next `commit` writes. */
+  #bytes = Buffer.allocUnsafeSlow(BUFFER_BYTES)
+  #end = 0
   #segments: Segment[] = []
   #failure: string | undefined
 
@@ -92,31 +102,66 @@ export class Journal {
 
   /** One write; on return it is safe against a killed process. Throws StoreUnavailable (disk full). */
   append(kind: RecordKind, json: string): Item {
-    return this.appendAll([{ kind, json }])[0]!
-  }
-
-  /** Several records in one write. They are open until released. */
-  appendAll(records: readonly JournalRecord[]): Item[] {
-    let lines = ''
-    for (const record of records) lines += lineOf(record.kind, record.json)
-    this.#write(lines)
-    const segment = this.#segments[this.#segments.length - 1]!
-    return records.map(({ kind, json }) => {
-      const item: Item = { kind, json, segment, place: -1 }
-      segment.open.add(item)
-      return item
-    })
+    const item: Item = { kind, json, segment: undefined, place: -1 }
+    this.note(kind, json)
+    this.hold(item)
+    return item
   }
 
   /** A record that nothing waits for: it stays as long as its segment. */
   note(kind: RecordKind, json: string): void {
-    this.#write(lineOf(kind, json))
+    this.stage(kind, json)
+    this.commit()
+  }
+
+  /** A record for the next `commit`, which must come in the same turn. */
+  stage(kind: RecordKind, json: string): void {
+    // A unit of UTF-16 is three bytes at most.
+    const most = this.#end + LINE_BYTES + 3 * json.length
+    if (most > this.#bytes.length) this.#grow(most)
+    const bytes = this.#bytes
+    const text = this.#end + 9
+    bytes[text] = kind.charCodeAt(0)
+    bytes[text + 1] = SPACE
+    const end = text + 2 + bytes.write(json, text + 2)
+    putHex(bytes, this.#end, crc32(bytes.subarray(text, end)))
+    bytes[text - 1] = SPACE
+    bytes[end] = LINE_FEED
+    this.#end = end + 1
+  }
+
+  /** Writes what has been staged, at once: all of it is safe against a killed process on return. Throws StoreUnavailable (disk full): nothing was written. */
+  commit(): void {
+    try {
+      if (this.#fd < 0) throw new Error('it is closed')
+      if (this.#size > (this.#options.segmentBytes ?? SEGMENT_BYTES)) this.#rotate()
+      this.#put(0)
+      this.#failure = undefined
+    } catch (error) {
+      this.#failure = (error as Error).message
+      throw new StoreUnavailable(`the journal cannot be written: ${this.#failure}`, error)
+    } finally {
+      this.#end = 0
+      if (this.#bytes.length > KEPT_BYTES) this.#bytes = Buffer.allocUnsafeSlow(BUFFER_BYTES)
+    }
+  }
+
+  /** The item's record, just committed, is open until the item is released. An earlier record that it stood for no longer is. */
+  hold(item: Item): void {
+    const segment = this.#segments[this.#segments.length - 1]!
+    if (item.segment === segment) return
+    this.release(item)
+    item.segment = segment
+    segment.open.add(item)
   }
 
   /** Nothing needs the item any more. */
   release(item: Item): void {
-    item.segment.open.delete(item)
-    if (item.segment.open.size === 0 && this.#segments.length > 1) this.#trim()
+    const { segment } = item
+    if (!segment) return
+    item.segment = undefined
+    segment.open.delete(item)
+    if (segment.open.size === 0 && this.#segments.length > 1) this.#trim()
   }
 
   /** Ends the journal. With nothing open the folder goes; otherwise it waits for the next start. */
@@ -130,28 +175,24 @@ export class Journal {
     if (done) fs.rmSync(this.#folder, { recursive: true, force: true })
   }
 
-  #write(lines: string): void {
-    if (this.#fd < 0) throw new StoreUnavailable('the journal is closed')
-    try {
-      if (this.#size > (this.#options.segmentBytes ?? SEGMENT_BYTES)) this.#rotate()
-      this.#put(lines)
-      this.#failure = undefined
-    } catch (error) {
-      this.#failure = (error as Error).message
-      throw new StoreUnavailable(`the journal cannot be written: ${this.#failure}`, error)
-    }
+  #grow(needed: number): void {
+    const bytes = Buffer.allocUnsafeSlow(2 * needed)
+    this.#bytes.copy(bytes, 0, 0, this.#end)
+    this.#bytes = bytes
   }
 
-  #put(lines: string): void {
-    const bytes = Buffer.from(lines)
+  /** Writes the staged lines from there on. */
+  #put(start: number): void {
+    const length = this.#end - start
+    this.#end = start
     let written: number
     try {
-      written = fs.writeSync(this.#fd, bytes)
+      written = fs.writeSync(this.#fd, this.#bytes, start, length)
     } catch (error) {
       this.#cut()
       throw error
     }
-    if (written < bytes.length) {
+    if (written < length) {
       this.#cut()
       throw new Error('short write')
     }
@@ -175,21 +216,22 @@ export class Journal {
     this.#fd = fd
     this.#size = 0
     this.#segments.push({ file, number, open: new DenseSet() })
-    this.#put(lineOf('h', JSON.stringify({ version: 1, instance: this.instance, store: this.#options.store })))
+    const start = this.#end
+    this.stage('h', JSON.stringify({ version: VERSION, instance: this.instance, store: this.#options.store }))
+    this.#put(start)
     this.#carry()
     this.#trim()
   }
 
   #carry(): void {
-    const current = this.#segments.at(-1)!
     while (this.#segments.length > MAX_SEGMENTS) {
       const oldest = this.#segments[0]!
       if (oldest.open.size > MAX_CARRIED) return
       for (const item of oldest.open) {
-        this.#put(lineOf(item.kind, item.json))
-        oldest.open.delete(item)
-        item.segment = current
-        current.open.add(item)
+        const start = this.#end
+        this.stage(item.kind, item.json)
+        this.#put(start)
+        this.hold(item)
       }
       this.#trim()
     }
@@ -201,9 +243,15 @@ export class Journal {
   }
 }
 
-function lineOf(kind: RecordKind, json: string): string {
-  const text = kind + ' ' + json
-  return crc32(text).toString(16).padStart(8, '0') + ' ' + text + '\n'
+const SPACE = 0x20
+const LINE_FEED = 0x0a
+const HEX = Buffer.from('0123456789abcdef')
+
+function putHex(bytes: Buffer, at: number, value: number): void {
+  for (let i = at + 7; i >= at; i--) {
+    bytes[i] = HEX[value & 15]!
+    value >>>= 4
+  }
 }
 
 // ---- recovery ---------------------------------------------------------------------------------------------------------

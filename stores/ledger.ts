@@ -4,21 +4,25 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { IdMap } from '../core/collections.ts'
+import { ZERO_USAGE } from '../core/events.ts'
 import type { Logger } from '../core/plugin.ts'
-import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/store.ts'
-import type { Charge, Item, Journal, JournalRecord } from './journal.ts'
+import { type Ledger, type LedgerIntent, type LedgerOutcome, type LedgerRow, StoreUnavailable } from '../core/store.ts'
+import { type Charge, type Item, type Journal, type JournalRecord, type RecordKind, VERSION } from './journal.ts'
+import { intentJson, type RowValues, rowJson } from './rows.ts'
 
-/** What the journal's `o` record holds. */
-export type OutcomeRecord = Omit<LedgerOutcome, 'usage'> & LedgerOutcome['usage'] & { charges?: Charge[] }
 /** What the journal's `s` record holds. */
 export interface ChargeRecord {
   request_id: string
   organization: string
-  charges: Charge[]
+  charges: readonly Charge[]
 }
 
-/** One thing for the sink: a row as the two JSON texts of the journal, or charges that were settled apart from their row. */
-export type Entry = { id: string; intent: string; outcome: string } | { id: string; charge: string }
+/** One thing for the sink, as the journal has it: a row (`o`), or charges that were settled apart from their row (`s`). */
+export interface Entry {
+  readonly id: string
+  readonly kind: RecordKind
+  readonly json: string
+}
 
 export interface LedgerSink {
   /** Stores the entries, each row once however often it is offered. Rejects when it cannot now; the same entries are offered again. */
@@ -45,30 +49,43 @@ const LINGER_MS = 50
 const RETRY_MS = 250
 const RETRY_MAX_MS = 5000
 
-interface Opened {
+/** An exchange from its intent until the sink has its row, or charges on their own: what the journal keeps open is what the sink is given. */
+class Kept implements Entry, Item {
   readonly id: string
-  readonly json: string
-  item: Item | undefined
-}
+  kind: RecordKind
+  json: string
+  segment: Item['segment'] = undefined
+  place = -1
+  /** Until the end of its turn. */
+  outcome: LedgerOutcome | undefined = undefined
+  charges: readonly Charge[] | undefined = undefined
 
-interface Pending {
-  entry: Entry
-  items: Item[]
+  constructor(id: string, kind: RecordKind, json: string) {
+    this.id = id
+    this.kind = kind
+    this.json = json
+  }
+
+  /** With its outcome an intent becomes a row. */
+  close(): void {
+    if (!this.outcome) return
+    this.kind = 'o'
+    this.json = rowJson(this.json, this.outcome, this.charges)
+    this.outcome = undefined
+    this.charges = undefined
+  }
 }
 
 export class JournaledLedger implements Ledger {
   #options: JournaledLedgerOptions
   #group: number
   /** Intents without an outcome. */
-  #open = new IdMap<Opened>()
-  /** Intents, outcomes and charges of this turn of the event loop: they share one append. */
-  #intents: Opened[] = []
-  #outcomes: LedgerOutcome[] = []
-  #charges = new IdMap<ChargeRecord>()
-  /** Charges settled in a turn before their outcome's. */
-  #early = new IdMap<ChargeRecord>()
+  #open = new IdMap<Kept>()
+  /** Intents of this turn of the event loop, and what ended in it: they share one append. */
+  #opened: Kept[] = []
+  #ended: Kept[] = []
   #turn: PromiseWithResolvers<undefined> | undefined
-  #queue: Pending[] = []
+  #queue: Kept[] = []
   #draining: Promise<void> | undefined
   #lingering: { cancel(): void } | undefined
   #failure: string | undefined
@@ -92,27 +109,34 @@ export class JournaledLedger implements Ledger {
 
   /** Rows that the sink has not taken yet. */
   get pending(): number {
-    return this.#queue.length
+    return this.#queue.length + this.#ended.length
   }
 
   intent(row: LedgerIntent): undefined | Promise<undefined> {
     const id = row.request_id
-    if (this.#open.has(id)) throw new Error(`a second ledger intent for ${id}`)
-    const opened: Opened = { id, json: JSON.stringify(row), item: undefined }
-    this.#open.set(id, opened)
+    const kept = new Kept(id, 'i', intentJson(row))
+    if (!this.#open.add(id, kept)) throw new Error(`a second ledger intent for ${id}`)
     if (this.#options.journal === null) return undefined
-    this.#intents.push(opened)
+    this.#opened.push(kept)
     return this.#thisTurn().promise
   }
 
   outcome(row: LedgerOutcome): void {
-    this.#outcomes.push(row)
+    const kept = this.#open.take(row.request_id)
+    if (!kept) {
+      this.#options.log.error({ request_id: row.request_id }, 'ledger outcome without an open intent: ignored')
+      return
+    }
+    kept.outcome = row
+    this.#ended.push(kept)
     this.#thisTurn()
   }
 
-  /** The spend of a settled request; booked with its row. */
-  charge(organization: string, id: string, charges: Charge[]): void {
-    this.#charges.set(id, { request_id: id, organization, charges })
+  /** The spend of a settled request; booked with its row where that has not left yet. */
+  charge(organization: string, id: string, charges: readonly Charge[]): void {
+    const row = this.#ended.findLast(kept => kept.id === id) ?? this.#open.get(id)
+    if (row) row.charges = charges
+    else this.#ended.push(new Kept(id, 's', JSON.stringify({ request_id: id, organization, charges } as ChargeRecord)))
     this.#thisTurn()
   }
 
@@ -148,81 +172,57 @@ export class JournaledLedger implements Ledger {
     return this.#turn
   }
 
-  /** Writes what one turn of the event loop gave: its intents, then the rest, so that an outcome and its charges are both safe or both not. */
+  /** Writes what one turn of the event loop gave in one append: its intents, then what ended, so that a row and its charges are both safe or both not. */
   readonly #endTurn = (): void => {
     const turn = this.#turn
     if (!turn) return
     this.#turn = undefined
-    this.#writeIntents(turn)
-    this.#writeOutcomes()
+    const opened = this.#opened
+    const ended = this.#ended
+    this.#opened = []
+    this.#ended = []
+    if (!opened.length && !ended.length) return
+    const { journal } = this.#options
+    try {
+      for (const kept of opened) journal!.stage('i', kept.json)
+      for (const kept of ended) {
+        kept.close()
+        journal?.stage(kept.kind, kept.json)
+      }
+      journal?.commit()
+    } catch (error) {
+      this.#unwritten(opened, ended, turn, error as Error)
+      return
+    }
+    turn.resolve(undefined)
+    if (journal) {
+      for (const kept of opened) journal.hold(kept)
+      for (const kept of ended) journal.hold(kept)
+    }
+    this.#offer(ended)
   }
 
-  #writeIntents(turn: PromiseWithResolvers<undefined>): void {
-    const opened = this.#intents
-    if (opened.length === 0) return
-    this.#intents = []
-    try {
-      const items = this.#options.journal!.appendAll(opened.map(({ json }) => ({ kind: 'i', json })))
-      for (let i = 0; i < items.length; i++) opened[i]!.item = items[i]
-      turn.resolve(undefined)
-    } catch (error) {
-      for (const { id } of opened) this.#open.delete(id)
-      // Each exchange is refused by it; one that its client has left no longer listens.
-      turn.promise.catch(() => {})
-      turn.reject(error)
-    }
+  #unwritten(
+    opened: readonly Kept[],
+    ended: readonly Kept[],
+    turn: PromiseWithResolvers<undefined>,
+    error: Error,
+  ): void {
+    for (const { id } of opened) this.#open.delete(id)
+    // Each exchange is refused by it; one that its client has left no longer listens.
+    turn.promise.catch(() => {})
+    turn.reject(error)
+    const rows = ended.filter(kept => !opened.includes(kept))
+    if (!rows.length) return
+    // They still go to the sink from memory; only a crash before that would close them as lost.
+    this.#options.log.error({ error: error.message, rows: rows.length }, 'ledger outcomes could not be journaled')
+    this.#offer(rows)
   }
 
-  #writeOutcomes(): void {
-    if (!this.#outcomes.length && !this.#charges.size) return
-    const records: JournalRecord[] = []
-    const pending: Pending[] = []
-    for (const row of this.#outcomes) {
-      const open = this.#open.get(row.request_id)
-      if (!open) {
-        this.#options.log.error({ request_id: row.request_id }, 'ledger outcome without an open intent: ignored')
-        continue
-      }
-      this.#open.delete(row.request_id)
-      const json = outcomeJson(row, this.#chargesOf(row.request_id))
-      records.push({ kind: 'o', json })
-      pending.push({
-        entry: { id: row.request_id, intent: open.json, outcome: json },
-        items: open.item ? [open.item] : [],
-      })
-    }
-    for (const [id, record] of [...this.#charges.entries()]) {
-      this.#charges.delete(id)
-      if (this.#open.has(id)) {
-        this.#early.set(id, record)
-        continue
-      }
-      const json = JSON.stringify(record)
-      records.push({ kind: 's', json })
-      pending.push({ entry: { id: record.request_id, charge: json }, items: [] })
-    }
-    this.#outcomes = []
-    if (!records.length) return
-    try {
-      const items = this.#options.journal?.appendAll(records)
-      if (items) for (let i = 0; i < items.length; i++) pending[i]!.items.push(items[i]!)
-    } catch (error) {
-      // The rows still go to the sink from memory; only a crash before that would close them as lost.
-      this.#options.log.error(
-        { error: (error as Error).message, rows: records.length },
-        'ledger outcomes could not be journaled',
-      )
-    }
-    for (const entry of pending) this.#queue.push(entry)
+  #offer(ended: readonly Kept[]): void {
+    for (const kept of ended) this.#queue.push(kept)
     if (this.#queue.length >= this.#group) void this.#drain()
-    else this.#linger()
-  }
-
-  #chargesOf(id: string): Charge[] | undefined {
-    const record = this.#charges.get(id) ?? this.#early.get(id)
-    if (!record) return undefined
-    if (!this.#charges.delete(id)) this.#early.delete(id)
-    return record.charges
+    else if (this.#queue.length) this.#linger()
   }
 
   #linger(): void {
@@ -247,7 +247,7 @@ export class JournaledLedger implements Ledger {
     while (this.#queue.length && !this.#closed) {
       const group = this.#queue.slice(0, this.#group)
       try {
-        await sink.write(group.map(pending => pending.entry))
+        await sink.write(group)
       } catch (error) {
         if (this.#failure === undefined)
           log.error(
@@ -267,16 +267,16 @@ export class JournaledLedger implements Ledger {
     }
   }
 
-  #delivered(group: readonly Pending[], journal: Journal | null): void {
+  #delivered(group: readonly Kept[], journal: Journal | null): void {
     if (!journal) return
     if (this.#options.noteDelivered) {
       try {
-        journal.note('d', JSON.stringify(group.map(pending => pending.entry.id)))
+        journal.note('d', JSON.stringify(group.map(({ id }) => id)))
       } catch (error) {
         this.#options.log.error({ error: (error as Error).message }, 'delivered ledger rows could not be noted')
       }
     }
-    for (const { items } of group) for (const item of items) journal.release(item)
+    for (const kept of group) journal.release(kept)
   }
 
   #pause(ms: number): Promise<void> {
@@ -290,78 +290,52 @@ export class JournaledLedger implements Ledger {
   }
 }
 
-function outcomeJson(row: LedgerOutcome, charges: Charge[] | undefined): string {
-  const { usage } = row
-  // Written out: what is undefined is left out of the text, and a spread costs as much as the text.
-  const record: { [member in keyof Required<OutcomeRecord>]: OutcomeRecord[member] | undefined } = {
-    request_id: row.request_id,
-    provider: row.provider,
-    outcome: row.outcome,
-    cost: row.cost,
-    duration_ms: row.duration_ms,
-    ttfb_ms: row.ttfb_ms,
-    bytes_in: row.bytes_in,
-    bytes_out: row.bytes_out,
-    input: usage.input,
-    cached: usage.cached,
-    cacheWrite: usage.cacheWrite,
-    output: usage.output,
-    reasoning: usage.reasoning,
-    searches: usage.searches,
-    estimated: usage.estimated,
-    charges,
-  }
-  return JSON.stringify(record)
-}
-
 /**
- * What a dead instance's journal still owes: rows in the order of their intents, those without an outcome closed as `lost` with nothing
+ * What a dead instance's journal still owes: rows in the order of their first records, those without an outcome closed as `lost` with nothing
  * billed: what reached the client is not known, and a bill is never made up.
  */
-export function owedEntries(
-  records: readonly JournalRecord[],
-  now: number,
-): { entries: Entry[]; lost: number; orphans: string[] } {
-  const intents = new Map<string, string>()
-  const outcomes = new Map<string, string>()
+export function owedEntries(records: readonly JournalRecord[], now: number): { entries: Entry[]; lost: number } {
+  /** By request id; a row takes the place of its intent. */
+  const owed = new Map<string, Entry>()
   const charges: Entry[] = []
   const delivered = new Set<string>()
   for (const { kind, json } of records) {
-    if (kind === 'd') for (const id of JSON.parse(json) as string[]) delivered.add(id)
-    else if (kind === 'i') intents.set((JSON.parse(json) as LedgerIntent).request_id, json)
-    else if (kind === 'o') outcomes.set((JSON.parse(json) as OutcomeRecord).request_id, json)
-    else if (kind === 's') charges.push({ id: (JSON.parse(json) as ChargeRecord).request_id, charge: json })
+    if (kind === 'h') checkVersion(json)
+    else if (kind === 'd') for (const id of JSON.parse(json) as string[]) delivered.add(id)
+    else if (kind === 's') charges.push({ id: (JSON.parse(json) as ChargeRecord).request_id, kind, json })
+    else if (kind === 'i' || kind === 'o') {
+      const [id] = JSON.parse(json) as RowValues
+      if (owed.get(id)?.kind !== 'o') owed.set(id, { id, kind, json })
+    }
   }
   const entries: Entry[] = []
   let lost = 0
-  for (const [id, intent] of intents) {
-    if (delivered.has(id)) continue
-    let outcome = outcomes.get(id)
-    if (outcome === undefined) {
-      lost++
-      outcome = lostOutcome(JSON.parse(intent) as LedgerIntent, now)
-    }
-    entries.push({ id, intent, outcome })
+  for (const entry of owed.values()) {
+    if (delivered.has(entry.id)) continue
+    if (entry.kind === 'i') lost++
+    entries.push(entry.kind === 'i' ? lostRow(entry, now) : entry)
   }
-  const orphans = [...outcomes.keys()].filter(id => !intents.has(id) && !delivered.has(id))
-  return { entries: entries.concat(charges), lost, orphans }
+  return { entries: entries.concat(charges), lost }
 }
 
-function lostOutcome(intent: LedgerIntent, now: number): string {
-  const row: OutcomeRecord = {
-    request_id: intent.request_id,
+function checkVersion(head: string): void {
+  const { version, instance } = JSON.parse(head) as { version: number; instance: string }
+  if (version !== VERSION)
+    throw new StoreUnavailable(
+      `the journal ${instance} is of version ${version}, and this build reads ${VERSION}: the build that wrote it books it at its next start`,
+    )
+}
+
+function lostRow({ id, json }: Entry, now: number): Entry {
+  const [, time] = JSON.parse(json) as RowValues
+  const row: LedgerOutcome = {
+    request_id: id,
     provider: '',
     outcome: 'lost',
-    input: 0,
-    cached: 0,
-    cacheWrite: 0,
-    output: 0,
-    reasoning: 0,
-    searches: 0,
-    estimated: false,
+    usage: ZERO_USAGE,
     cost: 0,
-    duration_ms: Math.max(0, now - intent.time),
+    duration_ms: Math.max(0, now - time),
     ttfb_ms: null,
   }
-  return JSON.stringify(row)
+  return { id, kind: 'o', json: rowJson(json, row, undefined) }
 }

@@ -3,6 +3,7 @@ import type { Clock } from '../../core/clock.ts'
 import type { Ledger, LedgerRow } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
+import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { APPEND } from './scripts.ts'
@@ -48,7 +49,7 @@ export class RedisLedgerSink implements LedgerSink {
     const { client, clock, ledgerKeep } = this.#options
     const minId = ledgerKeep === null ? '' : String(clock.now() - ledgerKeep)
     const rows: string[] = []
-    for (const entry of entries) if (!('charge' in entry)) rows.push(toFields(entry.intent, entry.outcome))
+    for (const { kind, json } of entries) if (kind === 'o') rows.push(toFields(json))
     if (rows.length === 0) return
     const args = [minId, anew ? '1' : '0', '[' + rows.join() + ']']
     await client.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args)
@@ -127,14 +128,15 @@ function toText(value: string | number | boolean | null | undefined): string {
   return value === null || value === undefined ? '' : String(value)
 }
 
-/** A stream entry's fields as APPEND takes them, out of the journal's two texts of a row (they are many: nothing else is made of them). */
-function toFields(intent: string, outcome: string): string {
-  const first = JSON.parse(intent) as LedgerRow
-  const last = JSON.parse(outcome) as LedgerRow
+/** Where the values of a row stand, in the order of LEDGER_COLUMNS. */
+const PLACES = LEDGER_COLUMNS.map(name => ROW_COLUMNS.indexOf(name))
+
+/** A stream entry's fields as APPEND takes them. */
+function toFields(row: string): string {
+  const values = JSON.parse(row) as RowValues
   const fields: string[] = []
-  for (let i = 0; i < MEMBERS.length; i++) {
-    const member = MEMBERS[i]!
-    const text = toText(last[member] ?? first[member])
+  for (let i = 0; i < PLACES.length; i++) {
+    const text = toText(values[PLACES[i]!])
     if (text !== '') fields.push(LEDGER_COLUMNS[i]!, text)
   }
   const json = JSON.stringify(fields)

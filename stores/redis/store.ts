@@ -5,7 +5,8 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { Store, StoreStats } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
-import { type ChargeRecord, JournaledLedger, type OutcomeRecord, owedEntries } from '../ledger.ts'
+import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
+import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { script } from './call.ts'
 import { RedisClient } from './client.ts'
@@ -177,15 +178,11 @@ export class RedisStore implements Store {
 
   async #adopt(journal: Abandoned): Promise<void> {
     const { clock, log } = this.#options
-    const { entries, lost, orphans } = owedEntries(journal.records, clock.now())
+    const { entries, lost } = owedEntries(journal.records, clock.now())
     for (let i = 0; i < entries.length; i += LEDGER_GROUP)
       await this.#sink.append(entries.slice(i, i + LEDGER_GROUP), journal.instance, false)
     const charged = await this.#charge(journal)
-    if (orphans.length || journal.damaged)
-      log.error(
-        { instance: journal.instance, orphans: orphans.slice(0, 20), damaged: journal.damaged },
-        'a journal was damaged',
-      )
+    if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
     log.info({ instance: journal.instance, rows: entries.length, lost, charged }, 'ledger recovered from the journal')
     journal.done()
     await this.client.call(this.client.redis.del(sentKey(journal.instance))).catch(() => {})
@@ -194,16 +191,13 @@ export class RedisStore implements Store {
   /** Settlements that were journaled but may not have reached Redis: charged where the reservation still stands. */
   async #charge(journal: Abandoned): Promise<number> {
     const owed: ChargeRecord[] = []
-    const orgs = new Map<string, string>()
     for (const { kind, json } of journal.records) {
-      if (kind === 'i') {
-        const { request_id, organization } = JSON.parse(json) as ChargeRecord
-        orgs.set(request_id, organization)
-      } else if (kind === 's') owed.push(JSON.parse(json) as ChargeRecord)
+      if (kind === 's') owed.push(JSON.parse(json) as ChargeRecord)
       else if (kind === 'o') {
-        const { request_id, charges } = JSON.parse(json) as OutcomeRecord
-        const organization = orgs.get(request_id)
-        if (charges && organization !== undefined) owed.push({ request_id, organization, charges })
+        const row = JSON.parse(json) as RowValues
+        const [request_id, , organization] = row
+        const charges = chargesOf(row)
+        if (charges.length) owed.push({ request_id, organization, charges })
       }
     }
     if (!owed.length) return 0

@@ -60,7 +60,13 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
 
   const dir = file + '.journal'
   const running: RunningKey[] = []
-  if (!inMemory) await recover(dir, sink, running, clock, log)
+  try {
+    if (!inMemory) await recover(dir, sink, running, clock, log)
+  } catch (error) {
+    await writer.close()
+    reader.close()
+    throw error
+  }
   const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
   const ledger = new JournaledLedger({ journal, sink, clock, log })
   const limits = new MemoryLimits({
@@ -154,14 +160,10 @@ async function recover(
 ): Promise<void> {
   for (const journal of abandonedJournals({ dir, store: 'sqlite', log })) {
     try {
-      const { entries, lost, orphans } = owedEntries(journal.records, clock.now())
+      const { entries, lost } = owedEntries(journal.records, clock.now())
       for (const { kind, json } of journal.records) if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
       if (entries.length) await sink.write(entries)
-      if (orphans.length || journal.damaged)
-        log.error(
-          { instance: journal.instance, orphans: orphans.slice(0, 20), damaged: journal.damaged },
-          'a journal was damaged',
-        )
+      if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
       log.info({ instance: journal.instance, rows: entries.length, lost }, 'ledger recovered from the journal')
       journal.done()
     } catch (error) {

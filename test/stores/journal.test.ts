@@ -4,9 +4,12 @@ import path from 'node:path'
 import { test } from 'node:test'
 import { ManualClock, systemClock } from '../../core/clock.ts'
 import { StoreUnavailable } from '../../core/store.ts'
+import type { LedgerColumn } from '../../stores/columns.ts'
+import { openStore } from '../../stores/index.ts'
 import { abandonedJournals, Journal, type JournalOptions, readSegment } from '../../stores/journal.ts'
-import { JournaledLedger, owedEntries } from '../../stores/ledger.ts'
-import { intent, outcome, recordingLog, T0, temporary } from './kit.ts'
+import { JournaledLedger, type LedgerSink, owedEntries } from '../../stores/ledger.ts'
+import { intentJson, ROW_COLUMNS, type RowValues, rowJson } from '../../stores/rows.ts'
+import { intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
 
 const journalOptions = (dir: string, more: Partial<JournalOptions> = {}): JournalOptions => ({
   dir,
@@ -26,16 +29,15 @@ const segmentFiles = (dir: string, instance = 'one') =>
 test('records come back in order; a journal with nothing open leaves nothing', () => {
   const dir = temporary()
   const journal = new Journal(journalOptions(dir))
-  const item = journal.append('i', '{"request_id":"a"}')
-  journal.appendAll([
-    { kind: 'o', json: '{"request_id":"a","text":"é\\n\\u0000"}' },
-    { kind: 's', json: '{}' },
-  ])
+  const item = journal.append('i', '["a"]')
+  journal.stage('o', '["a","é\\n\\u0000"]')
+  journal.stage('s', '{}')
+  journal.commit()
   journal.close()
   const [found] = abandoned(dir)
   assert.deepEqual(found!.records.map(({ kind, json }) => `${kind} ${json}`).slice(1), [
-    'i {"request_id":"a"}',
-    'o {"request_id":"a","text":"é\\n\\u0000"}',
+    'i ["a"]',
+    'o ["a","é\\n\\u0000"]',
     's {}',
   ])
   found!.done()
@@ -133,9 +135,9 @@ test('a full disk refuses the intent, leaves no half record, and passes', async 
   await ledger.intent(intent('a'))
   const write = fs.writeSync
   let broken: 'full' | 'short' | undefined = 'full'
-  t.mock.method(fs, 'writeSync', ((fd: number, bytes: Buffer) => {
-    if (broken === undefined) return write(fd, bytes)
-    if (broken === 'short') return write(fd, bytes.subarray(0, 10))
+  t.mock.method(fs, 'writeSync', ((fd: number, bytes: Buffer, offset: number, length: number) => {
+    if (broken === undefined) return write(fd, bytes, offset, length)
+    if (broken === 'short') return write(fd, bytes, offset, 10)
     throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
   }) as typeof fs.writeSync)
   await assert.rejects(ledger.intent(intent('b'))!, StoreUnavailable)
@@ -150,33 +152,100 @@ test('a full disk refuses the intent, leaves no half record, and passes', async 
   const [found] = abandoned(dir)
   assert.equal(found!.damaged, 0)
   assert.deepEqual(
-    found!.records.slice(1).map(({ json }) => (JSON.parse(json) as { request_id: string }).request_id),
+    found!.records.slice(1).map(({ json }) => (JSON.parse(json) as RowValues)[0]),
     ['a', 'd'],
   )
 })
 
+const opened = (id: string) => ({ kind: 'i' as const, json: intentJson(intent(id)) })
+const ended = (id: string) => ({ kind: 'o' as const, json: rowJson(intentJson(intent(id)), outcome(id), undefined) })
+const member = (json: string, name: LedgerColumn) => (JSON.parse(json) as RowValues)[ROW_COLUMNS.indexOf(name)]
+
 test('[BILL-4] what a dead process left open is closed as lost, and nothing is owed twice', () => {
   const records = [
-    { kind: 'i' as const, json: JSON.stringify(intent('done')) },
-    { kind: 'i' as const, json: JSON.stringify(intent('open', { time: T0 })) },
-    { kind: 'i' as const, json: JSON.stringify(intent('delivered')) },
-    { kind: 'o' as const, json: JSON.stringify({ ...outcome('done'), usage: undefined }) },
-    { kind: 'o' as const, json: JSON.stringify({ ...outcome('delivered'), usage: undefined }) },
-    { kind: 'o' as const, json: JSON.stringify({ ...outcome('orphan'), usage: undefined }) },
+    opened('done'),
+    opened('open'),
+    opened('delivered'),
+    ended('done'),
+    ended('delivered'),
+    // Its intent went with an older segment.
+    ended('alone'),
     { kind: 'd' as const, json: '["delivered"]' },
     // Carried over into a newer segment.
-    { kind: 'i' as const, json: JSON.stringify(intent('open', { time: T0 })) },
+    opened('open'),
+    ended('alone'),
   ]
-  const { entries, lost, orphans } = owedEntries(records, T0 + 5000)
+  const { entries, lost } = owedEntries(records, T0 + 5000)
   assert.deepEqual(
-    entries.map(({ id }) => id),
-    ['done', 'open'],
+    entries.map(({ id, json }) => [id, member(json, 'outcome'), member(json, 'cost')]),
+    [
+      ['done', 'completed', 425_000],
+      ['open', 'lost', 0],
+      ['alone', 'completed', 425_000],
+    ],
   )
   assert.equal(lost, 1)
-  assert.deepEqual(orphans, ['orphan'])
-  const open = entries[1] as { outcome: string }
-  const closed = JSON.parse(open.outcome) as Record<string, unknown>
-  assert.deepEqual([closed['outcome'], closed['cost'], closed['output'], closed['duration_ms']], ['lost', 0, 0, 5000])
+  const { json } = entries[1]!
+  assert.deepEqual(
+    [member(json, 'output'), member(json, 'duration_ms'), member(json, 'model')],
+    [0, 5000, 'eb1-preview'],
+  )
+})
+
+test('a journal of another version is refused, and stays', async () => {
+  const file = path.join(temporary(), 'gateway.db')
+  const dir = file + '.journal'
+  const journal = new Journal(journalOptions(dir))
+  journal.append('h', '{"version":1,"instance":"one","store":"sqlite"}')
+  journal.append('i', '{"request_id":"a"}')
+  journal.close()
+  const before = fs.readFileSync(segmentFiles(dir)[0]!)
+  for (let start = 0; start < 2; start++)
+    await assert.rejects(
+      openStore(options(`sqlite:${file}`)),
+      (error: Error) => error instanceof StoreUnavailable && /the journal one is of version 1/.test(error.message),
+    )
+  assert.deepEqual(fs.readFileSync(segmentFiles(dir)[0]!), before)
+})
+
+test('a turn is one append: intents, then rows; on a full disk its intents are refused and its rows go to the sink all the same', async t => {
+  const dir = temporary()
+  const journal = new Journal(journalOptions(dir))
+  const taken: string[] = []
+  const sink: LedgerSink = {
+    write: entries => Promise.resolve(entries.forEach(({ id, kind }) => void taken.push(`${kind} ${id}`))),
+    query: () => Promise.resolve([]),
+  }
+  const log = recordingLog()
+  const ledger = new JournaledLedger({ journal, sink, clock: systemClock, log })
+  const write = fs.writeSync
+  let writes = 0
+  let full = false
+  t.mock.method(fs, 'writeSync', ((...args: [number, Buffer, number, number]) => {
+    writes++
+    if (full) throw new Error('ENOSPC')
+    return write(...args)
+  }) as typeof fs.writeSync)
+  await Promise.all(['a', 'b'].map(id => ledger.intent(intent(id))))
+  ledger.outcome(outcome('a'))
+  await ledger.intent(intent('c'))
+  assert.equal(writes, 2)
+  full = true
+  ledger.outcome(outcome('b'))
+  const refused = ledger.intent(intent('d'))
+  ledger.outcome(outcome('d'))
+  await assert.rejects(refused!, StoreUnavailable)
+  full = false
+  await ledger.flush()
+  assert.deepEqual(taken, ['o a', 'o b'])
+  assert.deepEqual([ledger.open, ledger.pending], [1, 0])
+  assert.equal(log.lines.length, 1)
+  journal.close()
+  const [found] = abandoned(dir)
+  assert.deepEqual(
+    found!.records.slice(1).map(({ kind, json }) => `${kind} ${(JSON.parse(json) as RowValues)[0]}`),
+    ['i a', 'i b', 'i c', 'o a'],
+  )
 })
 
 test('rows that the sink cannot take are kept and offered again, in order', async () => {
