@@ -15,14 +15,16 @@ export const admission = definePlugin<AdmissionOptions>({
   provides: [reservation],
   create({ output_reserve }, context) {
     const { store, config } = context
-    const sets = new Map<string, CellSet>()
+    /** For each caller, by model. `auth` gives a key the same identity each time. */
+    const sets = new WeakMap<Identity, Map<string, CellSet>>()
     const platform = context.shared.use('platform', () => ({ running: 0 }))
     const { max_concurrent_requests, compress_above } = config.platform
 
-    function cellSet({ organization, key }: Identity, modelId: string | null): CellSet {
-      const name = `${organization.id}\0${key.id}\0${modelId ?? ''}`
-      let set = sets.get(name)
-      if (!set) sets.set(name, (set = cellsFor(organization, key, modelId)))
+    function cellSet(caller: Identity, modelId: string | null): CellSet {
+      let byModel = sets.get(caller)
+      if (!byModel) sets.set(caller, (byModel = new Map()))
+      let set = byModel.get(modelId ?? '')
+      if (!set) byModel.set(modelId ?? '', (set = cellsFor(caller.organization, caller.key, modelId)))
       return set
     }
 
