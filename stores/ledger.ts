@@ -136,7 +136,11 @@ export class JournaledLedger implements Ledger {
   charge(organization: string, id: string, charges: readonly Charge[]): void {
     const row = this.#ended.findLast(kept => kept.id === id) ?? this.#open.get(id)
     if (row) row.charges = charges
-    else this.#ended.push(new Kept(id, 's', JSON.stringify({ request_id: id, organization, charges } as ChargeRecord)))
+    else {
+      const record: ChargeRecord = { request_id: id, organization, charges }
+      this.#ended.push(new Kept(id, 's', JSON.stringify(record)))
+    }
+    // Of an open row too: its outcome may come yet in this turn, and what the limiter schedules now must come after the append.
     this.#thisTurn()
   }
 
@@ -183,12 +187,12 @@ export class JournaledLedger implements Ledger {
     this.#ended = []
     if (!opened.length && !ended.length) return
     const { journal } = this.#options
+    for (const kept of opened) journal!.stage('i', kept.json)
+    for (const kept of ended) {
+      kept.close()
+      journal?.stage(kept.kind, kept.json)
+    }
     try {
-      for (const kept of opened) journal!.stage('i', kept.json)
-      for (const kept of ended) {
-        kept.close()
-        journal?.stage(kept.kind, kept.json)
-      }
       journal?.commit()
     } catch (error) {
       this.#unwritten(opened, ended, turn, error as Error)

@@ -179,7 +179,7 @@ export class Tables {
       sum.amount += amount
       return
     }
-    // The turn of a day.
+    // Between two rows a day has turned.
     if (sum) this.#bookSum(organization, cell, sum)
     cells.set(cell, { period, index, amount })
   }

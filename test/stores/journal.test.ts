@@ -123,6 +123,30 @@ test('segments go when nothing in them is open; a few long exchanges hold none b
   assert.equal(new Set(found!.records.filter(({ kind }) => kind === 'i').map(({ json }) => json)).has(long.json), true)
 })
 
+test('a row takes the place of its intent: the intent’s segment goes, the row stays until it is released', () => {
+  const dir = temporary()
+  const journal = new Journal(journalOptions(dir, { segmentBytes: 200 }))
+  const fill = () => journal.release(journal.append('i', JSON.stringify(['x'.repeat(300)])))
+  const item = journal.append('i', '["a"]')
+  const [first] = segmentFiles(dir)
+  fill()
+  fill()
+  assert.ok(fs.existsSync(first!))
+  journal.stage('o', (item.json = '["a",1]'))
+  item.kind = 'o'
+  journal.commit()
+  journal.hold(item)
+  assert.equal(fs.existsSync(first!), false)
+  for (let i = 0; i < 20; i++) fill()
+  journal.close()
+  const [found] = abandoned(dir)
+  assert.deepEqual(
+    new Set(found!.records.filter(({ json }) => json.startsWith('["a"')).map(({ kind, json }) => kind + json)),
+    new Set(['o["a",1]']),
+  )
+  found!.leave()
+})
+
 test('a full disk refuses the intent, leaves no half record, and passes', async t => {
   const dir = temporary()
   const journal = new Journal(journalOptions(dir))

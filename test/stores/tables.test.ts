@@ -66,6 +66,7 @@ test('charges apart from their row find it in the same group; each day has its o
     row('b'),
     charge('b', [day(8, 5)]),
     charge('b', [day(8, 5)]),
+    charge('a', [day(7, 10)]),
     charge('never', [day(8, 100)]),
     row('c', [day(7, 1)]),
     row('d', [day(8, 1)]),
