@@ -148,10 +148,11 @@ export class Tables {
   /** Empties the array. */
   #insert(rows: RowValues[]): void {
     if (rows.length === 0) return
-    const values: RowValue[] = []
+    const values = new Array<RowValue>(rows.length * (COLUMNS + 1))
+    let at = 0
     for (const row of rows) {
-      for (let i = 0; i < COLUMNS; i++) values.push(row[i]!)
-      values.push(row.length > COLUMNS ? 1 : 0)
+      for (let i = 0; i < COLUMNS; i++) values[at++] = row[i]!
+      values[at++] = row.length > COLUMNS ? 1 : 0
     }
     const { changes } = this.#sql(INSERTS[rows.length]!).run(...values)
     // One that is there already is not charged again. SQLite does not say which one it was.
