@@ -8,10 +8,12 @@ import { prettyLine } from './pretty.ts'
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
 
 /** Lines are handed to the system in groups: a write for each costs as much as a limit check. */
-const GROUP_LENGTH = 64 * 1024
+const GROUP_BYTES = 64 * 1024
 /** A line waits at most so long. */
 const LINGER_MS = 100
 const CLOSE_MS = 1000
+/** At most, in UTF-8. */
+const BYTES_A_UNIT = 3
 
 export interface Log extends Logger {
   /** Writes what is still buffered at once; before the process is ended by force. */
@@ -34,22 +36,33 @@ export interface LogOptions {
 export function openLog(level: string, options: LogOptions = {}): Log {
   const { descriptor = 2, pretty = false, colour = false, bodies = false } = options
   // Written in the background: a slow reader of the log must not stall requests.
-  const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1 })
-  // Grouped here: the destination's own grouping measures all that it holds again with each line.
-  let held = ''
+  const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1, contentMode: 'buffer' })
+  // Grouped here, as bytes: the destination's own grouping measures all that it holds again with each line, and a text put together of a thousand pieces is
+  // dear to walk when their memory is no longer at hand.
+  let bytes = Buffer.allocUnsafeSlow(GROUP_BYTES)
+  /** `bytes[from, to)` waits; what is before it belongs to the destination. */
+  let from = 0
+  let to = 0
   let lingering: NodeJS.Timeout | undefined
   const release = () => {
     clearTimeout(lingering)
     lingering = undefined
-    if (held === '') return
-    const lines = held
-    held = ''
-    destination.write(lines)
+    if (from === to) return
+    const lines = bytes.subarray(from, to)
+    from = to
+    // Declared for texts only.
+    destination.write(lines as unknown as string)
   }
   const write = (line: string) => {
-    held += pretty ? prettyLine(line, colour) : line
-    if (held.length >= GROUP_LENGTH) release()
-    else lingering ??= setTimeout(release, LINGER_MS).unref()
+    const text = pretty ? prettyLine(line, colour) : line
+    const most = text.length * BYTES_A_UNIT
+    if (most > bytes.length - to) {
+      release()
+      bytes = Buffer.allocUnsafeSlow(Math.max(GROUP_BYTES, most))
+      from = to = 0
+    }
+    to += bytes.write(text, to)
+    lingering ??= setTimeout(release, LINGER_MS).unref()
   }
   const log = pino(
     {
