@@ -9,20 +9,14 @@ import type { Usage } from '../core/events.ts'
 import type { Store } from '../core/store.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { Distribution, readOnly } from './distribution.ts'
+import type { ExchangeRecord } from './recent.ts'
 import { Traffic } from './traffic.ts'
 
-export interface ExchangeFacts {
-  route: string
-  /** Canonical id, '' when none was resolved. */
-  model: string
-  status: number
-  outcome: string
-  durationMs: number
-  ttfbMs: number | null
-  usage?: Usage
-  /** nano-USD. */
-  cost?: number
-}
+/** What is counted of an exchange. */
+export type ExchangeFacts = Pick<
+  ExchangeRecord,
+  'route' | 'model' | 'status' | 'outcome' | 'durationMs' | 'ttfbMs' | 'cost'
+>
 
 /** What is read when someone scrapes. */
 export interface MetricsSources {
@@ -43,10 +37,25 @@ export interface MetricsSources {
   config(): { generation: number; loadedAt: number; refused: unknown }
 }
 
-interface RouteTimes {
-  duration: Distribution
-  firstByte: Distribution
+/** What each exchange adds to is found by values that it carries: a key put together of them would be a new text each time. */
+interface OfRoute {
+  readonly duration: Distribution
+  readonly firstByte: Distribution
+  /** By model: a handful of ways to end. */
+  readonly ended: Map<string, Ended[]>
 }
+interface Ended {
+  readonly status: number
+  readonly outcome: string
+  count: number
+}
+/** Billed tokens by kind, and nano-USD. */
+interface OfModel extends Record<TokenKind, number> {
+  spend: number
+}
+const TOKEN_KINDS = ['input', 'output', 'cached', 'reasoning'] as const
+type TokenKind = (typeof TOKEN_KINDS)[number]
+
 interface Count {
   labels: Record<string, string>
   value: number
@@ -74,12 +83,10 @@ export class Metrics {
   readonly registry = new Registry()
   readonly traffic = new Traffic()
   readonly #loop = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
-  readonly #exchanges = new Map<string, Count>()
-  readonly #tokens = new Map<string, Count>()
-  readonly #times = new Map<string, RouteTimes>()
+  readonly #routes = new Map<string, OfRoute>()
+  readonly #models = new Map<string, OfModel>()
   readonly #refused = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
-  readonly #spend = new Map<string, Count>()
   readonly #plugins = new PluginTotals()
   #reloads = { applied: 0, refused: 0 }
 
@@ -95,31 +102,27 @@ export class Metrics {
 
   // ---- what is counted ------------------------------------------------------------------------------------------------
 
-  observe(facts: ExchangeFacts): void {
-    const { route, model, status, outcome, usage } = facts
-    add(
-      this.#exchanges,
-      `${route}\0${model}\0${status}\0${outcome}`,
-      () => ({ route, model, status: String(status), outcome }),
-      1,
-    )
-    let times = this.#times.get(route)
-    if (!times) this.#times.set(route, (times = { duration: new Distribution(), firstByte: new Distribution() }))
-    times.duration.observe(facts.durationMs / 1000)
-    if (facts.ttfbMs !== null) times.firstByte.observe(facts.ttfbMs / 1000)
-    this.traffic.ended(outcome, facts.durationMs, facts.ttfbMs)
+  /** @param usage what was billed, if anything */
+  observe({ route, model, status, outcome, durationMs, ttfbMs, cost }: ExchangeFacts, usage: Usage | undefined): void {
+    let times = this.#routes.get(route)
+    if (!times) {
+      times = { duration: new Distribution(), firstByte: new Distribution(), ended: new Map() }
+      this.#routes.set(route, times)
+    }
+    endedOf(times, model, status, outcome).count++
+    times.duration.observe(durationMs / 1000)
+    if (ttfbMs !== null) times.firstByte.observe(ttfbMs / 1000)
+    this.traffic.ended(outcome, durationMs, ttfbMs)
     if (!usage) return
     this.traffic.input += usage.input
     this.traffic.output += usage.output
-    this.#addTokens(model, 'input', usage.input)
-    this.#addTokens(model, 'output', usage.output)
-    this.#addTokens(model, 'cached', usage.cached)
-    this.#addTokens(model, 'reasoning', usage.reasoning)
-    if (facts.cost) add(this.#spend, model, () => ({ model }), facts.cost)
-  }
-
-  #addTokens(model: string, kind: string, count: number): void {
-    if (count > 0) add(this.#tokens, `${model}\0${kind}`, () => ({ model, kind }), count)
+    let used = this.#models.get(model)
+    if (!used) this.#models.set(model, (used = { input: 0, output: 0, cached: 0, reasoning: 0, spend: 0 }))
+    used.input += usage.input
+    used.output += usage.output
+    used.cached += usage.cached
+    used.reasoning += usage.reasoning
+    used.spend += cost
   }
 
   /** An exchange that ended with an error. @param admitted it held a reservation: the refusal is the upstream's, not a limit's */
@@ -151,7 +154,7 @@ export class Metrics {
 
   /** Exchanges of a route since the start. */
   exchangesOf(route: string): number {
-    return this.#times.get(route)?.duration.count ?? 0
+    return this.#routes.get(route)?.duration.count ?? 0
   }
 
   close(): void {
@@ -166,19 +169,21 @@ export class Metrics {
   }
 
   #traffic(sources: MetricsSources): void {
-    const counts = (name: string, from: Map<string, Count>, help: string, unit = 1) =>
+    const counts = (name: string, help: string, read: () => Iterable<Count>) =>
       this.#expose(name, 'counter', help, () =>
-        [...from.values()].map(({ labels, value }) => ({ metricName: name, labels, value: value * unit })),
+        Array.from(read(), ({ labels, value }) => ({ metricName: name, labels, value })),
       )
-    const times = (name: string, help: string, pick: (times: RouteTimes) => Distribution) =>
+    const times = (name: string, help: string, pick: (route: OfRoute) => Distribution) =>
       this.#expose(name, 'histogram', help, () =>
-        [...this.#times].flatMap(([route, all]) => pick(all).values(name, { route })),
+        [...this.#routes].flatMap(([route, all]) => pick(all).values(name, { route })),
       )
-    counts('sluice_exchanges_total', this.#exchanges, 'Exchanges ended.')
-    counts('sluice_refused_total', this.#refused, 'Requests that were answered with an error, by its code.')
-    counts('sluice_limit_denials_total', this.#denials, 'Requests denied by a limit, by what it counts.')
-    counts('sluice_tokens_total', this.#tokens, 'Billed o200k_base tokens.')
-    counts('sluice_spend_usd_total', this.#spend, 'Billed USD.', 1e-9)
+    counts('sluice_exchanges_total', 'Exchanges ended.', () => this.#exchangeCounts())
+    counts('sluice_refused_total', 'Requests that were answered with an error, by its code.', () =>
+      this.#refused.values(),
+    )
+    counts('sluice_limit_denials_total', 'Requests denied by a limit, by what it counts.', () => this.#denials.values())
+    counts('sluice_tokens_total', 'Billed o200k_base tokens.', () => this.#tokenCounts())
+    counts('sluice_spend_usd_total', 'Billed USD.', () => this.#spendCounts())
     times('sluice_exchange_duration_seconds', 'From the request head to the end of the reply.', all => all.duration)
     times(
       'sluice_exchange_first_byte_seconds',
@@ -188,6 +193,22 @@ export class Metrics {
     this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => sources.openExchanges())
     this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => sources.openStreams())
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
+  }
+
+  *#exchangeCounts(): Generator<Count> {
+    for (const [route, { ended }] of this.#routes)
+      for (const [model, ways] of ended)
+        for (const { status, outcome, count } of ways)
+          yield { labels: { route, model, status: String(status), outcome }, value: count }
+  }
+
+  *#tokenCounts(): Generator<Count> {
+    for (const [model, used] of this.#models)
+      for (const kind of TOKEN_KINDS) if (used[kind] > 0) yield { labels: { model, kind }, value: used[kind] }
+  }
+
+  *#spendCounts(): Generator<Count> {
+    for (const [model, { spend }] of this.#models) if (spend > 0) yield { labels: { model }, value: spend * 1e-9 }
   }
 
   #gauge(name: string, help: string, read: () => number): void {
@@ -383,6 +404,15 @@ function sum(a: LinkStats, b: LinkStats): LinkStats {
     sampledMs: a.sampledMs + b.sampledMs,
     sampledReplyMs: a.sampledReplyMs + b.sampledReplyMs,
   }
+}
+
+function endedOf({ ended }: OfRoute, model: string, status: number, outcome: string): Ended {
+  let ways = ended.get(model)
+  if (!ways) ended.set(model, (ways = []))
+  for (const way of ways) if (way.status === status && way.outcome === outcome) return way
+  const way = { status, outcome, count: 0 }
+  ways.push(way)
+  return way
 }
 
 function add(counts: Map<string, Count>, key: string, labels: () => Record<string, string>, value: number): void {

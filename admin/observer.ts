@@ -4,7 +4,7 @@ import type { RunningExchange } from '../core/exchange.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
 import { identity, model, reservation, servedBy } from '../plugins/slots.ts'
 import type { Metrics } from './metrics.ts'
-import { RecentExchanges } from './recent.ts'
+import { type ExchangeRecord, RecentExchanges } from './recent.ts'
 import { UseByKey } from './usage.ts'
 
 export class Observer {
@@ -20,28 +20,18 @@ export class Observer {
 
   settled(x: RunningExchange, settlement: Settlement): void {
     const { error, status, outcome, durationMs, ttfbMs } = settlement
-    const { route } = x
-    const served = x.peek(model)?.id
+    const caller = x.peek(identity)
     const bill = x.peek(usage)
     const billed = bill?.billed ? bill.usage : undefined
-    const cost = bill?.billed ? bill.cost : 0
-    const caller = x.peek(identity)
-    const organization = caller?.organization.id
-    const key = caller?.key.id
-    const backend = x.peek(servedBy)?.id
-    this.#metrics.observe({ route, model: served ?? '', status, outcome, durationMs, ttfbMs, usage: billed, cost })
-    if (error) this.#metrics.refused(route, error.code, x.peek(reservation) !== undefined)
-    if (organization !== undefined) {
-      this.use.add(organization, key!, billed?.input ?? 0, billed?.output ?? 0, cost)
-    }
-    this.recent.add({
+    const record: ExchangeRecord = {
+      seq: 0,
       id: x.id,
       at: x.startedAt,
-      route,
-      model: served ?? '',
-      backend: backend ?? '',
-      organization: organization ?? '',
-      key: key ?? '',
+      route: x.route,
+      model: x.peek(model)?.id ?? '',
+      backend: x.peek(servedBy)?.id ?? '',
+      organization: caller?.organization.id ?? '',
+      key: caller?.key.id ?? '',
       status,
       outcome,
       code: error?.code ?? '',
@@ -49,20 +39,24 @@ export class Observer {
       ttfbMs,
       input: billed?.input ?? 0,
       output: billed?.output ?? 0,
-      cost,
+      cost: bill?.billed ? bill.cost : 0,
       timeline: x.timeline?.entries ?? null,
-    })
+    }
+    this.#metrics.observe(record, billed)
+    if (error) this.#metrics.refused(x.route, error.code, x.peek(reservation) !== undefined)
+    if (caller) this.use.add(record.organization, record.key, record.input, record.output, record.cost)
+    this.recent.add(record)
     this.#log.info(
       {
         request_id: x.id,
-        route,
+        route: x.route,
         status,
         outcome,
         code: error?.code,
-        organization,
-        key,
-        model: served,
-        backend,
+        organization: caller?.organization.id,
+        key: caller?.key.id,
+        model: x.peek(model)?.id,
+        backend: x.peek(servedBy)?.id,
         input_tokens: billed?.input,
         output_tokens: billed?.output,
         duration_ms: Math.round(durationMs),
