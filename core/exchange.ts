@@ -505,7 +505,7 @@ export class RunningExchange implements Exchange, Placed {
     } else {
       this.#delivered = true
       const head = this.#head(200, [['content-type', 'application/json']], this.#origin)
-      this.#sendWhole(head, JSON.stringify(encoder.object()))
+      this.#sendWhole(head, encoder.body())
     }
     this.#control?.abort('ended')
     this.#settle(outcomeOfFinish(event, this.#origin))

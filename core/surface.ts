@@ -72,7 +72,7 @@ export interface EncodeContext {
 
 /**
  * Writes one reply. Streamed: `event` for each event in the order of core/events.ts, then `finish` or `error`; each returns the SSE
- * bytes to send as a string ('' for none). Buffered: the same calls with their return value ignored, then `object()`.
+ * bytes to send as a string ('' for none). Buffered: the same calls with their return value ignored, then `body()`.
  * It is a state machine that can only emit well-formed sequences: an event out of grammar is a bug and throws.
  */
 export interface Encoder {
@@ -86,8 +86,8 @@ export interface Encoder {
   error(error: GatewayError, usage?: Usage): string
   /** A keep-alive in the surface's own form (STR-5, wire.md D). */
   keepAlive(): string
-  /** The reply as one object: after `finish`, the buffered body, equal to what a client accumulates from the stream. */
-  object(): Record<string, unknown>
+  /** The reply as one object, in JSON: after `finish`, the buffered body, equal to what a client accumulates from the stream. */
+  body(): string
 }
 
 export type SurfaceTable = Readonly<Record<SurfaceName, Surface>>

@@ -168,8 +168,8 @@ class PlainEncoder implements Encoder {
   keepAlive(): string {
     return `{"type":"keep-alive"}\n`
   }
-  object(): Record<string, unknown> {
-    return { events: this.#events }
+  body(): string {
+    return JSON.stringify({ events: this.#events })
   }
 }
 

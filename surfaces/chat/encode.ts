@@ -117,7 +117,7 @@ export class ChatEncoder implements Encoder {
     this.#finish = this.#finishReason(finish.reason)
     if (this.#whole) return ''
     out += this.#chunk('{}', 'null', `"${this.#finish}"`)
-    if (this.#usageMember) out += `${this.#head}],"usage":${JSON.stringify(usageOf(usage))}}\n\n`
+    if (this.#usageMember) out += `${this.#head}],"usage":${usageOf(usage)}}\n\n`
     return `${out}data: [DONE]\n\n`
   }
 
@@ -134,26 +134,15 @@ export class ChatEncoder implements Encoder {
     return ': keep-alive\n\n'
   }
 
-  object(): Record<string, unknown> {
-    const message: Record<string, unknown> = {
-      role: 'assistant',
-      content: this.#content ?? (this.#refusal === null && this.#calls.length === 0 ? '' : null),
-      refusal: this.#refusal,
-    }
-    if (this.#calls.length > 0) message['tool_calls'] = this.#calls
+  /** Put together as text, as frames are: JSON.stringify of the whole takes half as long again. */
+  body(): string {
     const { objectId, created, model, body } = this.#context
-    const logprobs = this.#logprobs ? { content: this.#logprobs, refusal: null } : null
-    const completion: Record<string, unknown> = {
-      id: `chatcmpl-${objectId}`,
-      object: 'chat.completion',
-      created,
-      model,
-      service_tier: 'default',
-      choices: [{ index: 0, message, logprobs, finish_reason: this.#finish }],
-    }
-    if (this.#usage) completion['usage'] = usageOf(this.#usage)
-    if (body['metadata'] != null) completion['metadata'] = body['metadata']
-    return completion
+    const calls = this.#calls.length > 0 ? `,"tool_calls":${JSON.stringify(this.#calls)}` : ''
+    const content = this.#content ?? (this.#refusal === null && calls === '' ? '' : null)
+    const logprobs = this.#logprobs ? `{"content":${JSON.stringify(this.#logprobs)},"refusal":null}` : 'null'
+    const usage = this.#usage ? `,"usage":${usageOf(this.#usage)}` : ''
+    const metadata = body['metadata'] == null ? '' : `,"metadata":${JSON.stringify(body['metadata'])}`
+    return `{"id":"chatcmpl-${objectId}","object":"chat.completion","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(content)},"refusal":${JSON.stringify(this.#refusal)}${calls}},"logprobs":${logprobs},"finish_reason":${JSON.stringify(this.#finish)}}]${usage}${metadata}}`
   }
 
   #guard(type: string): void {
@@ -249,12 +238,7 @@ function outOfGrammar(type: string): Error {
   return new Error(`chat encoder: '${type}' is out of the grammar of core/events.ts here`)
 }
 
-function usageOf(usage: Usage): Record<string, unknown> {
-  return {
-    prompt_tokens: usage.input,
-    completion_tokens: usage.output,
-    total_tokens: usage.input + usage.output,
-    completion_tokens_details: { reasoning_tokens: usage.reasoning },
-    prompt_tokens_details: { cached_tokens: usage.cached },
-  }
+/** In JSON. */
+function usageOf({ input, output, reasoning, cached }: Usage): string {
+  return `{"prompt_tokens":${input},"completion_tokens":${output},"total_tokens":${input + output},"completion_tokens_details":{"reasoning_tokens":${reasoning}},"prompt_tokens_details":{"cached_tokens":${cached}}}`
 }

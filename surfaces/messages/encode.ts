@@ -156,10 +156,12 @@ class MessagesEncoder implements Encoder {
     return this.#state === 'open' ? PING : this.#state === 'new' ? ': keep-alive\n\n' : ''
   }
 
-  object(): Json {
+  body(): string {
     const message = this.#message(this.#content)
-    if (!this.#ending) return message
-    return { ...message, ...this.#ending.delta, usage: { ...(message['usage'] as Json), ...this.#ending.usage } }
+    const ending = this.#ending
+    return JSON.stringify(
+      ending ? { ...message, ...ending.delta, usage: { ...(message['usage'] as Json), ...ending.usage } } : message,
+    )
   }
 
   // ---- blocks -----------------------------------------------------------------------------------------------------------

@@ -171,15 +171,15 @@ export class ResponsesEncoder implements Encoder {
     return `event: keepalive\ndata: {"type":"keepalive","sequence_number":${this.#sequence++}}\n\n`
   }
 
-  object(): Record<string, unknown> {
+  body(): string {
     const { usage, warning, ...state } = stateMembers(this.#context, this.#progress)
-    return {
+    return JSON.stringify({
       ...state,
       output: this.#output,
       usage,
       ...(warning !== undefined && { warning }),
       ...echoMembers(this.#context),
-    }
+    })
   }
 
   // ---- messages ---------------------------------------------------------------------------------------------------------

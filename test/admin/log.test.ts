@@ -71,6 +71,24 @@ test('an exchange’s line has the documented fields, and no others', async () =
   for (const { msg } of lines) assert.ok(msg === 'exchange' || messages.some(known => msg.startsWith(known)), msg)
 })
 
+test('lines arrive whole and in their order, however long they are and whatever they hold', async () => {
+  const text = await written({}, async log => {
+    for (let i = 0; i < 3000; i++) {
+      // Now and then one that is longer than any group, and a pause in which what waits is written.
+      log.info({ i, plain: 'x'.repeat(i % 300), wide: '€'.repeat(i % 700 === 0 ? 50_000 : i % 7) }, 'line')
+      if (i % 1000 === 0) await new Promise(resolve => setTimeout(resolve, 150))
+    }
+  })
+  const lines = text.trimEnd().split('\n')
+  assert.equal(lines.length, 3000)
+  for (const [i, line] of lines.entries()) {
+    const { plain, wide, ...fields } = JSON.parse(line)
+    assert.equal(fields.i, i)
+    assert.equal(plain.length, i % 300)
+    assert.equal(wide, '€'.repeat(i % 700 === 0 ? 50_000 : i % 7))
+  }
+})
+
 test('an error is told by type, code and place; its message only where the system wrote it, or bodies are asked for', () => {
   const secret = 'the prompt'
   const cause = new RangeError(secret)

@@ -161,7 +161,7 @@ function encode(
     sse += encoder.event(shown)
   }
   sse += end.type === 'finish' ? encoder.finish(end as FinishEvent, USAGE) : encoder.error(end as GatewayError, USAGE)
-  return { sse, object: encoder.object() }
+  return { sse, object: JSON.parse(encoder.body()) }
 }
 
 // ---- the official clients ---------------------------------------------------------------------------------------------

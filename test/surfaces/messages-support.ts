@@ -40,7 +40,7 @@ export function encode(reply: Reply): { frames: string[]; object: Record<string,
   const encoder = messages.encoder(contextOf(reply.body ?? {}, usage.input))
   const frames = [encoder.start(), ...reply.events.map(event => encoder.event(event))]
   frames.push(reply.end.type === 'error' ? encoder.error(reply.end.error, usage) : encoder.finish(reply.end, usage))
-  return { frames, object: encoder.object() }
+  return { frames, object: JSON.parse(encoder.body()) }
 }
 
 /** Named by code alone, as golden files write it: `{"type":"error","error":"provider_unavailable"}`. */

@@ -46,7 +46,7 @@ export interface Reply {
 export function encode(surface: Surface, body: Record<string, unknown>, reply: Reply, usage = USAGE) {
   const encoder = surface.encoder(contextFor(surface, body))
   const sse = drive(encoder, reply, usage)
-  return { sse, object: encoder.object() }
+  return { sse, object: JSON.parse(encoder.body()) }
 }
 
 export function drive(encoder: Encoder, reply: Reply, usage = USAGE): string {
