@@ -119,15 +119,17 @@ export function openLog(level: string, options: LogOptions = {}): Log {
   } as Log
 }
 
-let isoOf = 0
-let iso = ''
+let secondOf = 0
+/** `2026-11-22T06:00:00.` */
+let second = ''
 function isoTime(): string {
   const now = Date.now()
-  if (now !== isoOf) {
-    isoOf = now
-    iso = new Date(now).toISOString()
+  const ms = now % 1000
+  if (now - ms !== secondOf) {
+    secondOf = now - ms
+    second = new Date(now).toISOString().slice(0, -4)
   }
-  return iso
+  return `${second}${String(ms).padStart(3, '0')}Z`
 }
 
 export interface LoggedError {
