@@ -38,6 +38,8 @@ const SSE_HEADERS: HeaderList = [
   ['x-accel-buffering', 'no'],
 ]
 
+const mint: EncodeContext['mint'] = prefix => (prefix === 'item_eba1_' ? itemId() : searchId())
+
 const PHASE = { open: 0, headSent: 1, answered: 2 } as const
 type Phase = (typeof PHASE)[keyof typeof PHASE]
 
@@ -527,7 +529,7 @@ export class RunningExchange implements Exchange, Placed {
       conversation: asked,
       promptTokens: this.#origin === 'gateway' ? 0 : (this.peek(estimate)?.input ?? 0),
       objectId: this.objectId,
-      mint: prefix => (prefix === 'item_eba1_' ? itemId() : searchId()),
+      mint,
       now: () => clock.now(),
     }
     this.#encoder = surface.encoder(context)

@@ -58,8 +58,7 @@ export class PromptCount {
   constructor(conversation: Conversation) {
     this.#bill = bill(conversation)
     const { texts, size } = this.#bill
-    this.#counts = []
-    for (let i = 0; i < texts.length; i++) this.#counts.push(-1)
+    this.#counts = new Array<number>(texts.length).fill(-1)
     this.#recalled = size < CACHED_FROM
   }
 

@@ -1,4 +1,4 @@
-import { conversation, definePlugin, deny, estimate, type Reply } from '../core/plugin.ts'
+import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { isCountingChain } from './counting.ts'
 import { type TokenEstimateOptions, tokenEstimateOptions } from './options.ts'
@@ -16,29 +16,33 @@ export const tokenEstimate = definePlugin<TokenEstimateOptions>({
     // The tables are built on first use: at start, not under the first request.
     countTokens('')
 
+    function judge(x: Exchange, input: number): undefined | Reply {
+      x.set(estimate, { input })
+      if (counting) return undefined
+      const window = x.get(model).context_window
+      const { organization, key } = x.get(identity)
+      const account = Math.min(
+        organization.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
+        key.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
+      )
+      const maximum = Math.min(window, account)
+      return input > maximum ? tooLong(input, maximum) : undefined
+    }
+
     return {
       onRequest(x) {
         const prompt = new PromptCount(x.get(conversation))
-        const judge = (input: number): undefined | Reply => {
-          x.set(estimate, { input })
-          if (counting) return undefined
-          const window = x.get(model).context_window
-          const { organization, key } = x.get(identity)
-          const account = Math.min(
-            organization.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
-            key.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
-          )
-          const maximum = Math.min(window, account)
-          return input > maximum ? tooLong(input, maximum) : undefined
-        }
-        if (prompt.size <= SYNC_LIMIT) return judge(prompt.now(media))
+        if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
 
         const gone = new AbortController()
         x.incoming.onAborted(() => gone.abort())
-        return prompt.inPool(media, gone.signal).then(judge, error => {
-          if (error instanceof MeterBusy) return busy()
-          throw error
-        })
+        return prompt.inPool(media, gone.signal).then(
+          input => judge(x, input),
+          error => {
+            if (error instanceof MeterBusy) return busy()
+            throw error
+          },
+        )
       },
     }
   },

@@ -47,8 +47,8 @@ export const usageCapture = definePlugin({
         if (count && !x.peek(usage)) capture(x, count, false)
         const counted = x.peek(usage)
         const billed = counted !== undefined && isBilled(settlement)
-        const final = billed ? counted : { usage: ZERO_USAGE, cost: 0, billed: false }
-        x.set(usage, { ...final, billed })
+        const final = billed ? counted : UNBILLED
+        x.set(usage, final)
         const received = x.peek(receivedBytes)
         context.store.ledger.outcome({
           request_id: x.id,
@@ -74,6 +74,8 @@ function capture(x: Exchange, count: Tally, finished: boolean): void {
   x.set(usage, { usage: billed, cost: served?.price && !free ? cost(billed, served.price) : 0, billed: true })
 }
 
+const UNBILLED = Object.freeze({ usage: ZERO_USAGE, cost: 0, billed: false })
+
 /** BILL-3: what was cut is billed once output was delivered; what ended, an idle or ceiling stop included, always. */
 function isBilled(settlement: Settlement): boolean {
   switch (settlement.outcome) {
@@ -92,8 +94,9 @@ function isBilled(settlement: Settlement): boolean {
 /** The count of one reply. */
 class Tally {
   #visible = 0
-  #item = new TokenCounter()
-  /** Kind and index of the item being counted: each is a text of its own. */
+  /** Each item is a text of its own. */
+  #item: TokenCounter | null = null
+  /** Kind and index of the item being counted. */
   #current = ''
   #reasoning: TokenCounter | null = null
   #report: ProviderUsage | null = null
@@ -133,13 +136,14 @@ class Tally {
       this.#close()
       this.#current = item
     }
+    this.#item ??= new TokenCounter()
     this.#item.push(text)
   }
 
   #close(): void {
-    if (this.#current === '') return
+    if (!this.#item) return
     this.#visible += this.#item.total
-    this.#item = new TokenCounter()
+    this.#item = null
     this.#current = ''
   }
 

@@ -91,6 +91,7 @@ const short = (name: string): string => (name.length > 64 ? `${name.slice(0, 64)
  * @param namePath from a tool's own `path` to its name, e.g. `.function.name`
  */
 export function checkUniqueNames(tools: readonly Tool[], namePath: string): void {
+  if (tools.length < 2) return
   const seen = new Set<string>()
   for (const tool of tools) {
     if (tool.type === 'web_search') continue

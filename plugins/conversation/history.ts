@@ -7,13 +7,15 @@ import type { ContentLimits } from '../slots.ts'
  * a call left unanswered before the next user turn or at the end.
  */
 export function checkHistory(turns: readonly Turn[]): undefined | Reply {
-  const answered = new Map<string, boolean>()
+  /** Made for the first call: most conversations have none. */
+  let answered: Map<string, boolean> | undefined
   let open = 0
   let lastPath = ''
   for (const turn of turns) {
     if (turn.role === 'user' && open > 0) return unanswered(answered, lastPath)
     for (const part of turn.parts) {
       if (part.type === 'call') {
+        answered ??= new Map()
         if (answered.has(part.id))
           return broken(
             part.id,
@@ -24,7 +26,7 @@ export function checkHistory(turns: readonly Turn[]): undefined | Reply {
         open++
         lastPath = part.path
       } else if (part.type === 'result') {
-        const state = answered.get(part.callId)
+        const state = answered?.get(part.callId)
         if (state === undefined)
           return broken(
             part.callId,
@@ -37,7 +39,7 @@ export function checkHistory(turns: readonly Turn[]): undefined | Reply {
             part.path,
             `the call ${part.callId} has a second result. Send one result for each call.`,
           )
-        answered.set(part.callId, true)
+        answered!.set(part.callId, true)
         open--
       }
     }
@@ -45,8 +47,8 @@ export function checkHistory(turns: readonly Turn[]): undefined | Reply {
   return open > 0 ? unanswered(answered, lastPath) : undefined
 }
 
-function unanswered(answered: Map<string, boolean>, path: string): Reply {
-  for (const [id, done] of answered) {
+function unanswered(answered: Map<string, boolean> | undefined, path: string): Reply {
+  for (const [id, done] of answered ?? []) {
     if (!done)
       return broken(
         id,

@@ -65,8 +65,8 @@ export class ChatEncoder implements Encoder {
     this.#head = this.#whole
       ? ''
       : `data: {"id":"chatcmpl-${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
-    this.#beforeDelta = `${this.#head}{"index":0,"delta":`
-    this.#behindDelta = `,"logprobs":null,"finish_reason":null${this.#tail}`
+    this.#beforeDelta = this.#whole ? '' : `${this.#head}{"index":0,"delta":`
+    this.#behindDelta = this.#whole ? '' : `,"logprobs":null,"finish_reason":null${this.#tail}`
   }
 
   /** The first delta shows what kind of turn it is, so nothing is sent before the first event. */

@@ -26,7 +26,7 @@ export function parse(body: ChatBody): Conversation {
       )
     list.push('system', texts(body.system))
   }
-  for (const [i, message] of body.messages.entries()) pushMessage(list, message, `messages[${i}]`)
+  for (let i = 0; i < body.messages.length; i++) pushMessage(list, body.messages[i]!, i)
 
   const tools = (body.tools ?? []).map(toolOf)
   checkUniqueNames(tools, '.function.name')
@@ -81,7 +81,7 @@ function texts(content: string | TextContent[]): TextPart[] {
     : content.map(p => ({ type: 'text', text: p.text }))
 }
 
-function pushMessage(list: TurnList, message: ChatMessage, path: string): void {
+function pushMessage(list: TurnList, message: ChatMessage, at: number): void {
   switch (message.role) {
     case 'system':
     case 'developer':
@@ -91,14 +91,20 @@ function pushMessage(list: TurnList, message: ChatMessage, path: string): void {
       if (typeof content === 'string') return list.push('user', [{ type: 'text', text: content }])
       return list.push(
         'user',
-        content.map((part, i) => userPart(part, `${path}.content[${i}]`)),
+        content.map((part, i) => userPart(part, `messages[${at}].content[${i}]`)),
       )
     }
     case 'assistant':
-      return list.push('assistant', assistantParts(message, path))
+      return list.push('assistant', assistantParts(message, `messages[${at}]`))
     case 'tool':
       return list.push('tool', [
-        { type: 'result', callId: message.tool_call_id, kind: 'function', content: texts(message.content), path },
+        {
+          type: 'result',
+          callId: message.tool_call_id,
+          kind: 'function',
+          content: texts(message.content),
+          path: `messages[${at}]`,
+        },
       ])
   }
 }
