@@ -19,7 +19,11 @@ const MAX_RETRIES = 64
 const BUDGET = 6
 /** Bytes at the end of a text that nearly always hold three pieces. */
 const NEAR = 128
-const SET_BITS = 12
+/**
+ * The cache of pieces has 2 to the power of this sets of short pieces, and half as many of long ones: 64 bytes each time, 512 KB. A piece that is not found costs
+ * more than a microsecond where other work has driven the tables out of the processor's caches; with half the sets an English prompt of 1 KB has two more of them.
+ */
+const SET_BITS = 13
 /** The largest buffer that is kept between calls. */
 const KEPT = 1 << 20
 
@@ -51,8 +55,6 @@ function notLower(word: number): number {
 }
 
 export interface TokenizerOptions {
-  /** The cache of pieces has 2 to the power of `setBits` sets of short pieces, and half as many of long ones: 64 bytes each time. Default 12, 256 KB. */
-  setBits?: number
   /** For tests. */
   window?: number
   /** For tests. */
@@ -61,7 +63,7 @@ export interface TokenizerOptions {
 
 export function createTokenizer(
   tables: Tables,
-  { setBits = SET_BITS, window = WINDOW, overlap = OVERLAP }: TokenizerOptions = {},
+  { window = WINDOW, overlap = OVERLAP }: TokenizerOptions = {},
 ): Tokenizer {
   const { classes, bytes: byteClass, trie, childBit, halves, length: tokenLength, pairs, pairFilter } = tables
   const pairMask = (1 << PAIR_BITS) - 1
@@ -407,10 +409,10 @@ export function createTokenizer(
   // What costs here is memory, a page more than a line: between two requests the processor forgets both. So an entry is no longer than its piece; count and size
   // go into its last byte.
 
-  const SHORT_SETS = 1 << setBits
+  const SHORT_SETS = 1 << SET_BITS
   /** Two words each, for 2 to 7 bytes: bytes 0…3; bytes 4…6, the size from bit 24, the count from bit 29. 0: free. */
   const shorts = new Int32Array(4 * 2 * SHORT_SETS)
-  const LONG_SETS = 1 << (setBits - 1)
+  const LONG_SETS = 1 << (SET_BITS - 1)
   /** Four words each, for 8 to 15 bytes: bytes 0…11; bytes 12…14, the size from bit 24 (never 0), the count from bit 28. */
   const longs = new Int32Array(4 * 4 * LONG_SETS)
 

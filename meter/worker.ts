@@ -10,8 +10,7 @@ import { createTokenizer, PADDING } from './tokenizer.ts'
 
 const { tables, memory } = workerData as WorkerData
 useTables(tables)
-// What comes here is long: it meets more of its words again, and the thread's memory is warm for it. Prose is a tenth faster than with the default.
-useTokenizer(createTokenizer(tables, { setBits: 13 }))
+useTokenizer(createTokenizer(tables))
 
 // Where cores are scarce the event loop goes first. On Linux this concerns the calling thread alone; elsewhere it would the whole process.
 if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
