@@ -34,7 +34,7 @@ const encoder = new TextEncoder()
  * Counts a text that arrives in parts. `total` equals `countTokens` of all parts joined, wherever they were cut, inside a surrogate pair too.
  *
  * Pieces that no further text can change are counted and forgotten; kept are the last three, and text not yet looked at: as much again, at
- * least `BATCH`. The tail is looked at again only when it has doubled, so a reply that is one endless piece stays linear. `total` costs a count of
+ * least `BATCH`, and the last part. The tail is looked at again only when it has doubled, so a reply that is one endless piece stays linear. `total` costs a count of
  * the tail: ask at the end, not after each delta.
  */
 export class TokenCounter {
@@ -48,8 +48,9 @@ export class TokenCounter {
   #due = BATCH
 
   push(text: string): void {
-    this.#pending += text
+    // Not after adding it: a text that comes whole, and nothing behind it, is counted at one go.
     if (this.#pending.length >= this.#due) this.#settle()
+    this.#pending += text
   }
 
   /** Tokens of everything pushed so far, if the text ended here. */

@@ -86,7 +86,10 @@ function invalid(credential: string): Reply {
 
 /** The scheme is matched case-insensitively (RFC 9110 11.1). */
 function hasBearerScheme(value: string): boolean {
-  return value.length > 6 && value.charCodeAt(6) === 0x20 && value.slice(0, 6).toLowerCase() === 'bearer'
+  return (
+    value.startsWith('Bearer ') ||
+    (value.length > 6 && value.charCodeAt(6) === 0x20 && value.slice(0, 6).toLowerCase() === 'bearer')
+  )
 }
 
 /** Keys are made of [A-Za-z0-9_.:-], at most 256: other bytes may have been altered on the way in (reliability R5). */
