@@ -4,6 +4,8 @@ import { readFileSync } from 'node:fs'
 import { after, before, test } from 'node:test'
 import { Pool } from 'undici'
 import { parse as parseYaml } from 'yaml'
+import { Metrics, type MetricsSources } from '../../admin/metrics.ts'
+import { ZERO_USAGE } from '../../core/events.ts'
 import { KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../listener/harness.ts'
 import { type Family, scrape, series, value } from './exposition.ts'
@@ -172,6 +174,43 @@ test('deploy/grafana: every panel’s expression names real metrics and labels; 
   assert.ok(expressions >= 25)
   for (const { expr } of dashboard.annotations.list) checkExpression('annotation', expr)
   assert.match(dashboard.templating.list[1].query.query, /sluice_info, instance/)
+})
+
+test('exchanges are told apart by route, model, status and outcome, tokens and money by model', async () => {
+  const metrics = new Metrics({} as MetricsSources)
+  try {
+    const usage = { ...ZERO_USAGE, input: 100, cached: 40, output: 20 }
+    const end = (route: string, model: string, status: number, outcome: string, cost = 0) =>
+      metrics.observe({ route, model, status, outcome, durationMs: 30, ttfbMs: 10, cost }, cost > 0 ? usage : undefined)
+    for (const cost of [2e9, 3e9]) end('POST /a', 'x', 200, 'completed', cost)
+    end('POST /a', 'x', 200, 'client_gone', 1e9)
+    end('POST /a', 'x', 502, 'upstream_error')
+    end('POST /a', 'x', 503, 'upstream_error')
+    end('POST /a', 'y', 200, 'completed')
+    end('POST /b', 'x', 200, 'completed')
+    const shown = async (name: string) => {
+      const { values } = await metrics.registry.getSingleMetric(name)!.get()
+      return values.map(({ labels, value }) => [...Object.values(labels), value])
+    }
+    assert.deepEqual(await shown('sluice_exchanges_total'), [
+      ['POST /a', 'x', '200', 'completed', 2],
+      ['POST /a', 'x', '200', 'client_gone', 1],
+      ['POST /a', 'x', '502', 'upstream_error', 1],
+      ['POST /a', 'x', '503', 'upstream_error', 1],
+      ['POST /a', 'y', '200', 'completed', 1],
+      ['POST /b', 'x', '200', 'completed', 1],
+    ])
+    // What is zero has no series.
+    assert.deepEqual(await shown('sluice_tokens_total'), [
+      ['x', 'input', 300],
+      ['x', 'output', 60],
+      ['x', 'cached', 120],
+    ])
+    assert.deepEqual(await shown('sluice_spend_usd_total'), [['x', 6]])
+    assert.deepEqual([metrics.exchangesOf('POST /a'), metrics.exchangesOf('POST /b')], [6, 1])
+  } finally {
+    metrics.close()
+  }
 })
 
 test('backends, limits, plugins, store and configuration: the figures are right', async () => {
