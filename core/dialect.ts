@@ -72,7 +72,8 @@ export interface OutboundRequest {
   method: 'POST'
   /** Appended to the backend's base URL, e.g. `/chat/completions`. May carry a query. */
   path: string
-  headers: Record<string, string>
+  /** The same object for many requests, which does not change. */
+  headers: Readonly<Record<string, string>>
   /** As the context's `json` writes it. */
   body: string
   /** Dialect-side memory for the decoder: tool aliases and the like. */
@@ -121,10 +122,18 @@ export interface Dialect {
   request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest
   decoder(context: DecodeContext): Decoder
   /**
-   * Maps a non-2xx reply to the contract's error (AUTH-7, ERR-6, ERR-7). Never repeats upstream text. `headers` lower case; a
-   * provider's Retry-After becomes the error's horizon.
+   * Maps a non-2xx reply to the contract's error (AUTH-7, ERR-6, ERR-7). Never repeats upstream text. A provider's Retry-After becomes the
+   * error's horizon.
    */
-  fault(status: number, headers: Record<string, string | string[] | undefined>, body: string): GatewayError
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError
+}
+
+export type HeaderValue = string | string[]
+/** What of a non-2xx reply's head tells when to come again: a client may keep no others. */
+export interface FaultHeaders {
+  'retry-after'?: HeaderValue
+  'retry-after-ms'?: HeaderValue
+  date?: HeaderValue
 }
 
 export type DialectTable = Readonly<Record<DialectName, Dialect | undefined>>

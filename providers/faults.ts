@@ -5,6 +5,7 @@
  * 200 stream) and names it with a `FaultKind`; `faultOf` makes the error. Nothing the provider wrote is repeated
  * (GEN-7): its text is looked at for classification only.
  */
+import type { FaultHeaders } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
 
 export type FaultKind =
@@ -32,8 +33,6 @@ export type FaultKind =
    * The provider rejects the gateway's own request as malformed or unknown. → 502 upstream_server_error, not retriable
    */
   | 'rejected'
-
-export type FaultHeaders = Record<string, string | string[] | undefined>
 
 /**
  * provider_unavailable is advertised as 5 to 15 s (ERR-6); jitter may add a quarter (ERR-4), so the horizon ends at 12

@@ -1,8 +1,8 @@
 /** The Messages API of Anthropic as an upstream (wire.md F, column AM). */
 import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
-import { type FaultHeaders, faultOf, retryAfterMs } from '../faults.ts'
+import { faultOf, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'

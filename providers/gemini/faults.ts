@@ -1,5 +1,6 @@
 /** Google's error objects: `{error: {code, message, status, details}}`, as a body, as the one element of an array, and inside a stream. */
-import { type FaultHeaders, type FaultKind, kindOfStatus, retryAfterMs, speaksOfContext } from '../faults.ts'
+import type { FaultHeaders } from '../../core/dialect.ts'
+import { type FaultKind, kindOfStatus, retryAfterMs, speaksOfContext } from '../faults.ts'
 import { type JsonObject, list, object, string } from '../loose-json.ts'
 
 /** google.rpc.Code names. */

@@ -1,8 +1,8 @@
 /** Google's generateContent API as an upstream (wire.md F, column GG). */
 import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
-import { type FaultHeaders, faultOf } from '../faults.ts'
+import { faultOf } from '../faults.ts'
 import { allBut, commonUnfit, requirementsOf, schemaPath } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { GeminiDecoder } from './decoder.ts'

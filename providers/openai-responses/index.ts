@@ -1,8 +1,8 @@
 /** The Responses API of OpenAI as an upstream (wire.md F, column OR). */
 import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, DecodeContext, Decoder, Dialect, Unfit } from '../../core/dialect.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
-import { type FaultHeaders, faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
+import { faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'

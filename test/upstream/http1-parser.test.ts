@@ -137,6 +137,61 @@ for (const [name, text] of BAD) {
   })
 }
 
+test('of the headers, those that are read are kept, in any case and any pieces; the others are only checked', () => {
+  const text = [
+    'HTTP/1.1 200 OK',
+    'CONTENT-Type:\t text/event-stream; charset=utf-8 ',
+    'x-request-id: 1',
+    'Content-Encoding:gzip',
+    'dat\u0045: Sun, 22 Nov 2026 05:00:00 GMT',
+    'etag: "1"',
+    'Retry-After: 1',
+    'retry-after: ',
+    'RETRY-AFTER: 3',
+    'retry-after-mS: caf\u00e9',
+    'Keep-Alive: timeout=5',
+    'content-length: 0',
+    '',
+    '',
+  ].join('\r\n')
+  const expected = {
+    'content-type': 'text/event-stream; charset=utf-8',
+    'content-encoding': 'gzip',
+    'keep-alive': 'timeout=5',
+    'retry-after': ['1', '', '3'],
+    'retry-after-ms': 'caf\u00e9',
+    date: 'Sun, 22 Nov 2026 05:00:00 GMT',
+  }
+  const bytes = Buffer.from(text, 'latin1')
+  for (let cut = 0; cut < bytes.length; cut++) {
+    const { headers, fault } = parse([bytes.subarray(0, cut), bytes.subarray(cut)])
+    assert.deepEqual({ ...headers }, expected)
+    assert.equal(fault, null)
+  }
+})
+
+test('a header line is a token, a colon, and no control character: of any byte in any place', () => {
+  const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]$/
+  for (let c = 0; c < 256; c++) {
+    const byte = String.fromCharCode(c)
+    const fault = (line: string) => whole(`HTTP/1.1 200 OK\r\n${line}\r\ncontent-length: 0\r\n\r\n`).fault
+    const refused = 'malformed response: a header name is not a token'
+    // A colon ends the name.
+    if (byte !== ':') {
+      for (const name of [`${byte}ate`, `dat${byte}`, `x${byte}y`])
+        assert.equal(fault(`${name}: v`), token.test(byte) ? null : refused, JSON.stringify(name))
+    }
+    const control = (c < 0x20 && byte !== '\t') || c === 0x7f
+    for (const line of [`date: a${byte}b`, `x-other: a${byte}b`])
+      assert.equal(
+        fault(line),
+        control ? 'malformed response: a header value has control characters' : null,
+        JSON.stringify(line),
+      )
+  }
+  assert.equal(whole('HTTP/1.1 200 OK\r\nno\0colon\r\n\r\n').fault, 'malformed response: a header line has no colon')
+})
+
 test('a connection that closes early is a fault, at every byte', () => {
   for (const text of [
     'HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello',

@@ -2,11 +2,20 @@
  * Reads HTTP/1.1 responses from bytes, as strict as a client must be that shares connections: what is ambiguous is an error, never a guess (RFC 9112).
  * One parser for each connection; `begin` before each request.
  */
+import type { FaultHeaders, HeaderValue } from '../../../core/dialect.ts'
+
+/** The headers that anybody reads. The others of a head are checked and dropped. */
+export interface ReplyHeaders extends FaultHeaders {
+  'content-type'?: HeaderValue
+  'content-encoding'?: HeaderValue
+  'keep-alive'?: HeaderValue
+}
+type Kept = keyof ReplyHeaders
 
 /** What a parser tells its connection. Body chunks are views of the bytes given to `execute`. */
 export interface ResponseHandler {
   /** @param keepAlive the server lets the connection be used again */
-  head(status: number, headers: Record<string, string | string[]>, keepAlive: boolean): void
+  head(status: number, headers: ReplyHeaders, keepAlive: boolean): void
   body(chunk: Buffer): void
   end(): void
 }
@@ -35,8 +44,12 @@ const MAX_INTERIM = 16
 /** A chunk-size line with its extensions. */
 const MAX_SIZE_LINE = 4096
 const EMPTY = Buffer.alloc(0)
-const CR = 13
+const TAB = 9
 const LF = 10
+const CR = 13
+const SPACE = 32
+const COLON = 58
+const DEL = 127
 
 export class ResponseParser {
   readonly #handler: ResponseHandler
@@ -118,45 +131,36 @@ export class ResponseParser {
     this.#handler.end()
   }
 
-  /** Takes what belongs to a head or trailer block ending in an empty line; returns it whole, or null while it is not. */
-  #block(chunk: Buffer, at: number): { text: string; next: number } | null {
-    if (this.#held.length === 0) {
-      const end = chunk.indexOf('\r\n\r\n', at, 'latin1')
-      if (end !== -1) return { text: chunk.toString('latin1', at, end), next: end + 4 }
-    }
+  #head(chunk: Buffer, at: number): number {
     const before = this.#held.length
-    const joined = before === 0 ? Buffer.from(chunk.subarray(at)) : Buffer.concat([this.#held, chunk.subarray(at)])
-    const end = joined.indexOf('\r\n\r\n', Math.max(0, before - 3), 'latin1')
+    const bytes = before === 0 ? chunk : Buffer.concat([this.#held, chunk.subarray(at)])
+    const from = before === 0 ? at : 0
+    const end = emptyLine(bytes, before === 0 ? at : Math.max(0, before - 3))
+    if ((end === -1 ? bytes.length : end) - from > MAX_HEAD) throw new MalformedResponse('its head is too long')
     if (end === -1) {
-      if (joined.length > MAX_HEAD) throw new MalformedResponse('its head is too long')
-      this.#held = joined
-      return null
+      this.#held = before === 0 ? Buffer.from(chunk.subarray(at)) : bytes
+      return chunk.length
     }
     this.#held = EMPTY
-    return { text: joined.toString('latin1', 0, end), next: at + (end + 4 - before) }
-  }
-
-  #head(chunk: Buffer, at: number): number {
-    const block = this.#block(chunk, at)
-    if (!block) return chunk.length
-    if (block.text.length > MAX_HEAD) throw new MalformedResponse('its head is too long')
-    const { status, http10, headers, length, chunked, close, keep } = readHead(block.text)
+    const next = before === 0 ? end + 4 : at + (end + 4 - before)
+    const head = new Head(bytes, from, end)
+    const { status, chunked, length } = head
     if (status < 200) {
       if (status === 101) throw new MalformedResponse('it switches protocols')
       if (++this.#interim > MAX_INTERIM) throw new MalformedResponse('too many interim responses')
-      return block.next
+      return next
     }
     const bodiless = this.#answersHead || status === 204 || status === 304
     const framed = bodiless || chunked || length !== -1
-    this.#keepAlive = framed && !close && (!http10 || keep)
-    this.#handler.head(status, headers, this.#keepAlive)
+    this.#keepAlive = framed && !head.close && (!head.http10 || head.keep)
+    this.#handler.head(status, head.headers, this.#keepAlive)
     if (bodiless || (!chunked && length === 0)) this.#finish()
     else if (chunked) this.#state = CHUNK_SIZE
     else if (length > 0) {
       this.#remaining = length
       this.#state = LENGTH
     } else this.#state = UNTIL_CLOSE
-    return block.next
+    return next
   }
 
   #chunkSize(chunk: Buffer, at: number): number {
@@ -231,106 +235,165 @@ export class ResponseParser {
 
 const CR_SEEN = Buffer.from([CR])
 
-interface Head {
-  status: number
-  http10: boolean
-  headers: Record<string, string | string[]>
+/** A response's head, read from the bytes before its empty line. */
+class Head {
+  readonly status: number
+  readonly http10: boolean
+  readonly headers: Record<Kept, HeaderValue | undefined> = {
+    'content-type': undefined,
+    'content-encoding': undefined,
+    'keep-alive': undefined,
+    'retry-after': undefined,
+    'retry-after-ms': undefined,
+    date: undefined,
+  }
   /** -1 when there is none. */
-  length: number
-  chunked: boolean
-  close: boolean
-  keep: boolean
-}
+  length = -1
+  chunked = false
+  close = false
+  keep = false
+  #transfer: string | undefined
 
-function readHead(text: string): Head {
-  let end = text.indexOf('\r\n')
-  if (end === -1) end = text.length
-  const http10 = text.startsWith('HTTP/1.0 ')
-  if (!http10 && !text.startsWith('HTTP/1.1 ')) throw new MalformedResponse('it does not begin with HTTP/1.1')
-  const status = (text.charCodeAt(9) - 48) * 100 + (text.charCodeAt(10) - 48) * 10 + (text.charCodeAt(11) - 48)
-  const after = end > 12 ? text.charCodeAt(12) : 0x20
-  if (!(status >= 100 && status <= 999) || after !== 0x20 || !digits(text, 9, 12))
-    throw new MalformedResponse('its status is no number')
-
-  const head: Head = {
-    status,
-    http10,
-    headers: Object.create(null),
-    length: -1,
-    chunked: false,
-    close: false,
-    keep: false,
-  }
-  let transfer: string | undefined
-  let at = end + 2
-  while (at < text.length) {
-    end = text.indexOf('\r\n', at)
-    if (end === -1) end = text.length
-    const colon = text.indexOf(':', at)
-    if (colon === -1 || colon >= end) throw new MalformedResponse('a header line has no colon')
-    const name = text.slice(at, colon).toLowerCase()
-    if (!isToken(name)) throw new MalformedResponse('a header name is not a token')
-    const value = trimmed(text, colon + 1, end)
-    if (name === 'content-length') head.length = lengthOf(value, head.length)
-    else if (name === 'transfer-encoding') transfer = transfer === undefined ? value : `${transfer}, ${value}`
-    else if (name === 'connection') {
-      const options = value.toLowerCase()
-      if (hasOption(options, 'close')) head.close = true
-      if (hasOption(options, 'keep-alive')) head.keep = true
+  constructor(bytes: Buffer, from: number, to: number) {
+    let end = lineEnd(bytes, from, to)
+    this.http10 = startsWith(bytes, from, end, 'HTTP/1.0 ')
+    if (!this.http10 && !startsWith(bytes, from, end, 'HTTP/1.1 '))
+      throw new MalformedResponse('it does not begin with HTTP/1.1')
+    const status = from + 9
+    this.status = wholeNumber(bytes, status, status + 3)
+    if (end < status + 3 || this.status < 100 || (end > status + 3 && bytes[status + 3] !== SPACE))
+      throw new MalformedResponse('its status is no number')
+    for (let at = end + 2; at < to; at = end + 2) {
+      end = lineEnd(bytes, at, to)
+      this.#line(bytes, at, end)
     }
-    const former = head.headers[name]
-    head.headers[name] = former === undefined ? value : Array.isArray(former) ? [...former, value] : [former, value]
-    at = end + 2
-  }
-  if (transfer !== undefined) {
+    if (this.#transfer === undefined) return
     // Both framings at once is how responses are smuggled (RFC 9112 6.3).
-    if (transfer.toLowerCase() !== 'chunked' || head.length !== -1 || http10)
+    if (this.#transfer.toLowerCase() !== 'chunked' || this.length !== -1 || this.http10)
       throw new MalformedResponse('its framing is ambiguous')
-    head.chunked = true
+    this.chunked = true
   }
-  return head
+
+  #line(bytes: Buffer, at: number, end: number): void {
+    let colon = at
+    while (colon < end && LOWER_TOKEN[bytes[colon]!] !== 0) colon++
+    if (colon === at || colon === end || bytes[colon] !== COLON)
+      throw new MalformedResponse(
+        bytes.subarray(at, end).includes(COLON) ? 'a header name is not a token' : 'a header line has no colon',
+      )
+    let from = colon + 1
+    let to = end
+    while (from < to && isBlank(bytes[from]!)) from++
+    while (to > from && isBlank(bytes[to - 1]!)) to--
+    for (let i = from; i < to; i++) {
+      const c = bytes[i]!
+      if ((c < SPACE && c !== TAB) || c === DEL) throw new MalformedResponse('a header value has control characters')
+    }
+    const name = knownName(bytes, at, colon)
+    if (name === undefined) return
+    if (name === 'content-length') this.#contentLength(bytes, from, to)
+    else this.#known(name, bytes.toString('latin1', from, to))
+  }
+
+  #contentLength(bytes: Buffer, from: number, to: number): void {
+    const length = to - from > 15 ? -1 : wholeNumber(bytes, from, to)
+    if (length === -1) throw new MalformedResponse('its Content-Length is no number')
+    if (this.length !== -1 && this.length !== length) throw new MalformedResponse('it has two Content-Lengths')
+    this.length = length
+  }
+
+  #known(name: Exclude<Known, 'content-length'>, value: string): void {
+    if (name === 'transfer-encoding') {
+      this.#transfer = this.#transfer === undefined ? value : `${this.#transfer}, ${value}`
+    } else if (name === 'connection') {
+      const options = value.toLowerCase()
+      if (hasOption(options, 'close')) this.close = true
+      if (hasOption(options, 'keep-alive')) this.keep = true
+    } else {
+      const former = this.headers[name]
+      this.headers[name] = former === undefined ? value : Array.isArray(former) ? [...former, value] : [former, value]
+    }
+  }
 }
 
-function digits(text: string, from: number, to: number): boolean {
-  for (let i = from; i < to; i++) {
-    const c = text.charCodeAt(i)
-    if (!(c >= 0x30 && c <= 0x39)) return false
+/** Where the empty line stands that ends a head, its line's own end before it; -1: not here. */
+function emptyLine(bytes: Buffer, from: number): number {
+  // Four bytes at a time: of those that end it, one must be there.
+  for (let i = from + 3; i < bytes.length; ) {
+    const c = bytes[i]
+    if (c === CR) i++
+    else if (c !== LF) i += 4
+    else if (bytes[i - 1] === CR && bytes[i - 2] === LF && bytes[i - 3] === CR) return i - 3
+    else i += 2
   }
+  return -1
+}
+
+/** End of the line that begins at `at`, of a block that ends at `to`. A line ends with CRLF, and never with less. */
+function lineEnd(bytes: Buffer, at: number, to: number): number {
+  for (let i = at; i < to; i++) if (bytes[i] === CR && bytes[i + 1] === LF) return i
+  return to
+}
+
+function startsWith(bytes: Buffer, at: number, end: number, text: string): boolean {
+  if (end - at < text.length) return false
+  for (let i = 0; i < text.length; i++) if (bytes[at + i] !== text.charCodeAt(i)) return false
   return true
 }
 
-function lengthOf(value: string, former: number): number {
-  if (value.length === 0 || value.length > 15 || !digits(value, 0, value.length))
-    throw new MalformedResponse('its Content-Length is no number')
-  const length = Number(value)
-  if (former !== -1 && former !== length) throw new MalformedResponse('it has two Content-Lengths')
-  return length
+/** A number of digits alone; -1 when it is none. */
+function wholeNumber(bytes: Buffer, from: number, to: number): number {
+  let value = 0
+  for (let i = from; i < to; i++) {
+    const digit = bytes[i]! - 0x30
+    if (!(digit >= 0 && digit <= 9)) return -1
+    value = value * 10 + digit
+  }
+  return from === to ? -1 : value
+}
+
+function isBlank(c: number): boolean {
+  return c === SPACE || c === TAB
 }
 
 function hasOption(options: string, option: string): boolean {
   return options === option || options.split(',').some(part => part.trim() === option)
 }
 
-/** A header value without its surrounding spaces and tabs; control characters are refused. */
-function trimmed(text: string, from: number, to: number): string {
-  while (from < to && (text.charCodeAt(from) === 0x20 || text.charCodeAt(from) === 0x09)) from++
-  while (to > from && (text.charCodeAt(to - 1) === 0x20 || text.charCodeAt(to - 1) === 0x09)) to--
-  for (let i = from; i < to; i++) {
-    const c = text.charCodeAt(i)
-    if ((c < 0x20 && c !== 0x09) || c === 0x7f) throw new MalformedResponse('a header value has control characters')
-  }
-  return text.slice(from, to)
+/** For each byte that a token may hold, the same in lower case; 0 for the others (RFC 9110 5.6.2). */
+const LOWER_TOKEN = new Uint8Array(256)
+for (const c of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz") {
+  LOWER_TOKEN[c.charCodeAt(0)] = c.charCodeAt(0)
+  LOWER_TOKEN[c.toUpperCase().charCodeAt(0)] = c.charCodeAt(0)
 }
 
-/** RFC 9110 5.6.2, on text already in lower case. */
-function isToken(name: string): boolean {
-  if (name.length === 0) return false
-  for (let i = 0; i < name.length; i++) {
-    const c = name.charCodeAt(i)
-    const plain = (c >= 0x61 && c <= 0x7a) || (c >= 0x30 && c <= 0x39) || c === 0x2d || c === 0x5f
-    if (!plain && !"!#$%&'*+.^`|~".includes(name[i]!)) return false
+/** By their lengths: a head has a dozen names that nobody reads, and most are told by that. */
+const KNOWN_NAMES = [
+  'content-type',
+  'content-encoding',
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'keep-alive',
+  'retry-after',
+  'retry-after-ms',
+  'date',
+] as const
+type Known = (typeof KNOWN_NAMES)[number]
+const BY_LENGTH: readonly (readonly Known[])[] = Array.from({ length: 18 }, (_, n) =>
+  KNOWN_NAMES.filter(name => name.length === n),
+)
+
+/** The name of a header line, if it is one that anybody reads. */
+function knownName(bytes: Buffer, from: number, to: number): Known | undefined {
+  const names = to - from < BY_LENGTH.length ? BY_LENGTH[to - from]! : []
+  for (let n = 0; n < names.length; n++) {
+    const name = names[n]!
+    let i = 0
+    while (i < name.length && LOWER_TOKEN[bytes[from + i]!] === name.charCodeAt(i)) i++
+    if (i === name.length) return name
   }
-  return true
+  return undefined
 }
 
 function hexValue(c: number): number {
