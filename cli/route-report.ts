@@ -201,7 +201,7 @@ function report(
 
 const SECRET = /auth|key|token|secret|cookie/i
 
-function redacted(headers: Record<string, string>, apiKey: string | undefined): Record<string, string> {
+function redacted(headers: Readonly<Record<string, string>>, apiKey: string | undefined): Record<string, string> {
   const shown: Record<string, string> = {}
   for (const [name, value] of Object.entries(headers)) {
     const secret = SECRET.test(name) || (apiKey !== undefined && apiKey !== '' && value.includes(apiKey))

@@ -1,20 +1,39 @@
 /** Headers of a request to a provider. */
 import type { Backend } from '../core/dialect.ts'
 
+export type Headers = Readonly<Record<string, string>>
+
 /**
- * @param auth the dialect's own credential headers
- * @returns lower-case names; what the operator configured for the provider wins
+ * A dialect's headers, in lower case; what the operator configured for the provider wins. They are the same object for all requests to a backend, so that
+ * a client writes their lines once.
  */
-export function outboundHeaders(
-  backend: Backend,
-  stream: boolean,
-  auth: Record<string, string>,
-): Record<string, string> {
-  const headers: Record<string, string> = {
-    'content-type': 'application/json',
-    accept: stream ? 'text/event-stream' : 'application/json',
-    ...auth,
+export class OutboundHeaders {
+  readonly #credential: (apiKey: string) => Headers
+  readonly #always: Headers
+  readonly #streamed = new WeakMap<Backend, Headers>()
+  readonly #whole = new WeakMap<Backend, Headers>()
+
+  constructor(credential: (apiKey: string) => Headers, always: Headers = {}) {
+    this.#credential = credential
+    this.#always = always
   }
-  for (const name in backend.headers) headers[name.toLowerCase()] = backend.headers[name]!
-  return headers
+
+  of(backend: Backend, stream: boolean): Headers {
+    const known = stream ? this.#streamed : this.#whole
+    let headers = known.get(backend)
+    if (headers === undefined) known.set(backend, (headers = this.#make(backend, stream)))
+    return headers
+  }
+
+  #make(backend: Backend, stream: boolean): Headers {
+    const headers: Record<string, string> = {
+      'content-type': 'application/json',
+      accept: stream ? 'text/event-stream' : 'application/json',
+      'accept-encoding': 'identity',
+      ...this.#always,
+      ...(backend.apiKey && this.#credential(backend.apiKey)),
+    }
+    for (const name in backend.headers) headers[name.toLowerCase()] = backend.headers[name]!
+    return Object.freeze(headers)
+  }
 }

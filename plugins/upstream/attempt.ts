@@ -2,7 +2,6 @@
  * One attempt: one request to one backend, read to its end. It is undici's handler and the exchange's upstream control in one object, so that
  * a chunk costs no closure on its way.
  */
-import type { IncomingHttpHeaders } from 'node:http'
 import type { Dispatcher } from 'undici'
 import type { Timer } from '../../core/clock.ts'
 import type { Backend, Decoder, Dialect } from '../../core/dialect.ts'
@@ -13,6 +12,8 @@ import type { Ticking } from '../../core/ticker.ts'
 import { SseLimit, SseReader } from '../../providers/sse.ts'
 import type { Outbound } from '../slots.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
+import type { ReplyHandler } from './http1/client.ts'
+import type { ReplyHeaders } from './http1/parser.ts'
 import type { ProviderPool } from './pools.ts'
 import { traceHeaders } from './trace-headers.ts'
 
@@ -66,7 +67,7 @@ export interface AttemptOwner {
   over(attempt: Attempt): void
 }
 
-export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, UpstreamControl, Ticking {
+export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Ticking {
   place = -1
   readonly backend: Backend
   readonly startedMono: number
@@ -80,13 +81,15 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
   readonly #exchangeMono: number
   #controller: Dispatcher.DispatchController | null = null
   #status = 0
-  #headers: IncomingHttpHeaders = {}
+  #headers: ReplyHeaders = {}
   #reader: SseReader | null = null
   #decoder: Decoder | null = null
   #decoding: Decoding | null = null
   /** Why the reply broke off, while the decoder is asked whether it had been whole. */
   #cause: GatewayError | null = null
-  #pieces: Buffer[] = []
+  /** What is not read as a stream: its text, as far as that can be told, and the bytes after it. */
+  #text = ''
+  #rest: Buffer[] = []
   #size = 0
   #sent = false
   #answered = false
@@ -132,7 +135,8 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
         origin: pool.origin,
         path: pool.prefix + request.path,
         method: request.method,
-        headers: traceHeaders(this.#x, this.backend, request.headers),
+        headers: request.headers,
+        own: traceHeaders(this.#x, this.backend, request.headers),
         body,
       },
       this,
@@ -148,7 +152,7 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
     else if (this.#paused) controller.pause()
   }
 
-  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void {
     if (status < 200) return
     this.#status = status
     this.#headers = headers
@@ -183,7 +187,7 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
   #data(chunk: Buffer): void {
     if (!this.#reader) {
       this.#size += chunk.length
-      if (this.#size <= (this.#status < 300 ? MAX_BODY : MAX_ERROR_BODY)) this.#pieces.push(Buffer.from(chunk))
+      if (this.#size <= (this.#status < 300 ? MAX_BODY : MAX_ERROR_BODY)) this.#keep(chunk)
       else if (this.#status < 300)
         this.#break(upstreamFailed('The upstream sent a reply beyond any bound. Retry shortly.'))
       return
@@ -208,6 +212,17 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
     if (!this.#x.flush()) this.pause()
   }
 
+  #keep(chunk: Buffer): void {
+    // Behind an ASCII character text can be cut, and most replies are one chunk that ends with a brace: nothing is copied but the text.
+    if (chunk[chunk.length - 1]! > 0x7f) this.#rest.push(Buffer.from(chunk))
+    else if (this.#rest.length === 0) this.#text += chunk.toString('utf8')
+    else this.#text += Buffer.concat([...this.#rest.splice(0), chunk]).toString('utf8')
+  }
+
+  #whole(): string {
+    return this.#rest.length === 0 ? this.#text : this.#text + Buffer.concat(this.#rest).toString('utf8')
+  }
+
   onResponseEnd(): void {
     this.#ended = true
     this.#tailTimer?.cancel()
@@ -218,17 +233,16 @@ export class Attempt implements Dispatcher.DispatchHandler, DecodedSink, Upstrea
 
   #dataEnd(): void {
     if (this.#status >= 300 || this.#status === 204) {
-      const text = Buffer.concat(this.#pieces).toString('utf8')
       const error =
         this.#status < 400
           ? upstreamFailed('The upstream failed. Retry shortly.')
-          : this.#dialect.fault(this.#status, this.#headers, text)
+          : this.#dialect.fault(this.#status, this.#headers, this.#whole())
       const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
       this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400 })
       return
     }
     if (this.#reader) this.#reader.end(this.#frame)
-    else this.#decoder!.body(Buffer.concat(this.#pieces).toString('utf8'), this.#push)
+    else this.#decoder!.body(this.#whole(), this.#push)
     if (!this.#over) this.#finish()
   }
 

@@ -111,11 +111,14 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
   }
 }
 
-/** undici takes a body whole. */
+/** undici takes body and headers whole. */
 function inOnePiece(dispatcher: Dispatcher): HttpClient {
   return {
-    dispatch({ body, ...options }, handler) {
-      return dispatcher.dispatch({ ...options, body: body === undefined ? body : joined(body) }, handler)
+    dispatch({ headers, own, body, ...options }, handler) {
+      return dispatcher.dispatch(
+        { ...options, headers: { ...headers, ...own }, body: body === undefined ? body : joined(body) },
+        handler,
+      )
     },
     close: () => dispatcher.close(),
   }

@@ -7,18 +7,20 @@ import { traceParent } from '../trace-context.ts'
 /** Longest `tracestate` that is passed on (Trace Context 3.3.1.5 asks for at least 512). */
 const MAX_STATE = 512
 
+type Headers = Record<string, string>
+
 /**
- * @returns `headers` and, on top of what the operator configured, `x-request-id`, `traceparent` and `tracestate`. The parent is the attempt's own span
+ * @returns `x-request-id`, `traceparent` and `tracestate`, without what the operator configured among `headers`. The parent is the attempt's own span
  *   where the exchange is traced, else the client's.
  */
-export function traceHeaders(x: Exchange, backend: Backend, headers: Record<string, string>): Record<string, string> {
-  const all: Record<string, string> = { 'x-request-id': x.id, 'accept-encoding': 'identity', ...headers }
-  const own = x.peek(trace)?.attempt(backend)
-  if (own !== undefined) all['traceparent'] ??= own
+export function traceHeaders(x: Exchange, backend: Backend, headers: Readonly<Headers>): Headers {
+  const own: Headers = {}
+  if (headers['x-request-id'] === undefined) own['x-request-id'] = x.id
+  const span = x.peek(trace)?.attempt(backend)
   const parent = traceParent(x.incoming.headers)
-  if (parent === undefined) return all
-  all['traceparent'] ??= parent
+  if (headers['traceparent'] === undefined && (span ?? parent) !== undefined) own['traceparent'] = (span ?? parent)!
+  if (parent === undefined || headers['tracestate'] !== undefined) return own
   const state = x.incoming.headers.get('tracestate')
-  if (state !== undefined && state.length <= MAX_STATE) all['tracestate'] ??= state
-  return all
+  if (state !== undefined && state.length <= MAX_STATE) own['tracestate'] = state
+  return own
 }

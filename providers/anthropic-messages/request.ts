@@ -14,7 +14,7 @@ import { adjacentResults, type Step } from '../adjacent-results.ts'
 import { resultText, searchText, systemTag } from '../document-text.ts'
 import { leftOut } from '../left-out.ts'
 import { argumentsObject, isObject, type JsonObject, list, string } from '../loose-json.ts'
-import { outboundHeaders } from '../outbound-headers.ts'
+import { type Headers, OutboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
 import { ANTHROPIC_NAMES, aliasTools, type ToolNames } from '../tool-names.ts'
 import { betaHeader } from './betas.ts'
@@ -25,6 +25,7 @@ import { toolMembers } from './tools.ts'
 
 export const NAME = 'anthropic-messages'
 export const API_VERSION = '2023-06-01'
+const HEADERS = new OutboundHeaders(apiKey => ({ 'x-api-key': apiKey }), { 'anthropic-version': API_VERSION })
 
 /** What the decoder needs of the request. */
 export interface RequestState {
@@ -95,16 +96,13 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const stops = nativeStops(conversation.sampling.stop)
   if (stops.length > 0) body['stop_sequences'] = stops
 
-  const auth: Record<string, string> = { 'anthropic-version': API_VERSION }
-  if (backend.apiKey) auth['x-api-key'] = backend.apiKey
-  const headers = outboundHeaders(backend, context.stream, auth)
+  const headers = HEADERS.of(backend, context.stream)
   const beta = betaHeader(headers['anthropic-beta'], context.previews ?? [])
-  if (beta !== undefined) headers['anthropic-beta'] = beta
   const state: RequestState = { names }
   return {
     method: 'POST',
     path: '/messages',
-    headers,
+    headers: beta === undefined ? headers : withBeta(headers, beta),
     body: (context.json ?? JSON.stringify)(body),
     state,
     leftOut: leftOut(conversation, {
@@ -114,6 +112,16 @@ export function request(conversation: Conversation, backend: Backend, context: O
       searchHints: ['userLocation'],
     }),
   }
+}
+
+/** By the headers without them. Clients of one kind ask for the same features, so the last such object is enough to keep. */
+const WITH_BETA = new WeakMap<Headers, Headers>()
+
+function withBeta(headers: Headers, beta: string): Headers {
+  let last = WITH_BETA.get(headers)
+  if (last?.['anthropic-beta'] !== beta)
+    WITH_BETA.set(headers, (last = Object.freeze({ ...headers, 'anthropic-beta': beta })))
+  return last
 }
 
 /** The API refuses stop strings that are only whitespace; those are matched in the gateway. */

@@ -18,11 +18,13 @@ import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import { leftOut } from '../left-out.ts'
 import { argumentsObject, isObject, type JsonObject, object, string } from '../loose-json.ts'
-import { outboundHeaders } from '../outbound-headers.ts'
+import { OutboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
 import { aliasTools, GEMINI_NAMES, type ToolNames } from '../tool-names.ts'
 import { type ModelTraits, type ThinkingLevel, traitsOf } from './models.ts'
 import { openApiSchema } from './openapi-schema.ts'
+
+const HEADERS = new OutboundHeaders(apiKey => ({ 'x-goog-api-key': apiKey }))
 
 export const NAME = 'gemini'
 
@@ -52,8 +54,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
     ...toolMembers(conversation, backend, names),
     generationConfig: config,
   }
-  const auth: Record<string, string> = backend.apiKey ? { 'x-goog-api-key': backend.apiKey } : {}
-  const headers = outboundHeaders(backend, context.stream, auth)
+  const headers = HEADERS.of(backend, context.stream)
   const resource = backend.model.includes('/') ? backend.model : `models/${backend.model}`
   const path = `/${resource}:${context.stream ? 'streamGenerateContent?alt=sse' : 'generateContent'}`
   const state: RequestState = { names }

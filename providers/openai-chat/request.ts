@@ -5,9 +5,11 @@ import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import { leftOut } from '../left-out.ts'
-import { outboundHeaders } from '../outbound-headers.ts'
+import { OutboundHeaders } from '../outbound-headers.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { messagesOf } from './messages.ts'
+
+const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
 
 /** What the decoder needs to know of the request. */
 export interface ChatState {
@@ -48,12 +50,11 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['stream'] = true
     body['stream_options'] = { include_usage: true }
   }
-  const auth: Record<string, string> = backend.apiKey ? { authorization: `Bearer ${backend.apiKey}` } : {}
   const state: ChatState = { names, stops }
   return {
     method: 'POST',
     path: '/chat/completions',
-    headers: outboundHeaders(backend, context.stream, auth),
+    headers: HEADERS.of(backend, context.stream),
     body: (context.json ?? JSON.stringify)(body),
     state,
     leftOut: leftOut(conversation, { ...sampling, verbosity: conversation.verbosity, effort }),

@@ -22,9 +22,11 @@ import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import { leftOut } from '../left-out.ts'
 import { isObject, type JsonObject, list } from '../loose-json.ts'
-import { outboundHeaders } from '../outbound-headers.ts'
+import { OutboundHeaders } from '../outbound-headers.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { traitsOf } from './models.ts'
+
+const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
 
 export const NAME = 'openai-responses'
 
@@ -89,8 +91,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
     if (search) body['max_tool_calls'] = least(search.maxUses, conversation.maxSearches)
   }
 
-  const auth: Record<string, string> = backend.apiKey ? { authorization: `Bearer ${backend.apiKey}` } : {}
-  const headers = outboundHeaders(backend, context.stream, auth)
+  const headers = HEADERS.of(backend, context.stream)
   const state: RequestState = { names }
   return {
     method: 'POST',

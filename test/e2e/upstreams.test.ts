@@ -1,7 +1,7 @@
 /** Retries, failover, breakers, queues and what is passed on: the upstream side of an exchange, seen from both ends. */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { behave, type Fault, type FaultServer, startFaultServer } from '../faults/server.ts'
+import { behave, type Fault, type FaultServer, startFaultServer, type Turn } from '../faults/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
@@ -295,4 +295,31 @@ test('request id and W3C trace context are passed on, and nothing else of the cl
     assert.equal(b.first.requests.at(-1)!.headers['traceparent'], undefined, bad)
     assert.equal(b.first.requests.at(-1)!.headers['tracestate'], undefined)
   }
+})
+
+test('a buffered reply’s text is the same however its bytes are cut', async context => {
+  const b = await bench(context)
+  const text = 'aé的😀z'
+  const whole = async (turn: Turn) => Buffer.from((await turn.reply()).body.toString().replace('"fine"', `"${text}"`))
+  const cut = (n: number) => async (turn: Turn) => {
+    const bytes = await whole(turn)
+    const at = bytes.indexOf(text) + n
+    await turn.send([bytes.subarray(0, at), bytes.subarray(at)])
+  }
+  const byteByByte = async (turn: Turn) => turn.send(Array.from(await whole(turn), byte => Buffer.from([byte])))
+  for (const fault of [byteByByte, ...Array.from(Buffer.from(text), (_, n) => cut(n))]) {
+    b.first.fault = fault
+    assert.equal((await b.ask()).said, text)
+  }
+})
+
+test('what the operator configured wins over what the gateway would send', async context => {
+  const b = await bench(context, {
+    provider: 'headers: { X-Request-Id: mine, accept-encoding: gzip, Traceparent: ours, tracestate: theirs }',
+  })
+  const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+  await b.ask({}, { traceparent, tracestate: 'vendor=1' })
+  const seen = b.first.requests.at(-1)!.headers
+  const sent = ['x-request-id', 'accept-encoding', 'traceparent', 'tracestate'].map(name => seen[name])
+  assert.deepEqual(sent, ['mine', 'gzip', 'ours', 'theirs'])
 })

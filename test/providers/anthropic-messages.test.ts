@@ -387,3 +387,19 @@ test('of a client’s betas only those that the dialect carries go on, beside th
   assert.equal(beta(undefined, operators), 'context-1m-2025-08-07, effort-2025-11-24')
   assert.equal(beta(some, operators), 'context-1m-2025-08-07,effort-2025-11-24,interleaved-thinking-2025-05-14')
 })
+
+test('the headers of a backend’s requests are one object, and one more for the betas that its clients ask for', () => {
+  const backend = backendOf(anthropicMessages)
+  const headers = (stream: boolean, previews?: string[]) =>
+    anthropicMessages.request(conversationOf({ surface: 'messages' }), backend, { ...contextOf(), stream, previews })
+      .headers
+  const plain = headers(true)
+  const beta = headers(true, ['effort-2025-11-24'])
+  assert.equal(beta['anthropic-beta'], 'effort-2025-11-24')
+  assert.equal(headers(true, ['effort-2025-11-24']), beta)
+  assert.equal(headers(true, ['interleaved-thinking-2025-05-14'])['anthropic-beta'], 'interleaved-thinking-2025-05-14')
+  assert.equal(headers(true, ['effort-2025-11-24'])['anthropic-beta'], 'effort-2025-11-24')
+  assert.equal(headers(true), plain)
+  assert.equal(plain['anthropic-beta'], undefined)
+  assert.deepEqual([plain['accept'], headers(false)['accept']], ['text/event-stream', 'application/json'])
+})

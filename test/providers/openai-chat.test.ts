@@ -460,6 +460,7 @@ test('openai-chat request: the credential, the operator’s headers, and nothing
   assert.deepEqual(request.headers, {
     'content-type': 'application/json',
     accept: 'text/event-stream',
+    'accept-encoding': 'identity',
     authorization: 'Bearer sk-1',
     'x-team': 'gateway',
   })

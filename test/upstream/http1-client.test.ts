@@ -114,6 +114,35 @@ test('the request is framed as written: host, headers, length in bytes, body', (
     },
   ))
 
+test('headers of all requests and those of one: both go out, in that order, and the first are not mixed up', () =>
+  using(
+    socket => socket.write(ok('x')),
+    async (client, server) => {
+      const headers = Object.freeze({ 'x-a': '1' })
+      const others = Object.freeze({ 'x-a': '2' })
+      const send = (path: string, options: Partial<RequestOptions>) =>
+        new Promise<void>((resolve, reject) => {
+          client.dispatch(
+            { method: 'POST', path, headers, ...options },
+            { onResponseEnd: () => resolve(), onResponseError: (_, error) => reject(error) },
+          )
+        })
+      await send('/p', { own: { 'x-b': 'first' } })
+      await send('/p', { own: { 'x-b': 'second', 'x-c': '3' } })
+      await send('/q', {})
+      await send('/q', { method: 'PUT' })
+      await send('/p', { headers: others })
+      const host = `host: ${server.origin.slice(7)}`
+      assert.deepEqual(server.received, [
+        `POST /p HTTP/1.1\r\n${host}\r\nx-a: 1\r\nx-b: first\r\n\r\n`,
+        `POST /p HTTP/1.1\r\n${host}\r\nx-a: 1\r\nx-b: second\r\nx-c: 3\r\n\r\n`,
+        `POST /q HTTP/1.1\r\n${host}\r\nx-a: 1\r\n\r\n`,
+        `PUT /q HTTP/1.1\r\n${host}\r\nx-a: 1\r\n\r\n`,
+        `POST /p HTTP/1.1\r\n${host}\r\nx-a: 2\r\n\r\n`,
+      ])
+    },
+  ))
+
 test('connection: close and bytes beyond the end are not reused', () =>
   using(
     (socket, _, i) => socket.write(i === 0 ? ok('a', 'connection: close\r\n') : ok('b')),
@@ -232,8 +261,11 @@ test('an idle connection that the server closed is not used', () =>
 
 test('a header with a line end is refused before anything is sent', async () => {
   const client = new Http1Client({ origin: 'http://127.0.0.1:9', connectTimeoutMs: 100, keepAliveMs: 100 })
-  assert.throws(
-    () => client.dispatch({ path: '/', method: 'POST', headers: { a: 'b\r\nc: d' } } as RequestOptions, {}),
-    /control characters/,
-  )
+  const bad: Pick<RequestOptions, 'headers' | 'own'>[] = [
+    { headers: { a: 'b\r\nc: d' } },
+    { headers: {}, own: { a: 'b\nc: d' } },
+    { headers: { 'a\0': '' } },
+  ]
+  for (const more of bad)
+    assert.throws(() => client.dispatch({ path: '/', method: 'POST', ...more }, {}), /control characters/)
 })

@@ -5,7 +5,7 @@
 import net, { type Socket } from 'node:net'
 import type { Dispatcher } from 'undici'
 import type { Pieces } from '../../verbatim.ts'
-import { MalformedResponse, type ResponseHandler, ResponseParser } from './parser.ts'
+import { MalformedResponse, type ReplyHeaders, type ResponseHandler, ResponseParser } from './parser.ts'
 
 export interface ClientOptions {
   /** `http://host:port`. */
@@ -19,12 +19,23 @@ export interface ClientOptions {
   lookup?: net.LookupFunction
 }
 
-/** undici's, with a body that may come in pieces. */
-export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body'> & { body?: string | Pieces }
+/** undici's, with a body that may come in pieces, and headers in two parts. */
+export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body' | 'headers'> & {
+  /** One object, which does not change, for many requests: what a client makes of it is kept with it. */
+  headers: Readonly<Record<string, string>>
+  /** Headers of this request alone, under other names. */
+  own?: Readonly<Record<string, string>>
+  body?: string | Pieces
+}
+
+/** undici's. Of the headers, those that anybody reads. */
+export type ReplyHandler = Omit<Dispatcher.DispatchHandler, 'onResponseStart'> & {
+  onResponseStart?(controller: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void
+}
 
 /** What attempts need of a client. */
 export interface HttpClient {
-  dispatch(options: RequestOptions, handler: Dispatcher.DispatchHandler): boolean
+  dispatch(options: RequestOptions, handler: ReplyHandler): boolean
   close(): Promise<void>
 }
 
@@ -51,6 +62,8 @@ export class Http1Client implements HttpClient {
   readonly #options: ClientOptions
   /** The last used first: the others age and are let go. */
   readonly #idle: Connection[] = []
+  /** Request line and header lines, by the headers' object. */
+  readonly #heads = new WeakMap<object, { method: string; path: string; text: string }>()
   readonly #all = new Set<Connection>()
   #closing = false
   #sweeper: NodeJS.Timeout | undefined
@@ -67,7 +80,7 @@ export class Http1Client implements HttpClient {
     return this.#all.size
   }
 
-  dispatch(options: RequestOptions, handler: Dispatcher.DispatchHandler): boolean {
+  dispatch(options: RequestOptions, handler: ReplyHandler): boolean {
     const request = this.#serialize(options)
     let connection = this.#idle.pop()
     while (connection && !connection.usable) connection = this.#idle.pop()
@@ -82,21 +95,24 @@ export class Http1Client implements HttpClient {
 
   /** Head and body in one string, one write, one packet where it fits; a long body by itself. */
   #serialize(options: RequestOptions): Message {
-    let head = `${options.method} ${options.path} HTTP/1.1\r\nhost: ${this.#authority}\r\n`
-    const headers = options.headers as Record<string, string>
-    for (const name in headers) {
-      const value = headers[name]!
-      if (UNSAFE.test(value) || UNSAFE.test(name))
-        throw new ClientError('SLUICE_HTTP_HEADER', `the header ${name} has control characters`)
-      head += `${name}: ${value}\r\n`
-    }
-    const { body } = options
+    const { own, body } = options
+    let head = this.#head(options)
+    if (own !== undefined) head += headerLines(own)
     if (body === undefined) return { text: `${head}\r\n` }
     const pieces = typeof body === 'string' ? [body] : body
     let length = 0
     for (const piece of pieces) length += Buffer.byteLength(piece)
     head += `content-length: ${length}\r\n\r\n`
     return typeof body === 'string' && length <= JOINED_BYTES ? { text: head + body } : { text: head, more: pieces }
+  }
+
+  #head({ method, path, headers }: RequestOptions): string {
+    let head = this.#heads.get(headers)
+    if (head === undefined || head.path !== path || head.method !== method) {
+      const text = `${method} ${path} HTTP/1.1\r\nhost: ${this.#authority}\r\n${headerLines(headers)}`
+      this.#heads.set(headers, (head = { method, path, text }))
+    }
+    return head.text
   }
 
   /** @internal A connection is free again. */
@@ -139,6 +155,17 @@ export class Http1Client implements HttpClient {
   }
 }
 
+function headerLines(headers: Readonly<Record<string, string>>): string {
+  let lines = ''
+  for (const name in headers) {
+    const value = headers[name]!
+    if (UNSAFE.test(value) || UNSAFE.test(name))
+      throw new ClientError('SLUICE_HTTP_HEADER', `the header ${name} has control characters`)
+    lines += `${name}: ${value}\r\n`
+  }
+  return lines
+}
+
 const UNSAFE = /[\0\r\n]/
 /** Joining a longer body to its head would copy it once more, into fresh memory. */
 const JOINED_BYTES = 16 * 1024
@@ -153,7 +180,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   readonly #client: Http1Client
   readonly #parser = new ResponseParser(this)
   readonly #socket: Socket
-  #handler: Dispatcher.DispatchHandler | null = null
+  #handler: ReplyHandler | null = null
   #pending: { request: Message; method: string } | null = null
   #connectTimer: NodeJS.Timeout | undefined
   #keep = false
@@ -195,7 +222,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     return !this.#dead && this.#parser.idle && this.#socket.writable
   }
 
-  connect(request: Message, method: string, handler: Dispatcher.DispatchHandler): void {
+  connect(request: Message, method: string, handler: ReplyHandler): void {
     this.#handler = handler
     this.#pending = { request, method }
   }
@@ -209,7 +236,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.send(pending.request, pending.method, handler)
   }
 
-  send({ text, more }: Message, method: string, handler: Dispatcher.DispatchHandler): void {
+  send({ text, more }: Message, method: string, handler: ReplyHandler): void {
     this.#handler = handler
     this.#aborted = false
     this.#paused = false
@@ -258,7 +285,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   /** The response was whole at the end of this read. */
   #finished = false
 
-  head(status: number, headers: Record<string, string | string[]>, keepAlive: boolean): void {
+  head(status: number, headers: ReplyHeaders, keepAlive: boolean): void {
     this.#keep = keepAlive
     const hint = headers['keep-alive']
     if (typeof hint === 'string') {
