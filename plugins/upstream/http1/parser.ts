@@ -11,6 +11,7 @@ export interface ReplyHeaders extends FaultHeaders {
   'keep-alive'?: HeaderValue
 }
 type Kept = keyof ReplyHeaders
+type Known = Kept | 'content-length' | 'transfer-encoding' | 'connection'
 
 /** What a parser tells its connection. Body chunks are views of the bytes given to `execute`. */
 export interface ResponseHandler {
@@ -367,21 +368,20 @@ for (const c of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz") {
   LOWER_TOKEN[c.toUpperCase().charCodeAt(0)] = c.charCodeAt(0)
 }
 
+const KNOWN: Record<Known, true> = {
+  'content-type': true,
+  'content-encoding': true,
+  'content-length': true,
+  'transfer-encoding': true,
+  connection: true,
+  'keep-alive': true,
+  'retry-after': true,
+  'retry-after-ms': true,
+  date: true,
+}
 /** By their lengths: a head has a dozen names that nobody reads, and most are told by that. */
-const KNOWN_NAMES = [
-  'content-type',
-  'content-encoding',
-  'content-length',
-  'transfer-encoding',
-  'connection',
-  'keep-alive',
-  'retry-after',
-  'retry-after-ms',
-  'date',
-] as const
-type Known = (typeof KNOWN_NAMES)[number]
 const BY_LENGTH: readonly (readonly Known[])[] = Array.from({ length: 18 }, (_, n) =>
-  KNOWN_NAMES.filter(name => name.length === n),
+  (Object.keys(KNOWN) as Known[]).filter(name => name.length === n),
 )
 
 /** The name of a header line, if it is one that anybody reads. */
