@@ -236,7 +236,7 @@ export class ResponseParser {
 
 const CR_SEEN = Buffer.from([CR])
 
-/** A response's head, read from the bytes before its empty line. */
+/** A response's head, read from its bytes: there is an empty line at `to`, so that every line ends. */
 class Head {
   readonly status: number
   readonly http10: boolean
@@ -256,7 +256,7 @@ class Head {
   #transfer: string | undefined
 
   constructor(bytes: Buffer, from: number, to: number) {
-    let end = lineEnd(bytes, from, to)
+    const end = lineEnd(bytes, from)
     this.http10 = startsWith(bytes, from, end, 'HTTP/1.0 ')
     if (!this.http10 && !startsWith(bytes, from, end, 'HTTP/1.1 '))
       throw new MalformedResponse('it does not begin with HTTP/1.1')
@@ -264,10 +264,7 @@ class Head {
     this.status = wholeNumber(bytes, status, status + 3)
     if (end < status + 3 || this.status < 100 || (end > status + 3 && bytes[status + 3] !== SPACE))
       throw new MalformedResponse('its status is no number')
-    for (let at = end + 2; at < to; at = end + 2) {
-      end = lineEnd(bytes, at, to)
-      this.#line(bytes, at, end)
-    }
+    for (let at = end + 2; at < to; ) at = this.#line(bytes, at) + 2
     if (this.#transfer === undefined) return
     // Both framings at once is how responses are smuggled (RFC 9112 6.3).
     if (this.#transfer.toLowerCase() !== 'chunked' || this.length !== -1 || this.http10)
@@ -275,25 +272,32 @@ class Head {
     this.chunked = true
   }
 
-  #line(bytes: Buffer, at: number, end: number): void {
+  /** @returns where the line that begins at `at` ends */
+  #line(bytes: Buffer, at: number): number {
     let colon = at
-    while (colon < end && LOWER_TOKEN[bytes[colon]!] !== 0) colon++
-    if (colon === at || colon === end || bytes[colon] !== COLON)
+    while (LOWER_TOKEN[bytes[colon]!] !== 0) colon++
+    if (colon === at || bytes[colon] !== COLON)
       throw new MalformedResponse(
-        bytes.subarray(at, end).includes(COLON) ? 'a header name is not a token' : 'a header line has no colon',
+        bytes.subarray(at, lineEnd(bytes, at)).includes(COLON)
+          ? 'a header name is not a token'
+          : 'a header line has no colon',
       )
+    let end = colon + 1
+    for (; ; end++) {
+      const c = bytes[end]!
+      if ((c >= SPACE && c !== DEL) || c === TAB) continue
+      if (c === CR && bytes[end + 1] === LF) break
+      throw new MalformedResponse('a header value has control characters')
+    }
+    const name = knownName(bytes, at, colon)
+    if (name === undefined) return end
     let from = colon + 1
     let to = end
     while (from < to && isBlank(bytes[from]!)) from++
     while (to > from && isBlank(bytes[to - 1]!)) to--
-    for (let i = from; i < to; i++) {
-      const c = bytes[i]!
-      if ((c < SPACE && c !== TAB) || c === DEL) throw new MalformedResponse('a header value has control characters')
-    }
-    const name = knownName(bytes, at, colon)
-    if (name === undefined) return
     if (name === 'content-length') this.#contentLength(bytes, from, to)
     else this.#known(name, bytes.toString('latin1', from, to))
+    return end
   }
 
   #contentLength(bytes: Buffer, from: number, to: number): void {
@@ -330,10 +334,10 @@ function emptyLine(bytes: Buffer, from: number): number {
   return -1
 }
 
-/** End of the line that begins at `at`, of a block that ends at `to`. A line ends with CRLF, and never with less. */
-function lineEnd(bytes: Buffer, at: number, to: number): number {
-  for (let i = at; i < to; i++) if (bytes[i] === CR && bytes[i + 1] === LF) return i
-  return to
+/** Where the line ends that begins at `at`, in a head: with CRLF, and never with less. */
+function lineEnd(bytes: Buffer, at: number): number {
+  while (bytes[at] !== CR || bytes[at + 1] !== LF) at++
+  return at
 }
 
 function startsWith(bytes: Buffer, at: number, end: number, text: string): boolean {
@@ -380,13 +384,13 @@ const KNOWN: Record<Known, true> = {
   date: true,
 }
 /** By their lengths: a head has a dozen names that nobody reads, and most are told by that. */
-const BY_LENGTH: readonly (readonly Known[])[] = Array.from({ length: 18 }, (_, n) =>
-  (Object.keys(KNOWN) as Known[]).filter(name => name.length === n),
-)
+const BY_LENGTH: Known[][] = []
+for (const name of Object.keys(KNOWN) as Known[]) (BY_LENGTH[name.length] ??= []).push(name)
 
 /** The name of a header line, if it is one that anybody reads. */
 function knownName(bytes: Buffer, from: number, to: number): Known | undefined {
-  const names = to - from < BY_LENGTH.length ? BY_LENGTH[to - from]! : []
+  const names = BY_LENGTH[to - from]
+  if (names === undefined) return undefined
   for (let n = 0; n < names.length; n++) {
     const name = names[n]!
     let i = 0
