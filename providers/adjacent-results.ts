@@ -18,6 +18,7 @@ export interface ToolRound {
 
 /** Results without a call cannot come this far (TOOL-4); should one, it is left out, as no dialect takes it. */
 export function adjacentResults(turns: readonly Turn[]): Step[] {
+  if (!turns.some(isOfTools)) return turns.map((turn, index) => ({ type: 'turn', turn, index }))
   const steps: Step[] = []
   let round: ToolRound | null = null
   let open = new Set<string>()
@@ -57,6 +58,10 @@ export function adjacentResults(turns: readonly Turn[]): Step[] {
   }
   close()
   return steps
+}
+
+function isOfTools({ role, parts }: Turn): boolean {
+  return role === 'tool' || (role === 'assistant' && parts.some(part => part.type === 'call'))
 }
 
 /** Text after a call moves before the first one: `text then tool_use` (wire.md F.1). Reasoning and searches keep their place among calls. */

@@ -43,18 +43,23 @@ export interface DeclaredName {
  */
 const HASH_DIGITS = 10
 
+class Given {
+  /** Upstream name → declared tool. */
+  readonly declared = new Map<string, DeclaredName>()
+  /** Plain name → upstream name. */
+  readonly plain = new Map<string, string>()
+  /** Namespace and name → upstream name. */
+  readonly flattened = new Map<string, string>()
+}
+
 export class ToolNames {
   readonly #rule: NameRule
-  /** Upstream name → declared tool. */
-  readonly #declared = new Map<string, DeclaredName>()
-  /** Plain name → upstream name. */
-  readonly #plain = new Map<string, string>()
-  /** Namespace and name → upstream name. */
-  readonly #flattened = new Map<string, string>()
+  /** None yet in most requests, which have no tools. */
+  #given: Given | undefined
 
   constructor(rule: NameRule, reserved: Iterable<string> = []) {
     this.#rule = rule
-    for (const name of reserved) this.#declared.set(name, { name, kind: 'function' })
+    for (const name of reserved) (this.#given ??= new Given()).declared.set(name, { name, kind: 'function' })
   }
 
   /**
@@ -62,7 +67,8 @@ export class ToolNames {
    * and keeps it.
    */
   toUpstream(name: string, namespace?: string): string {
-    const known = namespace === undefined ? this.#plain.get(name) : this.#flattened.get(flatKey(name, namespace))
+    const known =
+      namespace === undefined ? this.#given?.plain.get(name) : this.#given?.flattened.get(flatKey(name, namespace))
     return known ?? this.add({ name, namespace, kind: 'function' })
   }
 
@@ -71,25 +77,26 @@ export class ToolNames {
    * of that name.
    */
   fromUpstream(alias: string): DeclaredName {
-    return this.#declared.get(alias) ?? { name: alias, kind: 'function' }
+    return this.#given?.declared.get(alias) ?? { name: alias, kind: 'function' }
   }
 
   /** Names a tool; the second call for one tool returns the first's answer. */
   add(tool: DeclaredName): string {
     const { name, namespace } = tool
-    const map = namespace === undefined ? this.#plain : this.#flattened
+    const { declared, plain, flattened } = (this.#given ??= new Given())
+    const map = namespace === undefined ? plain : flattened
     const key = namespace === undefined ? name : flatKey(name, namespace)
     const known = map.get(key)
     if (known !== undefined) return known
     const wanted = namespace === undefined ? name : `${namespace}__${name}`
     let upstream = wanted
-    if (!this.#rule.pattern.test(wanted) || this.#declared.has(wanted)) {
+    if (!this.#rule.pattern.test(wanted) || declared.has(wanted)) {
       let salt = 0
       do upstream = alias(wanted, key, salt++, this.#rule.max)
-      while (this.#declared.has(upstream))
+      while (declared.has(upstream))
     }
     map.set(key, upstream)
-    this.#declared.set(upstream, tool)
+    declared.set(upstream, tool)
     return upstream
   }
 }

@@ -43,10 +43,11 @@ const CUTS: ReadonlySet<FinishReason> = new Set([
  * @param own name of a function that the gateway answers itself: no client sees its calls
  */
 export function wholeArguments(decoder: Decoder, asked: Conversation, own: string | null): Decoder {
+  if (asked.tools.length === 0) return decoder
   const every = asked.surface === 'messages' && asked.stream
   const strict = new Map<string, JsonObject>()
   for (const tool of asked.tools) if (tool.type === 'function' && tool.strict) strict.set(keyOf(tool), tool.parameters)
-  if (strict.size === 0 && !(every && asked.tools.length > 0)) return decoder
+  if (strict.size === 0 && !every) return decoder
   return new WatchedDecoder(decoder, call => {
     if (call.kind !== 'function' || (call.name === own && call.namespace === undefined)) return undefined
     const schema = strict.get(keyOf(call))

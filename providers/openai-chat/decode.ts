@@ -32,7 +32,7 @@ const FAILURES: ReadonlyMap<string, 'server' | 'unavailable'> = new Map([
 ] as const)
 
 export class ChatDecoder implements Decoder {
-  readonly #frames = new FrameParser(chunk => Array.isArray(chunk['choices']))
+  #frames: FrameParser | undefined
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
   readonly #reasoning = new SurrogateJoiner()
@@ -62,6 +62,7 @@ export class ChatDecoder implements Decoder {
       this.#finish(push)
       return
     }
+    this.#frames ??= new FrameParser(hasChoices)
     const chunk = this.#frames.parse(data)
     if (chunk === undefined) {
       this.#fail({ type: 'error', error: unreadable('an event that is not JSON') }, push)
@@ -214,6 +215,10 @@ export class ChatDecoder implements Decoder {
     this.#over = true
     push(event)
   }
+}
+
+function hasChoices(chunk: JsonObject): boolean {
+  return Array.isArray(chunk['choices'])
 }
 
 /** One reply is asked for; others would be another's. */
