@@ -37,17 +37,22 @@ export class Gate {
     return this.#refused
   }
 
-  /** Calls `go` once, at once or later: with null when there is room (then `leave` is owed), else why not. Returns how to give up. */
-  enter(clock: Clock, go: (refused: Refusal | null) => void): () => void {
-    if (this.#inFlight < this.#capacity) {
-      this.#inFlight++
-      go(null)
-      return nothing
-    }
+  /** True when there is room: then `leave` is owed. */
+  enter(): boolean {
+    if (this.#inFlight >= this.#capacity) return false
+    this.#inFlight++
+    return true
+  }
+
+  /**
+   * After an `enter` in vain. Calls `go` once, at once or later: with null when there is room (then `leave` is owed), else why not. Returns how to give
+   * up; null when `go` was called.
+   */
+  wait(clock: Clock, go: (refused: Refusal | null) => void): (() => void) | null {
     if (this.#queue.size >= this.#queueMax) {
       this.#refused++
       go({ reason: 'full', waitedMs: 0 })
-      return nothing
+      return null
     }
     const since = clock.mono()
     const waiting: Waiting = {
@@ -78,5 +83,3 @@ export class Gate {
     next.go(null)
   }
 }
-
-function nothing(): void {}

@@ -38,29 +38,14 @@ export interface UpstreamHealth {
 
 /** Breakers and counts of the backends that were used so far; shared by all chains, kept across reloads. */
 export class Backends {
-  readonly #known = new Map<string, Backend>()
+  readonly #known = new Map<string, BackendState>()
 
-  breaker(id: string, options: BreakerOptions): Breaker {
+  /** @param options of the newest configuration that uses the backend */
+  of(id: string, options: BreakerOptions): BackendState {
     let found = this.#known.get(id)
-    if (!found)
-      this.#known.set(id, (found = { breaker: new Breaker(options), inFlight: 0, attempts: 0, failed: new Map() }))
+    if (!found) this.#known.set(id, (found = new BackendState(options)))
     else found.breaker.configure(options)
-    return found.breaker
-  }
-
-  began(id: string): void {
-    const backend = this.#known.get(id)!
-    backend.inFlight++
-    backend.attempts++
-  }
-
-  failed(id: string, code: string): void {
-    const { failed } = this.#known.get(id)!
-    failed.set(code, (failed.get(code) ?? 0) + 1)
-  }
-
-  ended(id: string): void {
-    this.#known.get(id)!.inFlight--
+    return found
   }
 
   health(now: number): BackendHealth[] {
@@ -76,11 +61,28 @@ export class Backends {
   }
 }
 
-interface Backend {
-  breaker: Breaker
-  inFlight: number
-  attempts: number
-  failed: Map<string, number>
+export class BackendState {
+  readonly breaker: Breaker
+  inFlight = 0
+  attempts = 0
+  readonly failed = new Map<string, number>()
+
+  constructor(options: BreakerOptions) {
+    this.breaker = new Breaker(options)
+  }
+
+  began(): void {
+    this.inFlight++
+    this.attempts++
+  }
+
+  ended(): void {
+    this.inFlight--
+  }
+
+  failedWith(code: string): void {
+    this.failed.set(code, (this.failed.get(code) ?? 0) + 1)
+  }
 }
 
 /** What the chains of a gateway share; each is made by whoever asks first. */

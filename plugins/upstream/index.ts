@@ -10,8 +10,9 @@ import { candidates, model, outbound, searchPlan, servedBy, trace, upstreamConve
 import { openSearch } from '../web-search/provider.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink, type Clocks } from './attempt.ts'
 import type { Breaker } from './breaker.ts'
-import { sharedBackends, sharedPools, sharedRetries } from './health.ts'
+import { type BackendState, sharedBackends, sharedPools, sharedRetries } from './health.ts'
 import type { ProviderPool } from './pools.ts'
+import type { RetryBudget } from './retry-budget.ts'
 import { SearchLoop } from './search-loop.ts'
 import { streamRow } from './stream-limits.ts'
 
@@ -42,6 +43,7 @@ export const upstream = definePlugin<UpstreamOptions>({
     const ticker = context.shared.use('upstream.ticker', () => new Ticker(clock, TICK_MS))
     const budgets = sharedRetries(context.shared)
     const opened = new Map<string, ProviderPool>()
+    const targets = new Map<Backend, Target>()
     const search = openSearch(config, context.searchProviders, options.connect_timeout)
 
     function pool(backend: Backend): ProviderPool {
@@ -54,7 +56,33 @@ export const upstream = definePlugin<UpstreamOptions>({
       return found
     }
     const backends = sharedBackends(context.shared)
-    const breaker = (backend: Backend): Breaker => backends.breaker(backend.id, options.breaker)
+
+    /** What the chain has of a backend: looked up once. */
+    class Target {
+      readonly backend: Backend
+      readonly state: BackendState
+      readonly breaker: Breaker
+      readonly budget: RetryBudget
+      #pool: ProviderPool | undefined
+
+      constructor(backend: Backend) {
+        this.backend = backend
+        this.state = backends.of(backend.id, options.breaker)
+        this.breaker = this.state.breaker
+        this.budget = budgets.of(backend.provider)
+      }
+
+      /** Only a backend that is asked has one. */
+      get pool(): ProviderPool {
+        return (this.#pool ??= pool(this.backend))
+      }
+    }
+
+    function targetOf(backend: Backend): Target {
+      let target = targets.get(backend)
+      if (!target) targets.set(backend, (target = new Target(backend)))
+      return target
+    }
 
     function clocks(x: Exchange, served: ModelConfig): Clocks {
       const row = config.stream_limits[streamRow(x.get(conversation), served)]
@@ -76,6 +104,8 @@ export const upstream = definePlugin<UpstreamOptions>({
       #untried: Backend[]
       /** What a later round of a search loop asks; undefined: what the exchange asks. */
       #asked: Conversation | undefined
+      /** Of the attempt that runs, or waits for a connection. */
+      #target!: Target
       #made = 0
       #failures = 0
       /** Of the attempt that is about to be over. */
@@ -119,53 +149,56 @@ export const upstream = definePlugin<UpstreamOptions>({
         const now = clock.mono()
         const i = this.#choose(now)
         if (i === -1) return this.#x.fail(this.#last?.error ?? this.#unavailable(now))
-        const backend = this.#untried.splice(i, 1)[0]!
-        const { gate } = pool(backend)
-        let giveUp: (() => void) | null = null
-        let decided = false
-        const leaveQueue = gate.enter(clock, refused => {
-          decided = true
+        const target = targetOf(this.#untried.splice(i, 1)[0]!)
+        this.#target = target
+        if (target.pool.gate.enter()) this.#attempt(target)
+        else this.#wait(target)
+      }
+
+      /** All connections are busy. */
+      #wait(target: Target): void {
+        const { breaker, pool } = target
+        const giveUp = pool.gate.wait(clock, refused => {
           if (refused) {
-            breaker(backend).abstained()
+            breaker.abstained()
             this.#busy(refused.waitedMs)
           } else if (this.#x.closed) {
-            breaker(backend).abstained()
-            gate.leave()
-          } else this.#attempt(backend)
+            breaker.abstained()
+            pool.gate.leave()
+          } else this.#attempt(target)
         })
-        if (!decided) {
-          giveUp = leaveQueue
-          this.#x.control({
-            pause() {},
-            resume() {},
-            abort() {
-              giveUp?.()
-              breaker(backend).abstained()
-              return undefined
-            },
-          })
-        }
+        if (giveUp === null) return
+        this.#x.control({
+          pause() {},
+          resume() {},
+          abort() {
+            giveUp()
+            breaker.abstained()
+            return undefined
+          },
+        })
       }
 
       /** Index of the first backend that may be tried, -1 when none. One that has just come back gives way, where another can. */
       #choose(now: number): number {
         let cold = -1
         for (let i = 0; i < this.#untried.length; i++) {
-          const health = breaker(this.#untried[i]!)
+          const health = targetOf(this.#untried[i]!).breaker
           if (!health.warm(now, context.random())) {
             if (cold === -1) cold = i
           } else if (health.tryEnter(now)) return i
         }
-        return cold !== -1 && breaker(this.#untried[cold]!).tryEnter(now) ? cold : -1
+        return cold !== -1 && targetOf(this.#untried[cold]!).breaker.tryEnter(now) ? cold : -1
       }
 
       /** No backend can be tried. When they asked for a pause, its earliest end is when one can. */
       #unavailable(now: number): GatewayError {
-        const pauses = this.#x.get(candidates).map(backend => breaker(backend).resting(now))
+        const breakers = this.#x.get(candidates).map(backend => targetOf(backend).breaker)
+        const pauses = breakers.map(breaker => breaker.resting(now))
         const wait = Math.min(...pauses)
         const message = 'No upstream of this model is available. Retry after the advertised time.'
         if (wait === 0) return new GatewayError('provider_unavailable', { message })
-        const first = breaker(this.#x.get(candidates)[pauses.indexOf(wait)]!)
+        const first = breakers[pauses.indexOf(wait)]!
         if (first.restsFor === 'capacity_exceeded')
           return new GatewayError('capacity_exceeded', {
             message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
@@ -175,9 +208,9 @@ export const upstream = definePlugin<UpstreamOptions>({
         return new GatewayError('provider_unavailable', { message, horizonMs })
       }
 
-      #attempt(backend: Backend): void {
+      #attempt({ backend, state, budget, pool }: Target): void {
         this.#made++
-        if (this.#made === 1) budgets.of(backend.provider).counted(clock.mono())
+        if (this.#made === 1) budget.counted(clock.mono())
         const attempt = new Attempt(
           this.#x,
           backend,
@@ -190,8 +223,8 @@ export const upstream = definePlugin<UpstreamOptions>({
         )
         this.#x.control(attempt)
         ticker.add(attempt)
-        backends.began(backend.id)
-        attempt.start(pool(backend))
+        state.began()
+        attempt.start(pool)
       }
 
       #busy(waitedMs: number): void {
@@ -205,7 +238,7 @@ export const upstream = definePlugin<UpstreamOptions>({
       }
 
       answered(attempt: Attempt): void {
-        breaker(attempt.backend).succeeded(clock.mono())
+        this.#target.breaker.succeeded(clock.mono())
         this.#x.set(servedBy, attempt.backend)
       }
 
@@ -213,13 +246,13 @@ export const upstream = definePlugin<UpstreamOptions>({
         this.#x.peek(trace)?.failed(fault.error.code)
         this.#fault = fault
         this.#failures++
-        backends.failed(attempt.backend.id, fault.error.code)
+        const { breaker, state } = this.#target
+        state.failedWith(fault.error.code)
         const now = clock.mono()
-        const health = breaker(attempt.backend)
-        if (fault.unhealthy) health.failed(now)
-        else health.abstained()
+        if (fault.unhealthy) breaker.failed(now)
+        else breaker.abstained()
         const asked = pauseAsked(fault.error)
-        if (asked !== null) health.rest(now, asked, fault.error.code)
+        if (asked !== null) breaker.rest(now, asked, fault.error.code)
         context.log.warn(
           {
             request_id: this.#x.id,
@@ -234,37 +267,38 @@ export const upstream = definePlugin<UpstreamOptions>({
 
       over(attempt: Attempt): void {
         ticker.delete(attempt)
-        backends.ended(attempt.backend.id)
-        pool(attempt.backend).gate.leave()
+        const target = this.#target
+        target.state.ended()
+        target.pool.gate.leave()
         const fault = this.#fault
         this.#fault = null
         if (!fault || this.#x.closed || this.#x.headSent) return
         this.#last = fault
-        if (!this.#again(attempt.backend, fault)) this.#x.fail(fault.error)
+        if (!this.#again(target, fault)) this.#x.fail(fault.error)
       }
 
       /** Tries once more where that can do no harm. False: it can't, or may not. */
-      #again(backend: Backend, fault: AttemptFault): boolean {
+      #again(target: Target, fault: AttemptFault): boolean {
         if (this.#failures >= options.attempts) return false
         const safe = this.#x.incoming.headers.get(SAFE_HEADER) === 'true'
         if (!fault.retriable && !(fault.mayHaveActed && safe)) return false
         const now = clock.mono()
-        const elsewhere = this.#untried.some(other => breaker(other).state(now) !== 'open')
+        const elsewhere = this.#untried.some(other => targetOf(other).breaker.state(now) !== 'open')
         // A backend that has answered gets no second request from the same exchange.
         const same = fault.neverSent || fault.mayHaveActed
         if (!elsewhere && !same) return false
-        if (!budgets.of(backend.provider).take(now, options.retry_budget)) return false
+        if (!target.budget.take(now, options.retry_budget)) return false
         if (elsewhere) this.next()
-        else this.#later(backend)
+        else this.#later(target)
         return true
       }
 
       /** Asks the same backend again, after a pause. */
-      #later(backend: Backend): void {
+      #later(target: Target): void {
         const pause = BACKOFF_MS * 2 ** (this.#failures - 1) * (1 - context.random() / 2)
         const timer = clock.setTimer(pause, () => {
           if (this.#x.closed) return
-          this.#untried.unshift(backend)
+          this.#untried.unshift(target.backend)
           this.next()
         })
         this.#x.control({
