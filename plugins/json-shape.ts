@@ -64,7 +64,7 @@ export class JsonShape {
   }
 }
 
-const LONG = 32 * 1024
+const LONG = 16 * 1024
 /** Bytes of a string that are looked at one by one: starting a native search costs as much, and most strings are shorter. */
 const NEAR = 48
 

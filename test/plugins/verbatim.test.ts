@@ -61,6 +61,22 @@ test('a long string goes out in the bytes it came in, wherever it is put, and on
   assert.equal(out, `{"b":[${spelled}],"c":${JSON.stringify(`${value.a}.`)},"d":${spelled}}`)
 })
 
+test('a string of 16 KB is long, of any characters; a shorter one is written anew', () => {
+  for (const [spelled, verbatim] of [
+    [`"${'\\/ '.repeat(5462)}"`, true],
+    [`"${'\\/ '.repeat(5400)}"`, false],
+    [`"\\/${'的'.repeat(8200)}"`, true],
+  ] as const) {
+    const { value, sent } = read<{ a: string }>(Buffer.from(`{"a":${spelled}}`))
+    assert.equal(
+      whole(sent.pieces(sent.write(value)))
+        .toString()
+        .includes('\\/'),
+      verbatim,
+    )
+  }
+})
+
 test('bytes that are no UTF-8 never go out: U+FFFD does, which is how they were read', () => {
   const bytes = Buffer.concat([Buffer.from(`{"a":"${long('x')}`), Buffer.of(0xff, 0xc3), Buffer.from('"}')])
   const { value, sent } = read<object>(bytes)
