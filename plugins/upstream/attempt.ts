@@ -83,8 +83,6 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #status = 0
   #headers: ReplyHeaders = {}
   #reader: SseReader | null = null
-  /** Of a stream: what its frames are given to. */
-  #frame: ((event: string, data: string) => void) | null = null
   #decoder: Decoder | null = null
   #decoding: Decoding | null = null
   /** Why the reply broke off, while the decoder is asked whether it had been whole. */
@@ -172,12 +170,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
     if (status >= 300) return
     this.#decoder = this.#outbound.decoder()
-    if (String(headers['content-type'] ?? '').startsWith('text/event-stream')) {
-      this.#reader = new SseReader()
-      this.#frame = (event, data) => {
-        if (!this.#over && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
-      }
-    }
+    if (String(headers['content-type'] ?? '').startsWith('text/event-stream')) this.#reader = new SseReader()
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -200,7 +193,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       return
     }
     try {
-      this.#reader.push(chunk, this.#frame!)
+      this.#reader.push(chunk, this.#frame)
     } catch (error) {
       if (!(error instanceof SseLimit)) throw error
       this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
@@ -248,7 +241,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400 })
       return
     }
-    if (this.#reader) this.#reader.end(this.#frame!)
+    if (this.#reader) this.#reader.end(this.#frame)
     else this.#decoder!.body(this.#whole(), this.#push)
     if (!this.#over) this.#finish()
   }
@@ -292,6 +285,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   // ---- events ---------------------------------------------------------------------------------------------------------
+
+  readonly #frame = (event: string, data: string): void => {
+    if (!this.#over && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
+  }
 
   readonly #push = (event: StreamEvent): void => {
     if (this.#over) return

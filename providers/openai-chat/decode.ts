@@ -32,7 +32,7 @@ const FAILURES: ReadonlyMap<string, 'server' | 'unavailable'> = new Map([
 ] as const)
 
 export class ChatDecoder implements Decoder {
-  #frames: FrameParser | undefined
+  readonly #frames = new FrameParser(hasChoices)
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
   readonly #reasoning = new SurrogateJoiner()
@@ -62,7 +62,6 @@ export class ChatDecoder implements Decoder {
       this.#finish(push)
       return
     }
-    this.#frames ??= new FrameParser(hasChoices)
     const chunk = this.#frames.parse(data)
     if (chunk === undefined) {
       this.#fail({ type: 'error', error: unreadable('an event that is not JSON') }, push)
