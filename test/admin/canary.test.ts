@@ -196,8 +196,8 @@ after(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-const written = () => {
-  log.flush()
+const written = async () => {
+  await log.close()
   return readFileSync(join(folder, 'log'), 'utf8')
 }
 
@@ -211,7 +211,7 @@ async function everything() {
   let fed = ''
   while (!fed.includes('\n\n')) fed += (await reader.read()).value
   await reader.cancel()
-  const text = written()
+  const text = await written()
   return {
     log: text,
     pretty: text
@@ -589,7 +589,7 @@ test('a drain that ends a stream; and with that every code was in the log', asyn
   const text = answer.text()
   await gateway.drain()
   assert.match(await text, /route_unavailable/)
-  const log = written()
+  const log = await written()
   for (const half of HALVES) assert.ok(!log.toLowerCase().includes(half))
   const codes = new Set([...log.matchAll(/"code":"(\w+)"/g)].map(([, code]) => code))
   assert.deepEqual(

@@ -22,7 +22,7 @@ async function written(options: LogOptions, use: (log: ReturnType<typeof openLog
   try {
     const log = openLog('debug', { ...options, descriptor })
     await use(log)
-    log.flush()
+    await log.close()
     return readFileSync(join(folder, 'log'), 'utf8')
   } finally {
     closeSync(descriptor)
