@@ -50,7 +50,8 @@ for (const [name, file, schema] of CASES) {
           else if (found.stripped.length > 0) seen.stripped++
           else seen.valid++
         }),
-        { numRuns: 3000 },
+        // The same samples each time: by chance alone, a run in some dozens has too few of one kind.
+        { numRuns: 3000, seed: 1 },
       )
       // The samples have been on both sides.
       assert.ok(seen.valid > 20, `${seen.valid} valid`)
