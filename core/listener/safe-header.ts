@@ -208,33 +208,37 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
     throw new TypeError(`not a final HTTP status: ${status}`)
   const flat = headers instanceof HeaderFields ? headers.flat : [...headers].flat()
   const head: SafeHead = { status, pairs: flat, lines: '', close: false, length: '' }
+  let left = false
   for (let i = 0; i < flat.length; i += 2) {
     const field = nameOf(flat[i]!)
     const value = flat[i + 1]!
     if (field === undefined) throw new TypeError(`not a header name: ${JSON.stringify(flat[i])}`)
     if (!isFieldValue(value)) throw new TypeError(`header ${field.name} has a value that would break the answer's head`)
-    switch (field.name) {
-      case 'connection':
-        if (asksClose(value)) head.close = true
-        break
-      case 'content-length':
-        head.length = value
-        break
-      case 'transfer-encoding':
-      case 'keep-alive':
-      case 'date':
-        break
-      default:
-        head.lines += field.prefix + value
-        continue
+    if (!isOfTheAdapter(field.name)) {
+      head.lines += field.prefix + value
+      continue
     }
-    if (head.pairs === flat)
-      head.pairs = flat.filter((_, at) => !OF_THE_ADAPTER.has(flat[at - (at % 2)]!.toLowerCase()))
+    if (field.name === 'connection') head.close ||= asksClose(value)
+    else if (field.name === 'content-length') head.length = value
+    left = true
   }
+  if (left) head.pairs = flat.filter((_, at) => !isOfTheAdapter(flat[at - (at % 2)]!.toLowerCase()))
   return head
 }
 
-const OF_THE_ADAPTER = new Set(['connection', 'content-length', 'transfer-encoding', 'keep-alive', 'date'])
+/** What a caller may name and only the adapter writes. */
+function isOfTheAdapter(name: string): boolean {
+  switch (name) {
+    case 'connection':
+    case 'content-length':
+    case 'transfer-encoding':
+    case 'keep-alive':
+    case 'date':
+      return true
+    default:
+      return false
+  }
+}
 
 /** Tab, printable ASCII and Latin-1: RFC 9110 5.5's field-content and obs-text. */
 function isFieldValue(value: string): boolean {

@@ -423,7 +423,13 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     if (this.#answered || this.gone) return
     const opens = status === 101 && this.#handshake?.session !== undefined
     if (!opens) this.#handshake = undefined
-    this.#head = safeHead(opens ? 200 : status, headers)
+    // 101 is no final status, and has no content whose type could be told.
+    this.#head = opens
+      ? safeHead(
+          200,
+          [...headers].filter(([name]) => name !== 'content-type'),
+        )
+      : safeHead(status, headers)
     this.#payload = body
     this.#answered = true
     this.#settled = true
@@ -520,10 +526,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
    */
   #open({ context, session, parsing }: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
-    const type = head.pairs.indexOf('content-type')
-    const rest = type < 0 ? head.pairs : head.pairs.toSpliced(type, 2)
-    let text = statusLine(101)
-    for (let i = 0; i < rest.length; i += 2) text += `\r\n${rest[i]}: ${rest[i + 1]}`
+    const text = headText({ ...head, status: 101 })
     const socket = new UwsSocket(session!, shared, shared.options.webSocket!)
     this.finished()
     if (parsing) res.writeStatus(text)
