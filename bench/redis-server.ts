@@ -2,8 +2,9 @@
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from '../scripts/ensure-deps.ts'
+import { freePort } from '../test/ports.ts'
 import { start, stop, temporaryFolder } from './children.ts'
-import { freePort, listens } from './contenders/index.ts'
+import { listens } from './contenders/index.ts'
 import { LOAD } from './machine.ts'
 
 export interface RedisServer {

@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import net from 'node:net'
 import { join } from 'node:path'
 import { findProgram } from '../../scripts/ensure-deps.ts'
+import { freePort } from '../../test/ports.ts'
 import { printed, start, startProgram, stop, temporaryFolder } from '../children.ts'
 import { ensurePortkey, ensurePrograms, type Program } from '../install.ts'
 import { CONTENDER } from '../machine.ts'
@@ -173,16 +174,5 @@ function connects(port: number): Promise<boolean> {
       resolve(true)
     })
     socket.once('error', () => resolve(false))
-  })
-}
-
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = net.createServer()
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as net.AddressInfo
-      server.close(() => resolve(port))
-    })
   })
 }

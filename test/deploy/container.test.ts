@@ -24,7 +24,7 @@ import { dirname, join, matchesGlob } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
 import { findProgram } from '../../scripts/ensure-deps.ts'
-import { freePort } from '../stores/redis-server.ts'
+import { freePort } from '../ports.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')

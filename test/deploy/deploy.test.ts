@@ -16,7 +16,7 @@ import { formatError } from '../../core/config/load.ts'
 import { findProgram } from '../../scripts/ensure-deps.ts'
 import { startGateway } from '../e2e/harness.ts'
 import { eventually } from '../listener/harness.ts'
-import { freePort } from '../stores/redis-server.ts'
+import { freePort } from '../ports.ts'
 import { COMPOSE, KUBERNETES } from './schemas.ts'
 
 const ROOT = join(import.meta.dirname, '../..')

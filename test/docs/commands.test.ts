@@ -12,7 +12,7 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { findProgram } from '../../scripts/ensure-deps.ts'
 import { startSimulator } from '../../simulator/server.ts'
-import { freePort } from '../stores/redis-server.ts'
+import { freePort } from '../ports.ts'
 import { commandsOf, type PageText, pages, QUICKSTART, ROOT } from './pages.ts'
 
 /** Not run here, and what stands for it. */

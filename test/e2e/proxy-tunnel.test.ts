@@ -3,11 +3,12 @@ import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net'
+import type { AddressInfo, Server, Socket } from 'node:net'
 import { afterEach, beforeEach, test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'
 import { eventually, RawClient } from '../listener/harness.ts'
 import { WebSocket, WSServer } from '../listener/web-socket.ts'
+import { freePort } from '../ports.ts'
 import { KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
 /** A target of our own. */
@@ -409,11 +410,7 @@ test('[ERR-6] a target that breaks off: 502; switches to something else: 502; is
     assert.deepEqual(await refused(t), [504, 'gateway_timeout'])
     await eventually(() => target.sockets.size === 0)
   })
-  const down = createTcpServer().listen(0, '127.0.0.1')
-  await once(down, 'listening')
-  const { port } = down.address() as AddressInfo
-  down.close()
-  await using({ target: `http://127.0.0.1:${port}` }, async t => {
+  await using({ target: `http://127.0.0.1:${await freePort()}` }, async t => {
     assert.deepEqual(await refused(t), [503, 'provider_unavailable'])
   })
 })

@@ -6,6 +6,7 @@ import { createServer, request as httpRequest, type IncomingMessage, type Server
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import { eventually, RawClient } from '../listener/harness.ts'
+import { freePort } from '../ports.ts'
 import { KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void
@@ -481,11 +482,7 @@ for (const listener of ['uws', 'node'] as const) {
     })
 
     test('[ERR-6] a target that is down: 503 with a wait of 5 to 15 s; one that is silent: 504', async () => {
-      const down = createTcpServer().listen(0, '127.0.0.1')
-      await once(down, 'listening')
-      const { port } = down.address() as AddressInfo
-      down.close()
-      const g = await start(listener, { target: `http://127.0.0.1:${port}` })
+      const g = await start(listener, { target: `http://127.0.0.1:${await freePort()}` })
       try {
         const reply = await call(g, '/x', { body: 'hello' })
         assert.equal(reply.status, 503)

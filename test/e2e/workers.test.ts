@@ -10,27 +10,14 @@ import { type TestContext, test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { startSimulator } from '../../simulator/server.ts'
 import { openStore } from '../../stores/index.ts'
+import { freePort } from '../ports.ts'
 import { until } from '../stores/kit.ts'
-import { freePort, RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
+import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
 import { defaultYaml, KEY } from './harness.ts'
 
 const MAIN = new URL('../../cli/main.ts', import.meta.url).pathname
 const silent = { debug() {}, info() {}, warn() {}, error() {} }
 const { NODE_TEST_CONTEXT: _, ...ENV } = process.env
-
-const isFree = (port: number) =>
-  new Promise<boolean>(resolve => {
-    const server = net.createServer().once('error', () => resolve(false))
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
-  })
-/** The first of so many free ports in a row. */
-async function freePorts(count: number): Promise<number> {
-  for (;;) {
-    const first = await freePort()
-    const free = await Promise.all(Array.from({ length: count }, (_, i) => isFree(first + i)))
-    if (free.every(Boolean)) return first
-  }
-}
 
 interface Running {
   supervisor: ChildProcess
@@ -132,8 +119,8 @@ test('[LIM-3] [BILL-4] workers share port, limits and ledger; one that is killed
     await redis.stop()
     rmSync(folder, { recursive: true, force: true })
   })
-  const port = await freePort()
-  const admin = await freePorts(3)
+  const port = await freePort(4)
+  const admin = port + 1
   const admins = [admin, admin + 1, admin + 2]
   writeFileSync(
     join(folder, 'gateway.yaml'),
@@ -145,7 +132,9 @@ test('[LIM-3] [BILL-4] workers share port, limits and ledger; one that is killed
       .replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 5s }`),
   )
   const gateway = start(t, folder)
-  await until(async () => (await Promise.all(admins.map(isReady))).every(Boolean), 60_000)
+  await until(async () => (await Promise.all(admins.map(isReady))).every(Boolean), 60_000).catch(error => {
+    throw new Error(`${error.message}; the gateway said: ${gateway.text()}`)
+  })
   assert.match(gateway.text(), new RegExp(`Sluice listens on http://127\\.0\\.0\\.1:${port}\n`))
 
   // Every worker serves, and each tells its own figures.

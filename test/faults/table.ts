@@ -6,6 +6,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ManualClock, type Timer } from '../../core/clock.ts'
 import { startGateway, type TestGateway, type TestOptions } from '../e2e/harness.ts'
+import { freePort } from '../ports.ts'
 import { type Fault, type FaultServer, startFaultServer } from './server.ts'
 
 export const SURFACES = ['chat', 'responses', 'messages'] as const
@@ -196,8 +197,6 @@ export interface Table {
 /** A gateway whose every model is at a fault server. One exchange at a time fits: a slot that is not given back refuses the next. */
 export async function startTable(options: TestOptions = {}): Promise<Table & { close(): Promise<void> }> {
   const upstream = await startFaultServer()
-  const gone = await startFaultServer()
-  await gone.close()
   const clock = new TableClock()
   const provider = (dialect: string, url = upstream.url) => `{ dialect: ${dialect}, base_url: "${url}", api_key: k }`
   const backends = Object.entries(MODELS).map(
@@ -216,7 +215,7 @@ export async function startTable(options: TestOptions = {}): Promise<Table & { c
   at_openai_responses: ${provider('openai-responses')}
   at_anthropic_messages: ${provider('anthropic-messages')}
   at_gemini: ${provider('gemini')}
-  at_closed: ${provider('openai-chat', gone.url)}
+  at_closed: ${provider('openai-chat', `http://127.0.0.1:${await freePort()}`)}
   at_plain_tls: ${provider('openai-chat', upstream.url.replace('http:', 'https:'))}`,
   })
   return {

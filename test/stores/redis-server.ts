@@ -4,6 +4,7 @@ import fs from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import { freePort } from '../ports.ts'
 import { until } from './kit.ts'
 
 export const redisAvailable = ((): boolean => {
@@ -20,17 +21,6 @@ export const redisAvailable = ((): boolean => {
 
 /** For `test(name, { skip })`. */
 export const skipWithoutRedis = redisAvailable ? false : 'redis-server is not installed'
-
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = net.createServer()
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as net.AddressInfo
-      server.close(() => resolve(port))
-    })
-  })
-}
 
 const running = new Set<ChildProcess>()
 // A test that fails half-way leaves nothing behind, and never keeps its process waiting.

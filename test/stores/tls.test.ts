@@ -6,8 +6,9 @@ import { after, before, test } from 'node:test'
 import type { Store } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
+import { freePort } from '../ports.ts'
 import { bucket, intent, options, outcome, T0, temporary } from './kit.ts'
-import { freePort, RedisServer, skipWithoutRedis } from './redis-server.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const skip = skipWithoutRedis || (hasOpenssl() ? false : 'openssl is not installed')
 let certificates: Certificates
