@@ -22,7 +22,7 @@ import {
   type ToolSearchItem,
   type WebSearchItem,
 } from './items.ts'
-import { echoMembers, IN_PROGRESS, type Progress, stateMembers } from './response.ts'
+import { echoOf, IN_PROGRESS, type Progress, responseOf } from './response.ts'
 
 /** wire.md F.6; absent: the reply is complete. */
 const INCOMPLETE: Partial<Record<FinishReason, string>> = {
@@ -81,7 +81,7 @@ export class ResponsesEncoder implements Encoder {
     if (this.#started) throw outOfGrammar('start')
     this.#started = true
     if (!this.#streaming) return ''
-    this.#echo = JSON.stringify(echoMembers(this.#context)).slice(1, -1)
+    this.#echo = echoOf(this.#context)
     return this.#lifecycle('response.created', IN_PROGRESS) + this.#lifecycle('response.in_progress', IN_PROGRESS)
   }
 
@@ -172,14 +172,8 @@ export class ResponsesEncoder implements Encoder {
   }
 
   body(): string {
-    const { usage, warning, ...state } = stateMembers(this.#context, this.#progress)
-    return JSON.stringify({
-      ...state,
-      output: this.#output,
-      usage,
-      ...(warning !== undefined && { warning }),
-      ...echoMembers(this.#context),
-    })
+    const output = JSON.stringify(this.#output).slice(1, -1)
+    return responseOf(this.#context, this.#progress, output, echoOf(this.#context))
   }
 
   // ---- messages ---------------------------------------------------------------------------------------------------------
@@ -512,8 +506,7 @@ export class ResponsesEncoder implements Encoder {
 
   #lifecycle(type: string, progress: Progress): string {
     if (!this.#streaming) return ''
-    const state = JSON.stringify(stateMembers(this.#context, progress)).slice(1, -1)
-    return this.#frame(type, `"response":{${state},"output":[${this.#done.join(',')}],${this.#echo}}`)
+    return this.#frame(type, `"response":${responseOf(this.#context, progress, this.#done.join(','), this.#echo)}`)
   }
 
   #inItem(): string {

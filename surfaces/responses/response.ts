@@ -1,4 +1,4 @@
-/** The Response object of Responses replies (wire.md C.2), written as JSON text: the echo of the request is made once for a reply. */
+/** The Response object of Responses replies (wire.md C.2), put together as JSON text: JSON.stringify of the whole takes several times as long. */
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
 import type { ResponsesBody } from './wire.ts'
@@ -25,60 +25,31 @@ export const IN_PROGRESS: Progress = Object.freeze({
   warning: undefined,
 })
 
-/** Members that say how the reply stands; `output` and the echo go beside them. */
-export function stateMembers(context: EncodeContext, progress: Progress): Record<string, unknown> {
+/**
+ * The Response object as JSON.
+ *
+ * @param output JSON of the items, without brackets
+ * @param echo what `echoOf` made of the request
+ */
+export function responseOf(context: EncodeContext, progress: Progress, output: string, echo: string): string {
   const { status, completedAt, error, incompleteReason, usage, warning } = progress
-  return {
-    id: `resp_${context.objectId}`,
-    object: 'response',
-    created_at: context.created,
-    status,
-    completed_at: completedAt,
-    error,
-    incomplete_details: incompleteReason === null ? null : { reason: incompleteReason },
-    model: context.model,
-    usage: usage ? usageOf(usage) : null,
-    ...(warning && { warning }),
-  }
+  const incomplete = incompleteReason === null ? 'null' : `{"reason":"${incompleteReason}"}`
+  const tail = warning === undefined ? echo : `"warning":${JSON.stringify(warning)},${echo}`
+  return `{"id":"resp_${context.objectId}","object":"response","created_at":${context.created},"status":"${status}","completed_at":${completedAt},"error":${error === null ? 'null' : JSON.stringify(error)},"incomplete_details":${incomplete},"model":${JSON.stringify(context.model)},"output":[${output}],"usage":${usage ? usageOf(usage) : 'null'},${tail}}`
 }
 
-export function echoMembers(context: EncodeContext): Record<string, unknown> {
+/** The members that say what was asked for, as JSON without braces. */
+export function echoOf(context: EncodeContext): string {
   const body = context.body as unknown as ResponsesBody
-  const tools = body.tools ?? []
-  return {
-    access_programs: null,
-    background: false,
-    instructions: body.instructions ?? null,
-    max_output_tokens: body.max_output_tokens ?? null,
-    max_tool_calls: body.max_tool_calls ?? null,
-    metadata: body.metadata ?? {},
-    parallel_tool_calls: body.parallel_tool_calls ?? true,
-    previous_response_id: body.previous_response_id ?? null,
-    prompt_cache_key: body.prompt_cache_key ?? null,
-    reasoning: {
-      effort: body.reasoning?.effort ?? null,
-      summary: body.reasoning?.summary ?? body.reasoning?.generate_summary ?? null,
-    },
-    safety_identifier: body.safety_identifier ?? null,
-    service_tier: 'default',
-    store: body.store ?? true,
-    temperature: body.temperature ?? 1,
-    text: { format: { type: 'text' }, verbosity: body.text?.verbosity ?? 'medium' },
-    tool_choice: body.tool_choice ?? (tools.length > 0 ? 'auto' : 'none'),
-    tools,
-    top_logprobs: body.top_logprobs ?? 0,
-    top_p: body.top_p ?? 1,
-    truncation: 'disabled',
-    ...(body.user != null && { user: body.user }),
-  }
+  const { reasoning, tools } = body
+  const summary = reasoning?.summary ?? reasoning?.generate_summary
+  const choice = body.tool_choice ?? (tools?.length ? 'auto' : 'none')
+  const user = body.user == null ? '' : `,"user":${JSON.stringify(body.user)}`
+  return `"access_programs":null,"background":false,"instructions":${json(body.instructions)},"max_output_tokens":${body.max_output_tokens ?? null},"max_tool_calls":${body.max_tool_calls ?? null},"metadata":${body.metadata == null ? '{}' : JSON.stringify(body.metadata)},"parallel_tool_calls":${body.parallel_tool_calls ?? true},"previous_response_id":${json(body.previous_response_id)},"prompt_cache_key":${json(body.prompt_cache_key)},"reasoning":{"effort":${json(reasoning?.effort)},"summary":${json(summary)}},"safety_identifier":${json(body.safety_identifier)},"service_tier":"default","store":${body.store ?? true},"temperature":${body.temperature ?? 1},"text":{"format":{"type":"text"},"verbosity":"${body.text?.verbosity ?? 'medium'}"},"tool_choice":${JSON.stringify(choice)},"tools":${tools?.length ? JSON.stringify(tools) : '[]'},"top_logprobs":${body.top_logprobs ?? 0},"top_p":${body.top_p ?? 1},"truncation":"disabled"${user}`
 }
 
-function usageOf(usage: Usage): Record<string, unknown> {
-  return {
-    input_tokens: usage.input,
-    input_tokens_details: { cached_tokens: usage.cached, cache_write_tokens: usage.cacheWrite },
-    output_tokens: usage.output,
-    output_tokens_details: { reasoning_tokens: usage.reasoning },
-    total_tokens: usage.input + usage.output,
-  }
+const json = (value: string | null | undefined) => (value == null ? 'null' : JSON.stringify(value))
+
+function usageOf({ input, cached, cacheWrite, output, reasoning }: Usage): string {
+  return `{"input_tokens":${input},"input_tokens_details":{"cached_tokens":${cached},"cache_write_tokens":${cacheWrite}},"output_tokens":${output},"output_tokens_details":{"reasoning_tokens":${reasoning}},"total_tokens":${input + output}}`
 }
