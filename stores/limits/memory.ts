@@ -13,7 +13,8 @@ const SWEEP_ORGS = 500
 const SWEEP_MS = 1000
 
 interface Entry {
-  readonly cell: Cell
+  /** As it was last asked for: the sweep refills by it. */
+  cell: Cell
   readonly level: Level
 }
 interface Reservation {
@@ -125,9 +126,16 @@ export class MemoryLimits implements LimitEngine {
   #resolve(orgId: string, org: Organization, cells: readonly Cell[], now: number): Resolved {
     return {
       cells,
-      levels: cells.map(cell => this.#level(orgId, org, cell, now)),
+      levels: cells.map(cell => this.#asked(orgId, org, cell, now)),
       spend: cells.some(cell => cell.kind === 'spend'),
     }
+  }
+
+  /** The level of a cell that is admitted against. A reload or platform load may have given the cell another capacity, and with it another refill. */
+  #asked(orgId: string, org: Organization, cell: Cell, now: number): Level {
+    const level = this.#level(orgId, org, cell, now)
+    org.entries.get(cell.id)!.cell = cell
+    return level
   }
 
   #level(orgId: string, org: Organization, cell: Cell, now: number): Level {

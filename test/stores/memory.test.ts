@@ -48,6 +48,37 @@ test('a dropped cell comes back as a full one, also for a set of cells asked bef
   limits.close()
 })
 
+/**
+ * The sweep let every level refill as its cell first stood: after a reload that narrowed a limit, an organization that asked before its bucket was full by the
+ * old one got the old rate for ever (35,460 requests in this hour instead of 60 a minute), and one whose cell was first met under platform load kept a tenth.
+ */
+test('[LIM-3] a level refills by the capacity it is now asked for, not by the one it was first met with', () => {
+  for (const [before, now, expected] of [
+    [600, 60, 60 * 60 - (600 - 60)],
+    [60, 600, 60 * 600 + (600 - 60)],
+  ] as const) {
+    const clock = new ManualClock()
+    const limits = new MemoryLimits({ clock })
+    let asked = 0
+    const passes = (capacity: number, cells = [bucket('o:rpm', capacity)]) => {
+      let passed = 0
+      for (; ; passed++) {
+        const id = `r${asked++}`
+        if (!limits.admit({ org: 'acme', id, cells, amounts: [1], now: clock.now() }).admitted) return passed
+        limits.settle('acme', id, [1], clock.now())
+      }
+    }
+    assert.equal(passes(before), before)
+    let hour = passes(now)
+    for (let i = 0; i < 720; i++) {
+      clock.advance(5000)
+      hour += passes(now)
+    }
+    assert.equal(hour, expected, `${before} a minute, then ${now}`)
+    limits.close()
+  }
+})
+
 test('a million settlements add up to the cent, and beyond', () => {
   const charges: Charge[] = []
   const clock = new ManualClock()
