@@ -330,9 +330,9 @@ export class RunningExchange implements Exchange, Placed {
     if (this.#phase === PHASE.open) return this.#answer({ kind: 'error', error }, this.#from)
     this.#error = error
     advertise(error, () => this.#host.random())
-    // What passed before the failure leaves before it: a hold only delays.
+    // What passed before the failure leaves before it: a hold only delays. Not the end: what it was held for has not come about.
     this.#holds = 0
-    for (const event of this.#held.splice(0)) if (event) this.#leave(event)
+    for (const event of this.#held.splice(0)) if (event && event.type !== 'finish') this.#leave(event)
     if (this.#settled) return
     if (this.#out) {
       // An error frame is the honest end, and it must arrive: a cut connection takes with it what a slow reader has not read, the frame first of

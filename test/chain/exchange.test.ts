@@ -223,6 +223,33 @@ test('holds are counted, keep what follows from leaving, and pause the upstream'
   assert.equal(calls[0], 'pause')
 })
 
+test('[STR-6] what the end was held for fails: the text leaves, then a frame, and no end', async () => {
+  const r = await run([
+    asks(),
+    part('holder', {
+      onEvent(x, event) {
+        if (event.type !== 'finish') return undefined
+        const release = x.hold()
+        setImmediate(() => {
+          x.fail(new GatewayError('provider_unavailable', { message: 'not stored' }))
+          release()
+        })
+        return undefined
+      },
+    }),
+    terminal(x => {
+      x.emit(text('one'))
+      x.end()
+    }),
+  ])
+  const settlement = await r.settled
+  assert.deepEqual(
+    r.events().map(e => e.type),
+    ['start', 'text', 'error'],
+  )
+  assert.equal(settlement.error?.code, 'provider_unavailable')
+})
+
 test('[STR-6] a failure after the head is a frame, and nothing after it', async () => {
   const r = await run([
     asks(),

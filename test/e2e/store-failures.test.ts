@@ -129,6 +129,29 @@ test('[AUTH-1] [ERR-6] Redis restarted with nothing in it: the gateway goes on, 
   await recovers(g, true)
 })
 
+/** The last event left all the same: the client saw a completed response, and could not continue it. */
+test('[RESP-3] [ERR-8] a stream whose response cannot be retained does not end as completed', { skip }, async t => {
+  const redis = await ownRedis(t)
+  const g = await gatewayOn(t, redis.url)
+  const response = await g.post('/v1/responses', {
+    model: 'eb1-preview',
+    input: '[[sim: tokens 20; pace 30ms]] x',
+    max_output_tokens: 400,
+    stream: true,
+  })
+  assert.equal(response.status, 200)
+  const text = response.text()
+  await redis.down()
+  const events = [...(await text).matchAll(/^event: (.*)$/gm)].map(match => match[1])
+  assert.ok(events.includes('response.output_text.delta'), 'what passed before has left')
+  assert.deepEqual(events.slice(-2), ['error', 'response.failed'])
+  assert.match(await text, /"code":"provider_unavailable"/)
+  await redis.up()
+  await recovers(g, true)
+  const [row] = await g.ledger()
+  assert.ok(row!.cost > 0, 'what was delivered is billed')
+})
+
 test('[AUTH-1] Redis forgets its scripts (SCRIPT FLUSH) under load: nobody notices', { skip }, async t => {
   const redis = await ownRedis(t)
   const g = await gatewayOn(t, redis.url)
