@@ -98,10 +98,12 @@ function least(a: number | null, b: number | null | undefined): number | null {
   return a === null ? b : Math.min(a, b)
 }
 
-/** Cells under platform load (LIM-10, decisions 25): rates and concurrency shrink, spend does not. */
+/** Cells under platform load (LIM-10, decisions 25): rates and concurrency shrink, spend does not. What is closed stays so. */
 export function compress(cells: readonly Cell[], factor: number): Cell[] {
   return cells.map(cell =>
-    cell.kind === 'spend' ? cell : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
+    cell.kind === 'spend' || cell.capacity === 0
+      ? cell
+      : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
   )
 }
 

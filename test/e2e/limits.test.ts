@@ -349,6 +349,29 @@ test('[LIM-10] under platform load limits compress with scope platform; at the t
     },
   ))
 
+/** A tenth of nothing was rounded up to one. */
+test('[LIM-10] a limit of 0 admits nothing under platform load either', () =>
+  using(
+    {
+      organization: '    limits: { requests_per_minute: 0 }',
+      extra: 'platform: { max_concurrent_requests: 4, compress_above: 0.1 }',
+    },
+    async t => {
+      const gone = new AbortController()
+      const held = await fetch(`${t.url}/v1/chat/completions`, {
+        method: 'POST',
+        signal: gone.signal,
+        headers: { authorization: 'Bearer sk-other-0001-secret', 'content-type': 'application/json' },
+        body: JSON.stringify(ask('[[sim: stall 3]] x', { stream: true })),
+      })
+      assert.equal(held.status, 200)
+      const { status, error } = await failure(await chat(t))
+      gone.abort()
+      assert.equal(status, 429)
+      assert.equal(error.code, 'requests_limit_exceeded')
+    },
+  ))
+
 test('[LIM-11] the self-serve tiers are ready plans', () =>
   using({}, async t => {
     const tiers: [string, number, number, number, number][] = [
