@@ -1,5 +1,6 @@
 import type { Limits, ModelConfig } from '../core/config/types.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
+import { leastOf } from './account-limits.ts'
 import { ModelAccess } from './conversation/model-access.ts'
 import { modelsOptions } from './options.ts'
 import { type Identity, identity } from './slots.ts'
@@ -71,20 +72,11 @@ const SHOWN = [
 ] as const satisfies readonly (keyof Limits)[]
 
 /** The least of what organization, key and model allow: effective, static, without billing figures. */
-function staticLimits(model: ModelConfig, { organization, key }: Identity): Record<string, number> {
-  const scopes: Partial<Limits>[] = [
-    organization.limits,
-    key.limits,
-    organization.model_limits[model.id] ?? {},
-    key.model_limits[model.id] ?? {},
-  ]
+function staticLimits(model: ModelConfig, caller: Identity): Record<string, number> {
   const limits: Record<string, number> = {}
   for (const name of SHOWN) {
-    for (const scope of scopes) {
-      const value = scope[name]
-      if (value !== null && value !== undefined)
-        limits[name] = Math.min(limits[name] ?? Number.POSITIVE_INFINITY, value)
-    }
+    const least = leastOf(name, caller, model.id)
+    if (least !== null) limits[name] = least
   }
   return limits
 }

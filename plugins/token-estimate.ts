@@ -1,5 +1,6 @@
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
+import { leastOf } from './account-limits.ts'
 import { isCountingChain } from './counting.ts'
 import { type TokenEstimateOptions, tokenEstimateOptions } from './options.ts'
 import { identity, model } from './slots.ts'
@@ -19,13 +20,9 @@ export const tokenEstimate = definePlugin<TokenEstimateOptions>({
     function judge(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
       if (counting) return undefined
-      const window = x.get(model).context_window
-      const { organization, key } = x.get(identity)
-      const account = Math.min(
-        organization.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
-        key.limits.max_input_tokens ?? Number.POSITIVE_INFINITY,
-      )
-      const maximum = Math.min(window, account)
+      const served = x.get(model)
+      const account = leastOf('max_input_tokens', x.get(identity), served.id)
+      const maximum = Math.min(served.context_window, account ?? Number.POSITIVE_INFINITY)
       return input > maximum ? tooLong(input, maximum) : undefined
     }
 

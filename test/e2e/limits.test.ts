@@ -257,6 +257,28 @@ test('[MOD-5] [AUTH-6] what the plan does not include', () =>
     },
   ))
 
+/** It was shown under the model's limits and never held. */
+test('[LIM-1] [MOD-1] [MOD-6] max_input_tokens, wherever it stands, is shown and held', async () => {
+  for (const [limits, at] of [
+    ['    limits: { max_input_tokens: 20 }', 20],
+    ['    limits: { max_input_tokens: 20 }\n    model_limits: { eb1-preview: { max_input_tokens: 10 } }', 10],
+    ['    limits: { max_input_tokens: 10 }\n    model_limits: { eb1-preview: { max_input_tokens: 20 } }', 10],
+    ['    model_limits: { eb1-preview: { max_input_tokens: 20 } }', 20],
+  ] as const) {
+    await using({ organization: limits }, async t => {
+      const list = (await (
+        await fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
+      ).json()) as any
+      assert.equal(list.data[0].limits.max_input_tokens, at)
+      const { status, error } = await failure(await chat(t, ask('word '.repeat(30))))
+      assert.equal(status, 400)
+      assert.equal(error.code, 'context_length_exceeded')
+      assert.equal(error.details.context_window, at)
+      assert.equal((await chat(t)).status, 200)
+    })
+  }
+})
+
 test('[MOD-7] x-excluded-models', () =>
   using({}, async t => {
     assert.equal((await chat(t, ask(), { 'x-excluded-models': 'eb1-fast-preview, eb1-frontier-preview' })).status, 200)
