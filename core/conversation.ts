@@ -34,9 +34,9 @@ export interface Conversation {
   toolChoice: ToolChoice
   /** False: at most one call a turn (TOOL-5). */
   parallelToolCalls: boolean
-  /** The client's output cap in tokens, reasoning included; undefined when it named none. */
+  /** The output cap in tokens, reasoning included: the client's; where it named none, the account's maximum, if it has one. */
   maxOutputTokens?: number
-  /** The body member that carried the cap, for error messages: `max_tokens`, `max_completion_tokens`, `max_output_tokens`. */
+  /** The body member that carried the client's cap: `max_tokens`, `max_completion_tokens`, `max_output_tokens`. */
   maxOutputField?: string
   sampling: Sampling
   reasoning: ReasoningControls

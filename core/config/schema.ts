@@ -404,7 +404,7 @@ export const LIMITS: Record<string, Schema> = {
   output_tokens_per_day: limit('Output tokens per day.'),
   concurrent_requests: limit('Requests at once.'),
   max_input_tokens: limit('Most prompt tokens of one request.'),
-  max_output_tokens: limit('Most output tokens that one request may ask for.'),
+  max_output_tokens: limit('Most output tokens that one request may ask for, and the cap of one that names none.'),
   max_request_tokens: limit('Largest exposure of one request, in tokens (LIM-7).'),
   max_request_usd: usd('Largest exposure of one request, in USD (LIM-7).'),
   daily_spend_usd: usd('Spend in one UTC day.'),

@@ -1,3 +1,4 @@
+import type { Conversation } from '../../core/conversation.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Reply, usage } from '../../core/plugin.ts'
 import type { Admission, Cell, Dimension } from '../../core/store.ts'
@@ -36,7 +37,7 @@ export const admission = definePlugin<AdmissionOptions>({
         const set = cellSet(caller, served?.id ?? null)
         const asked = x.peek(conversation)
         const input = x.peek(estimate)?.input ?? 0
-        const output = asked ? (asked.maxOutputTokens ?? output_reserve) : 0
+        const output = asked ? outputReserve(asked, set, output_reserve) : 0
         const exposure =
           served?.price && caller.organization.billing !== 'free' ? mostCost(input, output, served.price) : 0
 
@@ -77,6 +78,16 @@ export const admission = definePlugin<AdmissionOptions>({
     }
   },
 })
+
+/** The cap that the client named, or what is set aside when it named none: never more than the account can use, or no such request would ever be admitted. */
+function outputReserve(asked: Conversation, { minuteBudget }: CellSet, reserve: number): number {
+  if (asked.maxOutputField !== undefined) return asked.maxOutputTokens!
+  return Math.min(
+    reserve,
+    asked.maxOutputTokens ?? Number.POSITIVE_INFINITY,
+    minuteBudget.output_tokens ?? Number.POSITIVE_INFINITY,
+  )
+}
 
 function amountOf(dimension: Dimension, input: number, output: number, exposure: number): number {
   switch (dimension) {

@@ -19,7 +19,7 @@ import { type ConversationOptions, conversationOptions } from '../options.ts'
 import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
 import { checkContent, checkHistory } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
-import { holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
+import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
 
 /** What this exchange will retain, while its reply is recorded. */
 const recording = slot<Recording>('recording')
@@ -80,6 +80,7 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
       if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
       const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)
       if (held) return held
+      assumeOutputCap(asked, found, x.get(identity))
       const connection = x.incoming.connection
       const retains = asked.surface === 'responses' && (asked.store !== false || connection !== undefined)
       if (retains)

@@ -2,6 +2,8 @@ import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '
 import { type Conversation, EFFORTS } from '../../core/conversation.ts'
 import { printable } from '../../core/ingress.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
+import { leastOf } from '../account-limits.ts'
+import type { Identity } from '../slots.ts'
 
 /** Which models exist and who may call them (MOD-1, MOD-3…5, MOD-7). */
 export class ModelAccess {
@@ -117,4 +119,18 @@ export function holdOutputCap(asked: Conversation, model: ModelConfig): undefine
     message: `${field} is ${asked.maxOutputTokens}; the maximum of ${model.id} is ${maximum}. Lower it.`,
     param: field,
   })
+}
+
+/**
+ * Of a request that names no cap: the account's maximum becomes it, or leaving the field out would be the way past it. No more than any backend takes: a
+ * request is not refused for what it did not ask.
+ */
+export function assumeOutputCap(asked: Conversation, model: ModelConfig, caller: Identity): void {
+  if (asked.maxOutputTokens !== undefined) return
+  const most = leastOf('max_output_tokens', caller, model.id)
+  if (most === null) return
+  asked.maxOutputTokens = model.backends.reduce(
+    (least, { maxOutputTokens }) => Math.min(least, maxOutputTokens ?? least),
+    most,
+  )
 }

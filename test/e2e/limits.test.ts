@@ -279,6 +279,42 @@ test('[LIM-1] [MOD-1] [MOD-6] max_input_tokens, wherever it stands, is shown and
   }
 })
 
+/** Who named no cap got replies of any length. */
+test('[LIM-1] max_output_tokens holds a request that names no cap, on every dialect', async () => {
+  await using({ organization: '    limits: { max_output_tokens: 50 }' }, async t => {
+    for (const model of ['eb1-preview', 'eb1-efficient-preview', 'eb1-fast-preview', 'eb1-frontier-preview']) {
+      for (const stream of [false, true]) {
+        const text = '[[sim: tokens 500]] x'
+        const bodies: [string, object][] = [
+          ['/v1/chat/completions', { ...ask(text), model, stream }],
+          ['/v1/responses', { model, input: text, stream }],
+        ]
+        for (const [path, body] of bodies) {
+          const reply = await (await t.post(path, body)).text()
+          assert.match(reply, /"length"|"max_output_tokens"/, `${model} ${path} ${stream}`)
+        }
+      }
+    }
+    const rows = await t.ledger()
+    assert.equal(rows.length, 16)
+    // The provider counts in tokens of its own.
+    assert.ok(rows.every(row => row.output > 0 && row.output < 60))
+  })
+})
+
+test('[LIM-4] [LIM-11] the free tier serves a request that names no cap: no more is reserved than a minute holds', () =>
+  using({ organization: '    billing: free' }, async t => {
+    const { readFile, writeFile } = await import('node:fs/promises')
+    await writeFile(t.file, (await readFile(t.file, 'utf8')).replace('plan: custom', 'plan: free'))
+    assert.equal((await t.gateway.reload()).applied, true)
+    const response = await chat(t)
+    assert.equal(response.status, 200, await response.clone().text())
+    assert.equal(response.headers.get('x-ratelimit-limit-output-tokens'), '4000')
+    const { status, error } = await failure(await chat(t, ask('x', { max_tokens: 4001 })))
+    assert.equal(status, 400)
+    assert.equal(error.code, 'request_exceeds_capacity')
+  }))
+
 test('[MOD-7] x-excluded-models', () =>
   using({}, async t => {
     assert.equal((await chat(t, ask(), { 'x-excluded-models': 'eb1-fast-preview, eb1-frontier-preview' })).status, 200)
