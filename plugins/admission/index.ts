@@ -52,11 +52,7 @@ export const admission = definePlugin<AdmissionOptions>({
 
         const decide = (result: Admission): undefined | Reply | Promise<undefined> => {
           if (!result.admitted) return denied(cells, amounts, result, compressed)
-          platform.running++
-          x.defer(() => {
-            platform.running--
-            store.limits.settle(caller.organization.id, x.id, finals(cells, x), x.clock.now())
-          })
+          x.defer(() => store.limits.settle(caller.organization.id, x.id, finals(cells, x), x.clock.now()))
           // The client left while the store was asked: given back just now, and a row opened here nobody would close.
           if (x.closed) return undefined
           x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
@@ -72,6 +68,11 @@ export const admission = definePlugin<AdmissionOptions>({
             input_tokens: input,
           })
         }
+        // Before the store is asked: those whose answer is on its way hold their places too.
+        platform.running++
+        x.defer(() => {
+          platform.running--
+        })
         const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
         return result instanceof Promise ? result.then(decide) : decide(result)
       },

@@ -120,6 +120,22 @@ for (const count of [2, 4]) {
   })
 }
 
+/** While Redis was asked nobody was counted, and as many passed as the door let in. */
+test('[LIM-3] [LIM-10] of many simultaneous requests no more pass than platform.max_concurrent_requests', {
+  skip,
+}, async () => {
+  const extra = 'platform: { max_concurrent_requests: 16, compress_above: 1 }'
+  const all = await gateways(1, '    limits: { requests_per_minute: 100000 }', extra)
+  const controller = new AbortController()
+  try {
+    const replies = await Promise.all(Array.from({ length: 60 }, () => lasting(all[0]!, KEY, controller.signal)))
+    assert.equal(replies.filter(r => r.status === 200).length, 16)
+  } finally {
+    controller.abort()
+    await closeAll(all)
+  }
+})
+
 test('[TOOL-1] [IDEM-1] [RESP-2] what one gateway began another goes on with', { skip }, async () => {
   const all = await gateways(2)
   const [a, b] = all as [TestGateway, TestGateway]
