@@ -1,7 +1,7 @@
 /** Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept for its time to live. */
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
 import { script } from './call.ts'
-import { type RedisClient, tagOf } from './client.ts'
+import { type Arg, type RedisClient, tagOf } from './client.ts'
 import { IDEM_BEGIN, IDEM_FINISH, IDEM_LEASE } from './scripts.ts'
 
 const SCRIPTS = { begin: script(IDEM_BEGIN), finish: script(IDEM_FINISH), lease: script(IDEM_LEASE) }
@@ -9,10 +9,15 @@ const SCRIPTS = { begin: script(IDEM_BEGIN), finish: script(IDEM_FINISH), lease:
 /** Life of an unrenewed mark: a dead first use counts as running for so long, and never runs again before. */
 export const IDEMPOTENCY_LEASE_MS = 15_000
 
+/** Replies can be megabytes. */
+const DELIVERED_AT_ONCE = 20
+
 interface Running {
   name: string
   requestId: string
   fingerprint: string
+  /** Ended: what Redis has not taken yet. */
+  finish: { keys: string[]; args: Arg[] } | undefined
 }
 
 export interface RedisIdempotencyOptions {
@@ -39,7 +44,7 @@ export class RedisIdempotency implements IdempotencyStore {
     await this.#releasing.get(name)
     const reply = (await client.script(SCRIPTS.begin, [name], [fingerprint, requestId, leaseMs])) as Buffer[]
     const state = reply[0]!.toString() as IdempotencyState['state']
-    if (state === 'first') this.#running.set(name, { name, requestId, fingerprint })
+    if (state === 'first') this.#running.set(name, { name, requestId, fingerprint, finish: undefined })
     if (state === 'not_kept') return { state, requestId: reply[1]!.toString() }
     if (state !== 'replay') return { state }
     const [, request, status, headers, body, whole] = reply
@@ -56,7 +61,7 @@ export class RedisIdempotency implements IdempotencyStore {
   }
 
   async finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number): Promise<void> {
-    const { client, maxRecord, maxTotal } = this.#options
+    const { maxRecord, maxTotal } = this.#options
     const name = nameOf(org, key)
     const running = this.#running.get(name)
     if (!running) return
@@ -71,8 +76,13 @@ export class RedisIdempotency implements IdempotencyStore {
           kept.whole ? '1' : '0',
         ]
       : []
-    // On failure the mark goes on being renewed: the key stays "running" rather than free to run again.
-    await client.script(SCRIPTS.finish, keys, [...base, ...reply])
+    running.finish = { keys, args: [...base, ...reply] }
+    await this.#deliver(running)
+  }
+
+  /** On failure it is offered again with the next renewal. Until Redis has it the key counts as running, and is never free to run again. */
+  async #deliver({ name, finish }: Running): Promise<void> {
+    await this.#options.client.script(SCRIPTS.finish, finish!.keys, finish!.args)
     this.#running.delete(name)
   }
 
@@ -95,7 +105,7 @@ export class RedisIdempotency implements IdempotencyStore {
     }
   }
 
-  /** Renews the marks of running first uses. */
+  /** Renews the marks of running first uses, and delivers what Redis could not be told when they ended. */
   async renew(): Promise<void> {
     const { client, leaseMs } = this.#options
     const marks = [...this.#running.values()]
@@ -105,6 +115,8 @@ export class RedisIdempotency implements IdempotencyStore {
           .slice(i, i + 100)
           .map(({ name, requestId }) => client.script(SCRIPTS.lease, [name], [requestId, leaseMs])),
       )
+    const ended = marks.filter(({ finish }) => finish).slice(0, DELIVERED_AT_ONCE)
+    await Promise.allSettled(ended.map(running => this.#deliver(running)))
   }
 }
 

@@ -297,11 +297,11 @@ return {'replay', h[2], h[4], h[5], h[6], h[7]}
 
 /**
  * KEYS: the key's hash; index of kept replies (score: expiry); their bytes. ARGV: fingerprint, request id, ttl ms, cap bytes, prefix of key names, key, and for a kept reply
- * status, headers, body, whole. A first use whose lease ran out and that another has taken over keeps nothing.
+ * status, headers, body, whole. A first use whose lease ran out and that another has taken over keeps nothing; what is sent again changes nothing.
  */
 export const IDEM_FINISH = `
-local owner = redis.call('HGET', KEYS[1], 'request')
-if owner and owner ~= ARGV[2] then return 0 end
+local h = redis.call('HMGET', KEYS[1], 'request', 'state')
+if h[1] and (h[1] ~= ARGV[2] or h[2] ~= 'running') then return 0 end
 local ttl = tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -558,6 +558,32 @@ test('[IDEM-3] a running first use keeps its key while its owner lives, and is f
   assert.equal((await other.store.idempotency.begin(org, 'k', 'f', 'r3')).state, 'running')
 })
 
+/** It counted as running for as long as its process lived, and each retry was a 409. */
+test('[IDEM-1] a reply that Redis could not take when it ended is kept later, once, and replayed', {
+  skip,
+}, async t => {
+  const server = await RedisServer.start(['--appendonly', 'yes'])
+  const { store } = await open(server.url, { leaseTimes: SHORT })
+  t.after(async () => {
+    await store.close()
+    await server.stop()
+  })
+  const body = Buffer.from('the reply')
+  const record = { requestId: 'r1', status: 200, headers: [], body, whole: true }
+  assert.equal((await store.idempotency.begin('acme', 'k', 'f', 'r1')).state, 'first')
+  await server.down()
+  await assert.rejects(store.idempotency.finish('acme', 'k', record, DAY), StoreUnavailable)
+  await server.up()
+  const { redis } = store.client as { redis: Redis }
+  await until(async () => (await redis.hget('sluice:{acme}:idem:k', 'state').catch(() => null)) === 'done', 10_000)
+  const replay = await store.idempotency.begin('acme', 'k', 'f', 'r2')
+  assert.deepEqual(replay, { state: 'replay', record })
+  const bytes = await redis.get('sluice:{acme}:idem-bytes')
+  await new Promise(resolve => setTimeout(resolve, 5 * SHORT.every))
+  assert.equal(await redis.get('sluice:{acme}:idem-bytes'), bytes)
+  assert.equal(bytes, String(body.length + '[]'.length))
+})
+
 test('a dead process’s journal is booked by the next on this machine, each row once', { skip }, async t => {
   const dataDir = temporary()
   const first = await open(shared.url, { dataDir })
