@@ -491,8 +491,10 @@ export class RunningExchange implements Exchange, Placed {
     const encoder = this.#encoder!
     if (event.type === 'finish') return this.#leaveFinish(encoder, event)
     const out = encoder.event(event)
-    if (event.type !== 'activity') this.#delivered ||= this.#streaming
-    if (this.#streaming && out !== '') this.#write(out)
+    if (!this.#streaming || out === '') return
+    // What the surface does not show, reasoning on Chat, is not delivered: cut there, nothing is billed (BILL-3).
+    this.#delivered = true
+    this.#write(out)
   }
 
   #leaveFinish(encoder: Encoder, event: FinishEvent): void {

@@ -378,6 +378,34 @@ test('[BILL-3] what was cut is billed once output was delivered, else not', () =
     assert.equal(rows[1]!.input + rows[1]!.output, 0)
   }))
 
+/** Chat shows no reasoning: the client got an error frame and nothing else, and was billed for prompt and hidden reasoning. */
+test('[BILL-3] a stream that was cut while the model reasoned out of sight delivered nothing', () =>
+  using({}, async t => {
+    const reasons = { reasoning_effort: 'high', max_tokens: 5000, stream: true }
+    const cut = await chat(t, ask('[[sim: reason 20; cut 8]] x', reasons))
+    const frames = (await cut.text()).match(/^data: .*$/gm)!
+    assert.equal(frames.length, 1)
+    assert.match(frames[0]!, /upstream_server_error/)
+    const stop = new AbortController()
+    const left = await fetch(`${t.url}/v1/chat/completions`, {
+      method: 'POST',
+      signal: stop.signal,
+      headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+      body: JSON.stringify(ask('[[sim: reason 20; stall 8]] x', reasons)),
+    })
+    assert.equal(left.status, 200)
+    stop.abort()
+    while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
+    const rows = await t.ledger()
+    assert.deepEqual(
+      rows.map(row => [row.outcome, row.input, row.output, row.cost]),
+      [
+        ['upstream_error', 0, 0, 0],
+        ['client_gone', 0, 0, 0],
+      ],
+    )
+  }))
+
 test('[LIM-10] under platform load limits compress with scope platform; at the top capacity_exceeded without limit headers', () =>
   using(
     {
