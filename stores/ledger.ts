@@ -86,6 +86,8 @@ export class JournaledLedger implements Ledger {
   #ended: Kept[] = []
   #turn: PromiseWithResolvers<undefined> | undefined
   #queue: Kept[] = []
+  /** Delivered, and the journal does not say so yet. */
+  #unnoted: string[] = []
   #draining: Promise<void> | undefined
   #lingering: { cancel(): void } | undefined
   #failure: string | undefined
@@ -251,6 +253,8 @@ export class JournaledLedger implements Ledger {
     while (this.#queue.length && !this.#closed) {
       const group = this.#queue.slice(0, this.#group)
       try {
+        // The sink knows its last offer apart, and forgets the one before with this one.
+        this.#note()
         await sink.write(group)
       } catch (error) {
         if (this.#failure === undefined)
@@ -274,13 +278,21 @@ export class JournaledLedger implements Ledger {
   #delivered(group: readonly Kept[], journal: Journal | null): void {
     if (!journal) return
     if (this.#options.noteDelivered) {
+      for (const { id } of group) this.#unnoted.push(id)
       try {
-        journal.note('d', JSON.stringify(group.map(({ id }) => id)))
+        this.#note()
       } catch (error) {
-        this.#options.log.error({ error: (error as Error).message }, 'delivered ledger rows could not be noted')
+        this.#options.log.error({ error: (error as Error).message }, 'delivered ledger rows could not be noted yet')
       }
     }
     for (const kept of group) journal.release(kept)
+  }
+
+  /** Throws StoreUnavailable (disk full). */
+  #note(): void {
+    if (this.#unnoted.length === 0) return
+    this.#options.journal!.note('d', JSON.stringify(this.#unnoted))
+    this.#unnoted = []
   }
 
   #pause(ms: number): Promise<void> {
