@@ -43,7 +43,12 @@ function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, s
   }
   const model_limits: Rights['model_limits'] = {}
   for (const [id, limits] of Object.entries(rights.model_limits)) {
-    model_limits[resolve(id, [...path, 'model_limits', id], 'key')] = limits
+    const at = [...path, 'model_limits', id]
+    const canonical = resolve(id, at, 'key')
+    // Only one of them could hold.
+    if (Object.hasOwn(model_limits, canonical))
+      report.error(at, `the limits of ${canonical} stand here twice, under an alias too; write them once`, 'key')
+    model_limits[canonical] = limits
   }
   if (!Array.isArray(rights.models)) return { ...rights, model_limits }
   const models = rights.models.map((id, i) => resolve(id, [...path, 'models', i], 'value'))

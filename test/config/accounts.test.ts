@@ -160,6 +160,12 @@ test('plans and models that are named must exist', async () => {
   )
   assert.match(await first(organization('tier1\n    models: [eb2]')), /there is no model 'eb2'; did you mean 'eb1'\?/)
   assert.match(
+    await first(
+      organization('tier1\n    model_limits: { old: { requests_per_minute: 1 }, eb1: { max_output_tokens: 9 } }'),
+    ),
+    /^gateway\.yaml:\d+:\d+ {2}the limits of eb1 stand here twice, under an alias too; write them once$/,
+  )
+  assert.match(
     await first(organization('tier1\n    model_limits: { gpt: {} }')),
     /there is no model 'gpt'; models: eb1/,
   )
