@@ -55,7 +55,8 @@ export interface UwsResponse {
 export interface UwsRequest {
   getCaseSensitiveMethod(): string
   getUrl(): string
-  getQuery(): string
+  /** Undefined for a target without a `?`. */
+  getQuery(): string | undefined
   forEach(each: (name: string, value: string) => void): void
 }
 
@@ -163,7 +164,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   begin(req: UwsRequest, context?: unknown): void {
     this.method = req.getCaseSensitiveMethod()
     this.path = req.getUrl()
-    this.query = req.getQuery()
+    this.query = req.getQuery() ?? ''
     pairs.length = 0
     req.forEach(collect)
     const headers = this.headers

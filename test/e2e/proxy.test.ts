@@ -146,7 +146,7 @@ for (const listener of ['uws', 'node'] as const) {
         }
       }
       const bare = json(await call(t, '/mirror', { method: 'DELETE' }))
-      assert.equal(bare.body, '')
+      assert.deepEqual([bare.url, bare.body], ['/v1/embeddings/mirror', ''])
     })
 
     test('a body that asks to be framed otherwise is no second request to the target', async () => {
