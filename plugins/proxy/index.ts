@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createRequire } from 'node:module'
-import { definePlugin } from '../../core/plugin.ts'
+import { definePlugin, deny } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { type ProxyOptions, proxyOptions } from '../options.ts'
 import { receivedBytes } from '../slots.ts'
@@ -8,6 +8,12 @@ import { Hop } from './hop.ts'
 
 // Loaded where a pipeline has the plugin: most have not.
 const require = createRequire(import.meta.url)
+
+/**
+ * A segment `..`, however it is spelled: routes match the path as it came, and a target that resolves it would serve what no route names, with the
+ * gateway's key.
+ */
+const climbs = /(?:[/\\]|%2f|%5c)(?:\.|%2e){2}(?:$|[/\\;]|%2f|%5c|%3b)/i
 
 /**
  * Sends the exchange to a target as it is, bytes untouched, streaming both ways; a WebSocket too, where the listener can tunnel. The gateway's own
@@ -28,6 +34,8 @@ export const proxy = definePlugin<ProxyOptions>({
       agent,
       changeOrigin: true,
       selfHandleResponse: true,
+      // The path as it came: left to http-proxy-3 it goes through the WHATWG URL parser, which resolves `..` and rewrites more.
+      toProxy: true,
     })
     const hops = new WeakMap<object, Hop>()
     server.on('proxyReq', (sent, request) => hops.get(request)?.sent(sent))
@@ -37,6 +45,10 @@ export const proxy = definePlugin<ProxyOptions>({
 
     return {
       forward(x) {
+        if (climbs.test(x.incoming.path)) {
+          x.reply(deny('bad_request', { message: 'The path holds a ".." segment. Send it resolved.' }))
+          return undefined
+        }
         const hop = new Hop(x, api_key, timeout, ticker)
         hops.set(hop.request, hop)
         x.control(hop)

@@ -149,6 +149,35 @@ for (const listener of ['uws', 'node'] as const) {
       assert.deepEqual([bare.url, bare.body], ['/v1/embeddings/mirror', ''])
     })
 
+    test('no path leads out of its route, and none is rewritten on the way to the target', async () => {
+      // http-proxy-3 resolved `..` by itself: /v1/embeddings/../x was matched by this route and sent on, with the target's key, as /v1/x.
+      const seen: string[] = []
+      const watch = (request: IncomingMessage) => void seen.push(request.url!)
+      target.on('request', watch)
+      try {
+        const status = (path: string) =>
+          new Promise<number>((resolve, reject) => {
+            const headers = { authorization: `Bearer ${KEY}` }
+            httpRequest({ host: '127.0.0.1', port: t.gateway.port, path, agent: false, headers }, response => {
+              response.resume().on('end', () => resolve(response.statusCode!))
+            })
+              .on('error', reject)
+              .end()
+          })
+        const climbing = ['..', '../x', 'a/../../x', '%2e%2E/x', '.%2e/x', '..%2fx', 'a%2f..%2fx', '..\\x', '..;/x']
+        for (const path of climbing) assert.equal(await status(`/v1/embeddings/${path}`), 400, path)
+        assert.deepEqual(seen, [])
+        const plain = ['a..b', '...', './a', 'a"|b', '%', 'a//b', 'a?x=/../', 'a?b="c"']
+        for (const path of plain) await status(`/v1/embeddings/${path}`)
+        assert.deepEqual(
+          seen,
+          plain.map(path => `/v1/embeddings/${path}`),
+        )
+      } finally {
+        target.off('request', watch)
+      }
+    })
+
     test('a body that asks to be framed otherwise is no second request to the target', async () => {
       let smuggled = false
       handlers.set('/v1/embeddings/swallow', mirror)
