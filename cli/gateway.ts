@@ -420,7 +420,7 @@ class RunningGateway implements Gateway {
       const fault = searchProviderFault(config, searchProviders)
       if (fault) throw new ConfigRefused([{ file: this.#path, line: 1, column: 1, message: fault }])
     } catch (error) {
-      for (const chain of chains.values()) await chain.close()
+      await this.#closeChains(chains.values())
       throw error
     }
     const router = new Router(
@@ -439,11 +439,20 @@ class RunningGateway implements Gateway {
       router,
       close: async () => {
         this.#metrics.retire(chains.values())
-        for (const chain of chains.values()) {
-          this.#retiring.delete(chain)
-          await chain.close()
-        }
+        for (const chain of chains.values()) this.#retiring.delete(chain)
+        await this.#closeChains(chains.values())
       },
+    }
+  }
+
+  /** All of them, whatever a plugin does: what one leaves open must not leave open what others have. */
+  async #closeChains(chains: Iterable<Chain>): Promise<void> {
+    for (const chain of chains) {
+      try {
+        await chain.close()
+      } catch (error) {
+        this.#log.error({ err: error, pipeline: chain.name }, 'closing a plugin failed')
+      }
     }
   }
 

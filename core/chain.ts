@@ -4,6 +4,7 @@
  * Requests go down the list to the terminal. Responses come back up through the plugins that were passed, then out through those
  * below the terminal. A plugin that answers a request itself was not passed: its reply starts just above it.
  */
+import { types } from 'node:util'
 import type { PipelineEntry } from './config/types.ts'
 import type { StreamEvent } from './events.ts'
 import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply } from './plugin.ts'
@@ -91,6 +92,18 @@ export class ChainError extends Error {
   }
 }
 
+/** Types forbid it, and are not checked when a plugin runs. */
+const NEVER_WAIT = [
+  'forward',
+  'onResponseHead',
+  'onEvent',
+  'rewriteEvent',
+  'onChunk',
+  'onResponseEnd',
+  'onError',
+  'onSettle',
+] as const satisfies readonly (keyof PluginHooks)[]
+
 /** Creates every plugin of a checked pipeline and lays out its phases. Throws a ChainError; what had been created is closed by then. */
 export async function buildChain(name: string, options: BuildOptions): Promise<Chain> {
   const links: Link[] = []
@@ -99,6 +112,7 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
       const plugin = options.plugins.get(entry.plugin)
       if (!plugin) throw new Error('there is no such plugin')
       const hooks = await plugin.create(entry.config, options.context(entry))
+      if (typeof hooks !== 'object' || hooks === null) throw new Error('create returned no hooks; return an object')
       links.push({
         index,
         id: entry.id,
@@ -109,8 +123,12 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
       })
       if (hooks.rewriteEvent && hooks.onEvent) throw new Error('a plugin has onEvent or rewriteEvent, not both')
       if (plugin.terminal && !hooks.forward) throw new Error('it is a terminal and has no forward hook')
+      const waits = NEVER_WAIT.find(hook => types.isAsyncFunction(hooks[hook]))
+      if (waits) throw new Error(`${waits} is async, and nobody would wait for it; take a hold for what takes time`)
     } catch (error) {
-      await closeLinks(links)
+      await closeLinks(links).catch(fault =>
+        options.log.error({ err: fault, pipeline: name }, 'closing a plugin failed'),
+      )
       throw new ChainError(name, entry, error)
     }
   }
@@ -209,6 +227,15 @@ const OPEN: Link = {
   stats: { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 },
 }
 
+/** Closes all, whatever one of them does; throws the first fault. */
 async function closeLinks(links: readonly Link[]): Promise<void> {
-  for (const link of [...links].reverse()) await link.hooks.close?.()
+  const faults: unknown[] = []
+  for (const link of [...links].reverse()) {
+    try {
+      await link.hooks.close?.()
+    } catch (error) {
+      faults.push(error)
+    }
+  }
+  if (faults.length > 0) throw faults[0]
 }

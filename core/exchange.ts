@@ -74,14 +74,16 @@ export class RunningExchange implements Exchange, Placed {
 
   /** What a rewriting step pushes to, by the step behind it: made once, since most streams pass it for each event. */
   readonly #pushes: ((event: StreamEvent) => void)[] = []
+  /** Events that rewriting steps have pushed. */
+  #pushed = 0
 
   /** Index of the furthest link whose request hook was entered. */
   #entered = -1
   /** Response hooks start from this link: those above it were passed. */
   #from: number
   #holds = 0
-  /** What waits behind a hold, in order; null marks the end of the upstream. */
-  #held: (StreamEvent | null)[] = []
+  /** What waits behind a hold, in order. */
+  #held: StreamEvent[] = []
   #phase: Phase = PHASE.open
   #encoder: Encoder | null = null
   #out: OutgoingStream | null = null
@@ -132,6 +134,14 @@ export class RunningExchange implements Exchange, Placed {
   }
 
   #run(i: number): void {
+    try {
+      this.#runSteps(i)
+    } catch (error) {
+      this.#crashed(error)
+    }
+  }
+
+  #runSteps(i: number): void {
     const steps = this.chain.steps
     for (; i < steps.length; i++) {
       if (this.#settled) return
@@ -160,7 +170,7 @@ export class RunningExchange implements Exchange, Placed {
       } catch (error) {
         result = this.#brokenRequest(link, error)
       }
-      if (result !== undefined && 'then' in result) {
+      if (isPromise(result)) {
         const next = i + 1
         result.then(
           reply => {
@@ -172,7 +182,10 @@ export class RunningExchange implements Exchange, Placed {
         return
       }
       this.timeline?.request(link, 'onRequest', t0)
-      if (result !== undefined) return this.#refused(result, link)
+      if (result !== undefined) {
+        const reply = this.#judged(result, link)
+        if (reply) return this.#refused(reply, link)
+      }
     }
     if (this.#settled) return
     this.#entered = this.chain.links.length
@@ -190,10 +203,21 @@ export class RunningExchange implements Exchange, Placed {
     }
   }
 
-  #afterWait(reply: undefined | Reply, link: Link, next: number): void {
+  #afterWait(result: undefined | Reply, link: Link, next: number): void {
     if (this.#settled) return
-    if (reply !== undefined) this.#refused(reply, link)
-    else this.#run(next)
+    const reply = result === undefined ? undefined : this.#judged(result, link)
+    if (!reply) return this.#run(next)
+    try {
+      this.#refused(reply, link)
+    } catch (error) {
+      this.#crashed(error)
+    }
+  }
+
+  /** Types are not checked when a plugin runs: what is no Reply is a fault of its maker's. */
+  #judged(result: Reply, link: Link): undefined | Reply {
+    if (REPLY_KINDS.has(result?.kind)) return result
+    return this.#brokenRequest(link, new TypeError(), 'onRequest returned neither undefined nor a Reply')
   }
 
   #refused(reply: Reply, link: Link): void {
@@ -202,15 +226,29 @@ export class RunningExchange implements Exchange, Placed {
   }
 
   /** A request hook that throws denies (fail closed), unless its entry says `on_failure: skip`. */
-  #brokenRequest(link: Link, error: unknown): undefined | Reply {
+  #brokenRequest(link: Link, error: unknown, what = 'plugin failed'): undefined | Reply {
     if (error instanceof GatewayError) return { kind: 'error', error }
     link.stats.errors++
     this.#host.log[error instanceof StoreUnavailable ? 'warn' : 'error'](
       { request_id: this.id, plugin: link.id, err: error },
-      'plugin failed',
+      what,
     )
     if (link.skipFailures) return undefined
     return { kind: 'error', error: asGatewayError(error) }
+  }
+
+  /** A fault that no hook's own handling caught: whatever state it leaves, the client gets an end, and the exchange is settled. */
+  #crashed(cause: unknown): void {
+    if (this.#settled) {
+      this.#host.log.error({ request_id: this.id, err: cause }, 'an exchange failed after its end')
+      return
+    }
+    if (this.#phase === PHASE.open) return this.#answerBare(cause, 'the reply cannot be made')
+    this.#host.log.error({ request_id: this.id, err: cause }, 'the reply cannot be finished')
+    this.#error ??= asGatewayError(cause)
+    this.#out?.cut()
+    this.#control?.abort('ended')
+    this.#settle('gateway_error')
   }
 
   // ---- slots, releases, holds -----------------------------------------------------------------------------------------
@@ -239,7 +277,12 @@ export class RunningExchange implements Exchange, Placed {
     return () => {
       if (released) return
       released = true
-      if (--this.#holds === 0 && !this.#settled) this.#releaseHeld()
+      if (--this.#holds > 0 || this.#settled) return
+      try {
+        this.#releaseHeld()
+      } catch (error) {
+        this.#crashed(error)
+      }
     }
   }
 
@@ -251,10 +294,9 @@ export class RunningExchange implements Exchange, Placed {
         this.#held = held.slice(i).concat(this.#held)
         return
       }
-      const event = held[i]
-      if (event) this.#leave(event)
-      else this.#finishUp()
+      this.#leave(held[i]!)
     }
+    if (this.#ending) return this.#finishUp()
     if (this.flush()) this.#control?.resume()
   }
 
@@ -305,11 +347,10 @@ export class RunningExchange implements Exchange, Placed {
     if (this.#bytesReply) this.#responseEnd()
     else this.#sequencer.end(() => this.#responseEnd(), { type: 'finish', reason: 'stop' })
     this.#ending = true
-    if (this.#holds > 0) this.#held.push(null)
-    else this.#finishUp()
+    if (this.#holds === 0) this.#finishUp()
   }
 
-  /** Ends a bytes reply. */
+  /** All that the upstream sent has left: ends a bytes reply. Others end with their `finish`. */
   #finishUp(): void {
     if (this.#settled) return
     if (this.#draining) return this.#settle('client_gone')
@@ -317,8 +358,10 @@ export class RunningExchange implements Exchange, Placed {
       this.flush()
       this.#out.end()
       this.#tapEnd(true)
-      this.#settle('completed')
+      return this.#settle('completed')
     }
+    this.#host.log.error({ request_id: this.id }, 'a plugin kept the finish event back, and took no hold')
+    this.fail(asGatewayError(undefined))
   }
 
   fail(error: GatewayError): void {
@@ -332,7 +375,7 @@ export class RunningExchange implements Exchange, Placed {
     advertise(error, () => this.#host.random())
     // What passed before the failure leaves before it: a hold only delays. Not the end: what it was held for has not come about.
     this.#holds = 0
-    for (const event of this.#held.splice(0)) if (event && event.type !== 'finish') this.#leave(event)
+    for (const event of this.#held.splice(0)) if (event.type !== 'finish') this.#leave(event)
     if (this.#settled) return
     if (this.#out) {
       // An error frame is the honest end, and it must arrive: a cut connection takes with it what a slow reader has not read, the frame first of
@@ -400,22 +443,27 @@ export class RunningExchange implements Exchange, Placed {
 
   /** Passes an event through the response hooks from step `i` on; then it leaves. */
   #pass(event: StreamEvent, i: number): void {
+    // Nothing is seen by hooks whose exchange has been settled.
+    if (this.#settled) return
     if (this.timeline && this.#origin === 'upstream') this.timeline.replied(this.chain.links[this.chain.terminal]!)
     if (event.type === 'bytes') return this.#passBytes(event)
     const phase = this.chain.events
     for (i = Math.max(i, phase.from[this.#from]!); i < phase.hooks.length; i++) {
       const step = phase.hooks[i]!
       const t0 = this.timeline?.now() ?? 0
+      const pushed = this.#pushed
       try {
         if (step.look) step.look(this, event)
         else {
           const next = i + 1
           if (this.timeline) this.#rewriteTimed(step, event, next, t0)
-          else step.rewrite(this, event, (this.#pushes[next] ??= e => this.#pass(e, next)))
+          else step.rewrite(this, event, (this.#pushes[next] ??= e => this.#push(e, next)))
           return
         }
       } catch (error) {
         if (this.#brokenResponse(step.link, error)) return
+        // A rewriter that broke after it had pushed something in the event's place: both would say it twice. The end must still come.
+        if (this.#pushed !== pushed && event.type !== 'finish') return
       }
       this.timeline?.response(step.link, 'onEvent', t0)
       if (this.#settled) return
@@ -424,11 +472,16 @@ export class RunningExchange implements Exchange, Placed {
     else this.#leave(event)
   }
 
+  #push(event: StreamEvent, next: number): void {
+    this.#pushed++
+    this.#pass(event, next)
+  }
+
   #rewriteTimed(step: EventStep & { look?: undefined }, event: StreamEvent, next: number, t0: number): void {
     let others = 0
     step.rewrite(this, event, e => {
       const left = this.clock.mono()
-      this.#pass(e, next)
+      this.#push(e, next)
       others += this.clock.mono() - left
     })
     this.timeline!.response(step.link, 'rewriteEvent', t0, others)
@@ -562,7 +615,7 @@ export class RunningExchange implements Exchange, Placed {
       case 'json': {
         const headers = Object.entries({ 'content-type': 'application/json', ...reply.headers })
         const head = this.#head(reply.status, headers, 'gateway')
-        this.#sendWhole(head, typeof reply.body === 'string' ? reply.body : JSON.stringify(reply.body))
+        this.#sendWhole(head, typeof reply.body === 'string' ? reply.body : (JSON.stringify(reply.body) ?? ''))
         return this.#settle('completed')
       }
       case 'raw': {
@@ -645,7 +698,12 @@ export class RunningExchange implements Exchange, Placed {
 
   /** The listener takes no such head: a plugin's header, or a target's, would have broken it apart. Answered without them. */
   #badHead(cause: unknown): void {
-    this.#host.log.error({ request_id: this.id, err: cause }, 'the head of the reply cannot be sent')
+    this.#answerBare(cause, 'the head of the reply cannot be sent')
+  }
+
+  /** An error without anything that a plugin has a hand in. */
+  #answerBare(cause: unknown, what: string): void {
+    this.#host.log.error({ request_id: this.id, err: cause }, what)
     const error = asGatewayError(cause)
     this.#error = error
     this.#phase = PHASE.answered
@@ -672,8 +730,7 @@ export class RunningExchange implements Exchange, Placed {
     this.#firstByteMono ??= this.clock.mono()
     if (this.#taps) {
       this.#tapHead(status, headers)
-      const bytes = typeof body === 'string' ? text.encode(body) : body
-      for (const tap of this.#taps) tap.bytes(bytes)
+      this.#tapBytes(typeof body === 'string' ? text.encode(body) : body)
       this.#tapEnd(true)
     }
   }
@@ -685,10 +742,7 @@ export class RunningExchange implements Exchange, Placed {
     this.#firstByteMono ??= this.clock.mono()
     this.#out.write(frames)
     this.#dirty = true
-    if (this.#taps) {
-      const bytes = text.encode(frames)
-      for (const tap of this.#taps) tap.bytes(bytes)
-    }
+    if (this.#taps) this.#tapBytes(text.encode(frames))
   }
 
   #writeBytes(bytes: Uint8Array): void {
@@ -697,14 +751,28 @@ export class RunningExchange implements Exchange, Placed {
     this.#delivered = true
     this.#out.write(bytes)
     this.#dirty = true
-    if (this.#taps) for (const tap of this.#taps) tap.bytes(bytes)
+    this.#tapBytes(bytes)
   }
 
   #tapHead(status: number, headers: HeaderList): void {
-    if (this.#taps) for (const tap of this.#taps) tap.head(status, [...headers])
+    if (this.#taps) this.#tap(tap => tap.head(status, [...headers]))
+  }
+  #tapBytes(bytes: Uint8Array): void {
+    if (this.#taps) this.#tap(tap => tap.bytes(bytes))
   }
   #tapEnd(whole: boolean): void {
-    if (this.#taps) for (const tap of this.#taps) tap.end(whole)
+    if (this.#taps) this.#tap(tap => tap.end(whole))
+  }
+  /** The bytes are with the client already: a tap that breaks hears no more, and harms nobody. */
+  #tap(tell: (tap: SentTap) => void): void {
+    for (const tap of this.#taps!) {
+      try {
+        tell(tap)
+      } catch (error) {
+        this.#taps = this.#taps!.filter(other => other !== tap)
+        this.#host.log.error({ request_id: this.id, err: error }, 'a tap of what is sent failed')
+      }
+    }
   }
 
   // ---- the end --------------------------------------------------------------------------------------------------------
@@ -760,6 +828,12 @@ export class RunningExchange implements Exchange, Placed {
     this.#held = []
     this.#host.onSettled(this, settlement)
   }
+}
+
+const REPLY_KINDS: ReadonlySet<unknown> = new Set<Reply['kind']>(['error', 'json', 'raw', 'refusal', 'empty'])
+
+function isPromise(result: undefined | Reply | Promise<undefined | Reply>): result is Promise<undefined | Reply> {
+  return typeof (result as Promise<unknown> | undefined | null)?.then === 'function'
 }
 
 class KeepAlive implements Ticking {

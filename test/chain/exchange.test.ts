@@ -1,9 +1,24 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { deny, type Exchange, GatewayError, refuse, requestBody, type UpstreamControl } from '../../core/plugin.ts'
+import {
+  answer,
+  deny,
+  type Exchange,
+  GatewayError,
+  type Plugin,
+  refuse,
+  requestBody,
+  type UpstreamControl,
+} from '../../core/plugin.ts'
 import { asks, part, run, terminal, turn } from './harness.ts'
 
 const text = (t: string) => ({ type: 'text' as const, text: t })
+
+const says = (what: string) =>
+  terminal(x => {
+    x.emit(text(what))
+    x.end()
+  })
 
 /** A plugin that writes each of its hooks into a list. */
 function tracer(name: string, seen: string[]) {
@@ -157,6 +172,29 @@ test('a plugin that throws denies; marked skip it is passed over', async () => {
   assert.equal(skipped.chain.links[1]!.stats.errors, 1)
 })
 
+test('a request hook that returns what is no Reply denies; marked skip it is passed over', async () => {
+  const circular: Record<string, unknown> = {}
+  circular['self'] = circular
+  for (const value of [null, true, 'text', {}, { kind: 'nothing' }]) {
+    for (const result of [() => value, async () => value]) {
+      const odd = part('odd', { onRequest: result as never })
+      const denied = await run([odd, terminal(() => assert.fail('reached'))])
+      assert.equal((await denied.settled).outcome, 'gateway_error')
+      assert.equal(denied.incoming.status, 500)
+      const skipped = await run([asks(), odd, terminal(x => x.end())], { skip: ['odd'] })
+      assert.equal((await skipped.settled).outcome, 'completed')
+    }
+  }
+  for (const body of [circular, { n: 1n }]) {
+    for (const result of [() => answer(200, body), async () => answer(200, body)]) {
+      const denied = await run([part('odd', { onRequest: result }), terminal(() => assert.fail('reached'))])
+      assert.equal((await denied.settled).outcome, 'gateway_error')
+      assert.equal(denied.incoming.status, 500)
+      assert.equal(denied.incoming.answers, 1)
+    }
+  }
+})
+
 test('a stream hook that throws ends the stream with an error frame, never a clean end', async () => {
   const r = await run([
     asks(),
@@ -181,6 +219,120 @@ test('a stream hook that throws ends the stream with an error frame, never a cle
     events.filter(e => e.type === 'text').map(e => e.text),
     ['one'],
   )
+})
+
+test('no hook hears of an exchange that a broken hook has ended', async () => {
+  const seen: string[] = []
+  const r = await run([
+    asks(),
+    tracer('above', seen),
+    part('broken', {
+      onResponseEnd() {
+        throw new Error('bug')
+      },
+    }),
+    terminal(x => {
+      x.emit(text('one'))
+      x.emit({ type: 'usage', usage: { input: 1, output: 1 } as never })
+      x.end()
+    }),
+    tracer('below', seen),
+  ])
+  assert.equal((await r.settled).outcome, 'gateway_error')
+  assert.deepEqual(seen.slice(seen.indexOf('above.settle')), ['above.settle', 'below.settle'])
+})
+
+test('[STR-6] a rewriter that keeps the finish back ends the stream with an error frame; one that holds meanwhile may send it later', async () => {
+  const forgets = part('forgets', {
+    rewriteEvent(_, event, push) {
+      if (event.type !== 'finish') push(event)
+      return undefined
+    },
+  })
+  const r = await run([asks(), forgets, says('one')])
+  assert.equal((await r.settled).outcome, 'gateway_error')
+  assert.equal(r.events().at(-1).type, 'error')
+
+  const later = part('later', {
+    rewriteEvent(x, event, push) {
+      if (event.type !== 'finish') return void push(event) as undefined
+      const release = x.hold()
+      setImmediate(() => {
+        push(event)
+        release()
+      })
+      return undefined
+    },
+  })
+  const whole = await run([asks(), later, says('one')])
+  assert.equal((await whole.settled).outcome, 'completed')
+  assert.deepEqual(
+    whole.events().map(e => e.type),
+    ['start', 'text', 'finish'],
+  )
+})
+
+test('a rewriter that breaks after it has pushed, and is passed over, says nothing twice', async () => {
+  const r = await run(
+    [
+      asks(),
+      part('broken', {
+        rewriteEvent(_, event, push) {
+          if (event.type === 'text') push(text(event.text.toUpperCase()))
+          throw new Error('bug')
+        },
+      }),
+      says('one'),
+    ],
+    { skip: ['broken'] },
+  )
+  assert.equal((await r.settled).outcome, 'completed')
+  assert.deepEqual(
+    r.events().map(e => e.text ?? e.type),
+    ['start', 'ONE', 'finish'],
+  )
+})
+
+test('a tap that breaks hears no more, and the exchange ends as ever', async () => {
+  for (const breaks of ['head', 'bytes', 'end'] as const) {
+    const heard: string[] = []
+    const note = (what: string) => () => {
+      heard.push(what)
+      if (what === breaks) throw new Error('bug')
+    }
+    const r = await run([
+      asks(),
+      part('taps', {
+        onRequest(x) {
+          x.onSent({ head: note('head'), bytes: note('bytes'), end: note('end') })
+          return undefined
+        },
+      }),
+      says('one'),
+    ])
+    assert.equal((await r.settled).outcome, 'completed', breaks)
+    assert.equal(r.incoming.ending, 'whole')
+    assert.equal(heard.at(-1), breaks)
+  }
+})
+
+test('a plugin without hooks, or with a stream hook that would wait, does not start; all that did are closed', async () => {
+  const closed: string[] = []
+  const closes = (name: string) =>
+    part(name, {
+      close() {
+        closed.push(name)
+        throw new Error('bug')
+      },
+    })
+  const starts = (plugin: Plugin) => run([closes('one'), closes('two'), plugin, terminal()])
+  for (const hook of ['onEvent', 'rewriteEvent', 'onResponseHead', 'onError', 'onSettle'])
+    await assert.rejects(
+      starts(part('waits', { [hook]: async () => undefined })),
+      new RegExp(`'waits'.*${hook} is async`),
+    )
+  await assert.rejects(starts(part('bare', undefined as never)), /'bare' does not start: create returned no hooks/)
+  assert.deepEqual(closed.slice(-2), ['two', 'one'])
 })
 
 test('holds are counted, keep what follows from leaving, and pause the upstream', async () => {
