@@ -44,12 +44,18 @@ export const start: Verb = {
       colour: process.stderr.isTTY && !process.env['NO_COLOR'],
     })
     try {
-      return await run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
+      const code = await run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
+      // What a plugin left open, such as an interval, must not keep a gateway that has closed.
+      setTimeout(() => process.exit(code), LEFT_OPEN_MS).unref()
+      return code
     } finally {
       await log.close()
     }
   },
 }
+
+/** The process ends by itself when nothing is left to do; else after so long. */
+const LEFT_OPEN_MS = 1000
 
 interface RunOptions {
   log: Log
@@ -63,6 +69,10 @@ interface RunOptions {
 /** Serves until a signal says to stop. @returns the exit code */
 async function run(file: string, { log, watch, worker, terminal, warn }: RunOptions): Promise<number> {
   const { buildGateway, ConfigRefused } = await import('./gateway.ts')
+  // A promise that a plugin left alone: its exchange is the worse for it, and no other.
+  process.on('unhandledRejection', error =>
+    log.error({ err: error }, 'a promise was rejected, and nobody waited for it'),
+  )
   let gateway: Gateway | undefined
   const stopped = new Promise<number>(onSignals)
   try {

@@ -306,3 +306,40 @@ test('the process: SIGTERM lets a stream finish and exits with 0; SIGHUP reloads
     await rm(folder, { recursive: true, force: true })
   }
 })
+
+test('the process: a promise that a plugin left alone ends nobody’s stream, and a timer that it left does not outlive the gateway', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-drain-'))
+  const simulator = await startSimulator({ port: 0 })
+  await writeFile(
+    join(folder, 'careless.mjs'),
+    `export default {
+  name: 'careless',
+  summary: 'Leaves things lying about.',
+  create() {
+    setInterval(() => {}, 1000)
+    return { onEvent() { Promise.reject(new Error('nobody waits')) } }
+  },
+}
+`,
+  )
+  const yaml = `${defaultYaml(simulator.url).replace('auth, validation', 'auth, careless, validation')}plugins: [./careless.mjs]\n`
+  const { child, address, log, exit } = await startProcess(yaml, folder)
+  try {
+    for (let i = 0; i < 3; i++) {
+      const response = await fetch(`${address}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
+        body: JSON.stringify(chat('[[sim: tokens 5; pace 20ms]] x', { stream: true })),
+      })
+      const { text, cut } = await read(response)
+      assert.ok(!cut && text.endsWith('data: [DONE]\n\n'))
+    }
+    assert.match(log(), /nobody waited for it/)
+    child.kill('SIGTERM')
+    assert.deepEqual(await Promise.race([exit, once(AbortSignal.timeout(10_000), 'abort')]), [0, null])
+  } finally {
+    child.kill('SIGKILL')
+    await simulator.close()
+    await rm(folder, { recursive: true, force: true })
+  }
+})
