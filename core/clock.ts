@@ -10,11 +10,14 @@ export interface Timer {
   cancel(): void
 }
 
+/** Node fires a longer timer at once: 24.8 days must do for what may be written as 30d. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1
+
 export const systemClock: Clock = {
   now: () => Date.now(),
   mono: () => performance.now(),
   setTimer(ms, fn) {
-    const t = setTimeout(fn, ms)
+    const t = setTimeout(fn, Math.min(ms, LONGEST_TIMER_MS))
     t.unref?.()
     return { cancel: () => clearTimeout(t) }
   },
