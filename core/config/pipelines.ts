@@ -146,7 +146,7 @@ export function readRoutes(
       const cure = didYouMean(pipeline, pipelineNames) || `; pipelines: ${pipelineNames.join(', ') || 'none'}`
       report.error([...path, 'pipeline'], `there is no pipeline '${pipeline}'${cure}`)
     }
-    const entries = pipelines[pipeline] ?? []
+    const entries = Object.hasOwn(pipelines, pipeline) ? pipelines[pipeline]! : []
     const speaks = entries.find(entry => catalog.get(entry.plugin)?.provides?.some(s => SURFACE_SLOTS.includes(s.name)))
     if (speaks && surface === undefined) {
       report.error(

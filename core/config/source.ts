@@ -247,8 +247,15 @@ class Reader {
 
   /** `${NAME}`, `${NAME:-default}`; `$${` is a literal `${`. */
   #expand(text: string, at: Position): string {
-    return text.replace(/\$?\$\{([^{}]*)\}/g, (whole, inside: string) => {
+    return text.replace(/\$\$\{|\$\{(?:([^{}]*)\})?/g, (whole, inside: string | undefined) => {
       if (whole.startsWith('$$')) return whole.slice(1)
+      if (inside === undefined) {
+        this.#errors.push({
+          ...at,
+          message: `this \${ has no } of its own; a default holds no braces and no other variable. Write \${NAME} or \${NAME:-default}, or $\${ for a literal \${`,
+        })
+        return ''
+      }
       const match = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s.exec(inside)
       if (!match) {
         this.#errors.push({
