@@ -47,7 +47,9 @@ export const server: Schema = object(
       ...object(
         {
           listen: listen('127.0.0.1:9090', 'Where the admin pages listen.'),
-          token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.'),
+          token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
+            format: 'credential',
+          }),
         },
         [],
       ),
@@ -176,7 +178,7 @@ export const provider: Schema = object(
       pattern: '^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$',
       examples: ['https://api.openai.com/v1', 'simulator'],
     }),
-    api_key: secretText("The gateway's own key at the provider; empty is none."),
+    api_key: secretText("The gateway's own key at the provider; empty is none.", { format: 'credential' }),
     headers: {
       type: 'object',
       default: {},

@@ -54,6 +54,10 @@ export const FORMATS: Record<string, Format> = {
     parse: parsePrice,
   },
   listen: { expected: 'an address such as 127.0.0.1:8080, [::1]:8080 or :8080', parse: v => parseListen(String(v)) },
+  credential: {
+    expected: 'visible ASCII without spaces (a line break at the end of the variable or file it comes from?)',
+    parse: v => (/^[\x21-\x7e]*$/.test(String(v)) ? v : null),
+  },
   network: { expected: 'an IP address or a network such as 10.0.0.0/8', parse: v => (isNetwork(String(v)) ? v : null) },
 }
 const CONVERTED = new Set(['duration', 'size', 'usd', 'usd_per_million_tokens'])

@@ -21,13 +21,14 @@ validate21.errors = vErrors;
 return errors === 0;
 }
 
-exports["hV0lkVWQ08STfp5E3H2tGA"] = validate22;
-const schema7 = {"type":"object","additionalProperties":false,"properties":{"listen":{"type":"string","format":"listen","default":"127.0.0.1:8080","description":"Where the public surfaces listen."},"admin":{"$ref":"H5KPrjiuKbrJEQqh602DI1","description":"/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token }. Never public.","default":"127.0.0.1:9090"},"listener":{"type":"string","enum":["uws","node"],"default":"uws","description":"uws, or the same contract on node:http for systems without a uws binary. Never switched silently."},"workers":{"type":["integer","string"],"minimum":1,"maximum":1024,"pattern":"^auto$","examples":["auto","4"],"default":1,"description":"Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin."},"drain":{"type":["string","integer"],"format":"duration","default":"30s","description":"On SIGTERM: how long running streams may still run."},"keep_alive":{"type":["string","integer"],"format":"duration","default":"15s","description":"Silence after which a stream gets its keep-alive (STR-5), and a WebSocket its ping."},"websocket":{"type":"string","enum":["on","off"],"default":"on","description":"Responses over WebSocket on the path of POST /v1/responses, with listener uws. Off, and with listener node: 426, at which agents fall back to HTTP."},"stall_timeout":{"type":["string","integer"],"format":"duration","default":"30s","description":"A client that takes no byte for so long is gone (decisions 15)."},"max_connections":{"type":"integer","minimum":1,"default":20000,"description":"Most client connections at once."},"trust_proxy":{"type":"array","items":{"type":"string","format":"network","description":"An address or network."},"default":[],"description":"Addresses whose X-Forwarded-For is believed."},"tls":{"$ref":"SOAZ8dIqbf6AfvSRp0lWe8","description":"Serve HTTPS with this certificate; not set: plain HTTP.","default":null}},"required":[],"description":"Where and how the gateway listens."};
+exports["NryaN2kWB8ExBE6iIV4B-6"] = validate22;
+const schema7 = {"type":"object","additionalProperties":false,"properties":{"listen":{"type":"string","format":"listen","default":"127.0.0.1:8080","description":"Where the public surfaces listen."},"admin":{"$ref":"LHkzGg-qa8aWoEPJDpEIjn","description":"/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token }. Never public.","default":"127.0.0.1:9090"},"listener":{"type":"string","enum":["uws","node"],"default":"uws","description":"uws, or the same contract on node:http for systems without a uws binary. Never switched silently."},"workers":{"type":["integer","string"],"minimum":1,"maximum":1024,"pattern":"^auto$","examples":["auto","4"],"default":1,"description":"Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin."},"drain":{"type":["string","integer"],"format":"duration","default":"30s","description":"On SIGTERM: how long running streams may still run."},"keep_alive":{"type":["string","integer"],"format":"duration","default":"15s","description":"Silence after which a stream gets its keep-alive (STR-5), and a WebSocket its ping."},"websocket":{"type":"string","enum":["on","off"],"default":"on","description":"Responses over WebSocket on the path of POST /v1/responses, with listener uws. Off, and with listener node: 426, at which agents fall back to HTTP."},"stall_timeout":{"type":["string","integer"],"format":"duration","default":"30s","description":"A client that takes no byte for so long is gone (decisions 15)."},"max_connections":{"type":"integer","minimum":1,"default":20000,"description":"Most client connections at once."},"trust_proxy":{"type":"array","items":{"type":"string","format":"network","description":"An address or network."},"default":[],"description":"Addresses whose X-Forwarded-For is believed."},"tls":{"$ref":"SOAZ8dIqbf6AfvSRp0lWe8","description":"Serve HTTPS with this certificate; not set: plain HTTP.","default":null}},"required":[],"description":"Where and how the gateway listens."};
 const func2 = Object.prototype.hasOwnProperty;
 const formats0 = formats.listen;
-const formats6 = formats.duration;
-const formats12 = formats.network;
-const schema8 = {"type":["string","object"],"additionalProperties":false,"properties":{"listen":{"type":"string","format":"listen","default":"127.0.0.1:9090","description":"Where the admin pages listen."},"token":{"type":"string","writeOnly":true,"description":"Bearer token that the admin pages ask for; needed when they listen beyond loopback."}},"required":[],"format":"listen"};
+const formats8 = formats.duration;
+const formats14 = formats.network;
+const schema8 = {"type":["string","object"],"additionalProperties":false,"properties":{"listen":{"type":"string","format":"listen","default":"127.0.0.1:9090","description":"Where the admin pages listen."},"token":{"type":"string","writeOnly":true,"format":"credential","description":"Bearer token that the admin pages ask for; needed when they listen beyond loopback."}},"required":[],"format":"listen"};
+const formats6 = formats.credential;
 
 function validate23(data, {instancePath=""}={}){
 let vErrors = null;
@@ -65,7 +66,13 @@ errors++;
 }
 if(data.token !== undefined){
 let data1 = data.token;
-if(typeof data1 !== "string"){
+if(typeof data1 === "string"){
+if(!(formats6.validate(data1))){
+(vErrors ??= []).push(fault(instancePath+"/token", "format", schema8.properties.token, data1));
+errors++;
+}
+}
+else {
 (vErrors ??= []).push(fault(instancePath+"/token", "type", schema8.properties.token, data1));
 errors++;
 }
@@ -227,7 +234,7 @@ if((typeof data4 !== "string") && (!(((typeof data4 == "number") && (!(data4 % 1
 errors++;
 }
 if(typeof data4 === "string"){
-if(!(formats6.validate(data4))){
+if(!(formats8.validate(data4))){
 (vErrors ??= []).push(fault(instancePath+"/drain", "format", schema7.properties.drain, data4));
 errors++;
 }
@@ -238,7 +245,7 @@ if((typeof data5 !== "string") && (!(((typeof data5 == "number") && (!(data5 % 1
 errors++;
 }
 if(typeof data5 === "string"){
-if(!(formats6.validate(data5))){
+if(!(formats8.validate(data5))){
 (vErrors ??= []).push(fault(instancePath+"/keep_alive", "format", schema7.properties.keep_alive, data5));
 errors++;
 }
@@ -258,7 +265,7 @@ if((typeof data7 !== "string") && (!(((typeof data7 == "number") && (!(data7 % 1
 errors++;
 }
 if(typeof data7 === "string"){
-if(!(formats6.validate(data7))){
+if(!(formats8.validate(data7))){
 (vErrors ??= []).push(fault(instancePath+"/stall_timeout", "format", schema7.properties.stall_timeout, data7));
 errors++;
 }
@@ -280,7 +287,7 @@ const len0 = data9.length;
 for(let i0=0; i0<len0; i0++){
 let data10 = data9[i0];
 if(typeof data10 === "string"){
-if(!(formats12.validate(data10))){
+if(!(formats14.validate(data10))){
 (vErrors ??= []).push(fault(instancePath+"/trust_proxy/" + i0, "format", schema7.properties.trust_proxy.items, data10));
 errors++;
 }
@@ -355,7 +362,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema10.properties.timeout, data1));
 errors++;
 }
@@ -500,7 +507,7 @@ return errors === 0;
 exports["ESFGq4zNleDrZkQpvJ2Oua"] = validate32;
 const schema15 = {"type":"object","additionalProperties":false,"properties":{"fetch":{"type":"array","items":{"type":"string","pattern":"^(\\*\\.)?[A-Za-z0-9.-]+(:\\d+)?$","examples":["images.example.com","*.example.com"],"description":"A host name."},"default":[],"uniqueItems":true,"description":"Hosts that the gateway itself may fetch images and documents from."},"max_bytes":{"type":["string","integer"],"format":"size","default":"20MiB","description":"Largest file that is fetched, and most bytes of all files of one request."},"timeout":{"type":["string","integer"],"format":"duration","default":"10s","description":"Longest wait for all files of one request."}},"required":[],"description":"Fetching what requests refer to by URL; nothing by default."};
 const pattern3 = new RegExp("^(\\*\\.)?[A-Za-z0-9.-]+(:\\d+)?$", "u");
-const formats16 = formats.size;
+const formats18 = formats.size;
 
 function validate32(data, {instancePath=""}={}){
 let vErrors = null;
@@ -566,7 +573,7 @@ if((typeof data2 !== "string") && (!(((typeof data2 == "number") && (!(data2 % 1
 errors++;
 }
 if(typeof data2 === "string"){
-if(!(formats16.validate(data2))){
+if(!(formats18.validate(data2))){
 (vErrors ??= []).push(fault(instancePath+"/max_bytes", "format", schema15.properties.max_bytes, data2));
 errors++;
 }
@@ -577,7 +584,7 @@ if((typeof data3 !== "string") && (!(((typeof data3 == "number") && (!(data3 % 1
 errors++;
 }
 if(typeof data3 === "string"){
-if(!(formats6.validate(data3))){
+if(!(formats8.validate(data3))){
 (vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema15.properties.timeout, data3));
 errors++;
 }
@@ -617,7 +624,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/idle", "format", schema17.properties.idle, data0));
 errors++;
 }
@@ -628,7 +635,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/ceiling", "format", schema17.properties.ceiling, data1));
 errors++;
 }
@@ -666,7 +673,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/idle", "format", schema18.properties.idle, data0));
 errors++;
 }
@@ -677,7 +684,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/ceiling", "format", schema18.properties.ceiling, data1));
 errors++;
 }
@@ -715,7 +722,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/idle", "format", schema19.properties.idle, data0));
 errors++;
 }
@@ -726,7 +733,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/ceiling", "format", schema19.properties.ceiling, data1));
 errors++;
 }
@@ -764,7 +771,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/idle", "format", schema20.properties.idle, data0));
 errors++;
 }
@@ -775,7 +782,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/ceiling", "format", schema20.properties.ceiling, data1));
 errors++;
 }
@@ -813,7 +820,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/idle", "format", schema21.properties.idle, data0));
 errors++;
 }
@@ -824,7 +831,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/ceiling", "format", schema21.properties.ceiling, data1));
 errors++;
 }
@@ -969,7 +976,7 @@ if(((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/keep", "format", schema23.properties.keep, data0));
 errors++;
 }
@@ -1025,8 +1032,8 @@ validate46.errors = vErrors;
 return errors === 0;
 }
 
-exports["tEFZnYQRlEWhIqkpDCBvjF"] = validate47;
-const schema25 = {"type":"object","additionalProperties":false,"properties":{"dialect":{"type":"string","enum":["openai-chat","openai-responses","anthropic-messages","gemini"],"description":"The wire format that the provider speaks."},"base_url":{"type":"string","pattern":"^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$","examples":["https://api.openai.com/v1","simulator"],"description":"The provider's base URL, or simulator: the built-in upstream."},"api_key":{"type":"string","writeOnly":true,"description":"The gateway's own key at the provider; empty is none."},"headers":{"type":"object","default":{},"additionalProperties":{"type":"string","writeOnly":true,"pattern":"^[^\\r\\n\\0]*$","description":"Value of the header."},"description":"Headers added to every request."},"max_connections":{"type":"integer","minimum":1,"default":256,"description":"Most connections at once; each carries one request, or more with http2."},"queue":{"$ref":"l6Kq7ZDhz17sEhxin9JGki","description":"Requests beyond max_connections.","default":{}},"http2":{"type":"boolean","default":false,"description":"Speak HTTP/2 where the provider offers it."},"tls":{"$ref":"znIL5BROZDJ9zX96bIQbM7","description":"TLS beyond the system defaults.","default":null},"proxy":{"type":["string","null"],"pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["https://api.example.com/v1"],"description":"HTTP proxy to go through, e.g. http://proxy:3128.","default":null}},"required":["dialect","base_url"]};
+exports["Jycueev8zTLwc6I_GOsqs8"] = validate47;
+const schema25 = {"type":"object","additionalProperties":false,"properties":{"dialect":{"type":"string","enum":["openai-chat","openai-responses","anthropic-messages","gemini"],"description":"The wire format that the provider speaks."},"base_url":{"type":"string","pattern":"^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$","examples":["https://api.openai.com/v1","simulator"],"description":"The provider's base URL, or simulator: the built-in upstream."},"api_key":{"type":"string","writeOnly":true,"format":"credential","description":"The gateway's own key at the provider; empty is none."},"headers":{"type":"object","default":{},"additionalProperties":{"type":"string","writeOnly":true,"pattern":"^[^\\r\\n\\0]*$","description":"Value of the header."},"description":"Headers added to every request."},"max_connections":{"type":"integer","minimum":1,"default":256,"description":"Most connections at once; each carries one request, or more with http2."},"queue":{"$ref":"l6Kq7ZDhz17sEhxin9JGki","description":"Requests beyond max_connections.","default":{}},"http2":{"type":"boolean","default":false,"description":"Speak HTTP/2 where the provider offers it."},"tls":{"$ref":"znIL5BROZDJ9zX96bIQbM7","description":"TLS beyond the system defaults.","default":null},"proxy":{"type":["string","null"],"pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["https://api.example.com/v1"],"description":"HTTP proxy to go through, e.g. http://proxy:3128.","default":null}},"required":["dialect","base_url"]};
 const pattern4 = new RegExp("^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$", "u");
 const pattern5 = new RegExp("^[^\\r\\n\\0]*$", "u");
 const pattern6 = new RegExp("^https?://[^\\s/?#]+[^\\s?#]*$", "u");
@@ -1065,7 +1072,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/wait", "format", schema26.properties.wait, data1));
 errors++;
 }
@@ -1202,7 +1209,13 @@ errors++;
 }
 if(data.api_key !== undefined){
 let data2 = data.api_key;
-if(typeof data2 !== "string"){
+if(typeof data2 === "string"){
+if(!(formats6.validate(data2))){
+(vErrors ??= []).push(fault(instancePath+"/api_key", "format", schema25.properties.api_key, data2));
+errors++;
+}
+}
+else {
 (vErrors ??= []).push(fault(instancePath+"/api_key", "type", schema25.properties.api_key, data2));
 errors++;
 }
@@ -1274,7 +1287,7 @@ return errors === 0;
 exports["pcr1A9R03nZLB5oT0rVbe8"] = validate52;
 const schema28 = {"type":"object","additionalProperties":false,"properties":{"aliases":{"type":"array","items":{"type":"string","minLength":1,"description":"A public model id."},"default":[],"uniqueItems":true,"description":"Other ids that requests may use; never listed, and replies name the canonical id (MOD-3)."},"listed":{"type":"boolean","default":true,"description":"Shown by GET /v1/models."},"context_window":{"type":"integer","minimum":1,"description":"Most prompt tokens (MOD-2)."},"max_output_tokens":{"type":["integer","null"],"minimum":1,"default":null,"description":"Most output tokens a request may ask for."},"price":{"$ref":"QnM43L6wvfEXtYrLL6ufN5","description":"USD per million tokens. Not set: the model cannot be priced and answers 404 before dispatch (BILL-2).","default":null},"effort_ceiling":{"type":["string","null"],"enum":["none","minimal","low","medium","high","xhigh","max","ultra",null],"description":"Highest reasoning effort (MSG-2).","default":null},"default_stream_row":{"type":"string","enum":["minimal","medium","high","xhigh","max"],"default":"medium","description":"Row of stream_limits when the request sets no effort."},"on_client_gone":{"type":"string","enum":["cancel","drain"],"default":"cancel","description":"What happens upstream when the client leaves."},"backends":{"type":"array","items":{"$ref":"sk-lYxQxe3LAaytdaYzMnA"},"minItems":1,"description":"In order of preference: the first that can serve the request and is healthy."}},"required":["context_window","backends"]};
 const schema29 = {"type":["object","null"],"additionalProperties":false,"properties":{"input":{"type":["number","string"],"format":"usd_per_million_tokens","description":"USD per million input tokens."},"output":{"type":["number","string"],"format":"usd_per_million_tokens","description":"USD per million output tokens."}},"required":["input","output"]};
-const formats44 = formats.usd_per_million_tokens;
+const formats48 = formats.usd_per_million_tokens;
 
 function validate53(data, {instancePath=""}={}){
 let vErrors = null;
@@ -1305,7 +1318,7 @@ if((!((typeof data0 == "number") && (isFinite(data0)))) && (typeof data0 !== "st
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats44.validate(data0))){
+if(!(formats48.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/input", "format", schema29.properties.input, data0));
 errors++;
 }
@@ -1318,7 +1331,7 @@ if((!((typeof data1 == "number") && (isFinite(data1)))) && (typeof data1 !== "st
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats44.validate(data1))){
+if(!(formats48.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/output", "format", schema29.properties.output, data1));
 errors++;
 }
@@ -1715,7 +1728,7 @@ exports["-hLbmVM7qPTVrpuxU6Y3i2"] = validate57;
 const schema31 = {"type":"object","additionalProperties":false,"properties":{"models":{"type":["string","array"],"pattern":"^all$","examples":["all","[a, b]"],"items":{"type":"string","minLength":1,"description":"A public model id."},"uniqueItems":true,"default":"all","description":"Models that the plan includes: all, or a list."},"capabilities":{"type":["string","array"],"pattern":"^all$","examples":["all","[a, b]"],"items":{"type":"string","enum":["images","documents","reasoning","tools","web_search"],"description":"A capability."},"uniqueItems":true,"default":"all","description":"What requests may use: all, or a list."},"streaming":{"type":"boolean","default":true,"description":"Whether requests may stream (AUTH-6)."},"active_keys":{"type":["integer","null"],"minimum":0,"default":null,"description":"Most keys that are active or staged."},"limits":{"$ref":"WOBKDf3-i2WAAS8vf7si3p","description":"~ or left out is unlimited.","default":{}},"model_limits":{"type":"object","additionalProperties":{"$ref":"WOBKDf3-i2WAAS8vf7si3p"},"default":{},"description":"The same keys under a model id: limits of that model alone."}},"required":[]};
 const pattern8 = new RegExp("^all$", "u");
 const schema32 = {"type":"object","additionalProperties":false,"properties":{"requests_per_minute":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Requests per minute."},"requests_per_day":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Requests per day."},"tokens_per_minute":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Input and output tokens per minute."},"tokens_per_day":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Input and output tokens per day."},"input_tokens_per_minute":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Input tokens per minute."},"input_tokens_per_day":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Input tokens per day."},"output_tokens_per_minute":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Output tokens per minute."},"output_tokens_per_day":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Output tokens per day."},"concurrent_requests":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Requests at once."},"max_input_tokens":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Most prompt tokens of one request."},"max_output_tokens":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Most output tokens that one request may ask for, and the cap of one that names none."},"max_request_tokens":{"type":["integer","null"],"minimum":0,"maximum":9007199254740991,"description":"Largest exposure of one request, in tokens (LIM-7)."},"max_request_usd":{"type":["number","string","null"],"format":"usd","description":"Largest exposure of one request, in USD (LIM-7)."},"daily_spend_usd":{"type":["number","string","null"],"format":"usd","description":"Spend in one UTC day."},"monthly_spend_usd":{"type":["number","string","null"],"format":"usd","description":"Spend in one UTC month."}},"required":[]};
-const formats48 = formats.usd;
+const formats52 = formats.usd;
 
 function validate58(data, {instancePath=""}={}){
 let vErrors = null;
@@ -1938,7 +1951,7 @@ if(((!((typeof data12 == "number") && (isFinite(data12)))) && (typeof data12 !==
 errors++;
 }
 if(typeof data12 === "string"){
-if(!(formats48.validate(data12))){
+if(!(formats52.validate(data12))){
 (vErrors ??= []).push(fault(instancePath+"/max_request_usd", "format", schema32.properties.max_request_usd, data12));
 errors++;
 }
@@ -1951,7 +1964,7 @@ if(((!((typeof data13 == "number") && (isFinite(data13)))) && (typeof data13 !==
 errors++;
 }
 if(typeof data13 === "string"){
-if(!(formats48.validate(data13))){
+if(!(formats52.validate(data13))){
 (vErrors ??= []).push(fault(instancePath+"/daily_spend_usd", "format", schema32.properties.daily_spend_usd, data13));
 errors++;
 }
@@ -1964,7 +1977,7 @@ if(((!((typeof data14 == "number") && (isFinite(data14)))) && (typeof data14 !==
 errors++;
 }
 if(typeof data14 === "string"){
-if(!(formats48.validate(data14))){
+if(!(formats52.validate(data14))){
 (vErrors ??= []).push(fault(instancePath+"/monthly_spend_usd", "format", schema32.properties.monthly_spend_usd, data14));
 errors++;
 }
@@ -2810,7 +2823,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats16.validate(data0))){
+if(!(formats18.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/max_body", "format", schema39.properties.max_body, data0));
 errors++;
 }
@@ -2821,7 +2834,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/body_timeout", "format", schema39.properties.body_timeout, data1));
 errors++;
 }
@@ -2876,7 +2889,7 @@ if((typeof data6 !== "string") && (!(((typeof data6 == "number") && (!(data6 % 1
 errors++;
 }
 if(typeof data6 === "string"){
-if(!(formats16.validate(data6))){
+if(!(formats18.validate(data6))){
 (vErrors ??= []).push(fault(instancePath+"/max_replay", "format", schema39.properties.max_replay, data6));
 errors++;
 }
@@ -2922,7 +2935,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/keep", "format", schema41.properties.keep, data0));
 errors++;
 }
@@ -2933,7 +2946,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats16.validate(data1))){
+if(!(formats18.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/max_record", "format", schema41.properties.max_record, data1));
 errors++;
 }
@@ -2944,7 +2957,7 @@ if((typeof data2 !== "string") && (!(((typeof data2 == "number") && (!(data2 % 1
 errors++;
 }
 if(typeof data2 === "string"){
-if(!(formats16.validate(data2))){
+if(!(formats18.validate(data2))){
 (vErrors ??= []).push(fault(instancePath+"/max_total", "format", schema41.properties.max_total, data2));
 errors++;
 }
@@ -2986,7 +2999,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/retain", "format", schema42.properties.retain, data0));
 errors++;
 }
@@ -2997,7 +3010,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats16.validate(data1))){
+if(!(formats18.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/max_retained", "format", schema42.properties.max_retained, data1));
 errors++;
 }
@@ -3008,7 +3021,7 @@ if((typeof data2 !== "string") && (!(((typeof data2 == "number") && (!(data2 % 1
 errors++;
 }
 if(typeof data2 === "string"){
-if(!(formats6.validate(data2))){
+if(!(formats8.validate(data2))){
 (vErrors ??= []).push(fault(instancePath+"/continuation", "format", schema42.properties.continuation, data2));
 errors++;
 }
@@ -3186,7 +3199,7 @@ if((typeof data2 !== "string") && (!(((typeof data2 == "number") && (!(data2 % 1
 errors++;
 }
 if(typeof data2 === "string"){
-if(!(formats6.validate(data2))){
+if(!(formats8.validate(data2))){
 (vErrors ??= []).push(fault(instancePath+"/window", "format", schema47.properties.window, data2));
 errors++;
 }
@@ -3197,7 +3210,7 @@ if((typeof data3 !== "string") && (!(((typeof data3 == "number") && (!(data3 % 1
 errors++;
 }
 if(typeof data3 === "string"){
-if(!(formats6.validate(data3))){
+if(!(formats8.validate(data3))){
 (vErrors ??= []).push(fault(instancePath+"/open_for", "format", schema47.properties.open_for, data3));
 errors++;
 }
@@ -3243,7 +3256,7 @@ if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1
 errors++;
 }
 if(typeof data0 === "string"){
-if(!(formats6.validate(data0))){
+if(!(formats8.validate(data0))){
 (vErrors ??= []).push(fault(instancePath+"/connect_timeout", "format", schema46.properties.connect_timeout, data0));
 errors++;
 }
@@ -3254,7 +3267,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/first_byte_timeout", "format", schema46.properties.first_byte_timeout, data1));
 errors++;
 }
@@ -3298,8 +3311,8 @@ validate80.errors = vErrors;
 return errors === 0;
 }
 
-exports["Y_7S5r7yHIBmdCJfFJgQIY"] = validate83;
-const schema48 = {"type":"object","additionalProperties":false,"properties":{"target":{"type":"string","pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["http://127.0.0.1:8000"],"description":"Where requests go; the path and query of the request are appended."},"timeout":{"type":["string","integer"],"format":"duration","default":"120s","description":"Longest silence of the target before the reply is given up; through a WebSocket, of both sides together."},"api_key":{"type":["string","null"],"writeOnly":true,"description":"Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35).","default":null}},"required":["target"]};
+exports["bHTcc7wvccCrlCYoPE5oEm"] = validate83;
+const schema48 = {"type":"object","additionalProperties":false,"properties":{"target":{"type":"string","pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["http://127.0.0.1:8000"],"description":"Where requests go; the path and query of the request are appended."},"timeout":{"type":["string","integer"],"format":"duration","default":"120s","description":"Longest silence of the target before the reply is given up; through a WebSocket, of both sides together."},"api_key":{"type":["string","null"],"writeOnly":true,"format":"credential","description":"Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35).","default":null}},"required":["target"]};
 
 function validate83(data, {instancePath=""}={}){
 let vErrors = null;
@@ -3340,7 +3353,7 @@ if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1
 errors++;
 }
 if(typeof data1 === "string"){
-if(!(formats6.validate(data1))){
+if(!(formats8.validate(data1))){
 (vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema48.properties.timeout, data1));
 errors++;
 }
@@ -3349,6 +3362,12 @@ let data2 = data.api_key;
 if((typeof data2 !== "string") && (data2 !== null)){
 (vErrors ??= []).push(fault(instancePath+"/api_key", "type", schema48.properties.api_key, data2));
 errors++;
+}
+if(typeof data2 === "string"){
+if(!(formats6.validate(data2))){
+(vErrors ??= []).push(fault(instancePath+"/api_key", "format", schema48.properties.api_key, data2));
+errors++;
+}
 }
 }
 else {
@@ -3480,7 +3499,7 @@ if((typeof data8 !== "string") && (!(((typeof data8 == "number") && (!(data8 % 1
 errors++;
 }
 if(typeof data8 === "string"){
-if(!(formats6.validate(data8))){
+if(!(formats8.validate(data8))){
 (vErrors ??= []).push(fault(instancePath+"/interval", "format", schema49.properties.interval, data8));
 errors++;
 }
@@ -3491,7 +3510,7 @@ if((typeof data9 !== "string") && (!(((typeof data9 == "number") && (!(data9 % 1
 errors++;
 }
 if(typeof data9 === "string"){
-if(!(formats6.validate(data9))){
+if(!(formats8.validate(data9))){
 (vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema49.properties.timeout, data9));
 errors++;
 }

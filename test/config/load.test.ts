@@ -143,6 +143,20 @@ test('environment variables: set, default, empty, literal, and numbers outside q
   assert.deepEqual(config!.providers['local']!.headers, { a: 'b', c: 'd', e: '${KEY}', f: '' })
 })
 
+test('a credential that no header can carry is a fault at its place, and not shown', async () => {
+  const text = small({
+    providers: 'providers: { local: { dialect: openai-chat, base_url: simulator, api_key: "${KEY}" } }',
+  })
+  for (const KEY of ['sk-secret\n', 'sk-secret\r\nx: y', ' sk-secret', 'sk‑secret', 'sk-secret\0']) {
+    const { errors } = await loadText(text, { env: { KEY } })
+    assert.equal(errors?.length, 1, JSON.stringify(KEY))
+    assert.match(errors![0]!.message, /^local\.api_key must be visible ASCII .*line break/)
+    assert.doesNotMatch(errors![0]!.message, /secret/)
+  }
+  for (const KEY of ['', 'sk-secret', 'a/b+c=~'])
+    assert.deepEqual(lines((await loadText(text, { env: { KEY } })).errors), [])
+})
+
 test('an environment value is data, never YAML', async () => {
   const { config } = await loadText(small({ s: 'secret: "${SALT}"' }), {
     env: { SALT: '"\nlog: { bodies: true }\n# ' + 'x'.repeat(40) },
