@@ -229,7 +229,23 @@ class RunningGateway implements Gateway {
     return this.#store
   }
 
-  async start(plugins: ReadonlyMap<string, Plugin>): Promise<void> {
+  /** A change of the file while this goes on is taken when it is done. */
+  start(plugins: ReadonlyMap<string, Plugin>): Promise<void> {
+    if (this.#options.watch !== false) {
+      this.#watching = watchFiles(
+        this.#files,
+        () => {
+          this.reload().catch(error => this.#log.error({ err: error }, 'reload failed'))
+        },
+        { onError: error => this.#log.warn({ err: error }, 'a configuration folder can’t be watched') },
+      )
+    }
+    const started = this.#start(plugins)
+    this.#reloading = started.catch(() => {})
+    return started
+  }
+
+  async #start(plugins: ReadonlyMap<string, Plugin>): Promise<void> {
     const config = this.config
     const options = this.#options
     const idempotency = optionsOf(config, 'idempotency')
@@ -276,15 +292,6 @@ class RunningGateway implements Gateway {
         ready: () => this.#ready(),
         route: asked => this.#route(asked),
       })
-    }
-    if (options.watch !== false) {
-      this.#watching = watchFiles(
-        this.#files,
-        () => {
-          this.reload().catch(error => this.#log.error({ err: error }, 'reload failed'))
-        },
-        { onError: error => this.#log.warn({ err: error }, 'a configuration folder can’t be watched') },
-      )
     }
   }
 

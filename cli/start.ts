@@ -74,6 +74,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
     log.error({ err: error }, 'a promise was rejected, and nobody waited for it'),
   )
   let gateway: Gateway | undefined
+  let reloadAsked = false
   const stopped = new Promise<number>(onSignals)
   try {
     gateway = await buildGateway(file, {
@@ -88,6 +89,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
       code === 'EADDRINUSE' ? `cannot listen: ${message}; another process has the address` : `cannot start: ${message}`,
     )
   }
+  if (reloadAsked) reload(gateway)
   if (warn) tellWarnings(gateway.warnings, terminal)
   if (worker === undefined || worker === 1) terminal.out(banner(gateway))
   tellServing()
@@ -117,8 +119,13 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
     process.on('SIGTERM', stop)
     process.on('SIGINT', stop)
     process.on('SIGHUP', () => {
-      gateway?.reload().catch(error => log.error({ err: error }, 'reload failed'))
+      if (gateway) reload(gateway)
+      else reloadAsked = true
     })
+  }
+
+  function reload(running: Gateway): void {
+    running.reload().catch(error => log.error({ err: error }, 'reload failed'))
   }
 }
 

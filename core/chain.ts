@@ -92,6 +92,19 @@ export class ChainError extends Error {
   }
 }
 
+/** Reloads take turns, and a gateway that stops waits for the one under way: neither may wait for ever. */
+const CREATE_MS = 30_000
+const CLOSE_MS = 10_000
+
+async function within<T>(ms: number, what: string, work: T | Promise<T>): Promise<T> {
+  if (!types.isPromise(work)) return work
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} was not done within ${ms / 1000} s`)), ms)
+  })
+  return Promise.race([work, late]).finally(() => clearTimeout(timer))
+}
+
 /** Types forbid it, and are not checked when a plugin runs. */
 const NEVER_WAIT = [
   'forward',
@@ -111,7 +124,7 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
     try {
       const plugin = options.plugins.get(entry.plugin)
       if (!plugin) throw new Error('there is no such plugin')
-      const hooks = await plugin.create(entry.config, options.context(entry))
+      const hooks = await within(CREATE_MS, 'create', plugin.create(entry.config, options.context(entry)))
       if (typeof hooks !== 'object' || hooks === null) throw new Error('create returned no hooks; return an object')
       links.push({
         index,
@@ -232,7 +245,7 @@ async function closeLinks(links: readonly Link[]): Promise<void> {
   const faults: unknown[] = []
   for (const link of [...links].reverse()) {
     try {
-      await link.hooks.close?.()
+      await within(CLOSE_MS, 'close', link.hooks.close?.())
     } catch (error) {
       faults.push(error)
     }

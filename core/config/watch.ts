@@ -1,6 +1,7 @@
 /**
  * Watches configuration files. Directories are watched, not files: editors and deployment tools replace a file (write beside it and rename, or swap a
- * symbolic link above it), and a watch on the old inode would see nothing after that.
+ * symbolic link above it), and a watch on the old inode would see nothing after that. The directory itself may be replaced, or lie where events don't
+ * come from (a link further up, a network file system): so the files are looked at now and then, too.
  */
 import { type FSWatcher, statSync, watch } from 'node:fs'
 import { dirname } from 'node:path'
@@ -9,6 +10,8 @@ import { type Clock, systemClock, type Timer } from '../clock.ts'
 export interface WatchOptions {
   /** Quiet time after the last event before `onChange`, in milliseconds: a save is several events. */
   debounceMs?: number
+  /** How often files are looked at without an event, in milliseconds. */
+  pollMs?: number
   clock?: Clock
   /** A directory that can't be watched; the other ones still are. */
   onError?(error: Error): void
@@ -26,10 +29,11 @@ export function watchFiles(
   onChange: (changed: string[]) => void,
   options: WatchOptions = {},
 ): Watching {
-  const { debounceMs = 100, clock = systemClock, onError = () => {} } = options
+  const { debounceMs = 100, pollMs = 2000, clock = systemClock, onError = () => {} } = options
   const watchers = new Map<string, FSWatcher>()
   let states = new Map<string, string>()
   let timer: Timer | undefined
+  let polling = clock.setTimer(pollMs, poll)
   let closed = false
 
   function changed(): void {
@@ -49,6 +53,12 @@ export function watchFiles(
     if (closed) return
     timer?.cancel()
     timer = clock.setTimer(debounceMs, changed)
+  }
+
+  /** A change that no event told of waits for its quiet time as any other. */
+  function poll(): void {
+    if (!timer && [...states].some(([file, before]) => signature(file) !== before)) look()
+    polling = clock.setTimer(pollMs, poll)
   }
 
   function update(next: readonly string[]): void {
@@ -78,6 +88,7 @@ export function watchFiles(
     close() {
       closed = true
       timer?.cancel()
+      polling.cancel()
       for (const watcher of watchers.values()) watcher.close()
       watchers.clear()
     },

@@ -335,6 +335,21 @@ test('a plugin without hooks, or with a stream hook that would wait, does not st
   assert.deepEqual(closed.slice(-2), ['two', 'one'])
 })
 
+test('a plugin that never comes up does not start, and one that never closes is not waited for', async t => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const forever = new Promise<never>(() => {})
+  const closed: string[] = []
+  const first = part('first', { close: () => void closed.push('first') })
+  const stuck = part('stuck', { close: () => forever })
+  const starting = run([first, stuck, { ...part('late', {}), create: () => forever }, terminal()])
+  for (const ms of [30_000, 10_000]) {
+    for (let i = 0; i < 5; i++) await turn()
+    t.mock.timers.tick(ms)
+  }
+  await assert.rejects(starting, /'late' does not start: create was not done within 30 s/)
+  assert.deepEqual(closed, ['first'])
+})
+
 test('holds are counted, keep what follows from leaving, and pause the upstream', async () => {
   const releases: (() => void)[] = []
   const calls: string[] = []

@@ -21,7 +21,7 @@ function watcher(t: TestContext, files: string[]) {
       seen.push(changed)
       wake(changed)
     },
-    { debounceMs: 5 },
+    { debounceMs: 5, pollMs: 50 },
   )
   t.after(() => watching.close())
   // The watch itself keeps no process alive; a test that waits for it must.
@@ -72,6 +72,34 @@ test('a symbolic link swapped above the file, as container platforms do', async 
   symlinkSync('b', join(dir, '..new'))
   renameSync(join(dir, '..new'), join(dir, '..data'))
   assert.deepEqual(await change, [file])
+})
+
+test('a folder replaced, removed and made again, and a link swapped above it', async t => {
+  const dir = folder(t)
+  const write = (where: string, text: string) => {
+    mkdirSync(join(dir, where), { recursive: true })
+    writeFileSync(join(dir, where, 'gateway.yaml'), text)
+  }
+  write('conf', 'a\n')
+  const file = join(dir, 'conf/gateway.yaml')
+  const { next } = watcher(t, [file])
+  let change = next()
+  renameSync(join(dir, 'conf'), join(dir, 'old'))
+  assert.deepEqual(await change, [file])
+  for (const text of ['b, new\n', 'c, edited\n']) {
+    change = next()
+    write('conf', text)
+    assert.deepEqual(await change, [file])
+  }
+
+  write('release-1', 'a\n')
+  write('release-2', 'b\n')
+  symlinkSync('release-1', join(dir, 'current'))
+  const linked = watcher(t, [join(dir, 'current/gateway.yaml')])
+  change = linked.next()
+  symlinkSync('release-2', join(dir, 'next'))
+  renameSync(join(dir, 'next'), join(dir, 'current'))
+  assert.deepEqual(await change, [join(dir, 'current/gateway.yaml')])
 })
 
 test('included files are followed after update, other files in the folder are not', async t => {

@@ -7,6 +7,10 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { buildGateway } from '../../cli/gateway.ts'
+import { silent } from '../../cli/log.ts'
+import { startSimulator } from '../../simulator/server.ts'
 import { eventually } from '../listener/harness.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
@@ -369,6 +373,35 @@ test('an included file is watched too, from the moment it is named', async () =>
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)
   } finally {
     await t.close()
+  }
+})
+
+test('a save while the gateway starts is taken when it is up', async () => {
+  const slow = join(folder, 'slow.mjs')
+  await writeFile(
+    slow,
+    `export default {
+  name: 'slow',
+  summary: 'Takes its time.',
+  create: () => new Promise(resolve => setTimeout(resolve, 300, {})),
+}
+`,
+  )
+  const yaml = (url: string) =>
+    defaultYaml(url).replace('auth, validation', 'auth, slow, validation') + `plugins: [${JSON.stringify(slow)}]\n`
+  const simulator = await startSimulator({ port: 0 })
+  const file = join(folder, 'starting.yaml')
+  await writeFile(file, yaml(simulator.url))
+  const starting = buildGateway(file, { log: silent, admin: false })
+  await sleep(150)
+  await writeFile(file, yaml(simulator.url).replace('price_book: test-1', 'price_book: test-2'))
+  const gateway = await starting
+  try {
+    assert.equal(gateway.config.price_book, 'test-1')
+    await eventually(() => gateway.config.price_book === 'test-2')
+  } finally {
+    await gateway.close()
+    await simulator.close()
   }
 })
 
