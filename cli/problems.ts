@@ -1,5 +1,5 @@
 /** Loading a configuration for people: faults and warnings as text, edits checked before they are written. */
-import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { type ConfigError, formatError, type LoadResult, loadConfig } from '../core/config/load.ts'
 import { Failure, fold, type Terminal } from './terminal.ts'
@@ -25,11 +25,29 @@ export async function loadEdited(file: string, path: string, text: string): Prom
   })
 }
 
-/** Written beside and renamed, so that a running gateway never reads half a file. */
+/**
+ * Written beside and renamed, so that a running gateway never reads half a file. A link stays a link, and owner and mode stay: what root edits must still be
+ * the gateway's to read.
+ */
 export function replaceFile(path: string, text: string): void {
-  const beside = `${resolve(path)}.${process.pid}.tmp`
-  writeFileSync(beside, text, { mode: statSync(path).mode })
-  renameSync(beside, path)
+  const file = realpathSync(path)
+  const { mode, uid, gid } = statSync(file)
+  const beside = `${file}.${process.pid}.tmp`
+  try {
+    writeFileSync(beside, text, { mode: 0o600 })
+    const own = statSync(beside)
+    if (own.uid !== uid || own.gid !== gid) chownSync(beside, uid, gid)
+    chmodSync(beside, mode)
+    renameSync(beside, file)
+  } catch (error) {
+    rmSync(beside, { force: true })
+    const { code, message } = error as NodeJS.ErrnoException
+    throw new Failure(
+      code === 'EPERM'
+        ? `${path} belongs to another user (${uid}:${gid}); run this as that one`
+        : `cannot write: ${message}`,
+    )
+  }
 }
 
 export function listing(file: string, errors: readonly ConfigError[]): string {

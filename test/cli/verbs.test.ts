@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { existsSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, existsSync, lstatSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
@@ -104,6 +104,21 @@ test('[AUTH-3] key new shows the secret once and writes only its digest', async 
   assert.equal(read(), YAML.replace('# sk-demo\n', `# sk-demo\n${line}`))
   assert.ok(!read().includes(out))
   assert.equal((await sluice('check', file)).code, 0)
+})
+
+test('[AUTH-5] an edit keeps the file’s mode and owner, and goes through a link', async t => {
+  const { dir, file, read } = folder(t)
+  const link = join(dir, 'link.yaml')
+  symlinkSync('gateway.yaml', link)
+  chmodSync(file, 0o664)
+  const root = process.getuid?.() === 0
+  if (root) chownSync(file, 12345, 12346)
+  assert.equal((await sluice('key', 'new', 'demo', '--id', 'fresh', '--config', link)).code, 0)
+  assert.ok(lstatSync(link).isSymbolicLink())
+  assert.match(read(), /id: fresh/)
+  const { mode, uid, gid } = statSync(file)
+  assert.equal(mode & 0o777, 0o664)
+  if (root) assert.deepEqual([uid, gid], [12345, 12346])
 })
 
 test('[AUTH-5] stage, revoke, activate: one line each changes', async t => {
