@@ -105,7 +105,7 @@ function callerOf(config: GatewayConfig, file: string, question: RouteQuestion):
   const organization =
     question.organization === undefined
       ? all.find(candidate => candidate.keys.some(key => key.status === 'active'))
-      : config.organizations[question.organization]
+      : all.find(({ id }) => id === question.organization)
   if (!organization)
     throw new Failure(
       `${file} has no organization ${question.organization ?? 'with an active key'}; name one of its organizations`,
