@@ -61,7 +61,12 @@ export type AttemptSink = Pick<Exchange, 'emit' | 'end'>
 export interface AttemptOwner {
   /** The first event has come: this backend serves the exchange. */
   answered(attempt: Attempt): void
-  /** Nothing was passed on: the owner may try elsewhere. */
+  /**
+   * A clock ended the attempt before its first event: for the client an end like any other, but no answer.
+   * @param tooLong the backend has been silent for as long as it may
+   */
+  silent(attempt: Attempt, tooLong: boolean): void
+  /** Nothing of this attempt was passed on: the owner may try elsewhere. */
   failed(attempt: Attempt, fault: AttemptFault): void
   /** The attempt is over; it holds nothing any more. Always last, exactly once. */
   over(attempt: Attempt): void
@@ -325,7 +330,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
    * @param saidSo the provider itself says that it did not do the work
    */
   #break(error: GatewayError, saidSo = false): void {
-    if (!this.#answered && !this.#x.headSent) {
+    if (!this.#answered) {
       const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
       return this.#fault({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
     }
@@ -336,11 +341,6 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   #fault(fault: AttemptFault): void {
     if (this.#over) return
-    if (this.#x.headSent) {
-      this.#close()
-      this.#x.fail(fault.error)
-      return
-    }
     this.#over = true
     this.#cancel()
     this.#owner.failed(this, fault)
@@ -427,7 +427,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #stop(reason: 'idle_timeout' | 'ceiling_timeout'): void {
     if (!this.#answered) {
       this.#answered = true
-      this.#owner.answered(this)
+      this.#owner.silent(this, reason === 'idle_timeout')
     }
     // Some providers mark no last event (gemini): what had said its finish reason is whole, and only its connection is idle.
     const whole = reason === 'idle_timeout' && this.#reader !== null && this.#decoderSaysWhole()

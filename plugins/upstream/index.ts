@@ -112,6 +112,8 @@ export const upstream = definePlugin<UpstreamOptions>({
       #fault: AttemptFault | null = null
       /** Of the attempt before. */
       #last: AttemptFault | null = null
+      /** What the attempt says of its backend's health has been told to the breaker. */
+      #judged = false
 
       constructor(x: Exchange) {
         this.#x = x
@@ -221,6 +223,7 @@ export const upstream = definePlugin<UpstreamOptions>({
           this,
           this.#sink,
         )
+        this.#judged = false
         this.#x.control(attempt)
         ticker.add(attempt)
         state.began()
@@ -238,11 +241,19 @@ export const upstream = definePlugin<UpstreamOptions>({
       }
 
       answered(attempt: Attempt): void {
+        this.#judged = true
         this.#target.breaker.succeeded(clock.mono())
         this.#x.set(servedBy, attempt.backend)
       }
 
+      silent(attempt: Attempt, tooLong: boolean): void {
+        this.#judged = tooLong
+        if (tooLong) this.#target.breaker.failed(clock.mono())
+        this.#x.set(servedBy, attempt.backend)
+      }
+
       failed(attempt: Attempt, fault: AttemptFault): void {
+        this.#judged = true
         this.#x.peek(trace)?.failed(fault.error.code)
         this.#fault = fault
         this.#failures++
@@ -269,12 +280,14 @@ export const upstream = definePlugin<UpstreamOptions>({
         ticker.delete(attempt)
         const target = this.#target
         target.state.ended()
+        // The client left before there was an answer. A trial that nobody ends would keep the backend out for ever.
+        if (!this.#judged) target.breaker.abstained()
         target.pool.gate.leave()
         const fault = this.#fault
         this.#fault = null
-        if (!fault || this.#x.closed || this.#x.headSent) return
+        if (!fault || this.#x.closed) return
         this.#last = fault
-        if (!this.#again(target, fault)) this.#x.fail(fault.error)
+        if (this.#x.headSent || !this.#again(target, fault)) this.#x.fail(fault.error)
       }
 
       /** Tries once more where that can do no harm. False: it can't, or may not. */

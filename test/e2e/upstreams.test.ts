@@ -1,7 +1,7 @@
 /** Retries, failover, breakers, queues and what is passed on: the upstream side of an exchange, seen from both ends. */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { behave, type Fault, type FaultServer, startFaultServer, type Turn } from '../faults/server.ts'
+import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../faults/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
@@ -14,6 +14,8 @@ interface Bench {
     more?: object,
     headers?: Record<string, string>,
   ): Promise<{ status: number; code?: string; headers: Headers; said?: string }>
+  /** Asks, and reads whatever comes until the end or until it leaves. */
+  leave(more: object, signal?: AbortSignal): Promise<void>
 }
 
 /** A model with two backends, and one with the first alone. */
@@ -39,19 +41,24 @@ async function bench(
     await first.close()
     await second.close()
   })
+  const body = (more?: object) => ({
+    model: 'eb1-preview',
+    max_tokens: 100,
+    messages: [{ role: 'user', content: '[[sim: text "fine"]] x' }],
+    ...more,
+  })
   return {
     t,
     first,
     second,
     clock,
+    async leave(more, signal) {
+      const headers = { 'content-type': 'application/json', authorization: `Bearer ${KEY}` }
+      const request = { method: 'POST', headers, body: JSON.stringify(body(more)), signal }
+      await fetch(`${t.url}/v1/chat/completions`, request).then(read, () => {})
+    },
     async ask(more, headers) {
-      const body = {
-        model: 'eb1-preview',
-        max_tokens: 100,
-        messages: [{ role: 'user', content: '[[sim: text "fine"]] x' }],
-        ...more,
-      }
-      const response = await t.post('/v1/chat/completions', body, headers)
+      const response = await t.post('/v1/chat/completions', body(more), headers)
       const { status, text } = await read(response)
       const code = status === 200 ? undefined : JSON.parse(text).error.code
       return {
@@ -227,6 +234,53 @@ test('breaker: an error rate opens it too, and client faults do not count', asyn
   b.first.fault = turn => (n++ % 4 === 3 ? behave(turn) : status(500)(turn))
   for (let i = 0; i < 40 && counts(b)[1] === 0; i++) await b.ask()
   assert.ok(counts(b)[0]! < 45 && counts(b)[1]! > 0, String(counts(b)))
+})
+
+test('[ERR-6] breaker: a client that leaves during the trial does not keep the backend out', async context => {
+  const b = await bench(context, { upstream: 'attempts: 1, breaker: { failures: 1, error_rate: 1, open_for: 15s }' })
+  const model = 'eb1-fast-preview'
+  for (const stream of [false, true]) {
+    b.first.fault = times(1, status(500))
+    assert.equal((await b.ask({ model })).status, 502)
+    b.clock.advance(15_001)
+    const stalled = b.first.whenStalled()
+    b.first.fault = times(1, turn => turn.stall())
+    const leaving = new AbortController()
+    const trial = b.leave({ model, stream }, leaving.signal)
+    await stalled
+    leaving.abort()
+    await trial
+    await b.first.quiet()
+    assert.equal((await b.ask({ model })).status, 200, 'the next one is the trial')
+  }
+})
+
+test('[ERR-6] breaker: a backend that is silent counts as failing, whichever clock ends the wait', async context => {
+  // The head of a stream goes out after 30 s. The idle row (90 s) comes before the default of first_byte_timeout (120 s).
+  for (const [upstream, waits] of [
+    ['first_byte_timeout: 60s', [30_001, 30_000]],
+    ['', [90_001]],
+  ] as const) {
+    for (const stream of [false, true]) {
+      const b = await bench(context, {
+        upstream: `attempts: 1, breaker: { failures: 2, error_rate: 1, open_for: 15s }${upstream && `, ${upstream}`}`,
+      })
+      b.first.fault = turn => turn.stall()
+      for (let i = 0; i < 2; i++) {
+        const stalled = b.first.whenStalled()
+        const waiting = b.leave({ model: 'eb1-fast-preview', stream })
+        await stalled
+        for (const ms of waits) {
+          b.clock.advance(ms)
+          await settle()
+        }
+        await waiting
+      }
+      const next = await b.ask({ model: 'eb1-fast-preview' })
+      assert.deepEqual([next.status, next.code], [503, 'provider_unavailable'], `${upstream} ${stream}`)
+      assert.deepEqual(counts(b), [2, 0], 'refused at once')
+    }
+  }
 })
 
 test('Retry-After of a provider keeps the backend out until then, and tells the client how long', async context => {
