@@ -1,5 +1,7 @@
 /** Reading JSON that a provider sent without trusting its shape: every accessor has an answer, none throws. */
 
+import { parseBounded } from '../core/json.ts'
+
 export type JsonObject = Record<string, unknown>
 
 const EMPTY: JsonObject = Object.freeze({})
@@ -8,7 +10,7 @@ const NONE: readonly unknown[] = Object.freeze([])
 /** A JSON object, or undefined when the text is none. */
 export function parseObject(text: string): JsonObject | undefined {
   try {
-    const value: unknown = JSON.parse(text)
+    const value = parseBounded(text)
     return isObject(value) ? value : undefined
   } catch {
     return undefined
@@ -36,7 +38,7 @@ export function count(value: unknown): number | undefined {
 }
 
 /**
- * A call's arguments as the object that a dialect needs. Clients may replay text that is no JSON object (models emit such, B.1):
+ * A call's arguments as the object that a dialect needs. Clients may replay text that is no JSON object, or none that could be carried (models emit such, B.1):
  * it is carried as `{"_raw": "…"}`, an empty text as `{}`.
  */
 export function argumentsObject(text: string): JsonObject {
