@@ -7,6 +7,7 @@ import type { Timer } from '../../core/clock.ts'
 import type { Backend, Decoder, Dialect } from '../../core/dialect.ts'
 import { GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
+import { asGatewayError } from '../../core/exchange.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticking } from '../../core/ticker.ts'
 import { SseLimit, SseReader } from '../../providers/sse.ts'
@@ -237,6 +238,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   #dataEnd(): void {
+    try {
+      this.#readEnd()
+    } catch (error) {
+      this.#threw(error)
+    }
+  }
+
+  #readEnd(): void {
     if (this.#status >= 300 || this.#status === 204) {
       const error =
         this.#status < 400
@@ -274,7 +283,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   // ---- an encoding undone -----------------------------------------------------------------------------------------------
 
   decoded(bytes: Buffer): void {
-    if (!this.#over) this.#data(bytes)
+    if (this.#over) return
+    try {
+      this.#data(bytes)
+    } catch (error) {
+      this.#threw(error)
+    }
   }
   decodedDrain(): void {
     if (!this.#paused) this.#controller?.resume()
@@ -337,6 +351,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#close()
     this.#x.flush()
     this.#x.fail(error)
+  }
+
+  /** A fault of the gateway's own, found where nobody would catch it: it ends this exchange and not the process. */
+  #threw(error: unknown): void {
+    const fault = asGatewayError(error)
+    if (this.#over) this.#x.fail(fault)
+    else this.#break(fault)
   }
 
   #fault(fault: AttemptFault): void {

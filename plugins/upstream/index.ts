@@ -2,11 +2,21 @@ import type { ModelConfig } from '../../core/config/types.ts'
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
 import { ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'
+import { asGatewayError } from '../../core/exchange.ts'
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { dialects } from '../../providers/index.ts'
 import { type UpstreamOptions, upstreamOptions } from '../options.ts'
-import { candidates, model, outbound, searchPlan, servedBy, trace, upstreamConversation } from '../slots.ts'
+import {
+  candidates,
+  model,
+  type Outbound,
+  outbound,
+  searchPlan,
+  servedBy,
+  trace,
+  upstreamConversation,
+} from '../slots.ts'
 import { openSearch } from '../web-search/provider.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink, type Clocks } from './attempt.ts'
 import type { Breaker } from './breaker.ts'
@@ -210,14 +220,22 @@ export const upstream = definePlugin<UpstreamOptions>({
         return new GatewayError('provider_unavailable', { message, horizonMs })
       }
 
-      #attempt({ backend, state, budget, pool }: Target): void {
+      #attempt({ backend, breaker, state, budget, pool }: Target): void {
         this.#made++
         if (this.#made === 1) budget.counted(clock.mono())
+        let sent: Outbound
+        try {
+          sent = this.#x.get(outbound)(backend, this.#asked)
+        } catch (error) {
+          breaker.abstained()
+          pool.gate.leave()
+          return this.#broken(error)
+        }
         const attempt = new Attempt(
           this.#x,
           backend,
           dialects[backend.dialect]!,
-          this.#x.get(outbound)(backend, this.#asked),
+          sent,
           this.#clocks,
           this.#startedMono,
           this,
@@ -227,7 +245,17 @@ export const upstream = definePlugin<UpstreamOptions>({
         this.#x.control(attempt)
         ticker.add(attempt)
         state.began()
-        attempt.start(pool)
+        try {
+          attempt.start(pool)
+        } catch (error) {
+          this.#broken(error)
+        }
+      }
+
+      /** The request can't be written. Who called may be another exchange, which has just left its place, or a timer: nobody who could answer for it. */
+      #broken(error: unknown): void {
+        context.log.error({ request_id: this.#x.id, err: error }, 'terminal failed')
+        this.#x.fail(asGatewayError(error))
       }
 
       #busy(waitedMs: number): void {

@@ -1,6 +1,8 @@
 /** Retries, failover, breakers, queues and what is passed on: the upstream side of an exchange, seen from both ends. */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
+import { gzipSync } from 'node:zlib'
+import { dialects } from '../../providers/index.ts'
 import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../faults/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
@@ -21,12 +23,20 @@ interface Bench {
 /** A model with two backends, and one with the first alone. */
 async function bench(
   context: TestContext,
-  options: { upstream?: string; provider?: string; model?: string; backend?: string; random?: () => number } = {},
+  options: {
+    dialect?: string
+    upstream?: string
+    provider?: string
+    model?: string
+    backend?: string
+    random?: () => number
+  } = {},
 ): Promise<Bench> {
   const first = await startFaultServer()
   const second = await startFaultServer()
   const clock = new TableClock()
-  const provider = (url: string) => `{ dialect: openai-chat, base_url: "${url}", ${options.provider ?? ''} }`
+  const provider = (url: string) =>
+    `{ dialect: ${options.dialect ?? 'openai-chat'}, base_url: "${url}", ${options.provider ?? ''} }`
   const model = (backends: string) =>
     `{ context_window: 400000, price: { input: 1.25, output: 10.00 }, ${options.model ?? ''} backends: [${backends}] }`
   const t = await startGateway({
@@ -330,6 +340,103 @@ test('[ERR-6] the queue: route_capacity at once when it is full, and after its w
   while (b.t.gateway.ingress.running.size < 2) await new Promise<void>(resolve => setImmediate(resolve))
   release()
   assert.deepEqual([(await running).status, (await next).status], [200, 200], 'the place passes on')
+})
+
+test('[ERR-6] a request that can’t be written gives its place back, and breaks nobody else’s', async context => {
+  const { request } = dialects['openai-chat']!
+  context.mock.method(dialects['openai-chat']!, 'request', (...args: Parameters<typeof request>) => {
+    if (JSON.stringify(args[0].turns).includes('unwritable')) throw new RangeError('no')
+    return request(...args)
+  })
+  const b = await bench(context, {
+    provider: 'max_connections: 1, queue: { max: 1, wait: 30s }',
+    upstream: 'breaker: { failures: 1, error_rate: 1, open_for: 15s }, attempts: 1',
+  })
+  const model = 'eb1-fast-preview'
+  const unwritable = { model, messages: [{ role: 'user', content: 'unwritable' }] }
+  for (let i = 0; i < 3; i++) assert.equal((await b.ask(unwritable)).code, 'internal_error')
+  // Its turn comes when another exchange leaves.
+  let release = () => {}
+  const open = new Promise<void>(resolve => (release = resolve))
+  const stalled = b.first.whenStalled()
+  b.first.fault = times(1, async turn => {
+    void turn.stall()
+    await open
+    await behave(turn)
+  })
+  const running = b.ask({ model })
+  await stalled
+  const waiting = b.ask(unwritable)
+  while (b.t.gateway.ingress.running.size < 2) await new Promise<void>(resolve => setImmediate(resolve))
+  release()
+  assert.deepEqual([(await running).status, (await waiting).code], [200, 'internal_error'])
+  // As the trial of a half-open breaker it decides nothing.
+  b.first.fault = times(1, status(500))
+  assert.equal((await b.ask({ model })).status, 502)
+  b.clock.advance(15_001)
+  assert.equal((await b.ask(unwritable)).code, 'internal_error')
+  assert.equal((await b.ask({ model })).status, 200)
+})
+
+/** Arguments of a call, nested deeper than JSON.stringify goes. */
+const DEEP = `${'{"a":'.repeat(20_000)}1${'}'.repeat(20_000)}`
+
+for (const dialect of ['anthropic-messages', 'gemini']) {
+  test(`[REQ-2] ${dialect}: replayed arguments that are nested beyond use are carried as text`, async context => {
+    const b = await bench(context, { provider: 'api_key: k, max_connections: 1, queue: { max: 0, wait: 1s }', dialect })
+    const call = { id: 'c', type: 'function', function: { name: 'f', arguments: DEEP } }
+    const messages = [
+      { role: 'user', content: 'x' },
+      { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'c', content: 'y' },
+    ]
+    for (let i = 0; i < 2; i++) assert.equal((await b.ask({ messages })).status, 200)
+    assert.ok(b.first.requests.at(-1)!.body.includes(JSON.stringify({ _raw: DEEP })))
+  })
+}
+
+const DEEP_REPLIES = {
+  'openai-chat': `{"choices":[{"index":0,"message":{"tool_calls":[{"id":"x","function":{"name":"f","arguments":${DEEP}}}]},"finish_reason":"tool_calls"}]}`,
+  'anthropic-messages': `{"type":"message","content":[{"type":"tool_use","id":"t","name":"f","input":${DEEP}}],"stop_reason":"tool_use","usage":{}}`,
+  gemini: `{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":${DEEP}}}]},"finishReason":"STOP"}]}`,
+}
+for (const [dialect, reply] of Object.entries(DEEP_REPLIES)) {
+  test(`[ERR-6] ${dialect}: a reply that is nested beyond use is one that can’t be read`, async context => {
+    const b = await bench(context, { provider: 'api_key: k', upstream: 'attempts: 1', dialect })
+    for (const fault of [
+      (turn: Turn) => turn.answer(200, reply),
+      (turn: Turn) => turn.answer(200, gzipSync(reply), { 'content-encoding': 'gzip' }),
+    ]) {
+      b.first.fault = fault
+      const answer = await b.ask({ model: 'eb1-fast-preview' })
+      assert.deepEqual([answer.status, answer.code], [502, 'upstream_server_error'])
+    }
+  })
+}
+
+test('[STR-6] a decoder that throws ends its own exchange alone, wherever the bytes come from', async context => {
+  const b = await bench(context, { upstream: 'attempts: 1' })
+  const { decoder } = dialects['openai-chat']!
+  const mocked = context.mock.method(dialects['openai-chat']!, 'decoder', (...args: Parameters<typeof decoder>) => {
+    const real = decoder(...args)
+    const broken = () => {
+      throw new RangeError('no')
+    }
+    return Object.assign(real, { body: broken, frame: broken })
+  })
+  for (const stream of [false, true]) {
+    for (const fault of [
+      behave,
+      async (turn: Turn) => turn.send([gzipSync((await turn.reply()).body)], { 'content-encoding': 'gzip' }),
+    ]) {
+      b.first.fault = fault
+      const { status } = await b.ask({ model: 'eb1-fast-preview', stream })
+      assert.ok(status === 500 || status === 502, String(status))
+      assert.equal(b.t.gateway.ingress.running.size, 0)
+    }
+  }
+  mocked.mock.restore()
+  assert.equal((await b.ask()).status, 200)
 })
 
 test('request id and W3C trace context are passed on, and nothing else of the client', async context => {
