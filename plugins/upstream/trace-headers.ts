@@ -6,6 +6,8 @@ import { traceParent } from '../trace-context.ts'
 
 /** Longest `tracestate` that is passed on (Trace Context 3.3.1.5 asks for at least 512). */
 const MAX_STATE = 512
+/** What an HTTP client lets into a head. undici refuses the rest as if the backend could not be reached, and the breaker would be told so. */
+const STATE = /^[\t\x20-\x7e]+$/
 
 type Headers = Record<string, string>
 
@@ -21,6 +23,6 @@ export function traceHeaders(x: Exchange, backend: Backend, headers: Readonly<He
   if (headers['traceparent'] === undefined && (span ?? parent) !== undefined) own['traceparent'] = (span ?? parent)!
   if (parent === undefined || headers['tracestate'] !== undefined) return own
   const state = x.incoming.headers.get('tracestate')
-  if (state !== undefined && state.length <= MAX_STATE) own['tracestate'] = state
+  if (state !== undefined && state.length <= MAX_STATE && STATE.test(state)) own['tracestate'] = state
   return own
 }
