@@ -780,12 +780,14 @@ export class RunningExchange implements Exchange, Placed {
   #onClientGone(): void {
     if (this.#settled) return
     this.#clientGone = true
-    // Below: the control may answer 'draining', and then the upstream's own end settles the exchange.
+    // The control may answer 'draining', and then the upstream's own end settles the exchange. One that a slow reader held back may go on within this call:
+    // nothing of that is for the client any more, who would hold it back again.
+    this.#draining = true
     if (this.#control?.abort('client_gone') === 'draining') {
-      this.#draining = true
       if (this.#keepAlive) this.#host.ticker.delete(this.#keepAlive)
       return
     }
+    this.#draining = false
     this.#settle('client_gone')
   }
 

@@ -419,14 +419,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   tick(now: number): void {
     if (this.#over) return
     const clocks = this.#clocks
-    // A client that takes a byte now and then still has its ceiling; the other clocks judge the upstream, which may not speak now.
-    if (this.#paused) {
-      if (now - this.#exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
-      return
-    }
     if (this.#goneMono !== null && now - this.#goneMono >= clocks.drain) {
       this.#close()
       this.#sink.end()
+      return
+    }
+    // A client that takes a byte now and then still has its ceiling; the other clocks judge the upstream, which may not speak now.
+    if (this.#paused) {
+      if (now - this.#exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
       return
     }
     if (now - this.#exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')

@@ -543,6 +543,31 @@ test('a draining upstream settles at its own end, as client_gone', async () => {
   assert.deepEqual(seen, ['text', 'text', 'finish'])
 })
 
+test('[BILL-3] a drain is not held back by the client that left, even where the upstream goes on at once', async () => {
+  let reached!: Exchange
+  let goesOn = false
+  const r = await run([
+    asks(),
+    terminal(x => {
+      reached = x
+      const abort = () => {
+        x.emit(text('two'))
+        goesOn = x.flush()
+        return 'draining' as const
+      }
+      x.control({ pause() {}, resume() {}, abort })
+      x.emit(text('one'))
+    }),
+  ])
+  await turn()
+  r.incoming.fast = false
+  assert.equal(reached.flush(), false)
+  r.incoming.abort()
+  assert.equal(goesOn, true)
+  reached.end()
+  assert.equal((await r.settled).outcome, 'client_gone')
+})
+
 test('[STR-4] a slow reader pauses the upstream until it drains', async () => {
   const calls: string[] = []
   let reached!: Exchange
