@@ -291,7 +291,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
   }
   decodedDrain(): void {
-    if (!this.#paused) this.#controller?.resume()
+    if (!this.#paused && !this.#over) this.#controller?.resume()
   }
   decodedEnd(): void {
     if (!this.#over) this.#dataEnd()
@@ -373,7 +373,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#over = true
     // A reply read to its terminal event ends by itself in a moment, and keeps its connection.
     if (this.#tail === null) this.#cancel()
-    else if (!this.#ended) this.#tailTimer = this.#x.clock.setTimer(TAIL_MS, () => this.#cancel())
+    else if (!this.#ended) {
+      if (this.#paused) this.#controller?.resume()
+      this.#tailTimer = this.#x.clock.setTimer(TAIL_MS, () => this.#cancel())
+    }
     this.#owner.over(this)
   }
 
@@ -395,7 +398,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   resume(): void {
-    if (!this.#paused) return
+    // Its connection may be another's by now, who has paused it.
+    if (!this.#paused || this.#over) return
     this.#paused = false
     // A pause is the client's silence, not the model's.
     this.#activityMono = this.#x.clock.mono()

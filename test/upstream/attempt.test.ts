@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Dispatcher } from 'undici'
+import { ManualClock } from '../../core/clock.ts'
+import type { Backend, Decoder } from '../../core/dialect.ts'
+import type { Exchange } from '../../core/plugin.ts'
+import type { Outbound } from '../../plugins/slots.ts'
+import { Attempt, type AttemptOwner } from '../../plugins/upstream/attempt.ts'
+import type { ReplyHandler } from '../../plugins/upstream/http1/client.ts'
+import type { ProviderPool } from '../../plugins/upstream/pools.ts'
+import { dialects } from '../../providers/index.ts'
+
+test('[STR-4] a reply that was whole before its reader went on does not resume its connection, which serves another by then', () => {
+  const calls: string[] = []
+  const controller = {
+    aborted: false,
+    pause: () => void calls.push('pause'),
+    resume: () => void calls.push('resume'),
+    abort: () => void calls.push('abort'),
+  } as unknown as Dispatcher.DispatchController
+  let handler!: ReplyHandler
+  const pool = { dispatcher: { dispatch: (_: unknown, given: ReplyHandler) => (handler = given) } }
+  const decoder: Decoder = {
+    done: false,
+    frame(_, data, push) {
+      push({ type: 'text', text: data })
+      Object.assign(this, { done: data === 'last' })
+    },
+    body() {},
+    end: push => push({ type: 'finish', reason: 'stop' }),
+  }
+  const x = {
+    id: 'req_1',
+    clock: new ManualClock(),
+    incoming: { headers: new Map() },
+    headSent: true,
+    peek: () => undefined,
+    flush: () => false,
+  } as unknown as Exchange
+  const outbound = { request: { path: '', method: 'POST', headers: {} }, decoder: () => decoder } as unknown as Outbound
+  const clocks = { idle: 1e6, ceiling: 1e6, firstByte: 1e6, headWait: 1e6, drain: 0 }
+  const owner: AttemptOwner = { answered() {}, silent() {}, failed() {}, over: () => void calls.push('over') }
+  const sink = { emit() {}, end: () => void calls.push('end') }
+  const attempt = new Attempt(x, {} as Backend, dialects['openai-chat'], outbound, clocks, 0, owner, sink)
+  attempt.start(pool as unknown as ProviderPool)
+  handler.onRequestStart?.(controller, null)
+  handler.onResponseStart?.(controller, 200, { 'content-type': 'text/event-stream' })
+  // One read may bring more than the piece at which the reader was full.
+  handler.onResponseData?.(controller, Buffer.from('data: first\n\n'))
+  handler.onResponseData?.(controller, Buffer.from('data: last\n\n'))
+  handler.onResponseEnd?.(controller, {})
+  assert.deepEqual(
+    calls,
+    ['pause', 'resume', 'over', 'end'],
+    'what is left of the body is read, so that the connection can be kept',
+  )
+  attempt.resume()
+  assert.equal(calls.length, 4)
+})
