@@ -25,8 +25,10 @@ const ENDED = new Error('the exchange has ended')
 const MAX_TAIL = 1024
 const TAIL_MS = 1000
 
-/** A buffered reply, or an error body, may be this long. */
+/** A buffered reply, what a stream says in all, or an error body, may be this long. */
 const MAX_BODY = 64 * 1024 * 1024
+/** Of an event, beside its text. */
+const EVENT_BYTES = 32
 const MAX_ERROR_BODY = 64 * 1024
 
 /** Limits of an exchange's clocks, milliseconds. */
@@ -194,8 +196,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (!this.#reader) {
       this.#size += chunk.length
       if (this.#size <= (this.#status < 300 ? MAX_BODY : MAX_ERROR_BODY)) this.#keep(chunk)
-      else if (this.#status < 300)
-        this.#break(upstreamFailed('The upstream sent a reply beyond any bound. Retry shortly.'))
+      else if (this.#status < 300) this.#break(beyondBounds())
       return
     }
     try {
@@ -317,6 +318,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       return
     }
     if (event.type !== 'usage') this.#spoke = true
+    if (this.#reader !== null && (this.#size += sizeOf(event)) > MAX_BODY) return this.#break(beyondBounds())
     if (!this.#answered) {
       this.#answered = true
       this.#owner.answered(this)
@@ -483,6 +485,15 @@ const SAID_SO: ReadonlySet<string> = new Set([
   'provider_unavailable',
   'upstream_auth_error',
 ])
+
+/** What is kept of an event until the reply is whole: a buffered one is, a stream's too where an item waits for the one before it. */
+function sizeOf(event: StreamEvent): number {
+  return event.type === 'activity' ? 0 : EVENT_BYTES + ('text' in event ? event.text.length : 0)
+}
+
+function beyondBounds(): GatewayError {
+  return upstreamFailed('The upstream sent a reply beyond any bound. Retry shortly.')
+}
 
 function upstreamFailed(message: string, cause?: unknown): GatewayError {
   return new GatewayError('upstream_server_error', { message, cause })

@@ -100,6 +100,10 @@ export const lines: Row[] = [
   },
 ]
 
+const LOREM = `data: {"choices":[{"index":0,"delta":{"content":"${'lorem ipsum '.repeat(80_000)}"}}]}\n\n`
+const OPEN_CALL =
+  'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}}]}\n\n'
+
 export const events: Row[] = [
   { name: 'an event that is no JSON', modes: STREAMS, fault: between('data: {"id":\n\n'), expect: cut() },
   { name: 'an event that is a list', modes: STREAMS, fault: between('data: []\n\n'), expect: cut() },
@@ -155,6 +159,18 @@ export const events: Row[] = [
     name: 'the last event cut in the middle',
     modes: STREAMS,
     fault: changed(list => [...list.slice(0, 5), list[5]!.slice(0, 40)]),
+    expect: cut(),
+  },
+  { name: 'text without end', modes: ['collected'], fault: turn => repeatedly(turn, LOREM, 80), expect: failed },
+  {
+    name: 'text without end behind a call that is never whole',
+    modes: STREAMS,
+    fault: async turn => {
+      await turn.open()
+      await turn.chunk(OPEN_CALL)
+      for (let i = 0; i < 80; i++) if (!(await turn.chunk(LOREM))) return
+      await turn.end()
+    },
     expect: cut(),
   },
   {
