@@ -538,7 +538,6 @@ export class RunningExchange implements Exchange, Placed {
     if (this.#phase === PHASE.open && this.#encoder === null) {
       if (!this.#openEncoder()) return
       if (this.#streaming) this.#beginStream()
-      else this.#encoder!.start()
       if (this.#settled) return
     }
     const encoder = this.#encoder!
@@ -589,6 +588,8 @@ export class RunningExchange implements Exchange, Placed {
     }
     this.#encoder = surface.encoder(context)
     this.#streaming = asked.stream
+    // A buffered reply has no head of its own to begin with, even where the terminal has asked for one (sendHead).
+    if (!this.#streaming) this.#encoder.start()
     return true
   }
 

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'
 import { servedBy } from '../../plugins/slots.ts'
+import { behave, startFaultServer } from '../faults/server.ts'
 import { startGateway, type TestGateway } from './harness.ts'
 
 async function withClock(run: (t: TestGateway, clock: ManualClock) => Promise<void>): Promise<void> {
@@ -44,6 +45,9 @@ async function until(
     },
   }
 }
+
+const MODEL =
+  '  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: sim-large }] }'
 
 const CASES = [
   {
@@ -178,6 +182,43 @@ test('the head goes out after 30 s without an event, with keep-alives; no event 
     assert.match(stream.text(), /: keep-alive/)
     assert.match(stream.text(), /"code":"gateway_timeout"/)
   }))
+
+test('[STR-2] a buffered reply is as good when its first event comes late, or never', async () => {
+  const clock = new ManualClock()
+  const upstream = await startFaultServer()
+  const t = await startGateway({
+    gateway: { clock },
+    providers: `  chat: { dialect: openai-chat, base_url: "${upstream.url}" }`,
+    models: MODEL,
+  })
+  try {
+    for (const { surface, path, body } of CASES) {
+      for (const comes of [true, false]) {
+        let answer = () => {}
+        const late = new Promise<void>(resolve => (answer = resolve))
+        const stalled = upstream.whenStalled()
+        upstream.fault = async turn => {
+          void turn.stall()
+          await late
+          await behave(turn)
+        }
+        const pending = t.post(path, { ...body('[[sim: text "late"]] x'), stream: false })
+        await stalled
+        clock.advance(31_000)
+        if (comes) answer()
+        else clock.advance(60_000)
+        const response = await pending
+        const text = await response.text()
+        assert.equal(response.status, 200, `${surface}: ${text}`)
+        assert.match(text, comes ? /"late"/ : /"length"|"max_tokens"|"stream_idle_timeout"/, surface)
+        answer()
+      }
+    }
+  } finally {
+    await t.close()
+    await upstream.close()
+  }
+})
 
 test('[ERR-6] no first event by a short first_byte_timeout: 504 with Retry-After, before the head', async () => {
   const clock = new ManualClock()
