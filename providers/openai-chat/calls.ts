@@ -29,6 +29,9 @@ export class Calls {
   readonly #names: ToolNames
   readonly #mintId: () => string
   readonly #calls: Call[] = []
+  /** The latest of each: a reply may have any number of them. The last call is not in them yet: most replies have one. */
+  #bySlot: Map<number, Call> | undefined
+  #byId: Map<string, Call> | undefined
 
   constructor(names: ToolNames, mintId: () => string) {
     this.#names = names
@@ -75,11 +78,7 @@ export class Calls {
 
   /** The call that a delta goes on with. */
   #find(slot: number | undefined, id: string, name: string): Call | undefined {
-    let call: Call | undefined
-    for (let i = this.#calls.length - 1; i >= 0 && !call; i--) {
-      const other = this.#calls[i]!
-      if (slot !== undefined ? other.slot === slot : id === '' || other.upstreamId === id) call = other
-    }
+    const call = this.#latest(slot, id)
     if (!call) return undefined
     // A new id at an old index is a new call (servers that send index 0 for all).
     if (id !== '') return call.upstreamId === id ? call : undefined
@@ -87,6 +86,13 @@ export class Calls {
     // itself.
     if (name !== '' && call.declared !== null && isWholeJson(call.args)) return undefined
     return call
+  }
+
+  #latest(slot: number | undefined, id: string): Call | undefined {
+    const last = this.#calls.at(-1)
+    if (last === undefined || (slot !== undefined ? last.slot === slot : id === '' || last.upstreamId === id))
+      return last
+    return slot !== undefined ? this.#bySlot?.get(slot) : this.#byId?.get(id)
   }
 
   #add(slot: number | undefined, upstreamId: string): Call {
@@ -99,6 +105,11 @@ export class Calls {
       input: new CustomInputDecoder(),
       joiner: new SurrogateJoiner(),
       ended: false,
+    }
+    const last = this.#calls.at(-1)
+    if (last !== undefined) {
+      if (last.slot !== undefined) (this.#bySlot ??= new Map()).set(last.slot, last)
+      ;(this.#byId ??= new Map()).set(last.upstreamId, last)
     }
     this.#calls.push(call)
     return call

@@ -652,3 +652,30 @@ test('[GEN-7] openai-chat: no error repeats what the provider wrote', () => {
   const [event] = decodeBody({ error: { message: 'secret gpt text', type: 'server_error' } }) as { type: string }[]
   assert.equal(event!.type, 'error')
 })
+
+test('openai-chat: a reply of very many calls takes its reader no more than their number', () => {
+  const call = (i: number) => ({ index: i, id: `c${i}`, function: { name: 'f', arguments: '{}' } })
+  const calls = Array.from({ length: 120_000 }, (_, i) => call(i))
+  const message = { choices: [{ index: 0, message: { tool_calls: calls }, finish_reason: 'tool_calls' }] }
+  const began = performance.now()
+  // Three events each, and the end; looked for one behind the other they took half a minute.
+  assert.equal(decodeBody(message).length, 3 * calls.length + 1)
+  assert.ok(performance.now() - began < 8000)
+  // A delta goes to the latest call of its index, or of its id where there is none.
+  const deltas = [
+    { index: 0, id: 'a', function: { name: 'f', arguments: '{"n":' } },
+    { index: 1, id: 'b', function: { name: 'f', arguments: '{"n":' } },
+    { index: 0, function: { arguments: '0}' } },
+    { id: 'b', function: { arguments: '1}' } },
+    { index: 1, id: 'c', function: { name: 'f', arguments: '{"n":' } },
+    { index: 1, function: { arguments: '2}' } },
+  ]
+  const chunk = { choices: [{ index: 0, delta: { tool_calls: deltas }, finish_reason: 'tool_calls' }] }
+  const texts = ['', '', '']
+  for (const event of decodeStream(
+    [Buffer.from(`data: ${JSON.stringify(chunk)}\n\n`)],
+    decodeContext(),
+  ) as StreamEvent[])
+    if (event.type === 'tool_args') texts[event.index] += event.text
+  assert.deepEqual(texts, ['{"n":0}', '{"n":1}', '{"n":2}'])
+})
