@@ -10,6 +10,7 @@ import type { StreamEvent } from '../../core/events.ts'
 import { asGatewayError } from '../../core/exchange.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticking } from '../../core/ticker.ts'
+import { retryAfterMs } from '../../providers/faults.ts'
 import { SseLimit, SseReader } from '../../providers/sse.ts'
 import type { Outbound } from '../slots.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
@@ -56,6 +57,8 @@ export interface AttemptFault {
   mayHaveActed?: boolean
   /** Counts against the backend's health. */
   unhealthy: boolean
+  /** How long the provider asked to be left alone: the error tells a client what its class allows (ERR-6). */
+  restMs?: number | null
 }
 
 /** Where an attempt's events go: the exchange, or a search loop in front of it. */
@@ -253,7 +256,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
           ? upstreamFailed('The upstream failed. Retry shortly.')
           : this.#dialect.fault(this.#status, this.#headers, this.#whole())
       const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
-      this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400 })
+      const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
+      this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400, restMs })
       return
     }
     if (this.#reader) this.#reader.end(this.#frame)

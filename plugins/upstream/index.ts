@@ -290,7 +290,7 @@ export const upstream = definePlugin<UpstreamOptions>({
         const now = clock.mono()
         if (fault.unhealthy) breaker.failed(now)
         else breaker.abstained()
-        const asked = pauseAsked(fault.error)
+        const asked = fault.restMs ?? pauseAsked(fault.error)
         if (asked !== null) breaker.rest(now, asked, fault.error.code)
         context.log.warn(
           {

@@ -314,6 +314,27 @@ test('Retry-After of a provider keeps the backend out until then, and tells the 
   assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200)
 })
 
+test('[ERR-6] what a provider asks for is kept, whatever its clients are told: 503 tells 5 to 15 s, and 2 s of a 429 are no default', async context => {
+  const model = 'eb1-fast-preview'
+  const b = await bench(context, { upstream: 'attempts: 1, breaker: { failures: 100, error_rate: 1, open_for: 15s }' })
+  for (const [code, after] of [
+    [503, 40],
+    [503, 1],
+    [429, 2],
+  ] as const) {
+    const before = b.first.requests.length
+    b.first.fault = times(1, status(code, { 'retry-after': String(after) }))
+    const told = await b.ask({ model })
+    const seconds = Number(told.headers.get('retry-after'))
+    assert.ok(code === 429 ? seconds <= 3 : seconds >= 5 && seconds <= 15, `${seconds} s`)
+    b.clock.advance(after * 1000 - 1)
+    assert.notEqual((await b.ask({ model })).status, 200, `${code} ${after}`)
+    assert.equal(b.first.requests.length, before + 1)
+    b.clock.advance(2)
+    assert.equal((await b.ask({ model })).status, 200, `${code} ${after}`)
+  }
+})
+
 test('[ERR-6] the queue: route_capacity at once when it is full, and after its wait with at least the time waited', async context => {
   const b = await bench(context, { provider: 'max_connections: 1, queue: { max: 1, wait: 30s }', random: () => 0 })
   const model = 'eb1-fast-preview'
