@@ -50,9 +50,14 @@ function readTool(entry: Json, path: string, reading: Reading): Tool {
   return tool
 }
 
+/** The same canonical schema on both readings: what was added to it is counted (CNT-1). */
 function readParameters(schema: Json | undefined, path: string, reading: Reading): Json {
-  if (reading.strict) return objectParameters(schema, path)
-  return schema ?? { type: 'object', properties: {} }
+  try {
+    return objectParameters(schema, path)
+  } catch (error) {
+    if (reading.strict || schema === undefined) throw error
+    return schema
+  }
 }
 
 function readSearchTool(entry: Json, path: string, reading: Reading): Tool {

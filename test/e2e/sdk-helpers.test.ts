@@ -236,6 +236,10 @@ describe('count_tokens', () => {
         },
       ],
     },
+    'a tool without properties': {
+      tools: [{ name: 'now', input_schema: { type: 'object' } }],
+      messages: [{ role: 'user', content: 'x' }],
+    },
     thinking: {
       thinking: { type: 'adaptive' },
       output_config: { effort: 'low' },

@@ -641,6 +641,13 @@ test('[CNT-1] an accepted body reads the same for counting; max_tokens and strea
   assert.equal(loose.maxOutputTokens, undefined)
 })
 
+test('[CNT-1] the schema of a tool is the same on both readings, with what was added to it', () => {
+  for (const input_schema of [{}, { type: 'object' }, { type: null }, { type: ['object', 'null'], required: [] }]) {
+    const body = { ...minimal(), tools: [{ name: 'now', input_schema }] }
+    assert.deepEqual(messages.parseLoosely!(body).tools, accept(body).tools, JSON.stringify(input_schema))
+  }
+})
+
 test('[CNT-1] a body that Messages would refuse is still read', () => {
   for (const [what, body] of REFUSED) {
     const hasMessages = Array.isArray((body as Json)['messages'])
