@@ -14,7 +14,7 @@ import { describe, fault, join } from '../check.ts'
 import { documentSource, httpsSource, imageSource } from '../media.ts'
 import { checkChoice, checkUniqueNames } from '../tools.ts'
 import { searchIdOf } from './items.ts'
-import { choiceOf, TOOL_SEARCH, toolsOf } from './tools.ts'
+import { choiceOf, TOOL_SEARCH, toolsOf, withNamespaces } from './tools.ts'
 import type { InputPart, Item, MessageItem, OutputItem, ReasoningItem, ResponsesBody, SearchCallItem } from './wire.ts'
 
 /** @throws GatewayError for rules that the schema can't say */
@@ -24,8 +24,8 @@ export function parse(body: ResponsesBody): Conversation {
   const list = new TurnList()
   if (body.instructions != null) list.push('system', [{ type: 'text', text: body.instructions }])
   pushInput(list, tools, body)
-  const toolChoice = choiceOf(body.tool_choice, tools.length)
-  checkChoice(toolChoice, tools, 'tool_choice')
+  const choice = choiceOf(body.tool_choice, tools.length)
+  checkChoice(choice, tools, 'tool_choice')
 
   const include = body.include ?? []
   const conversation: Conversation = {
@@ -38,7 +38,7 @@ export function parse(body: ResponsesBody): Conversation {
     instructionParts: body.instructions ? 1 : 0,
     turns: list.turns,
     tools,
-    toolChoice,
+    toolChoice: withNamespaces(choice, tools),
     parallelToolCalls: body.parallel_tool_calls !== false,
     sampling: {
       stop: [],

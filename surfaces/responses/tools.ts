@@ -1,6 +1,6 @@
 /** Tool declarations and tool_choice of the Responses surface (wire.md B.4, B.5). */
 import type { CustomTool, FunctionTool, SearchTool, Tool, ToolChoice } from '../../core/conversation.ts'
-import { join } from '../check.ts'
+import { describe, fault, join } from '../check.ts'
 import { checkStrict, objectParameters } from '../tools.ts'
 import type {
   ResponsesBody,
@@ -90,9 +90,45 @@ export function choiceOf(choice: ResponsesBody['tool_choice'], tools: number): T
   return { type: 'tool', ...named(choice) }
 }
 
+/**
+ * The choice with the namespaces that its names leave out, which the official types have no member for: a bare name is the tool outside all namespaces,
+ * else the one inside some. Dialects know a tool by both.
+ *
+ * @param choice that `checkChoice` has let through
+ */
+export function withNamespaces(choice: ToolChoice, tools: readonly Tool[]): ToolChoice {
+  if (choice.type === 'allowed') return { ...choice, tools: choice.tools.flatMap(tool => inNamespaces(tool, tools)) }
+  if (choice.type !== 'tool') return choice
+  const [meant, other] = inNamespaces(choice, tools)
+  if (other)
+    throw fault(
+      'invalid_value',
+      'tool_choice',
+      w => `${w} names ${describe(choice.name)}, which several namespaces declare. Say which one in 'namespace'.`,
+    )
+  return { ...choice, ...meant }
+}
+
+interface Choosable {
+  name: string
+  namespace?: string
+  kind: 'function' | 'custom' | 'web_search'
+}
+
+function inNamespaces(want: Choosable, tools: readonly Tool[]): Choosable[] {
+  if (want.kind === 'web_search' || want.namespace !== undefined) return [want]
+  const meant: Choosable[] = []
+  for (const tool of tools) {
+    if (tool.type !== want.kind || tool.name !== want.name) continue
+    if (tool.namespace === undefined) return [want]
+    meant.push({ name: want.name, kind: want.kind, namespace: tool.namespace })
+  }
+  return meant
+}
+
 type Named = Exclude<WireToolChoice, string | { type: 'allowed_tools' }>
 
-function named(tool: Named): { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' } {
+function named(tool: Named): Choosable {
   if (tool.type !== 'function' && tool.type !== 'custom') return { name: 'web_search', kind: 'web_search' }
   const { name, namespace, type: kind } = tool
   return namespace == null ? { name, kind } : { name, namespace, kind }

@@ -193,6 +193,15 @@ describe('responses request: what is refused', () => {
       'invalid_value',
       'tool_choice.tools',
     ],
+    [
+      'RESP-4',
+      {
+        tools: ['n', 'm'].map(name => ({ type: 'namespace', name, tools: [fn('f')] })),
+        tool_choice: { type: 'function', name: 'f' },
+      },
+      'invalid_value',
+      'tool_choice',
+    ],
     ['GEN-2', { tool_choice: { type: 'mcp', server_label: 'x' } }, 'unsupported_value', 'tool_choice.type'],
     ['GEN-2', { tools: [fn('f')], tool_choice: { type: 'web_search' } }, 'invalid_value', 'tool_choice'],
     ['GEN-2', { tool_choice: 'required' }, 'invalid_value', 'tool_choice'],
@@ -537,6 +546,31 @@ describe('responses request: what is accepted', () => {
         { name: 'f', kind: 'function' },
         { name: 'web_search', kind: 'web_search' },
         { name: 'h', namespace: 'mcp__fs', kind: 'custom' },
+      ],
+    })
+  })
+
+  it('[RESP-4] a choice by a bare name means the tool in its namespace', () => {
+    const tools = [
+      fn('f'),
+      { type: 'namespace', name: 'n', tools: [fn('f'), fn('g'), { type: 'custom', name: 'h' }] },
+      { type: 'namespace', name: 'm', tools: [fn('g')] },
+    ]
+    const chosen = (tool_choice: unknown) => accepted(responses, { ...base(), tools, tool_choice }).toolChoice
+    assert.deepEqual(chosen({ type: 'function', name: 'f' }), { type: 'tool', name: 'f', kind: 'function' })
+    assert.deepEqual(chosen({ type: 'custom', name: 'h' }), { type: 'tool', name: 'h', kind: 'custom', namespace: 'n' })
+    assert.deepEqual(chosen({ type: 'function', name: 'g', namespace: 'm' }), {
+      type: 'tool',
+      name: 'g',
+      kind: 'function',
+      namespace: 'm',
+    })
+    assert.deepEqual(chosen({ type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'g' }] }), {
+      type: 'allowed',
+      mode: 'auto',
+      tools: [
+        { name: 'g', kind: 'function', namespace: 'n' },
+        { name: 'g', kind: 'function', namespace: 'm' },
       ],
     })
   })
