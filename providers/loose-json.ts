@@ -1,6 +1,6 @@
 /** Reading JSON that a provider sent without trusting its shape: every accessor has an answer, none throws. */
 
-import { parseBounded } from '../core/json.ts'
+import { parseBounded, parseExactly } from '../core/json.ts'
 
 export type JsonObject = Record<string, unknown>
 
@@ -8,13 +8,18 @@ const EMPTY: JsonObject = Object.freeze({})
 const NONE: readonly unknown[] = Object.freeze([])
 
 /** A JSON object, or undefined when the text is none. */
-export function parseObject(text: string): JsonObject | undefined {
+export function parseObject(text: string, parse: (text: string) => unknown = parseBounded): JsonObject | undefined {
   try {
-    const value = parseBounded(text)
+    const value = parse(text)
     return isObject(value) ? value : undefined
   } catch {
     return undefined
   }
+}
+
+/** The same, for arguments that are written again: their numbers stay what they are. */
+export function parseArguments(text: string): JsonObject | undefined {
+  return parseObject(text, parseExactly)
 }
 
 export function isObject(value: unknown): value is JsonObject {
@@ -43,5 +48,5 @@ export function count(value: unknown): number | undefined {
  */
 export function argumentsObject(text: string): JsonObject {
   if (text.trim() === '') return {}
-  return parseObject(text) ?? { _raw: text }
+  return parseArguments(text) ?? { _raw: text }
 }

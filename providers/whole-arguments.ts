@@ -12,7 +12,7 @@ import type { Decoder } from '../core/dialect.ts'
 import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
 import { faultOf } from './faults.ts'
 import { JsonObjectText } from './json-text.ts'
-import { argumentsObject, type JsonObject } from './loose-json.ts'
+import { type JsonObject, parseObject } from './loose-json.ts'
 import { keepsTo } from './strict-arguments.ts'
 
 type Push = (event: StreamEvent) => void
@@ -125,7 +125,7 @@ class WatchedDecoder implements Decoder {
     const { json, held, sent, schema, text } = watched
     // No arguments at all are none.
     const whole = json.whole || (!sent && held.trim() === '')
-    if (whole && (!schema || keepsTo(schema, argumentsObject(text)))) return true
+    if (whole && (!schema || keepsTo(schema, parseObject(text) ?? {}))) return true
     if (sent || schema) {
       this.#fail(push)
       return false

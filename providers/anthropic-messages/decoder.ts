@@ -7,7 +7,7 @@ import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.t
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
-import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
+import { count, isObject, type JsonObject, list, object, parseArguments, parseObject, string } from '../loose-json.ts'
 import { type SearchEnd, SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { knownUsage } from '../usage.ts'
@@ -91,7 +91,7 @@ export class MessagesDecoder implements Decoder {
 
   body(text: string, push: Push): void {
     if (this.#over) return
-    const message = parseObject(text)
+    const message = text.includes('"tool_use"') ? parseArguments(text) : parseObject(text)
     if (!message) return this.#fail(unreadable('body is not a JSON object'), push)
     if (message['type'] === 'error') return this.#fail(faultOf(kindOfAnthropicError(message['error'])), push)
     if (!Array.isArray(message['content']) || typeof message['stop_reason'] !== 'string') {

@@ -6,7 +6,7 @@ import type { FinishReason, StreamEvent, TokenLogprob } from '../../core/events.
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { utf8 } from '../logprobs.ts'
-import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
+import { count, isObject, type JsonObject, list, object, parseArguments, parseObject, string } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { knownUsage } from '../usage.ts'
 import { errorOf, kindOfGoogleError } from './faults.ts'
@@ -58,7 +58,7 @@ export class GeminiDecoder implements Decoder {
 
   frame(_event: string, data: string, push: Push): void {
     if (this.#over || data === '') return
-    const chunk = parseObject(data)
+    const chunk = data.includes('"functionCall"') ? parseArguments(data) : parseObject(data)
     if (chunk && !('error' in chunk)) return this.#chunk(chunk, push)
     const error = errorOf(data)
     this.#fail(error ? faultOf(kindOfGoogleError(error)) : unreadable('event data is not a JSON object'), push)

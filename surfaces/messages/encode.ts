@@ -11,7 +11,7 @@
 import type { SearchResult } from '../../core/conversation.ts'
 import { errorMembers, type GatewayError } from '../../core/errors.ts'
 import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/events.ts'
-import { parseBounded } from '../../core/json.ts'
+import { parseExactly } from '../../core/json.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { TextJoiner } from '../text.ts'
 import type { Json } from './body.ts'
@@ -387,7 +387,7 @@ const inString = (text: string): string => JSON.stringify(text).slice(1, -1)
 function inputOf(text: string): unknown {
   if (text.trim() === '') return {}
   try {
-    const value = parseBounded(text)
+    const value = parseExactly(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
   } catch {
     // Not for us to judge: the model wrote it and the client should see it.

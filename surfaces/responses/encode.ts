@@ -6,7 +6,7 @@
  */
 import type { GatewayError } from '../../core/errors.ts'
 import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
-import { parseBounded } from '../../core/json.ts'
+import { parseExactly } from '../../core/json.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
 import { TextJoiner } from '../text.ts'
@@ -532,7 +532,7 @@ export class ResponsesEncoder implements Encoder {
 
 function parsed(args: string): unknown {
   try {
-    const value = parseBounded(args)
+    const value = parseExactly(args)
     return typeof value === 'object' && value !== null ? value : { query: value }
   } catch {
     // A model's broken JSON: the client gets the text and can say so.

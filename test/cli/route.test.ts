@@ -61,7 +61,10 @@ test('route: what would be refused says how; wrong calls are exit code 2', async
   assert.equal((await sluice('route', file, '--body', body, '--surface', 'voice')).code, 2)
   assert.match((await sluice('route', file, '--body', join(dir, 'none.json'))).err, /can't be read/)
   for (const nobody of ['nobody', 'constructor'])
-    assert.match((await sluice('route', file, '--body', body, '--org', nobody)).err, new RegExp(`no organization ${nobody}`))
+    assert.match(
+      (await sluice('route', file, '--body', body, '--org', nobody)).err,
+      new RegExp(`no organization ${nobody}`),
+    )
   assert.match(
     (await sluice('route', file, '--body', body, '--surface', 'messages')).err,
     /no route of the surface messages/,
