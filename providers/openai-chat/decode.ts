@@ -5,7 +5,7 @@
  * read, in any order; core/sequence.ts holds them until the end.
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { Citation, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
+import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'
@@ -35,6 +35,10 @@ export class ChatDecoder implements Decoder {
   readonly #frames = new FrameParser(hasChoices)
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
+  /** Of tokens that made no text: part of a character, the end. They go with the text that comes next, or behind the last. */
+  #tokens: TokenLogprob[] = []
+  /** A text block is open. */
+  #says = false
   readonly #reasoning = new SurrogateJoiner()
   /** A reasoning item is open. */
   #reasons = false
@@ -122,6 +126,7 @@ export class ChatDecoder implements Decoder {
     if (typeof refusal === 'string' && refusal !== '') {
       this.#endReasoning(push)
       this.#refused = true
+      this.#says = false
       push({ type: 'refusal', text: refusal })
       seen = true
     }
@@ -154,11 +159,16 @@ export class ChatDecoder implements Decoder {
   }
 
   #say(content: string, logprobs: unknown, push: Push): boolean {
-    if (content === '') return false
-    this.#endReasoning(push)
-    const text = this.#text.push(content)
     const tokens = isObject(logprobs) ? openAiLogprobs(logprobs['content']) : undefined
-    if (tokens) push({ type: 'text', text, logprobs: tokens })
+    if (content === '') {
+      // With reasoning or calls, they are tokens of those.
+      if (tokens && !this.#reasons && this.#calls.count === 0) this.#tokens.push(...tokens)
+      return false
+    }
+    this.#endReasoning(push)
+    this.#says = true
+    const text = this.#text.push(content)
+    if (tokens) push({ type: 'text', text, logprobs: [...this.#tokens.splice(0), ...tokens] })
     else if (text !== '') push({ type: 'text', text })
     return true
   }
@@ -166,6 +176,7 @@ export class ChatDecoder implements Decoder {
   #think(text: string, push: Push): boolean {
     if (text === '') return false
     this.#reasons = true
+    this.#says = false
     const out = this.#reasoning.push(text)
     if (out !== '') push({ type: 'reasoning', text: out, part: 0 })
     return true
@@ -181,8 +192,11 @@ export class ChatDecoder implements Decoder {
 
   #endBlocks(push: Push): void {
     this.#endReasoning(push)
-    const rest = this.#text.end()
-    if (rest !== '') push({ type: 'text', text: rest })
+    const text = this.#text.end()
+    const logprobs = this.#tokens.splice(0)
+    if (this.#says && logprobs.length > 0) push({ type: 'text', text, logprobs })
+    else if (text !== '') push({ type: 'text', text })
+    this.#says = false
   }
 
   #finish(push: Push): void {

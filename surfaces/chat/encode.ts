@@ -187,11 +187,16 @@ export class ChatEncoder implements Encoder {
     return `${out}${this.#delta(`{"refusal":${JSON.stringify(text)}}`)}`
   }
 
-  /** Turns to another kind of output; a surrogate half that waits is sent first. */
+  /** Turns to another kind of output; a surrogate half and logprobs that wait are sent first. */
   #to(mode: 'text' | 'refusal' | 'call'): string {
     if (mode === this.#mode) return ''
     const rest = this.#text.flush()
-    const out = rest === '' ? '' : this.#mode === 'refusal' ? this.#sendRefusal(rest) : this.#sendText(rest)
+    const out =
+      rest === '' && this.#textLogprobs.length === 0
+        ? ''
+        : this.#mode === 'refusal'
+          ? this.#sendRefusal(rest)
+          : this.#sendText(rest)
     this.#mode = mode
     return out
   }

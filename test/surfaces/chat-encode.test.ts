@@ -105,6 +105,21 @@ describe('chat encoder: rules', () => {
     }
   })
 
+  it('[CHAT-1] logprobs of tokens without a text of their own are in streams and bodies', () => {
+    const events: StreamEvent[] = [
+      { type: 'text', text: 'H', logprobs: [lp('H')] },
+      { type: 'text', text: '', logprobs: [lp('end')] },
+    ]
+    const { sse, object } = encode(chat, body({ logprobs: true }), { events, end: stop })
+    const streamed = chunks(sse).flatMap(c => c.choices[0].logprobs?.content ?? [])
+    assert.deepEqual(
+      streamed.map(l => l.token),
+      ['H', 'end'],
+    )
+    assert.deepEqual((object as any).choices[0].logprobs.content, streamed)
+    assert.equal((object as any).choices[0].message.content, 'H')
+  })
+
   it('[STR-2] idle and ceiling stops end with length and what there was', () => {
     for (const reason of ['idle_timeout', 'ceiling_timeout'] as const) {
       const { object } = encode(chat, body(), { events: [text('half a')], end: { type: 'finish', reason } })
