@@ -3,7 +3,7 @@ import type { CallPart, Conversation, DocumentPart, ImagePart, Part, ResultPart 
 import type { OutboundContext } from '../../core/dialect.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
 import { wrapCustomInput } from '../custom-input.ts'
-import { documentText, searchText, TOOL_ERROR } from '../document-text.ts'
+import { documentLine, documentText, searchText, TOOL_ERROR } from '../document-text.ts'
 import type { ToolNames } from '../tool-names.ts'
 
 export interface Message {
@@ -54,7 +54,7 @@ function userContent(parts: readonly Part[]): string | ContentPart[] {
     if (part.type === 'text') {
       if (!part.meteredOnly) content.push({ type: 'text', text: part.text })
     } else if (part.type === 'image') content.push(image(part))
-    else if (part.type === 'document') content.push(document(part))
+    else if (part.type === 'document') content.push(...withContext(part, document(part)))
   }
   if (content.length === 0) return ''
   const only = content[0]!
@@ -115,7 +115,7 @@ function toolContent(result: ResultPart, id: string, media: ContentPart[]): stri
     lines.push(`[${part.type}: in the next user message]`)
     if (!labelled) media.push({ type: 'text', text: `Attached to the result of tool call ${id}:` })
     labelled = true
-    media.push(form)
+    media.push(...(part.type === 'document' ? withContext(part, form) : [form]))
   }
   return (result.isError ? TOOL_ERROR : '') + lines.join('\n')
 }
@@ -125,6 +125,12 @@ function image(part: ImagePart): ContentPart {
   const url = source.kind === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
   const detail = part.detail === 'original' ? 'high' : part.detail
   return { type: 'image_url', image_url: detail === undefined ? { url } : { url, detail } }
+}
+
+/** A `file` part has a name and no place for the context, which goes before it. */
+function withContext(part: DocumentPart, form: ContentPart): ContentPart[] {
+  if (form.type !== 'file' || !part.context) return [form]
+  return [{ type: 'text', text: documentLine({ ...part, title: undefined }) }, form]
 }
 
 /**
