@@ -142,7 +142,7 @@ function generationConfig(conversation: Conversation, backend: Backend, traits: 
     temperature: sampling.temperature,
     topP: sampling.topP,
     topK: sampling.topK !== undefined && sampling.topK > 0 ? sampling.topK : undefined,
-    seed: sampling.seed,
+    seed: sampling.seed === undefined ? undefined : seedOf(sampling.seed),
     stopSequences: stops.length > 0 ? stops : undefined,
     responseLogprobs: sampling.logprobs ? true : undefined,
     logprobs: sampling.logprobs && sampling.topLogprobs ? sampling.topLogprobs : undefined,
@@ -150,6 +150,11 @@ function generationConfig(conversation: Conversation, backend: Backend, traits: 
     mediaResolution: mediaResolution(conversation),
   }
   return Object.values(config).some(value => value !== undefined) ? config : undefined
+}
+
+/** The API has 32 bits for it, and refuses more. A longer seed, such as a time, becomes one that is the same each time. */
+function seedOf(seed: number): number {
+  return seed === (seed | 0) ? seed : Number(BigInt.asUintN(31, BigInt(seed)))
 }
 
 /** What a thinkingConfig comes to, in the words of the log. */

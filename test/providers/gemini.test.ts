@@ -31,6 +31,17 @@ test('[TOOL-6] the signature of a call goes back on its part; a lost one is the 
   }
 })
 
+test('[CHAT-1] a seed goes in the 32 bits that the API has for it, the same each time', () => {
+  const seedOf = (seed: number) => bodyOf(gemini, { surface: 'chat', sampling: { seed } }).generationConfig.seed
+  for (const seed of [0, 7, -1, 2 ** 31 - 1, -(2 ** 31)]) assert.equal(seedOf(seed), seed)
+  for (const seed of [2 ** 31, -(2 ** 31) - 1, 1_732_000_000_001, 2 ** 63, -(2 ** 63)]) {
+    const sent = seedOf(seed)
+    assert.ok(Number.isInteger(sent) && sent >= 0 && sent < 2 ** 31, `${seed} as ${sent}`)
+    assert.equal(seedOf(seed), sent)
+  }
+  assert.notEqual(seedOf(1_732_000_000_001), seedOf(1_732_000_000_002))
+})
+
 test('[TOOL-3] a name the API refuses goes as an alias and comes back as declared', () => {
   const { setup, events } = replyEvents(gemini, 'thoughts-and-parallel-calls')
   const body = bodyOf(gemini, setup.conversation!, setup.backend)

@@ -30,6 +30,9 @@ test('[GEN-2] what a dialect leaves out or lowers is told to the log, and nothin
     ['effort high as thinking 16384'],
   )
   assert.deepEqual(leftOut(dialects.gemini, asked), ['verbosity', 'effort ultra as high'])
+  assert.deepEqual(leftOut(dialects.gemini, { sampling: { seed: 1_732_000_000_001 } }), [
+    'seed 1732000000001 as 1128179713',
+  ])
   assert.deepEqual(leftOut(dialects.gemini, { reasoning: { effort: 'none' } }, { model: 'gemini-2.5-flash' }), [])
   const search: ConversationInit = {
     tools: [{ type: 'web_search', userLocation: { city: 'Oslo' }, contextSize: 'low', path: 'tools[0]' }],
