@@ -3,14 +3,19 @@ import type { Tool, ToolChoice } from '../core/conversation.ts'
 import { describe, fault, join } from './check.ts'
 
 /**
- * The canonical `parameters` of a function tool: an object schema, empty when the client gave none.
+ * The canonical `parameters` of a function tool: an object schema, empty when the client gave none; of a strict tool one that keeps the rule of
+ * strict schemas, which upstreams enforce.
  * @param path of the schema, e.g. `tools[0].function.parameters`
  */
 export function objectParameters(
   schema: Record<string, unknown> | null | undefined,
   path: string,
+  strict?: boolean | null,
 ): Record<string, unknown> {
-  if (schema === null || schema === undefined) return { type: 'object', properties: {} }
+  if (schema === null || schema === undefined) {
+    if (strict !== true) return { type: 'object', properties: {} }
+    return { type: 'object', properties: {}, required: [], additionalProperties: false }
+  }
   const type = schema['type']
   if (type === undefined || type === null) return { type: 'object', ...withProperties(schema) }
   if (type === 'object' || (Array.isArray(type) && type.includes('object'))) return withProperties(schema)

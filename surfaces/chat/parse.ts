@@ -154,10 +154,10 @@ function toolOf(declared: ChatTool, i: number): FunctionTool {
   const path = `tools[${i}]`
   const { name, description, parameters, strict } = declared.function
   const at = `${path}.function.parameters`
-  const tool: FunctionTool = { type: 'function', name, parameters: objectParameters(parameters, at), path }
+  const tool: FunctionTool = { type: 'function', name, parameters: objectParameters(parameters, at, strict), path }
   if (description != null) tool.description = description
   if (strict != null) tool.strict = strict
-  if (strict === true && parameters != null) checkStrict(tool.parameters, at)
+  if (strict === true) checkStrict(tool.parameters, at)
   return tool
 }
 

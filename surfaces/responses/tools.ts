@@ -55,12 +55,12 @@ function functionOf(declared: WireFunctionTool, path: string): FunctionTool {
   const tool: FunctionTool = {
     type: 'function',
     name: declared.name,
-    parameters: objectParameters(declared.parameters, at),
+    parameters: objectParameters(declared.parameters, at, declared.strict),
     path,
   }
   if (declared.description != null) tool.description = declared.description
   if (declared.strict != null) tool.strict = declared.strict
-  if (declared.strict === true && declared.parameters != null) checkStrict(tool.parameters, at)
+  if (declared.strict === true) checkStrict(tool.parameters, at)
   return tool
 }
 

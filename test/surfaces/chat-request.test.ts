@@ -466,8 +466,15 @@ describe('chat request: what is accepted', () => {
     assert.deepEqual(c.toolChoice, { type: 'tool', name, kind: 'function' })
   })
 
-  it('[TOOL-2] a strict tool without parameters is well-formed', () => {
-    accepted(chat, { ...base(), tools: [fn('f', { strict: true })] })
+  it('[TOOL-2] a strict tool without parameters keeps the rule of strict schemas', () => {
+    const { tools } = accepted(chat, { ...base(), tools: [fn('f', { strict: true }), fn('g', { parameters: null })] })
+    assert.deepEqual(
+      tools.map(tool => tool.type === 'function' && tool.parameters),
+      [
+        { type: 'object', properties: {}, required: [], additionalProperties: false },
+        { type: 'object', properties: {} },
+      ],
+    )
   })
 
   it('[GEN-2] the strip mode leaves a body that parses', () => {

@@ -550,6 +550,19 @@ describe('responses request: what is accepted', () => {
     })
   })
 
+  it('[TOOL-2] a strict tool without parameters keeps the rule of strict schemas', () => {
+    const { tools } = accepted(responses, { ...base(), tools: [fn('f', { strict: true, parameters: null })] })
+    assert.deepEqual(tools, [
+      {
+        type: 'function',
+        name: 'f',
+        strict: true,
+        parameters: { type: 'object', properties: {}, required: [], additionalProperties: false },
+        path: 'tools[0]',
+      },
+    ])
+  })
+
   it('[RESP-4] a choice by a bare name means the tool in its namespace', () => {
     const tools = [
       fn('f'),
