@@ -31,6 +31,8 @@ export interface Conversation {
   instructionParts?: number
   turns: Turn[]
   tools: Tool[]
+  /** How many of `tools`, at their end, were loaded by items of the history (Responses): a continued response has them still. */
+  loadedTools?: number
   toolChoice: ToolChoice
   /** False: at most one call a turn (TOOL-5). */
   parallelToolCalls: boolean
@@ -241,6 +243,22 @@ export type ToolChoice =
       mode: 'auto' | 'required'
       tools: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' }[]
     }
+
+/** Adds tools that are not there yet: histories repeat what they loaded. */
+export function addTools(tools: Tool[], more: readonly Tool[]): void {
+  const there = new Set(tools.map(toolKey))
+  for (const tool of more) {
+    const key = toolKey(tool)
+    if (there.has(key)) continue
+    there.add(key)
+    tools.push(tool)
+  }
+}
+
+function toolKey(tool: Tool): string {
+  if (tool.type === 'web_search') return tool.type
+  return JSON.stringify(['namespace' in tool ? (tool.namespace ?? null) : null, tool.name])
+}
 
 /** Builds `system` and `turns` in canonical form. */
 export class TurnList {

@@ -86,7 +86,7 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
       if (retains)
         x.set(recording, {
           recorder: new ReplyRecorder(),
-          fresh: { system: asked.system.slice(asked.instructionParts), turns: asked.turns },
+          fresh: freshOf(asked),
           local: asked.store === false && connection ? ConnectionMemory.of(connection) : undefined,
         })
       if (asked.previousResponseId !== undefined) return recall(x, asked, asked.previousResponseId)
@@ -177,7 +177,7 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
         const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
         if (size > options.max_retained) return
       }
-      const added = reply ? { system: fresh.system, turns: [...fresh.turns, reply] } : fresh
+      const added = reply ? { ...fresh, turns: [...fresh.turns, reply] } : fresh
       const { organization } = x.get(identity)
       holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, asked.previousResponseId, added, local))
     }
@@ -197,6 +197,13 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
     }
   },
 })
+
+/** What a request adds itself: told before anything is recalled. */
+function freshOf({ system, instructionParts, turns, tools, loadedTools }: Conversation): Added {
+  const fresh: Added = { system: system.slice(instructionParts), turns }
+  if (loadedTools) fresh.tools = tools.slice(-loadedTools)
+  return fresh
+}
 
 /** Bytes of the members a Responses object echoes: with the output, the size RESP-3 speaks of. */
 function echoBytes(body: Record<string, unknown>): number {

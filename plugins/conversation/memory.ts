@@ -5,10 +5,12 @@
 
 import type { Clock } from '../../core/clock.ts'
 import {
+  addTools,
   type Continuation,
   type Conversation,
   type Part,
   type TextPart,
+  type Tool,
   type Turn,
   TurnList,
 } from '../../core/conversation.ts'
@@ -26,6 +28,8 @@ export interface Added {
   /** System text of the input, without `instructions`. */
   system: TextPart[]
   turns: Turn[]
+  /** Tools that its items loaded. Those of `tools` are each request's own. */
+  tools?: Tool[]
 }
 
 /** Bytes of responses that one connection keeps; the oldest go first. */
@@ -101,7 +105,11 @@ export class Memory {
     if (stored.length > 0)
       await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
     links.reverse()
-    return { system: links.flatMap(link => link.system), turns: links.flatMap(link => link.turns) }
+    return {
+      system: links.flatMap(link => link.system),
+      turns: links.flatMap(link => link.turns),
+      tools: links.flatMap(link => link.tools ?? []),
+    }
   }
 
   retain(
@@ -179,4 +187,12 @@ export function continueFrom(stored: Added, asked: Conversation): void {
   for (const turn of asked.turns) list.push(turn.role, [...turn.parts])
   asked.system.splice(asked.instructionParts ?? 0, 0, ...stored.system, ...list.system)
   asked.turns = list.turns
+  if (!stored.tools?.length) return
+  const { tools, loadedTools = 0 } = asked
+  const loaded = tools.splice(tools.length - loadedTools)
+  addTools(
+    tools,
+    stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })),
+  )
+  addTools(tools, loaded)
 }

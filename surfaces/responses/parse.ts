@@ -1,5 +1,6 @@
 /** A checked Responses body to the canonical conversation. */
 import {
+  addTools,
   type Conversation,
   type DocumentPart,
   type ImagePart,
@@ -23,6 +24,7 @@ export function parse(body: ResponsesBody): Conversation {
   checkUniqueNames(tools, '.name')
   const list = new TurnList()
   if (body.instructions != null) list.push('system', [{ type: 'text', text: body.instructions }])
+  const declared = tools.length
   pushInput(list, tools, body)
   const choice = choiceOf(body.tool_choice, tools.length)
   checkChoice(choice, tools, 'tool_choice')
@@ -47,6 +49,8 @@ export function parse(body: ResponsesBody): Conversation {
     reasoning: {},
     store: body.store !== false,
   }
+  const loaded = tools.length - declared
+  if (loaded > 0) conversation.loadedTools = loaded
   const { sampling, reasoning } = conversation
   if (body.temperature != null) sampling.temperature = body.temperature
   if (body.top_p != null) sampling.topP = body.top_p
@@ -138,28 +142,16 @@ function pushItem(
     }
     case 'tool_search_output': {
       const found = toolsOf(item.tools, join(path, 'tools'))
-      append(tools, found)
+      addTools(tools, found)
       const names = found.map(t => (t.type === 'web_search' ? t.type : t.name))
       const content = [text(names.length > 0 ? `Loaded tools: ${names.join(', ')}` : 'No tools found.')]
       return list.push('tool', [{ type: 'result', callId: item.call_id, kind: 'function', content, path }])
     }
     case 'additional_tools':
-      append(tools, toolsOf(item.tools, join(path, 'tools')))
+      addTools(tools, toolsOf(item.tools, join(path, 'tools')))
       return
     default:
       return pushMessage(list, item, path, continued)
-  }
-}
-
-/** Transcripts repeat what they loaded: a tool that is there already is not declared twice. */
-function append(tools: Tool[], more: readonly Tool[]): void {
-  const key = (t: Tool) =>
-    t.type === 'web_search' ? t.type : JSON.stringify(['namespace' in t ? (t.namespace ?? null) : null, t.name])
-  const there = new Set(tools.map(key))
-  for (const tool of more) {
-    if (there.has(key(tool))) continue
-    there.add(key(tool))
-    tools.push(tool)
   }
 }
 

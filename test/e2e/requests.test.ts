@@ -795,6 +795,40 @@ test('[RESP-2] [MOD-3] a chain continues on any model, by legacy ids too, and ke
     )
 })
 
+test('[RESP-2] [METER-1] tools that items have loaded stay loaded, and count as they do when all is sent again', async () => {
+  const fn = (name: string) => ({ type: 'function', name, parameters: { type: 'object', properties: {} } })
+  const tools = [{ type: 'tool_search', execution: 'client' }, fn('now')]
+  const say = async (input: unknown[], previous?: string) => {
+    const body = { model: 'eb1-preview', tools, input, ...(previous && { previous_response_id: previous }) }
+    const { body: response } = await served(t, 'responses', body)
+    const sent = JSON.parse(t.simulator.requests.at(-1)!.body).tools.map((tool: any) => tool.function.name)
+    return { ...response, sent }
+  }
+  const opening = [
+    { type: 'additional_tools', role: 'developer', tools: [fn('mail')] },
+    { role: 'user', content: '[[sim: call tool_search {"query":"weather"}]] find' },
+  ]
+  const first = await say(opening)
+  const [call] = first.output
+  const found = [
+    {
+      type: 'tool_search_output',
+      call_id: call.call_id,
+      execution: 'client',
+      tools: [{ type: 'namespace', name: 'sky', tools: [fn('weather')] }, fn('now')],
+    },
+  ]
+  const second = await say(found, first.id)
+  const last = [
+    { type: 'additional_tools', role: 'developer', tools: [fn('mail'), fn('post')] },
+    { role: 'user', content: 'and now?' },
+  ]
+  const third = await say(last, second.id)
+  assert.deepEqual(third.sent, ['tool_search', 'now', 'mail', 'sky__weather', 'post'])
+  const whole = await say([...opening, ...first.output, ...found, ...second.output, ...last])
+  assert.deepEqual([whole.sent, whole.usage.input_tokens], [third.sent, third.usage.input_tokens])
+})
+
 test('[RESP-2] [RESP-3] unknown, not stored, another organization’s and too large: one answer', async () => {
   const unknown = (body: Record<string, unknown>, headers: Record<string, string> = {}) =>
     t
