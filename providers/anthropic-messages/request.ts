@@ -206,7 +206,7 @@ class MessageBuilder {
           step.results.map(result => this.#result(result)),
         )
       } else if (step.turn.role === 'assistant') {
-        this.#push('assistant', this.#assistant(step.turn.parts, step.index))
+        this.#push('assistant', withoutThinkingAtEnd(this.#assistant(step.turn.parts, step.index)))
       } else if (step.turn.role === 'system') {
         this.#system(step.turn.parts)
       } else {
@@ -333,6 +333,12 @@ class MessageBuilder {
       cache_control: this.#cache.marker(cache),
     }
   }
+}
+
+/** The API refuses an assistant message that ends in thinking: what is left of a reply that a limit cut there. */
+function withoutThinkingAtEnd(content: JsonObject[]): JsonObject[] {
+  const last = content.findLastIndex(block => block['type'] !== 'thinking' && block['type'] !== 'redacted_thinking')
+  return content.slice(0, last + 1)
 }
 
 function imageBody({ source }: ImagePart, cache_control: JsonObject | undefined): JsonObject {

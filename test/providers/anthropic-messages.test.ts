@@ -130,6 +130,29 @@ test('[TOOL-6] signed and redacted thinking goes back into the running tool loop
   }
 })
 
+test('[TOOL-6] thinking that a limit cut is no end of a message', () => {
+  const kept = (block: object) => ({
+    type: 'reasoning' as const,
+    summary: [],
+    continuation: { dialect: 'anthropic-messages', model: 'large-1', data: { blocks: [block] } },
+  })
+  const parts = [
+    kept({ type: 'thinking', thinking: 'hm', signature: 'a' }),
+    kept({ type: 'redacted_thinking', data: 'b' }),
+  ]
+  const reasoning = { effort: 'high' as const }
+  const messagesOf = (...turns: Turn[]) => bodyOf(anthropicMessages, { reasoning, turns: [user, ...turns] }).messages
+  const plain = messagesOf()
+  assert.deepEqual(messagesOf({ role: 'assistant', parts }), plain)
+  const said = messagesOf({ role: 'assistant', parts: [parts[0]!, { type: 'text', text: 'So' }, parts[1]!] })
+  assert.deepEqual(
+    said.slice(1).map((message: any) => message.content.map((block: any) => block.type)),
+    [['thinking', 'text'], ['text']],
+  )
+  const told: Turn = { role: 'system', parts: [{ type: 'text', text: 'Go on.' }] }
+  assert.deepEqual(messagesOf({ role: 'assistant', parts }, told), messagesOf(told))
+})
+
 test('[MSG-6] a replayed thinking block without a signature is never sent', () => {
   const turns: Turn[] = [
     user,
