@@ -37,9 +37,10 @@ export const translation = definePlugin({
               'controls were left out or lowered',
             )
           }
+          const body = wellFormed(request.body)
           return {
             request,
-            body: sent ? sent.pieces(request.body) : request.body,
+            body: sent ? sent.pieces(body) : body,
             stream,
             decoder: () => {
               const decoder = dialect.decoder({
@@ -58,6 +59,17 @@ export const translation = definePlugin({
     }
   },
 })
+
+/** Half a surrogate pair as JSON.stringify writes it, behind no odd backslash. */
+const LONE = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g
+
+/**
+ * A body with U+FFFD for each half of a surrogate pair, as it was counted: clients cut texts in the middle of an emoji, and providers take JSON with one half
+ * for no JSON (wire.md 0.2 rule 7).
+ */
+export function wellFormed(json: string): string {
+  return json.includes('\\ud') ? json.replace(LONE, '$1\ufffd') : json
+}
 
 /** A reply of so many tokens is whole within the shortest idle row at any speed worth serving. */
 const SURELY_SHORT = 2048

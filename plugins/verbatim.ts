@@ -52,8 +52,8 @@ export class Verbatim {
       rest += `${body.toString('utf8', at, from)}"${MARK}${texts.length}"`
       at = to
       texts.push(text)
-      // What is no UTF-8 was read as U+FFFD, and must be sent as that.
-      if (text.length >= LONG_TEXT && isUtf8(json)) this.#long.push({ text, json })
+      // What is no UTF-8 was read as U+FFFD, and must be sent as that. So must half a surrogate pair, which `write` leaves for the whole body.
+      if (text.length >= LONG_TEXT && isUtf8(json) && text.isWellFormed()) this.#long.push({ text, json })
     }
     rest += body.toString('utf8', at)
     return JSON.parse(rest, (_, value) =>

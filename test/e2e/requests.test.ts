@@ -795,6 +795,17 @@ test('[RESP-2] [MOD-3] a chain continues on any model, by legacy ids too, and ke
     )
 })
 
+test('[METER-2] half a surrogate pair is U+FFFD to every upstream, which would take it for no JSON', async () => {
+  for (const length of [1, 40_000]) {
+    const text = `${'a '.repeat(length)}\ud83d, 😀 \\ud83d`
+    for (const model of Object.values(DIALECTS)) {
+      await served(t, 'chat', bodyOf('chat', model, [{ user: text }]))
+      const sent = t.simulator.requests.at(-1)!.body
+      assert.ok(sent.includes('a \ufffd, 😀 \\\\ud83d'), sent.slice(-300))
+    }
+  }
+})
+
 test('[RESP-2] [METER-1] tools that items have loaded stay loaded, and count as they do when all is sent again', async () => {
   const fn = (name: string) => ({ type: 'function', name, parameters: { type: 'object', properties: {} } })
   const tools = [{ type: 'tool_search', execution: 'client' }, fn('now')]

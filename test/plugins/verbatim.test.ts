@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { parseJson } from '../../meter/index.ts'
 import { JsonShape } from '../../plugins/json-shape.ts'
+import { wellFormed } from '../../plugins/translation.ts'
 import { joined, type Pieces, Verbatim } from '../../plugins/verbatim.ts'
 
 function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonShape } {
@@ -82,6 +83,23 @@ test('bytes that are no UTF-8 never go out: U+FFFD does, which is how they were 
   const { value, sent } = read<object>(bytes)
   assert.deepEqual(value, parseJson(bytes))
   assert.equal(sent.pieces(sent.write(value)), JSON.stringify(value))
+})
+
+test('half a surrogate pair never goes out: U+FFFD does, and what only looks like one stays (300 cases)', () => {
+  assert.equal(wellFormed('{"a":"\\\\ud83d \\\\\\ud83d\\ude00"}'), '{"a":"\\\\ud83d \\\\\ufffd\ufffd"}')
+  const text = fc
+    .array(fc.constantFrom('\\', '\\u', 'd83d', '\ud83d', '\ude00', '\udfff', '😀', '"', '\n', 'a'), { maxLength: 12 })
+    .map(parts => parts.join(''))
+  fc.assert(
+    fc.property(text, text, fc.boolean(), (a, b, repeated) => {
+      const spelled = `{"a":${repeated ? `"${long(`${JSON.stringify(a).slice(1, -1)}.`)}"` : JSON.stringify(a)},"b":${JSON.stringify(b)}}`
+      const { value, sent } = read<{ a: string; b: string }>(Buffer.from(spelled))
+      const out = whole(sent.pieces(wellFormed(sent.write(value)))).toString()
+      assert.deepEqual(JSON.parse(out), { a: value.a.toWellFormed(), b: value.b.toWellFormed() })
+      assert.doesNotMatch(out.replaceAll('\\\\', '').replaceAll(/\\ud[89ab]..\\ud[c-f]../g, ''), /\\ud[89a-f]/)
+    }),
+    { numRuns: 300 },
+  )
 })
 
 test('what is no JSON is a SyntaxError, in a long string and around it; a byte order mark is passed over', () => {
