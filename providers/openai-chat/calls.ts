@@ -10,8 +10,8 @@ import type { DeclaredName, ToolNames } from '../tool-names.ts'
 type Push = (event: StreamEvent) => void
 
 interface Call {
-  /** Dense, ours. */
-  readonly index: number
+  /** Dense, ours: calls are numbered as they are announced, which is when their names come. -1 until then. */
+  index: number
   /** The provider's; not unique with every server. */
   readonly slot: number | undefined
   readonly upstreamId: string
@@ -32,13 +32,14 @@ export class Calls {
   /** The latest of each: a reply may have any number of them. The last call is not in them yet: most replies have one. */
   #bySlot: Map<number, Call> | undefined
   #byId: Map<string, Call> | undefined
+  #announced = 0
 
   constructor(names: ToolNames, mintId: () => string) {
     this.#names = names
     this.#mintId = mintId
   }
 
-  /** Calls that were announced. */
+  /** Calls that were seen. */
   get count(): number {
     return this.#calls.length
   }
@@ -97,7 +98,7 @@ export class Calls {
 
   #add(slot: number | undefined, upstreamId: string): Call {
     const call: Call = {
-      index: this.#calls.length,
+      index: -1,
       slot,
       upstreamId,
       declared: null,
@@ -118,6 +119,7 @@ export class Calls {
   #start(call: Call, upstreamName: string, push: Push): void {
     const declared = this.#names.fromUpstream(upstreamName)
     call.declared = declared
+    call.index = this.#announced++
     const { kind, name, namespace } = declared
     const event: StreamEvent = { type: 'tool_call', index: call.index, id: this.#mintId(), kind, name }
     if (namespace !== undefined) event.namespace = namespace
