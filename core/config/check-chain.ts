@@ -89,9 +89,16 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
     }
   }
 
+  const answers = links.findIndex(({ entry }) => entry === terminal)
   for (const [index, { entry, plugin }] of links.entries()) {
     for (const slot of plugin?.needs ?? []) {
-      if (FILLED_BY_CORE.has(slot.name)) continue
+      if (FILLED_BY_CORE.has(slot.name)) {
+        if (terminal && index > answers && !links.some(({ plugin }, i) => i <= answers && fills(plugin?.needs, slot))) {
+          const needs = `${entry.id} needs '${slot.name}', which is there only when a plugin above ${terminal.id} needs it, too`
+          errors.push({ ...entry.at, message: `${needs}. Move ${entry.id} above ${place(terminal.at, entry.at)}.` })
+        }
+        continue
+      }
       const writers = links.filter(link => fills(link.plugin?.provides, slot))
       const above = writers.filter(link => links.indexOf(link) < index)
       if (above.length > 0) {

@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events'
 import type { ClientRequest, IncomingMessage } from 'node:http'
 import { type Duplex, Readable } from 'node:stream'
 import type { BodyFlow } from '../../core/listener/port.ts'
-import { type Exchange, GatewayError, type UpstreamControl } from '../../core/plugin.ts'
+import { type Exchange, GatewayError, requestBody, type UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
 import { receivedBytes } from '../slots.ts'
 import { requestHeaders, responseHeaders } from './hop-by-hop.ts'
@@ -29,9 +29,14 @@ class HopRequest extends Readable {
     this.method = incoming.method
     this.url = incoming.query === '' ? incoming.path : `${incoming.path}?${incoming.query}`
     this.headers = headers
-    this.whole = !incoming.hasBody
-    if (this.whole) this.push(null)
-    else {
+    // A plugin above may have asked for the whole body: it is read once.
+    const collected = x.peek(requestBody)
+    this.whole = !incoming.hasBody || collected !== undefined
+    if (this.whole) {
+      this.bytes = collected?.length ?? 0
+      if (collected?.length) this.push(collected)
+      this.push(null)
+    } else {
       this.#flow = incoming.streamBody({
         chunk: bytes => {
           if (this.destroyed) return

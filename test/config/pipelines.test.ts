@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { checkChain } from '../../core/config/check-chain.ts'
 import { loadConfig } from '../../core/config/load.ts'
-import { definePlugin, type Plugin, slot } from '../../core/plugin.ts'
+import { definePlugin, type Plugin, requestBody, slot } from '../../core/plugin.ts'
 import { catalog } from './catalog.ts'
 import { lines, loadText, small } from './load-text.ts'
 
@@ -79,6 +79,28 @@ test('a slot filled during the response cannot be needed on the way down', () =>
   const [itself] = checkChain({ name: 'p', at, entries: [entry('self', 1), entry('end', 2)] }, plugins)
   assert.match(itself!.message, /which it fills itself/)
   assert.match(checkChain({ name: 'p', at, entries: [] }, plugins)[0]!.message, /is empty.*\(end\)/)
+})
+
+test('the body is collected above the terminal: what needs it below must find it there', () => {
+  const reads = definePlugin({ name: 'reads', summary: 'Reads.', needs: [requestBody], create: () => ({}) })
+  const above = definePlugin({ name: 'above', summary: 'Reads, too.', needs: [requestBody], create: () => ({}) })
+  const proxy = definePlugin({ name: 'proxy', summary: 'Answers.', terminal: true, create: () => ({}) })
+  const plugins = new Map([reads, above, proxy].map(p => [p.name, p as Plugin]))
+  const faults = (...names: string[]) => {
+    const entries = names.map((plugin, i) => ({
+      plugin,
+      id: plugin,
+      on_failure: 'deny' as const,
+      config: {},
+      at: { file: 'gateway.yaml', line: i + 2, column: 5 },
+    }))
+    return checkChain({ name: 'p', at: { file: 'gateway.yaml', line: 1, column: 1 }, entries }, plugins)
+  }
+  const [error] = faults('proxy', 'reads')
+  assert.match(error!.message, /reads needs 'requestBody'.*Move reads above line 2/)
+  assert.equal(error!.line, 3)
+  assert.deepEqual(faults('reads', 'proxy'), [])
+  assert.deepEqual(faults('above', 'proxy', 'reads'), [])
 })
 
 test('exactly one terminal plugin', async () => {
@@ -244,10 +266,16 @@ test('a chain loads exactly when every need is met above', () => {
           at: { ...at, line: i + 1 },
         }))
         const errors = checkChain({ name: 'p', at, entries }, catalog)
+        // The body is there above the terminal for who needs it, and below it when someone above did.
+        const collected = (i: number) =>
+          i < cut || order.slice(0, cut).some(above => catalog.get(above)!.needs?.some(s => s.name === 'requestBody'))
         const unmet = order.flatMap((name, i) =>
           (catalog.get(name)!.needs ?? [])
-            .filter(s => s.name !== 'requestBody')
-            .filter(s => !order.slice(0, i).some(above => catalog.get(above)!.provides?.includes(s)))
+            .filter(s =>
+              s.name === 'requestBody'
+                ? !collected(i)
+                : !order.slice(0, i).some(above => catalog.get(above)!.provides?.includes(s)),
+            )
             .map(() => i + 1),
         )
         assert.deepEqual(errors.map(e => e.line).sort(), unmet.sort())

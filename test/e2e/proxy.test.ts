@@ -2,8 +2,11 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { eventually, RawClient } from '../listener/harness.ts'
 import { freePort } from '../ports.ts'
@@ -175,6 +178,42 @@ for (const listener of ['uws', 'node'] as const) {
         )
       } finally {
         target.off('request', watch)
+      }
+    })
+
+    test('a plugin above that takes the whole body leaves it for the target', async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'sluice-proxy-'))
+      const file = join(folder, 'weighs.mjs')
+      await writeFile(
+        file,
+        `import { definePlugin, requestBody } from 'sluice'
+export default definePlugin({
+  name: 'weighs',
+  summary: 'Weighs the body.',
+  needs: [requestBody],
+  create: (_, { log }) => ({ onRequest: x => void log.info({ bytes: x.get(requestBody).length }, 'weighs') }),
+})
+`,
+      )
+      const weighed = await startGateway({
+        yaml: () =>
+          `${yaml().replace('    - proxy:', '    - weighs\n    - proxy:')}plugins: [${JSON.stringify(file)}]\n`,
+        gateway: { listener },
+      })
+      try {
+        handlers.set('/v1/embeddings/weighed', mirror)
+        for (const chunked of [false, true]) {
+          for (const body of ['', 'hello', 'x'.repeat(300_000)])
+            assert.equal(json(await call(weighed, '/weighed', { method: 'POST', body, chunked })).body, body)
+        }
+        assert.deepEqual(
+          weighed.log.filter(e => e.message === 'weighs').map(e => e.fields.bytes),
+          [0, 5, 300_000, 0, 5, 300_000],
+        )
+        assert.deepEqual(new Set((await weighed.ledger()).map(row => row.bytes_in)), new Set([0, 5, 300_000]))
+      } finally {
+        await weighed.close()
+        await rm(folder, { recursive: true, force: true })
       }
     })
 
