@@ -50,7 +50,8 @@ const DISCARD_MS = 10_000
 /** Bytes handed to node:http at a time. */
 const PIECE_BYTES = 16 * 1024
 const HIGH_WATER = 256 * 1024
-const OVERRUN_BYTES = 4 * 1024 * 1024
+/** What a caller may still write to a blocked client, as on `uws`. */
+const OVERRUN_BYTES = 32 * 1024 * 1024
 
 const empty = new Uint8Array(0)
 

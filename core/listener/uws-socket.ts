@@ -30,7 +30,7 @@ export const IDLE_SECONDS = 960
 export const MAX_BACKPRESSURE = 256 * 1024
 /** As on HTTP: above the first the session is told to stop; behind the second a client that is sent more, all the same, is cut (R8). */
 const HIGH_WATER = 256 * 1024
-const OVERRUN_BYTES = 4 * 1024 * 1024
+const OVERRUN_BYTES = 32 * 1024 * 1024
 /** Of a frame: its head, and a margin. */
 const FRAME_BYTES = 16
 

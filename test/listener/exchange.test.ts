@@ -854,6 +854,36 @@ for (const kind of kinds) {
       }
     })
 
+    it('[STR-4] [R8] the last word to a slow reader may be long: it arrives', async () => {
+      let size = 0
+      const handler = (incoming: Incoming): void => {
+        const stream = incoming.stream(200, sse)
+        const fill = (): void => {
+          do {
+            stream.write('x'.repeat(10_000))
+            size += 10_000
+          } while (stream.flush())
+          // In pieces: frames that close what is open, one after the other.
+          for (let i = 0; i < 5; i++) stream.write('y'.repeat(2_000_000))
+          size += 10_000_000
+          stream.end()
+        }
+        setImmediate(fill)
+      }
+      await serving(kind, handler, async h => {
+        const client = await RawClient.open(h.port)
+        client.socket.pause()
+        client.send(get('/'))
+        await eventually(() => size > 10_000_000)
+        await turns(5)
+        client.socket.resume()
+        const [answer] = await client.answers(1, size)
+        assert.equal(answer?.body.length, size)
+        assert.ok(answer.whole)
+        client.destroy()
+      })
+    })
+
     it('calls after the client has left do nothing', async () => {
       let incoming!: Incoming
       let out: OutgoingStream | undefined
