@@ -105,8 +105,11 @@ export function routingPlugin(outside: Partial<Outside> = {}) {
         x.incoming.onAborted(() => gone.abort())
         try {
           const whole = withMedia(asked, await media.fetchAll(wanted, gone.signal))
+          const judged = judge(x, whole)
+          // What came may be of a kind that no backend takes.
+          if (judged.fit.length === 0) return unsatisfied(x, judged.why!)
           x.set(upstreamConversation, whole)
-          x.set(candidates, inOrder(x, asked, judge(x, whole).fit))
+          x.set(candidates, inOrder(x, asked, judged.fit))
           return undefined
         } catch (error) {
           if (gone.signal.aborted) return noBackend()

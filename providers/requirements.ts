@@ -19,6 +19,8 @@ export interface Requirements {
   /** Paths of the first image and document given by URL rather than as data. */
   imageUrl?: string
   documentUrl?: string
+  /** Path of the first GIF. */
+  gif?: string
   /** Path of the first tool the client runs itself; undefined when there is none. */
   clientTool?: string
   /** Path of the hosted search tool, and of its domain filters. */
@@ -153,6 +155,7 @@ function gatherPart(part: Part, found: Requirements, needs: Map<Capability, stri
 function gatherImage(part: ImagePart, found: Requirements, needs: Map<Capability, string>): void {
   first(needs, 'images', part.path)
   if (part.source.kind === 'url') found.imageUrl ??= part.path
+  else if (part.source.mediaType === 'image/gif') found.gif ??= part.path
 }
 
 function gatherDocument(part: DocumentPart, found: Requirements, needs: Map<Capability, string>): void {

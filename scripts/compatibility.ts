@@ -33,6 +33,7 @@ const FAMILIES: readonly [DialectName, string][] = [
 ]
 
 const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
+const GIF = 'R0lGODlhAQABAAAAADs='
 const PDF = 'JVBERi0xLjQKJSVFT0Y='
 const user = (content: unknown) => [{ role: 'user', content }]
 const schema = { type: 'object', properties: { a: { type: 'string' } }, required: ['a'], additionalProperties: false }
@@ -55,6 +56,16 @@ const FEATURES: readonly Feature[] = [
       chat: { messages: user([{ type: 'image_url', image_url: { url: `data:image/png;base64,${PIXEL}` } }]) },
       messages: {
         messages: user([{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PIXEL } }]),
+      },
+    },
+  },
+  {
+    name: 'GIF images',
+    bodies: {
+      responses: { input: user([{ type: 'input_image', image_url: `data:image/gif;base64,${GIF}` }]) },
+      chat: { messages: user([{ type: 'image_url', image_url: { url: `data:image/gif;base64,${GIF}` } }]) },
+      messages: {
+        messages: user([{ type: 'image', source: { type: 'base64', media_type: 'image/gif', data: GIF } }]),
       },
     },
   },
@@ -346,6 +357,9 @@ Models now and then write such calls. Chat Completions and Responses pass the te
 is an object: a buffered reply has \`{"_raw": "the text"}\`, and so has a stream of which no part of the arguments had left; a stream in the middle of them ends
 with the error \`upstream_server_error\`, which is typed in the official SDKs. So does any reply with such a call of a
 \`strict\` tool, or with one that does not keep to the tool's schema.
+
+Whole numbers of any length go from surface to surface and to every upstream as the model wrote them. One exception: in a Messages *request* the input of a
+\`tool_use\` block is JSON of the body, where a number beyond 2^53 is read as the nearest double, as JavaScript clients do.
 
 ## Web pages of a search
 

@@ -37,6 +37,7 @@ function unfit(conversation: Conversation, backend: Backend): Unfit | null {
   // The API takes bytes, and a dialect does no I/O: who may fetch puts the data into the conversation before it comes here.
   if (required.imageUrl !== undefined) return { param: required.imageUrl, requirement: 'an image by URL' }
   if (required.documentUrl !== undefined) return { param: required.documentUrl, requirement: 'a document by URL' }
+  if (required.gif !== undefined && !traits.gif) return { param: required.gif, requirement: 'a GIF image' }
   const strict = required.needs.get('strict_tools')
   if (strict !== undefined && !traits.validated) return { param: strict, requirement: 'strict tool schemas' }
   const reasoning = required.needs.get('reasoning')

@@ -18,6 +18,8 @@ export interface ModelTraits {
   responseMedia: boolean
   /** Google Search next to function declarations. */
   searchWithFunctions: boolean
+  /** GIF images. */
+  gif: boolean
 }
 
 const ALL_LEVELS: readonly ThinkingLevel[] = ['MINIMAL', 'LOW', 'MEDIUM', 'HIGH']
@@ -28,15 +30,17 @@ const COMPATIBLE: ModelTraits = {
   validated: true,
   responseMedia: true,
   searchWithFunctions: true,
+  gif: true,
 }
 /** Search and functions together need server-side tool parts to be circulated, which have no form in a conversation. */
-const V3: ModelTraits = { ...COMPATIBLE, searchWithFunctions: false }
+const V3: ModelTraits = { ...COMPATIBLE, searchWithFunctions: false, gif: false }
 const OLD: ModelTraits = {
   thinking: { by: 'none' },
   signatures: false,
   validated: false,
   responseMedia: false,
   searchWithFunctions: false,
+  gif: false,
 }
 const V2_5: ModelTraits = { ...OLD, validated: true }
 

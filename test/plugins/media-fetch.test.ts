@@ -480,6 +480,16 @@ describe('fetching', { skip }, () => {
     })
   })
 
+  test('[REQ-1] what came may be of a kind that the backend does not take', async () => {
+    serve('/a.gif', 'image/gif', Buffer.from('GIF89a..'))
+    const run = await route([imagePart('/a.gif')], [backend('gemini')])
+    assert.equal(run.status, 400)
+    const { error } = JSON.parse(run.body)
+    assert.deepEqual([error.code, error.param], ['request_requirements_unsatisfied', 'messages[0].content[0]'])
+    const other = await route([imagePart('/a.gif')], [backend('gemini'), backend('anthropic-messages')])
+    assert.deepEqual(went(other), ['anthropic-messages'])
+  })
+
   test('[REQ-1] openai-chat: a document by URL is fetched, an image goes on as its URL', async () => {
     serve('/a.pdf', 'application/pdf', PDF)
     seen = []

@@ -89,6 +89,16 @@ test('[REQ-1] what the dialect can’t carry names its member', () => {
     path: 'messages[0].content[0]',
   } as const
   assert.equal(unfitOf(gemini, { turns: [{ role: 'user', parts: [image] }] }), image.path)
+  const gif = { ...image, source: { kind: 'data', mediaType: 'image/gif', data: 'R0lGODlh' } } as const
+  for (const [model, fault] of [
+    ['gemini-2.0-flash', image.path],
+    ['gemini-3-pro-preview', image.path],
+    ['compatible', null],
+  ] as const) {
+    assert.equal(unfitOf(gemini, { turns: [user, { role: 'user', parts: [gif] }] }, { model }), fault)
+    const result = { type: 'result' as const, callId: 'c', kind: 'function' as const, content: [gif], path: '' }
+    assert.equal(unfitOf(gemini, { turns: [user, { role: 'tool', parts: [result] }] }, { model }), fault)
+  }
   const strict: FunctionTool = { ...weather, strict: true }
   assert.equal(unfitOf(gemini, { tools: [strict] }, { model: 'gemini-2.5-pro' }), null)
   assert.equal(unfitOf(gemini, { tools: [strict] }, { model: 'gemini-2.0-flash' }), 'tools[0].strict')
