@@ -101,13 +101,15 @@ export class Sequencer {
     this.#pass(reason === finish.reason ? finish : { ...finish, reason })
   }
 
-  /** Passes what waited. A last call cut off by a limit stays without `tool_end`: it is not executable (wire.md F.6). */
+  /**
+   * Passes what waited. A call cut off by a limit stays without `tool_end`: it is not executable (wire.md F.6). What waits behind it, of calls that
+   * came at the same time, has no place then.
+   */
   flush(finish?: FinishEvent): void {
     const cut = finish !== undefined && finish.reason !== 'stop' && finish.reason !== 'tool_calls'
     while (this.#lanes.length > 0) {
       const lane = this.#lanes[0]!
-      const last = this.#lanes.length === 1
-      if (lane.call !== -1 && last && cut && !lane.ended && !(lane.json?.complete ?? false)) return
+      if (lane.call !== -1 && cut && !lane.ended && !(lane.json?.complete ?? false)) return
       this.#closeOpen()
     }
     if (this.#reasoning) this.#endReasoning()

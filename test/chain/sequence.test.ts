@@ -65,6 +65,21 @@ test('a call cut by a limit has no end: it is not executable', () => {
   assert.deepEqual(shape(out), ['tool_call0', 'tool_args0', 'finish'])
 })
 
+test('[RESP-5] of calls that come at the same time, none that a limit cut is executable', () => {
+  const length: StreamEvent = { type: 'finish', reason: 'length' }
+  const both = [call(0), args(0, '{"a":'), call(1), args(1, '{"b":')]
+  assert.deepEqual(shape(ordered([...both, args(0, '1'), length])), [
+    'tool_call0',
+    'tool_args0',
+    'tool_args0',
+    'finish',
+  ])
+  const first = ordered([...both, args(0, '1}'), length])
+  assert.deepEqual(shape(first).slice(2), ['tool_args0', 'tool_end0', 'tool_call1', 'tool_args1', 'finish'])
+  const stopped = ordered([...both, { type: 'finish', reason: 'stop' }])
+  assert.deepEqual(shape(stopped).slice(2), ['tool_end0', 'tool_call1', 'tool_args1', 'tool_end1', 'finish'])
+})
+
 test('a stop with complete calls means tool_calls; tool_calls without calls means stop', () => {
   const called = ordered([call(0), args(0, '{}'), { type: 'finish', reason: 'stop' }]).at(-1)
   assert.deepEqual(called, { type: 'finish', reason: 'tool_calls' })
