@@ -1,7 +1,7 @@
 /** What the chain needs of a provider's wire format. Implementations live in `providers/`, pure, without I/O. */
 import type { Conversation, Effort } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
-import type { StreamEvent } from './events.ts'
+import type { ProviderUsage, StreamEvent } from './events.ts'
 
 export type DialectName = 'openai-chat' | 'openai-responses' | 'anthropic-messages' | 'gemini'
 
@@ -107,6 +107,8 @@ export interface Decoder {
   body(text: string, push: (event: StreamEvent) => void): void
   /** The stream ended. Pushes `finish` if the terminal event was seen, else an `error` event: a cut stream is never a finished one (STR-6). */
   end(push: (event: StreamEvent) => void): void
+  /** Of a provider that speaks of the prompt before its last event: what it has said, for a reply that is cut. */
+  reported?(): ProviderUsage | undefined
 }
 
 export interface Dialect {

@@ -88,12 +88,20 @@ export class Sequencer {
     return this.#finish
   }
 
+  /** What the provider reported and was not passed yet: of a cut reply, all of it. */
+  takeUsage(): ProviderUsage | null {
+    const usage = this.#usage
+    this.#usage = null
+    return usage
+  }
+
   /** The upstream is done: passes what waited, then `usage`, then `finish`. Without a `finish` seen, `otherwise`. */
   end(beforeFinish: () => void, otherwise: FinishEvent): void {
     const finish = this.#finish ?? otherwise
     this.flush(finish)
     beforeFinish()
-    if (this.#usage) this.#pass({ type: 'usage', usage: this.#usage })
+    const usage = this.takeUsage()
+    if (usage) this.#pass({ type: 'usage', usage })
     // A provider's end that holds complete calls means that the calls wait to be run, whatever it called itself (wire.md F.6).
     let reason = finish.reason
     if (reason === 'stop' && this.#calls > 0) reason = 'tool_calls'

@@ -1,4 +1,4 @@
-import type { ProviderUsage, StreamEvent, Usage } from '../core/events.ts'
+import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/events.ts'
 import { ZERO_USAGE } from '../core/events.ts'
 import { cost } from '../core/money.ts'
 import { definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
@@ -33,7 +33,7 @@ export const usageCapture = definePlugin({
         if (!count) x.set(tally, (count = new Tally()))
         // What a draining upstream says after the client has left was not delivered: only its report counts (BILL-3).
         if (!x.clientGone || event.type === 'usage') count.look(event)
-        if (event.type === 'finish') capture(x, count, true)
+        if (event.type === 'finish') capture(x, count, !STOPS.has(event.reason))
         return undefined
       },
       onChunk(x, bytes) {
@@ -73,6 +73,9 @@ function capture(x: Exchange, count: Tally, finished: boolean): void {
   const free = x.peek(identity)?.organization.billing === 'free'
   x.set(usage, { usage: billed, cost: served?.price && !free ? cost(billed, served.price) : 0, billed: true })
 }
+
+/** Ends that are the gateway's: the provider has not said its last word. */
+const STOPS: ReadonlySet<FinishEvent['reason']> = new Set(['idle_timeout', 'ceiling_timeout'])
 
 const UNBILLED = Object.freeze({ usage: ZERO_USAGE, cost: 0, billed: false })
 

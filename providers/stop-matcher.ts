@@ -4,7 +4,7 @@
  * deltas.
  */
 import type { Decoder } from '../core/dialect.ts'
-import type { StreamEvent, TokenLogprob } from '../core/events.ts'
+import type { ProviderUsage, StreamEvent, TokenLogprob } from '../core/events.ts'
 
 /** One stop string as a Knuth-Morris-Pratt automaton: linear on any text, whatever the string's length. */
 interface Automaton {
@@ -113,6 +113,10 @@ export class StopDecoder implements Decoder {
 
   end(push: (event: StreamEvent) => void): void {
     this.#inner.end(e => this.#pass(e, push))
+  }
+
+  reported(): ProviderUsage | undefined {
+    return this.#inner.reported?.()
   }
 
   #pass(event: StreamEvent, push: (event: StreamEvent) => void): void {

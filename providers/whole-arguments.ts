@@ -9,7 +9,7 @@
  */
 import type { Conversation } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
-import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
+import type { FinishReason, ProviderUsage, StreamEvent, ToolCallEvent } from '../core/events.ts'
 import { faultOf } from './faults.ts'
 import { JsonObjectText } from './json-text.ts'
 import { type JsonObject, parseObject } from './loose-json.ts'
@@ -81,6 +81,9 @@ class WatchedDecoder implements Decoder {
   }
   end(push: Push): void {
     this.#decoder.end(out => this.#on(out, push))
+  }
+  reported(): ProviderUsage | undefined {
+    return this.#decoder.reported?.()
   }
 
   #on(event: StreamEvent, push: Push): void {

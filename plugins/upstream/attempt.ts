@@ -354,6 +354,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
       return this.#fault({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
     }
+    this.#reportCut()
     this.#close()
     this.#x.flush()
     this.#x.fail(error)
@@ -364,6 +365,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     const fault = asGatewayError(error)
     if (this.#over) this.#x.fail(fault)
     else this.#break(fault)
+  }
+
+  /** What the provider has said of the prompt holds for a part of its reply too: how much was cached, for one (METER-5). */
+  #reportCut(): void {
+    const usage = this.#decoder?.reported?.()
+    if (usage) this.#sink.emit({ type: 'usage', usage })
   }
 
   #fault(fault: AttemptFault): void {
@@ -420,6 +427,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       if (this.#paused) this.resume()
       return 'draining'
     }
+    this.#reportCut()
     this.#close()
     return undefined
   }
@@ -463,7 +471,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     // Some providers mark no last event (gemini): what had said its finish reason is whole, and only its connection is idle.
     const whole = reason === 'idle_timeout' && this.#reader !== null && this.#decoderSaysWhole()
     this.#close()
-    if (!whole) this.#sink.emit({ type: 'finish', reason })
+    if (!whole) {
+      this.#reportCut()
+      this.#sink.emit({ type: 'finish', reason })
+    }
     this.#sink.end()
   }
 

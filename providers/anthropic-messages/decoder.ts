@@ -3,7 +3,7 @@
  */
 import type { Continuation } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.ts'
+import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
@@ -399,15 +399,20 @@ export class MessagesDecoder implements Decoder {
     }
   }
 
-  #reportUsage(push: Push): void {
+  /** `message_start` speaks of the whole prompt. */
+  reported(): ProviderUsage | undefined {
     const all = this.#usage
     const input = count(all['input_tokens'])
     const cached = count(all['cache_read_input_tokens'])
     const cacheWrite = count(all['cache_creation_input_tokens'])
+    if (input === undefined) return undefined
+    return knownUsage({ prompt: input + (cached ?? 0) + (cacheWrite ?? 0), cached, cacheWrite })
+  }
+
+  #reportUsage(push: Push): void {
+    const all = this.#usage
     const usage = knownUsage({
-      prompt: input === undefined ? undefined : input + (cached ?? 0) + (cacheWrite ?? 0),
-      cached,
-      cacheWrite,
+      ...this.reported(),
       output: count(all['output_tokens']),
       reasoning: count(object(all['output_tokens_details'])['thinking_tokens']),
       searches: count(object(all['server_tool_use'])['web_search_requests']),

@@ -2,7 +2,7 @@
  * `generateContent` replies to events. A stream's chunks and a buffered reply have one shape: a buffered one is a stream of one chunk.
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { FinishReason, StreamEvent, TokenLogprob } from '../../core/events.ts'
+import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { utf8 } from '../logprobs.ts'
@@ -185,15 +185,24 @@ export class GeminiDecoder implements Decoder {
     push({ type: 'search_end', id, ...search })
   }
 
+  /** Each chunk speaks of the whole prompt. */
+  reported(): ProviderUsage | undefined {
+    const fields = this.#usage
+    const prompt = fields === null ? undefined : count(fields['promptTokenCount'])
+    if (fields === null || prompt === undefined) return undefined
+    return knownUsage({
+      prompt: prompt + (count(fields['toolUsePromptTokenCount']) ?? 0),
+      cached: count(fields['cachedContentTokenCount']),
+    })
+  }
+
   #reportUsage(push: Push): void {
     const fields = this.#usage
     if (!fields) return
-    const prompt = count(fields['promptTokenCount'])
     const candidates = count(fields['candidatesTokenCount'])
     const thoughts = count(fields['thoughtsTokenCount'])
     const usage = knownUsage({
-      prompt: prompt === undefined ? undefined : prompt + (count(fields['toolUsePromptTokenCount']) ?? 0),
-      cached: count(fields['cachedContentTokenCount']),
+      ...this.reported(),
       // A reply of thoughts alone has no candidate count.
       output: candidates === undefined && thoughts === undefined ? undefined : (candidates ?? 0) + (thoughts ?? 0),
       reasoning: thoughts,

@@ -406,6 +406,44 @@ test('[BILL-3] a stream that was cut while the model reasoned out of sight deliv
     )
   }))
 
+/** Anthropic and Gemini say at the start how much of the prompt was cached; a reply that was cut was billed as if nothing had been, up to ten times. */
+test('[BILL-1] [BILL-3] [METER-5] a cut reply is billed with the cache figures its provider had given', () =>
+  using(
+    { extra: 'stream_limits: { medium: { idle: 1s, ceiling: 10m }, max: { idle: 1s, ceiling: 10m } }' },
+    async t => {
+      const body = (model: string, directive: string) => ({
+        model,
+        max_tokens: 1000,
+        stream: true,
+        messages: [
+          {
+            role: 'user',
+            content: [{ type: 'text', text: 'lorem ipsum '.repeat(200), cache_control: { type: 'ephemeral' } }],
+          },
+          { role: 'assistant', content: 'yes' },
+          { role: 'user', content: `[[sim: tokens 50; ${directive}]] x` },
+        ],
+      })
+      for (const model of ['eb1-fast-preview', 'eb1-frontier-preview']) {
+        await (await t.post('/v1/messages', body(model, ''))).text()
+        for (const directive of ['cut 9', 'stall 9'])
+          await (await t.post('/v1/messages', body(model, directive))).text()
+        const left = await t.post('/v1/messages', body(model, 'stall 9'))
+        const reader = left.body!.getReader()
+        for (let text = ''; !text.includes('text_delta'); )
+          text += new TextDecoder().decode((await reader.read()).value)
+        await reader.cancel()
+        while (t.gateway.ingress.running.size > 0) await new Promise<void>(resolve => setImmediate(resolve))
+        const rows = (await t.ledger()).slice(-3)
+        assert.deepEqual(
+          rows.map(row => row.outcome),
+          ['upstream_error', 'incomplete', 'client_gone'],
+        )
+        for (const row of rows) assert.ok(row.cached > 0.9 * row.input, `${model} ${row.outcome} ${row.cached}`)
+      }
+    },
+  ))
+
 test('[LIM-10] under platform load limits compress with scope platform; at the top capacity_exceeded without limit headers', () =>
   using(
     {
