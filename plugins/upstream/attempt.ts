@@ -296,7 +296,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
   }
   decodedDrain(): void {
-    if (!this.#paused && !this.#over) this.#controller?.resume()
+    if (!this.#paused && !this.#over) this.#connection?.resume()
   }
   decodedEnd(): void {
     if (!this.#over) this.#dataEnd()
@@ -407,17 +407,21 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#paused || this.#over) return
     this.#paused = true
     this.#decoding?.pause()
-    this.#controller?.pause()
+    this.#connection?.pause()
   }
 
   resume(): void {
-    // Its connection may be another's by now, who has paused it.
     if (!this.#paused || this.#over) return
     this.#paused = false
     // A pause is the client's silence, not the model's.
     this.#activityMono = this.#x.clock.mono()
     this.#decoding?.resume()
-    this.#controller?.resume()
+    this.#connection?.resume()
+  }
+
+  /** Null once the reply has been read to its end: it may be another's by now. */
+  get #connection(): Dispatcher.DispatchController | null {
+    return this.#ended ? null : this.#controller
   }
 
   abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
