@@ -356,7 +356,8 @@ the top, schemas that contain themselves. \`$ref\`, \`oneOf\`, \`allOf\`, \`cons
 Models now and then write such calls. Chat Completions and Responses pass the text on as it is, so that the client can tell the model. On Messages the input
 is an object: a buffered reply has \`{"_raw": "the text"}\`, and so has a stream of which no part of the arguments had left; a stream in the middle of them ends
 with the error \`upstream_server_error\`, which is typed in the official SDKs. So does any reply with such a call of a
-\`strict\` tool, or with one that does not keep to the tool's schema.
+\`strict\` tool, or with one that does not keep to the tool's schema. Arguments nested more than 512 levels deep are such text, too: in a buffered Messages
+reply, and when a client sends them back in the history of a call.
 
 Whole numbers of any length go from surface to surface and to every upstream as the model wrote them. One exception: in a Messages *request* the input of a
 \`tool_use\` block is JSON of the body, where a number beyond 2^53 is read as the nearest double, as JavaScript clients do.
