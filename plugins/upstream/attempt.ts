@@ -181,7 +181,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
     if (status >= 300) return
     this.#decoder = this.#outbound.decoder()
-    if (String(headers['content-type'] ?? '').startsWith('text/event-stream')) this.#reader = new SseReader()
+    if (/^text\/event-stream/i.test(String(headers['content-type'] ?? ''))) this.#reader = new SseReader()
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {

@@ -77,6 +77,12 @@ export const lines: Row[] = [
     },
     expect: 'served',
   },
+  {
+    name: 'a media type in capitals',
+    modes: STREAMS,
+    fault: async turn => turn.send((await turn.reply()).events, { 'content-type': 'Text/Event-Stream;charset=UTF-8' }),
+    expect: 'served',
+  },
   { name: 'NUL bytes between the events', modes: STREAMS, fault: between('\0\0\0\n\n'), expect: 'served' },
   { name: 'a NUL inside an event', modes: STREAMS, fault: between('data: {"a":"\0"}\n\n'), expect: cut() },
   {
