@@ -3,7 +3,7 @@
 // In parentheses V8 compiles it with the file, and Node's compile cache keeps it.
 module.exports = (function validators({ fault, unknown }) {
 const exports = {}
-exports["n93pDqZxyjhdmcCXP9umuG"] = validate0;
+exports["6aKBCRtabPM2viZ6D7QsTt"] = validate0;
 const schema0 = {"type":"object","properties":{"model":{"type":"string","minLength":1,"maxLength":256},"input":{"type":["string","array","null"],"byType":[{"type":"string"},{"type":"array","items":{"$ref":"s37"}}]},"instructions":{"type":["string","null"]},"previous_response_id":{"type":["string","null"],"minLength":1},"store":{"type":["boolean","null"]},"stream":{"type":["boolean","null"]},"stream_options":{"$ref":"s38"},"include":{"type":["array","null"],"items":{"type":"string","enum":["file_search_call.results","web_search_call.results","web_search_call.action.sources","message.input_image.image_url","computer_call_output.output.image_url","code_interpreter_call.outputs","reasoning.encrypted_content","message.output_text.logprobs"]}},"max_output_tokens":{"type":["integer","null"],"minimum":1},"max_tool_calls":{"type":["integer","null"],"minimum":1},"temperature":{"type":["number","null"],"minimum":0,"maximum":2},"top_p":{"type":["number","null"],"minimum":0,"maximum":1},"top_logprobs":{"type":["integer","null"],"minimum":0,"maximum":20},"parallel_tool_calls":{"type":["boolean","null"]},"reasoning":{"$ref":"s39"},"text":{"$ref":"s41"},"tools":{"type":["array","null"],"items":{"$ref":"s34"},"maxItems":512},"tool_choice":{"type":["string","object","null"],"byType":[{"type":"string","enum":["auto","none","required"]},{"type":"object","x-tag":{"name":"type","variants":{"function":0,"custom":1,"web_search":2,"web_search_2025_08_26":2,"web_search_preview":2,"web_search_preview_2025_03_11":2,"allowed_tools":3}},"byTag":[{"$ref":"s42"},{"$ref":"s43"},{"$ref":"s44"},{"$ref":"s46"}]}]},"truncation":{"type":["string","null"],"enum":["disabled",null],"x-sluice":"DEF","x-hint":"Content is never dropped silently: shorten the input instead."},"metadata":{"type":["object","null"],"additionalProperties":{"type":"string","maxLength":512},"maxProperties":16,"propertyNames":{"type":"string","maxLength":64},"x-sluice":"NOOP"},"user":{"type":["string","null"],"maxLength":512,"x-sluice":"NOOP"},"safety_identifier":{"type":["string","null"],"maxLength":128,"x-sluice":"NOOP"},"prompt_cache_key":{"type":["string","null"],"maxLength":512,"x-sluice":"NOOP"},"prompt_cache_options":{"$ref":"s47"},"prompt_cache_retention":{"type":["string","null"],"enum":["in_memory","in-memory","24h",null],"x-sluice":"NOOP"},"service_tier":{"type":["string","null"],"enum":["auto","default",null],"x-sluice":"DEF"},"client_metadata":{"type":["object","null"],"additionalProperties":{"type":"string"},"x-sluice":"NOOP"},"context_management":{"type":["array","null"],"items":{"$ref":"s49"},"x-sluice":"NOOP","x-hint":"No compaction is done."},"background":{"type":["boolean","null"],"enum":[false,null],"x-sluice":"DEF"},"conversation":{"type":"null","x-sluice":"REJ","x-hint":"Use previous_response_id, or send the items."},"prompt":{"type":"null","x-sluice":"REJ"},"moderation":{"type":"null","x-sluice":"REJ"},"access_programs":{"type":"null","x-sluice":"REJ"},"image":{"type":"null","x-sluice":"REJ"}},"required":["model"],"closed":true,"stripUnknown":true};
 const obj0 = unknown;
 const obj1 = new Set(["model","input","instructions","previous_response_id","store","stream","stream_options","include","max_output_tokens","max_tool_calls","temperature","top_p","top_logprobs","parallel_tool_calls","reasoning","text","tools","tool_choice","truncation","metadata","user","safety_identifier","prompt_cache_key","prompt_cache_options","prompt_cache_retention","service_tier","client_metadata","context_management","background","conversation","prompt","moderation","access_programs","image"]);
@@ -522,7 +522,7 @@ validate14.errors = vErrors;
 return errors === 0;
 }
 
-const schema9 = {"type":"object","properties":{"type":{"const":"refusal"},"refusal":{"type":"string"}},"required":["type","refusal"],"closed":true,"stripUnknown":true};
+const schema9 = {"type":"object","properties":{"type":{"const":"refusal"},"refusal":{"type":"string"},"parsed":{"x-sluice":"NOOP"}},"required":["type","refusal"],"closed":true,"stripUnknown":true};
 
 function validate17(data, {instancePath=""}={}){
 let vErrors = null;
@@ -537,7 +537,7 @@ return false;
 else {
 if(!obj0.strip){
 for(const key0 in data){
-if(!(key0 === "type" || key0 === "refusal")){
+if(!(key0 === "type" || key0 === "refusal" || key0 === "parsed")){
 validate17.errors = [fault(instancePath, "closed", schema9, data, {additionalProperty: key0})];
 return false;
 }
@@ -571,7 +571,7 @@ var valid0 = true;
 if(valid0){
 if(obj0.strip){
 for(const key1 in data){
-if(!(key1 === "type" || key1 === "refusal")){
+if(!(key1 === "type" || key1 === "refusal" || key1 === "parsed")){
 obj0.remove(data, key1, instancePath + "");
 }
 }
@@ -5760,7 +5760,7 @@ validate0.errors = vErrors;
 return errors === 0;
 }
 
-exports["z-iSkmlA1jhotJ8J9qolH5"] = validate126;
+exports["OXxYbmOsO_F72G95FPt2Lo"] = validate126;
 const schema51 = {"type":"object","properties":{"model":{"type":"string","minLength":1,"maxLength":256},"input":{"type":["string","array","null"],"byType":[{"type":"string"},{"type":"array","items":{"$ref":"s37"}}]},"instructions":{"type":["string","null"]},"previous_response_id":{"type":["string","null"],"minLength":1},"store":{"type":["boolean","null"]},"stream":{"type":["boolean","null"]},"stream_options":{"$ref":"s38"},"include":{"type":["array","null"],"items":{"type":"string","enum":["file_search_call.results","web_search_call.results","web_search_call.action.sources","message.input_image.image_url","computer_call_output.output.image_url","code_interpreter_call.outputs","reasoning.encrypted_content","message.output_text.logprobs"]}},"max_output_tokens":{"type":["integer","null"],"minimum":1},"max_tool_calls":{"type":["integer","null"],"minimum":1},"temperature":{"type":["number","null"],"minimum":0,"maximum":2},"top_p":{"type":["number","null"],"minimum":0,"maximum":1},"top_logprobs":{"type":["integer","null"],"minimum":0,"maximum":20},"parallel_tool_calls":{"type":["boolean","null"]},"reasoning":{"$ref":"s39"},"text":{"$ref":"s41"},"tools":{"type":["array","null"],"items":{"$ref":"s34"},"maxItems":512},"tool_choice":{"type":["string","object","null"],"byType":[{"type":"string","enum":["auto","none","required"]},{"type":"object","x-tag":{"name":"type","variants":{"function":0,"custom":1,"web_search":2,"web_search_2025_08_26":2,"web_search_preview":2,"web_search_preview_2025_03_11":2,"allowed_tools":3}},"byTag":[{"$ref":"s42"},{"$ref":"s43"},{"$ref":"s44"},{"$ref":"s46"}]}]},"truncation":{"type":["string","null"],"enum":["disabled",null],"x-sluice":"DEF","x-hint":"Content is never dropped silently: shorten the input instead."},"metadata":{"type":["object","null"],"additionalProperties":{"type":"string","maxLength":512},"maxProperties":16,"propertyNames":{"type":"string","maxLength":64},"x-sluice":"NOOP"},"user":{"type":["string","null"],"maxLength":512,"x-sluice":"NOOP"},"safety_identifier":{"type":["string","null"],"maxLength":128,"x-sluice":"NOOP"},"prompt_cache_key":{"type":["string","null"],"maxLength":512,"x-sluice":"NOOP"},"prompt_cache_options":{"$ref":"s47"},"prompt_cache_retention":{"type":["string","null"],"enum":["in_memory","in-memory","24h",null],"x-sluice":"NOOP"},"service_tier":{"type":["string","null"],"enum":["auto","default",null],"x-sluice":"DEF"},"client_metadata":{"type":["object","null"],"additionalProperties":{"type":"string"},"x-sluice":"NOOP"},"context_management":{"type":["array","null"],"items":{"$ref":"s49"},"x-sluice":"NOOP","x-hint":"No compaction is done."},"background":{"type":["boolean","null"],"enum":[false,null],"x-sluice":"DEF"},"conversation":{"type":"null","x-sluice":"REJ","x-hint":"Use previous_response_id, or send the items."},"prompt":{"type":"null","x-sluice":"REJ"},"moderation":{"type":"null","x-sluice":"REJ"},"access_programs":{"type":"null","x-sluice":"REJ"},"image":{"type":"null","x-sluice":"REJ"},"type":{"type":["string","null"],"enum":["response.create",null]},"stream_id":{"type":["string","null"]},"generate":{"type":["boolean","null"]}},"required":["model"],"closed":true,"stripUnknown":true};
 const obj89 = new Set(["model","input","instructions","previous_response_id","store","stream","stream_options","include","max_output_tokens","max_tool_calls","temperature","top_p","top_logprobs","parallel_tool_calls","reasoning","text","tools","tool_choice","truncation","metadata","user","safety_identifier","prompt_cache_key","prompt_cache_options","prompt_cache_retention","service_tier","client_metadata","context_management","background","conversation","prompt","moderation","access_programs","image","type","stream_id","generate"]);
 

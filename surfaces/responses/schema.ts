@@ -64,7 +64,7 @@ const outputText = variant(
   },
   ['text'],
 )
-const refusal = variant('type', 'refusal', { refusal: string() }, ['refusal'])
+const refusal = variant('type', 'refusal', { refusal: string(), parsed: noop(anything()) }, ['refusal'])
 /** Which of them a role may carry is for `parse`: the tag of an item is its type, not its role. */
 const messageContent = forms([string(), array(tagged('type', [inputText, inputImage, inputFile, outputText, refusal]))])
 const outputContent = forms([string(), array(tagged('type', [inputText, inputImage, inputFile]))])

@@ -348,7 +348,7 @@ describe('responses request: what is accepted', () => {
           content: [
             { type: 'output_text', text: 'a', annotations: [], logprobs: [], parsed: null },
             { type: 'output_text', text: '' },
-            { type: 'refusal', refusal: 'no' },
+            { type: 'refusal', refusal: 'no', parsed: null },
             { type: 'input_text', text: 'b' },
           ],
         },
