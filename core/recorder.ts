@@ -32,6 +32,7 @@ export class ReplyRecorder {
         return
       case 'reasoning': {
         const part = this.#reasoningPart()
+        if (event.id !== undefined) part.handle = event.id
         while (part.summary.length <= event.part) part.summary.push('')
         part.summary[event.part] += event.text
         return

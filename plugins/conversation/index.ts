@@ -27,6 +27,8 @@ interface Recording {
   recorder: ReplyRecorder
   /** What this request added, without what it recalled. */
   fresh: Added
+  /** Whether the client gets summaries of the reasoning. */
+  summaries: boolean
   /** Where it is kept: with the client's connection when it asked not to be stored, else in the store. */
   local: ConnectionMemory | undefined
 }
@@ -87,6 +89,7 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
         x.set(recording, {
           recorder: new ReplyRecorder(),
           fresh: freshOf(asked),
+          summaries: asked.reasoning.summary !== undefined,
           local: asked.store === false && connection ? ConnectionMemory.of(connection) : undefined,
         })
       if (asked.previousResponseId !== undefined) return recall(x, asked, asked.previousResponseId)
@@ -189,7 +192,7 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
         const kept = x.peek(recording)
         if (kept) {
           if (event.type === 'finish') retainReply(x, kept)
-          else kept.recorder.push(shown)
+          else kept.recorder.push(asShown(shown, kept))
         }
         push(shown)
         return undefined
@@ -203,6 +206,11 @@ function freshOf({ system, instructionParts, turns, tools, loadedTools }: Conver
   const fresh: Added = { system: system.slice(instructionParts), turns }
   if (loadedTools) fresh.tools = tools.slice(-loadedTools)
   return fresh
+}
+
+/** What a client did not get it does not replay, and does not pay for when it continues by `previous_response_id` (METER-1). */
+function asShown(event: StreamEvent, { summaries }: Recording): StreamEvent {
+  return event.type === 'reasoning' && !summaries ? { ...event, text: '' } : event
 }
 
 /** Bytes of the members a Responses object echoes: with the output, the size RESP-3 speaks of. */

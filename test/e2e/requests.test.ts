@@ -906,3 +906,18 @@ test('[GEN-2] what a dialect leaves out or lowers is in the log, at debug', asyn
   assert.deepEqual(await told('eb1-fast-preview'), [['temperature 1.5 as 1', 'seed']])
   assert.deepEqual(await told('eb1-preview'), [])
 })
+
+test('[RESP-2] [METER-1] a response with reasoning counts the same by previous_response_id and sent back as it came, its summary shown or not', async () => {
+  const user = [{ role: 'user', content: '[[sim: reason 3; text "So."]] why?' }]
+  const more = [{ role: 'user', content: 'and then?' }]
+  for (const [dialect, model] of Object.entries(DIALECTS)) {
+    for (const reasoning of [{ effort: 'high', summary: 'auto' }, { effort: 'high' }]) {
+      const first = await served(t, 'responses', { model, input: user, reasoning })
+      const { id, output } = first.body
+      const whole = await served(t, 'responses', { model, input: [...user, ...output, ...more], store: false })
+      const linked = await served(t, 'responses', { model, input: more, previous_response_id: id, store: false })
+      assert.ok(first.reasoning > 0)
+      assert.equal(linked.prompt, whole.prompt, `${dialect} ${JSON.stringify(reasoning)}`)
+    }
+  }
+})
