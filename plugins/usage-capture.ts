@@ -104,6 +104,8 @@ class Tally {
   #reasoning: TokenCounter | null = null
   #report: ProviderUsage | null = null
   #searches = 0
+  /** A function call is open of whose arguments nothing has come. */
+  #bare = false
 
   look(event: StreamEvent): void {
     switch (event.type) {
@@ -116,9 +118,16 @@ class Tally {
         return
       case 'tool_call':
         this.#count(`name${event.index}`, event.name)
+        this.#bare = event.kind === 'function'
         return
       case 'tool_args':
         this.#count(`args${event.index}`, event.text)
+        this.#bare = false
+        return
+      case 'tool_end':
+        // No arguments are `{}` to the client, whether the provider writes so or leaves them out.
+        if (this.#bare) this.#count(`args${event.index}`, '{}')
+        this.#bare = false
         return
       case 'reasoning':
         this.#reasoning ??= new TokenCounter()

@@ -114,26 +114,23 @@ const ERROR: Record<SurfaceName, RegExp> = {
 }
 const count = (text: string, pattern: RegExp): number => text.match(pattern)?.length ?? 0
 
+async function ask(surface: SurfaceName, model: string, said: string, stream: boolean) {
+  const usage = surface === 'chat' && stream && { stream_options: { include_usage: true } }
+  const more = { ...MORE[surface], stream, ...usage }
+  const body = bodyOf(surface, model, [{ user: `[[sim: ${said}]] x` }], { tools: TOOLS, more })
+  const response = await t.post(PATHS[surface], body)
+  return { status: response.status, text: await response.text() }
+}
+
 for (const [dialect, model] of Object.entries(DIALECTS)) {
   for (const surface of SURFACES) {
-    const ask = async (said: string, stream: boolean) => {
-      const more = {
-        ...MORE[surface],
-        stream,
-        ...(surface === 'chat' && stream && { stream_options: { include_usage: true } }),
-      }
-      const body = bodyOf(surface, model, [{ user: `[[sim: ${said}]] x` }], { tools: TOOLS, more })
-      const response = await t.post(PATHS[surface], body)
-      return { status: response.status, text: await response.text() }
-    }
-
     test(`[STR-6] ${dialect} to ${surface}: a random reply is the same streamed and buffered, and a cut one is no reply`, () =>
       fc.assert(
         fc.asyncProperty(directives, pieces, cuts, async (said, sizes, cut) => {
           upstream.fault = async turn => turn.send(cutUp((await turn.reply()).body, sizes))
-          const buffered = await ask(said, false)
+          const buffered = await ask(surface, model, said, false)
           assert.equal(buffered.status, 200, buffered.text)
-          const streamed = await ask(said, true)
+          const streamed = await ask(surface, model, said, true)
           assert.equal(count(streamed.text, TERMINAL[surface]), 1)
           assert.equal(count(streamed.text, ERROR[surface]), 0)
           const whole = comparable(surface, await accumulate(surface, streamed.text))
@@ -146,7 +143,7 @@ for (const [dialect, model] of Object.entries(DIALECTS)) {
               : body.subarray(0, Math.floor(cut.share * body.length))
             return turn.send(cutUp(left, sizes))
           }
-          const broken = await ask(said, true)
+          const broken = await ask(surface, model, said, true)
           if (broken.status !== 200) return assert.equal(broken.status, 502, broken.text)
           assert.equal(count(broken.text, TERMINAL[surface]) + count(broken.text, ERROR[surface]), 1, broken.text)
           const typed = surface === 'messages' ? Anthropic.APIError : OpenAI.APIError
@@ -159,3 +156,17 @@ for (const [dialect, model] of Object.entries(DIALECTS)) {
       ))
   }
 }
+
+test('[METER-1] a call without arguments counts the same, whether the provider writes {} or nothing', async () => {
+  const said = 'call #1 {}; chunk 9'
+  const output = async (surface: SurfaceName) =>
+    read(surface, await accumulate(surface, (await ask(surface, DIALECTS['anthropic-messages'], said, true)).text))
+      .output
+  for (const surface of SURFACES) {
+    upstream.fault = async turn => turn.send((await turn.reply()).events)
+    const written = await output(surface)
+    upstream.fault = async turn =>
+      turn.send((await turn.reply()).events.filter(event => !event.includes('"partial_json":"{}"')))
+    assert.equal(await output(surface), written, surface)
+  }
+})
