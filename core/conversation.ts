@@ -244,14 +244,25 @@ export type ToolChoice =
       tools: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' }[]
     }
 
-/** Adds tools that are not there yet: histories repeat what they loaded. */
-export function addTools(tools: Tool[], more: readonly Tool[]): void {
-  const there = new Set(tools.map(toolKey))
-  for (const tool of more) {
-    const key = toolKey(tool)
-    if (there.has(key)) continue
-    there.add(key)
-    tools.push(tool)
+/** Tools, with those that items of the history load: transcripts repeat what they loaded, and one that is there already is not declared twice. */
+export class LoadedTools {
+  readonly #tools: Tool[]
+  /** Kept from item to item: there may be as many items as tools. */
+  #keys: Set<string> | undefined
+
+  /** @param tools grows */
+  constructor(tools: Tool[]) {
+    this.#tools = tools
+  }
+
+  append(more: readonly Tool[]): void {
+    const keys = (this.#keys ??= new Set(this.#tools.map(toolKey)))
+    for (const tool of more) {
+      const key = toolKey(tool)
+      if (keys.has(key)) continue
+      keys.add(key)
+      this.#tools.push(tool)
+    }
   }
 }
 

@@ -124,22 +124,31 @@ export function checkChoice(choice: ToolChoice, tools: readonly Tool[], param: s
     )
   }
   const named = choice.type === 'tool' ? [choice] : choice.tools
-  for (const want of named) {
-    if (tools.some(tool => names(tool, want))) continue
+  const declared = declaredNames(tools)
+  for (const { kind, namespace, name } of named) {
+    if (kind === 'web_search' ? declared.has(kind) : declared.has(nameKey(kind, namespace, name))) continue
     throw fault(
       'invalid_value',
       param,
-      w => `${w} names ${describe(want.name)}, which tools does not declare. Declare it or choose another.`,
+      w => `${w} names ${describe(name)}, which tools does not declare. Declare it or choose another.`,
     )
   }
 }
 
-function names(
-  tool: Tool,
-  want: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' },
-): boolean {
-  if (tool.type === 'web_search') return want.kind === 'web_search'
-  const kind = tool.type === 'custom' ? 'custom' : 'function'
-  const namespace = 'namespace' in tool ? tool.namespace : undefined
-  return kind === want.kind && tool.name === want.name && (want.namespace === undefined || namespace === want.namespace)
+/** What a choice may name: a tool by its name alone too, whatever its namespace. Both lists are the client's, so neither is gone through for each entry of the other. */
+function declaredNames(tools: readonly Tool[]): Set<string> {
+  const declared = new Set<string>()
+  for (const tool of tools) {
+    if (tool.type === 'web_search') {
+      declared.add(tool.type)
+      continue
+    }
+    const kind = tool.type === 'custom' ? 'custom' : 'function'
+    declared.add(nameKey(kind, undefined, tool.name))
+    if ('namespace' in tool && tool.namespace !== undefined) declared.add(nameKey(kind, tool.namespace, tool.name))
+  }
+  return declared
 }
+
+const nameKey = (kind: 'function' | 'custom', namespace: string | undefined, name: string): string =>
+  `${kind} ${namespace === undefined ? '' : namespace.length} ${namespace ?? ''}${name}`

@@ -5,9 +5,9 @@
 
 import type { Clock } from '../../core/clock.ts'
 import {
-  addTools,
   type Continuation,
   type Conversation,
+  LoadedTools,
   type Part,
   type TextPart,
   type Tool,
@@ -190,9 +190,7 @@ export function continueFrom(stored: Added, asked: Conversation): void {
   if (!stored.tools?.length) return
   const { tools, loadedTools = 0 } = asked
   const loaded = tools.splice(tools.length - loadedTools)
-  addTools(
-    tools,
-    stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })),
-  )
-  addTools(tools, loaded)
+  const all = new LoadedTools(tools)
+  all.append(stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })))
+  all.append(loaded)
 }

@@ -1,9 +1,9 @@
 /** A checked Responses body to the canonical conversation. */
 import {
-  addTools,
   type Conversation,
   type DocumentPart,
   type ImagePart,
+  LoadedTools,
   type Part,
   type ReasoningPart,
   type SearchPart,
@@ -85,8 +85,9 @@ function pushInput(list: TurnList, tools: Tool[], body: ResponsesBody): void {
   const answered = new Set<string>()
   for (const item of input) if (isOutput(item)) answered.add(item.call_id)
   const continued = body.previous_response_id != null
+  const loaded = new LoadedTools(tools)
   input.forEach((item, i) => {
-    pushItem(list, tools, item, `input[${i}]`, answered, continued)
+    pushItem(list, loaded, item, `input[${i}]`, answered, continued)
   })
 }
 
@@ -104,7 +105,7 @@ function isOutput(item: Item): item is OutputItem | Extract<Item, { type: 'tool_
  */
 function pushItem(
   list: TurnList,
-  tools: Tool[],
+  tools: LoadedTools,
   item: Item,
   path: string,
   answered: ReadonlySet<string>,
@@ -142,13 +143,13 @@ function pushItem(
     }
     case 'tool_search_output': {
       const found = toolsOf(item.tools, join(path, 'tools'))
-      addTools(tools, found)
+      tools.append(found)
       const names = found.map(t => (t.type === 'web_search' ? t.type : t.name))
       const content = [text(names.length > 0 ? `Loaded tools: ${names.join(', ')}` : 'No tools found.')]
       return list.push('tool', [{ type: 'result', callId: item.call_id, kind: 'function', content, path }])
     }
     case 'additional_tools':
-      addTools(tools, toolsOf(item.tools, join(path, 'tools')))
+      tools.append(toolsOf(item.tools, join(path, 'tools')))
       return
     default:
       return pushMessage(list, item, path, continued)
