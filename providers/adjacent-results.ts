@@ -23,15 +23,20 @@ export function adjacentResults(turns: readonly Turn[]): Step[] {
   let round: ToolRound | null = null
   let open = new Set<string>()
   let later: Step[] = []
+  /** What stands from the round's first call on. */
+  let called: Part[] = []
 
   const close = () => {
     if (!round) return
     const order = new Map(round.calls.map((call, position) => [call.id, position]))
     round.results.sort((a, b) => order.get(a.callId)! - order.get(b.callId)!)
-    steps.push(round, ...later)
+    round.parts = round.parts.concat(called)
+    steps.push(round)
+    for (const step of later) steps.push(step)
     round = null
     open = new Set()
     later = []
+    called = []
   }
 
   for (const [index, turn] of turns.entries()) {
@@ -43,7 +48,7 @@ export function adjacentResults(turns: readonly Turn[]): Step[] {
         continue
       }
       round ??= { type: 'round', parts: [], calls: [], results: [], index }
-      for (const part of turn.parts) addPart(round, part)
+      for (const part of turn.parts) addPart(round, called, part)
       for (const call of calls) open.add(call.id)
     } else if (turn.role === 'tool') {
       for (const part of turn.parts) {
@@ -65,13 +70,9 @@ function isOfTools({ role, parts }: Turn): boolean {
 }
 
 /** Text after a call moves before the first one: `text then tool_use` (wire.md F.1). Reasoning and searches keep their place among calls. */
-function addPart(round: ToolRound, part: Part): void {
-  if (part.type === 'call') {
-    round.calls.push(part)
-    round.parts.push(part)
-    return
-  }
-  const firstCall = part.type === 'text' || part.type === 'refusal' ? round.parts.findIndex(p => p.type === 'call') : -1
-  if (firstCall === -1) round.parts.push(part)
-  else round.parts.splice(firstCall, 0, part)
+function addPart(round: ToolRound, called: Part[], part: Part): void {
+  if (part.type === 'call') round.calls.push(part)
+  const leads = part.type === 'text' || part.type === 'refusal' || (part.type !== 'call' && called.length === 0)
+  if (leads) round.parts.push(part)
+  else called.push(part)
 }

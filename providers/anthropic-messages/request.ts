@@ -14,6 +14,7 @@ import { adjacentResults, type Step } from '../adjacent-results.ts'
 import { resultText, searchText, systemTag } from '../document-text.ts'
 import { leftOut } from '../left-out.ts'
 import { argumentsObject, isObject, type JsonObject, list, string } from '../loose-json.ts'
+import { nextCall } from '../next-call.ts'
 import { type Headers, OutboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
 import { ANTHROPIC_NAMES, aliasTools, type ToolNames } from '../tool-names.ts'
@@ -260,12 +261,13 @@ class MessageBuilder {
   #assistant(parts: readonly Part[], index: number): JsonObject[] {
     const content: JsonObject[] = []
     const thinks = this.#thinks && index > this.#loop
+    const callFrom = nextCall(parts)
     for (const [position, part] of parts.entries()) {
       switch (part.type) {
         case 'text':
         case 'refusal': {
           if (isBlank(part.text)) break
-          const call = thinks ? parts.slice(position).find(later => later.type === 'call') : undefined
+          const call = thinks ? callFrom(position) : undefined
           if (call) this.#think(content, this.#blocks(call).slice(0, this.#private(call)?.lead ?? 0))
           const cache_control = part.type === 'text' ? this.#cache.marker(part.cache) : undefined
           content.push({ type: 'text', text: part.text, cache_control })

@@ -2,7 +2,7 @@
 import type { Conversation, Tool } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
-import { isObject, type JsonObject, list, object } from '../loose-json.ts'
+import { type JsonObject, list, object } from '../loose-json.ts'
 import type { ToolNames } from '../tool-names.ts'
 import type { CacheMarkers } from './cache-markers.ts'
 
@@ -30,14 +30,19 @@ export function toolMembers(
     }
   }
   if (choice.type === 'allowed') {
-    tools = tools.filter(tool =>
-      choice.tools.some(
-        allowed =>
-          (allowed.kind === 'web_search') === (tool.type === 'web_search') &&
-          (tool.type === 'web_search' ||
-            (allowed.name === tool.name && (tool.type === 'native' || allowed.namespace === tool.namespace))),
-      ),
-    )
+    const search = choice.tools.some(allowed => allowed.kind === 'web_search')
+    const allowed = new Map<string, Set<string | undefined>>()
+    for (const { kind, name, namespace } of choice.tools) {
+      if (kind === 'web_search') continue
+      const namespaces = allowed.get(name)
+      if (namespaces) namespaces.add(namespace)
+      else allowed.set(name, new Set([namespace]))
+    }
+    tools = tools.filter(tool => {
+      if (tool.type === 'web_search') return search
+      const namespaces = allowed.get(tool.name)
+      return namespaces !== undefined && (tool.type === 'native' || namespaces.has(tool.namespace))
+    })
   }
   const single = parallelToolCalls ? undefined : true
   const members: JsonObject = { tools: tools.map(tool => toolBody(tool, conversation, backend, names, cache)) }
@@ -103,10 +108,8 @@ function inputSchema(schema: JsonObject): JsonObject {
   if (!UNIONS.some(union => union in schema))
     return schema['type'] === 'object' ? schema : { ...schema, type: 'object' }
   const { anyOf, oneOf, allOf, ...rest } = schema
-  let properties: JsonObject = {}
-  for (const branch of [...list(anyOf), ...list(oneOf), ...list(allOf)]) {
-    properties = { ...properties, ...object(object(branch)['properties']) }
-  }
-  if (isObject(rest['properties'])) properties = { ...properties, ...rest['properties'] }
-  return { ...rest, type: 'object', properties }
+  // Entries, and one object of them at the end: one that is copied for each branch takes minutes where there are thousands.
+  const branches = [...list(anyOf), ...list(oneOf), ...list(allOf)].map(branch => object(branch)['properties'])
+  const properties = [...branches, rest['properties']].flatMap(some => Object.entries(object(some)))
+  return { ...rest, type: 'object', properties: Object.fromEntries(properties) }
 }

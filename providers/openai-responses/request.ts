@@ -22,6 +22,7 @@ import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import { leftOut } from '../left-out.ts'
 import { isObject, type JsonObject, list } from '../loose-json.ts'
+import { nextCall } from '../next-call.ts'
 import { OutboundHeaders } from '../outbound-headers.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { traitsOf } from './models.ts'
@@ -224,11 +225,12 @@ class InputBuilder {
 
   #assistant(parts: readonly Part[]): void {
     let message: JsonObject[] | null = null
+    const callFrom = nextCall(parts)
     for (const [position, part] of parts.entries()) {
       if (part.type === 'text' || part.type === 'refusal') {
         if (!message) {
           // Reasoning that led to this text belongs before it; where only calls were replayed, a call below holds it.
-          const call = parts.slice(position).find(later => later.type === 'call')
+          const call = callFrom(position)
           if (call) this.#reasoning(call)
           message = []
           this.#items.push({ type: 'message', role: 'assistant', content: message })

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { type CallPart, type Part, TurnList } from '../../core/conversation.ts'
+import { type CallPart, type Part, type Turn, TurnList } from '../../core/conversation.ts'
 import { adjacentResults } from '../../providers/adjacent-results.ts'
 import { anthropicMessages } from '../../providers/anthropic-messages/index.ts'
 import { gemini } from '../../providers/gemini/index.ts'
+import { openaiResponses } from '../../providers/openai-responses/index.ts'
 import { bodyOf } from './dialect-kit.ts'
 
 /** Histories that the tool-history rules allow (wire.md B.6): results in any order, with text of assistant or system between. */
@@ -107,4 +108,25 @@ test('bodies of the dialects that demand adjacency have it on any legal history'
     }),
     { numRuns: 300, seed: 20_261_121 },
   )
+})
+
+test('[REQ-2] a turn of as many parts as a body may hold takes no longer for where its calls stand', () => {
+  const text: Part = { type: 'text', text: 'a' }
+  const call: Part = { type: 'call', id: 'call_1', kind: 'function', name: 'f', input: '{}', path: '' }
+  const many = (...parts: Part[]) => Array.from({ length: 33_000 }, () => parts).flat()
+  const user: Turn = { role: 'user', parts: [text] }
+  const result: Part = { type: 'result', callId: 'call_1', kind: 'function', content: [{ ...text }], path: '' }
+  const started = performance.now()
+  // Texts behind a call.
+  const turns: Turn[] = [user, { role: 'assistant', parts: [call, ...many(text)] }, { role: 'tool', parts: [result] }]
+  for (let i = 0; i < 5; i++) {
+    const [, round] = adjacentResults(turns)
+    assert.ok(round?.type === 'round')
+    assert.equal(round.parts.at(-1), call)
+    assert.equal(round.parts.length, 33_001)
+  }
+  // Messages without a call, each begun anew.
+  const said = many({ type: 'reasoning', summary: [] }, text)
+  bodyOf(openaiResponses, { turns: [user, { role: 'assistant', parts: said }, user] })
+  assert.ok(performance.now() - started < 2500)
 })

@@ -426,3 +426,36 @@ test('the headers of a backend’s requests are one object, and one more for the
   assert.equal(plain['anthropic-beta'], undefined)
   assert.deepEqual([plain['accept'], headers(false)['accept']], ['text/event-stream', 'application/json'])
 })
+
+test('[REQ-2] a union of thousands of branches at a schema’s top becomes one object in the time that its size takes', () => {
+  const branch = (name: string) => ({ properties: Object.fromEntries([[name, {}]]) })
+  const names = Array.from({ length: 20_000 }, (_, i) => `a${i}`)
+  const parameters = { anyOf: [...names, '__proto__', 'a0'].map(branch), properties: { z: {}, a1: { type: 'string' } } }
+  const started = performance.now()
+  const { properties } = bodyOf(anthropicMessages, { turns: [user], tools: [{ ...weather, parameters }] }).tools[0]
+    .input_schema
+  assert.ok(performance.now() - started < 5000)
+  assert.deepEqual(Object.keys(properties), [...names, '__proto__', 'z'])
+  assert.deepEqual(properties.a1, { type: 'string' })
+})
+
+test('[RESP-4] a choice allows tools by name and namespace', () => {
+  const tool = (name: string, namespace?: string): FunctionTool => ({ ...weather, name, namespace })
+  const { tools } = bodyOf(anthropicMessages, {
+    turns: [user],
+    tools: [tool('f'), tool('f', 'n'), tool('g', 'n'), tool('h'), bash, { type: 'web_search', path: '' }],
+    toolChoice: {
+      type: 'allowed',
+      mode: 'auto',
+      tools: [
+        { name: 'f', kind: 'function' },
+        { name: 'g', namespace: 'n', kind: 'function' },
+        { name: 'bash', kind: 'function' },
+      ],
+    },
+  })
+  assert.deepEqual(
+    tools.map((one: { name: string }) => one.name),
+    ['f', 'n__g', 'bash'],
+  )
+})
