@@ -183,6 +183,11 @@ export class MediaFetcher {
         resolve,
       )
       sent.on('error', reject)
+      // Unasked, and no `response` comes behind it: without this nothing would, not even the abort.
+      sent.on('upgrade', ({ statusCode }, socket) => {
+        socket.destroy()
+        reject(new MediaFault('status', undefined, statusCode))
+      })
       sent.end()
     })
   }

@@ -401,6 +401,14 @@ describe('fetching', { skip }, () => {
     assert.equal((await fault(fetcher({}, { lookup: async () => [] }), image(url('/a.png')))).reason, 'unreachable')
   })
 
+  test('[REQ-1] a server that switches protocols unasked has answered with a status, and nothing waits for more', async () => {
+    routes.set('/101', (_, res) => {
+      res.socket!.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n')
+    })
+    const { reason, status } = await fault(fetcher({ timeout: 2000 }), image(url('/101')))
+    assert.deepEqual([reason, status], ['status', 101])
+  })
+
   test('time is held: for a silent server, a silent name server, and a client that leaves', async () => {
     routes.set('/hang', () => {})
     assert.equal((await fault(fetcher({ timeout: 60 }), image(url('/hang')))).reason, 'timeout')
