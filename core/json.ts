@@ -1,7 +1,10 @@
 /** JSON that somebody else wrote and that goes out again as part of something larger. */
 
-/** Levels of nesting. JSON.parse takes any number of them, JSON.stringify only some thousands before it overflows the stack. */
-const MOST_LEVELS = 512
+/**
+ * Levels of nesting that are carried on. JSON.parse takes any number of them; writing JSON is recursive, so that beyond some thousands the stack would decide
+ * what a request comes to. What is inside a string (a call's arguments) was not looked at when the body was.
+ */
+const MAX_NESTING = 256
 
 /** Long enough that a double, which has 15 to 17 digits, may not hold it. Texts without are parsed as ever. */
 const DIGITS = /\d{16}/
@@ -10,9 +13,27 @@ const WHOLE = /^-?\d+$/
 /** Of ECMAScript 2026, in V8 since Node 21; TypeScript's library does not know it yet. */
 const { rawJSON } = JSON as unknown as { rawJSON(text: string): object }
 
-/** The value of a text. Throws an error when it is no JSON, or nested deeper than anybody could carry on. */
+/** Whether a JSON text nests too deep to be made a value that is written again. */
+export function nestsDeeply(text: string): boolean {
+  if (text.length <= MAX_NESTING) return false
+  let depth = 0
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i)
+    if (c === 0x22) {
+      for (i++; i < text.length && text.charCodeAt(i) !== 0x22; i++) if (text.charCodeAt(i) === 0x5c) i++
+    } else if (c === 0x5b || c === 0x7b) {
+      if (++depth > MAX_NESTING) return true
+    } else if (c === 0x5d || c === 0x7d) depth--
+  }
+  return false
+}
+
+/** The value of a text. Throws an error when it is no JSON, or nests too deep. */
 export function parseBounded(text: string): unknown {
-  return bounded(JSON.parse(text), text)
+  const value: unknown = JSON.parse(text)
+  // A level is two characters at least. To walk a value is quicker than to look at each character of its text.
+  if (text.length > 2 * MAX_NESTING && isDeeper(value, MAX_NESTING)) throw tooDeep()
+  return value
 }
 
 /**
@@ -20,18 +41,12 @@ export function parseBounded(text: string): unknown {
  * names something, as a rule, and rounded something else.
  */
 export function parseExactly(text: string): unknown {
-  if (!DIGITS.test(text)) return parseBounded(text)
-  return bounded(JSON.parse(text, exact as (name: string, value: unknown) => unknown), text)
+  if (nestsDeeply(text)) throw tooDeep()
+  return DIGITS.test(text) ? JSON.parse(text, exact as (name: string, value: unknown) => unknown) : JSON.parse(text)
 }
 
 function exact(_name: string, value: unknown, { source }: { source?: string }): unknown {
   return Number.isInteger(value) && !Number.isSafeInteger(value) && WHOLE.test(source!) ? rawJSON(source!) : value
-}
-
-function bounded(value: unknown, text: string): unknown {
-  // A level is two characters at least.
-  if (text.length > 2 * MOST_LEVELS && isDeeper(value, MOST_LEVELS)) throw new SyntaxError('nested too deep')
-  return value
 }
 
 function isDeeper(value: unknown, levels: number): boolean {
@@ -42,3 +57,5 @@ function isDeeper(value: unknown, levels: number): boolean {
   } else for (const name in value) if (isDeeper((value as Record<string, unknown>)[name], levels - 1)) return true
   return false
 }
+
+const tooDeep = () => new SyntaxError('nested too deep')

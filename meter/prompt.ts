@@ -22,6 +22,7 @@
  *                web_search         domains, and the user's location as compact JSON; its name is `web_search`
  */
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
+import { nestsDeeply } from '../core/json.ts'
 
 /** Least tokens of one image and one document: `token-estimate` of gateway.yaml. */
 export interface MediaMinimums {
@@ -35,9 +36,6 @@ const CALL = 3
 const RESULT = 3
 const SEARCH = 3
 const TOOL = 7
-
-/** Objects nested deeper than this count as they stand: writing JSON is recursive, and its limit must not depend on the stack. */
-const MAX_NESTING = 256
 
 /** A conversation as the rule sees it: texts whose tokens count, and what counts without being text. */
 export class Bill {
@@ -147,6 +145,7 @@ function addTool(b: Bill, tool: Tool): void {
   }
 }
 
+/** What nests too deep to be written counts as it stands. */
 function compactJson(text: string): string {
   if (nestsDeeply(text)) return text
   try {
@@ -154,18 +153,4 @@ function compactJson(text: string): string {
   } catch {
     return text
   }
-}
-
-function nestsDeeply(text: string): boolean {
-  if (text.length <= MAX_NESTING) return false
-  let depth = 0
-  for (let i = 0; i < text.length; i++) {
-    const c = text.charCodeAt(i)
-    if (c === 0x22) {
-      for (i++; i < text.length && text.charCodeAt(i) !== 0x22; i++) if (text.charCodeAt(i) === 0x5c) i++
-    } else if (c === 0x5b || c === 0x7b) {
-      if (++depth > MAX_NESTING) return true
-    } else if (c === 0x5d || c === 0x7d) depth--
-  }
-  return false
 }

@@ -33,7 +33,11 @@ export const validationOptions = object({
     'The body must be whole this long after the gateway starts to read it, else 408 (GEN-6).',
   ),
   max_depth: count(64, 'Deepest nesting of the JSON body (REQ-2).', 1),
-  max_nodes: count(100_000, 'Most values (members, items and scalars) in the JSON body (REQ-2).', 1),
+  max_nodes: count(
+    100_000,
+    'Most values (members, items and scalars) in the JSON body, and in the arguments of its tool calls (REQ-2).',
+    1,
+  ),
   max_images: count(50, 'Most images in one request (REQ-2).'),
   max_documents: count(10, 'Most documents in one request (REQ-2).'),
   max_replay: size('16MiB', 'Largest replayed conversation history, without the last user turn (REQ-2).'),

@@ -1,5 +1,4 @@
 /** Reading JSON that a provider sent without trusting its shape: every accessor has an answer, none throws. */
-
 import { parseBounded, parseExactly } from '../core/json.ts'
 
 export type JsonObject = Record<string, unknown>

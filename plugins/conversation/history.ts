@@ -1,5 +1,6 @@
 import type { Conversation, Turn } from '../../core/conversation.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
+import { JsonShape } from '../json-shape.ts'
 import type { ContentLimits } from '../slots.ts'
 
 /**
@@ -67,11 +68,12 @@ function broken(callId: string, path: string, why: string): Reply {
   })
 }
 
-/** REQ-2: caps on images, documents and replayed history. */
+/** REQ-2: caps on images, documents, replayed history, and what is in the arguments of its calls. */
 export function checkContent(asked: Conversation, limits: ContentLimits): undefined | Reply {
   let images = 0
   let documents = 0
   let replay = 0
+  let input = 0
   const lastUser = asked.turns.findLastIndex(turn => turn.role === 'user')
   for (const [i, turn] of asked.turns.entries()) {
     for (const part of turn.parts) {
@@ -91,7 +93,10 @@ export function checkContent(asked: Conversation, limits: ContentLimits): undefi
                 ? source.text.length
                 : source.url.length
         } else if (item.type === 'text' || item.type === 'refusal') size += item.text.length
-        else if (item.type === 'call') size += item.input.length + item.name.length
+        else if (item.type === 'call') {
+          size += item.input.length + item.name.length
+          if (item.kind === 'function') input += item.input.length
+        }
       }
       if (i !== lastUser) replay += size
     }
@@ -99,7 +104,24 @@ export function checkContent(asked: Conversation, limits: ContentLimits): undefi
   if (images > limits.images) return over('images', images, limits.images, 'max_images')
   if (documents > limits.documents) return over('documents', documents, limits.documents, 'max_documents')
   if (replay > limits.replayBytes) return over('bytes of replayed history', replay, limits.replayBytes, 'max_replay')
+  // A value takes a byte at least: what is shorter need not be looked at.
+  const nodes = input > limits.nodes ? nodesOf(asked) : 0
+  if (nodes > limits.nodes) return over('values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
   return undefined
+}
+
+/** Values in the arguments of function calls. The count and some dialects read them as JSON, which takes as long as reading the body would have. */
+function nodesOf({ turns }: Conversation): number {
+  let nodes = 0
+  for (const { parts } of turns) {
+    for (const part of parts) {
+      if (part.type !== 'call' || part.kind !== 'function') continue
+      const shape = new JsonShape()
+      shape.push(Buffer.from(part.input))
+      nodes += shape.nodes
+    }
+  }
+  return nodes
 }
 
 function over(what: string, found: number, max: number, setting: string): Reply {

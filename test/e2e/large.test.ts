@@ -160,3 +160,64 @@ test('[STR-6] a line of 5 MB from the upstream, compressed or not, in any pieces
     upstream.close()
   }
 })
+
+/** A conversation whose call has these arguments, as Chat and Responses carry it. */
+const calling = (model: string, input: string): [path: string, body: object][] => [
+  [
+    '/v1/chat/completions',
+    {
+      model,
+      messages: [
+        { role: 'user', content: 'hi' },
+        { role: 'assistant', tool_calls: [{ id: 'c1', type: 'function', function: { name: 'f', arguments: input } }] },
+        { role: 'tool', tool_call_id: 'c1', content: 'x' },
+      ],
+    },
+  ],
+  [
+    '/v1/responses',
+    {
+      model,
+      input: [
+        { role: 'user', content: 'hi' },
+        { type: 'function_call', call_id: 'c1', name: 'f', arguments: input },
+        { type: 'function_call_output', call_id: 'c1', output: 'x' },
+      ],
+    },
+  ],
+]
+const MODELS = ['eb1-preview', 'eb1-efficient-preview', 'eb1-fast-preview', 'eb1-frontier-preview']
+const DEEP = `{"a":${'['.repeat(20_000)}${']'.repeat(20_000)}}`
+
+test('[REQ-2] [TOOL-1] arguments that nest 20,000 deep are no internal error: not replayed, to any provider', async () => {
+  for (const model of MODELS) {
+    for (const [path, body] of calling(model, DEEP)) {
+      const reply = await t.post(path, body)
+      assert.equal(reply.status, 200, `${model} ${path}: ${await reply.text()}`)
+    }
+  }
+})
+
+test('[REQ-2] [TOOL-1] nor when a model writes them, buffered or streamed', async () => {
+  const messages = [{ role: 'user', content: `[[sim: call f ${DEEP}]]` }]
+  const tools = [{ name: 'f', input_schema: { type: 'object' } }]
+  for (const model of MODELS.slice(0, 3)) {
+    const body = { model, max_tokens: 100_000, messages, tools }
+    const reply = await t.post('/v1/messages', body)
+    assert.equal(reply.status, 200)
+    assert.deepEqual(((await reply.json()) as any).content.at(-1).input, { _raw: DEEP })
+    assert.match(await (await t.post('/v1/messages', { ...body, stream: true })).text(), /event: message_stop/)
+  }
+})
+
+test('[REQ-2] values in the arguments of calls are held to max_nodes as they are where a body carries them itself', async () => {
+  const many = `{"a":[${'{},'.repeat(2_000_000)}0]}`
+  for (const [path, body] of calling('eb1-fast-preview', many)) {
+    const reply = await t.post(path, body)
+    const { error } = (await reply.json()) as any
+    assert.equal(reply.status, 400)
+    assert.match(error.message, /values in the arguments of tool calls; the limit is 100000 \(max_nodes\)/)
+  }
+  const long = JSON.stringify({ a: 'x, '.repeat(120_000) })
+  for (const [path, body] of calling('eb1-fast-preview', long)) assert.equal((await t.post(path, body)).status, 200)
+})
