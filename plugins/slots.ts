@@ -66,6 +66,8 @@ export interface ContentLimits {
   documents: number
   /** UTF-16 units of history, without the last user turn. */
   replayBytes: number
+  /** Bytes of a body. */
+  bodyBytes: number
   /** Values in the arguments of calls: those that are text have not been counted with the body's. */
   nodes: number
 }

@@ -32,6 +32,7 @@ export const validation = definePlugin<ValidationOptions>({
       images: options.max_images,
       documents: options.max_documents,
       replayBytes: options.max_replay,
+      bodyBytes: options.max_body,
       nodes: options.max_nodes,
     }
 

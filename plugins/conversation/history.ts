@@ -1,4 +1,4 @@
-import type { Conversation, Turn } from '../../core/conversation.ts'
+import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import { JsonShape } from '../json-shape.ts'
 import type { ContentLimits } from '../slots.ts'
@@ -77,28 +77,12 @@ export function checkContent(asked: Conversation, limits: ContentLimits): undefi
   const lastUser = asked.turns.findLastIndex(turn => turn.role === 'user')
   for (const [i, turn] of asked.turns.entries()) {
     for (const part of turn.parts) {
-      let size = 0
-      const media = part.type === 'result' ? part.content : [part]
-      for (const item of media) {
-        if (item.type === 'image') {
-          images++
-          size += item.source.kind === 'data' ? item.source.data.length : item.source.url.length
-        } else if (item.type === 'document') {
-          documents++
-          const { source } = item
-          size +=
-            source.kind === 'data'
-              ? source.data.length
-              : source.kind === 'text'
-                ? source.text.length
-                : source.url.length
-        } else if (item.type === 'text' || item.type === 'refusal') size += item.text.length
-        else if (item.type === 'call') {
-          size += item.input.length + item.name.length
-          if (item.kind === 'function') input += item.input.length
-        }
+      for (const item of part.type === 'result' ? part.content : [part]) {
+        if (item.type === 'image') images++
+        else if (item.type === 'document') documents++
+        else if (item.type === 'call' && item.kind === 'function') input += item.input.length
       }
-      if (i !== lastUser) replay += size
+      if (i !== lastUser) replay += sizeOf(part)
     }
   }
   if (images > limits.images) return over('images', images, limits.images, 'max_images')
@@ -108,6 +92,48 @@ export function checkContent(asked: Conversation, limits: ContentLimits): undefi
   const nodes = input > limits.nodes ? nodesOf(asked) : 0
   if (nodes > limits.nodes) return over('values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
   return undefined
+}
+
+/** UTF-16 units of all that a client can make long in a part: what counts no tokens, as ids and reasoning that leads nowhere, is kept and read again all the same. */
+function sizeOf(part: Part): number {
+  switch (part.type) {
+    case 'text':
+    case 'refusal':
+      return part.text.length
+    case 'image':
+      return sourceSize(part.source)
+    case 'document':
+      return sourceSize(part.source) + (part.title?.length ?? 0) + (part.context?.length ?? 0)
+    case 'call':
+      return part.input.length + part.name.length + part.id.length
+    case 'result':
+      return part.content.reduce((size, item) => size + sizeOf(item), part.callId.length)
+    case 'reasoning':
+      return part.summary.reduce((size, text) => size + text.length, part.handle?.length ?? 0)
+    case 'search':
+      return part.results.reduce(
+        (size, { title, url, text, handle }) =>
+          size + title.length + url.length + (text?.length ?? 0) + (handle?.length ?? 0),
+        part.query.length + part.id.length,
+      )
+  }
+}
+
+function sourceSize(source: DocumentPart['source']): number {
+  return source.kind === 'data' ? source.data.length : source.kind === 'text' ? source.text.length : source.url.length
+}
+
+/** As `sizeOf`, of all that a retained response brings back. */
+export function sizeOfAll({ system, turns }: { system: readonly Part[]; turns: readonly Turn[] }): number {
+  let size = 0
+  for (const part of system) size += sizeOf(part)
+  for (const turn of turns) for (const part of turn.parts) size += sizeOf(part)
+  return size
+}
+
+/** A chain of retained responses that is over the bound before all of it has been read. */
+export function tooMuchRecalled(found: number, { replayBytes }: ContentLimits): Reply {
+  return over('bytes of replayed history and more', found, replayBytes, 'max_replay')
 }
 
 /** Values in the arguments of function calls. The count and some dialects read them as JSON, which takes as long as reading the body would have. */

@@ -17,7 +17,7 @@ import type { MaybePromise } from '../../core/store.ts'
 import { isCountingChain } from '../counting.ts'
 import { type ConversationOptions, conversationOptions } from '../options.ts'
 import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
-import { checkContent, checkHistory } from './history.ts'
+import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
 
@@ -99,8 +99,12 @@ export const conversationPlugin = definePlugin<ConversationOptions>({
     async function recall(x: Exchange, asked: Conversation, id: string): Promise<undefined | Reply> {
       const { connection } = x.incoming
       const local = connection && ConnectionMemory.of(connection)
-      const stored = await memory.recall(x.get(identity).organization.id, id, local)
-      if (!stored) return unknownResponse(id)
+      const limits = x.get(contentLimits)
+      // The last user turn counts as no replay, and it may be one that is recalled.
+      const room = limits.replayBytes + limits.bodyBytes
+      const stored = await memory.recall(x.get(identity).organization.id, id, room, local)
+      if (stored === null) return unknownResponse(id)
+      if (typeof stored === 'number') return tooMuchRecalled(stored, limits)
       continueFrom(stored, asked)
       return complete(x, asked)
     }

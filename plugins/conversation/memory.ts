@@ -17,6 +17,7 @@ import {
 import type { ConnectionState } from '../../core/listener/port.ts'
 import type { Sealer } from '../../core/seal.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
+import { sizeOfAll } from './history.ts'
 
 /** One retained response: the turns it added, and a link to the one it continued (decisions 29). */
 interface Retained extends Added {
@@ -85,8 +86,17 @@ export class Memory {
     this.#continuationMs = continuationMs
   }
 
-  /** All that a response and those before it added, oldest first; null when any link is unknown or expired. Renews every link. */
-  async recall(organization: string, id: string, local?: ConnectionMemory): Promise<Added | null> {
+  /**
+   * All that a response and those before it added, oldest first; null when any link is unknown or expired. Renews every link.
+   * @param room UTF-16 units; a number is returned when what was read is over it, and no more is read: each link may be as large as a body
+   */
+  async recall(
+    organization: string,
+    id: string,
+    room: number,
+    local?: ConnectionMemory,
+  ): Promise<Added | number | null> {
+    let size = 0
     const links: Retained[] = []
     const ids: string[] = []
     const stored: string[] = []
@@ -99,6 +109,8 @@ export class Memory {
         stored.push(next)
       }
       if (!record) return null
+      size += sizeOfAll(record)
+      if (size > room) return size
       ids.push(next)
       links.push(record)
     }

@@ -311,6 +311,30 @@ test('[REQ-2] caps on images, documents, replay, nodes and nesting, each named, 
   }
 })
 
+test('[REQ-2] [RESP-2] what counts no tokens is replayed history too: a chain of retained responses does not grow by it', async () => {
+  const small = await startGateway({ plugins: { validation: '{ max_replay: 4KiB, max_body: 16KiB }' } })
+  try {
+    const long = 'x'.repeat(3000)
+    const said = () => [{ type: 'reasoning', summary: [{ type: 'summary_text', text: long }] }]
+    const called = (id: string) => [
+      { type: 'function_call', call_id: `${id}${'x'.repeat(1500)}`, name: 'f', arguments: '{}' },
+      { type: 'function_call_output', call_id: `${id}${'x'.repeat(1500)}`, output: 'y' },
+    ]
+    for (const hidden of [said, called]) {
+      const post = (id: string, previous_response_id?: string) => {
+        const input = [{ role: 'user', content: 'x' }, ...hidden(id), { role: 'user', content: 'y' }]
+        return small.post('/v1/responses', { model: 'eb1-preview', input, previous_response_id })
+      }
+      const first = (await (await post('a')).json()) as any
+      const second = await post('b', first.id)
+      assert.equal(second.status, 400)
+      assert.match(((await second.json()) as any).error.message, /bytes of replayed history; the limit is/)
+    }
+  } finally {
+    await small.close()
+  }
+})
+
 // ---- unknown fields ---------------------------------------------------------------------------------------------------
 
 test('[GEN-2] strip mode removes unknown fields at any depth and says which; what is known is still checked', async () => {

@@ -1,0 +1,33 @@
+/** Reading a chain of retained responses. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Sealer } from '../../core/seal.ts'
+import type { Store } from '../../core/store.ts'
+import { type Added, Memory } from '../../plugins/conversation/memory.ts'
+
+test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no further', async () => {
+  const kept = new Map<string, Uint8Array>()
+  let reads = 0
+  const records = {
+    put: (_organization: string, _kind: string, id: string, value: Uint8Array) => void kept.set(id, value),
+    get: (_organization: string, _kind: string, id: string) => {
+      reads++
+      return kept.get(id) ?? null
+    },
+    touch: () => {},
+  }
+  const clock = { now: () => 0, mono: () => 0, setTimer: () => ({ cancel() {} }) }
+  const memory = new Memory({ records } as unknown as Store, new Sealer(new Uint8Array(32)), clock, 1000, 1000)
+  const added: Added = {
+    system: [],
+    turns: [
+      { role: 'user', parts: [{ type: 'text', text: 'x'.repeat(50) }] },
+      { role: 'assistant', parts: [{ type: 'reasoning', summary: ['y'.repeat(50)] }] },
+    ],
+  }
+  for (let i = 0; i < 20; i++) memory.retain('acme', `r${i}`, i === 0 ? undefined : `r${i - 1}`, added)
+  assert.equal(((await memory.recall('acme', 'r19', 2000)) as Added).turns.length, 40)
+  reads = 0
+  assert.equal(await memory.recall('acme', 'r19', 250), 300)
+  assert.equal(reads, 3)
+})
