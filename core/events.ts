@@ -43,7 +43,8 @@ export type StreamEvent =
     }
   /** The model is at work and shows nothing (hidden reasoning, hosted tools): feeds the idle clock (decisions 12). */
   | { type: 'activity' }
-  | { type: 'usage'; usage: ProviderUsage }
+  /** `estimated`: part of the reasoning was counted by the gateway, since not every request that led to the reply was reported. */
+  | { type: 'usage'; usage: ProviderUsage; estimated?: true }
   | FinishEvent
   | { type: 'error'; error: GatewayError }
   /** Untouched bytes, from the `proxy` terminal only. */

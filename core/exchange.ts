@@ -795,8 +795,8 @@ export class RunningExchange implements Exchange, Placed {
   #settle(outcome: Outcome): void {
     if (this.#settled) return
     // A cut reply has no end that its report could come with.
-    const report = this.#sequencer.takeUsage()
-    if (report) this.#pass({ type: 'usage', usage: report }, 0)
+    const report = this.#sequencer.takeReport()
+    if (report) this.#pass(report, 0)
     if (this.#settled) return
     this.#settled = true
     if (this.#keepAlive) this.#host.ticker.delete(this.#keepAlive)

@@ -21,6 +21,7 @@ export class Sequencer {
   #calls = 0
   #reasoning = false
   #usage: ProviderUsage | null = null
+  #estimated = false
   #finish: FinishEvent | null = null
   readonly #pass: (event: StreamEvent) => void
 
@@ -32,6 +33,7 @@ export class Sequencer {
     switch (event.type) {
       case 'usage':
         this.#usage = { ...this.#usage, ...event.usage }
+        this.#estimated ||= event.estimated === true
         return
       case 'finish':
         this.#finish = event
@@ -89,10 +91,11 @@ export class Sequencer {
   }
 
   /** What the provider reported and was not passed yet: of a cut reply, all of it. */
-  takeUsage(): ProviderUsage | null {
+  takeReport(): StreamEvent | null {
     const usage = this.#usage
+    if (!usage) return null
     this.#usage = null
-    return usage
+    return this.#estimated ? { type: 'usage', usage, estimated: true } : { type: 'usage', usage }
   }
 
   /** The upstream is done: passes what waited, then `usage`, then `finish`. Without a `finish` seen, `otherwise`. */
@@ -100,8 +103,8 @@ export class Sequencer {
     const finish = this.#finish ?? otherwise
     this.flush(finish)
     beforeFinish()
-    const usage = this.takeUsage()
-    if (usage) this.#pass({ type: 'usage', usage })
+    const report = this.takeReport()
+    if (report) this.#pass(report)
     // A provider's end that holds complete calls means that the calls wait to be run, whatever it called itself (wire.md F.6).
     let reason = finish.reason
     if (reason === 'stop' && this.#calls > 0) reason = 'tool_calls'

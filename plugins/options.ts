@@ -40,7 +40,10 @@ export const validationOptions = object({
   ),
   max_images: count(50, 'Most images in one request (REQ-2).'),
   max_documents: count(10, 'Most documents in one request (REQ-2).'),
-  max_replay: size('16MiB', 'Largest replayed conversation history, ids and reasoning included, without the last user turn (REQ-2).'),
+  max_replay: size(
+    '16MiB',
+    'Largest replayed conversation history, ids and reasoning included, without the last user turn (REQ-2).',
+  ),
   unknown_fields: {
     ...object({
       responses: unknownFields('Responses'),

@@ -103,6 +103,8 @@ class Tally {
   #current = ''
   #reasoning: TokenCounter | null = null
   #report: ProviderUsage | null = null
+  /** Part of the report is the gateway's own count. */
+  #estimated = false
   #searches = 0
   /** A function call is open of whose arguments nothing has come. */
   #bare = false
@@ -139,6 +141,7 @@ class Tally {
         return
       case 'usage':
         this.#report = event.usage
+        this.#estimated = event.estimated === true
         return
     }
   }
@@ -178,7 +181,7 @@ class Tally {
       output: this.#visible + reasoning,
       reasoning,
       searches: this.#searches,
-      estimated: !known && reasoning > 0,
+      estimated: (!known || this.#estimated) && reasoning > 0,
     }
   }
 }

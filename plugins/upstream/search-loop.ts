@@ -19,6 +19,7 @@ import { ReplyRecorder } from '../../core/recorder.ts'
 import { keepResults, resultsOf, type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/search.ts'
 import { Sequencer } from '../../core/sequence.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
+import { TokenCounter } from '../../meter/index.ts'
 import type { SearchPlan } from '../slots.ts'
 import { Citations } from '../web-search/citations.ts'
 import { append, relaxed, resultOf, type ToldSearch, withoutSearch } from '../web-search/function-form.ts'
@@ -71,6 +72,9 @@ class Round {
   /** Calls of the client's tools. */
   clientCalls = 0
   finish: FinishEvent | null = null
+  /** Whether its provider told what it used. */
+  reported = false
+  reasoning: TokenCounter | null = null
   /** Id, in this round, of the native search that the round before left unfinished. */
   resumed: string | null = null
 
@@ -98,6 +102,8 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   /** Calls that the client was shown. */
   #calls = 0
   #usage: ProviderUsage | null = null
+  /** Reasoning, by its deltas, of rounds whose provider told nothing: a clock stopped them, or it never does. */
+  #unreported = 0
   /** End of a native search that its provider paused in the middle of: it waits for the real one, out of the next round. */
   #unfinished: SearchEnd | null = null
   /** What waits behind a search that runs. */
@@ -134,6 +140,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     const round = this.#round
     round.sequencer.end(nothing, { type: 'finish', reason: 'stop' })
     const { reason } = round.finish!
+    if (!round.reported) this.#unreported += round.reasoning?.total ?? 0
     // Stopped by a clock, or only drained: what runs has no time, or no reader, left.
     if (reason === 'idle_timeout' || reason === 'ceiling_timeout' || this.#x.clientGone) this.#cancel()
     if (this.#running > 0) {
@@ -153,8 +160,13 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
         this.#x.emit(event)
         return
       case 'usage':
+        round.reported = true
         this.#usage = added(this.#usage, event.usage, this.#turns === 0)
         return
+      case 'reasoning':
+        round.reasoning ??= new TokenCounter()
+        round.reasoning.push(event.text)
+        break
       case 'finish':
         round.finish = event
         return
@@ -422,9 +434,16 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#concluded = true
     this.#cancel()
     this.#endUnfinished()
-    if (this.#usage) this.#out({ type: 'usage', usage: this.#usage })
+    if (this.#usage) this.#out(this.#reported(this.#usage))
     this.#out(finish)
     this.#x.end()
+  }
+
+  /** Where some rounds were reported, the others' reasoning is added: the report of the whole is taken at its word (METER-4). */
+  #reported(usage: ProviderUsage): StreamEvent {
+    if (this.#unreported === 0) return { type: 'usage', usage }
+    const reasoning = (usage.reasoning ?? 0) + this.#unreported
+    return { type: 'usage', usage: { ...usage, reasoning }, estimated: true }
   }
 
   // ---- the exchange's control and clocks, while only searches run ---------------------------------------------------------

@@ -298,6 +298,27 @@ test('[METER-4] [METER-5] usage: prompt and cache of the first round, output and
   )
 })
 
+test('[BILL-3] [METER-4] a round that a clock stops, behind one that was reported, is billed for what it reasoned', async () => {
+  const t = await start()
+  const seen: StreamEvent[] = []
+  const emit = t.x.emit.bind(t.x)
+  t.x.emit = event => {
+    if (event.type === 'usage') seen.push(event)
+    emit(event)
+  }
+  t.push(...t.search('a'), { type: 'usage', usage: { prompt: 100, output: 20, reasoning: 5 } })
+  t.provider.of('a').answer([])
+  await turn()
+  t.finish()
+  t.push({ type: 'reasoning', part: 0, text: 'one two three four five' })
+  t.loop.emit({ type: 'finish', reason: 'idle_timeout' })
+  t.loop.end()
+  assert.equal((await t.settled).outcome, 'incomplete')
+  assert.deepEqual(JSON.parse(JSON.stringify(seen)), [
+    { type: 'usage', usage: { prompt: 100, output: 20, reasoning: 10 }, estimated: true },
+  ])
+})
+
 /** What a round may hold. */
 type Item = 'text' | 'search' | 'call' | 'reasoning' | 'refused'
 test('[STR-6] property: whatever a round holds, and in whatever order its searches end, the client sees its items in order, once each', async () => {
