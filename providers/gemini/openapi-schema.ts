@@ -11,6 +11,10 @@ export type OpenApiSchema = { schema: JsonObject } | { lacks: string }
 /** Inlined references may grow a small schema without bound, and a deep one ends the stack. */
 const MOST_NODES = 5_000
 const MOST_DEPTH = 64
+/** Members gone through when schemas that hold together are made one: what grows with each of thousands is gone through thousands of times. */
+const MOST_MERGED = 100_000
+/** Characters of what references bring: its values and texts are copied, or written, once for each. */
+const MOST_INLINED = 4 << 20
 
 /** Carried as they are. */
 const SAME = [
@@ -64,6 +68,8 @@ export function openApiSchema(parameters: JsonObject): OpenApiSchema {
 class Converter {
   readonly #root: JsonObject
   #nodes = 0
+  #merged = 0
+  #inlinedSize = 0
 
   constructor(root: JsonObject) {
     this.#root = root
@@ -86,9 +92,9 @@ class Converter {
     if (schema['items'] !== undefined) out['items'] = this.node(schema['items'], inner)
     if (out['type'] === undefined && out['anyOf'] === undefined) inferType(out)
     let whole = this.#withUnion(schema, out, inner)
-    for (const branch of list(schema['allOf'])) whole = both(whole, this.node(branch, inner))
+    for (const branch of list(schema['allOf'])) whole = this.#both(whole, this.node(branch, inner))
     const ref = schema['$ref']
-    return typeof ref === 'string' ? both(whole, this.#inlined(ref, refs)) : whole
+    return typeof ref === 'string' ? this.#both(whole, this.#inlined(ref, refs)) : whole
   }
 
   #writeProperties(schema: JsonObject, out: JsonObject, inner: readonly string[]): void {
@@ -111,8 +117,15 @@ class Converter {
     const branches = list(anyOf ?? oneOf).map(branch => this.node(branch, inner))
     const values = branches.filter(branch => branch['type'] !== 'NULL')
     if (values.length < branches.length) out['nullable'] = true
-    if (values.length === 1) return both(out, values[0]!)
+    if (values.length === 1) return this.#both(out, values[0]!)
     return values.length === 0 ? { ...out, type: 'NULL' } : { ...out, anyOf: values }
+  }
+
+  #both(near: JsonObject, far: JsonObject): JsonObject {
+    for (const { properties, required } of [near, far])
+      this.#merged += Object.keys(object(properties)).length + list(required).length
+    if (this.#merged > MOST_MERGED) throw new Lacking('so many schemas at once')
+    return both(near, far)
   }
 
   #inlined(ref: string, refs: readonly string[]): JsonObject {
@@ -125,6 +138,8 @@ class Converter {
       if (!Object.hasOwn(holder, name)) throw new Lacking('a $ref to nothing')
       target = holder[name]
     }
+    this.#inlinedSize += JSON.stringify(target).length
+    if (this.#inlinedSize > MOST_INLINED) throw new Lacking('so many nested definitions')
     return this.node(target, [...refs, ref])
   }
 }

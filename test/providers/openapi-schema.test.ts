@@ -121,6 +121,18 @@ describe('what it can’t say is named', () => {
     for (let i = 0; i < 50_000; i++) deep = { type: 'array', items: deep }
     assert.equal(lacks(deep), 'so many nested definitions')
   })
+
+  test('[REQ-1] neither thousands of schemas that hold together nor a long one that thousands refer to grow without bound', () => {
+    const started = performance.now()
+    const allOf = Array.from({ length: 16_000 }, (_, i) => ({ properties: { [`a${i}`]: { type: 'string' } } }))
+    assert.equal(lacks({ allOf }), 'so many schemas at once')
+    const e = { enum: Array.from({ length: 40_000 }, (_, i) => `a${i}`) }
+    const properties = Object.fromEntries(Array.from({ length: 4000 }, (_, i) => [`p${i}`, { $ref: '#/$defs/e' }]))
+    assert.equal(lacks({ type: 'object', properties }, { $defs: { e } }), 'so many nested definitions')
+    const few = { type: 'object', properties: { a: { $ref: '#/$defs/e' }, b: { $ref: '#/$defs/e' } } }
+    assert.ok('schema' in openApiSchema({ type: 'object', properties: { few }, $defs: { e } }))
+    assert.ok(performance.now() - started < 4000)
+  })
 })
 
 /** The subset back as JSON Schema, so that both can judge values. */
