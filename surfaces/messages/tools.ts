@@ -64,16 +64,16 @@ function readSearchTool(entry: Json, path: string, reading: Reading): Tool {
   const tool: Tool = { type: 'web_search', path }
   const uses = numberOf(entry['max_uses'])
   if (uses !== undefined) tool.maxUses = uses
-  const allowed = listOf(entry['allowed_domains'])
-  const blocked = listOf(entry['blocked_domains'])
+  const allowed = listOf(entry['allowed_domains']).filter(domain => typeof domain === 'string')
+  const blocked = listOf(entry['blocked_domains']).filter(domain => typeof domain === 'string')
   if (reading.strict && allowed.length > 0 && blocked.length > 0)
     throw fault(
       'invalid_value',
       `${path}.blocked_domains`,
       w => `${w} and allowed_domains exclude each other. Send one of them.`,
     )
-  if (allowed.length > 0) tool.allowedDomains = allowed as string[]
-  if (blocked.length > 0) tool.blockedDomains = blocked as string[]
+  if (allowed.length > 0) tool.allowedDomains = allowed
+  if (blocked.length > 0) tool.blockedDomains = blocked
   if (isObject(entry['user_location'])) tool.userLocation = entry['user_location']
   return tool
 }

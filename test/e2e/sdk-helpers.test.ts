@@ -304,6 +304,11 @@ describe('count_tokens', () => {
       { messages: [{ role: 'robot', content: 'x' }, 7, null] },
       { messages: [] },
       { messages: [{ role: 'user', content: [{ type: 'mcp_thing', text: 'x' }] }], tools: 'none' },
+      {
+        messages: [{ role: 'user', content: 'x' }],
+        tools: [{ type: 'web_search_20250305', name: 'web_search', allowed_domains: [{ a: 1 }, ['b']] }],
+      },
+      { messages: [], tools: [{ type: 'web_search_20250305', name: 'web_search', blocked_domains: [1, 'a.example'] }] },
     ]) {
       const counted = await count(body)
       assert.equal(counted.status, 200, JSON.stringify(body))
