@@ -10,7 +10,7 @@ import { startSimulator } from '../../simulator/server.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
 import { startFaultServer } from '../faults/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
-import { startGateway, type TestGateway } from './harness.ts'
+import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 const skip = hasOpenssl() ? false : 'SKIPPED: there is no openssl here to make certificates with'
 let pki: Certificates
@@ -210,4 +210,30 @@ test('DNS: a change is followed once a connection is of age, busy or not', async
 test('DNS: a resolver that never answers ends with the connect timeout', async context => {
   const ask = resolving(context, 1, { lookup: () => {}, connectTimeoutMs: 50 })
   await assert.rejects(ask(), { code: 'UND_ERR_CONNECT_TIMEOUT' })
+})
+
+/** A buffered reply is decoded when its connection is free again: what a hold then paused was the connection, and the next request on it waited for ever. */
+test('[STR-4] a hold on a reply that has been read to its end leaves its connection to the next request', async context => {
+  const upstream = await startFaultServer()
+  context.after(() => upstream.close())
+  const t = await startGateway({
+    providers: `  one: { dialect: openai-responses, base_url: "${upstream.url}" }`,
+    models:
+      '  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: one, model: sim-aaaa }] }',
+  })
+  context.after(() => t.close())
+  // A call behind reasoning: what the dialect needs to go on with is kept before anything of it leaves.
+  const tools = [{ type: 'custom', name: 'add', input_schema: { type: 'object', properties: {} } }]
+  const messages = [{ role: 'user', content: '[[sim: reason 1; call add {}]] x' }]
+  for (const stream of [false, true, false]) {
+    const signal = AbortSignal.timeout(10_000)
+    const response = await fetch(`${t.url}/v1/messages`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
+      body: JSON.stringify({ model: 'eb1-preview', max_tokens: 2000, stream, tools, messages }),
+      signal,
+    })
+    assert.match(await response.text(), /"tool_use"/)
+  }
+  assert.equal(upstream.accepted, 1, 'one connection for all')
 })
