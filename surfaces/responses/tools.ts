@@ -97,9 +97,12 @@ export function choiceOf(choice: ResponsesBody['tool_choice'], tools: number): T
  * @param choice that `checkChoice` has let through
  */
 export function withNamespaces(choice: ToolChoice, tools: readonly Tool[]): ToolChoice {
-  if (choice.type === 'allowed') return { ...choice, tools: choice.tools.flatMap(tool => inNamespaces(tool, tools)) }
+  if (choice.type === 'allowed') {
+    const declared = byName(tools)
+    return { ...choice, tools: choice.tools.flatMap(tool => inNamespaces(tool, declared)) }
+  }
   if (choice.type !== 'tool') return choice
-  const [meant, other] = inNamespaces(choice, tools)
+  const [meant, other] = inNamespaces(choice, byName(tools))
   if (other)
     throw fault(
       'invalid_value',
@@ -115,20 +118,32 @@ interface Choosable {
   kind: 'function' | 'custom' | 'web_search'
 }
 
-function inNamespaces(want: Choosable, tools: readonly Tool[]): Choosable[] {
+type Named = FunctionTool | CustomTool
+function byName(tools: readonly Tool[]): Map<string, Named[]> {
+  const found = new Map<string, Named[]>()
+  for (const tool of tools) {
+    if (tool.type !== 'function' && tool.type !== 'custom') continue
+    const same = found.get(tool.name)
+    if (same) same.push(tool)
+    else found.set(tool.name, [tool])
+  }
+  return found
+}
+
+function inNamespaces(want: Choosable, declared: Map<string, Named[]>): Choosable[] {
   if (want.kind === 'web_search' || want.namespace !== undefined) return [want]
   const meant: Choosable[] = []
-  for (const tool of tools) {
-    if (tool.type !== want.kind || tool.name !== want.name) continue
+  for (const tool of declared.get(want.name) ?? []) {
+    if (tool.type !== want.kind) continue
     if (tool.namespace === undefined) return [want]
     meant.push({ name: want.name, kind: want.kind, namespace: tool.namespace })
   }
   return meant
 }
 
-type Named = Exclude<WireToolChoice, string | { type: 'allowed_tools' }>
+type ChosenTool = Exclude<WireToolChoice, string | { type: 'allowed_tools' }>
 
-function named(tool: Named): Choosable {
+function named(tool: ChosenTool): Choosable {
   if (tool.type !== 'function' && tool.type !== 'custom') return { name: 'web_search', kind: 'web_search' }
   const { name, namespace, type: kind } = tool
   return namespace == null ? { name, kind } : { name, namespace, kind }

