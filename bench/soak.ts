@@ -42,9 +42,10 @@ const OPENED_AT_ONCE = 50
 /** The goal for a stream that gets an event now and then. */
 const KIB_PER_STREAM = 40
 
+/** None asks for a pause: a backend that does is left alone, by the requests beside it too. */
 const FAULT_DIRECTIVES = [
   'status 500',
-  'status 503 retry-after 1',
+  'status 503',
   'status 429',
   'status 502 html',
   'cut 0',
