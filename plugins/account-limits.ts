@@ -3,11 +3,11 @@ import type { Identity } from './slots.ts'
 
 /** The least that organization and key set for a limit, over all models and over this one; null when none does. */
 export function leastOf(name: keyof Limits, { organization, key }: Identity, model: string): number | null {
-  let least: number | null = null
-  const scopes = [organization.limits, key.limits, organization.model_limits[model], key.model_limits[model]]
-  for (const scope of scopes) {
-    const limit = scope?.[name] ?? null
-    if (limit !== null && (least === null || limit < least)) least = limit
-  }
-  return least
+  const account = least(organization.limits[name], key.limits[name])
+  return least(account, least(organization.model_limits[model]?.[name], key.model_limits[model]?.[name]))
+}
+
+function least(a: number | null | undefined, b: number | null | undefined): number | null {
+  if (a == null) return b ?? null
+  return b == null ? a : Math.min(a, b)
 }
