@@ -7,7 +7,8 @@ export function leastOf(name: keyof Limits, { organization, key }: Identity, mod
   return least(account, least(organization.model_limits[model]?.[name], key.model_limits[model]?.[name]))
 }
 
-function least(a: number | null | undefined, b: number | null | undefined): number | null {
+/** Null is no limit. */
+export function least(a: number | null | undefined, b: number | null | undefined): number | null {
   if (a == null) return b ?? null
   return b == null ? a : Math.min(a, b)
 }

@@ -5,6 +5,7 @@ import type { Readable } from 'node:stream'
 import type { Clock, Timer } from '../clock.ts'
 import { HeaderFields } from '../header-fields.ts'
 import { withListener } from './aborts.ts'
+import { HIGH_WATER, OVERRUN_BYTES } from './backpressure.ts'
 import { plainAddress, type TrustedPeers } from './client-address.ts'
 import type { NodeTunnel } from './node-tunnel.ts'
 import type {
@@ -49,9 +50,6 @@ const LINGER_BYTES = 64 * 1024 * 1024
 const DISCARD_MS = 10_000
 /** Bytes handed to node:http at a time. */
 const PIECE_BYTES = 16 * 1024
-const HIGH_WATER = 256 * 1024
-/** What a caller may still write to a blocked client, as on `uws`. */
-const OVERRUN_BYTES = 32 * 1024 * 1024
 
 const empty = new Uint8Array(0)
 

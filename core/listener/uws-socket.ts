@@ -3,7 +3,9 @@
  * puts fragments together, and cuts the connection without a close frame at a message that is too long, text that is not UTF-8, or bytes that
  * are no frame.
  */
+
 import type { Timer } from '../clock.ts'
+import { HIGH_WATER, OVERRUN_BYTES } from './backpressure.ts'
 import type { Socket, SocketSession, WebSocketOptions } from './port.ts'
 import { CORK_BYTES } from './uws-cork.ts'
 import type { UwsShared } from './uws-exchange.ts'
@@ -28,9 +30,6 @@ export const IDLE_SECONDS = 960
  * pings can be dropped: a client that sends them and reads nothing is not worth more memory.
  */
 export const MAX_BACKPRESSURE = 256 * 1024
-/** As on HTTP: above the first the session is told to stop; behind the second a client that is sent more, all the same, is cut (R8). */
-const HIGH_WATER = 256 * 1024
-const OVERRUN_BYTES = 32 * 1024 * 1024
 /** Of a frame: its head, and a margin. */
 const FRAME_BYTES = 16
 

@@ -1,17 +1,11 @@
 /** A streamed answer on uWebSockets.js. */
+
 import type { Timer } from '../clock.ts'
+import { HIGH_WATER, OVERRUN_BYTES } from './backpressure.ts'
 import type { OutgoingStream } from './port.ts'
 import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES } from './uws-cork.ts'
 import type { UwsExchange } from './uws-exchange.ts'
 import { type Deferred, defer, inTurn } from './uws-turn.ts'
-
-/** Above this the caller is told to stop although the client may still be reading. */
-const HIGH_WATER = 256 * 1024
-/**
- * R8: what a caller may still write to a blocked client before the connection is cut. Callers that heed `flush` never get there: what they have in hand then is
- * the rest of one read, and the last word of a reply, which on Responses says the whole of it four times.
- */
-const OVERRUN_BYTES = 32 * 1024 * 1024
 
 const OPEN = 0
 const ENDING = 1

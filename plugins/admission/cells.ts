@@ -4,6 +4,7 @@
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../core/config/types.ts'
 import type { Cell, Dimension } from '../../core/store.ts'
+import { least } from '../account-limits.ts'
 
 /** What one exchange takes of each dimension. `spend` in nano-USD. */
 export type Amounts = Record<Dimension, number>
@@ -91,11 +92,6 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
   }
   const zeroSpend = maxima.requestCost === 0 || cells.some(cell => cell.kind === 'spend' && cell.capacity === 0)
   return { cells, maxima, zeroSpend, minuteBudget }
-}
-
-function least(a: number | null, b: number | null | undefined): number | null {
-  if (b === null || b === undefined) return a
-  return a === null ? b : Math.min(a, b)
 }
 
 /** Cells under platform load (LIM-10, decisions 25): rates and concurrency shrink, spend does not. What is closed stays so. */

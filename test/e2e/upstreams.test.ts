@@ -91,6 +91,18 @@ function times(n: number, fault: Fault): Fault {
   let left = n
   return turn => (left-- > 0 ? fault(turn) : behave(turn))
 }
+/** The server's next answer comes when it is released. */
+function holdNext(server: FaultServer): { stalled: Promise<unknown>; release: () => void } {
+  const stalled = server.whenStalled()
+  let release = () => {}
+  const open = new Promise<void>(resolve => (release = resolve))
+  server.fault = times(1, async turn => {
+    void turn.stall()
+    await open
+    await behave(turn)
+  })
+  return { stalled, release }
+}
 const counts = ({ first, second }: Bench) => [first.requests.length, second.requests.length]
 
 test('[ERR-6] failover: an answer of 429, 5xx, 401 or 403, and an error that opens a 200 stream, is served elsewhere', async context => {
@@ -338,14 +350,7 @@ test('[ERR-6] what a provider asks for is kept, whatever its clients are told: 5
 test('[ERR-6] the queue: route_capacity at once when it is full, and after its wait with at least the time waited', async context => {
   const b = await bench(context, { provider: 'max_connections: 1, queue: { max: 1, wait: 30s }', random: () => 0 })
   const model = 'eb1-fast-preview'
-  const stalled = b.first.whenStalled()
-  let release = () => {}
-  const open = new Promise<void>(resolve => (release = resolve))
-  b.first.fault = times(1, async turn => {
-    void turn.stall()
-    await open
-    await behave(turn)
-  })
+  const { stalled, release } = holdNext(b.first)
   const running = b.ask({ model })
   await stalled
   const waiting = b.ask({ model })
@@ -377,14 +382,7 @@ test('[ERR-6] a request that can’t be written gives its place back, and breaks
   const unwritable = { model, messages: [{ role: 'user', content: 'unwritable' }] }
   for (let i = 0; i < 3; i++) assert.equal((await b.ask(unwritable)).code, 'internal_error')
   // Its turn comes when another exchange leaves.
-  let release = () => {}
-  const open = new Promise<void>(resolve => (release = resolve))
-  const stalled = b.first.whenStalled()
-  b.first.fault = times(1, async turn => {
-    void turn.stall()
-    await open
-    await behave(turn)
-  })
+  const { stalled, release } = holdNext(b.first)
   const running = b.ask({ model })
   await stalled
   const waiting = b.ask(unwritable)
