@@ -1,49 +1,29 @@
-/** Reports a run briefly: one line for each file, failures whole, skips with their reason, and the runner's closing summary. */
+/** Reports a run briefly: a line for each file, failures within one screen each, skips with their reason, and the runner's closing summary. */
 import { relative } from 'node:path'
 import { inspect } from 'node:util'
 
-interface Counted {
-  passed: number
-  failed: number
-  skipped: string[]
-  ms: number
-}
+/** How much of a failure's message is shown: it and its place fit on one screen. */
+const LINES = 30
+const COLUMNS = 200
 
 export default async function* report(source: AsyncIterable<{ type: string; data: any }>): AsyncGenerator<string> {
-  const files = new Map<string, Counted>()
+  const skips = new Map<string, string[]>()
   const failures: string[] = []
-  const count = (data: any): Counted => {
-    const file = data.file ? relative(process.cwd(), data.file) : ''
-    let counted = files.get(file)
-    if (!counted) files.set(file, (counted = { passed: 0, failed: 0, skipped: [], ms: 0 }))
-    return counted
-  }
   for await (const { type, data } of source) {
-    if (type === 'test:pass' && data.details?.type !== 'suite') {
-      const counted = count(data)
-      if (data.skip !== undefined)
-        counted.skipped.push(typeof data.skip === 'string' && data.skip ? `${data.name}: ${data.skip}` : data.name)
-      else counted.passed++
-    } else if (type === 'test:fail' && data.details?.type !== 'suite') {
-      count(data).failed++
-      const error = data.details?.error
-      const cause = error?.cause ?? error
-      const place = data.file ? `${relative(process.cwd(), data.file)}:${data.line ?? 1}` : ''
-      failures.push(
-        `✖ ${data.name}\n  ${place}\n${indent(cause instanceof Error ? (cause.stack ?? cause.message) : inspect(cause))}`,
-      )
+    if (type === 'test:pass' && data.skip !== undefined) {
+      const reason = typeof data.skip === 'string' && data.skip ? `${data.name}: ${data.skip}` : data.name
+      skips.set(data.file, [...(skips.get(data.file) ?? []), reason])
+    } else if (type === 'test:fail' && data.details?.error?.failureType !== 'subtestsFailed') {
+      failures.push(`✖ ${data.name}\n  ${placeOf(data)}\n${failure(data.details?.error)}`)
     } else if (type === 'test:stderr' && data.message.trim() !== '') {
-      yield `${data.message.replace(/\n?$/, '\n')}`
+      yield data.message.replace(/\n?$/, '\n')
     } else if (type === 'test:summary' && data.file) {
-      const file = relative(process.cwd(), data.file)
-      const { passed, failed, skipped } = files.get(file) ?? { passed: 0, failed: 0, skipped: [] }
-      const parts = [
-        `${passed} passed`,
-        failed > 0 ? `${failed} FAILED` : '',
-        skipped.length > 0 ? `${skipped.length} SKIPPED` : '',
-      ]
-      yield `${failed > 0 || !data.success ? '✖' : '✔'} ${file}  ${parts.filter(Boolean).join(', ')} (${Math.round(data.duration_ms)} ms)\n`
-      for (const reason of skipped) yield `    skipped: ${reason}\n`
+      const { passed, failed, cancelled, skipped } = data.counts
+      const parts = [`${passed} passed`]
+      if (failed + cancelled > 0) parts.push(`${failed + cancelled} FAILED`)
+      if (skipped > 0) parts.push(`${skipped} SKIPPED`)
+      yield `${data.success ? '✔' : '✖'} ${shown(data.file)}  ${parts.join(', ')} (${Math.round(data.duration_ms)} ms)\n`
+      for (const reason of skips.get(data.file) ?? []) yield `    skipped: ${reason}\n`
     } else if (type === 'test:diagnostic' && data.nesting === 0 && !data.file) {
       if (failures.length > 0) yield `\n${failures.splice(0).join('\n\n')}\n\n`
       yield `${data.message}\n`
@@ -52,9 +32,23 @@ export default async function* report(source: AsyncIterable<{ type: string; data
   if (failures.length > 0) yield `\n${failures.join('\n\n')}\n`
 }
 
-const indent = (text: string) =>
-  text
+const shown = (file: string) => relative(process.cwd(), file)
+const placeOf = (data: any) => (data.file ? `${shown(data.file)}:${data.line ?? 1}` : '')
+
+/** What was expected and what was there, then the first places of the project that the error passed through. */
+function failure(error: any): string {
+  const cause = error?.cause ?? error
+  if (!(cause instanceof Error)) return clip(inspect(cause))
+  const frames = (cause.stack ?? '')
+    .slice((cause.stack ?? '').indexOf('\n    at '))
     .split('\n')
-    .slice(0, 60)
-    .map(line => `  ${line}`)
-    .join('\n')
+    .filter(line => line.startsWith('    at ') && !/node:|node_modules/.test(line))
+  return [clip(cause.message || cause.name), ...frames.slice(0, 4)].join('\n')
+}
+
+function clip(text: string): string {
+  const lines = text.split('\n')
+  const kept = lines.slice(0, LINES).map(line => `  ${line.length > COLUMNS ? `${line.slice(0, COLUMNS)} …` : line}`)
+  if (lines.length > LINES) kept.push(`  … ${lines.length - LINES} more lines`)
+  return kept.join('\n')
+}

@@ -1,9 +1,10 @@
 /**
- * Runs every test: `npm test`. The suites that drive a chain run a second time with every request hook answering through a promise, so that both ways through a
- * chain are one suite's (SLUICE_FORCE_ASYNC).
+ * Runs tests under Node's runner, each file as a process of its own.
  *
- *   npm test                         everything
- *   npm test -- test/config          files and folders
+ *   npm test                         what every change is tried with: all files but the long ones
+ *   npm run test:long                the long ones (*.long.test.ts: soaks, crashes, failovers, commands of docs/, browsers),
+ *                                    then the suites that drive a chain with every request hook forced asynchronous
+ *   npm test -- test/config          files and folders, long or not
  *   npm test -- --test-name-pattern=AUTH   flags of Node's runner
  */
 import { spawn } from 'node:child_process'
@@ -12,50 +13,49 @@ import { join, relative } from 'node:path'
 import { ensureDependencies } from '../scripts/ensure-deps.ts'
 
 const ROOT = join(import.meta.dirname, '..')
-/** Folders whose tests run both ways. */
-const TWICE = ['test/chain/', 'test/e2e/']
-/** But these: what they test lies around a chain, and how its hooks answer is nothing to them. */
-const ONCE = ['admin', 'crash', 'dead-peer', 'keys', 'shared-store', 'store-failures', 'workers'].map(
-  name => `test/e2e/${name}.test.ts`,
-)
+const isLong = (file: string) => file.endsWith('.long.test.ts')
+/** Drives a chain, so it runs both ways through one: hooks that answer at once, and hooks that answer with a promise. */
+const drivesChain = (file: string) => /^test\/(chain|e2e)\//.test(file) && !isLong(file) && !OTHER.has(file)
+/** What these test lies around a chain, and how its hooks answer is nothing to them. */
+const OTHER = new Set(['test/e2e/admin.test.ts', 'test/e2e/keys.test.ts'])
 
 /** Files at a time: one more than two cores, since many wait for clocks and other processes. */
 const CONCURRENCY = '--test-concurrency=3'
 
-const flags = process.argv.slice(2).filter(arg => arg.startsWith('-'))
-const named = process.argv.slice(2).filter(arg => !arg.startsWith('-'))
-const files = (named.length > 0 ? named : ['test']).flatMap(path => {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat?.isDirectory() ? globSync(`${path.replace(/\/$/, '')}/**/*.test.ts`) : [path]
-})
-const sorted = files.map(file => relative(ROOT, file)).sort()
-if (sorted.length === 0) {
+const args = process.argv.slice(2)
+const long = args.includes('--long')
+const flags = args.filter(arg => arg.startsWith('-') && arg !== '--long')
+const named = args.filter(arg => !arg.startsWith('-'))
+const every = (named.length > 0 ? named : ['test'])
+  .flatMap(path =>
+    statSync(path, { throwIfNoEntry: false })?.isDirectory()
+      ? globSync(`${path.replace(/\/$/, '')}/**/*.test.ts`)
+      : [path],
+  )
+  .map(file => relative(ROOT, file))
+  .sort()
+const chosen = named.length > 0 ? every : every.filter(file => isLong(file) === long)
+const again = long ? every.filter(drivesChain) : []
+
+if (chosen.length + again.length === 0) {
   console.error('no test files')
   process.exit(1)
 }
+ensureDependencies([...chosen, ...again].map(file => join(ROOT, file)))
 
-ensureDependencies(sorted.map(file => join(ROOT, file)))
-
-let code = await run('every test', sorted, {})
-const twice = sorted.filter(file => TWICE.some(folder => file.startsWith(folder)) && !ONCE.includes(file))
-if (twice.length > 0)
-  code =
-    (await run('chain suites again, request hooks forced asynchronous', twice, { SLUICE_FORCE_ASYNC: '1' })) || code
+let code = await run(long ? 'the long tests' : 'tests', chosen, {})
+if (again.length > 0)
+  code = (await run('chains again, request hooks forced asynchronous', again, { SLUICE_FORCE_ASYNC: '1' })) || code
 process.exit(code)
 
 /** One run of Node's test runner. @returns its exit code */
-function run(title: string, these: readonly string[], env: Record<string, string>): Promise<number> {
-  console.log(`\n=== ${title}: ${these.length} file${these.length === 1 ? '' : 's'}`)
+function run(title: string, files: readonly string[], env: Record<string, string>): Promise<number> {
+  console.log(`\n=== ${title}: ${files.length} file${files.length === 1 ? '' : 's'}`)
   const { NODE_TEST_CONTEXT: _, ...inherited } = process.env
-  const reporter = [
-    '--test-reporter',
-    join(import.meta.dirname, 'reporter.ts'),
-    '--test-reporter-destination',
-    'stdout',
-  ]
+  const reporter = [`--test-reporter=${join(import.meta.dirname, 'reporter.ts')}`, '--test-reporter-destination=stdout']
   const child = spawn(
     process.execPath,
-    ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, ...reporter, ...flags, ...these],
+    ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, ...reporter, ...flags, ...files],
     // Each file is a process of its own, and takes its flags from here.
     {
       cwd: ROOT,

@@ -4,15 +4,14 @@ import { execFileSync } from 'node:child_process'
 import { test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
+import { freePort } from '../ports.ts'
 import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary, until } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 test('limits, ledger, idempotency and records on a cluster of three', { skip: skipWithoutRedis }, async t => {
   const nodes: RedisServer[] = []
   t.after(() => Promise.all(nodes.map(node => node.stop())))
-  // The cluster bus listens 10,000 above the port; both stay below the range from which the system hands out ports.
-  let port = 12_000 + ((process.pid * 7) % 9000)
-  while (nodes.length < 3) nodes.push(await startNode(port++).catch(() => startNode(port++)))
+  while (nodes.length < 3) nodes.push(await startNode())
   execFileSync('redis-cli', ['--cluster', 'create', ...nodes.map(node => `127.0.0.1:${node.port}`), '--cluster-yes'], {
     stdio: 'ignore',
   })
@@ -77,8 +76,10 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
   }
 })
 
-function startNode(port: number): Promise<RedisServer> {
-  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'], port)
+async function startNode(): Promise<RedisServer> {
+  // Its bus would listen 10,000 above the port, which may be more than there are.
+  const bus = String(await freePort())
+  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000', '--cluster-port', bus])
 }
 
 function info(node: RedisServer): string {
