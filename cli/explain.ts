@@ -103,6 +103,7 @@ function slots(chain: Chain, index: number): string {
   const facts = [
     plugin.needs?.length ? `needs ${names(plugin.needs)}` : '',
     plugin.provides?.length ? `fills ${names(plugin.provides)}` : '',
+    plugin.needsLate?.length ? `needs late ${names(plugin.needsLate)}` : '',
     plugin.providesLate?.length ? `fills late ${names(plugin.providesLate)}` : '',
     skipFailures ? 'skipped when it fails' : '',
   ]

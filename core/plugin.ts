@@ -242,6 +242,11 @@ export interface Plugin<C = any> {
   readonly provides?: readonly Slot<any>[]
   /** Slots filled during the response: readers must `peek`. */
   readonly providesLate?: readonly Slot<any>[]
+  /**
+   * Slots that must be filled during the response of every exchange that has passed this plugin. Whoever fills one
+   * stands below the terminal, or above this plugin: a reply that starts between the two would miss it.
+   */
+  readonly needsLate?: readonly Slot<any>[]
   /** True for the one plugin that answers: upstream, proxy, models, count-tokens. */
   readonly terminal?: boolean
   /** Checks beyond the schema; each message becomes a configuration error at the entry's line. */

@@ -16,16 +16,6 @@ export const usageCapture = definePlugin({
   summary: 'Counts the reply, prices it, and closes the ledger row.',
   config: usageCaptureOptions,
   providesLate: [usage],
-  check(_, gateway) {
-    const alone = Object.entries(gateway.pipelines).some(
-      ([, entries]) => entries.some(e => e.plugin === 'admission') && !entries.some(e => e.plugin === 'usage-capture'),
-    )
-    return alone
-      ? [
-          'a pipeline with admission needs usage-capture below its terminal: one opens the ledger row, the other closes it',
-        ]
-      : []
-  },
   create(_, context) {
     return {
       onEvent(x, event) {

@@ -116,6 +116,14 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
       errors.push({ ...entry.at, message: missing(entry, slot, writers[0]?.entry, links, catalog) })
     }
   }
+  for (const [index, { entry, plugin }] of links.entries()) {
+    for (const slot of plugin?.needsLate ?? []) {
+      const writer = links.findIndex(link => fills(link.plugin?.providesLate, slot))
+      if (writer >= 0 && (writer < index || writer > answers)) continue
+      if (writer < 0 && !allKnown) continue
+      errors.push({ ...entry.at, message: missingLate(entry, slot, links[writer]?.entry, terminal, catalog) })
+    }
+  }
   return errors.filter(
     (e, i) => errors.findIndex(f => f.message === e.message && f.line === e.line && f.column === e.column) === i,
   )
@@ -138,6 +146,24 @@ function missing(
   const writers = [...catalog.keys()].filter(name => fills(catalog.get(name)?.provides, slot))
   if (writers.length === 0) return `${needs}, which no known plugin fills`
   return `${needs}, which nothing above fills. Add ${writers.join(' or ')} above.`
+}
+
+function missingLate(
+  entry: PipelineEntry,
+  slot: Slot<unknown>,
+  writer: PipelineEntry | undefined,
+  terminal: PipelineEntry | undefined,
+  catalog: PluginCatalog,
+): string {
+  const needs = `${entry.id} needs '${slot.name}' of every reply`
+  const below = terminal ? `below ${terminal.id}` : 'below the terminal'
+  if (writer) {
+    const at = place(writer.at, entry.at)
+    return `${needs}, but a refusal by a plugin above ${writer.id} (${at}) would not pass it. Move it ${below}.`
+  }
+  const writers = [...catalog.keys()].filter(name => fills(catalog.get(name)?.providesLate, slot))
+  if (writers.length === 0) return `${needs}, which no known plugin fills`
+  return `${needs}, which nothing in this pipeline fills. Add ${writers.join(' or ')} ${below}.`
 }
 
 const fills = (slots: readonly Slot<any>[] | undefined, slot: Slot<unknown>) =>

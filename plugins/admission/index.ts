@@ -14,6 +14,8 @@ export const admission = definePlugin<AdmissionOptions>({
   config: admissionOptions,
   needs: [identity],
   provides: [reservation],
+  // It opens the ledger row and takes the reserve; who fills this closes the one and settles the other.
+  needsLate: [usage],
   create({ output_reserve }, context) {
     const { store, config } = context
     /** For each caller, by model. `auth` gives a key the same identity each time. */
@@ -46,7 +48,7 @@ export const admission = definePlugin<AdmissionOptions>({
 
         const factor = compression(platform.running / max_concurrent_requests, compress_above)
         const compressed = factor < 1
-        const cells = compressed ? compress(set.cells, factor) : set.cells
+        const cells = compressed ? compress(set, factor) : set.cells
         const amounts = cells.map(cell => amountOf(cell.dimension, input, output, exposure))
         const now = x.clock.now()
 

@@ -39,7 +39,7 @@ export const catalog: ReadonlyMap<string, Plugin> = new Map([
     needs: [conversation, model, estimate],
     provides: [candidates],
   }),
-  fake({ name: 'admission', config: options.admissionOptions, needs: [identity] }),
+  fake({ name: 'admission', config: options.admissionOptions, needs: [identity], needsLate: [usage] }),
   fake({
     name: 'translation',
     config: options.translationOptions,

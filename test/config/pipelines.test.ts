@@ -26,12 +26,13 @@ test('the three ways to write an entry', async () => {
       '{ plugin: admission, id: second, on_failure: skip, config: { output_reserve: 8 } }',
       '{ plugin: admission, id: third }',
       'upstream:\n        attempts: 3',
+      'usage-capture',
     ),
   )
   assert.deepEqual(lines(errors), [])
   const entries = config!.pipelines['p']!
   assert.deepEqual(
-    entries.slice(-4).map(e => [e.id, e.plugin, e.on_failure, e.config['output_reserve'] ?? e.config['attempts']]),
+    entries.slice(-5, -1).map(e => [e.id, e.plugin, e.on_failure, e.config['output_reserve'] ?? e.config['attempts']]),
     [
       ['admission', 'admission', 'deny', 7],
       ['second', 'admission', 'skip', 8],
@@ -119,6 +120,27 @@ test('exactly one terminal plugin', async () => {
       /^gateway\.yaml:6:7 {2}other is a second terminal plugin; models \(line 5\) already answers/,
     )
   })
+})
+
+// Without usage-capture, or with it where a refusal does not pass, a file loaded: ledger rows stayed open for ever, and
+// tokens and spend were settled to 0.
+test('[BILL-4] what must be filled during every reply stands where every reply passes', async () => {
+  const before = full.slice(0, -2)
+  const after = ['translation', 'upstream']
+  const open = chain(...before, 'admission', ...after)
+  await only(
+    open,
+    /^gateway\.yaml:9:7 {2}admission needs 'usage' of every reply, which nothing in this pipeline fills\. Add usage-capture below upstream\.$/,
+  )
+  await only(
+    chain(...before, 'admission', 'usage-capture', ...after),
+    /^gateway\.yaml:9:7 {2}admission needs 'usage' of every reply, but a refusal by a plugin above usage-capture \(line 10\) would not pass it\. Move it below upstream\.$/,
+  )
+  for (const good of [
+    chain(...before, 'admission', ...after, 'usage-capture'),
+    chain(...before, 'usage-capture', 'admission', ...after),
+  ])
+    assert.deepEqual(lines((await loadText(good)).errors), [])
 })
 
 test('a slot has one writer', async () => {
@@ -278,7 +300,13 @@ test('a chain loads exactly when every need is met above', () => {
             )
             .map(() => i + 1),
         )
-        assert.deepEqual(errors.map(e => e.line).sort(), unmet.sort())
+        const terminal = order.indexOf('proxy')
+        const missed = order.flatMap((name, i) =>
+          (catalog.get(name)!.needsLate ?? [])
+            .filter(s => !order.some((n, j) => (j < i || j > terminal) && catalog.get(n)!.providesLate?.includes(s)))
+            .map(() => i + 1),
+        )
+        assert.deepEqual(errors.map(e => e.line).sort(), [...unmet, ...missed].sort())
       },
     ),
   )
