@@ -2,7 +2,7 @@
 import { buildChain, type Chain } from '../core/chain.ts'
 import { systemClock } from '../core/clock.ts'
 import type { GatewayConfig } from '../core/config/types.ts'
-import type { Plugin } from '../core/plugin.ts'
+import type { Plugin, PluginHooks } from '../core/plugin.ts'
 import { SearchProviders, SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
 import { createSharedState } from '../core/shared-state.ts'
 import { openStore } from '../stores/index.ts'
@@ -18,6 +18,27 @@ export interface DryRun {
 
 // Where a backend on the simulator would be, if it ran. Nothing connects.
 const NOWHERE = 'http://127.0.0.1:9'
+
+/**
+ * The same plugins without their hooks on the way back. Nothing is replied in a dry run, so nothing may be exported,
+ * recorded or announced as if it had been: `otel` would post a trace of an exchange that never was.
+ */
+export function requestsOnly(plugins: ReadonlyMap<string, Plugin>): Map<string, Plugin> {
+  return new Map([...plugins].map(([name, plugin]) => [name, requestOnly(plugin)]))
+}
+
+function requestOnly(plugin: Plugin): Plugin {
+  return {
+    ...plugin,
+    async create(options, context) {
+      const hooks = await plugin.create(options, context)
+      const kept: PluginHooks = hooks.body ? { body: hooks.body } : {}
+      for (const name of ['onRequest', 'forward', 'close'] as const)
+        if (hooks[name]) kept[name] = hooks[name].bind(hooks) as any
+      return kept
+    },
+  }
+}
 
 export async function dryRun(
   config: GatewayConfig,

@@ -13,7 +13,7 @@ import { candidates, identity, model, outbound, reservation, upstreamConversatio
 import { joined } from '../plugins/verbatim.ts'
 import { dialects } from '../providers/index.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { dryRun } from './dry-run.ts'
+import { dryRun, requestsOnly } from './dry-run.ts'
 import { silent } from './log.ts'
 import { Failure } from './terminal.ts'
 
@@ -73,7 +73,7 @@ export async function routeReport(
   const caller = callerOf(config, file, question)
   // Nothing leaves this process: what would have to be fetched counts as not to be had.
   config.media.fetch = []
-  const replaced = new Map(plugins)
+  const replaced = requestsOnly(plugins)
   replaced.set('auth', claims(plugins.get('auth')!, caller))
   replaced.set('upstream', looks(plugins.get('upstream')!))
   const { chains, close } = await dryRun(config, replaced, file)

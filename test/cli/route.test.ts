@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { folder, sluice, YAML } from './capture.ts'
@@ -48,6 +48,35 @@ test('route: a long text is shown as it would be sent', async t => {
   writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content }] }))
   const { out } = await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')
   assert.deepEqual(JSON.parse(out).request.body.messages, [{ role: 'user', content }])
+})
+
+// The way back ran, too: `otel` posted the trace of an exchange that never was, and own plugins announced it.
+test('route: a plugin sees the request and nothing of a reply', async t => {
+  const { dir, file, read } = folder(t)
+  const seen = join(dir, 'seen.txt')
+  writeFileSync(seen, '')
+  writeFileSync(
+    join(dir, 'witness.mjs'),
+    `import { appendFileSync } from 'node:fs'
+const tell = name => () => void appendFileSync(${JSON.stringify(seen)}, name + ' ')
+export default {
+  name: 'witness',
+  summary: 'Tells which of its hooks ran.',
+  create: () => Object.fromEntries(
+    ['onRequest', 'onEvent', 'onResponseHead', 'onResponseEnd', 'onError', 'onSettle', 'close'].map(n => [n, tell(n)]),
+  ),
+}
+`,
+  )
+  const yaml = read()
+    .replace('- routing\n', '- routing\n    - witness\n')
+    .replace('version: 1', 'version: 1\nplugins: [./witness.mjs]')
+  writeFileSync(file, yaml)
+  const body = join(dir, 'body.json')
+  writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content: 'x' }] }))
+  const { code, out } = await sluice('route', file, '--model', 'eb1-preview', '--body', body)
+  assert.equal(code, 0, out)
+  assert.equal(readFileSync(seen, 'utf8'), 'onRequest close ')
 })
 
 test('route: what would be refused says how; wrong calls are exit code 2', async t => {
