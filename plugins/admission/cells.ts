@@ -40,6 +40,8 @@ export interface Maxima {
 
 export interface CellSet {
   cells: readonly Cell[]
+  /** `cells` under platform load, by the factor that they shrink by; made when a factor is first met. */
+  compressed: Map<number, readonly Cell[]>
   maxima: Maxima
   /** A spend cap of 0.00 applies (LIM-7, decisions 21). */
   zeroSpend: boolean
@@ -91,20 +93,29 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`)
   }
   const zeroSpend = maxima.requestCost === 0 || cells.some(cell => cell.kind === 'spend' && cell.capacity === 0)
-  return { cells, maxima, zeroSpend, minuteBudget }
+  return { cells, compressed: new Map(), maxima, zeroSpend, minuteBudget }
 }
 
-/** Cells under platform load (LIM-10, decisions 25): rates and concurrency shrink, spend does not. What is closed stays so. */
-export function compress(cells: readonly Cell[], factor: number): Cell[] {
-  return cells.map(cell =>
-    cell.kind === 'spend' || cell.capacity === 0
-      ? cell
-      : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
-  )
+/**
+ * Cells under platform load (LIM-10): rates and concurrency shrink, spend does not. What is closed stays so. One list
+ * for each factor, because the plans of limits, headers and Redis are cached by the list.
+ */
+export function compress(set: CellSet, factor: number): readonly Cell[] {
+  let cells = set.compressed.get(factor)
+  if (!cells) {
+    cells = set.cells.map(cell =>
+      cell.kind === 'spend' || cell.capacity === 0
+        ? cell
+        : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
+    )
+    set.compressed.set(factor, cells)
+  }
+  return cells
 }
 
-/** From 1 at `above` of the capacity down to 0.1 at full. */
+/** From 1 at `above` of the capacity down to 0.1 at full, in steps of 0.05, so that few lists of cells are made. */
 export function compression(load: number, above: number): number {
   if (load <= above) return 1
-  return Math.max(0.1, 1 - (0.9 * (load - above)) / (1 - above))
+  const factor = 1 - (0.9 * (load - above)) / (1 - above)
+  return Math.max(2, Math.floor(20 * factor)) / 20
 }

@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { KeyConfig, OrganizationConfig } from '../../core/config/types.ts'
+import { cellsFor, compress, compression } from '../../plugins/admission/cells.ts'
+
+const organization = {
+  limits: { requests_per_minute: 1000, concurrent_requests: 3, daily_spend_usd: 5e9, requests_per_day: 0 },
+  model_limits: {},
+} as unknown as OrganizationConfig
+const key = { id: 'k', limits: {}, model_limits: {} } as unknown as KeyConfig
+
+test('[LIM-10] under load rates and concurrency shrink to a tenth; spend does not, and what is closed stays closed', () => {
+  const set = cellsFor(organization, key, null)
+  const capacities = (factor: number) => Object.fromEntries(compress(set, factor).map(cell => [cell.id, cell.capacity]))
+  assert.deepEqual(capacities(0.5), { 'o:rpm': 500, 'o:rpd': 0, 'o:conc': 1, 'o:day': 5e9 })
+  assert.deepEqual(capacities(0.1), { 'o:rpm': 100, 'o:rpd': 0, 'o:conc': 1, 'o:day': 5e9 })
+})
+
+// Each request had a list of its own: the plans of limits, headers and Redis, cached by the list, were made anew just when there was no time.
+test('[LIM-10] requests at one load share one list of cells, and all loads make few', () => {
+  const set = cellsFor(organization, key, null)
+  const lists = new Set<unknown>()
+  const factors: number[] = []
+  for (let running = 0; running <= 10_000; running++) {
+    const factor = compression(running / 10_000, 0.8)
+    factors.push(factor)
+    if (factor < 1) lists.add(compress(set, factor))
+  }
+  assert.ok(lists.size <= 18, String(lists.size))
+  assert.ok(factors.every((factor, i) => i === 0 || factor <= factors[i - 1]!))
+  assert.deepEqual([factors[8000], factors[8001], factors[9000], factors[10_000]], [1, 0.95, 0.55, 0.1])
+})
