@@ -563,11 +563,18 @@ class RunningGateway implements Gateway {
   }
 }
 
-/** Sections that a running process can't change. */
+/** What a running process can't change: the names of those that differ. */
 function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
-  return (['server', 'store', 'secret'] as const).filter(
-    name => JSON.stringify(before[name]) !== JSON.stringify(after[name]),
-  )
+  const fixed = (config: GatewayConfig) => {
+    const { server, store, secret, ledger } = config
+    const { max_record, max_total } = optionsOf(config, 'idempotency') ?? {}
+    const idempotency = { 'idempotency.max_record': max_record, 'idempotency.max_total': max_total }
+    return { server, store, secret, 'ledger.keep': ledger.keep, ...idempotency }
+  }
+  const now = fixed(after)
+  return Object.entries(fixed(before))
+    .filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now[name as keyof typeof now]))
+    .map(([name]) => name)
 }
 
 function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknown> | undefined {

@@ -22,6 +22,16 @@ export const idempotency = definePlugin<IdempotencyOptions>({
   summary: 'Replays the first answer when an Idempotency-Key comes again.',
   config: idempotencyOptions,
   needs: [identity, requestBody],
+  check(options, gateway) {
+    // Both are bounds of the store, which all pipelines share.
+    return (['max_record', 'max_total'] as const).flatMap(name => {
+      const differs = Object.entries(gateway.pipelines).find(([, entries]) =>
+        entries.some(entry => entry.plugin === 'idempotency' && entry.config[name] !== options[name]),
+      )
+      const rule = `${name} bounds the store that all pipelines share`
+      return differs ? [`${rule}, and pipeline ${differs[0]} sets another. Give both the same.`] : []
+    })
+  },
   create({ keep, max_record }, context) {
     const store = context.store.idempotency
 

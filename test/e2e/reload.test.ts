@@ -408,9 +408,17 @@ test('a save while the gateway starts is taken when it is up', async () => {
 test('sections that need a restart are named in the log', async () => {
   const t = await start('uws', false)
   try {
-    await write(t, text => text.replace('drain: 2s', 'drain: 3s').replace('version: 1 }', 'version: 2 }'))
+    await write(t, text =>
+      text
+        .replace('drain: 2s', 'drain: 3s')
+        .replace('version: 1 }', 'version: 2 }')
+        .replace('price_book: ', 'ledger: { keep: 30d }\nprice_book: '),
+    )
     assert.equal((await t.gateway.reload()).applied, true)
-    assert.deepEqual(logged(t, 'these sections take effect at the next start')[0]?.fields.sections, ['server'])
+    assert.deepEqual(logged(t, 'these sections take effect at the next start')[0]?.fields.sections, [
+      'server',
+      'ledger.keep',
+    ])
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '2')
   } finally {
     await t.close()
