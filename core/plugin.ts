@@ -13,6 +13,7 @@ import type { Incoming } from './listener/port.ts'
 import type { SearchProviders } from './search.ts'
 import type { Outcome, Store } from './store.ts'
 import type { Surface } from './surface.ts'
+import type { Schema } from './vocabulary.ts'
 
 // ---- slots ------------------------------------------------------------------------------------------------------------
 
@@ -226,16 +227,16 @@ export interface PluginHooks {
   close?(): void | Promise<void>
 }
 
-/** JSON Schema (2020-12 subset that ajv takes) of a plugin's options. Strings with `format: duration` or `format: size` arrive as numbers. */
-export type OptionsSchema = Record<string, unknown>
-
 export interface Plugin<C = any> {
   /** One name everywhere: YAML, file, log line and test. */
   readonly name: string
   /** One sentence for `sluice list` and docs. */
   readonly summary: string
-  /** Schema of `config`; an object that refuses unknown keys. Absent: no options. */
-  readonly config?: OptionsSchema
+  /**
+   * Schema of `config`: JSON Schema (the subset of 2020-12 that ajv takes), an object that refuses unknown keys. Strings
+   * with `format: duration` or `format: size` arrive as numbers. Absent: no options.
+   */
+  readonly config?: Schema<C>
   /** Slots that must have been filled above. `requestBody` is filled by core. */
   readonly needs?: readonly Slot<any>[]
   /** Slots this plugin fills on the way down. */

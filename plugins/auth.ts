@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import type { GatewayConfig } from '../core/config/types.ts'
 import { definePlugin, deny, type Reply } from '../core/plugin.ts'
-import { type AuthOptions, authOptions } from './options.ts'
+import { flag, object } from '../core/vocabulary.ts'
 import { type Identity, identity } from './slots.ts'
 
 /** Keys that work, by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
@@ -16,11 +16,15 @@ function keysByDigest(config: GatewayConfig): Map<string, Identity> {
 /** Digests already made, by credential: hashing costs more than all else in this hook. Bounded; a reload makes a new one. */
 const REMEMBERED = 10_000
 
+const schema = object({
+  x_api_key: flag(false, 'Accept x-api-key on the Messages surface when there is no Authorization header (AUTH-2).'),
+})
+
 /** Resolves a Bearer key to its organization (AUTH-1, AUTH-2). */
-export const auth = definePlugin<AuthOptions>({
+export const auth = definePlugin({
   name: 'auth',
   summary: 'Resolves the Bearer key to an organization and key.',
-  config: authOptions,
+  config: schema,
   provides: [identity],
   create({ x_api_key }, context) {
     const keys = keysByDigest(context.config)

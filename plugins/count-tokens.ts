@@ -1,11 +1,9 @@
 import { answer, definePlugin, estimate } from '../core/plugin.ts'
-import { countTokensOptions } from './options.ts'
 
 /** Answers POST /v1/messages/count_tokens with the metered prompt (CNT-1). */
 export const countTokens = definePlugin({
   name: 'count-tokens',
   summary: 'Answers with the prompt’s metered size.',
-  config: countTokensOptions,
   needs: [estimate],
   terminal: true,
   create() {

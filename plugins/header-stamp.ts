@@ -1,6 +1,5 @@
 import { definePlugin } from '../core/plugin.ts'
 import { limitHeaders } from './admission/headers.ts'
-import { headerStampOptions } from './options.ts'
 import { reservation } from './slots.ts'
 
 /** Denials that an upstream's or the platform's state made: known by their code, never by limit headers (ERR-7, LIM-10). */
@@ -10,7 +9,6 @@ const WITHOUT_LIMITS = new Set(['insufficient_quota', 'capacity_exceeded'])
 export const headerStamp = definePlugin({
   name: 'header-stamp',
   summary: 'Stamps rate-limit headers and request-id aliases on every reply.',
-  config: headerStampOptions,
   create() {
     return {
       onResponseHead(x, head) {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { definePlugin, deny, type Exchange, type Reply, requestBody, slot } from '../core/plugin.ts'
 import type { IdempotencyState } from '../core/store.ts'
-import { type IdempotencyOptions, idempotencyOptions } from './options.ts'
+import { duration, object, size } from '../core/vocabulary.ts'
 import { identity } from './slots.ts'
 
 const recording = slot<Recording>('idempotencyRecording')
@@ -16,11 +16,17 @@ interface Recording {
 /** Headers that belong to one sending of a reply, not to the reply. */
 const OF_THE_SENDING = new Set(['x-request-id', 'request-id', 'date', 'connection'])
 
+const schema = object({
+  keep: duration('24h', 'How long a record can be replayed (IDEM-3).'),
+  max_record: size('4MiB', 'Largest reply that is kept; a larger one is remembered as executed but not kept.'),
+  max_total: size('1GiB', 'Most bytes kept over all organizations.'),
+})
+
 /** Replays the first answer to an Idempotency-Key; executes once (IDEM-1…3). */
-export const idempotency = definePlugin<IdempotencyOptions>({
+export const idempotency = definePlugin({
   name: 'idempotency',
   summary: 'Replays the first answer when an Idempotency-Key comes again.',
-  config: idempotencyOptions,
+  config: schema,
   needs: [identity, requestBody],
   check(options, gateway) {
     // Both are bounds of the store, which all pipelines share.

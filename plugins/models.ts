@@ -2,14 +2,12 @@ import type { Limits, ModelConfig } from '../core/config/types.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
 import { leastOf } from './account-limits.ts'
 import { ModelAccess } from './conversation/model-access.ts'
-import { modelsOptions } from './options.ts'
 import { type Identity, identity } from './slots.ts'
 
 /** Answers GET /v1/models with what the key may call, in a form that both official SDKs read (MOD-1, wire.md A.6). */
 export const models = definePlugin({
   name: 'models',
   summary: 'Answers with the models this key can call.',
-  config: modelsOptions,
   needs: [identity],
   terminal: true,
   create(_, context) {

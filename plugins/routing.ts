@@ -7,7 +7,6 @@ import { dialects } from '../providers/index.ts'
 import { notFetched, tooManyFetches } from './media/denials.ts'
 import { MediaFault, MediaFetcher, type Outside, type WantedMedia } from './media/fetch-media.ts'
 import { type MediaKind, urlMedia, withMedia, withPlaceholders } from './media/url-media.ts'
-import { routingOptions } from './options.ts'
 import { candidates, type Identity, identity, model, searchPlan, upstreamConversation } from './slots.ts'
 import { searchToolOf, withSearchFunction } from './web-search/function-form.ts'
 
@@ -19,7 +18,6 @@ export function routingPlugin(outside: Partial<Outside> = {}) {
   return definePlugin({
     name: 'routing',
     summary: 'Finds the backends that can serve the request, in order.',
-    config: routingOptions,
     needs: [identity, conversation, model, estimate],
     provides: [candidates],
     create(_, { config, log, shared }) {

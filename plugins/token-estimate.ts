@@ -1,15 +1,20 @@
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
+import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './account-limits.ts'
 import { isCountingChain } from './counting.ts'
-import { type TokenEstimateOptions, tokenEstimateOptions } from './options.ts'
 import { identity, model } from './slots.ts'
 
+const schema = object({
+  image_tokens: count(85, 'Least tokens that an image counts (METER-3).'),
+  document_tokens: count(1500, 'Least tokens that a document counts (METER-3).'),
+})
+
 /** Counts the prompt in o200k_base (METER-1) and holds the window (MOD-2, MOD-6). Large prompts are counted off the event loop. */
-export const tokenEstimate = definePlugin<TokenEstimateOptions>({
+export const tokenEstimate = definePlugin({
   name: 'token-estimate',
   summary: 'Counts the prompt, exactly, and holds the context window.',
-  config: tokenEstimateOptions,
+  config: schema,
   needs: [identity, conversation],
   provides: [estimate],
   create(media, context) {

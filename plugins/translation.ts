@@ -5,14 +5,12 @@ import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
-import { translationOptions } from './options.ts'
 import { candidates, identity, outbound, searchPlan, upstreamConversation, verbatim } from './slots.ts'
 
 /** Writes the upstream request of each attempt in its backend's dialect, and reads the reply back (decisions 3). */
 export const translation = definePlugin({
   name: 'translation',
   summary: 'Translates requests into the backend’s dialect and replies back.',
-  config: translationOptions,
   needs: [identity, conversation, candidates],
   provides: [outbound],
   create(_, { log }) {

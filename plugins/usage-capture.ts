@@ -3,7 +3,6 @@ import { ZERO_USAGE } from '../core/events.ts'
 import { cost } from '../core/money.ts'
 import { definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import { usageCaptureOptions } from './options.ts'
 import { identity, model, receivedBytes, reservation, servedBy } from './slots.ts'
 
 const tally = slot<Tally>('tally')
@@ -14,7 +13,6 @@ const repliedBytes = slot<number>('repliedBytes')
 export const usageCapture = definePlugin({
   name: 'usage-capture',
   summary: 'Counts the reply, prices it, and closes the ledger row.',
-  config: usageCaptureOptions,
   providesLate: [usage],
   create(_, context) {
     return {

@@ -9,21 +9,57 @@ import {
   slot,
 } from '../core/plugin.ts'
 import type { Surface } from '../core/surface.ts'
+import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { isCountingChain } from './counting.ts'
 import { JsonShape } from './json-shape.ts'
-import { type ValidationOptions, validationOptions } from './options.ts'
 import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './slots.ts'
 import { Verbatim } from './verbatim.ts'
 
 /** Paths removed under `unknown_fields: strip`. */
 const strippedFields = slot<string[]>('strippedFields')
 
+const unknownFields = (surface: string) =>
+  choice(
+    ['reject', 'strip'],
+    `Unknown fields on the ${surface} surface: reject with 400, or strip and name them in x-sluice-stripped (GEN-2).`,
+    'reject',
+  )
+
+const schema = object({
+  max_body: size('32MiB', 'Largest request body; more is 413 request_too_large (GEN-5).'),
+  body_timeout: duration(
+    '60s',
+    'The body must be whole this long after the gateway starts to read it, else 408 (GEN-6).',
+  ),
+  max_depth: count(64, 'Deepest nesting of the JSON body (REQ-2).', 1),
+  max_nodes: count(
+    100_000,
+    'Most values (members, items and scalars) in the JSON body, and in the arguments of its tool calls (REQ-2).',
+    1,
+  ),
+  max_images: count(50, 'Most images in one request (REQ-2).'),
+  max_documents: count(10, 'Most documents in one request (REQ-2).'),
+  max_replay: size(
+    '16MiB',
+    'Largest replayed conversation history, ids and reasoning included, without the last user turn (REQ-2).',
+  ),
+  unknown_fields: object(
+    {
+      responses: unknownFields('Responses'),
+      chat: unknownFields('Chat Completions'),
+      messages: unknownFields('Messages'),
+    },
+    [],
+    { default: {}, description: 'What happens to fields that a surface does not know.' },
+  ),
+})
+
 /** Parses the body once and holds it against the surface's schema (GEN-2, GEN-3, REQ-2). */
-export const validation = definePlugin<ValidationOptions>({
+export const validation = definePlugin({
   name: 'validation',
   summary: 'Parses the JSON body and checks it against the surface, strictly.',
-  config: validationOptions,
+  config: schema,
   needs: [requestBody],
   provides: [request, contentLimits],
   create(options, context) {

@@ -11,7 +11,7 @@ import { NO_OPTIONS } from '../core/config/options.ts'
 import { referenceTables } from '../core/config/reference.ts'
 import { ENTRIES, fullEntry, route, SECTIONS } from '../core/config/schema.ts'
 import { TEXT_FORMATS, withoutDefault } from '../core/config/validate.ts'
-import type { OptionsSchema } from '../core/plugin.ts'
+import type { Schema } from '../core/vocabulary.ts'
 import { plugins } from '../plugins/index.ts'
 import { requestValidatorsText } from '../surfaces/compile.ts'
 import { surfaces } from '../surfaces/index.ts'
@@ -36,13 +36,13 @@ export function generated(): Record<string, string> {
 }
 
 /** Every schema that a configuration of built-in plugins is checked with. */
-export const optionSchemas = (): OptionsSchema[] => [
+export const optionSchemas = (): Schema[] => [
   ...Object.values(SECTIONS),
   ...Object.values(ENTRIES).map(({ entry }) => entry),
   fullEntry,
   route,
   NO_OPTIONS,
-  ...plugins.flatMap(plugin => (plugin.config ? [plugin.config as OptionsSchema] : [])),
+  ...plugins.flatMap(plugin => (plugin.config ? [plugin.config as Schema] : [])),
 ]
 
 function validators(): Record<string, string> {

@@ -1,8 +1,8 @@
 /** Compiles schemas of options with ajv: for `npm run generate`, and for plugins that are not built in. */
 import { _, Ajv } from 'ajv'
-import type { OptionsSchema } from '../plugin.ts'
 import { digest, type Validator } from '../validators.ts'
 import { validatorsText } from '../validators-text.ts'
+import type { Schema } from '../vocabulary.ts'
 
 /** What ajv knows of a format. */
 export interface TextFormat {
@@ -14,13 +14,13 @@ export interface TextFormat {
  * A function that compiles one schema after the other.
  * Throws when a schema is not valid JSON Schema.
  */
-export function optionsCompiler(formats: Record<string, TextFormat>): (schema: OptionsSchema) => Validator {
+export function optionsCompiler(formats: Record<string, TextFormat>): (schema: Schema) => Validator {
   const ajv = newAjv(formats, false)
   return schema => ajv.compile(schema) as Validator
 }
 
 /** Source of the validators of these schemas, as a file of schema/validators/. */
-export function optionsValidatorsText(schemas: readonly OptionsSchema[], formats: Record<string, TextFormat>): string {
+export function optionsValidatorsText(schemas: readonly Schema[], formats: Record<string, TextFormat>): string {
   const ajv = newAjv(formats, true)
   const byDigest = new Map(schemas.map(schema => [digest(schema), schema]))
   for (const [name, schema] of byDigest) if (!ajv.schemas[name]) ajv.addSchema(withReferences(schema, ajv), name)
@@ -28,17 +28,17 @@ export function optionsValidatorsText(schemas: readonly OptionsSchema[], formats
 }
 
 /** The schema with every object in it by reference: limits and rights stand in several places, and are written once. */
-function withReferences(schema: OptionsSchema, ajv: Ajv): OptionsSchema {
+function withReferences(schema: Schema, ajv: Ajv): Schema {
   const out = { ...schema }
-  const properties = Object.entries((schema['properties'] ?? {}) as Record<string, OptionsSchema>)
+  const properties = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)
   if (properties.length > 0)
     out['properties'] = Object.fromEntries(properties.map(([name, member]) => [name, reference(member, ajv)]))
   for (const key of ['items', 'additionalProperties'])
-    if (typeof schema[key] === 'object') out[key] = reference(schema[key] as OptionsSchema, ajv)
+    if (typeof schema[key] === 'object') out[key] = reference(schema[key] as Schema, ajv)
   return out
 }
 
-function reference(schema: OptionsSchema, ajv: Ajv): OptionsSchema {
+function reference(schema: Schema, ajv: Ajv): Schema {
   const whole = withReferences(schema, ajv)
   if (!('properties' in whole)) return whole
   // What belongs to the place: ajv fills a default from here, and messages about a missing member describe it.

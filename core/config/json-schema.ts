@@ -4,8 +4,8 @@
  * `scripts/generate.ts` writes it to schema/gateway.schema.json.
  */
 import type { Plugin } from '../plugin.ts'
+import type { Schema } from '../vocabulary.ts'
 import { CHAIN_SECTIONS, ENTRIES, fullEntry, LIMITS, route, SECTION_ORDER, SECTIONS } from './schema.ts'
-import type { Schema } from './vocabulary.ts'
 
 /** What editors can check of a format by itself. */
 const PATTERNS: Record<string, string> = {

@@ -1,9 +1,10 @@
 /** Options of one plugin; `parseOptions` is for test harnesses and tools, outside a configuration file. */
-import type { OptionsSchema, Plugin } from '../plugin.ts'
+import type { Plugin } from '../plugin.ts'
+import type { Schema } from '../vocabulary.ts'
 import { validate } from './validate.ts'
 
 /** The schema of a plugin that has no options. */
-export const NO_OPTIONS: OptionsSchema = { type: 'object', additionalProperties: false, properties: {} }
+export const NO_OPTIONS: Schema = { type: 'object', additionalProperties: false, properties: {} }
 
 /**
  * Options as `create` takes them: defaults filled, units converted. Whole numbers stand for milliseconds and bytes here, since code has no `60s`.

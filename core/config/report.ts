@@ -1,5 +1,5 @@
 /** Collects everything that is wrong, with its place, so that one run shows it all. */
-import type { OptionsSchema } from '../plugin.ts'
+import type { Schema } from '../vocabulary.ts'
 import type { ConfigError, ConfigSource, Path } from './source.ts'
 import { validate } from './validate.ts'
 
@@ -26,7 +26,7 @@ export class Report {
   }
 
   /** Checks the value at `path`; null after reporting what is wrong with it. `name` is what messages call it. */
-  check(schema: OptionsSchema, value: unknown, path: Path, name: string): Record<string, unknown> | null {
+  check(schema: Schema, value: unknown, path: Path, name: string): Record<string, unknown> | null {
     const result = validate(schema, value, {
       name,
       fromEnvironment: at => this.source.fromEnvironment([...path, ...at]),

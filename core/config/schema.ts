@@ -17,7 +17,7 @@ import {
   secretText,
   size,
   text,
-} from './vocabulary.ts'
+} from '../vocabulary.ts'
 
 export const DIALECTS: readonly DialectName[] = ['openai-chat', 'openai-responses', 'anthropic-messages', 'gemini']
 export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const

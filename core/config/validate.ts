@@ -5,8 +5,8 @@
 
 import { createRequire } from 'node:module'
 import { isIP } from 'node:net'
-import type { OptionsSchema } from '../plugin.ts'
 import { digest, type Fault, type Validator, writtenAhead } from '../validators.ts'
+import type { Schema } from '../vocabulary.ts'
 import type { TextFormat } from './compile.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
@@ -78,15 +78,15 @@ export const TEXT_FORMATS: Record<string, TextFormat> = Object.fromEntries(
 )
 
 /** What validators are made of: the default of a whole value is the caller's to fill, ajv refuses it at the root. */
-export function withoutDefault({ default: _, ...root }: OptionsSchema): OptionsSchema {
+export function withoutDefault({ default: _, ...root }: Schema): Schema {
   return root
 }
 
 let written: Record<string, Validator> | undefined
-let compileNow: ((schema: OptionsSchema) => Validator) | undefined
-const validators = new WeakMap<OptionsSchema, Validator>()
+let compileNow: ((schema: Schema) => Validator) | undefined
+const validators = new WeakMap<Schema, Validator>()
 
-function validatorOf(schema: OptionsSchema): Validator {
+function validatorOf(schema: Schema): Validator {
   let validator = validators.get(schema)
   if (!validator) {
     const root = withoutDefault(schema)
@@ -98,7 +98,7 @@ function validatorOf(schema: OptionsSchema): Validator {
 }
 
 /** A schema that `npm run generate` does not know. */
-function compile(schema: OptionsSchema): Validator {
+function compile(schema: Schema): Validator {
   const require = createRequire(import.meta.url)
   compileNow ??= (require('./compile.ts') as typeof import('./compile.ts')).optionsCompiler(TEXT_FORMATS)
   return compileNow(schema)
@@ -109,7 +109,7 @@ function compile(schema: OptionsSchema): Validator {
  * Throws when the schema itself is not valid JSON Schema.
  */
 export function validate(
-  schema: OptionsSchema,
+  schema: Schema,
   input: unknown,
   options: ValidateOptions,
 ): { value: unknown; problems?: undefined } | { value?: undefined; problems: Problem[] } {
@@ -125,7 +125,7 @@ export function validate(
   return { value: convert(schema, holder.value) }
 }
 
-function emptyOf(schema: OptionsSchema): unknown {
+function emptyOf(schema: Schema): unknown {
   const types = [schema['type']].flat()
   return types.includes('null') ? null : types.includes('object') ? {} : null
 }

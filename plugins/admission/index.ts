@@ -2,16 +2,20 @@ import type { Conversation } from '../../core/conversation.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Reply, usage } from '../../core/plugin.ts'
 import type { Admission, Cell, Dimension } from '../../core/store.ts'
-import { type AdmissionOptions, admissionOptions } from '../options.ts'
+import { count, object } from '../../core/vocabulary.ts'
 import { type Identity, identity, model, reservation } from '../slots.ts'
 import { type CellSet, cellsFor, compress, compression } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 
+const schema = object({
+  output_reserve: count(4096, 'Output tokens reserved when the request names no cap (LIM-4).', 1),
+})
+
 /** Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its ledger row (LIM-1…10). */
-export const admission = definePlugin<AdmissionOptions>({
+export const admission = definePlugin({
   name: 'admission',
   summary: 'Holds the request against every limit at once and reserves its estimate.',
-  config: admissionOptions,
+  config: schema,
   needs: [identity],
   provides: [reservation],
   // It opens the ledger row and takes the reserve; who fills this closes the one and settles the other.

@@ -14,8 +14,8 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import { Sealer } from '../../core/seal.ts'
 import type { MaybePromise } from '../../core/store.ts'
+import { duration, object, size } from '../../core/vocabulary.ts'
 import { isCountingChain } from '../counting.ts'
-import { type ConversationOptions, conversationOptions } from '../options.ts'
 import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
@@ -36,14 +36,20 @@ interface Recording {
 /** Public id of the reasoning item that is open: minted at its first delta, so that the item and the handle of its private data are one. */
 const openReasoning = slot<string | undefined>('openReasoning')
 
+const schema = object({
+  retain: duration('24h', 'How long a response can be continued by previous_response_id (RESP-3).'),
+  max_retained: size('1MiB', 'A larger response object is served and not retained (RESP-3).'),
+  continuation: duration('72h', "How long providers' private continuation data is kept (TOOL-6)."),
+})
+
 /**
  * Builds the canonical conversation: resolves the model, recalls the turns behind previous_response_id, checks the tool history, and restores
  * providers' private data. On the way back it keeps that data and retains the reply.
  */
-export const conversationPlugin = definePlugin<ConversationOptions>({
+export const conversationPlugin = definePlugin({
   name: 'conversation',
   summary: 'Resolves model and history, and remembers what the next turn needs.',
-  config: conversationOptions,
+  config: schema,
   needs: [identity, request],
   provides: [conversation, model],
   create(options, context) {

@@ -3,7 +3,7 @@ import type { Backend, DialectName } from '../../core/dialect.ts'
 import type { ErrorCode } from '../../core/errors.ts'
 import type { FinishReason } from '../../core/events.ts'
 import { conversation, definePlugin, type Exchange, type Settlement, slot, usage } from '../../core/plugin.ts'
-import { type OtelOptions, otelOptions } from '../options.ts'
+import { count, duration, type Filled, flag, number, object, text } from '../../core/vocabulary.ts'
 import { identity, model, servedBy, type Trace, trace } from '../slots.ts'
 import { traceParent } from '../trace-context.ts'
 import { Exporter } from './exporter.ts'
@@ -11,14 +11,43 @@ import { type AttributeValue, attributes, CLIENT, failedStatus, nanos, SERVER, t
 
 const traced = slot<TracedExchange>('otel.traced')
 
+const schema = object(
+  {
+    endpoint: text('The OTLP/HTTP receiver; spans are posted as JSON to /v1/traces below it.', {
+      pattern: '^https?://[^\\s/?#]+[^\\s?#]*$',
+      examples: ['http://127.0.0.1:4318'],
+    }),
+    headers: {
+      type: 'object',
+      additionalProperties: { type: 'string' },
+      default: {},
+      description: 'Headers added to every post, e.g. an authorization.',
+    } as Filled<Record<string, string>>,
+    service_name: text('The `service.name` of the spans.', { default: 'sluice' }),
+    sample: number(1, 'Share of exchanges that are traced, of those whose traceparent does not decide.', {
+      minimum: 0,
+      maximum: 1,
+    }),
+    follow_parent: flag(
+      true,
+      "A client's traceparent decides by its sampled flag. Switch it off where clients are strangers: they could have everything traced.",
+    ),
+    batch: count(512, 'Most spans in one post.', 1),
+    queue: count(4096, 'Most spans that wait; what comes on top is dropped and counted in the log.', 1),
+    interval: duration('5s', 'Longest wait of a span before it is posted.'),
+    timeout: duration('5s', 'Longest wait for the receiver.'),
+  },
+  ['endpoint'],
+)
+
 /**
  * OpenTelemetry traces: one SERVER span for the exchange, one CLIENT span for each attempt at a backend, with the GenAI semantic conventions
  * (`gen_ai.*`, status Development). Never prompts, replies, headers or secrets.
  */
-export const otel = definePlugin<OtelOptions>({
+export const otel = definePlugin({
   name: 'otel',
   summary: 'Sends OpenTelemetry traces over OTLP/HTTP; stands first in its pipeline.',
-  config: otelOptions,
+  config: schema,
   create(options, { clock, log, random }) {
     const exporter = new Exporter({ ...options, clock, log })
     return {

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createRequire } from 'node:module'
 import { definePlugin, deny } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
-import { type ProxyOptions, proxyOptions } from '../options.ts'
+import { duration, nullable, object, secretText, text } from '../../core/vocabulary.ts'
 import { receivedBytes } from '../slots.ts'
 import { Hop } from './hop.ts'
 
@@ -15,14 +15,33 @@ const require = createRequire(import.meta.url)
  */
 const climbs = /(?:[/\\]|%2f|%5c)(?:\.|%2e){2}(?:$|[/\\;]|%2f|%5c|%3b)/i
 
+const schema = object(
+  {
+    target: text('Where requests go; the path and query of the request are appended.', {
+      pattern: '^https?://[^\\s/?#]+[^\\s?#]*$',
+      examples: ['http://127.0.0.1:8000'],
+    }),
+    timeout: duration(
+      '120s',
+      'Longest silence of the target before the reply is given up; through a WebSocket, of both sides together.',
+    ),
+    api_key: nullable(
+      secretText("Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35).", {
+        format: 'credential',
+      }),
+    ),
+  },
+  ['target'],
+)
+
 /**
  * Sends the exchange to a target as it is, bytes untouched, streaming both ways; a WebSocket too, where the listener can tunnel. The gateway's own
  * credential and what belongs to one hop stay here (decisions 35); connecting, TLS and paths are http-proxy-3's.
  */
-export const proxy = definePlugin<ProxyOptions>({
+export const proxy = definePlugin({
   name: 'proxy',
   summary: 'Passes the exchange through to a target, bytes untouched.',
-  config: proxyOptions,
+  config: schema,
   providesLate: [receivedBytes],
   terminal: true,
   create({ target, timeout, api_key }, context) {

@@ -5,8 +5,8 @@ import { ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'
 import { asGatewayError } from '../../core/exchange.ts'
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
+import { count, duration, number, object } from '../../core/vocabulary.ts'
 import { dialects } from '../../providers/index.ts'
-import { type UpstreamOptions, upstreamOptions } from '../options.ts'
 import {
   candidates,
   model,
@@ -39,11 +39,35 @@ const SAFE_HEADER = 'x-retry-safe'
 /** How often the clocks of running attempts are looked at. */
 const TICK_MS = 250
 
+const schema = object({
+  connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
+  first_byte_timeout: duration('120s', "Longest wait for the first event of a backend's answer (decisions 11)."),
+  attempts: count(
+    2,
+    'Most attempts for one request, the first included; retries happen only before the head is out.',
+    1,
+  ),
+  retry_budget: number(0.1, 'Share of requests that may be retried, per provider.', { minimum: 0, maximum: 1 }),
+  breaker: object(
+    {
+      failures: count(5, 'Failures in a row that open the breaker.', 1),
+      error_rate: number(0.5, 'Share of failures within the window that opens it.', {
+        exclusiveMinimum: 0,
+        maximum: 1,
+      }),
+      window: duration('30s', 'Window of the error rate.'),
+      open_for: duration('15s', 'How long an open breaker keeps the backend out before one trial request.'),
+    },
+    [],
+    { default: {}, description: 'When a failing backend is left out.' },
+  ),
+})
+
 /** Sends the request to the first healthy candidate and reads its reply; tries another only while nothing has gone out. */
-export const upstream = definePlugin<UpstreamOptions>({
+export const upstream = definePlugin({
   name: 'upstream',
   summary: 'Calls the backend and streams its reply back.',
-  config: upstreamOptions,
+  config: schema,
   needs: [conversation, model, candidates, outbound],
   providesLate: [servedBy],
   terminal: true,

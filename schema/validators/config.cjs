@@ -3085,16 +3085,32 @@ validate77.errors = vErrors;
 return errors === 0;
 }
 
-exports["exqV1GJpIueRp-DQn-b0eK"] = validate78;
-const schema44 = {"type":"object","additionalProperties":false,"properties":{},"required":[]};
+exports["hhCTOtRmfBCP9-gupfjdiT"] = validate78;
+const schema44 = {"type":"object","additionalProperties":false,"properties":{"output_reserve":{"type":"integer","minimum":1,"default":4096,"description":"Output tokens reserved when the request names no cap (LIM-4)."}},"required":[]};
 
 function validate78(data, {instancePath=""}={}){
 let vErrors = null;
 let errors = 0;
 if(data && typeof data == "object" && !Array.isArray(data)){
+if(data.output_reserve === undefined){
+data.output_reserve = 4096;
+}
 for(const key0 in data){
+if(!(key0 === "output_reserve")){
 (vErrors ??= []).push(fault(instancePath, "additionalProperties", schema44, data, {additionalProperty: key0}));
 errors++;
+}
+}
+let data0 = data.output_reserve;
+if(!(((typeof data0 == "number") && (!(data0 % 1) && !isNaN(data0))) && (isFinite(data0)))){
+(vErrors ??= []).push(fault(instancePath+"/output_reserve", "type", schema44.properties.output_reserve, data0));
+errors++;
+}
+if((typeof data0 == "number") && (isFinite(data0))){
+if(data0 < 1 || isNaN(data0)){
+(vErrors ??= []).push(fault(instancePath+"/output_reserve", "minimum", schema44.properties.output_reserve, data0));
+errors++;
+}
 }
 }
 else {
@@ -3105,47 +3121,11 @@ validate78.errors = vErrors;
 return errors === 0;
 }
 
-exports["hhCTOtRmfBCP9-gupfjdiT"] = validate79;
-const schema45 = {"type":"object","additionalProperties":false,"properties":{"output_reserve":{"type":"integer","minimum":1,"default":4096,"description":"Output tokens reserved when the request names no cap (LIM-4)."}},"required":[]};
+exports["p2dVEODBblOF-FcRsTjD7-"] = validate79;
+const schema45 = {"type":"object","additionalProperties":false,"properties":{"connect_timeout":{"type":["string","integer"],"format":"duration","default":"5s","description":"Longest wait for a connection to a backend."},"first_byte_timeout":{"type":["string","integer"],"format":"duration","default":"120s","description":"Longest wait for the first event of a backend's answer (decisions 11)."},"attempts":{"type":"integer","minimum":1,"default":2,"description":"Most attempts for one request, the first included; retries happen only before the head is out."},"retry_budget":{"type":"number","minimum":0,"maximum":1,"default":0.1,"description":"Share of requests that may be retried, per provider."},"breaker":{"$ref":"g-SD6VAyvOpBX6ElexwaUU","description":"When a failing backend is left out.","default":{}}},"required":[]};
+const schema46 = {"type":"object","additionalProperties":false,"properties":{"failures":{"type":"integer","minimum":1,"default":5,"description":"Failures in a row that open the breaker."},"error_rate":{"type":"number","exclusiveMinimum":0,"maximum":1,"default":0.5,"description":"Share of failures within the window that opens it."},"window":{"type":["string","integer"],"format":"duration","default":"30s","description":"Window of the error rate."},"open_for":{"type":["string","integer"],"format":"duration","default":"15s","description":"How long an open breaker keeps the backend out before one trial request."}},"required":[]};
 
-function validate79(data, {instancePath=""}={}){
-let vErrors = null;
-let errors = 0;
-if(data && typeof data == "object" && !Array.isArray(data)){
-if(data.output_reserve === undefined){
-data.output_reserve = 4096;
-}
-for(const key0 in data){
-if(!(key0 === "output_reserve")){
-(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema45, data, {additionalProperty: key0}));
-errors++;
-}
-}
-let data0 = data.output_reserve;
-if(!(((typeof data0 == "number") && (!(data0 % 1) && !isNaN(data0))) && (isFinite(data0)))){
-(vErrors ??= []).push(fault(instancePath+"/output_reserve", "type", schema45.properties.output_reserve, data0));
-errors++;
-}
-if((typeof data0 == "number") && (isFinite(data0))){
-if(data0 < 1 || isNaN(data0)){
-(vErrors ??= []).push(fault(instancePath+"/output_reserve", "minimum", schema45.properties.output_reserve, data0));
-errors++;
-}
-}
-}
-else {
-(vErrors ??= []).push(fault(instancePath, "type", schema45, data));
-errors++;
-}
-validate79.errors = vErrors;
-return errors === 0;
-}
-
-exports["p2dVEODBblOF-FcRsTjD7-"] = validate80;
-const schema46 = {"type":"object","additionalProperties":false,"properties":{"connect_timeout":{"type":["string","integer"],"format":"duration","default":"5s","description":"Longest wait for a connection to a backend."},"first_byte_timeout":{"type":["string","integer"],"format":"duration","default":"120s","description":"Longest wait for the first event of a backend's answer (decisions 11)."},"attempts":{"type":"integer","minimum":1,"default":2,"description":"Most attempts for one request, the first included; retries happen only before the head is out."},"retry_budget":{"type":"number","minimum":0,"maximum":1,"default":0.1,"description":"Share of requests that may be retried, per provider."},"breaker":{"$ref":"g-SD6VAyvOpBX6ElexwaUU","description":"When a failing backend is left out.","default":{}}},"required":[]};
-const schema47 = {"type":"object","additionalProperties":false,"properties":{"failures":{"type":"integer","minimum":1,"default":5,"description":"Failures in a row that open the breaker."},"error_rate":{"type":"number","exclusiveMinimum":0,"maximum":1,"default":0.5,"description":"Share of failures within the window that opens it."},"window":{"type":["string","integer"],"format":"duration","default":"30s","description":"Window of the error rate."},"open_for":{"type":["string","integer"],"format":"duration","default":"15s","description":"How long an open breaker keeps the backend out before one trial request."}},"required":[]};
-
-function validate81(data, {instancePath=""}={}){
+function validate80(data, {instancePath=""}={}){
 let vErrors = null;
 let errors = 0;
 if(data && typeof data == "object" && !Array.isArray(data)){
@@ -3163,69 +3143,69 @@ data.open_for = "15s";
 }
 for(const key0 in data){
 if(!((((key0 === "failures") || (key0 === "error_rate")) || (key0 === "window")) || (key0 === "open_for"))){
-(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema47, data, {additionalProperty: key0}));
+(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema46, data, {additionalProperty: key0}));
 errors++;
 }
 }
 let data0 = data.failures;
 if(!(((typeof data0 == "number") && (!(data0 % 1) && !isNaN(data0))) && (isFinite(data0)))){
-(vErrors ??= []).push(fault(instancePath+"/failures", "type", schema47.properties.failures, data0));
+(vErrors ??= []).push(fault(instancePath+"/failures", "type", schema46.properties.failures, data0));
 errors++;
 }
 if((typeof data0 == "number") && (isFinite(data0))){
 if(data0 < 1 || isNaN(data0)){
-(vErrors ??= []).push(fault(instancePath+"/failures", "minimum", schema47.properties.failures, data0));
+(vErrors ??= []).push(fault(instancePath+"/failures", "minimum", schema46.properties.failures, data0));
 errors++;
 }
 }
 let data1 = data.error_rate;
 if((typeof data1 == "number") && (isFinite(data1))){
 if(data1 > 1 || isNaN(data1)){
-(vErrors ??= []).push(fault(instancePath+"/error_rate", "maximum", schema47.properties.error_rate, data1));
+(vErrors ??= []).push(fault(instancePath+"/error_rate", "maximum", schema46.properties.error_rate, data1));
 errors++;
 }
 if(data1 <= 0 || isNaN(data1)){
-(vErrors ??= []).push(fault(instancePath+"/error_rate", "exclusiveMinimum", schema47.properties.error_rate, data1));
+(vErrors ??= []).push(fault(instancePath+"/error_rate", "exclusiveMinimum", schema46.properties.error_rate, data1));
 errors++;
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath+"/error_rate", "type", schema47.properties.error_rate, data1));
+(vErrors ??= []).push(fault(instancePath+"/error_rate", "type", schema46.properties.error_rate, data1));
 errors++;
 }
 let data2 = data.window;
 if((typeof data2 !== "string") && (!(((typeof data2 == "number") && (!(data2 % 1) && !isNaN(data2))) && (isFinite(data2))))){
-(vErrors ??= []).push(fault(instancePath+"/window", "type", schema47.properties.window, data2));
+(vErrors ??= []).push(fault(instancePath+"/window", "type", schema46.properties.window, data2));
 errors++;
 }
 if(typeof data2 === "string"){
 if(!(formats8.validate(data2))){
-(vErrors ??= []).push(fault(instancePath+"/window", "format", schema47.properties.window, data2));
+(vErrors ??= []).push(fault(instancePath+"/window", "format", schema46.properties.window, data2));
 errors++;
 }
 }
 let data3 = data.open_for;
 if((typeof data3 !== "string") && (!(((typeof data3 == "number") && (!(data3 % 1) && !isNaN(data3))) && (isFinite(data3))))){
-(vErrors ??= []).push(fault(instancePath+"/open_for", "type", schema47.properties.open_for, data3));
+(vErrors ??= []).push(fault(instancePath+"/open_for", "type", schema46.properties.open_for, data3));
 errors++;
 }
 if(typeof data3 === "string"){
 if(!(formats8.validate(data3))){
-(vErrors ??= []).push(fault(instancePath+"/open_for", "format", schema47.properties.open_for, data3));
+(vErrors ??= []).push(fault(instancePath+"/open_for", "format", schema46.properties.open_for, data3));
 errors++;
 }
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath, "type", schema47, data));
+(vErrors ??= []).push(fault(instancePath, "type", schema46, data));
 errors++;
 }
-validate81.errors = vErrors;
+validate80.errors = vErrors;
 return errors === 0;
 }
 
 
-function validate80(data, {instancePath=""}={}){
+function validate79(data, {instancePath=""}={}){
 let vErrors = null;
 let errors = 0;
 if(data && typeof data == "object" && !Array.isArray(data)){
@@ -3246,75 +3226,75 @@ data.breaker = {};
 }
 for(const key0 in data){
 if(!(((((key0 === "connect_timeout") || (key0 === "first_byte_timeout")) || (key0 === "attempts")) || (key0 === "retry_budget")) || (key0 === "breaker"))){
-(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema46, data, {additionalProperty: key0}));
+(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema45, data, {additionalProperty: key0}));
 errors++;
 }
 }
 let data0 = data.connect_timeout;
 if((typeof data0 !== "string") && (!(((typeof data0 == "number") && (!(data0 % 1) && !isNaN(data0))) && (isFinite(data0))))){
-(vErrors ??= []).push(fault(instancePath+"/connect_timeout", "type", schema46.properties.connect_timeout, data0));
+(vErrors ??= []).push(fault(instancePath+"/connect_timeout", "type", schema45.properties.connect_timeout, data0));
 errors++;
 }
 if(typeof data0 === "string"){
 if(!(formats8.validate(data0))){
-(vErrors ??= []).push(fault(instancePath+"/connect_timeout", "format", schema46.properties.connect_timeout, data0));
+(vErrors ??= []).push(fault(instancePath+"/connect_timeout", "format", schema45.properties.connect_timeout, data0));
 errors++;
 }
 }
 let data1 = data.first_byte_timeout;
 if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1) && !isNaN(data1))) && (isFinite(data1))))){
-(vErrors ??= []).push(fault(instancePath+"/first_byte_timeout", "type", schema46.properties.first_byte_timeout, data1));
+(vErrors ??= []).push(fault(instancePath+"/first_byte_timeout", "type", schema45.properties.first_byte_timeout, data1));
 errors++;
 }
 if(typeof data1 === "string"){
 if(!(formats8.validate(data1))){
-(vErrors ??= []).push(fault(instancePath+"/first_byte_timeout", "format", schema46.properties.first_byte_timeout, data1));
+(vErrors ??= []).push(fault(instancePath+"/first_byte_timeout", "format", schema45.properties.first_byte_timeout, data1));
 errors++;
 }
 }
 let data2 = data.attempts;
 if(!(((typeof data2 == "number") && (!(data2 % 1) && !isNaN(data2))) && (isFinite(data2)))){
-(vErrors ??= []).push(fault(instancePath+"/attempts", "type", schema46.properties.attempts, data2));
+(vErrors ??= []).push(fault(instancePath+"/attempts", "type", schema45.properties.attempts, data2));
 errors++;
 }
 if((typeof data2 == "number") && (isFinite(data2))){
 if(data2 < 1 || isNaN(data2)){
-(vErrors ??= []).push(fault(instancePath+"/attempts", "minimum", schema46.properties.attempts, data2));
+(vErrors ??= []).push(fault(instancePath+"/attempts", "minimum", schema45.properties.attempts, data2));
 errors++;
 }
 }
 let data3 = data.retry_budget;
 if((typeof data3 == "number") && (isFinite(data3))){
 if(data3 > 1 || isNaN(data3)){
-(vErrors ??= []).push(fault(instancePath+"/retry_budget", "maximum", schema46.properties.retry_budget, data3));
+(vErrors ??= []).push(fault(instancePath+"/retry_budget", "maximum", schema45.properties.retry_budget, data3));
 errors++;
 }
 if(data3 < 0 || isNaN(data3)){
-(vErrors ??= []).push(fault(instancePath+"/retry_budget", "minimum", schema46.properties.retry_budget, data3));
+(vErrors ??= []).push(fault(instancePath+"/retry_budget", "minimum", schema45.properties.retry_budget, data3));
 errors++;
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath+"/retry_budget", "type", schema46.properties.retry_budget, data3));
+(vErrors ??= []).push(fault(instancePath+"/retry_budget", "type", schema45.properties.retry_budget, data3));
 errors++;
 }
-if(!(validate81(data.breaker, {instancePath:instancePath+"/breaker"}))){
-vErrors = vErrors === null ? validate81.errors : vErrors.concat(validate81.errors);
+if(!(validate80(data.breaker, {instancePath:instancePath+"/breaker"}))){
+vErrors = vErrors === null ? validate80.errors : vErrors.concat(validate80.errors);
 errors = vErrors.length;
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath, "type", schema46, data));
+(vErrors ??= []).push(fault(instancePath, "type", schema45, data));
 errors++;
 }
-validate80.errors = vErrors;
+validate79.errors = vErrors;
 return errors === 0;
 }
 
-exports["bHTcc7wvccCrlCYoPE5oEm"] = validate83;
-const schema48 = {"type":"object","additionalProperties":false,"properties":{"target":{"type":"string","pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["http://127.0.0.1:8000"],"description":"Where requests go; the path and query of the request are appended."},"timeout":{"type":["string","integer"],"format":"duration","default":"120s","description":"Longest silence of the target before the reply is given up; through a WebSocket, of both sides together."},"api_key":{"type":["string","null"],"writeOnly":true,"format":"credential","description":"Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35).","default":null}},"required":["target"]};
+exports["bHTcc7wvccCrlCYoPE5oEm"] = validate82;
+const schema47 = {"type":"object","additionalProperties":false,"properties":{"target":{"type":"string","pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["http://127.0.0.1:8000"],"description":"Where requests go; the path and query of the request are appended."},"timeout":{"type":["string","integer"],"format":"duration","default":"120s","description":"Longest silence of the target before the reply is given up; through a WebSocket, of both sides together."},"api_key":{"type":["string","null"],"writeOnly":true,"format":"credential","description":"Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35).","default":null}},"required":["target"]};
 
-function validate83(data, {instancePath=""}={}){
+function validate82(data, {instancePath=""}={}){
 let vErrors = null;
 let errors = 0;
 if(data && typeof data == "object" && !Array.isArray(data)){
@@ -3325,12 +3305,12 @@ if(data.api_key === undefined){
 data.api_key = null;
 }
 if(data.target === undefined){
-(vErrors ??= []).push(fault(instancePath, "required", schema48, data, {missingProperty: "target"}));
+(vErrors ??= []).push(fault(instancePath, "required", schema47, data, {missingProperty: "target"}));
 errors++;
 }
 for(const key0 in data){
 if(!(((key0 === "target") || (key0 === "timeout")) || (key0 === "api_key"))){
-(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema48, data, {additionalProperty: key0}));
+(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema47, data, {additionalProperty: key0}));
 errors++;
 }
 }
@@ -3338,50 +3318,50 @@ if(data.target !== undefined){
 let data0 = data.target;
 if(typeof data0 === "string"){
 if(!pattern6.test(data0)){
-(vErrors ??= []).push(fault(instancePath+"/target", "pattern", schema48.properties.target, data0));
+(vErrors ??= []).push(fault(instancePath+"/target", "pattern", schema47.properties.target, data0));
 errors++;
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath+"/target", "type", schema48.properties.target, data0));
+(vErrors ??= []).push(fault(instancePath+"/target", "type", schema47.properties.target, data0));
 errors++;
 }
 }
 let data1 = data.timeout;
 if((typeof data1 !== "string") && (!(((typeof data1 == "number") && (!(data1 % 1) && !isNaN(data1))) && (isFinite(data1))))){
-(vErrors ??= []).push(fault(instancePath+"/timeout", "type", schema48.properties.timeout, data1));
+(vErrors ??= []).push(fault(instancePath+"/timeout", "type", schema47.properties.timeout, data1));
 errors++;
 }
 if(typeof data1 === "string"){
 if(!(formats8.validate(data1))){
-(vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema48.properties.timeout, data1));
+(vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema47.properties.timeout, data1));
 errors++;
 }
 }
 let data2 = data.api_key;
 if((typeof data2 !== "string") && (data2 !== null)){
-(vErrors ??= []).push(fault(instancePath+"/api_key", "type", schema48.properties.api_key, data2));
+(vErrors ??= []).push(fault(instancePath+"/api_key", "type", schema47.properties.api_key, data2));
 errors++;
 }
 if(typeof data2 === "string"){
 if(!(formats6.validate(data2))){
-(vErrors ??= []).push(fault(instancePath+"/api_key", "format", schema48.properties.api_key, data2));
+(vErrors ??= []).push(fault(instancePath+"/api_key", "format", schema47.properties.api_key, data2));
 errors++;
 }
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath, "type", schema48, data));
+(vErrors ??= []).push(fault(instancePath, "type", schema47, data));
 errors++;
 }
-validate83.errors = vErrors;
+validate82.errors = vErrors;
 return errors === 0;
 }
 
-exports["YLp5CrDvxLmd8aZD6UDJWo"] = validate84;
-const schema49 = {"type":"object","additionalProperties":false,"properties":{"endpoint":{"type":"string","pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["http://127.0.0.1:4318"],"description":"The OTLP/HTTP receiver; spans are posted as JSON to /v1/traces below it."},"headers":{"type":"object","additionalProperties":{"type":"string"},"default":{},"description":"Headers added to every post, e.g. an authorization."},"service_name":{"type":"string","default":"sluice","description":"The `service.name` of the spans."},"sample":{"type":"number","minimum":0,"maximum":1,"default":1,"description":"Share of exchanges that are traced, of those whose traceparent does not decide."},"follow_parent":{"type":"boolean","default":true,"description":"A client's traceparent decides by its sampled flag. Switch it off where clients are strangers: they could have everything traced."},"batch":{"type":"integer","minimum":1,"default":512,"description":"Most spans in one post."},"queue":{"type":"integer","minimum":1,"default":4096,"description":"Most spans that wait; what comes on top is dropped and counted in the log."},"interval":{"type":["string","integer"],"format":"duration","default":"5s","description":"Longest wait of a span before it is posted."},"timeout":{"type":["string","integer"],"format":"duration","default":"5s","description":"Longest wait for the receiver."}},"required":["endpoint"]};
+exports["YLp5CrDvxLmd8aZD6UDJWo"] = validate83;
+const schema48 = {"type":"object","additionalProperties":false,"properties":{"endpoint":{"type":"string","pattern":"^https?://[^\\s/?#]+[^\\s?#]*$","examples":["http://127.0.0.1:4318"],"description":"The OTLP/HTTP receiver; spans are posted as JSON to /v1/traces below it."},"headers":{"type":"object","additionalProperties":{"type":"string"},"default":{},"description":"Headers added to every post, e.g. an authorization."},"service_name":{"type":"string","default":"sluice","description":"The `service.name` of the spans."},"sample":{"type":"number","minimum":0,"maximum":1,"default":1,"description":"Share of exchanges that are traced, of those whose traceparent does not decide."},"follow_parent":{"type":"boolean","default":true,"description":"A client's traceparent decides by its sampled flag. Switch it off where clients are strangers: they could have everything traced."},"batch":{"type":"integer","minimum":1,"default":512,"description":"Most spans in one post."},"queue":{"type":"integer","minimum":1,"default":4096,"description":"Most spans that wait; what comes on top is dropped and counted in the log."},"interval":{"type":["string","integer"],"format":"duration","default":"5s","description":"Longest wait of a span before it is posted."},"timeout":{"type":["string","integer"],"format":"duration","default":"5s","description":"Longest wait for the receiver."}},"required":["endpoint"]};
 
-function validate84(data, {instancePath=""}={}){
+function validate83(data, {instancePath=""}={}){
 let vErrors = null;
 let errors = 0;
 if(data && typeof data == "object" && !Array.isArray(data)){
@@ -3410,12 +3390,12 @@ if(data.timeout === undefined){
 data.timeout = "5s";
 }
 if(data.endpoint === undefined){
-(vErrors ??= []).push(fault(instancePath, "required", schema49, data, {missingProperty: "endpoint"}));
+(vErrors ??= []).push(fault(instancePath, "required", schema48, data, {missingProperty: "endpoint"}));
 errors++;
 }
 for(const key0 in data){
-if(!(func2.call(schema49.properties, key0))){
-(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema49, data, {additionalProperty: key0}));
+if(!(func2.call(schema48.properties, key0))){
+(vErrors ??= []).push(fault(instancePath, "additionalProperties", schema48, data, {additionalProperty: key0}));
 errors++;
 }
 }
@@ -3423,12 +3403,12 @@ if(data.endpoint !== undefined){
 let data0 = data.endpoint;
 if(typeof data0 === "string"){
 if(!pattern6.test(data0)){
-(vErrors ??= []).push(fault(instancePath+"/endpoint", "pattern", schema49.properties.endpoint, data0));
+(vErrors ??= []).push(fault(instancePath+"/endpoint", "pattern", schema48.properties.endpoint, data0));
 errors++;
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath+"/endpoint", "type", schema49.properties.endpoint, data0));
+(vErrors ??= []).push(fault(instancePath+"/endpoint", "type", schema48.properties.endpoint, data0));
 errors++;
 }
 }
@@ -3437,90 +3417,90 @@ if(data1 && typeof data1 == "object" && !Array.isArray(data1)){
 for(const key1 in data1){
 let data2 = data1[key1];
 if(typeof data2 !== "string"){
-(vErrors ??= []).push(fault(instancePath+"/headers/" + key1.replace(/~/g, "~0").replace(/\//g, "~1"), "type", schema49.properties.headers.additionalProperties, data2));
+(vErrors ??= []).push(fault(instancePath+"/headers/" + key1.replace(/~/g, "~0").replace(/\//g, "~1"), "type", schema48.properties.headers.additionalProperties, data2));
 errors++;
 }
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath+"/headers", "type", schema49.properties.headers, data1));
+(vErrors ??= []).push(fault(instancePath+"/headers", "type", schema48.properties.headers, data1));
 errors++;
 }
 let data3 = data.service_name;
 if(typeof data3 !== "string"){
-(vErrors ??= []).push(fault(instancePath+"/service_name", "type", schema49.properties.service_name, data3));
+(vErrors ??= []).push(fault(instancePath+"/service_name", "type", schema48.properties.service_name, data3));
 errors++;
 }
 let data4 = data.sample;
 if((typeof data4 == "number") && (isFinite(data4))){
 if(data4 > 1 || isNaN(data4)){
-(vErrors ??= []).push(fault(instancePath+"/sample", "maximum", schema49.properties.sample, data4));
+(vErrors ??= []).push(fault(instancePath+"/sample", "maximum", schema48.properties.sample, data4));
 errors++;
 }
 if(data4 < 0 || isNaN(data4)){
-(vErrors ??= []).push(fault(instancePath+"/sample", "minimum", schema49.properties.sample, data4));
+(vErrors ??= []).push(fault(instancePath+"/sample", "minimum", schema48.properties.sample, data4));
 errors++;
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath+"/sample", "type", schema49.properties.sample, data4));
+(vErrors ??= []).push(fault(instancePath+"/sample", "type", schema48.properties.sample, data4));
 errors++;
 }
 let data5 = data.follow_parent;
 if(typeof data5 !== "boolean"){
-(vErrors ??= []).push(fault(instancePath+"/follow_parent", "type", schema49.properties.follow_parent, data5));
+(vErrors ??= []).push(fault(instancePath+"/follow_parent", "type", schema48.properties.follow_parent, data5));
 errors++;
 }
 let data6 = data.batch;
 if(!(((typeof data6 == "number") && (!(data6 % 1) && !isNaN(data6))) && (isFinite(data6)))){
-(vErrors ??= []).push(fault(instancePath+"/batch", "type", schema49.properties.batch, data6));
+(vErrors ??= []).push(fault(instancePath+"/batch", "type", schema48.properties.batch, data6));
 errors++;
 }
 if((typeof data6 == "number") && (isFinite(data6))){
 if(data6 < 1 || isNaN(data6)){
-(vErrors ??= []).push(fault(instancePath+"/batch", "minimum", schema49.properties.batch, data6));
+(vErrors ??= []).push(fault(instancePath+"/batch", "minimum", schema48.properties.batch, data6));
 errors++;
 }
 }
 let data7 = data.queue;
 if(!(((typeof data7 == "number") && (!(data7 % 1) && !isNaN(data7))) && (isFinite(data7)))){
-(vErrors ??= []).push(fault(instancePath+"/queue", "type", schema49.properties.queue, data7));
+(vErrors ??= []).push(fault(instancePath+"/queue", "type", schema48.properties.queue, data7));
 errors++;
 }
 if((typeof data7 == "number") && (isFinite(data7))){
 if(data7 < 1 || isNaN(data7)){
-(vErrors ??= []).push(fault(instancePath+"/queue", "minimum", schema49.properties.queue, data7));
+(vErrors ??= []).push(fault(instancePath+"/queue", "minimum", schema48.properties.queue, data7));
 errors++;
 }
 }
 let data8 = data.interval;
 if((typeof data8 !== "string") && (!(((typeof data8 == "number") && (!(data8 % 1) && !isNaN(data8))) && (isFinite(data8))))){
-(vErrors ??= []).push(fault(instancePath+"/interval", "type", schema49.properties.interval, data8));
+(vErrors ??= []).push(fault(instancePath+"/interval", "type", schema48.properties.interval, data8));
 errors++;
 }
 if(typeof data8 === "string"){
 if(!(formats8.validate(data8))){
-(vErrors ??= []).push(fault(instancePath+"/interval", "format", schema49.properties.interval, data8));
+(vErrors ??= []).push(fault(instancePath+"/interval", "format", schema48.properties.interval, data8));
 errors++;
 }
 }
 let data9 = data.timeout;
 if((typeof data9 !== "string") && (!(((typeof data9 == "number") && (!(data9 % 1) && !isNaN(data9))) && (isFinite(data9))))){
-(vErrors ??= []).push(fault(instancePath+"/timeout", "type", schema49.properties.timeout, data9));
+(vErrors ??= []).push(fault(instancePath+"/timeout", "type", schema48.properties.timeout, data9));
 errors++;
 }
 if(typeof data9 === "string"){
 if(!(formats8.validate(data9))){
-(vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema49.properties.timeout, data9));
+(vErrors ??= []).push(fault(instancePath+"/timeout", "format", schema48.properties.timeout, data9));
 errors++;
 }
 }
 }
 else {
-(vErrors ??= []).push(fault(instancePath, "type", schema49, data));
+(vErrors ??= []).push(fault(instancePath, "type", schema48, data));
 errors++;
 }
-validate84.errors = vErrors;
+validate83.errors = vErrors;
 return errors === 0;
 }
 

@@ -22,21 +22,20 @@ test('the three ways to write an entry', async () => {
   const { config, errors } = await loadText(
     chain(
       ...full.slice(0, -1),
-      'admission: { output_reserve: 7 }',
-      '{ plugin: admission, id: second, on_failure: skip, config: { output_reserve: 8 } }',
-      '{ plugin: admission, id: third }',
+      'idempotency: { keep: 7ms }',
+      '{ plugin: idempotency, id: second, on_failure: skip, config: { keep: 8ms } }',
+      '{ plugin: idempotency, id: third }',
       'upstream:\n        attempts: 3',
-      'usage-capture',
     ),
   )
   assert.deepEqual(lines(errors), [])
   const entries = config!.pipelines['p']!
   assert.deepEqual(
-    entries.slice(-5, -1).map(e => [e.id, e.plugin, e.on_failure, e.config['output_reserve'] ?? e.config['attempts']]),
+    entries.slice(-4).map(e => [e.id, e.plugin, e.on_failure, e.config['keep'] ?? e.config['attempts']]),
     [
-      ['admission', 'admission', 'deny', 7],
-      ['second', 'admission', 'skip', 8],
-      ['third', 'admission', 'deny', 4096],
+      ['idempotency', 'idempotency', 'deny', 7],
+      ['second', 'idempotency', 'skip', 8],
+      ['third', 'idempotency', 'deny', 86_400_000],
       ['upstream', 'upstream', 'deny', 3],
     ],
   )
@@ -107,7 +106,7 @@ test('the body is collected above the terminal: what needs it below must find it
 test('exactly one terminal plugin', async () => {
   await only(
     chain('auth', 'header-stamp'),
-    /^gateway\.yaml:3:3 {2}pipeline p has no terminal plugin.*upstream, count-tokens, models, proxy/,
+    /^gateway\.yaml:3:3 {2}pipeline p has no terminal plugin.*upstream, models, count-tokens, proxy/,
   )
   await only(
     chain('auth', 'models', 'models: {}'),

@@ -1,0 +1,106 @@
+/**
+ * Words for option schemas: JSON Schema with the units of gateway.yaml, and for TypeScript the type that each option
+ * arrives as. So one text gives the check, the defaults, the docs, the editor's help and the type.
+ */
+declare const arrives: unique symbol
+
+/** JSON Schema of an option that arrives as a `T`. */
+export interface Schema<T = any> extends Record<string, unknown> {
+  /** For the compiler alone: never there when the program runs. */
+  readonly [arrives]?: T
+}
+/** One with a default: the option is always there. */
+export interface Filled<T> extends Schema<T> {
+  readonly default: unknown
+}
+type Plain = Record<never, never>
+/** The type that an option arrives as, of its schema. */
+export type Arrives<S> = S extends { readonly [arrives]?: infer T } ? T : never
+
+/** `250ms`, `60s`, `5m`, `24h`; arrives in milliseconds. */
+export const duration = (fallback: string, description: string): Filled<number> => ({
+  type: ['string', 'integer'],
+  format: 'duration',
+  default: fallback,
+  description,
+})
+
+/** `64KiB`, `32MiB`; arrives in bytes. */
+export const size = (fallback: string, description: string): Filled<number> => ({
+  type: ['string', 'integer'],
+  format: 'size',
+  default: fallback,
+  description,
+})
+
+export const count = (fallback: number, description: string, minimum = 0): Filled<number> => ({
+  type: 'integer',
+  minimum,
+  default: fallback,
+  description,
+})
+
+/** A number within `bounds` (JSON Schema's words). */
+export const number = (fallback: number, description: string, bounds: Schema): Filled<number> => ({
+  type: 'number',
+  ...bounds,
+  default: fallback,
+  description,
+})
+
+export const flag = (fallback: boolean, description: string): Filled<boolean> => ({
+  type: 'boolean',
+  default: fallback,
+  description,
+})
+
+/** One of a few words. */
+export function choice<const W extends string>(words: readonly W[], description: string): Schema<W>
+export function choice<const W extends string>(words: readonly W[], description: string, fallback: W): Filled<W>
+export function choice(words: readonly string[], description: string, fallback?: string): Schema {
+  return { type: 'string', enum: [...words], ...(fallback === undefined ? {} : { default: fallback }), description }
+}
+
+export const text = <M extends Schema = Plain>(description: string, more: M = {} as M): Schema<string> & M => ({
+  type: 'string',
+  ...more,
+  description,
+})
+
+/** Text that no message may show. `writeOnly` is JSON Schema's word for it. */
+export const secretText = <M extends Schema = Plain>(description: string, more: M = {} as M): Schema<string> & M =>
+  text(description, { writeOnly: true, ...more })
+
+export const list = <I extends Schema, M extends Schema = Plain>(
+  items: I,
+  description: string,
+  more: M = {} as M,
+): Schema<Arrives<I>[]> & M => ({ type: 'array', items, ...more, description })
+
+type Always<P, R> = { [K in keyof P]: P[K] extends { default: unknown } ? K : K extends R ? K : never }[keyof P]
+type Members<P, R> = { [K in Always<P, R>]: Arrives<P[K]> } & {
+  [K in Exclude<keyof P, Always<P, R>>]?: Arrives<P[K]>
+} extends infer All
+  ? { [K in keyof All]: All[K] }
+  : never
+
+/** A mapping that refuses unknown keys. An option that is neither required nor has a default may be missing. */
+export const object = <P extends Record<string, Schema>, R extends string & keyof P = never, M extends Schema = Plain>(
+  properties: P,
+  required: readonly R[] = [],
+  more: M = {} as M,
+): Schema<Members<P, R>> & M => ({
+  type: 'object',
+  additionalProperties: false,
+  properties,
+  required,
+  ...more,
+})
+
+/** The same, or null, which is the default. */
+export const nullable = <S extends Schema>(schema: S): Filled<Arrives<S> | null> => ({
+  ...schema,
+  type: [...[schema['type'] as string | string[]].flat(), 'null'],
+  ...(schema['enum'] ? { enum: [...(schema['enum'] as unknown[]), null] } : {}),
+  default: null,
+})
