@@ -16,6 +16,7 @@ import { crc32 } from 'node:zlib'
 import { DenseSet, type Placed } from '../core/collections.ts'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
+import { checkFormat, type Mark, markOf } from './format.ts'
 
 /** Spend of a settled request on one cell: cell id, period, period index, nano-USD. */
 export type Charge = [cell: string, period: 'day' | 'month', index: number, amount: number]
@@ -54,8 +55,17 @@ export interface JournalOptions {
   segmentBytes?: number
 }
 
-/** Of the format: 2 writes rows as `stores/rows.ts` says. Others are not read. */
-export const VERSION = 2
+/** A version of the records. The head of a segment keeps its place and its members in every version. */
+export interface JournalStep extends Mark {
+  /** Makes a record of the version before one of this. The head is not given. Absent: all records stay as they are. */
+  upgrade?(record: JournalRecord): JournalRecord
+}
+
+/**
+ * By version, ascending; 2 writes rows as `rows.ts` says, and what was before is not read. A new version is one more
+ * entry. Records of a kind that this build does not know are passed over, so a new kind can leave `minReader` as it is.
+ */
+export const STEPS: readonly JournalStep[] = [{ version: 2, minReader: 2 }]
 const SEGMENT_BYTES = 8 << 20
 /** Segments that may stand before the oldest one's items are carried over. */
 const MAX_SEGMENTS = 4
@@ -79,9 +89,13 @@ export class Journal {
   #end = 0
   #segments: Segment[] = []
   #failure: string | undefined
+  #head: string
 
   constructor(options: JournalOptions) {
     this.#options = options
+    const { version, minReader } = markOf(STEPS)
+    const { instance, store } = options
+    this.#head = JSON.stringify({ version, min_reader: minReader, instance, store } satisfies Head)
     this.instance = options.instance
     this.#folder = path.join(options.dir, options.instance)
     fs.mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
@@ -217,7 +231,7 @@ export class Journal {
     this.#size = 0
     this.#segments.push({ file, number, open: new DenseSet() })
     const start = this.#end
-    this.stage('h', JSON.stringify({ version: VERSION, instance: this.instance, store: this.#options.store }))
+    this.stage('h', this.#head)
     this.#put(start)
     this.#carry()
     this.#trim()
@@ -256,22 +270,38 @@ function putHex(bytes: Buffer, at: number, value: number): void {
 
 // ---- recovery ---------------------------------------------------------------------------------------------------------
 
+interface Head {
+  version: number
+  /** Absent: the version itself. */
+  min_reader?: number
+  instance: string
+  store: string
+}
+
 /** A dead instance's journal, taken over: its lock is held until `done` or `leave`. */
 export interface Abandoned {
   instance: string
-  /** All good records in the order of writing. */
+  /** All good records in the order of writing, as this build's version has them, without the heads. */
   records: JournalRecord[]
   /** Lines whose checksum failed, not counting a torn end. */
   damaged: number
   /** All records are delivered: the folder goes (damaged segments are kept aside). */
   done(): void
-  /** Not now: frees the lock for a later try. */
+  /** Not now: frees the lock for a later try. After `done` it does nothing. */
   leave(): void
 }
 
-/** Takes over the journals that were written for `store` and whose owners are dead. A living owner's journal is never read. */
-export function abandonedJournals(options: { dir: string; store: string; log: Logger }): Abandoned[] {
-  const { dir, store, log } = options
+/**
+ * Takes over the journals that were written for `store` and whose owners are dead. A living owner's journal is never read.
+ * Throws FormatRefused, with nothing taken over, when one is of a version that this build does not read.
+ */
+export function abandonedJournals(options: {
+  dir: string
+  store: string
+  log: Logger
+  steps?: readonly JournalStep[]
+}): Abandoned[] {
+  const { dir, store, log, steps = STEPS } = options
   if (!fs.existsSync(dir)) return []
   const found: Abandoned[] = []
   for (const name of fs.readdirSync(dir).sort()) {
@@ -279,40 +309,64 @@ export function abandonedJournals(options: { dir: string; store: string; log: Lo
     if (name === 'damaged' || !fs.existsSync(path.join(folder, 'lock'))) continue
     const lock = acquire(path.join(folder, 'lock'))
     if (!lock) continue
-    const abandoned = take(dir, folder, name, lock, log)
-    const head = abandoned.records.find(record => record.kind === 'h')
-    const feeds = head ? (JSON.parse(head.json) as { store: string }).store : store
-    if (feeds === store) found.push(abandoned)
-    else abandoned.leave()
+    try {
+      const abandoned = take(dir, name, lock, { store, log, steps })
+      if (abandoned) found.push(abandoned)
+      else lock.close()
+    } catch (error) {
+      lock.close()
+      for (const abandoned of found) abandoned.leave()
+      throw error
+    }
   }
   return found
 }
 
-function take(dir: string, folder: string, instance: string, lock: DatabaseSync, log: Logger): Abandoned {
+/** Null: it feeds another store. */
+function take(
+  dir: string,
+  instance: string,
+  lock: DatabaseSync,
+  { store, log, steps }: { store: string; log: Logger; steps: readonly JournalStep[] },
+): Abandoned | null {
+  const folder = path.join(dir, instance)
   const records: JournalRecord[] = []
-  const bad: string[] = []
-  let damaged = 0
+  const bad: { name: string; offset: number }[] = []
+  // Of a head that is damaged; the damage is told.
+  let { version } = markOf(steps)
   for (const name of fs.readdirSync(folder).sort()) {
     if (!name.endsWith('.log')) continue
     const segment = readSegment(path.join(folder, name))
-    for (const record of segment.records) records.push(record)
-    for (const offset of segment.damaged)
-      log.error(
-        { file: path.join(folder, name), offset },
-        'journal record with a wrong checksum: left out, the segment is kept',
-      )
-    damaged += segment.damaged.length
-    if (segment.damaged.length) bad.push(name)
+    for (const record of segment.records) {
+      if (record.kind !== 'h') {
+        records.push(upgraded(record, version, steps))
+        continue
+      }
+      const head = JSON.parse(record.json) as Head
+      if (head.store !== store) return null
+      ;({ version } = head)
+      checkFormat(`the journal ${folder}`, { version, minReader: head.min_reader ?? version }, steps, {
+        newer: `start the release that wrote it, or a later one, once: it books the journal and removes it; ${ASIDE}`,
+        older: `start the release that wrote it once: it books the journal and removes it; ${ASIDE}`,
+      })
+    }
+    for (const offset of segment.damaged) bad.push({ name, offset })
   }
+  for (const { name, offset } of bad)
+    log.error(
+      { file: path.join(folder, name), offset },
+      'journal record with a wrong checksum: left out, the segment is kept',
+    )
   return {
     instance,
     records,
-    damaged,
+    damaged: bad.length,
     done() {
       if (bad.length) {
         const aside = path.join(dir, 'damaged')
         fs.mkdirSync(aside, { recursive: true, mode: 0o700 })
-        for (const name of bad) fs.renameSync(path.join(folder, name), path.join(aside, `${instance}-${name}`))
+        for (const name of new Set(bad.map(({ name }) => name)))
+          fs.renameSync(path.join(folder, name), path.join(aside, `${instance}-${name}`))
       }
       // The segments first: once they are gone nobody can deliver them again, even if the rest of the folder stays.
       for (const name of fs.readdirSync(folder))
@@ -320,8 +374,17 @@ function take(dir: string, folder: string, instance: string, lock: DatabaseSync,
       lock.close()
       fs.rmSync(folder, { recursive: true, force: true })
     },
-    leave: () => lock.close(),
+    leave() {
+      if (lock.isOpen) lock.close()
+    },
   }
+}
+
+const ASIDE = 'or move its folder away, and its rows are not booked'
+
+function upgraded(record: JournalRecord, version: number, steps: readonly JournalStep[]): JournalRecord {
+  for (const step of steps) if (step.version > version && step.upgrade) record = step.upgrade(record)
+  return record
 }
 
 /** The good records of a segment, and the byte offsets of damaged lines. A last line without its line feed is torn, not damaged. */
@@ -342,15 +405,12 @@ export function readSegment(file: string): { records: JournalRecord[]; damaged: 
   return { records, damaged }
 }
 
-const KINDS = 'hiosdk'
-
 function parseLine(line: Buffer): JournalRecord | null {
   // `cccccccc k {}`
   if (line.length < 11 || line[8] !== 32 || line[10] !== 32) return null
   const text = line.subarray(9)
   if (crc32(text) !== Number.parseInt(line.toString('latin1', 0, 8), 16)) return null
-  const kind = String.fromCharCode(line[9]!)
-  return KINDS.includes(kind) ? { kind: kind as RecordKind, json: text.toString('utf8', 2) } : null
+  return { kind: String.fromCharCode(line[9]!) as RecordKind, json: text.toString('utf8', 2) }
 }
 
 /**

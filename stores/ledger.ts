@@ -6,8 +6,8 @@ import type { Clock } from '../core/clock.ts'
 import { IdMap } from '../core/collections.ts'
 import { ZERO_USAGE } from '../core/events.ts'
 import type { Logger } from '../core/plugin.ts'
-import { type Ledger, type LedgerIntent, type LedgerOutcome, type LedgerRow, StoreUnavailable } from '../core/store.ts'
-import { type Charge, type Item, type Journal, type JournalRecord, type RecordKind, VERSION } from './journal.ts'
+import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/store.ts'
+import type { Charge, Item, Journal, JournalRecord, RecordKind } from './journal.ts'
 import { intentJson, type RowValues, rowJson } from './rows.ts'
 
 /** What the journal's `s` record holds. */
@@ -316,8 +316,7 @@ export function owedEntries(records: readonly JournalRecord[], now: number): { e
   const charges: Entry[] = []
   const delivered = new Set<string>()
   for (const { kind, json } of records) {
-    if (kind === 'h') checkVersion(json)
-    else if (kind === 'd') for (const id of JSON.parse(json) as string[]) delivered.add(id)
+    if (kind === 'd') for (const id of JSON.parse(json) as string[]) delivered.add(id)
     else if (kind === 's') charges.push({ id: (JSON.parse(json) as ChargeRecord).request_id, kind, json })
     else if (kind === 'i' || kind === 'o') {
       const [id] = JSON.parse(json) as RowValues
@@ -332,14 +331,6 @@ export function owedEntries(records: readonly JournalRecord[], now: number): { e
     entries.push(entry.kind === 'i' ? lostRow(entry, now) : entry)
   }
   return { entries: entries.concat(charges), lost }
-}
-
-function checkVersion(head: string): void {
-  const { version, instance } = JSON.parse(head) as { version: number; instance: string }
-  if (version !== VERSION)
-    throw new StoreUnavailable(
-      `the journal ${instance} is of version ${version}, and this build reads ${VERSION}: the build that wrote it books it at its next start`,
-    )
 }
 
 function lostRow({ id, json }: Entry, now: number): Entry {

@@ -10,8 +10,10 @@ import { Progress, type ProgressStream } from '../core/progress.ts'
 import { type LedgerRow, StoreUnavailable } from '../core/store.ts'
 import { LEDGER_COLUMNS } from './columns.ts'
 import { RedisClient } from './redis/client.ts'
+import { checkLayout } from './redis/format.ts'
 import { countStream, scanStream, toColumns } from './redis/ledger.ts'
 import { countLedger, scanLedger } from './sqlite/ledger.ts'
+import { checkDatabase } from './sqlite/schema.ts'
 
 const HELP = `sluice usage: sums of the ledger
 
@@ -159,6 +161,7 @@ async function* open(
     const db = new DatabaseSync(file, { readOnly: true })
     try {
       db.exec('PRAGMA busy_timeout = 5000')
+      checkDatabase(db, file)
       const total = progress.watched ? countLedger(db, filter) : undefined
       for await (const page of scanLedger(db, filter)) {
         shown(page.length, total)
@@ -178,6 +181,7 @@ async function* open(
   })
   try {
     await client.connect()
+    await checkLayout(client)
     const total = progress.watched ? await countStream(client) : undefined
     yield* scanStream(client, filter, rows => shown(rows, total))
   } finally {

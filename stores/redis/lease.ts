@@ -5,15 +5,18 @@
  *
  *   {sluice:leases}:held       set of lease ids that may hold something
  *   {sluice:leases}:dead       those found dead, being given back
- *   {sluice:leases}:id:<id>    lives as long as the lease
+ *   {sluice:leases}:id:<id>    lives as long as the lease; the version of the layout that its process knows (format.ts)
  *   sluice:orgs:<id>           organizations in which it may hold something; written before the first reservation
  *
  * After an outage a process leaves others the time to renew before it declares anyone dead.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { script } from './call.ts'
+import { StoreUnavailable } from '../../core/store.ts'
+import { FormatRefused, markOf } from '../format.ts'
+import { type Script, script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
+import { bringUpToDate, FORMAT, HELD, type LayoutStep, LEASE_PREFIX } from './format.ts'
 import type { Holding } from './plan.ts'
 import { LEASE_BURY, LEASE_RENEW, LEASE_TAKE, RECLAIM } from './scripts.ts'
 
@@ -35,9 +38,8 @@ const SCRIPTS = {
   bury: script(LEASE_BURY),
   reclaim: script(RECLAIM),
 }
-const HELD = '{sluice:leases}:held'
 const DEAD = '{sluice:leases}:dead'
-const keyOf = (id: string) => `{sluice:leases}:id:${id}`
+const keyOf = (id: string) => LEASE_PREFIX + id
 
 export class Leases {
   /** Why the last renewal failed; undefined while all is well. */
@@ -47,6 +49,9 @@ export class Leases {
   #log: Logger
   #times: LeaseTimes
   #base: string
+  #steps: readonly LayoutStep[]
+  /** This build may not use the data that is there. */
+  #refused: FormatRefused | undefined
   #epoch = 0
   #id = ''
   #renewedAt = Number.NEGATIVE_INFINITY
@@ -68,6 +73,7 @@ export class Leases {
     log: Logger
     instance: string
     times: LeaseTimes
+    steps: readonly LayoutStep[]
     each: () => Promise<void>
   }) {
     this.#client = options.client
@@ -75,6 +81,7 @@ export class Leases {
     this.#log = options.log
     this.#base = options.instance
     this.#times = options.times
+    this.#steps = options.steps
     this.#each = options.each
     // A server that restarted may have forgotten the lease: before the next reservation it is renewed, or a new one taken.
     this.#client.onClose = () => {
@@ -82,8 +89,10 @@ export class Leases {
     }
   }
 
+  /** Resolves also when Redis is down. Rejects with FormatRefused. */
   async start(): Promise<void> {
     await this.#beat()
+    if (this.#refused) throw this.#refused
   }
 
   /** The present lease id. */
@@ -195,8 +204,10 @@ export class Leases {
 
   async #takeOnce(): Promise<void> {
     const id = this.#epoch === 0 ? this.#base : `${this.#base}.${this.#epoch}`
+    // Also for a server that has forgotten everything meanwhile.
+    await bringUpToDate(this.#client, this.#steps)
     const at = this.#clock.mono()
-    await this.#client.script(SCRIPTS.take, [HELD, keyOf(id)], [id, this.#times.ttl])
+    if (!(await this.#put(SCRIPTS.take, id))) throw new StoreUnavailable('the layout of redis has just been changed')
     if (this.#epoch > 0) this.#log.warn({ lease: id }, 'the lease had run out; what was held under it is given back')
     this.#epoch++
     this.#id = id
@@ -209,9 +220,13 @@ export class Leases {
   async #renew(): Promise<void> {
     if (this.#id === '') return this.#take()
     const at = this.#clock.mono()
-    const alive = await this.#client.script(SCRIPTS.renew, [HELD, keyOf(this.#id)], [this.#id, this.#times.ttl])
-    if (alive === 1) this.#renewedAt = at
+    if (await this.#put(SCRIPTS.renew, this.#id)) this.#renewedAt = at
     else await this.#take()
+  }
+
+  async #put(which: Script, id: string): Promise<boolean> {
+    const keys = [HELD, keyOf(id), FORMAT]
+    return (await this.#client.script(which, keys, [id, this.#times.ttl, markOf(this.#steps).version])) === 1
   }
 
   async #beat(): Promise<void> {
@@ -220,10 +235,16 @@ export class Leases {
       if (this.failure !== undefined && this.#started) this.#reapAfter = this.#clock.mono() + this.#times.ttl
       this.#started = true
       this.failure = undefined
+      this.#refused = undefined
       await this.#each()
       if (this.#clock.mono() >= this.#reapAfter) await this.#reap()
     } catch (error) {
       this.failure = (error as Error).message
+      const refused = error instanceof FormatRefused ? error : undefined
+      // At the start it is thrown; while the process serves, this is where the operator learns of it.
+      if (refused && !this.#refused && this.#started)
+        this.#log.error({ error: refused.message }, 'the store is refused')
+      this.#refused = refused
     }
     if (!this.#closed) this.#timer = this.#clock.setTimer(this.#times.every, () => void this.#beat())
   }

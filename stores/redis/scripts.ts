@@ -347,17 +347,48 @@ if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 `
 
-/** KEYS: leases that may hold something; this lease's key. ARGV: lease id, life in ms. */
+/**
+ * KEYS: mark of the layout; leases that may hold something. ARGV: what the names of lease keys begin with, version and
+ * min_reader to raise the mark to. Returns version and min_reader as they were, then the living leases of processes that
+ * know only versions below the new min_reader: with any, nothing is changed. (A lease of before there was a mark has the
+ * value 1.)
+ */
+export const MARK = `
+local mark = redis.call('HMGET', KEYS[1], 'version', 'min_reader')
+local found_version = tonumber(mark[1] or 1)
+local found_reader = tonumber(mark[2] or 1)
+local version = math.max(found_version, tonumber(ARGV[2]))
+local reader = math.max(found_reader, tonumber(ARGV[3]))
+local reply = {found_version, found_reader}
+if reader > found_reader then
+  for _, id in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+    local knows = redis.call('GET', ARGV[1] .. id)
+    if knows and tonumber(knows) < reader then reply[#reply + 1] = id end
+  end
+end
+if #reply == 2 then redis.call('HSET', KEYS[1], 'version', version, 'min_reader', reader) end
+return reply
+`
+
+const MAY_READ = `
+if tonumber(redis.call('HGET', KEYS[3], 'min_reader') or 1) > tonumber(ARGV[3]) then return 0 end
+`
+/**
+ * KEYS: leases that may hold something; this lease's key; mark of the layout. ARGV: lease id, life in ms, version of the
+ * layout that this process knows. Returns 0 when it may not read what is there.
+ */
 export const LEASE_TAKE = `
+${MAY_READ}
 redis.call('SADD', KEYS[1], ARGV[1])
-redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
 return 1
 `
 
-/** The same, for a lease that was taken before: 0 when it has been declared dead. One that ran out unnoticed lives on. */
+/** The same, for a lease that was taken before: 0 also when it has been declared dead. One that ran out unnoticed lives on. */
 export const LEASE_RENEW = `
+${MAY_READ}
 if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
 return 1
 `
 

@@ -10,6 +10,7 @@ import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { script } from './call.ts'
 import { RedisClient } from './client.ts'
+import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
 import { placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
@@ -35,17 +36,23 @@ export interface RedisStoreOptions {
   /** For tests: shorter leases. */
   leaseTimes?: LeaseTimes
   idempotencyLease?: number
+  /** For tests: other versions of the layout. */
+  steps?: readonly LayoutStep[]
 }
 
-/** Resolves also when Redis is down: then every call is StoreUnavailable until it is up, and nothing needs a restart. */
+/**
+ * Resolves also when Redis is down: then every call is StoreUnavailable until it is up, and nothing needs a restart. Rejects
+ * with FormatRefused when Redis or a journal on this machine holds a format that this build does not read.
+ */
 export async function openRedisStore(options: RedisStoreOptions): Promise<RedisStore> {
   const client = new RedisClient(options)
+  let store: RedisStore | undefined
   try {
-    const store = new RedisStore(options, client)
-    await client.connect()
+    store = new RedisStore(options, client)
     await store.start()
     return store
   } catch (error) {
+    await store?.close()
     client.disconnect()
     throw error
   }
@@ -83,6 +90,7 @@ export class RedisStore implements Store {
       log,
       instance,
       times: options.leaseTimes ?? LEASE_TIMES,
+      steps: options.steps ?? STEPS,
       each: () => this.idempotency.renew(),
     })
     this.limits = new RedisLimits({
@@ -111,9 +119,17 @@ export class RedisStore implements Store {
   }
 
   async start(): Promise<void> {
-    await this.leases.start()
+    // Before Redis is touched: whoever must start an older release for a journal's sake finds Redis as it was.
+    const journals = this.#abandoned()
+    try {
+      await this.client.connect()
+      await this.leases.start()
+    } catch (error) {
+      for (const journal of journals) journal.leave()
+      throw error
+    }
     await this.#checkEviction()
-    this.#recovery = this.#recover()
+    this.#recovery = this.#recover(journals)
     await this.#recovery
   }
 
@@ -156,11 +172,17 @@ export class RedisStore implements Store {
     this.client.disconnect()
   }
 
-  /** Books what dead processes left in journals on this machine; tries again until Redis takes it. */
-  async #recover(): Promise<void> {
+  /** Journals of dead processes on this machine. Throws FormatRefused. */
+  #abandoned(): Abandoned[] {
     const { dataDir, log } = this.#options
+    return abandonedJournals({ dir: path.join(dataDir, 'journal'), store: this.client.name, log })
+  }
+
+  /** Books what they hold; tries again until Redis takes it. */
+  async #recover(journals: readonly Abandoned[]): Promise<void> {
+    const { log } = this.#options
     let left = false
-    for (const journal of abandonedJournals({ dir: path.join(dataDir, 'journal'), store: this.client.name, log })) {
+    for (const journal of journals) {
       try {
         await this.#adopt(journal)
       } catch (error) {
@@ -172,8 +194,20 @@ export class RedisStore implements Store {
         )
       }
     }
-    if (left && !this.#closed)
-      this.#recovering = this.#options.clock.setTimer(RECOVER_MS, () => (this.#recovery = this.#recover()))
+    if (left) this.#recoverLater()
+  }
+
+  #recoverLater(): void {
+    if (this.#closed) return
+    this.#recovering = this.#options.clock.setTimer(RECOVER_MS, () => {
+      try {
+        this.#recovery = this.#recover(this.#abandoned())
+      } catch (error) {
+        // Another release has died here since the start.
+        this.#options.log.warn({ error: (error as Error).message }, 'journals could not be recovered yet')
+        this.#recoverLater()
+      }
+    })
   }
 
   async #adopt(journal: Abandoned): Promise<void> {

@@ -1,10 +1,13 @@
 /** The tables of the embedded store. `ledger` is public and documented in docs/ledger.md; the others are the store's own. */
 import type { DatabaseSync } from 'node:sqlite'
-import { StoreUnavailable } from '../../core/store.ts'
+import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 
-const VERSION = 1
+export interface SchemaStep extends Mark {
+  /** From the version before, or for the first step from an empty file. All steps share one transaction: no BEGIN here. */
+  run(db: DatabaseSync): void
+}
 
-const SCHEMA = `
+const TABLES_1 = `
 CREATE TABLE ledger (
   request_id    TEXT PRIMARY KEY,
   time          INTEGER NOT NULL,
@@ -72,15 +75,52 @@ CREATE INDEX records_expires ON records (expires);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 `
 
+/** By version, ascending. A new version is one more entry; what stands here has been run and is not changed. */
+export const STEPS: readonly SchemaStep[] = [{ version: 1, minReader: 1, run: db => db.exec(TABLES_1) }]
+
+/** In `meta`, where no version may move it: without it a database is for readers of its own version. */
+const MIN_READER = 'min_reader'
+
 /**
- * Settings of a connection that writes, and the tables when they are missing. A commit is safe against a killed process; a power cut may undo those since
- * the last checkpoint (decisions 26), never leave the file torn. `synchronous = FULL` would cost each retained response an fsync before its last event.
+ * Settings of a connection that writes, and the tables: made when they are missing, brought up to date when they are
+ * older, in one transaction, so that a crash leaves the old ones. Throws FormatRefused; the file is then as it was.
+ *
+ * A commit is safe against a killed process; a power cut may undo those since the last checkpoint (decisions 26), never
+ * leave the file torn. `synchronous = FULL` would cost each retained response an fsync before its last event.
  */
-export function prepare(db: DatabaseSync): void {
-  db.exec('PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL')
-  const version = (db.prepare('PRAGMA user_version').get() as { user_version: number }).user_version
-  if (version === VERSION) return
-  if (version !== 0)
-    throw new StoreUnavailable(`the database has schema version ${version}; this build knows ${VERSION}`)
-  db.exec(`BEGIN IMMEDIATE; ${SCHEMA} PRAGMA user_version = ${VERSION}; COMMIT`)
+export function prepare(db: DatabaseSync, file: string, steps: readonly SchemaStep[] = STEPS): void {
+  db.exec('PRAGMA busy_timeout = 5000')
+  const { version } = checkDatabase(db, file, steps)
+  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL')
+  const mark = markOf(steps)
+  if (version >= mark.version) return
+  db.exec('BEGIN IMMEDIATE')
+  try {
+    for (const step of steps) if (step.version > version) step.run(db)
+    const minReader = Buffer.from(String(mark.minReader))
+    db.prepare('INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)').run(MIN_READER, minReader)
+    db.exec(`PRAGMA user_version = ${mark.version}; COMMIT`)
+  } catch (error) {
+    if (db.isTransaction) db.exec('ROLLBACK')
+    throw error
+  }
+}
+
+/** The mark of a database that may be used; version 0 of an empty file. Reads only. Throws FormatRefused. */
+export function checkDatabase(db: DatabaseSync, file: string, steps: readonly SchemaStep[] = STEPS): Mark {
+  const { user_version: version } = db.prepare('PRAGMA user_version').get() as { user_version: number }
+  if (version === 0) {
+    if (db.prepare('SELECT 1 FROM sqlite_schema').get())
+      throw new FormatRefused(
+        `${file} is the database of something else: it has tables and no format version; name another file in 'store'`,
+      )
+    return { version, minReader: version }
+  }
+  const row = db.prepare('SELECT value FROM meta WHERE name = ?').get(MIN_READER) as { value: Uint8Array } | undefined
+  const mark = { version, minReader: row ? Number(Buffer.from(row.value).toString()) : version }
+  checkFormat(`the database ${file}`, mark, steps, {
+    newer: "start the release that wrote it, or a later one; or name another file in 'store', such as a backup",
+    older: 'start a release in between first, which brings it up to date',
+  })
+  return mark
 }

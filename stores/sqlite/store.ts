@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
-import { abandonedJournals, acquire, Journal } from '../journal.ts'
+import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
 import { configuredSecret } from '../secret.ts'
@@ -51,33 +51,36 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
 
 async function open(options: SqliteStoreOptions, inMemory: boolean, lock: DatabaseSync | undefined): Promise<Store> {
   const { file, caps, clock, log, instance, maxRecord } = options
-  const reader = new DatabaseSync(file)
-  prepare(reader)
-  if (!inMemory) fs.chmodSync(file, 0o600)
-  const secret = storedSecret(reader)
-  const writer: Writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps)
-  const sink = new SqliteLedgerSink(reader, writer)
-
   const dir = file + '.journal'
-  const running: RunningKey[] = []
+  // Before the database is touched: whoever must start an older release for a journal's sake finds the database as it was.
+  const abandoned = inMemory ? [] : abandonedJournals({ dir, store: 'sqlite', log })
+  let reader: DatabaseSync | undefined
+  let writer: Writer | undefined
   try {
-    if (!inMemory) await recover(dir, sink, running, clock, log)
+    reader = new DatabaseSync(file)
+    prepare(reader, file)
+    if (!inMemory) fs.chmodSync(file, 0o600)
+    const secret = storedSecret(reader)
+    writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps)
+    const sink = new SqliteLedgerSink(reader, writer)
+    const running = await recover(abandoned, sink, clock, log)
+    const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
+    const ledger = new JournaledLedger({ journal, sink, clock, log })
+    const limits = new MemoryLimits({
+      clock,
+      spent: spentBefore(reader),
+      onCharge: (org, id, charges) => ledger.charge(org, id, charges),
+    })
+    const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
+    idempotency.restore(running, clock.now())
+    const records = new SqliteRecords({ reader, writer })
+    return new SqliteStore({ secret, writer, reader, journal, ledger, limits, idempotency, records, clock, lock })
   } catch (error) {
-    await writer.close()
-    reader.close()
+    for (const journal of abandoned) journal.leave()
+    await writer?.close()
+    reader?.close()
     throw error
   }
-  const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
-  const ledger = new JournaledLedger({ journal, sink, clock, log })
-  const limits = new MemoryLimits({
-    clock,
-    spent: spentBefore(reader),
-    onCharge: (org, id, charges) => ledger.charge(org, id, charges),
-  })
-  const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
-  idempotency.restore(running, clock.now())
-  const records = new SqliteRecords({ reader, writer })
-  return new SqliteStore({ secret, writer, reader, journal, ledger, limits, idempotency, records, clock, lock })
 }
 
 interface Parts {
@@ -150,27 +153,23 @@ class SqliteStore implements Store {
   }
 }
 
-/** Books what dead processes left in their journals, and collects their running idempotency keys. */
+/** Books what dead processes left in their journals. @returns their running idempotency keys */
 async function recover(
-  dir: string,
+  abandoned: readonly Abandoned[],
   sink: SqliteLedgerSink,
-  running: RunningKey[],
   clock: Clock,
   log: Logger,
-): Promise<void> {
-  for (const journal of abandonedJournals({ dir, store: 'sqlite', log })) {
-    try {
-      const { entries, lost } = owedEntries(journal.records, clock.now())
-      for (const { kind, json } of journal.records) if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
-      if (entries.length) await sink.write(entries)
-      if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
-      log.info({ instance: journal.instance, rows: entries.length, lost }, 'ledger recovered from the journal')
-      journal.done()
-    } catch (error) {
-      journal.leave()
-      throw error
-    }
+): Promise<RunningKey[]> {
+  const running: RunningKey[] = []
+  for (const journal of abandoned) {
+    const { entries, lost } = owedEntries(journal.records, clock.now())
+    for (const { kind, json } of journal.records) if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
+    if (entries.length) await sink.write(entries)
+    if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
+    log.info({ instance: journal.instance, rows: entries.length, lost }, 'ledger recovered from the journal')
+    journal.done()
   }
+  return running
 }
 
 /** Spend booked so far, read when a cell is first used. */

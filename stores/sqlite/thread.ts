@@ -6,7 +6,7 @@ import { type Caps, Tables, type Write } from './tables.ts'
 
 const { file, caps } = workerData as { file: string; caps: Caps }
 const db = new DatabaseSync(file)
-prepare(db)
+prepare(db, file)
 const tables = new Tables(db, caps)
 
 parentPort!.on('message', (message: Write[] | 'close') => {

@@ -11,7 +11,7 @@ import { intent, outcome } from './kit.ts'
 
 function open(): { db: DatabaseSync; write(entries: Entry[]): void } {
   const db = new DatabaseSync(':memory:')
-  prepare(db)
+  prepare(db, ':memory:')
   const tables = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1e6, ledgerKeep: null })
   return { db, write: entries => tables.apply([{ op: 'ledger', entries: packEntries(entries) }]) }
 }
