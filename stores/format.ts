@@ -1,10 +1,11 @@
 /**
- * Versions of what is stored: the tables of the database (sqlite/schema.ts), the records of the journal (journal.ts), the
- * keys in Redis (redis/format.ts). Each of the three has one list of steps; a new version is one more entry at its end.
+ * Versions of what is stored: the tables of the database (sqlite/schema.ts), the records of the journal (journal.ts),
+ * and the keys in Redis (redis/format.ts). Each of the three has one list of steps; a new version is one more entry at
+ * its end.
  *
- * Stored data carries a mark. A build reads what is marked for it, brings what is older up to its own version, and refuses
- * the rest with the cure. Data of a later version is accepted when its mark says that this build may use it: so the
- * release before can start again, or run beside, on what a change left readable.
+ * Stored data carries a mark. A build brings older data up to its own version, and uses data of a later version when
+ * the mark allows it, so that the release before can start again, or run beside, on what a change left readable. It
+ * refuses all other data, and says the cure.
  */
 import { StoreUnavailable } from '../core/store.ts'
 
@@ -15,10 +16,10 @@ export interface Mark {
   minReader: number
 }
 
-/** The data is in a format that this build must not touch. The message says what was found, what is read, and the cure. */
+/** The data is in a format that this build must not touch. The message says what was found, what is read, the cure. */
 export class FormatRefused extends StoreUnavailable {}
 
-/** What data is marked with that has been through all of `steps` (ascending, not empty): a step never lowers `minReader`. */
+/** The mark of data that has been through all of `steps` (ascending, not empty). A step never lowers `minReader`. */
 export function markOf(steps: readonly Mark[]): Mark {
   return { version: steps.at(-1)!.version, minReader: Math.max(...steps.map(step => step.minReader)) }
 }

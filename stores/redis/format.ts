@@ -4,9 +4,9 @@
  *
  *   {sluice:leases}:format   hash: version, min_reader. A Redis without it is of version 1
  *
- * The mark is in the slot of the leases, because they hold each other: a lease is taken and renewed only by a process that
- * may read the layout, its value is the version that its process knows, and `min_reader` is not raised above that of a
- * lease that lives. So no process meets a layout that it does not know while it serves.
+ * The mark is in the slot of the leases, because they depend on each other. Only a process that may read the layout
+ * takes or renews a lease; a lease's value is the version that its process knows; and `min_reader` is not raised above
+ * the version of a lease that lives. So no process meets a layout that it does not know while it serves.
  */
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 import { script } from './call.ts'
@@ -21,7 +21,7 @@ export interface LayoutStep extends Mark {
   migrate?(client: RedisClient): Promise<void>
 }
 
-/** By version, ascending. A new version is one more entry; a release raises `minReader` to its predecessor's version at most. */
+/** By version, ascending. A new version is one more entry, which the code of the version before can still use. */
 export const STEPS: readonly LayoutStep[] = [{ version: 1, minReader: 1 }]
 
 export const FORMAT = '{sluice:leases}:format'
@@ -32,7 +32,7 @@ const MARK_SCRIPT = script(MARK)
 const FIRST = 1
 
 /**
- * Marks the data with the version of `steps`, after what they do to it. Twice does no harm. Rejects with FormatRefused when
+ * Runs the steps that the data has not been through, and marks it. Twice does no harm. Rejects with FormatRefused when
  * this build may not use the data, or may not change it yet; with StoreUnavailable when Redis does not answer.
  */
 export async function bringUpToDate(client: RedisClient, steps: readonly LayoutStep[] = STEPS): Promise<void> {
@@ -42,8 +42,8 @@ export async function bringUpToDate(client: RedisClient, steps: readonly LayoutS
   check(client, found, steps)
   if (older.length)
     throw new FormatRefused(
-      `${nameOf(client)} has format version ${found.version}, and gateways run that cannot read version ${own.version}, ` +
-        `which this release writes: ${older.join(', ')}. Stop them first, or go through the release in between`,
+      `${nameOf(client)} has format version ${found.version}, this release writes version ${own.version}, and ` +
+        `gateways run that cannot read it: ${older.join(', ')}. Stop them first, or go through the release in between`,
     )
   if (found.version >= own.version) return
   for (const { version, migrate } of steps) if (version > found.version) await migrate?.(client)
