@@ -55,14 +55,19 @@ export function medians(samples: Samples<Figures>): Record<string, Figures> {
   return lanes
 }
 
-/** The median over rounds of one lane's figure over another's; undefined when no round has both. */
-export function ratio(samples: Samples<Figures>, figure: string, of: string, to: string): number | undefined {
-  const over = samples.get(to)
-  const ratios = samples.get(of)?.flatMap((round, i) => {
-    const other = over?.[i]
+/** One lane's figure over another's, of each round that has both. */
+export function paired(samples: Samples<Figures>, figure: string, of: string, to: string): number[] {
+  const over = samples.get(to) ?? []
+  return (samples.get(of) ?? []).flatMap((round, i) => {
+    const other = over[i]
     return round && other ? [round[figure]! / other[figure]!] : []
   })
-  return ratios && ratios.length > 0 ? median(ratios) : undefined
+}
+
+/** The median over rounds of one lane's figure over another's; undefined when no round has both. */
+export function ratio(samples: Samples<Figures>, figure: string, of: string, to: string): number | undefined {
+  const ratios = paired(samples, figure, of, to)
+  return ratios.length > 0 ? median(ratios) : undefined
 }
 
 /** Ratios that could be measured, by `FIGURE: a / b`. */

@@ -18,6 +18,8 @@ Measures the gateway beside bare proxies and other gateways. About five minutes.
   --contenders NAME,…  instead of the profiles' own
   --out FOLDER         for the results, default bench/results
   --machine TEXT       how results name the machine, default its cores
+  --client undici      profile 1 with undici in place of the gateway's own HTTP/1.1 client, in turns
+                       with that; nothing is written
   --profile buffered|streamed
                        where the gateway's CPU time goes, instead; see README.md
   --route NAME         for --profile: ${Object.keys(routes).join(', ')}
@@ -39,6 +41,7 @@ const { values } = parseArgs({
     contenders: { type: 'string' },
     out: { type: 'string', default: RESULTS },
     machine: { type: 'string' },
+    client: { type: 'string' },
     profile: { type: 'string' },
     route: { type: 'string', default: 'chat' },
     store: { type: 'string', default: 'sqlite' },
@@ -79,6 +82,12 @@ async function main(): Promise<number> {
   console.log(`${pinning}; node ${process.version}; ${rounds} rounds`)
   const load = busyWith()
   if (load > 0.3) console.log(`! this machine has other work (load ${load}): the figures are noise`)
+  if (values.client !== undefined) {
+    if (values.client !== 'undici') return fail('--client is undici: the own client is measured beside it')
+    const { compareClients } = await import('./profiles/buffered.ts')
+    console.log(await compareClients({ rounds, seconds }))
+    return reported()
+  }
   const began = performance.now()
   for (const profile of profiles) {
     if (only && !only.includes(profile.name)) continue
@@ -89,6 +98,11 @@ async function main(): Promise<number> {
     if (Object.keys(result.lanes).length > 0) write(values.out, result, { ...options, machine: values.machine })
   }
   console.log(`\n${Math.round((performance.now() - began) / 1000)} s`)
+  return reported()
+}
+
+/** @returns the exit code */
+function reported(): number {
   if (failures.length === 0) return 0
   console.error(`\nWrong answers or lost measurements:\n${failures.map(text => `  ${text}`).join('\n')}`)
   return 1

@@ -40,6 +40,7 @@ const add = (contender: Contender) => (contenders[contender.name] = contender)
 
 add({ name: 'sluice', start: ({ upstream }) => startSluice({ upstream }) })
 add({ name: 'sluice-node', start: ({ upstream }) => startSluice({ upstream, listener: 'node' }) })
+add({ name: 'sluice-undici', start: ({ upstream }) => startSluice({ upstream, client: 'undici' }) })
 add({ name: 'uws-undici', start: ({ upstream }) => nodeProgram('uws-undici.ts', upstream) })
 add({ name: 'nginx', needs: 'nginx', start: startNginx })
 add({ name: 'haproxy', needs: 'haproxy', start: startHaproxy })

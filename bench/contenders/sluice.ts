@@ -15,6 +15,8 @@ export interface SluiceOptions {
   store?: string
   /** Flags of Node. */
   flags?: string[]
+  /** Default: the gateway's own for plain HTTP. */
+  client?: 'undici'
 }
 
 /** Limits that nothing here reaches, and that are all counted and reported. Ten digits, so that headers keep their length. */
@@ -90,7 +92,11 @@ export async function startSluice(options: SluiceOptions): Promise<Running & { l
   const main = join(import.meta.dirname, '..', '..', 'cli', 'main.ts')
   const [program, ...args] = [...(options.flags ?? []), main, 'start', '--config', join(folder, 'gateway.yaml')]
   // Its folder is where a redis store keeps its local journal.
-  const child = startProgram(CONTENDER, program!, args, { cwd: folder, stdio: ['ignore', 'pipe', descriptor] })
+  const child = startProgram(CONTENDER, program!, args, {
+    cwd: folder,
+    stdio: ['ignore', 'pipe', descriptor],
+    env: { ...process.env, SLUICE_HTTP1_CLIENT: options.client },
+  })
   closeSync(descriptor)
   const [, port] = await printed(child, /listens on http:\/\/127\.0\.0\.1:(\d+)/).catch(error => {
     throw new Error(`${error.message}${readFileSync(log, 'utf8').slice(0, 2000)}`)

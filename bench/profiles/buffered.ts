@@ -1,21 +1,52 @@
 /** Profile 1: buffered chat through the full chain, beside everyone. */
-import { checkRecords, lane, startAll, startUpstream } from '../lanes.ts'
+import { checkRecords, lane, type Samples, startAll, startUpstream } from '../lanes.ts'
 import { measureBuffered } from '../load/buffered.ts'
+import { median } from '../load/percentile.ts'
 import { chat } from '../requests.ts'
-import { goals, inverse, medians, type Profile, ratio, ratios } from '../results.ts'
+import {
+  type Figures,
+  goals,
+  inverse,
+  medians,
+  type Profile,
+  paired,
+  type RunOptions,
+  ratio,
+  ratios,
+  show,
+  table,
+} from '../results.ts'
+
+/** Starts these contenders, measures them in turns, and stops them. */
+async function sample(names: readonly string[], rounds: number, seconds: number): Promise<Samples<Figures>> {
+  const upstream = await startUpstream()
+  const running = await startAll(names, { upstream: upstream.port, streaming: false })
+  const lanes = [...running].map(([{ name, headers }, at]) => lane(name, at, chat, false, headers?.(upstream.port)))
+  const samples = await measureBuffered(lanes, upstream, rounds, seconds)
+  for (const at of [...running.values(), upstream]) await at.stop()
+  checkRecords(lanes)
+  return samples
+}
+
+/**
+ * What undici in place of the gateway's own HTTP/1.1 client does to a whole request.
+ * @returns a table of ratios, undici's figure over ours, of the rounds that measured both
+ */
+export async function compareClients({ rounds, seconds = 2 }: RunOptions): Promise<string> {
+  const samples = await sample(['sluice', 'sluice-undici'], rounds, seconds)
+  const rows = ['CPU µs/request', 'requests/s'].map(figure => {
+    const ratios = paired(samples, figure, 'sluice-undici', 'sluice')
+    return [figure, ...[median(ratios), Math.min(...ratios), Math.max(...ratios)].map(show), String(ratios.length)]
+  })
+  return table(['undici / own client', 'median', 'least', 'most', 'rounds'], rows)
+}
 
 export const buffered: Profile = {
   name: 'buffered',
   title: 'buffered chat: 1 KB prompt, 400-byte reply, 64 connections, openai-chat backend, ledger on sqlite',
   async run({ rounds, seconds = 2, contenders }) {
-    const upstream = await startUpstream()
     const names = contenders ?? ['sluice', 'sluice-node', 'uws-undici', 'nginx', 'haproxy', 'http-proxy-3', 'portkey']
-    const running = await startAll(names, { upstream: upstream.port, streaming: false })
-    const lanes = [...running].map(([{ name, headers }, at]) => lane(name, at, chat, false, headers?.(upstream.port)))
-    const samples = await measureBuffered(lanes, upstream, rounds, seconds)
-    for (const at of [...running.values(), upstream]) await at.stop()
-    checkRecords(lanes)
-
+    const samples = await sample(names, rounds, seconds)
     const pairs = names.filter(name => name !== 'sluice').map((name): [string, string] => ['sluice', name])
     const to = (peer: string) => ratio(samples, 'requests/s', 'sluice', peer)
     return {

@@ -87,7 +87,12 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
       ...(tls?.key && { key: readFileSync(tls.key, 'utf8') }),
     },
   }
-  const plain = url.protocol === 'http:' && !provider.proxy && !provider.http2
+  const plain =
+    url.protocol === 'http:' &&
+    !provider.proxy &&
+    !provider.http2 &&
+    // For the benchmark that compares the two (`npm run bench -- --client undici`).
+    process.env['SLUICE_HTTP1_CLIENT'] !== 'undici'
   const dispatcher: HttpClient = plain
     ? new Http1Client({ origin: url.origin, connectTimeoutMs, keepAliveMs: KEEP_ALIVE_MS, maxAgeMs: MAX_AGE_MS })
     : inOnePiece(
