@@ -1,6 +1,6 @@
 /**
- * Reads HTTP/1.1 responses from bytes, as strict as a client must be that shares connections: what is ambiguous is an error, never a guess (RFC 9112).
- * One parser for each connection; `begin` before each request.
+ * Reads HTTP/1.1 responses from bytes. A connection carries the replies of one tenant after another, so what two readers
+ * could frame in two ways is an error and never a guess (RFC 9112). One parser for each connection; `begin` before each request.
  */
 import type { FaultHeaders, HeaderValue } from '../../../core/dialect.ts'
 
@@ -50,7 +50,9 @@ const LF = 10
 const CR = 13
 const SPACE = 32
 const COLON = 58
+const SEMICOLON = 59
 const DEL = 127
+const CR_SEEN = Buffer.from([CR])
 
 export class ResponseParser {
   readonly #handler: ResponseHandler
@@ -84,7 +86,8 @@ export class ResponseParser {
     while (at < chunk.length) {
       switch (this.#state) {
         case HEAD:
-          at = this.#head(chunk, at)
+        case TRAILERS:
+          at = this.#block(chunk, at)
           break
         case LENGTH: {
           const take = Math.min(this.#remaining, chunk.length - at)
@@ -110,10 +113,9 @@ export class ResponseParser {
           break
         }
         case CHUNK_END:
-          at = this.#chunkEnd(chunk, at)
-          break
-        case TRAILERS:
-          at = this.#trailers(chunk, at)
+          if (chunk[at++] !== (this.#remaining++ === 0 ? CR : LF))
+            throw new MalformedResponse('a chunk ends without CRLF')
+          if (this.#remaining === 2) this.#state = CHUNK_SIZE
           break
         default:
           throw new MalformedResponse('bytes after the end of the response')
@@ -132,24 +134,35 @@ export class ResponseParser {
     this.#handler.end()
   }
 
-  #head(chunk: Buffer, at: number): number {
+  /** Collects a head, or the trailers, up to the empty line. @returns where what follows it begins */
+  #block(chunk: Buffer, at: number): number {
     const before = this.#held.length
     const bytes = before === 0 ? chunk : Buffer.concat([this.#held, chunk.subarray(at)])
     const from = before === 0 ? at : 0
     const end = emptyLine(bytes, before === 0 ? at : Math.max(0, before - 3))
-    if ((end === -1 ? bytes.length : end) - from > MAX_HEAD) throw new MalformedResponse('its head is too long')
+    if ((end === -1 ? bytes.length : end) - from > MAX_HEAD)
+      throw new MalformedResponse('its head, or what its trailers say, is too long')
     if (end === -1) {
+      // For the end of what is no head one could wait for ever.
+      if (this.#state === HEAD && !beginsLike(bytes, from, 'HTTP/1.'))
+        throw new MalformedResponse('it does not begin with HTTP/1.1')
+      if (hasBareLineFeed(bytes, before === 0 ? at : before)) throw new MalformedResponse('a line ends without CRLF')
       this.#held = before === 0 ? Buffer.from(chunk.subarray(at)) : bytes
       return chunk.length
     }
     this.#held = EMPTY
-    const next = before === 0 ? end + 4 : at + (end + 4 - before)
+    if (this.#state === HEAD) this.#head(bytes, from, end)
+    else this.#trailers(bytes, from, end)
+    return before === 0 ? end + 4 : at + (end + 4 - before)
+  }
+
+  #head(bytes: Buffer, from: number, end: number): void {
     const head = new Head(bytes, from, end)
     const { status, chunked, length } = head
     if (status < 200) {
       if (status === 101) throw new MalformedResponse('it switches protocols')
       if (++this.#interim > MAX_INTERIM) throw new MalformedResponse('too many interim responses')
-      return next
+      return
     }
     const bodiless = this.#answersHead || status === 204 || status === 304
     const framed = bodiless || chunked || length !== -1
@@ -161,7 +174,12 @@ export class ResponseParser {
       this.#remaining = length
       this.#state = LENGTH
     } else this.#state = UNTIL_CLOSE
-    return next
+  }
+
+  /** Trailers are checked and dropped: nothing of a model's reply stands there. */
+  #trailers(bytes: Buffer, from: number, end: number): void {
+    for (let at = from + 2; at < end; ) at = textEnd(bytes, nameEnd(bytes, at) + 1) + 2
+    this.#finish()
   }
 
   #chunkSize(chunk: Buffer, at: number): number {
@@ -184,57 +202,21 @@ export class ResponseParser {
       size = size * 16 + value
       if (digits >= 13) throw new MalformedResponse('a chunk is too large')
     }
-    const after = line[digits]
+    if (digits === 0) throw new MalformedResponse('a chunk size is no number')
     // Extensions are allowed and ignored; anything else is not a size.
-    if (digits === 0 || (after !== CR && after !== 0x3b && after !== 0x20 && after !== 0x09))
-      throw new MalformedResponse('a chunk size is no number')
+    let after = digits
+    while (isBlank(line[after]!)) after++
+    if (line[after] !== CR && line[after] !== SEMICOLON) throw new MalformedResponse('a chunk size is no number')
+    textEnd(line, after)
     this.#remaining = size
     this.#state = size === 0 ? TRAILERS : CHUNK_DATA
-    return end + 1
-  }
-
-  #chunkEnd(chunk: Buffer, at: number): number {
-    const expected = this.#held.length === 0 ? CR : LF
-    if (chunk[at] !== expected) throw new MalformedResponse('a chunk ends without CRLF')
-    if (expected === CR) {
-      if (at + 1 < chunk.length) {
-        if (chunk[at + 1] !== LF) throw new MalformedResponse('a chunk ends without CRLF')
-        this.#state = CHUNK_SIZE
-        return at + 2
-      }
-      this.#held = CR_SEEN
-      return at + 1
-    }
-    this.#held = EMPTY
-    this.#state = CHUNK_SIZE
-    return at + 1
-  }
-
-  /** Trailers are read and dropped: nothing of a model's reply stands there. */
-  #trailers(chunk: Buffer, at: number): number {
-    // No trailers is the rule: the block is one empty line.
-    const have = this.#held.length + chunk.length - at
-    if (this.#held.length === 0 && have >= 2 && chunk[at] === CR && chunk[at + 1] === LF) {
-      this.#finish()
-      return at + 2
-    }
-    const joined =
-      this.#held.length === 0 ? Buffer.from(chunk.subarray(at)) : Buffer.concat([this.#held, chunk.subarray(at)])
-    let end = joined.length >= 2 && joined[0] === CR && joined[1] === LF ? 0 : joined.indexOf('\r\n\r\n', 0, 'latin1')
-    if (end === -1) {
-      if (joined.length > MAX_HEAD) throw new MalformedResponse('its trailers are too long')
-      this.#held = joined
-      return chunk.length
-    }
-    end += end === 0 ? 2 : 4
-    const next = at + end - this.#held.length
-    this.#held = EMPTY
-    this.#finish()
-    return next
+    if (size > 0) return end + 1
+    // The end of this line opens the trailers: an empty line right behind it says that there are none.
+    if (end > at) return end - 1
+    this.#held = CR_SEEN
+    return end
   }
 }
-
-const CR_SEEN = Buffer.from([CR])
 
 /** A response's head, read from its bytes: there is an empty line at `to`, so that every line ends. */
 class Head {
@@ -256,14 +238,14 @@ class Head {
   #transfer: string | undefined
 
   constructor(bytes: Buffer, from: number, to: number) {
-    const end = lineEnd(bytes, from)
-    this.http10 = startsWith(bytes, from, end, 'HTTP/1.0 ')
-    if (!this.http10 && !startsWith(bytes, from, end, 'HTTP/1.1 '))
+    this.http10 = beginsLike(bytes, from, 'HTTP/1.0 ')
+    if (!this.http10 && !beginsLike(bytes, from, 'HTTP/1.1 '))
       throw new MalformedResponse('it does not begin with HTTP/1.1')
-    const status = from + 9
-    this.status = wholeNumber(bytes, status, status + 3)
-    if (end < status + 3 || this.status < 100 || (end > status + 3 && bytes[status + 3] !== SPACE))
+    const reason = from + 12
+    this.status = wholeNumber(bytes, from + 9, reason)
+    if (this.status < 100 || (bytes[reason] !== SPACE && bytes[reason] !== CR))
       throw new MalformedResponse('its status is no number')
+    const end = textEnd(bytes, reason)
     for (let at = end + 2; at < to; ) at = this.#line(bytes, at) + 2
     if (this.#transfer === undefined) return
     // Both framings at once is how responses are smuggled (RFC 9112 6.3).
@@ -274,21 +256,8 @@ class Head {
 
   /** @returns where the line that begins at `at` ends */
   #line(bytes: Buffer, at: number): number {
-    let colon = at
-    while (LOWER_TOKEN[bytes[colon]!] !== 0) colon++
-    if (colon === at || bytes[colon] !== COLON)
-      throw new MalformedResponse(
-        bytes.subarray(at, lineEnd(bytes, at)).includes(COLON)
-          ? 'a header name is not a token'
-          : 'a header line has no colon',
-      )
-    let end = colon + 1
-    for (; ; end++) {
-      const c = bytes[end]!
-      if ((c >= SPACE && c !== DEL) || c === TAB) continue
-      if (c === CR && bytes[end + 1] === LF) break
-      throw new MalformedResponse('a header value has control characters')
-    }
+    const colon = nameEnd(bytes, at)
+    const end = textEnd(bytes, colon + 1)
     const name = knownName(bytes, at, colon)
     if (name === undefined) return end
     let from = colon + 1
@@ -316,7 +285,8 @@ class Head {
       if (hasOption(options, 'keep-alive')) this.keep = true
     } else {
       const former = this.headers[name]
-      this.headers[name] = former === undefined ? value : Array.isArray(former) ? [...former, value] : [former, value]
+      if (Array.isArray(former)) former.push(value)
+      else this.headers[name] = former === undefined ? value : [former, value]
     }
   }
 }
@@ -334,15 +304,36 @@ function emptyLine(bytes: Buffer, from: number): number {
   return -1
 }
 
-/** Where the line ends that begins at `at`, in a head: with CRLF, and never with less. */
-function lineEnd(bytes: Buffer, at: number): number {
-  while (bytes[at] !== CR || bytes[at + 1] !== LF) at++
-  return at
+/** Whether a line feed at or behind `from` follows no CR: some would read a line's end there, some would not. */
+function hasBareLineFeed(bytes: Buffer, from: number): boolean {
+  for (let at = bytes.indexOf(LF, from); at !== -1; at = bytes.indexOf(LF, at + 1))
+    if (bytes[at - 1] !== CR) return true
+  return false
 }
 
-function startsWith(bytes: Buffer, at: number, end: number, text: string): boolean {
-  if (end - at < text.length) return false
-  for (let i = 0; i < text.length; i++) if (bytes[at + i] !== text.charCodeAt(i)) return false
+/** Where the colon stands behind the header name that begins at `at`. */
+function nameEnd(bytes: Buffer, at: number): number {
+  let colon = at
+  while (LOWER_TOKEN[bytes[colon]!] !== 0) colon++
+  if (colon === at || bytes[colon] !== COLON)
+    throw new MalformedResponse('a header line is not a name, a colon and a value')
+  return colon
+}
+
+/** Where the line ends whose text goes on at `at`: with CRLF, and never with less. */
+function textEnd(bytes: Buffer, at: number): number {
+  for (let end = at; ; end++) {
+    const c = bytes[end]!
+    if ((c >= SPACE && c !== DEL) || c === TAB) continue
+    if (c === CR && bytes[end + 1] === LF) return end
+    throw new MalformedResponse('a line has control characters')
+  }
+}
+
+/** Whether the bytes from `at` on are this text, as far as there are any. */
+function beginsLike(bytes: Buffer, at: number, text: string): boolean {
+  const length = Math.min(text.length, bytes.length - at)
+  for (let i = 0; i < length; i++) if (bytes[at + i] !== text.charCodeAt(i)) return false
   return true
 }
 
