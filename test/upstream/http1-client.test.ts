@@ -1,9 +1,11 @@
-/** The lean client against real sockets, beside undici where both can be asked the same. */
+/** The HTTP/1.1 client against real sockets: requests as written, replies of every kind, and which connection is used again. */
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import net, { type AddressInfo, type Socket } from 'node:net'
-import { test } from 'node:test'
+import { type TestContext, test } from 'node:test'
 import type { Dispatcher } from 'undici'
-import { Http1Client, type RequestOptions } from '../../plugins/upstream/http1/client.ts'
+import { type ClientOptions, Http1Client, type RequestOptions } from '../../plugins/upstream/http1/client.ts'
+import { vectors, type Whole } from './http1-vectors.ts'
 
 interface Server {
   origin: string
@@ -48,23 +50,29 @@ async function serve(answer: (socket: Socket, request: string, index: number) =>
 interface Result {
   status: number
   body: string
+  /** A byte of the request may have left. */
+  sent: boolean
   error: (Error & { code?: string }) | null
 }
 
 function ask(
   client: Http1Client,
   body: RequestOptions['body'] = '{}',
-  hooks: { onChunk?(controller: Dispatcher.DispatchController): void } = {},
+  hooks: { onChunk?(controller: Dispatcher.DispatchController): void; onEnd?(): void } = {},
 ): Promise<Result> {
   return new Promise(resolve => {
-    const result: Result = { status: 0, body: '', error: null }
+    const result: Result = { status: 0, body: '', sent: false, error: null }
     client.dispatch({ path: '/p', method: 'POST', headers: { 'x-a': '1' }, body } as RequestOptions, {
+      onRequestStart: () => void (result.sent = true),
       onResponseStart: (_, status) => void (result.status = status),
       onResponseData(controller, chunk) {
-        result.body += chunk.toString()
+        result.body += chunk.toString('latin1')
         hooks.onChunk?.(controller)
       },
-      onResponseEnd: () => resolve(result),
+      onResponseEnd() {
+        hooks.onEnd?.()
+        resolve(result)
+      },
       onResponseError: (_, error) => resolve({ ...result, error }),
     })
   })
@@ -73,10 +81,10 @@ function ask(
 async function using(
   answer: Parameters<typeof serve>[0],
   run: (client: Http1Client, server: Server) => Promise<void>,
-  keepAliveMs = 4000,
+  options: Partial<ClientOptions> = {},
 ): Promise<void> {
   const server = await serve(answer)
-  const client = new Http1Client({ origin: server.origin, connectTimeoutMs: 1000, keepAliveMs })
+  const client = new Http1Client({ origin: server.origin, connectTimeoutMs: 10_000, keepAliveMs: 4000, ...options })
   try {
     await run(client, server)
   } finally {
@@ -268,4 +276,271 @@ test('a header with a line end is refused before anything is sent', async () => 
   ]
   for (const more of bad)
     assert.throws(() => client.dispatch({ path: '/', method: 'POST', ...more }, {}), /control characters/)
+})
+
+// ---- every vector, on a connection that would carry another tenant's reply next ----------------------------------------
+
+for (const how of ['in one write', 'byte by byte'] as const) {
+  test(`every vector, ${how}: the reply or the fault, and who may use the connection next`, async () => {
+    let vector = vectors[0]!
+    await using(
+      async (socket, request) => {
+        if (request.includes('x-next')) return void socket.write(ok('next'))
+        const bytes = Buffer.from(vector.bytes, 'latin1')
+        if (how === 'in one write') socket.write(bytes)
+        else
+          for (const byte of bytes) {
+            if (socket.destroyed) return
+            socket.write(Buffer.from([byte]))
+            await new Promise(resolve => setImmediate(resolve))
+          }
+        if (vector.closes) socket.end()
+      },
+      async (client, server) => {
+        for (vector of vectors) {
+          if (how === 'byte by byte' && vector.bytes.length > 2000) continue
+          const before = server.sockets.length
+          const got = await new Promise<{ seen: unknown; next: Promise<string> }>(resolve => {
+            // The next one asks while the reply's last bytes are being read: nothing could be quicker.
+            const next = () =>
+              new Promise<string>((resolve, reject) => {
+                let body = ''
+                client.dispatch(
+                  { path: '/', method: 'POST', headers: { 'x-next': '1' } },
+                  {
+                    onResponseData: (_, chunk) => void (body += chunk.toString()),
+                    onResponseEnd: () => resolve(body),
+                    onResponseError: (_, error) => reject(error),
+                  },
+                )
+              })
+            const seen = { status: 0, body: '' }
+            client.dispatch(
+              { path: '/', method: vector.method ?? 'POST', headers: {} },
+              {
+                onResponseStart: (_, status) => void (seen.status = status),
+                onResponseData: (_, chunk) => void (seen.body += chunk.toString('latin1')),
+                onResponseEnd: () => resolve({ seen, next: next() }),
+                onResponseError: (_, error) =>
+                  resolve({
+                    seen: (error as NodeJS.ErrnoException).code === 'SLUICE_HTTP_PARSE' ? 'malformed' : 'cut',
+                    next: next(),
+                  }),
+              },
+            )
+          })
+          assert.equal(await got.next, 'next', vector.name)
+          const kept = server.sockets.length === before + 1
+          const seen = typeof got.seen === 'string' ? got.seen : { ...(got.seen as Omit<Whole, 'kept'>), kept }
+          assert.deepEqual(seen, vector.want, vector.name)
+          assert.ok(typeof got.seen !== 'string' || !kept, vector.name)
+          // The next vector begins on a connection of its own.
+          for (const socket of server.sockets) socket.destroy()
+          while (client.connections > 0) await new Promise(resolve => setImmediate(resolve))
+        }
+      },
+    )
+  })
+}
+
+test('a reset at every byte is an error, or behind the last byte perhaps nothing; never a short reply', async () => {
+  for (const text of [ok('hello'), 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n']) {
+    let cut = 0
+    await using(
+      socket => void socket.write(text.slice(0, cut), () => socket.resetAndDestroy()),
+      async client => {
+        for (cut = 0; cut <= text.length; cut++) {
+          const { error, body } = await ask(client)
+          if (error === null) assert.deepEqual([cut, body], [text.length, 'hello'])
+        }
+      },
+    )
+  }
+})
+
+// ---- a connection that is not silent -----------------------------------------------------------------------------------
+
+/**
+ * The client gave a connection to the next request in the very callback that read the last byte of a reply. What the server had sent
+ * behind that byte, and the kernel held already, was then read as the reply to the next request: another tenant's.
+ */
+test('a second reply that is there when the connection is used again is nobody’s', () =>
+  using(
+    (socket, _, i) => socket.write(ok(`reply ${i}`)),
+    async (client, server) => {
+      let second: Promise<Result> | undefined
+      const first = await ask(client, '{}', {
+        onEnd() {
+          // Server and client share a process: the kernel has these bytes before the request that follows.
+          server.sockets[0]!.write(ok('stolen'))
+          second = ask(client)
+        },
+      })
+      assert.deepEqual([first.body, (await second!).body], ['reply 0', 'reply 1'])
+      assert.equal(server.sockets.length, 2)
+    },
+  ))
+
+/** The same with a FIN: the request was written to a connection that had been closed, and was lost, which is a 502 that nobody may retry. */
+test('a connection that the server closes behind its reply takes no request: that goes over a new one', () =>
+  using(
+    (socket, _, i) => socket.write(ok(`reply ${i}`)),
+    async (client, server) => {
+      let second: Promise<Result> | undefined
+      await ask(client, '{}', {
+        onEnd() {
+          server.sockets[0]!.end()
+          second = ask(client)
+        },
+      })
+      assert.deepEqual([(await second!).body, server.received.length], ['reply 1', 2])
+    },
+  ))
+
+test('a reply that comes while nobody asks closes the connection', () =>
+  using(
+    (socket, _, i) => socket.write(ok(`reply ${i}`)),
+    async (client, server) => {
+      await ask(client)
+      server.sockets[0]!.write(ok('stolen'))
+      await once(server.sockets[0]!, 'close')
+      assert.equal(client.connections, 0)
+      assert.equal((await ask(client)).body, 'reply 1')
+    },
+  ))
+
+/** A client of a server that does as it likes with its connections. */
+async function speaking(context: TestContext, connected: (socket: Socket) => void): Promise<Http1Client> {
+  const sockets = new Set<Socket>()
+  const server = net.createServer(socket => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    connected(socket)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  context.after(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return new Http1Client({ origin, connectTimeoutMs: 10_000, keepAliveMs: 1000 })
+}
+
+/** A server that is one reply ahead answers each request with the reply to the one before. */
+test('a reply that comes before the first request is no answer to it, which is not sent', async context => {
+  const asked: string[] = []
+  const client = await speaking(context, socket => {
+    socket.write(ok('early'))
+    socket.on('data', data => asked.push(data.toString()))
+  })
+  const { error, body, sent } = await ask(client)
+  assert.deepEqual([error?.code, body, sent, asked], ['SLUICE_HTTP_PARSE', '', false, []])
+})
+
+/** A server that has too many connections accepts and closes: nothing has been sent, and the request may be tried again. */
+test('a new connection that the server closes at once is an error before anything is sent', async context => {
+  for (const close of [(socket: Socket) => socket.destroy(), (socket: Socket) => socket.resetAndDestroy()]) {
+    const client = await speaking(context, close)
+    const { error, sent } = await ask(client)
+    assert.match(error!.code!, /^(UND_ERR_SOCKET|ECONNRESET)$/)
+    assert.equal(sent, false)
+  }
+})
+
+/** The server had read part of a request only, and what it makes of the rest is not known. */
+test('a reply that comes before its request has left is a reply, and the last on its connection', async context => {
+  const client = await speaking(context, socket => {
+    socket.once('data', () => {
+      socket.pause()
+      socket.write(ok('early'))
+    })
+  })
+  const early = await ask(client, 'x'.repeat(16 * 1024 * 1024))
+  assert.deepEqual([early.error, early.body, client.connections], [null, 'early', 0])
+})
+
+test('a connection that ended while its reply was paused is not used again', () =>
+  using(
+    (socket, _, i) => {
+      if (i > 0) return void socket.write(ok(`reply ${i}`))
+      socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na')
+    },
+    async (client, server) => {
+      let second: Promise<Result> | undefined
+      const first = await ask(client, '{}', {
+        onChunk(controller) {
+          if (server.sockets[0]!.writableEnded) return
+          controller.pause()
+          server.sockets[0]!.end('b')
+          // Several turns of the loop: both would have been read by now.
+          let turns = 0
+          const turn = () => (++turns < 10 ? setImmediate(turn) : controller.resume())
+          turn()
+        },
+        onEnd: () => void (second = ask(client)),
+      })
+      assert.deepEqual([first.body, (await second!).body], ['ab', 'reply 1'])
+    },
+  ))
+
+// ---- an idle connection's age ------------------------------------------------------------------------------------------
+
+/**
+ * The age was left to a timer that fired once a second, so that a connection could be used when it was almost five seconds old, as a
+ * server with the common limit of five closes it. The request was lost: a 502 that nobody may retry.
+ */
+const ages: { name: string; keepAlive?: string; maxAgeMs?: number; idle: number; kept: boolean }[] = [
+  { name: 'below the limit', idle: 3999, kept: true },
+  { name: 'at the limit', idle: 4000, kept: false },
+  { name: 'long past the limit', idle: 1e9, kept: false },
+  { name: 'below the server’s limit by more than a second', keepAlive: 'timeout=3', idle: 1999, kept: true },
+  { name: 'below the server’s limit by a second', keepAlive: 'timeout=3', idle: 2000, kept: false },
+  { name: 'the server’s limit among others', keepAlive: 'max=100, Timeout=3', idle: 2000, kept: false },
+  {
+    name: 'the server’s limit in a second line',
+    keepAlive: 'max=100\r\nkeep-alive: timeout=3',
+    idle: 2000,
+    kept: false,
+  },
+  { name: 'a server’s limit of a second', keepAlive: 'timeout=1', idle: 0, kept: false },
+  { name: 'a server’s limit of 0', keepAlive: 'timeout=0', idle: 0, kept: false },
+  { name: 'a server’s limit above ours', keepAlive: 'timeout=75', idle: 4000, kept: false },
+  { name: 'a server’s limit of many digits', keepAlive: 'timeout=99999999999999999999', idle: 3999, kept: true },
+  { name: 'a limit that is no number', keepAlive: 'timeout=soon', idle: 3999, kept: true },
+  { name: 'an old connection', maxAgeMs: 100, idle: 100, kept: false },
+  { name: 'a connection that is not old yet', maxAgeMs: 100, idle: 99, kept: true },
+]
+for (const { name, keepAlive, maxAgeMs, idle, kept } of ages) {
+  test(`an idle connection, ${name}: ${kept ? 'used again' : 'closed, and another is opened'}`, () => {
+    let now = 1000
+    return using(
+      (socket, _, i) => socket.write(ok(`reply ${i}`, keepAlive && `keep-alive: ${keepAlive}\r\n`)),
+      async (client, server) => {
+        await ask(client)
+        // Known to be silent.
+        for (let turns = 0; turns < 5; turns++) await new Promise(resolve => setImmediate(resolve))
+        now += idle
+        assert.equal((await ask(client)).body, 'reply 1')
+        assert.equal(server.sockets.length, kept ? 1 : 2)
+        if (!kept && !server.sockets[0]!.destroyed) await once(server.sockets[0]!, 'close')
+      },
+      { now: () => now, maxAgeMs },
+    )
+  })
+}
+
+test('a client that is closed lets go of its idle connections, old ones too', () => {
+  let now = 0
+  return using(
+    socket => socket.write(ok('x')),
+    async (client, server) => {
+      await ask(client)
+      now = 1e9
+      await client.close()
+      assert.equal(client.connections, 0)
+      if (!server.sockets[0]!.destroyed) await once(server.sockets[0]!, 'close')
+    },
+    { now: () => now },
+  )
 })

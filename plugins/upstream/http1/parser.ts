@@ -75,11 +75,6 @@ export class ResponseParser {
     this.#answersHead = method === 'HEAD'
   }
 
-  /** True between responses. */
-  get idle(): boolean {
-    return this.#state === IDLE
-  }
-
   /** @throws MalformedResponse; the connection is of no more use then */
   execute(chunk: Buffer): void {
     let at = 0
