@@ -1,6 +1,7 @@
 /**
- * Connections to providers: one pool for each provider as configured, shared by all chains and kept across reloads that do not change it. undici's for
- * TLS, HTTP/2 and proxies; plain-text origins get the leaner client of `http1/`.
+ * Connections to providers: one pool for each provider as configured, shared by all chains and kept across reloads that
+ * do not change it. TLS, HTTP/2 and proxies are undici's; plain-text origins get the client of `http1/`, which is
+ * quicker.
  */
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool, ProxyAgent } from 'undici'

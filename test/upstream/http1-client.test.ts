@@ -1,4 +1,4 @@
-/** The HTTP/1.1 client against real sockets: requests as written, replies of every kind, and which connection is used again. */
+/** The HTTP/1.1 client against real sockets: requests as written, replies of every kind, connections. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import net, { type AddressInfo, type Socket } from 'node:net'
@@ -278,7 +278,7 @@ test('a header with a line end is refused before anything is sent', async () => 
     assert.throws(() => client.dispatch({ path: '/', method: 'POST', ...more }, {}), /control characters/)
 })
 
-// ---- every vector, on a connection that would carry another tenant's reply next ----------------------------------------
+// ---- every vector, on a connection that would carry another tenant's reply next ---------------------------------
 
 for (const how of ['in one write', 'byte by byte'] as const) {
   test(`every vector, ${how}: the reply or the fault, and who may use the connection next`, async () => {
@@ -358,11 +358,12 @@ test('a reset at every byte is an error, or behind the last byte perhaps nothing
   }
 })
 
-// ---- a connection that is not silent -----------------------------------------------------------------------------------
+// ---- a connection that is not silent -----------------------------------------------------------------------------
 
 /**
- * The client gave a connection to the next request in the very callback that read the last byte of a reply. What the server had sent
- * behind that byte, and the kernel held already, was then read as the reply to the next request: another tenant's.
+ * The client gave a connection to the next request in the very callback that read the last byte of a reply. What the
+ * server had sent behind that byte, and the kernel held already, was then read as the reply to the next request:
+ * another tenant's.
  */
 test('a second reply that is there when the connection is used again is nobodyâ€™s', () =>
   using(
@@ -381,7 +382,10 @@ test('a second reply that is there when the connection is used again is nobodyâ€
     },
   ))
 
-/** The same with a FIN: the request was written to a connection that had been closed, and was lost, which is a 502 that nobody may retry. */
+/**
+ * The same with a FIN: the request was written to a connection that had been closed, and was lost, which is a 502 that
+ * nobody may retry.
+ */
 test('a connection that the server closes behind its reply takes no request: that goes over a new one', () =>
   using(
     (socket, _, i) => socket.write(ok(`reply ${i}`)),
@@ -438,7 +442,7 @@ test('a reply that comes before the first request is no answer to it, which is n
   assert.deepEqual([error?.code, body, sent, asked], ['SLUICE_HTTP_PARSE', '', false, []])
 })
 
-/** A server that has too many connections accepts and closes: nothing has been sent, and the request may be tried again. */
+/** A server that has too many connections accepts and closes: nothing was sent, and the request may be tried again. */
 test('a new connection that the server closes at once is an error before anything is sent', async context => {
   for (const close of [(socket: Socket) => socket.destroy(), (socket: Socket) => socket.resetAndDestroy()]) {
     const client = await speaking(context, close)
@@ -484,11 +488,11 @@ test('a connection that ended while its reply was paused is not used again', () 
     },
   ))
 
-// ---- an idle connection's age ------------------------------------------------------------------------------------------
+// ---- an idle connection's age ------------------------------------------------------------------------------------
 
 /**
- * The age was left to a timer that fired once a second, so that a connection could be used when it was almost five seconds old, as a
- * server with the common limit of five closes it. The request was lost: a 502 that nobody may retry.
+ * The age was left to a timer that fired once a second, so that a connection could be used when it was almost five
+ * seconds old, as a server with the common limit of five closes it. The request was lost: a 502 that nobody may retry.
  */
 const ages: { name: string; keepAlive?: string; maxAgeMs?: number; idle: number; kept: boolean }[] = [
   { name: 'below the limit', idle: 3999, kept: true },

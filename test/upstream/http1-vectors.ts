@@ -1,7 +1,8 @@
 /**
- * Bytes that a server, a proxy or an attacker may send in place of a reply, and what the client makes of them: the vectors of
- * the listeners (`test/listener/vectors.ts`) as replies. What two readers could frame in two ways must be refused, and
- * after anything that is not sure the connection must not be used again: the next reply on it is another tenant's.
+ * Bytes that a server, a proxy or an attacker may send in place of a reply, and what the client makes of them: the
+ * vectors of the listeners (`test/listener/vectors.ts`) as replies. What two readers could frame in two ways must be
+ * refused, and after anything that is not sure the connection must not be used again: the next reply on it is another
+ * tenant's.
  */
 
 export interface Whole {

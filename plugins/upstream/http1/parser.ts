@@ -1,6 +1,7 @@
 /**
- * Reads HTTP/1.1 responses from bytes. A connection carries the replies of one tenant after another, so what two readers
- * could frame in two ways is an error and never a guess (RFC 9112). One parser for each connection; `begin` before each request.
+ * Reads HTTP/1.1 responses from bytes. A connection carries the replies of one tenant after another, so what two
+ * readers could frame in two ways is an error and never a guess (RFC 9112). One parser for each connection; `begin`
+ * before each request.
  */
 import type { FaultHeaders, HeaderValue } from '../../../core/dialect.ts'
 

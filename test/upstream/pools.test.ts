@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { ProviderConfig } from '../../core/config/types.ts'
+import { Http1Client } from '../../plugins/upstream/http1/client.ts'
+import { Pools } from '../../plugins/upstream/pools.ts'
+
+/** The benchmark of the two clients compares nothing when its switch does nothing. */
+test('plain HTTP has the own client, and undici where SLUICE_HTTP1_CLIENT says so; all else has undici', async context => {
+  context.after(() => delete process.env['SLUICE_HTTP1_CLIENT'])
+  const provider: ProviderConfig = {
+    name: 'one',
+    dialect: 'openai-chat',
+    base_url: 'http://127.0.0.1:9/v1',
+    headers: {},
+    max_connections: 1,
+    queue: { max: 0, wait: 0 },
+    http2: false,
+    tls: null,
+    proxy: null,
+    at: { file: '', line: 1, column: 1 },
+  }
+  const own = async (more: Partial<ProviderConfig> = {}) => {
+    const pools = new Pools()
+    const { dispatcher } = pools.acquire({ ...provider, ...more }, 1000)
+    await pools.release({ ...provider, ...more }, 1000)
+    return dispatcher instanceof Http1Client
+  }
+  assert.equal(await own(), true)
+  assert.equal(await own({ base_url: 'https://127.0.0.1:9/v1' }), false)
+  assert.equal(await own({ proxy: 'http://127.0.0.1:9' }), false)
+  process.env['SLUICE_HTTP1_CLIENT'] = 'undici'
+  assert.equal(await own(), false)
+})
