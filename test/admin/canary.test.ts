@@ -18,7 +18,7 @@ import { prettyLine } from '../../cli/pretty.ts'
 import { ERRORS } from '../../core/errors.ts'
 import { startSimulator } from '../../simulator/server.ts'
 import { defaultYaml, sha256 } from '../e2e/harness.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 
 const MARK = 'kanarienvogel'
 const HALVES = [MARK.slice(0, 9), MARK.slice(-9)]

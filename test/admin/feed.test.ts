@@ -12,7 +12,7 @@ import { UseByKey } from '../../admin/usage.ts'
 import { ManualClock } from '../../core/clock.ts'
 import type { Store } from '../../core/store.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { LIMITS, request } from './load.ts'
 
 class FakePage extends EventEmitter {

@@ -10,7 +10,7 @@ import { prettyLine } from '../../cli/pretty.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { startSimulator } from '../../simulator/server.ts'
 import { defaultYaml, KEY, startGateway } from '../e2e/harness.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { request } from './load.ts'
 
 const ROOT = join(import.meta.dirname, '../..')

@@ -7,7 +7,7 @@ import { parse as parseYaml } from 'yaml'
 import { Metrics, type MetricsSources } from '../../admin/metrics.ts'
 import { ZERO_USAGE } from '../../core/events.ts'
 import { KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { type Family, scrape, series, value } from './exposition.ts'
 import { LIMITS, request } from './load.ts'
 

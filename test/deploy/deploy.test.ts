@@ -15,7 +15,7 @@ import { VERBS } from '../../cli/main.ts'
 import { formatError } from '../../core/config/load.ts'
 import { findProgram } from '../../scripts/ensure-deps.ts'
 import { startGateway } from '../e2e/harness.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
 import { COMPOSE, KUBERNETES } from './schemas.ts'
 

@@ -7,7 +7,8 @@ import { after, before, test } from 'node:test'
 import { buildGateway, ConfigRefused } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import { StoreUnavailable } from '../../core/store.ts'
-import { eventually, RawClient } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
+import { RawClient } from '../listener/harness.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 let t: TestGateway

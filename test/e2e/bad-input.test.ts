@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { surfaces } from '../../surfaces/index.ts'
-import { type Answer, eventually, RawClient } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
+import { type Answer, RawClient } from '../listener/harness.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 const PATH = '/v1/chat/completions'

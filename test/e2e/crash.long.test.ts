@@ -10,7 +10,7 @@ import { systemClock } from '../../core/clock.ts'
 import type { Store } from '../../core/store.ts'
 import { startSimulator } from '../../simulator/server.ts'
 import { openStore } from '../../stores/index.ts'
-import { until } from '../stores/kit.ts'
+import { eventually } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { defaultYaml, KEY } from './harness.ts'
 import { LeakScan } from './leak-scan.ts'
@@ -124,7 +124,7 @@ test('[BILL-4] [LIM-4] redis, killed in the middle of 200 streams: the next star
     dataDir: join(folder, 'observer'),
   })
   t.after(() => store.close())
-  await until(async () => (await left(store))[0] === STREAMS)
+  await eventually(async () => (await left(store))[0] === STREAMS)
   assert.ok(performance.now() - killed < 15_000, `${performance.now() - killed} ms`)
   await balances(store)
   assert.equal(await end(second.process, 'SIGTERM'), 0)

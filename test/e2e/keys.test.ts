@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { sluice } from '../cli/capture.ts'
-import { until } from '../stores/kit.ts'
+import { eventually } from '../eventually.ts'
 import { defaultYaml, KEY, startGateway } from './harness.ts'
 
 test('[AUTH-3] [AUTH-4] [AUTH-5] [AUTH-6] new, stage, activate, revoke: the gateway follows each without a restart, and no stream is cut', async t => {
@@ -32,7 +32,7 @@ test('[AUTH-3] [AUTH-4] [AUTH-5] [AUTH-6] new, stage, activate, revoke: the gate
     })
   /** Asks until the gateway has followed; anything else than the two states is a fault. */
   const becomes = (secret: string, status: 200 | 401) =>
-    until(async () => {
+    eventually(async () => {
       const response = await ask(secret)
       await response.text()
       assert.ok(response.status === 200 || response.status === 401, String(response.status))

@@ -8,7 +8,7 @@ import { Ajv } from 'ajv'
 import { ManualClock } from '../../core/clock.ts'
 import { Exporter, type ExporterOptions } from '../../plugins/otel/exporter.ts'
 import type { Span } from '../../plugins/otel/span.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 
 interface Receiver {

@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test'
 import { parse, stringify } from 'yaml'
 import { buildGateway, ConfigRefused } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 import { LeakScan } from './leak-scan.ts'
 

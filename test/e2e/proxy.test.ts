@@ -8,7 +8,8 @@ import { type AddressInfo, createServer as createTcpServer, type Server, type So
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { eventually, RawClient } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
+import { RawClient } from '../listener/harness.ts'
 import { freePort } from '../ports.ts'
 import { KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import { startSimulator } from '../../simulator/server.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
 /** Says in the log when one of it is made and closed, and how many exchanges it has seen. */

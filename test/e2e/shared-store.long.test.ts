@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { after, before, test } from 'node:test'
-import { until } from '../stores/kit.ts'
+import { eventually } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
@@ -194,7 +194,7 @@ test('[AUTH-1] Redis down: 503 provider_unavailable with 5–15 s, never 401; re
     assert.match(await running.text(), /\[DONE\]/)
     await own.up()
     // The client of the store tries again by itself, ever later.
-    await until(async () => (await t.post('/v1/chat/completions', ask())).status === 200, 20_000)
+    await eventually(async () => (await t.post('/v1/chat/completions', ask())).status === 200)
     const rows = await t.ledger()
     assert.equal(rows.filter(r => r.outcome === 'completed').length >= 3, true)
   } finally {

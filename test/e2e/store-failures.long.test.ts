@@ -1,7 +1,7 @@
 /** The store slow, full, restarted, failing over, its scripts forgotten: what clients see, and that nothing needs a restart afterwards. */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { until } from '../stores/kit.ts'
+import { eventually } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis as skip, startFailoverSet } from '../stores/redis-server.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 
@@ -49,7 +49,7 @@ async function isRefused(g: TestGateway): Promise<void> {
     ['/v1/responses', { model: 'eb1-preview', input: 'x', max_output_tokens: 400 }],
   ]
   for (const [path, body] of asked) {
-    await until(async () => {
+    await eventually(async () => {
       const response = await g.post(path, body)
       const text = await response.text()
       if (response.status === 200) return false
@@ -62,27 +62,27 @@ async function isRefused(g: TestGateway): Promise<void> {
       return true
     })
   }
-  await until(async () => (await readyz(g)).status === 503)
+  await eventually(async () => (await readyz(g)).status === 503)
 }
 
 /** Serves again by itself; meanwhile nothing but 200 and 503. Then all slots are free, and the rows are what was spent. */
 async function recovers(g: TestGateway, fresh = false): Promise<void> {
   let free = 0
-  await until(async () => {
+  await eventually(async () => {
     const response = await g.post('/v1/chat/completions', ask())
     await response.text()
     assert.ok([200, 503].includes(response.status), String(response.status))
     free = response.status === 200 ? Number(response.headers.get('x-ratelimit-remaining-concurrency')) + 1 : 0
     return free === SLOTS
-  }, 60_000)
-  await until(async () => (await readyz(g)).status === 200)
+  })
+  await eventually(async () => (await readyz(g)).status === 200)
   const rows = await g.ledger()
   assert.equal(new Set(rows.map(row => row.request_id)).size, rows.length)
   assert.ok(rows.every(row => row.outcome !== 'lost'))
   if (fresh) return
   const cell = { id: 'o:day', scope: 'org', dimension: 'spend', kind: 'spend', period: 'day', capacity: 100e9 } as const
   const spent = rows.reduce((sum, row) => sum + row.cost, 0)
-  await until(
+  await eventually(
     async () => (await g.gateway.store.limits.peek('acme', [cell], Date.now()))[0]!.remaining === 100e9 - spent,
   )
 }

@@ -8,7 +8,7 @@ import { buildGateway, ConfigRefused } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import type { SearchOptions } from '../../core/search.ts'
 import { startSimulator } from '../../simulator/server.ts'
-import { eventually } from '../listener/harness.ts'
+import { eventually } from '../eventually.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 
 const SEARCH = { type: 'web_search_20250305' as const, name: 'web_search' as const }

@@ -10,8 +10,8 @@ import { type TestContext, test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { startSimulator } from '../../simulator/server.ts'
 import { openStore } from '../../stores/index.ts'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
-import { until } from '../stores/kit.ts'
 import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
 import { defaultYaml, KEY } from './harness.ts'
 
@@ -132,14 +132,14 @@ test('[LIM-3] [BILL-4] workers share port, limits and ledger; one that is killed
       .replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 5s }`),
   )
   const gateway = start(t, folder)
-  await until(async () => (await Promise.all(admins.map(isReady))).every(Boolean), 60_000).catch(error => {
+  await eventually(async () => (await Promise.all(admins.map(isReady))).every(Boolean)).catch(error => {
     throw new Error(`${error.message}; the gateway said: ${gateway.text()}`)
   })
   assert.match(gateway.text(), new RegExp(`Sluice listens on http://127\\.0\\.0\\.1:${port}\n`))
 
   // Every worker serves, and each tells its own figures.
   let asked = 0
-  await until(async () => {
+  await eventually(async () => {
     const answers = await Promise.all(Array.from({ length: 10 }, () => ask(port, 'x')))
     assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
     for (const { whole } of answers) assert.equal(await whole, true)
@@ -175,10 +175,10 @@ test('[LIM-3] [BILL-4] workers share port, limits and ledger; one that is killed
     const answer = await ask(port, 'x').catch(() => undefined)
     return answer?.status === 200 ? Number(answer.headers['x-ratelimit-remaining-concurrency']) + 1 : 0
   }
-  await until(async () => (await free()) >= open[most]!, 30_000)
+  await eventually(async () => (await free()) >= open[most]!)
   assert.ok(performance.now() - killed < 15_000, `${performance.now() - killed} ms`)
   assert.match(gateway.text(), new RegExp(`worker ${most + 1} ended \\(SIGKILL\\); starting it again`))
-  await until(() => isReady(admins[most]!))
+  await eventually(() => isReady(admins[most]!))
   assert.notEqual(workersOf(gateway.supervisor).get(most + 1), pid)
 
   // A request that runs when SIGTERM comes ends whole, on any worker; then the whole gateway ends with 0.

@@ -9,7 +9,8 @@ import { ManualClock } from '../../core/clock.ts'
 import { listenNode } from '../../core/listener/node.ts'
 import type { HeaderList, Incoming, OutgoingStream } from '../../core/listener/port.ts'
 import { listenUws } from '../../core/listener/uws.ts'
-import { echo, eventually, fastClock, json, kinds, parseAnswers, RawClient, serving, text, turns } from './harness.ts'
+import { eventually } from '../eventually.ts'
+import { echo, fastClock, json, kinds, parseAnswers, RawClient, serving, text, turns } from './harness.ts'
 
 const limits = { maxBytes: 1 << 20, timeoutMs: 60_000 }
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
@@ -20,7 +21,7 @@ const sse: HeaderList = [['content-type', 'text/event-stream']]
 for (const kind of kinds) {
   suite(kind, { concurrency: false }, () => {
     const it = (name: string, body: () => Promise<unknown>): void => {
-      test(name, { timeout: 30_000 }, async () => void (await body()))
+      test(name, { timeout: 120_000 }, async () => void (await body()))
     }
 
     // ---- bodies ----
@@ -165,20 +166,28 @@ for (const kind of kinds) {
     })
 
     it('a refusal given later keeps the connection when the body is whole, and else closes it', async () => {
+      const waiting: Incoming[] = []
       await serving(
         kind,
-        incoming => void setTimeout(() => incoming.respond(401, json, '{"no":1}'), 5),
+        incoming => void waiting.push(incoming),
         async h => {
           const client = await RawClient.open(h.port)
-          client.send(`${post('/', 5)}hello`)
-          await client.answers(1)
-          client.send(`${post('/', 5)}hello`)
-          assert.deepEqual(
-            (await client.answers(2)).map(a => a.status),
-            [401, 401],
-          )
+          const refuse = async (): Promise<void> => {
+            await eventually(() => waiting.length === 1)
+            waiting.pop()!.respond(401, json, '{"no":1}')
+          }
+          for (let i = 1; i <= 2; i++) {
+            client.send(`${post('/', 5)}hello`)
+            await refuse()
+            assert.deepEqual(
+              (await client.answers(i)).map(a => a.status),
+              Array(i).fill(401),
+            )
+          }
           client.send(post('/', 5_000_000))
-          client.send(Buffer.alloc(5_000_000))
+          client.send(Buffer.alloc(2_500_000))
+          await refuse()
+          client.send(Buffer.alloc(2_500_000))
           // uws: closed once the upload is swallowed; node: can go on.
           const third = (await client.answers(3))[2]
           assert.equal(third?.status, 401)
@@ -194,13 +203,18 @@ for (const kind of kinds) {
     })
 
     it('a body that arrives before anyone asks is kept', async () => {
+      const waiting: Incoming[] = []
       await serving(
         kind,
-        incoming => void setTimeout(() => echo(incoming), 10),
+        incoming => void waiting.push(incoming),
         async h => {
           for (const size of [1, 1_000, 900_000]) {
             const client = await RawClient.open(h.port)
             client.send(Buffer.concat([Buffer.from(post('/', size)), Buffer.alloc(size, 'x')]))
+            // The kernel has it all, and the listener as much as it takes unasked.
+            await eventually(() => waiting.length === 1 && client.socket.writableLength === 0)
+            await turns(20)
+            echo(waiting.pop()!)
             assert.equal((await client.answers(1))[0]?.body.toString(), `POST / ${size}`)
             client.destroy()
           }
@@ -211,9 +225,11 @@ for (const kind of kinds) {
     it('half a body, then the client leaves: aborted once, done never', async () => {
       let aborts = 0
       let dones = 0
+      let begun = false
       await serving(
         kind,
         incoming => {
+          begun = true
           incoming.onAborted(() => {
             aborts += 1
           })
@@ -224,7 +240,7 @@ for (const kind of kinds) {
         async h => {
           const client = await RawClient.open(h.port)
           client.send(`${post('/', 10)}hello`)
-          await eventually(() => h.listener.connections === 1)
+          await eventually(() => begun)
           await turns(5)
           client.destroy()
           await eventually(() => aborts === 1 && h.listener.connections === 0)
@@ -632,9 +648,11 @@ for (const kind of kinds) {
     it('[STR-4] a client that takes nothing for stall_timeout is gone, streamed or whole', async () => {
       for (const path of ['/stream', '/whole']) {
         let aborts = 0
+        let begun = false
         await serving(
           kind,
           incoming => {
+            begun = true
             incoming.onAborted(() => {
               aborts += 1
             })
@@ -651,8 +669,7 @@ for (const kind of kinds) {
             const client = await RawClient.open(h.port)
             client.socket.pause()
             client.send(get(path))
-            await eventually(() => h.listener.connections === 1)
-            await eventually(() => h.listener.connections === 0)
+            await eventually(() => begun && h.listener.connections === 0)
             assert.equal(aborts, path === '/stream' ? 1 : 0)
             client.destroy()
           },
@@ -920,6 +937,7 @@ for (const kind of kinds) {
 
     it('drain: no new connections, Connection: close on answers, a running stream ends well', async () => {
       let out!: OutgoingStream
+      let late: Incoming | undefined
       await serving(
         kind,
         incoming => {
@@ -927,7 +945,7 @@ for (const kind of kinds) {
             out = incoming.stream(200, sse)
             out.write('a')
             out.flush()
-          } else if (incoming.path === '/slow') setTimeout(() => incoming.respond(200, text, 'slow'), 30)
+          } else if (incoming.path === '/slow') late = incoming
           else incoming.respond(200, text, 'x')
         },
         async h => {
@@ -937,9 +955,10 @@ for (const kind of kinds) {
           probe!.send(get('/'))
           assert.equal((await probe!.answers(1))[0]?.headers.get('connection') === 'close', false)
           slow!.send(get('/slow'))
-          await turns(10)
+          await eventually(() => late !== undefined)
           h.listener.drain()
           h.listener.drain()
+          late!.respond(200, text, 'slow')
           const [answer] = await slow!.answers(1)
           assert.equal(answer?.headers.get('connection'), 'close')
           await slow!.closing()
@@ -961,14 +980,17 @@ for (const kind of kinds) {
     it('close ends everything at once and tells the exchanges', async () => {
       let aborts = 0
       let client!: RawClient
+      let begun = false
       await serving(
         kind,
-        incoming => incoming.onAborted(() => void (aborts += 1)),
+        incoming => {
+          begun = true
+          incoming.onAborted(() => void (aborts += 1))
+        },
         async h => {
           client = await RawClient.open(h.port)
           client.send(get('/'))
-          await eventually(() => h.listener.connections === 1)
-          await turns(10)
+          await eventually(() => begun)
           await h.listener.close()
           await client.closing()
           await eventually(() => h.listener.connections === 0)
@@ -1100,12 +1122,17 @@ for (const kind of kinds) {
     })
 
     it('an upload that is never finished behind an early answer does not hold its socket', async () => {
+      let begun: Incoming | undefined
       await serving(
         kind,
-        incoming => void setTimeout(() => incoming.respond(401, json, '{}'), 5),
+        incoming => {
+          begun = incoming
+        },
         async h => {
           const client = await RawClient.open(h.port)
           client.send(`${post('/', 1_000_000, 'Connection: close\r\n')}begun`)
+          await eventually(() => begun !== undefined)
+          begun!.respond(401, json, '{}')
           assert.equal((await client.answers(1))[0]?.status, 401)
           await client.closing()
           await eventually(() => h.listener.connections === 0)
@@ -1116,7 +1143,7 @@ for (const kind of kinds) {
   })
 }
 
-test('node: with Expect, a refusal by the head saves the upload', { timeout: 30_000 }, async () => {
+test('node: with Expect, a refusal by the head saves the upload', { timeout: 120_000 }, async () => {
   await serving(
     'node',
     incoming => incoming.respond(401, json, '{}'),

@@ -235,15 +235,6 @@ export async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await new Promise<void>(resolve => setImmediate(resolve))
 }
 
-/** Resolves when `holds` does; fails after 30 s: far above what anything here takes, on a busy machine too. */
-export async function eventually(holds: () => boolean): Promise<void> {
-  const end = performance.now() + 30_000
-  while (!holds()) {
-    if (performance.now() > end) throw new Error(`never came true: ${holds}`)
-    await new Promise<void>(resolve => setTimeout(resolve, 2))
-  }
-}
-
 /** mulberry32: small, seeded, good enough to vary sizes. */
 export function random(seed: number): () => number {
   return () => {

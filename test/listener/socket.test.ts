@@ -5,7 +5,8 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { ListenerOptions, Socket, SocketSession } from '../../core/listener/port.ts'
-import { eventually, type Harness, RawClient, random, serving } from './harness.ts'
+import { eventually } from '../eventually.ts'
+import { type Harness, RawClient, random, serving, turns } from './harness.ts'
 import { WS } from './web-socket.ts'
 
 const pem = (name: string): string => join(import.meta.dirname, 'tls', `${name}.pem`)
@@ -263,7 +264,7 @@ for (const scheme of ['ws', 'wss']) {
             if (pauses < 20 && next() < 0.05) {
               pauses++
               ws.pause()
-              setTimeout(() => ws.resume(), next() * 15)
+              turns(Math.floor(next() * 60)).then(() => ws.resume())
             }
           })
           write()

@@ -23,7 +23,7 @@ function knownCuts(message: string): number[] {
 
 for (const kind of kinds) {
   for (const name of ['get', 'length', 'chunks'] as const) {
-    test(`${kind}: ${name}, cut in two at every byte`, { timeout: 60_000 }, async () => {
+    test(`${kind}: ${name}, cut in two at every byte`, { timeout: 120_000 }, async () => {
       const message = messages[name]
       const known = kind === 'uws' ? knownCuts(message) : []
       const refused: number[] = []
@@ -45,7 +45,7 @@ for (const kind of kinds) {
     })
   }
 
-  test(`${kind}: a body byte by byte`, { timeout: 60_000 }, async () => {
+  test(`${kind}: a body byte by byte`, { timeout: 120_000 }, async () => {
     await serving(kind, echo, async h => {
       const client = await RawClient.open(h.port)
       const at = messages.chunks.indexOf('\r\n\r\n') + 4

@@ -74,7 +74,7 @@ async function check(kind: Kind, port: number, vector: Vector, runs: string[], r
 for (const kind of kinds) {
   suite(`${kind}: bad and odd requests`, { concurrency: false }, () => {
     for (const vector of vectors.filter(v => v[kind].kind !== 'late')) {
-      test(vector.name, { timeout: 30_000 }, () => {
+      test(vector.name, { timeout: 120_000 }, () => {
         const runs: string[] = []
         return serving(kind, handler(runs), h => check(kind, h.port, vector, runs, h.refused), {
           clock: fastClock(20),
@@ -84,7 +84,7 @@ for (const kind of kinds) {
     // These wait for uWebSockets.js's own clock: 8 to 12 s for all of them together.
     const slow = vectors.filter(v => v[kind].kind === 'late')
     if (slow.length > 0) {
-      test('no answer, closed by uWebSockets.js’s own clock', { timeout: 30_000 }, async () => {
+      test('no answer, closed by uWebSockets.js’s own clock', { timeout: 120_000 }, async () => {
         const runs: string[] = []
         await serving(kind, handler(runs), async h => {
           await Promise.all(slow.map(vector => check(kind, h.port, { ...vector, runs: [] }, runs, h.refused)))

@@ -4,8 +4,9 @@ import { execFileSync } from 'node:child_process'
 import { test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
-import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary, until } from './kit.ts'
+import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 test('limits, ledger, idempotency and records on a cluster of three', { skip: skipWithoutRedis }, async t => {
@@ -15,11 +16,11 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
   execFileSync('redis-cli', ['--cluster', 'create', ...nodes.map(node => `127.0.0.1:${node.port}`), '--cluster-yes'], {
     stdio: 'ignore',
   })
-  for (const node of nodes) await until(() => info(node).includes('cluster_state:ok'), 20_000)
+  for (const node of nodes) await eventually(() => info(node).includes('cluster_state:ok'))
 
   const store = await openRedisStore({
     url: `redis+cluster://${nodes.map(node => `127.0.0.1:${node.port}`).join(',')}`,
-    timeout: 2000,
+    timeout: 10_000,
     instance: 'cluster-test',
     clock: systemClock,
     log: recordingLog(),
@@ -27,10 +28,10 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
     maxRecord: 1e6,
     maxTotal: 1e9,
     dataDir: temporary(),
-    leaseTimes: { ttl: 2000, every: 200 },
+    leaseTimes: { ttl: 60_000, every: 200 },
   })
   t.after(() => store.close())
-  assert.deepEqual(await store.ready(), { ok: true })
+  await eventually(async () => (await store.ready()).ok)
 
   // Organizations spread over all nodes.
   const cells = everyDimension(1000)
@@ -59,7 +60,7 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
     store.ledger.intent(intent(org, { organization: org }))
     store.ledger.outcome(outcome(org))
   }
-  await until(() => store.limits.undelivered === 0)
+  await eventually(() => store.limits.undelivered === 0)
   assert.equal((await store.limits.peek('org-7', cells, T0))[0]!.remaining, 996)
   await store.ledger.flush()
   assert.equal((await store.ledger.query({})).length, 30)
@@ -79,7 +80,7 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
 async function startNode(): Promise<RedisServer> {
   // Its bus would listen 10,000 above the port, which may be more than there are.
   const bus = String(await freePort())
-  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000', '--cluster-port', bus])
+  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '30000', '--cluster-port', bus])
 }
 
 function info(node: RedisServer): string {

@@ -3,10 +3,11 @@ import fs from 'node:fs'
 import { systemClock } from '../../core/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
+import { timersOf } from '../eventually.ts'
 import { intent, outcome, recordingLog, slots, spend } from './kit.ts'
 
 const [url, dataDir] = process.argv.slice(2) as [string, string]
-const common = { url, timeout: 2000, clock: systemClock, log: recordingLog(), dataDir }
+const common = { url, timeout: 10_000, clock: systemClock, log: recordingLog(), dataDir }
 const store = url.startsWith('sqlite:')
   ? await openStore(common)
   : await openRedisStore({
@@ -26,7 +27,7 @@ async function exchange(id: string): Promise<void> {
   if (!admission.admitted) throw new Error('denied')
   await store.ledger.intent(intent(id, { time: now }))
   say(`admitted ${id}`)
-  await new Promise(resolve => setTimeout(resolve, Math.random() * 20))
+  await timersOf(Math.random() * 20)
   const cost = 1 + Math.floor(Math.random() * 1000)
   store.limits.settle('acme', id, [1, cost], Date.now())
   store.ledger.outcome(outcome(id, { cost }))

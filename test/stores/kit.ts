@@ -107,12 +107,3 @@ export function outcome(id: string, more: Partial<LedgerOutcome> = {}): LedgerOu
     ...more,
   }
 }
-
-/** Waits for a condition that something else brings about; fails after `ms`. */
-export async function until(condition: () => boolean | Promise<boolean>, ms = 30_000): Promise<void> {
-  const end = performance.now() + ms
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error('the condition did not come true')
-    await new Promise(resolve => setTimeout(resolve, 10))
-  }
-}

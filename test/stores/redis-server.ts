@@ -4,8 +4,8 @@ import fs from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
-import { until } from './kit.ts'
 
 export const redisAvailable = ((): boolean => {
   try {
@@ -49,8 +49,8 @@ export class RedisServer {
     this.#binary = binary
   }
 
-  static async start(args: string[] = [], port?: number, binary = 'redis-server'): Promise<RedisServer> {
-    const server = new RedisServer(port ?? (await freePort()), args, binary)
+  static async start(args: string[] = [], binary = 'redis-server'): Promise<RedisServer> {
+    const server = new RedisServer(await freePort(), args, binary)
     try {
       await server.up()
     } catch (error) {
@@ -103,11 +103,14 @@ export class RedisServer {
   }
 
   async #answering(): Promise<void> {
-    for (let i = 0; i < 200; i++) {
-      if ((await this.command('PING').catch(() => '')) === '+PONG') return
-      await new Promise(resolve => setTimeout(resolve, 25))
-    }
-    throw new Error('redis-server did not start')
+    const child = this.#process!
+    // Its own answer: another server may have taken the port meanwhile.
+    const own = new RegExp(`process_id:${child.pid}\\r`)
+    await eventually(async () => {
+      if (child.exitCode !== null) throw new Error(`redis-server ended with ${child.exitCode}; its port: ${this.port}`)
+      if (!own.test(await this.info('server').catch(() => ''))) return false
+      return (await this.command('PING').catch(() => '')) === '+PONG'
+    })
   }
 
   /** Ends the process at once. */
@@ -151,7 +154,7 @@ export class RedisServer {
     return new Promise((resolve, reject) => {
       const socket = net.connect(this.port, '127.0.0.1')
       let text = ''
-      socket.setTimeout(2000, () => socket.destroy(new Error('timeout')))
+      socket.setTimeout(30_000, () => socket.destroy(new Error('timeout')))
       socket.once('error', reject)
       socket.on('data', data => {
         text += data.toString()
@@ -176,7 +179,7 @@ export interface FailoverSet {
   stop(): Promise<void>
 }
 
-/** A master, a replica, and a sentinel that makes the replica the master half a second after the master is gone. */
+/** A master, a replica, and a sentinel that makes the replica the master three seconds after the master is gone. */
 export async function startFailoverSet(): Promise<FailoverSet> {
   const master = await RedisServer.start()
   const replica = await RedisServer.start(['--replicaof', '127.0.0.1', String(master.port)])
@@ -186,8 +189,8 @@ export async function startFailoverSet(): Promise<FailoverSet> {
     config,
     [
       `sentinel monitor mymaster 127.0.0.1 ${master.port} 1`,
-      'sentinel down-after-milliseconds mymaster 500',
-      'sentinel failover-timeout mymaster 3000',
+      'sentinel down-after-milliseconds mymaster 3000',
+      'sentinel failover-timeout mymaster 6000',
       'sentinel parallel-syncs mymaster 1',
       '',
     ].join('\n'),
@@ -196,14 +199,14 @@ export async function startFailoverSet(): Promise<FailoverSet> {
   const offset = async (server: RedisServer) =>
     /(?:slave_repl_offset|master_repl_offset):(\d+)/.exec(await server.info('replication'))![1]!
   // The sentinel learns of the replica from the master's INFO.
-  await until(async () => (await replica.info('replication')).includes('master_link_status:up'))
-  await until(async () => /num-slaves\r\n\$1\r\n1/.test(await sentinel.reply('SENTINEL', 'MASTER', 'mymaster')))
+  await eventually(async () => (await replica.info('replication')).includes('master_link_status:up'))
+  await eventually(async () => /num-slaves\r\n\$1\r\n1/.test(await sentinel.reply('SENTINEL', 'MASTER', 'mymaster')))
   return {
     url: `redis+sentinel://127.0.0.1:${port}/mymaster`,
     master,
     replica,
     replicated: () =>
-      until(
+      eventually(
         async () => (await replica.info('keyspace')).length > 0 && (await offset(master)) === (await offset(replica)),
       ),
     async stop() {

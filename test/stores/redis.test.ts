@@ -9,11 +9,13 @@ import { systemClock } from '../../core/clock.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { script } from '../../stores/redis/call.ts'
 import { tagOf } from '../../stores/redis/client.ts'
+import { IDEMPOTENCY_LEASE_MS } from '../../stores/redis/idempotency.ts'
 import type { LeaseTimes } from '../../stores/redis/lease.ts'
 import { planOf } from '../../stores/redis/plan.ts'
 import { RECLAIM } from '../../stores/redis/scripts.ts'
 import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
 import { describe as describeAddress, parseRedisUrl } from '../../stores/redis/url.ts'
+import { eventually, stall, timersOf } from '../eventually.ts'
 import {
   bucket,
   DAY,
@@ -27,7 +29,6 @@ import {
   spend,
   T0,
   temporary,
-  until,
 } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
@@ -35,8 +36,10 @@ const skip = skipWithoutRedis
 let shared: RedisServer
 let count = 0
 const newOrg = () => `org${++count}`
-/** Short enough to watch a lease run out, long enough for a busy machine. */
-const SHORT: LeaseTimes = { ttl: 500, every: 100 }
+/** A look at the others' leases every now and then; no lease runs out because its process gets no turn. Tests end them by hand. */
+const OFTEN: LeaseTimes = { ttl: 600_000, every: 50 }
+/** None but the first while a test runs. */
+const SELDOM: LeaseTimes = { ttl: 600_000, every: 300_000 }
 
 interface Opened {
   store: RedisStore
@@ -49,7 +52,7 @@ async function open(
   const log = recordingLog()
   const store = await openRedisStore({
     url,
-    timeout: 1000,
+    timeout: 30_000,
     instance: `test-${++count}`,
     clock: systemClock,
     log,
@@ -57,12 +60,11 @@ async function open(
     maxRecord: 1e6,
     maxTotal: 1e9,
     dataDir: temporary(),
-    idempotencyLease: 400,
     ...more,
   })
   return { store, log }
 }
-/** What a killed process leaves: no renewal, no goodbye. */
+/** What a killed process leaves when its lease has run out: no renewal, no goodbye. */
 const kill = async (store: RedisStore) => {
   const { leases } = store
   await leases.close(false)
@@ -76,7 +78,7 @@ after(() => shared?.stop())
 test('[LIM-1] [LIM-3] 2 and 4 instances on one Redis: of 20·N simultaneous requests exactly N pass, 50 rounds for each dimension', {
   skip,
 }, async t => {
-  const stores = await Promise.all(Array.from({ length: 4 }, () => open(shared.url, { timeout: 30_000 })))
+  const stores = await Promise.all(Array.from({ length: 4 }, () => open(shared.url)))
   t.after(() => Promise.all(stores.map(({ store }) => store.close())))
   const N = 3
   const all = everyDimension()
@@ -104,7 +106,7 @@ test('[LIM-1] [LIM-3] 2 and 4 instances on one Redis: of 20·N simultaneous requ
 })
 
 test('settlements from two instances add up exactly', { skip }, async t => {
-  const [a, b] = await Promise.all([open(shared.url, { timeout: 10_000 }), open(shared.url, { timeout: 10_000 })])
+  const [a, b] = await Promise.all([open(shared.url), open(shared.url)])
   t.after(() => Promise.all([a.store.close(), b.store.close()]))
   const org = newOrg()
   const cells = [spend('o:spend', Number.MAX_SAFE_INTEGER), slots('o:slots', 1e6)]
@@ -117,7 +119,7 @@ test('settlements from two instances add up exactly', { skip }, async t => {
     store.limits.settle(org, `r${i}`, [cost, 1], T0)
   }
   await Promise.all(Array.from({ length: rounds }, (_, i) => one(i % 2 ? a.store : b.store, i)))
-  await until(async () => (await a.store.limits.peek(org, cells, T0))[1]!.remaining === 1e6)
+  await eventually(async () => (await a.store.limits.peek(org, cells, T0))[1]!.remaining === 1e6)
   assert.equal(Number.MAX_SAFE_INTEGER - (await a.store.limits.peek(org, cells, T0))[0]!.remaining, sum)
 })
 
@@ -125,7 +127,7 @@ test('the settlements of a turn share calls: of those that stand, were given bac
   skip,
 }, async t => {
   const server = await RedisServer.start()
-  const { store } = await open(server.url, { timeout: 10_000, leaseTimes: { ttl: 60_000, every: 30_000 } })
+  const { store } = await open(server.url, { leaseTimes: SELDOM })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -166,7 +168,7 @@ test('the settlements of a turn share calls: of those that stand, were given bac
 })
 
 test('the calls of one turn are one write', { skip }, async t => {
-  const { store } = await open(shared.url)
+  const { store } = await open(shared.url, { leaseTimes: SELDOM })
   t.after(() => store.close())
   const org = newOrg()
   const cells = [bucket('o:rpm', 100)]
@@ -179,8 +181,8 @@ test('the calls of one turn are one write', { skip }, async t => {
 })
 
 test('slots and reservations of a dead instance are given back by a living one', { skip }, async t => {
-  const dead = await open(shared.url, { leaseTimes: SHORT })
-  const living = await open(shared.url, { leaseTimes: SHORT })
+  const dead = await open(shared.url, { leaseTimes: OFTEN })
+  const living = await open(shared.url, { leaseTimes: OFTEN })
   t.after(() => Promise.all([dead.store.close(), living.store.close()]))
   const org = newOrg()
   const cells = [slots('o:slots', 2), bucket('o:tpm', 1000, MINUTE, 'tokens'), spend('o:spend', 500)]
@@ -191,17 +193,17 @@ test('slots and reservations of a dead instance are given back by a living one',
     false,
   )
   await kill(dead.store)
-  await until(
+  await eventually(
     async () => (await living.store.limits.admit({ org, id: 'c', cells, amounts: [1, 10, 10], now: T0 })).admitted,
   )
   assert.deepEqual(
     (await living.store.limits.peek(org, cells, T0)).map(state => state.remaining),
     [1, 990, 490],
   )
-  await until(() => living.log.lines.some(({ message }) => message.includes('dead instance')))
+  await eventually(() => living.log.lines.some(({ message }) => message.includes('dead instance')))
   // It was only asleep: what it settles late is charged in full, and its slots are not given back a second time.
   dead.store.limits.settle(org, 'a', [1, 250, 80], T0)
-  await until(async () => (await living.store.limits.peek(org, cells, T0))[2]!.remaining === 410)
+  await eventually(async () => (await living.store.limits.peek(org, cells, T0))[2]!.remaining === 410)
   assert.deepEqual(
     (await living.store.limits.peek(org, cells, T0)).map(state => state.remaining),
     [1, 740, 410],
@@ -209,8 +211,8 @@ test('slots and reservations of a dead instance are given back by a living one',
 })
 
 test('an instance that slept goes on under a new lease', { skip }, async t => {
-  const sleeper = await open(shared.url, { leaseTimes: SHORT })
-  const living = await open(shared.url, { leaseTimes: SHORT })
+  const sleeper = await open(shared.url, { leaseTimes: OFTEN })
+  const living = await open(shared.url, { leaseTimes: OFTEN })
   t.after(() => Promise.all([sleeper.store.close(), living.store.close()]))
   const org = newOrg()
   const cells = [slots('o:slots', 5)]
@@ -218,11 +220,11 @@ test('an instance that slept goes on under a new lease', { skip }, async t => {
   const before = sleeper.store.leases.id
   await shared.command('DEL', `{sluice:leases}:id:${before}`)
   await shared.command('SMOVE', '{sluice:leases}:held', '{sluice:leases}:dead', before)
-  await until(() => sleeper.store.leases.id !== before)
-  await until(async () => (await living.store.limits.peek(org, cells, T0))[0]!.remaining === 5)
+  await eventually(() => sleeper.store.leases.id !== before)
+  await eventually(async () => (await living.store.limits.peek(org, cells, T0))[0]!.remaining === 5)
   await sleeper.store.limits.admit({ org, id: 'b', cells, amounts: [1], now: T0 })
   sleeper.store.limits.settle(org, 'a', [1], T0)
-  await until(() => sleeper.store.limits.undelivered === 0)
+  await eventually(() => sleeper.store.limits.undelivered === 0)
   assert.equal((await living.store.limits.peek(org, cells, T0))[0]!.remaining, 4)
 })
 
@@ -239,7 +241,7 @@ test('scripts that the server forgot are loaded again (NOSCRIPT)', { skip }, asy
   assert.ok(results.every(result => result.admitted))
   await shared.command('SCRIPT', 'FLUSH')
   store.limits.settle(org, 'a', [0], T0)
-  await until(() => store.limits.undelivered === 0)
+  await eventually(() => store.limits.undelivered === 0)
   assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 2)
 })
 
@@ -258,11 +260,11 @@ test('[IDEM-3] a key given back is free for who asks next, though Redis has to b
   await released
 })
 
-test('Redis down: refused within the budget, kept settlements delivered after, no restart needed', {
+test('Redis down: refused at once, kept settlements delivered after, no restart needed', {
   skip,
 }, async t => {
   const server = await RedisServer.start(['--appendonly', 'yes', '--appendfsync', 'always'])
-  const { store, log } = await open(server.url, { timeout: 250, leaseTimes: { ttl: 2000, every: 100 } })
+  const { store, log } = await open(server.url, { leaseTimes: OFTEN })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -274,28 +276,25 @@ test('Redis down: refused within the budget, kept settlements delivered after, n
     store.ledger.intent(intent(id, { organization: org }))
   }
   await server.down()
-  const started = performance.now()
-  await assert.rejects(
-    async () => store.limits.admit({ org, id: 'c', cells, amounts: [1, 1], now: T0 }),
-    StoreUnavailable,
-  )
-  await assert.rejects(async () => store.idempotency.begin(org, 'k', 'f', 'r'), StoreUnavailable)
-  await assert.rejects(async () => store.records.get(org, 'response', 'r'), StoreUnavailable)
-  await assert.rejects(async () => store.limits.peek(org, cells, T0), StoreUnavailable)
-  // Four calls, 250 ms each; a client that waits for Redis would not come back at all.
-  assert.ok(performance.now() - started < 15_000)
+  // For want of a connection, which none of them waits for: the budget is not used up.
+  const refused = (error: Error) => error instanceof StoreUnavailable && !/did not answer/.test(error.message)
+  await assert.rejects(async () => store.limits.admit({ org, id: 'c', cells, amounts: [1, 1], now: T0 }), refused)
+  await assert.rejects(async () => store.idempotency.begin(org, 'k', 'f', 'r'), refused)
+  await assert.rejects(async () => store.records.get(org, 'response', 'r'), refused)
+  await assert.rejects(async () => store.limits.peek(org, cells, T0), refused)
   assert.equal((await store.ready()).ok, false)
   // Running exchanges end all the same.
   for (const id of ['a', 'b']) {
     store.limits.settle(org, id, [1, 150], T0)
     store.ledger.outcome(outcome(id, { cost: 150 }))
   }
-  await new Promise(resolve => setTimeout(resolve, 50))
+  // Longer than a delivery waits before it is tried again.
+  await timersOf(150)
   // Two settlements, and perhaps the end of the admission that was not answered.
   assert.ok(store.limits.undelivered >= 2)
   await server.up()
-  await until(async () => (await store.ready()).ok)
-  await until(() => store.limits.undelivered === 0)
+  await eventually(async () => (await store.ready()).ok)
+  await eventually(() => store.limits.undelivered === 0)
   assert.deepEqual(
     (await store.limits.peek(org, cells, T0)).map(state => state.remaining),
     [5, 700],
@@ -319,7 +318,7 @@ test('Redis down: refused within the budget, kept settlements delivered after, n
 
 test('Redis slow: a lost answer is an admission given back', { skip }, async t => {
   const server = await RedisServer.start()
-  const { store } = await open(server.url, { timeout: 400, leaseTimes: { ttl: 20_000, every: 6000 } })
+  const { store } = await open(server.url, { timeout: 1000, leaseTimes: SELDOM })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -327,24 +326,23 @@ test('Redis slow: a lost answer is an admission given back', { skip }, async t =
   const org = newOrg()
   const cells = [slots('o:slots', 5), bucket('o:rpm', 100)]
   await store.limits.admit({ org, id: 'warm', cells, amounts: [1, 1], now: T0 })
-  await server.command('CLIENT', 'PAUSE', 4000, 'ALL')
-  const started = performance.now()
+  server.freeze()
   await assert.rejects(
     async () => store.limits.admit({ org, id: 'late', cells, amounts: [1, 1], now: T0 }),
-    /did not answer within 400 ms/,
+    /did not answer within 1000 ms/,
   )
-  assert.ok(performance.now() - started < 3500)
   assert.equal((await store.ready()).ok, false)
-  // The server carries it out after the pause; then it is undone.
-  await until(() => store.limits.undelivered === 0)
-  await until(async () => (await store.limits.peek(org, cells, T0).catch(() => []))[0]?.remaining === 4)
+  // The server carries it out when it wakes up; then it is undone.
+  server.thaw()
+  await eventually(() => store.limits.undelivered === 0)
+  await eventually(async () => (await store.limits.peek(org, cells, T0).catch(() => []))[0]?.remaining === 4)
   assert.equal((await store.limits.peek(org, cells, T0))[1]!.remaining, 99)
   store.limits.settle(org, 'warm', [1, 1], T0)
 })
 
 test('Redis slow: each call ends within its budget, and says so', { skip }, async t => {
   const server = await RedisServer.start()
-  const { store } = await open(server.url, { timeout: 200, leaseTimes: { ttl: 60_000, every: 20_000 } })
+  const { store } = await open(server.url, { timeout: 1000, leaseTimes: SELDOM })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -373,40 +371,34 @@ test('Redis slow: each call ends within its budget, and says so', { skip }, asyn
   }
   server.freeze()
   await Promise.all(
-    Object.entries(calls).map(async ([name, call]) => {
-      const started = performance.now()
-      await assert.rejects(
+    Object.entries(calls).map(([name, call]) =>
+      assert.rejects(
         async () => call(),
-        (error: Error) => error instanceof StoreUnavailable && /did not answer within 200 ms/.test(error.message),
+        (error: Error) => error instanceof StoreUnavailable && /did not answer within 1000 ms/.test(error.message),
         name,
-      )
-      // Far below what a hung server would take, whatever else this machine does.
-      assert.ok(performance.now() - started < 10_000, name)
-    }),
+      ),
+    ),
   )
-  assert.match((await store.ready()).reason!, /did not answer within 200 ms/)
+  assert.match((await store.ready()).reason!, /did not answer within 1000 ms/)
   server.thaw()
-  await until(() => store.limits.undelivered === 0)
+  await eventually(() => store.limits.undelivered === 0)
   store.limits.settle(org, 'warm', [1], T0)
-  await until(async () => (await store.limits.peek(org, cells, T0).catch(() => []))[0]?.remaining === 5)
+  await eventually(async () => (await store.limits.peek(org, cells, T0).catch(() => []))[0]?.remaining === 5)
 })
 
 test('a turn of the event loop longer than the budget fails no call', { skip }, async t => {
-  const { store } = await open(shared.url, { timeout: 100, leaseTimes: { ttl: 60_000, every: 20_000 } })
+  const { store } = await open(shared.url, { timeout: 1000, leaseTimes: SELDOM })
   t.after(() => store.close())
   const org = newOrg()
   const cells = [slots('o:slots', 5)]
   const admit = (id: string) => store.limits.admit({ org, id, cells, amounts: [1], now: T0 })
-  const block = () => {
-    for (const end = performance.now() + 300; performance.now() < end; );
-  }
   await admit('warm')
   const during = admit('during')
-  block()
+  stall(1500)
   assert.equal((await during).admitted, true)
   const written = admit('written')
   await new Promise(resolve => setImmediate(resolve))
-  block()
+  stall(1500)
   assert.equal((await written).admitted, true)
 })
 
@@ -422,7 +414,7 @@ test('a connection that has gone dead without a goodbye is broken off, and a new
   })
   await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
   const { port } = proxy.address() as net.AddressInfo
-  const { store } = await open(`redis://127.0.0.1:${port}`, { timeout: 200, leaseTimes: { ttl: 60_000, every: 100 } })
+  const { store } = await open(`redis://127.0.0.1:${port}`, { timeout: 1000, leaseTimes: OFTEN })
   t.after(async () => {
     await store.close()
     for (const socket of sockets) socket.destroy()
@@ -431,8 +423,8 @@ test('a connection that has gone dead without a goodbye is broken off, and a new
   assert.deepEqual(await store.ready(), { ok: true })
   const first = sockets.length
   for (const socket of sockets) socket.removeAllListeners('data').resume()
-  assert.match((await store.ready()).reason!, /did not answer within 200 ms/)
-  await until(async () => (await store.ready()).ok)
+  assert.match((await store.ready()).reason!, /did not answer within 1000 ms/)
+  await eventually(async () => (await store.ready()).ok)
   assert.ok(sockets.length > first)
 })
 
@@ -474,14 +466,14 @@ test('an admission that arrives after it was given up takes nothing, and its mar
   assert.deepEqual([await store.limits.audit(), await store.limits.audit()], [0, 0])
   assert.deepEqual(await store.leases.marks(org), [holding.prefix + 'known'])
   store.limits.settle(org, 'known', [1], T0)
-  await until(() => store.limits.clean)
+  await eventually(() => store.limits.clean)
   assert.equal((await store.limits.peek(org, cells, T0))[0]!.remaining, 5)
 })
 
 test('started while Redis is down: refuses, then serves, without a restart', { skip }, async t => {
   const server = await RedisServer.start()
   await server.down()
-  const { store } = await open(server.url, { timeout: 200, leaseTimes: SHORT })
+  const { store } = await open(server.url, { leaseTimes: OFTEN })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -493,7 +485,7 @@ test('started while Redis is down: refuses, then serves, without a restart', { s
   )
   await assert.rejects(async () => store.secret(''), StoreUnavailable)
   await server.up()
-  await until(async () => (await store.ready()).ok)
+  await eventually(async () => (await store.ready()).ok)
   assert.equal(
     (await store.limits.admit({ org: 'a', id: 'a', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 })).admitted,
     true,
@@ -502,7 +494,7 @@ test('started while Redis is down: refuses, then serves, without a restart', { s
 
 test('a full Redis (OOM) refuses what would write, and is not ready', { skip }, async t => {
   const server = await RedisServer.start()
-  const { store, log } = await open(server.url, { leaseTimes: SHORT })
+  const { store } = await open(server.url, { leaseTimes: OFTEN })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -512,14 +504,13 @@ test('a full Redis (OOM) refuses what would write, and is not ready', { skip }, 
     async () => store.limits.admit({ org: 'a', id: 'a', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 }),
     /OOM/,
   )
-  await until(async () => !(await store.ready()).ok)
+  await eventually(async () => !(await store.ready()).ok)
   await server.command('CONFIG', 'SET', 'maxmemory', '0')
-  await until(async () => (await store.ready()).ok)
+  await eventually(async () => (await store.ready()).ok)
   assert.equal(
     (await store.limits.admit({ org: 'a', id: 'b', cells: [bucket('o:rpm', 5)], amounts: [1], now: T0 })).admitted,
     true,
   )
-  assert.ok(log)
 })
 
 test('a server that may evict keys is warned about at start', { skip }, async t => {
@@ -535,19 +526,24 @@ test('a server that may evict keys is warned about at start', { skip }, async t 
 test('[IDEM-3] a running first use keeps its key while its owner lives, and is free after its lease', {
   skip,
 }, async t => {
-  const owner = await open(shared.url, { leaseTimes: SHORT })
-  const other = await open(shared.url, { leaseTimes: SHORT })
+  const owner = await open(shared.url, { leaseTimes: OFTEN })
+  const other = await open(shared.url, { leaseTimes: OFTEN })
   t.after(() => Promise.all([owner.store.close(), other.store.close()]))
   const org = newOrg()
   assert.equal((await owner.store.idempotency.begin(org, 'k', 'f', 'r1')).state, 'first')
-  // Longer than its lease of 400 ms: the owner renews it.
-  const end = performance.now() + 900
-  while (performance.now() < end) {
+  // The lease is nearly over: the owner renews it, again and again.
+  const { redis } = owner.store.client
+  const key = `sluice:${tagOf(org)}:idem:k`
+  for (let i = 0; i < 3; i++) {
+    assert.equal(await redis.pexpire(key, IDEMPOTENCY_LEASE_MS / 2), 1)
+    await eventually(async () => (await redis.pttl(key)) > IDEMPOTENCY_LEASE_MS / 2)
     assert.equal((await other.store.idempotency.begin(org, 'k', 'f', 'r2')).state, 'running')
-    await new Promise(resolve => setTimeout(resolve, 50))
   }
   await kill(owner.store)
-  await until(async () => (await other.store.idempotency.begin(org, 'k', 'f', 'r2')).state === 'first')
+  // A renewal that was on its way has arrived.
+  await owner.store.ready()
+  await redis.pexpire(key, 1)
+  await eventually(async () => (await other.store.idempotency.begin(org, 'k', 'f', 'r2')).state === 'first')
   // The dead one wakes up and wants to record its reply: too late, another has the key.
   await owner.store.idempotency.finish(
     org,
@@ -563,7 +559,7 @@ test('[IDEM-1] a reply that Redis could not take when it ended is kept later, on
   skip,
 }, async t => {
   const server = await RedisServer.start(['--appendonly', 'yes'])
-  const { store } = await open(server.url, { leaseTimes: SHORT })
+  const { store } = await open(server.url, { leaseTimes: OFTEN })
   t.after(async () => {
     await store.close()
     await server.stop()
@@ -575,11 +571,12 @@ test('[IDEM-1] a reply that Redis could not take when it ended is kept later, on
   await assert.rejects(store.idempotency.finish('acme', 'k', record, DAY), StoreUnavailable)
   await server.up()
   const { redis } = store.client as { redis: Redis }
-  await until(async () => (await redis.hget('sluice:{acme}:idem:k', 'state').catch(() => null)) === 'done', 10_000)
+  await eventually(async () => (await redis.hget('sluice:{acme}:idem:k', 'state').catch(() => null)) === 'done')
   const replay = await store.idempotency.begin('acme', 'k', 'f', 'r2')
   assert.deepEqual(replay, { state: 'replay', record })
   const bytes = await redis.get('sluice:{acme}:idem-bytes')
-  await new Promise(resolve => setTimeout(resolve, 5 * SHORT.every))
+  const renewals = t.mock.method(store.idempotency, 'renew')
+  await eventually(() => renewals.mock.callCount() > 2)
   assert.equal(await redis.get('sluice:{acme}:idem-bytes'), bytes)
   assert.equal(bytes, String(body.length + '[]'.length))
 })
@@ -607,16 +604,18 @@ test('a dead process’s journal is booked by the next on this machine, each row
 
 test('rows that were sent without an answer are not in the stream twice', { skip }, async t => {
   const server = await RedisServer.start()
-  const { store } = await open(server.url, { timeout: 120, leaseTimes: { ttl: 10_000, every: 3000 } })
+  const { store, log } = await open(server.url, { timeout: 1000, leaseTimes: SELDOM })
   t.after(async () => {
     await store.close()
     await server.stop()
   })
-  await server.command('CLIENT', 'PAUSE', 500, 'ALL')
+  server.freeze()
   for (let i = 0; i < 300; i++) {
     store.ledger.intent(intent(`r${i}`))
     store.ledger.outcome(outcome(`r${i}`))
   }
+  await eventually(() => log.lines.some(({ message }) => message.startsWith('ledger rows cannot be delivered')))
+  server.thaw()
   await store.ledger.flush()
   const rows = await store.ledger.query({ org: 'acme' })
   assert.equal(rows.length, 300)
@@ -641,7 +640,7 @@ test('[BILL-4] rows that were delivered while the disk was full are not booked a
   full = true
   ledger.outcome(outcome(`${org}-a`))
   const told = () => first.log.lines.some(({ message }) => message === 'delivered ledger rows could not be noted yet')
-  await until(told)
+  await eventually(told)
   full = false
   for (const id of ['b', 'c']) {
     await ledger.intent(intent(`${org}-${id}`, { organization: org }))
@@ -695,7 +694,9 @@ test('old rows leave the stream after ledger.keep', { skip }, async t => {
     await store.ledger.flush()
   }
   await add(0)
-  await new Promise(resolve => setTimeout(resolve, 100))
+  const { redis } = store.client as { redis: Redis }
+  const added = Number((await redis.xrevrange('sluice:ledger', '+', '-', 'COUNT', 1))[0]![0].split('-')[0])
+  await eventually(async () => Number((await redis.time())[0]) * 1000 > added + 50)
   await add(200)
   const rows = await store.ledger.query({})
   assert.ok(rows.length < 400 && rows.length >= 200, `${rows.length} rows`)

@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
-import { bucket, intent, outcome, recordingLog, slots, T0, temporary, until } from './kit.ts'
+import { eventually } from '../eventually.ts'
+import { bucket, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'
 import { skipWithoutRedis, startFailoverSet } from './redis-server.ts'
 
 test('a failover refuses for a while, then the replica has limits and ledger', { skip: skipWithoutRedis }, async t => {
@@ -12,7 +13,7 @@ test('a failover refuses for a while, then the replica has limits and ledger', {
   t.after(() => set.stop())
   const store = await openRedisStore({
     url: set.url,
-    timeout: 300,
+    timeout: 2000,
     instance: 'sentinel-test',
     clock: systemClock,
     log: recordingLog(),
@@ -20,7 +21,7 @@ test('a failover refuses for a while, then the replica has limits and ledger', {
     maxRecord: 1e6,
     maxTotal: 1e9,
     dataDir: temporary(),
-    leaseTimes: { ttl: 9000, every: 200 },
+    leaseTimes: { ttl: 60_000, every: 200 },
   })
   t.after(() => store.close())
   const cells = [bucket('o:rpm', 10), slots('o:conc', 5)]
@@ -35,8 +36,8 @@ test('a failover refuses for a while, then the replica has limits and ledger', {
   )
   store.limits.settle('acme', 'a', [1, 1], T0)
   store.ledger.outcome(outcome('a'))
-  await until(async () => (await store.ready()).ok, 60_000)
-  await until(() => store.limits.undelivered === 0)
+  await eventually(async () => (await store.ready()).ok)
+  await eventually(() => store.limits.undelivered === 0)
   assert.deepEqual(
     (await store.limits.peek('acme', cells, T0)).map(state => state.remaining),
     [8, 4],

@@ -4,7 +4,8 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { openStore } from '../../stores/index.ts'
-import { DAY, intent, options, outcome, T0, temporary, until } from './kit.ts'
+import { eventually, timersOf } from '../eventually.ts'
+import { DAY, intent, options, outcome, T0, temporary } from './kit.ts'
 
 /** Holds the database's write lock, as a disk that takes its time would: commits wait until it is let go. */
 function blockCommits(file: string): () => void {
@@ -42,7 +43,7 @@ test('[RESP-3] [IDEM-1] commits slower than store.timeout: records, replies and 
   await records.touch('acme', 'response', ['old', 'new'], DAY, T0 + 59_999)
   assert.equal(Buffer.from((await records.get('acme', 'response', 'old', T0 + 60_001))!).toString(), 'old')
   assert.equal(Buffer.from((await records.get('acme', 'response', 'new', T0))!).toString(), 'new')
-  await new Promise(resolve => setTimeout(resolve, 300))
+  await timersOf(100)
   assert.equal(written, 0)
   assert.equal((await idempotency.begin('acme', 'k', 'f', 'r2', DAY, Date.now())).state, 'replay')
   assert.deepEqual(await store.ready(), { ok: true })
@@ -50,7 +51,7 @@ test('[RESP-3] [IDEM-1] commits slower than store.timeout: records, replies and 
   await Promise.all([putting, finishing])
   await ledger.flush()
   assert.equal((await ledger.query({})).length, 1)
-  await until(async () => {
+  await eventually(async () => {
     const db = new DatabaseSync(file, { readOnly: true })
     const expires = db.prepare("SELECT expires FROM records WHERE id = 'old'").get()!['expires']
     db.close()
@@ -65,7 +66,7 @@ test('a disk that commits nothing for seconds shows in ready, and passes', async
   const release = blockCommits(file)
   const putting = Promise.resolve(store.records.put('acme', 'response', 'r', Buffer.from('x'), DAY, T0))
   const failed = assert.rejects(putting, /cannot write|did not commit/)
-  await until(async () => !(await store.ready()).ok)
+  await eventually(async () => !(await store.ready()).ok)
   assert.match((await store.ready()).reason!, /nothing has been committed for \d+ s|locked/)
   await failed
   release()
