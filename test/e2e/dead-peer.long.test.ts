@@ -178,7 +178,10 @@ for (const listener of ['uws', 'node'] as const) {
     const upstream = await startFaultServer({ host: address('upstream', 1) })
     const file = join(folder, 'gateway.yaml')
     const server = `drain: 1s, listener: ${listener}, keep_alive: 500ms`
-    const yaml = defaultYaml('', { providers: provider(upstream.url), models, server })
+    // Not found by a timer of ours: none of them is shorter than an hour.
+    const plugins = { upstream: '{ first_byte_timeout: 1h }' }
+    const extra = 'stream_limits: { medium: { idle: 1h, ceiling: 2h } }'
+    const yaml = defaultYaml('', { providers: provider(upstream.url), models, server, plugins, extra })
     await writeFile(file, yaml.replace('listen: 127.0.0.1:0', `listen: ${address('far', 1)}:0`))
     const command = [join(import.meta.dirname, '../../bin/sluice.mjs'), 'start', '--config', file]
     const gateway = spawn('ip', ['netns', 'exec', nameOf('gateway'), process.execPath, ...command], {
@@ -207,9 +210,7 @@ for (const listener of ['uws', 'node'] as const) {
       client = dialled.client
       await dialled.first
       cut('far')
-      const silent = performance.now()
       await released
-      assert.ok(performance.now() - silent < 25_000, 'not by a timer of ours: the row of stream_limits says 90 s')
     } finally {
       client?.kill('SIGKILL')
       gateway.removeAllListeners('exit')

@@ -10,8 +10,9 @@ import { describe, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { startSimulator } from '../../simulator/server.ts'
-import { eventually } from '../eventually.ts'
+import { eventually, timersOf } from '../eventually.ts'
 import { startFaultServer } from '../faults/server.ts'
+import { TableClock } from '../faults/table.ts'
 import { RawClient } from '../listener/harness.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 import { LeakScan } from './leak-scan.ts'
@@ -199,12 +200,12 @@ for (const listener of ['uws', 'node'] as const) {
           const client = await RawClient.open(t.gateway.port)
           client.socket.pause()
           client.send(ask)
-          await eventually(() => t.gateway.listener.unsent === 1)
-          assert.equal(t.gateway.ingress.running.size, 0, 'the exchange is over, its answer is on its way')
+          // The exchange is over, its answer is on its way.
+          await eventually(() => t.gateway.listener.unsent === 1 && t.gateway.ingress.running.size === 0)
           const drained = t.gateway.drain()
           if (drain === '60s') {
             // Longer than idle connections are waited for.
-            await new Promise(resolve => setTimeout(resolve, 700))
+            await timersOf(700)
             client.socket.resume()
             const [answer] = await client.answers(1, content.length)
             assert.equal(answer!.whole, true)
@@ -219,16 +220,15 @@ for (const listener of ['uws', 'node'] as const) {
       await upstream.close()
     })
 
-    test('a second drain, and close, end at once', async () => {
+    // The deadline of the first would be 10 minutes: a run that waits for it ends by the runner's.
+    test('a second drain, and close, end at once', { timeout: 120_000 }, async () => {
       for (const how of ['drain', 'close'] as const) {
         const t = await startGateway({ gateway: { listener }, server: 'drain: 10m' })
         try {
           const stream = await t.post('/v1/chat/completions', chat('[[sim: stall 4]] x', { stream: true }))
           const drained = t.gateway.drain()
-          const started = performance.now()
           await t.gateway[how]()
           await drained
-          assert.ok(performance.now() - started < 20_000)
           assert.equal((await read(stream)).cut, true)
         } finally {
           await t.close()
@@ -236,16 +236,15 @@ for (const listener of ['uws', 'node'] as const) {
       }
     })
 
-    test('a client that left a draining upstream behind does not keep the gateway', async () => {
+    // Its upstream would be read for a minute, by a clock that stands still.
+    test('a client that left a draining upstream behind does not keep the gateway', { timeout: 120_000 }, async () => {
       const models =
         '  eb1-preview: { context_window: 400000, on_client_gone: drain, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: m }] }'
-      const t = await startGateway({ gateway: { listener }, models, server: 'drain: 100ms' })
+      const t = await startGateway({ gateway: { listener, clock: new TableClock() }, models })
       try {
         const stream = await t.post('/v1/chat/completions', chat('[[sim: stall 4]] x', { stream: true }))
         await stream.body!.cancel()
-        const started = performance.now()
         await t.gateway.close()
-        assert.ok(performance.now() - started < 20_000)
         assert.equal(await t.simulator.requests[0]!.settled, 'aborted')
       } finally {
         await t.close()
@@ -308,7 +307,9 @@ test('the process: SIGTERM lets a stream finish and exits with 0; SIGHUP reloads
   }
 })
 
-test('the process: a promise that a plugin left alone ends nobody’s stream, and a timer that it left does not outlive the gateway', async () => {
+test('the process: a promise that a plugin left alone ends nobody’s stream, and a timer that it left does not outlive the gateway', {
+  timeout: 120_000,
+}, async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sluice-drain-'))
   const simulator = await startSimulator({ port: 0 })
   await writeFile(
@@ -337,7 +338,7 @@ test('the process: a promise that a plugin left alone ends nobody’s stream, an
     }
     assert.match(log(), /nobody waited for it/)
     child.kill('SIGTERM')
-    assert.deepEqual(await Promise.race([exit, once(AbortSignal.timeout(10_000), 'abort')]), [0, null])
+    assert.deepEqual(await exit, [0, null])
   } finally {
     child.kill('SIGKILL')
     await simulator.close()

@@ -428,41 +428,36 @@ test('the target ends the tunnel: its last bytes arrive, then the client is ende
   })
 })
 
-test('the target is reset in the tunnel: the client is ended within a second, and the ledger says whose fault it was', async () => {
-  await using({}, async t => {
+test('the target is reset in the tunnel: the client is ended, and the ledger says whose fault it was', async () => {
+  await using({ clock: new ManualClock() }, async t => {
     const { client, end } = await open(t)
     end.write('some')
     await client.until(() => told(client).length === 4)
-    const left = performance.now()
     end.resetAndDestroy()
+    // By the reset: no timer of the gateway ever fires.
     await client.closing()
-    // A second is promised and milliseconds are the rule; the room is for a busy machine. The shortest timer that could hide a fault takes 5 s.
-    assert.ok(performance.now() - left < 4000)
     await idle(t)
     const row = await last(t)
     assert.deepEqual([row.outcome, row.bytes_out], ['upstream_error', 4])
   })
 })
 
-test('[STR-4] the client is reset in the tunnel, or before the target has answered: the target is let go within a second', async () => {
-  await using({}, async t => {
+test('[STR-4] the client is reset in the tunnel, or before the target has answered: the target is let go', async () => {
+  // By the reset: no timer of the gateway ever fires.
+  await using({ clock: new ManualClock() }, async t => {
     const { client, end } = await open(t)
     const heard = hearing(end)
-    let left = performance.now()
     client.socket.resetAndDestroy()
     await eventually(() => heard.closed || heard.ended)
-    assert.ok(performance.now() - left < 4000)
     await idle(t)
     assert.equal((await last(t)).outcome, 'client_gone')
 
     target.onHandshake = (_, socket) => void socket.resume()
     const early = await ask(t)
     await eventually(() => target.handshakes.length === 2)
-    left = performance.now()
     early.socket.resetAndDestroy()
     await idle(t)
     await eventually(() => target.sockets.size === 0)
-    assert.ok(performance.now() - left < 4000)
     assert.equal((await last(t)).outcome, 'client_gone')
   })
 })

@@ -7,7 +7,6 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import { startSimulator } from '../../simulator/server.ts'
@@ -383,7 +382,7 @@ test('a save while the gateway starts is taken when it is up', async () => {
     `export default {
   name: 'slow',
   summary: 'Takes its time.',
-  create: () => new Promise(resolve => setTimeout(resolve, 300, {})),
+  create: () => globalThis.slowStart(),
 }
 `,
   )
@@ -392,9 +391,18 @@ test('a save while the gateway starts is taken when it is up', async () => {
   const simulator = await startSimulator({ port: 0 })
   const file = join(folder, 'starting.yaml')
   await writeFile(file, yaml(simulator.url))
+  const begun = Promise.withResolvers<void>()
+  const { promise: made, resolve: make } = Promise.withResolvers<object>()
+  Object.assign(globalThis, {
+    slowStart: () => {
+      begun.resolve()
+      return made
+    },
+  })
   const starting = buildGateway(file, { log: silent, admin: false })
-  await sleep(150)
+  await begun.promise
   await writeFile(file, yaml(simulator.url).replace('price_book: test-1', 'price_book: test-2'))
+  make({})
   const gateway = await starting
   try {
     assert.equal(gateway.config.price_book, 'test-1')

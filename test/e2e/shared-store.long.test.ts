@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { after, before, test } from 'node:test'
-import { eventually } from '../eventually.ts'
+import { eventually, timersOf } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
@@ -215,10 +215,17 @@ test('[RESP-3] an sqlite disk slower than store.timeout delays the end of a repl
   const db = new DatabaseSync(file)
   db.exec('BEGIN IMMEDIATE')
   const asking = gateway.post('/v1/responses', { model: 'eb1-preview', input: 'x' })
-  const early = await Promise.race([asking, new Promise(resolve => setTimeout(resolve, 500, 'still running'))])
+  let over = false
+  void asking.finally(() => {
+    over = true
+  })
+  await eventually(() => gateway.simulator.requests.length === 1)
+  await gateway.simulator.requests[0]!.settled
+  await timersOf(200)
+  const early = over
   db.exec('ROLLBACK')
   db.close()
-  assert.equal(early, 'still running')
+  assert.equal(early, false)
   const reply = await asking
   assert.equal(reply.status, 200)
   const { id } = (await reply.json()) as any

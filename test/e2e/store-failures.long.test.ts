@@ -94,9 +94,7 @@ test('[AUTH-1] [ERR-6] Redis slow: 503 within the budget, streams go on, settlem
   const g = await gatewayOn(t, redis.url)
   const goesOn = await stream(g)
   redis.freeze()
-  const started = performance.now()
   await isRefused(g)
-  assert.ok(performance.now() - started < 30_000)
   assert.match((await readyz(g)).text, /did not answer within 500 ms|not reachable/)
   await goesOn()
   redis.thaw()
@@ -164,11 +162,10 @@ test('[AUTH-1] Redis forgets its scripts (SCRIPT FLUSH) under load: nobody notic
       statuses.push(response.status)
     }
   })
-  for (let i = 0; i < 20; i++) {
-    await redis.command('SCRIPT', 'FLUSH')
-    await new Promise(resolve => setTimeout(resolve, 5))
-  }
-  await Promise.all(load)
+  let loaded = false
+  const over = Promise.all(load).then(() => (loaded = true))
+  while (!loaded) await redis.command('SCRIPT', 'FLUSH')
+  await over
   assert.deepEqual([...new Set(statuses)], [200])
   await goesOn()
   await recovers(g)

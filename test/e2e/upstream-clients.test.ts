@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
 import { type TestContext, test } from 'node:test'
+import { eventually, standsStill } from '../eventually.ts'
 import { behave, type FaultServer, startFaultServer } from '../faults/server.ts'
 import { TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
@@ -59,19 +60,17 @@ async function half(server: FaultServer, events = 4): Promise<{ released: Promis
 
 for (const how of ['FIN', 'RST'] as const) {
   for (const stage of ['before the head', 'in the middle of the stream'] as const) {
-    test(`[STR-4] [BILL-3] a client that leaves (${how}) ${stage} cancels the upstream within a second`, async context => {
-      const { t, upstream } = await bench(context)
+    test(`[STR-4] [BILL-3] a client that leaves (${how}) ${stage} cancels the upstream`, async context => {
+      // No timer of the gateway ever fires: what cancels is that the client has left.
+      const { t, upstream } = await bench(context, '', undefined, new TableClock())
       const { released } = await half(upstream, stage === 'before the head' ? 0 : 4)
       const stalled = upstream.whenStalled()
       const socket = open(t)
       const delivered = stage === 'before the head' ? stalled : until(socket, /"content":"three/)
       await delivered
-      const left = performance.now()
       if (how === 'FIN') socket.destroy()
       else socket.resetAndDestroy()
       await released
-      // A second is promised and milliseconds are the rule; the room is for a busy machine. The shortest timer that could hide a fault takes 8 s.
-      assert.ok(performance.now() - left < 5000)
       while (t.gateway.ingress.running.size > 0) await turn()
       const [row] = await t.ledger()
       assert.equal(row!.outcome, 'client_gone')
@@ -143,13 +142,8 @@ test('[STR-4] [STR-2] fifty readers that stall: endless streams stop being read,
     return socket
   })
   while (upstream.requests.length < 50) await turn()
-  // Still when nothing moves over many turns of the loop: every buffer on the way is full.
-  let last = -1
-  for (let same = 0; same < 10; ) {
-    await new Promise(resolve => setTimeout(resolve, 25))
-    same = pushed === last ? same + 1 : 0
-    last = pushed
-  }
+  await eventually(() => pushed > 0)
+  await standsStill(() => pushed)
   assert.equal(t.gateway.ingress.running.size, 50)
   const grown = (await memory()) - before
   clock.advance(10 * 60_000 + 1000)
