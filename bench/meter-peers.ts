@@ -1,3 +1,7 @@
+import { Tiktoken } from 'js-tiktoken/lite'
+import ranks from 'js-tiktoken/ranks/o200k_base'
+import { ensureTokenizers } from './install.ts'
+
 /** The tokenizers that `bench:meter` runs beside ours; all with o200k_base and special tokens taken as text. */
 export interface Peer {
   name: string
@@ -5,26 +9,23 @@ export interface Peer {
 }
 
 export async function peers(): Promise<Peer[]> {
-  const list: Peer[] = []
+  const oracle = new Tiktoken(ranks)
+  const list: Peer[] = [{ name: 'js-tiktoken', count: text => oracle.encode(text, [], []).length }]
+  const load = ensureTokenizers()
+  if (load === undefined) return list
   {
-    const { Tiktoken } = await import('js-tiktoken/lite')
-    const { default: ranks } = await import('js-tiktoken/ranks/o200k_base')
-    const encoder = new Tiktoken(ranks)
-    list.push({ name: 'js-tiktoken', count: text => encoder.encode(text, [], []).length })
-  }
-  {
-    const { countTokens } = await import('gpt-tokenizer/encoding/o200k_base')
+    const { countTokens } = await load('gpt-tokenizer/encoding/o200k_base')
     const plain = { allowedSpecial: new Set<string>(), disallowedSpecial: new Set<string>() }
     list.push({ name: 'gpt-tokenizer', count: text => countTokens(text, plain) })
   }
   {
-    const { get_encoding } = await import('tiktoken')
+    const { get_encoding } = await load('tiktoken')
     const encoder = get_encoding('o200k_base')
     list.push({ name: 'tiktoken', count: text => encoder.encode_ordinary(text).length })
   }
   {
-    const { Tokenizer } = await import('ai-tokenizer')
-    const encoding = await import('ai-tokenizer/encoding/o200k_base')
+    const { Tokenizer } = await load('ai-tokenizer')
+    const encoding = await load('ai-tokenizer/encoding/o200k_base')
     const encoder = new Tokenizer(encoding)
     list.push({ name: 'ai-tokenizer', count: text => encoder.encode(text, 'all').length })
   }

@@ -113,7 +113,7 @@ const STEPS: [step: string, files: RegExp][] = [
   ['translate and decode (providers)', /^providers\/|^plugins\/translation/],
   ['dispatch (upstream, undici)', /^plugins\/upstream|node_modules\/undici|node:(net|internal\/stream)/],
   ['ledger and store', /^stores\/|^plugins\/usage-capture/],
-  ['listener', /^core\/listener|uws|uWebSockets/],
+  ['listener', /^core\/listener|uws/],
   ['log', /node_modules\/(pino|sonic-boom|thread-stream|quick-format)|^cli\/log/],
   ['metrics', /node_modules\/prom-client|^admin\//],
   ['other plugins', /^plugins\//],

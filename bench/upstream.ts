@@ -8,8 +8,10 @@
  * The request's model says how a stream leaves: ten frames a write; `single…`: one; `trickle…`: the first frames, then one content frame every four
  * seconds for ever.
  */
-import * as uws from 'uWebSockets.js'
+import { type BareResponse, loadNative } from '../core/listener/uws-native.ts'
 import { type Reply, replies } from './upstream-replies.ts'
+
+const uws = loadNative()
 
 /** A provider under load flushes several events at once. */
 const GROUP = 10
@@ -36,7 +38,7 @@ function grouped(frames: Buffer[], size: number): Buffer[] {
 
 function serve(reply: Reply) {
   const groups = grouped(reply.frames, GROUP)
-  return (res: uws.HttpResponse) => {
+  return (res: BareResponse) => {
     let gone = false
     let onGone: (() => void) | undefined
     let head = ''
@@ -101,10 +103,12 @@ function serve(reply: Reply) {
 const app = uws.App()
 for (const [path, reply] of Object.entries(replies)) app.post(path, serve(reply))
 app.get('/stats', res => {
-  res.writeHeader('content-type', 'application/json').end(JSON.stringify(stats))
+  res.writeHeader('content-type', 'application/json')
+  res.end(JSON.stringify(stats))
 })
 app.any('/*', res => {
-  res.writeStatus('404 Not Found').end()
+  res.writeStatus('404 Not Found')
+  res.end()
 })
 app.listen('127.0.0.1', Number(process.argv[2] ?? 0), socket => {
   if (!socket) throw new Error('cannot listen')

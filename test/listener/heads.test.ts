@@ -4,7 +4,6 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { HeaderFields } from '../../core/header-fields.ts'
 import { addressOfBytes, plainAddress, TrustedPeers } from '../../core/listener/client-address.ts'
-import { checkNativeFile, NoUwsBinary } from '../../core/listener/native-file.ts'
 import {
   asksClose,
   declaresBody,
@@ -14,6 +13,7 @@ import {
   statusLine,
   upgradeOf,
 } from '../../core/listener/safe-header.ts'
+import { checkNativeFile, NoUwsBinary } from '../../core/listener/uws-native.ts'
 
 const judge = (pairs: string[], method = 'POST', path = '/a', query = ''): [string | null, HeaderFields] => {
   const headers = new HeaderFields()
@@ -190,26 +190,28 @@ test('addresses in canonical form', () => {
   assert.equal(plainAddress('nonsense'), '')
 })
 
-test('no tested binary is a start-up error that names the way out (decisions 38)', () => {
+test('no tested binary is a start-up error that names the way out', () => {
   for (const on of [
-    { platform: 'linux', arch: 'x64', abi: '115' },
-    { platform: 'linux', arch: 'ppc64', abi: '127' },
-    { platform: 'darwin', arch: 'arm64', abi: '127' },
-    { platform: 'win32', arch: 'x64', abi: '137' },
+    { platform: 'linux', arch: 'x64', node: '20' },
+    { platform: 'linux', arch: 'ppc64', node: '22' },
+    { platform: 'darwin', arch: 'arm64', node: '22' },
+    { platform: 'win32', arch: 'x64', node: '24' },
   ]) {
     assert.throws(
       () => checkNativeFile(on),
       error =>
-        error instanceof NoUwsBinary && error.message.includes('`listener: node`') && error.message.includes(on.abi),
+        error instanceof NoUwsBinary &&
+        error.message.includes('`listener: node`') &&
+        error.message.includes(`${on.platform}-${on.arch} with Node ${on.node}`),
     )
   }
 })
 
 test('a native file with other bytes is refused, and so is a missing one', () => {
-  const x64 = { platform: 'linux', arch: 'x64', abi: '127' }
+  const x64 = { platform: 'linux', arch: 'x64', node: '22' }
   assert.throws(
     () => checkNativeFile(x64, () => new Uint8Array(10)),
-    /SHA-256 [0-9a-f]{64}, pinned is 8cabc918.*listener: node/,
+    /SHA-256 [0-9a-f]{64}, pinned is f687e7c3.*listener: node/,
   )
   assert.throws(
     () =>
@@ -220,7 +222,6 @@ test('a native file with other bytes is refused, and so is a missing one', () =>
   )
 })
 
-test('the installed native files are the pinned ones, on both architectures', () => {
-  assert.equal(checkNativeFile({ platform: 'linux', arch: 'x64', abi: '127' }), 'uws_linux_x64_127.node')
-  assert.equal(checkNativeFile({ platform: 'linux', arch: 'arm64', abi: '127' }), 'uws_linux_arm64_127.node')
+test('the installed native file is the pinned one', () => {
+  assert.equal(checkNativeFile(), `@uwsjs/linux-${process.arch}-22/uws.node`)
 })

@@ -12,36 +12,21 @@ const messages = {
 }
 const bodies = { get: 0, length: 11, chunks: 11 }
 
-/**
- * Reliability 2.4 (1): uWebSockets.js answers 505 when a packet ends right behind the method's space, or in ` HTTP/1.1\r\n` short of its last
- * byte. These eleven cuts and no others. Fixed upstream in uWebSockets v20.70.
- */
-function knownCuts(message: string): number[] {
-  const version = message.indexOf(' HTTP/1.1')
-  return [message.indexOf(' ') + 1, ...Array.from({ length: 10 }, (_, i) => version + 1 + i)]
-}
-
 for (const kind of kinds) {
   for (const name of ['get', 'length', 'chunks'] as const) {
+    // Builds of uWebSockets.js before C++ v20.70 answered 505 to a request line cut behind its method or in ` HTTP/1.1\r\n`.
     test(`${kind}: ${name}, cut in two at every byte`, { timeout: 120_000 }, async () => {
       const message = messages[name]
-      const known = kind === 'uws' ? knownCuts(message) : []
-      const refused: number[] = []
       await serving(kind, echo, async h => {
-        const tryCut = async (cut: number): Promise<void> => {
+        for (let cut = 1; cut < message.length; cut++) {
           const client = await RawClient.open(h.port)
           await client.sendPieces([message.slice(0, cut), message.slice(cut)])
           const [answer] = await client.answers(1)
-          if (answer?.status === 505) refused.push(cut)
-          else {
-            assert.equal(answer?.status, 200, `cut at ${cut}`)
-            assert.equal(answer.body.toString().split(' ').at(-1), String(bodies[name]), `cut at ${cut}`)
-          }
+          assert.equal(answer?.status, 200, `cut at ${cut}`)
+          assert.equal(answer.body.toString().split(' ').at(-1), String(bodies[name]), `cut at ${cut}`)
           client.destroy()
         }
-        for (let cut = 1; cut < message.length; cut++) await tryCut(cut)
       })
-      assert.deepEqual(refused, known)
     })
   }
 

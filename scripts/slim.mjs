@@ -1,0 +1,14 @@
+/**
+ * Takes the headers for building native addons out of the packaged Node: 65 MB, a third of a production install, and nothing here is built. npm runs this
+ * after an install of this folder, under any Node from 18. Where it does not (`--ignore-scripts`), all works the same.
+ */
+import { existsSync, readdirSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const modules = join(dirname(dirname(fileURLToPath(import.meta.url))), 'node_modules')
+if (existsSync(modules)) {
+  for (const name of readdirSync(modules)) {
+    if (name.startsWith('node-linux-')) rmSync(join(modules, name, 'include'), { recursive: true, force: true })
+  }
+}
