@@ -22,6 +22,7 @@ import type {
 import {
   asksClose,
   declaresBody,
+  endsConnection,
   isBodiless,
   judgeHead,
   type SafeHead,
@@ -39,6 +40,8 @@ export interface NodeShared {
   draining: boolean
   /** Answers that are over for the gateway and not yet in the kernel. */
   unsent: number
+  /** What ends those whose connection only waits for the rest of an upload. */
+  readonly lingering: WeakMap<ServerResponse, () => void>
   /** The last of them is. */
   allSent(): void
 }
@@ -197,7 +200,7 @@ export class NodeExchange implements Incoming {
     this.#answered = true
     this.#settled = true
     this.#bodyTimer?.cancel()
-    if (head.close) this.#mustClose = true
+    if (head.close || endsConnection(status, this)) this.#mustClose = true
     this.handOver()
     const { res } = this
     const bodiless = this.method === 'HEAD' || isBodiless(status)
@@ -218,7 +221,7 @@ export class NodeExchange implements Incoming {
     if (status === 101 && this.#tunnel !== undefined) return this.#openTunnel(this.#tunnel, headers)
     const head = safeHead(status, headers)
     this.#answered = true
-    if (head.close) this.#mustClose = true
+    if (head.close || endsConnection(status, this)) this.#mustClose = true
     const bodiless = this.method === 'HEAD' || isBodiless(status)
     if (!this.gone) this.#writeHead(head, bodiless ? head.length : '')
     this.#stream = new NodeStream(this, bodiless)
@@ -255,6 +258,10 @@ export class NodeExchange implements Incoming {
     this.res.writeHead(status, all)
   }
 
+  get bodyTaken(): boolean {
+    return this.req.complete && this.#bodyAsked
+  }
+
   /** The request announced a body, well framed or not, and its end has not been seen. */
   get #uploading(): boolean {
     return (this.headers.has('content-length') || this.headers.has('transfer-encoding')) && !this.req.complete
@@ -278,6 +285,7 @@ export class NodeExchange implements Incoming {
     }
     req.removeAllListeners('data')
     req.on('end', stop)
+    this.shared.lingering.set(this.res, stop)
     this.#lingerTimer = swallow(req, this.shared.clock, stop)
   }
 

@@ -47,6 +47,7 @@ class NodeListener implements Listener {
       trusted: new TrustedPeers(options.trustProxy),
       draining: false,
       unsent: 0,
+      lingering: new WeakMap(),
       allSent: () => this.#closeIdle(),
     }
     const settings = {
@@ -145,6 +146,9 @@ class NodeListener implements Listener {
   /** Answers on a socket that has no request, and closes it. Not while an answer to an earlier request is under way: that one is cut instead. */
   #refuseRaw(socket: Duplex, fault: HeadFault, status?: number): void {
     const answering = (socket as { _httpMessage?: ServerResponse })._httpMessage
+    // The rest of an upload that was not wanted: its answer is written.
+    const lingering = answering && this.#shared.lingering.get(answering)
+    if (lingering) return lingering()
     if (answering?.headersSent) return void socket.destroy()
     const refusal = this.#shared.options.refuse(fault)
     const head = safeHead(status ?? refusal.status, refusal.headers)

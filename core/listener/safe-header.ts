@@ -158,6 +158,18 @@ export function asksClose(connection: string | undefined): boolean {
   return connection.length === 5 ? connection.toLowerCase() === 'close' : lists(connection, 'close')
 }
 
+/**
+ * Whether an answer is the last of its connection, whatever client and gateway wish. A 408 is: the rest of its request may come yet. So is an answer to
+ * chunks that have not been read to their end: where they end is then the client's word alone, and readers of chunks differ (uWebSockets.js takes `9;` for
+ * 155), so that what one takes for the body's bytes another serves as a request.
+ */
+export function endsConnection(
+  status: number,
+  { headers, bodyTaken }: { headers: ReadonlyMap<string, string>; bodyTaken: boolean },
+): boolean {
+  return status === 408 || (headers.has('transfer-encoding') && !bodyTaken)
+}
+
 function lists(connection: string, option: string): boolean {
   return connection
     .toLowerCase()

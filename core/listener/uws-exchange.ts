@@ -21,6 +21,7 @@ import type {
 import {
   asksClose,
   declaresBody,
+  endsConnection,
   isBodiless,
   isHandshake,
   judgeHead,
@@ -434,7 +435,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.#payload = body
     this.#answered = true
     this.#settled = true
-    if (this.#head.close) this.#mustClose = true
+    if (this.#head.close || endsConnection(status, this)) this.#mustClose = true
     if (opens && this.#handshake!.parsing) return this.endOfTurn()
     // R3
     if (inTurn()) defer(this)
@@ -445,7 +446,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     if (this.#answered) throw new Error('the exchange has been answered already')
     const head = safeHead(status, headers)
     this.#answered = true
-    if (head.close) this.#mustClose = true
+    if (head.close || endsConnection(status, this)) this.#mustClose = true
     return this.#openStream(head)
   }
 
@@ -466,6 +467,10 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   #closes(): boolean {
     return this.#mustClose || this.#clientCloses || this.shared.draining
+  }
+
+  get bodyTaken(): boolean {
+    return this.bodyEnded && (this.#done !== undefined || this.#sink !== undefined)
   }
 
   /** A registered onData that has not seen the last byte: ending now would leak the socket or reset it under the answer (R12, p and q). */
@@ -503,8 +508,8 @@ export class UwsExchange implements Incoming, Deferred, Placed {
       const stream = this.#openStream(head)
       stream.write(body)
       stream.end()
-    } else if (this.bodyOpen || (bodiless && close && !isBodiless(head.status))) {
-      this.#sendAndLinger(text, bodiless)
+    } else if (this.bodyOpen || (bodiless && close)) {
+      this.#sendAndLinger(head.status, text, bodiless)
     } else if (bodiless) {
       // R14. 204 and 304 carry no Content-Length (RFC 9110 8.6).
       corked(this, isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`, '', false, true)
@@ -576,12 +581,13 @@ export class UwsExchange implements Incoming, Deferred, Placed {
    * `writeStatus` writes its text, unchecked, and a line end. With a head in the text that line end is the empty line that ends the head; with
    * a body too, it is the body's last two bytes, white space to a JSON parser.
    */
-  #sendAndLinger(text: string, bodiless: boolean): void {
+  #sendAndLinger(status: number, text: string, bodiless: boolean): void {
     const body = this.#payload
     const length = byteLength(body)
     let head = `${text}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close`
     let raw: string | Uint8Array
-    if (bodiless || length === 0) raw = `${head}\r\ncontent-length: ${length}\r\n`
+    if (isBodiless(status)) raw = `${head}\r\n`
+    else if (bodiless || length === 0) raw = `${head}\r\ncontent-length: ${length}\r\n`
     else {
       head += `\r\ncontent-length: ${length + 2}\r\n\r\n`
       raw = typeof body === 'string' ? head + body : Buffer.concat([Buffer.from(head, 'latin1'), body])
