@@ -7,8 +7,9 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { suite, test } from 'node:test'
 import { type ListenSocket, loadNative, type Serve, type UwsApp } from '../../core/listener/uws-native.ts'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
-import { eventually, parseAnswers, RawClient, turns } from './harness.ts'
+import { parseAnswers, RawClient, turns } from './harness.ts'
 
 const uws = loadNative()
 const get = (path = '/'): string => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`

@@ -20,8 +20,9 @@ import { openRedisStore, type RedisStore, type RedisStoreOptions } from '../../s
 import { checkDatabase, prepare, STEPS as SCHEMA_STEPS, type SchemaStep } from '../../stores/sqlite/schema.ts'
 import { runUsage } from '../../stores/usage-cli.ts'
 import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
+import { eventually } from '../eventually.ts'
 import { COMMITS, copySqlite, type Fixture, LIMITS, loadRedis, readFixture } from './fixtures/read.ts'
-import { intent, options, recordingLog, slots, spend, T0, temporary, until } from './kit.ts'
+import { intent, options, recordingLog, slots, spend, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis as skip } from './redis-server.ts'
 
 let server: RedisServer
@@ -439,7 +440,7 @@ test('redis: nobody is locked out while he serves; a migration waits for that, a
   assert.match((await young.ready()).reason!, /a crash in the middle/)
   await assert.rejects(async () => admit(young, 'r2'), /a crash in the middle/)
   crash = false
-  await until(async () => (await young.ready()).ok)
+  await eventually(async () => (await young.ready()).ok)
   assert.deepEqual([await markIn(url), migrated], [{ version: LAYOUT + 1, minReader: LAYOUT + 1 }, 1])
   assert.equal((await admit(young, 'r3')).admitted, true)
 })
@@ -458,10 +459,10 @@ test('redis: a process that slept through a change that it can’t read serves n
       .hset(FORMAT, { version: LAYOUT + 1, min_reader: LAYOUT + 1 })
       .exec(),
   )
-  await until(async () => !(await old.ready()).ok)
+  await eventually(async () => !(await old.ready()).ok)
   assert.match((await old.ready()).reason!, /has format version/)
   let told = ''
-  await until(async () => {
+  await eventually(async () => {
     told = await Promise.resolve(admit(old, `r${Math.random()}`)).then(
       () => '',
       (error: Error) => error.message,
