@@ -1,0 +1,72 @@
+/** Runs a book of command lines: exit code, both outputs, and the files that they write. */
+import { createHash } from 'node:crypto'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { type Book, type Case, marked } from './book.ts'
+import { configuration, ROOT, sluice } from './gateway.ts'
+import { Normaliser } from './normalise.ts'
+
+/** A case of such a book; its input is `gateway.yaml`. */
+interface Command extends Case {
+  argv: string[]
+  /** `gateway.yaml` is this file of gateways/. */
+  base?: string
+  /** Other files, and what is typed. */
+  files?: Record<string, string>
+  typed?: string
+}
+
+const NOWHERE = '127.0.0.1:9'
+/** Commands at a time. */
+const HANDS = 2
+
+export async function runCommands(book: Book): Promise<string[][]> {
+  const recordings: string[][] = []
+  const waiting = book.entries.entries()
+  await Promise.all(
+    Array.from({ length: HANDS }, async () => {
+      for (const [i, entry] of waiting) recordings[i] = await run(entry.case as Command)
+    }),
+  )
+  return recordings
+}
+
+async function run({ argv, base, input, files = {}, typed = '' }: Command): Promise<string[]> {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-golden-'))
+  try {
+    const before: Record<string, string> = { ...files }
+    if (base !== undefined) before['gateway.yaml'] = configuration(base, '.', NOWHERE)
+    else if (input !== '') before['gateway.yaml'] = `${input}\n`
+    for (const [name, text] of Object.entries(before)) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true })
+      writeFileSync(join(folder, name), text)
+    }
+    const { code, out, err } = await sluice(argv, folder, typed)
+    const normaliser = new Normaliser([...secrets(out), [folder, '‹folder›'], [ROOT, '‹root›']])
+    const lines = [`exit ${code}`]
+    if (out !== '') lines.push(...marked('|', normaliser.text(out)))
+    if (err !== '') lines.push(...marked('error |', normaliser.text(err)))
+    for (const name of filesIn(folder)) {
+      const text = readFileSync(join(folder, name), 'utf8')
+      if (text !== before[name]) lines.push(`wrote ${name}`, ...marked('+', normaliser.text(text)))
+    }
+    return lines
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Keys that a command made and showed, and their digests. */
+function secrets(out: string): [string, string][] {
+  return [...new Set(out.match(/\bsk-[A-Za-z0-9_-]{43}/g) ?? [])].flatMap((secret, i): [string, string][] => [
+    [secret, `sk-‹secret ${i + 1}›`],
+    [createHash('sha256').update(secret).digest('hex'), `‹sha256 of secret ${i + 1}›`],
+  ])
+}
+
+function filesIn(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter(name => statSync(join(folder, name)).isFile())
+    .sort()
+}

@@ -1,0 +1,148 @@
+/** Replays a book of HTTP exchanges: what the client got, what the upstream got, and the ledger row. */
+import { Agent, request as httpRequest, type IncomingMessage } from 'node:http'
+import { type Book, type Case, marked } from './book.ts'
+import type { Gateway } from './gateway.ts'
+import { Normaliser } from './normalise.ts'
+import type { Reply, Upstream } from './upstream.ts'
+
+/** A case of such a book; its input is the body. */
+export interface Exchange extends Case {
+  /** Default POST, or GET without a body. */
+  method?: string
+  path: string
+  /** Beside those of `DEFAULTS`; null takes one away. */
+  headers?: Record<string, string | null>
+  /** What the upstream answers, request by request. Default: the usual reply. */
+  upstream?: (Omit<Reply, 'body'> & { body?: string | { text: string } })[]
+  /** Cases of one session number their ids together, so that a request may name what an earlier reply brought. */
+  session?: string
+  /** So many seconds of the calendar have passed since the gateway started. Default 0. */
+  at?: number
+  /** It is sent again while the answer is that its first use still runs: a record is written behind the reply. */
+  settled?: boolean
+  /** What takes the place of `{{fill}}` in the input: a text, so many times. */
+  fill?: [text: string, times: number]
+  /** When so much of the reply is there, so many ms pass. One step after the other. */
+  steps?: { seen: string; pass: number }[]
+}
+
+export const DEFAULTS = { authorization: 'Bearer sk-golden', 'content-type': 'application/json' }
+/** An exchange takes milliseconds; those that wait for a limit of the gateway a second. */
+const PATIENCE_MS = 60_000
+
+/** What came of one case; the ledger row is added when the gateway has ended. */
+export interface Outcome {
+  lines: string[]
+  /** Of the reply, as it came. */
+  requestId: string | undefined
+  normaliser: Normaliser
+}
+
+export async function replay(book: Book, gateway: Gateway, upstream: Upstream): Promise<Outcome[]> {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  const sessions = new Map<string, Normaliser>()
+  const outcomes: Outcome[] = []
+  try {
+    for (const entry of book.entries) {
+      const one = entry.case as Exchange
+      const places = [
+        [upstream.address, '‹upstream›'],
+        [gateway.address, '‹gateway›'],
+        [gateway.folder, '‹folder›'],
+      ] as const
+      let normaliser = one.session === undefined ? undefined : sessions.get(one.session)
+      normaliser ??= new Normaliser(places, one.session !== undefined)
+      if (one.session !== undefined) sessions.set(one.session, normaliser)
+      await gateway.time((one.at ?? 0) * 1000)
+      upstream.replies = (one.upstream ?? []).map(({ body, ...reply }) => ({
+        ...reply,
+        ...(body !== undefined && { body: typeof body === 'string' ? body : book.text(body.text) }),
+      }))
+      let { lines, requestId } = await send(one, gateway, agent, normaliser)
+      for (const late = Date.now() + PATIENCE_MS; one.settled && unsettled(lines) && Date.now() < late; )
+        ({ lines, requestId } = await send(one, gateway, agent, normaliser))
+      // A gateway that gave up on a busy machine may have done so before this process has read its request.
+      if (upstream.replies.some(({ end }) => end === 'stall')) await upstream.arrived()
+      lines.push(...received(upstream, normaliser))
+      outcomes.push({ lines, requestId, normaliser })
+    }
+  } finally {
+    agent.destroy()
+  }
+  return outcomes
+}
+
+/** Lines about what the upstream got. */
+export function received(upstream: Upstream, normaliser: Normaliser): string[] {
+  const lines: string[] = []
+  for (const [i, { method, target, headers, body }] of upstream.taken().entries()) {
+    lines.push(`upstream ${i + 1}: ${method} ${normaliser.text(target)}`)
+    for (const [name, value] of headers) {
+      const length = name.toLowerCase() === 'content-length' && value === String(Buffer.byteLength(body))
+      lines.push(`  ${name}: ${length ? '‹of the body›' : normaliser.header(name, value)}`)
+    }
+    if (body !== '') lines.push(...marked('|', normaliser.text(body)))
+  }
+  return lines
+}
+
+const unsettled = (lines: readonly string[]): boolean =>
+  lines[0]!.startsWith('< 409') && lines.some(line => line.startsWith('  retry-after:'))
+
+async function send(
+  one: Exchange,
+  gateway: Gateway,
+  agent: Agent,
+  normaliser: Normaliser,
+): Promise<{ lines: string[]; requestId: string | undefined }> {
+  const [text = '', times = 0] = one.fill ?? []
+  const body = normaliser.original(one.input.replace('{{fill}}', text.repeat(times)))
+  const headers: Record<string, string> = {}
+  for (const [name, value] of Object.entries({ ...DEFAULTS, ...one.headers })) {
+    if (value !== null && !(name === 'content-type' && body === '')) headers[name] = normaliser.original(value)
+  }
+  if (body !== '') headers['content-length'] = String(Buffer.byteLength(body))
+  const [host, port] = gateway.address.split(':') as [string, string]
+  const request = httpRequest({
+    host,
+    port,
+    agent,
+    method: one.method ?? (body === '' ? 'GET' : 'POST'),
+    path: normaliser.original(one.path),
+    headers,
+    signal: AbortSignal.timeout(PATIENCE_MS),
+  })
+  const answered = new Promise<IncomingMessage>((resolve, reject) => {
+    request.once('response', resolve)
+    request.once('error', reject)
+  })
+  request.end(body)
+  let response: IncomingMessage
+  try {
+    response = await answered
+  } catch (error) {
+    return { lines: [`< ${(error as NodeJS.ErrnoException).code ?? error}`], requestId: undefined }
+  }
+  const pieces: Buffer[] = []
+  let whole = true
+  try {
+    const steps = [...(one.steps ?? [])]
+    for await (const piece of response) {
+      pieces.push(piece)
+      while (steps.length > 0 && Buffer.concat(pieces).toString('utf8').includes(steps[0]!.seen))
+        await gateway.pass(steps.shift()!.pass)
+    }
+  } catch {
+    whole = false
+  }
+  const bytes = Buffer.concat(pieces)
+  const lines = [`< ${response.statusCode} ${response.statusMessage}`]
+  for (let i = 0; i < response.rawHeaders.length; i += 2) {
+    const [name, value] = [response.rawHeaders[i]!, response.rawHeaders[i + 1]!]
+    const length = name.toLowerCase() === 'content-length' && value === String(bytes.length)
+    lines.push(`  ${name}: ${length ? '‹of the body›' : normaliser.header(name, value)}`)
+  }
+  if (bytes.length > 0) lines.push(...marked('|', normaliser.text(bytes.toString('utf8'))))
+  if (!whole) lines.push('< the connection ended in the middle')
+  return { lines, requestId: response.headers['x-request-id'] as string | undefined }
+}

@@ -1,0 +1,162 @@
+/** A gateway as an operator runs it: the command line, in a process of its own, with a configuration. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+export const ROOT = join(import.meta.dirname, '..', '..', '..')
+const SLUICE = join(ROOT, 'bin', 'sluice.mjs')
+const STARTED = /^Sluice listens on (http:\S+)$/m
+/** Starting takes a second; a machine with other work may need more. */
+const PATIENCE_MS = 60_000
+
+/** Gateways whose clocks run: what is recorded of them is what comes when time is up. */
+const RUNNING = ['impatient']
+
+const FIXED = pathToFileURL(join(import.meta.dirname, 'fixed.mjs'))
+
+/** The environment of every process: nothing of the caller's but where programs are. */
+export const environment = (): Record<string, string> => ({
+  PATH: process.env['PATH'] ?? '',
+  HOME: process.env['HOME'] ?? '',
+  TZ: 'UTC',
+  NO_COLOR: '1',
+  NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import=${FIXED}`,
+})
+
+export const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
+
+/** Text of gateways/NAME.yaml with its places filled in. */
+export function configuration(name: string, folder: string, upstream: string): string {
+  return readFileSync(join(import.meta.dirname, '..', 'gateways', `${name}.yaml`), 'utf8').replaceAll(
+    /\{\{(folder|upstream|sha256 ([^}]+))\}\}/g,
+    (_, place: string, secret: string) =>
+      place === 'folder' ? folder : place === 'upstream' ? upstream : sha256(secret),
+  )
+}
+
+export class Gateway {
+  readonly folder: string
+  readonly file: string
+  /** Host and port. */
+  address = ''
+  /** The log so far, one JSON text a line. */
+  log = ''
+  readonly #process: ChildProcess
+  readonly #ended: Promise<number | null>
+  #wake: () => void = () => {}
+  #out = ''
+  #clock: Socket | undefined
+
+  private constructor(folder: string, clock: string | undefined) {
+    this.folder = folder
+    this.file = join(folder, 'gateway.yaml')
+    this.#process = spawn(process.execPath, [SLUICE, 'start', '--no-watch', '--config', this.file], {
+      cwd: folder,
+      env: { ...environment(), ...(clock !== undefined && { GOLDEN_CLOCK: clock }) },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    this.#process.stdout!.setEncoding('utf8').on('data', text => {
+      this.#out += text
+      this.#wake()
+    })
+    this.#process.stderr!.setEncoding('utf8').on('data', text => {
+      this.log += text
+      this.#wake()
+    })
+    this.#ended = new Promise(resolve => this.#process.once('exit', resolve))
+    void this.#ended.then(() => this.#wake())
+  }
+
+  static async start(name: string, upstream: string): Promise<Gateway> {
+    const folder = mkdtempSync(join(tmpdir(), 'sluice-golden-'))
+    writeFileSync(join(folder, 'gateway.yaml'), configuration(name, folder, upstream))
+    const clock = RUNNING.includes(name) ? undefined : join(folder, 'clock')
+    const gateway = new Gateway(folder, clock)
+    await gateway.#until(() => STARTED.test(gateway.#out), 'does not start')
+    gateway.address = new URL(STARTED.exec(gateway.#out)![1]!).host
+    if (clock !== undefined) {
+      gateway.#clock = connect(clock)
+      await once(gateway.#clock, 'connect')
+    }
+    return gateway
+  }
+
+  /**
+   * A minute of the monotonic clock ends what earlier exchanges left: cooldowns, breakers.
+   * @param past of the calendar, ms after the start
+   */
+  time(past: number): Promise<void> {
+    return this.pass(60_000, past)
+  }
+
+  /** Moves the monotonic clock on. */
+  async pass(ms: number, past = 0): Promise<void> {
+    if (!this.#clock) return
+    this.#clock.write(`${past} ${ms}\n`)
+    await once(this.#clock, 'data')
+  }
+
+  /** Reads the file again. @returns the log lines about it: one for each fault, or that it was reloaded */
+  async reload(): Promise<{ level: string; msg: string }[]> {
+    const from = this.log.length
+    this.#process.kill('SIGHUP')
+    await this.#until(() => /configuration (not )?reloaded[^\n]*\n/.test(this.log.slice(from)), 'does not reload')
+    // Faults are a line each, and nothing says which is the last. That there is no file is one line behind them.
+    renameSync(this.file, `${this.file}.kept`)
+    this.#process.kill('SIGHUP')
+    const last = /^.*there is no such file; name one with --config FILE.*\n/m
+    await this.#until(() => last.test(this.log.slice(from)), 'does not reload')
+    renameSync(`${this.file}.kept`, this.file)
+    const lines = this.log.slice(from).replace(last, '').split('\n').slice(0, -1)
+    return lines.map(line => JSON.parse(line)).filter(({ msg }) => /reloaded|take effect/.test(msg))
+  }
+
+  /** Ends it in order, so that the ledger is whole. The folder stays until `remove`. */
+  async stop(): Promise<void> {
+    this.#clock?.destroy()
+    this.#process.kill('SIGTERM')
+    await this.#ended
+  }
+
+  remove(): void {
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+
+  async #until(done: () => boolean, fault: string): Promise<void> {
+    const late = AbortSignal.timeout(PATIENCE_MS)
+    for (;;) {
+      if (done()) return
+      if (this.#process.exitCode !== null || late.aborted) {
+        this.#process.kill('SIGKILL')
+        throw new Error(`the gateway ${fault}:\n${this.#out}${this.log}`)
+      }
+      await new Promise<void>(resolve => {
+        this.#wake = resolve
+        late.addEventListener('abort', () => resolve(), { once: true })
+      })
+    }
+  }
+}
+
+/** Runs a verb to its end. */
+export function sluice(
+  args: readonly string[],
+  cwd: string,
+  input = '',
+): Promise<{ code: number | null; out: string; err: string }> {
+  const child = spawn(process.execPath, [SLUICE, ...args], { cwd, env: environment(), stdio: 'pipe' })
+  let out = ''
+  let err = ''
+  child.stdout.setEncoding('utf8').on('data', text => void (out += text))
+  child.stderr.setEncoding('utf8').on('data', text => void (err += text))
+  child.stdin.on('error', () => {}).end(input)
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', code => resolve({ code, out, err }))
+  })
+}

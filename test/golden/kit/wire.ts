@@ -1,0 +1,71 @@
+/** Sends bytes that no HTTP client would, and records the bytes that come back. */
+import { connect } from 'node:net'
+import { type Book, type Case, marked } from './book.ts'
+import type { Outcome } from './exchanges.ts'
+import type { Gateway } from './gateway.ts'
+import { Normaliser } from './normalise.ts'
+import type { Upstream } from './upstream.ts'
+
+/** A case of such a book. */
+interface Bytes extends Case {
+  /** Latin-1, one character a byte. */
+  bytes: string
+  /** Answers to wait for, where the connection stays open. Without it, until the gateway closes. */
+  answers?: number
+}
+
+const PATIENCE_MS = 30_000
+
+export async function speak(book: Book, gateway: Gateway, upstream: Upstream): Promise<Outcome[]> {
+  const outcomes: Outcome[] = []
+  for (const entry of book.entries) {
+    const one = entry.case as Bytes
+    const normaliser = new Normaliser([[upstream.address, '‹upstream›']])
+    upstream.replies = []
+    await gateway.time(0)
+    const { text, closed } = await exchange(gateway.address, Buffer.from(one.bytes, 'latin1'), one.answers)
+    const normal = normaliser.text(text).replaceAll(/^(date: ).*(?=\r$)/gim, '$1‹date›')
+    const lines = [...(normal === '' ? [] : marked('|', normal)), closed ? 'closed' : 'open']
+    for (const { method, target, body } of upstream.taken())
+      lines.push(...marked('upstream', `${method} ${target} ${body}`))
+    outcomes.push({ lines, requestId: undefined, normaliser })
+  }
+  return outcomes
+}
+
+function exchange(address: string, bytes: Buffer, answers?: number): Promise<{ text: string; closed: boolean }> {
+  const [host, port] = address.split(':') as [string, string]
+  return new Promise((resolve, reject) => {
+    let text = ''
+    const socket = connect(Number(port), host)
+    const late = setTimeout(() => {
+      socket.destroy()
+      reject(new Error(`no end within ${PATIENCE_MS} ms; so far ${JSON.stringify(text)}`))
+    }, PATIENCE_MS)
+    const end = (closed: boolean) => {
+      clearTimeout(late)
+      socket.destroy()
+      resolve({ text: Buffer.from(text, 'latin1').toString('utf8'), closed })
+    }
+    socket.on('data', data => {
+      text += data.toString('latin1')
+      if (answers !== undefined && wholeAnswers(text) >= answers) end(false)
+    })
+    // A reset is a way of closing, too.
+    socket.on('error', () => {})
+    socket.on('close', () => end(true))
+    socket.write(bytes)
+  })
+}
+
+/** Answers with a length, which are all that the gateway gives to such bytes. */
+function wholeAnswers(text: string): number {
+  let count = 0
+  for (let at = 0; ; count++) {
+    const head = text.indexOf('\r\n\r\n', at)
+    if (head === -1) return count
+    const length = /^content-length: (\d+)\r$/im.exec(text.slice(at, head + 2))
+    at = head + 4 + Number(length?.[1] ?? 0)
+    if (at > text.length) return count
+  }
+}
