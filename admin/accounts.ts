@@ -1,5 +1,5 @@
 /** Organizations and keys with their use of each limit, for the dashboard. */
-import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../core/config/types.ts'
+import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import type { Cell, Store } from '../core/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Use, UseByKey } from './usage.ts'

@@ -3,10 +3,10 @@
  * nothing is collected beyond what /metrics needs anyway.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
+import type { ConfigError } from '../config/load.ts'
+import type { GatewayConfig } from '../config/types.ts'
 import type { Chain, Link } from '../core/chain.ts'
 import type { Clock } from '../core/clock.ts'
-import type { ConfigError } from '../core/config/load.ts'
-import type { GatewayConfig } from '../core/config/types.ts'
 import type { Store } from '../core/store.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { AccountReader, type Accounts } from './accounts.ts'

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { findProgram } from '../scripts/ensure-deps.ts'
+import { findProgram } from '../test/ensure-deps.ts'
 
 /** Debian package by program. */
 const PACKAGES = { nginx: 'nginx-light', haproxy: 'haproxy', wrk: 'wrk', 'redis-server': 'redis-server' } as const

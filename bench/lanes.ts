@@ -4,7 +4,7 @@
  */
 import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
-import { Progress } from '../core/progress.ts'
+import { Progress } from '../cli/progress.ts'
 import { TERMINAL, wrong } from './answers.ts'
 import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
 import { available, type Contender, type Running, type StartOptions } from './contenders/index.ts'

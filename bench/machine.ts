@@ -1,6 +1,6 @@
 /** What the benchmarks ask of the machine: cores, CPU time and memory of a process. Linux only (/proc, taskset). */
 import { readdirSync, readFileSync } from 'node:fs'
-import { findProgram } from '../scripts/ensure-deps.ts'
+import { findProgram } from '../test/ensure-deps.ts'
 
 /** Cores this process may use, from `Cpus_allowed_list` (`0-1`, `0,2-3`). */
 function allowedCores(): number[] {

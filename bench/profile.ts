@@ -113,11 +113,11 @@ const STEPS: [step: string, files: RegExp][] = [
   ['translate and decode (providers)', /^providers\/|^plugins\/translation/],
   ['dispatch (upstream, undici)', /^plugins\/upstream|node_modules\/undici|node:(net|internal\/stream)/],
   ['ledger and store', /^stores\/|^plugins\/usage-capture/],
-  ['listener', /^core\/listener|uws/],
+  ['listener', /^http\/|uws/],
   ['log', /node_modules\/(pino|sonic-boom|thread-stream|quick-format)|^cli\/log/],
   ['metrics', /node_modules\/prom-client|^admin\//],
   ['other plugins', /^plugins\//],
-  ['core', /^core\/|^cli\//],
+  ['core', /^core\/|^config\/|^cli\//],
   ['other packages', /^node_modules\//],
   ['node', /^node:/],
 ]

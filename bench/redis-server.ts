@@ -1,7 +1,7 @@
 /** A redis server for one run, on the load's core: elsewhere it is another machine's. It keeps nothing on disk. */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { findProgram } from '../scripts/ensure-deps.ts'
+import { findProgram } from '../test/ensure-deps.ts'
 import { freePort } from '../test/ports.ts'
 import { start, stop, temporaryFolder } from './children.ts'
 import { listens } from './contenders/index.ts'

@@ -11,8 +11,8 @@ import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { Progress } from '../core/progress.ts'
-import { startSimulator } from '../simulator/server.ts'
+import { Progress } from '../cli/progress.ts'
+import { startSimulator } from '../providers/simulator/server.ts'
 import type { Measure, Weight } from './soak-gateway.ts'
 
 const { values } = parseArgs({

@@ -8,7 +8,7 @@
  * The request's model says how a stream leaves: ten frames a write; `single…`: one; `trickle…`: the first frames, then one content frame every four
  * seconds for ever.
  */
-import { type BareResponse, loadNative } from '../core/listener/uws-native.ts'
+import { type BareResponse, loadNative } from '../http/uws/native.ts'
 import { type Reply, replies } from './upstream-replies.ts'
 
 const uws = loadNative()

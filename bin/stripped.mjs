@@ -14,7 +14,7 @@ const root = new URL('..', import.meta.url).href
 const folder = process.env.NODE_DISABLE_COMPILE_CACHE ? undefined : process.env.NODE_COMPILE_CACHE
 const file = folder && join(folder, `stripped-${process.version}`)
 /** Modules that serve; tests and benchmarks would only make the file larger. */
-const kept = /^(admin|cli|core|meter|plugins|providers|simulator|stores|surfaces)\/[^?#]+\.ts$/
+const kept = /^(admin|cli|config|core|http|meter|plugins|providers|stores|surfaces)\/[^?#]+\.ts$/
 
 /** By path from the root. */
 const modules = file ? read() : new Map()

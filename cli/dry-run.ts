@@ -1,7 +1,8 @@
 /** Builds every chain of a checked configuration without listening, storing or calling anyone: for `check` and `explain`. */
+
+import type { GatewayConfig } from '../config/types.ts'
 import { buildChain, type Chain } from '../core/chain.ts'
 import { systemClock } from '../core/clock.ts'
-import type { GatewayConfig } from '../core/config/types.ts'
 import type { Plugin, PluginHooks } from '../core/plugin.ts'
 import { SearchProviders, SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
 import { createSharedState } from '../core/shared-state.ts'

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
+import type { GatewayConfig } from '../config/types.ts'
 import type { Chain, Phase } from '../core/chain.ts'
-import type { GatewayConfig } from '../core/config/types.ts'
 import { configFile } from './arguments.ts'
 import { dryRun } from './dry-run.ts'
 import type { Verb } from './main.ts'

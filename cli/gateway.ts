@@ -8,30 +8,30 @@ import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Admin, type RouteAsked, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
+import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
+import type { GatewayConfig } from '../config/types.ts'
+import { type Watching, watchFiles } from '../config/watch.ts'
 import { buildChain, type Chain, ChainError } from '../core/chain.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
-import { type ConfigError, formatError, type LoadResult, loadConfig } from '../core/config/load.ts'
-import type { GatewayConfig } from '../core/config/types.ts'
-import { type Watching, watchFiles } from '../core/config/watch.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
 import { errorBody } from '../core/exchange.ts'
 import { requestId } from '../core/ids.ts'
-import { type Generation, Ingress } from '../core/ingress.ts'
-import type { Listener, ListenerFactory, WebSocketOptions } from '../core/listener/port.ts'
-import { type LagProbe, OverloadGuard, TimerLag } from '../core/overload.ts'
+import type { Listener, ListenerFactory, WebSocketOptions } from '../core/listener.ts'
 import type { Logger, Plugin, PluginContext } from '../core/plugin.ts'
-import { Router } from '../core/router.ts'
 import { SearchProviders, SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
 import { createSharedState } from '../core/shared-state.ts'
 import type { Store } from '../core/store.ts'
 import { Ticker } from '../core/ticker.ts'
+import { type Generation, Ingress } from '../http/ingress.ts'
+import { type LagProbe, OverloadGuard, TimerLag } from '../http/overload.ts'
+import { Router } from '../http/router.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { catalog } from '../plugins/index.ts'
 import { upstreamHealth } from '../plugins/upstream/health.ts'
 import { dialectCapabilities, dialects } from '../providers/index.ts'
-import { startSimulator } from '../simulator/server.ts'
+import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { routeReport, withModel } from './route-report.ts'
@@ -110,8 +110,8 @@ export function notBuilt(config: GatewayConfig): string[] {
 const LAST_BYTES_MS = 200
 
 const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
-  uws: async () => (await import('../core/listener/uws.ts')).listenUws,
-  node: async () => (await import('../core/listener/node.ts')).listenNode,
+  uws: async () => (await import('../http/uws/listener.ts')).listenUws,
+  node: async () => (await import('../http/node/listener.ts')).listenNode,
 }
 
 export async function buildGateway(configPath: string, options: GatewayOptions): Promise<Gateway> {

@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
-import { STORE_URL } from '../core/config/schema.ts'
+import { STORE_URL } from '../config/schema.ts'
 import { DEFAULT_CONFIG } from './arguments.ts'
 import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
 import type { Verb } from './main.ts'
@@ -199,7 +199,7 @@ function rate(text: string): { input: string; output: string } {
 
 /** What is written must load, keys of providers aside: they come at the start. */
 async function check(file: string, yaml: string): Promise<void> {
-  const { loadConfig } = await import('../core/config/load.ts')
+  const { loadConfig } = await import('../config/load.ts')
   const { catalog } = await import('../plugins/index.ts')
   const { dialectCapabilities } = await import('../providers/index.ts')
   const env = { ...process.env }

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { BUILT_IN_PLANS } from '../core/config/plans.ts'
+import { BUILT_IN_PLANS } from '../config/plans.ts'
 import type { Verb } from './main.ts'
 import { columns } from './terminal.ts'
 

@@ -45,7 +45,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
   },
   simulate: {
     summary: 'Runs the built-in upstream alone.',
-    load: async () => ({ summary: '', run: async args => (await import('../simulator/cli.ts')).runSimulate(args) }),
+    load: async () => ({
+      summary: '',
+      run: async args => (await import('../providers/simulator/cli.ts')).runSimulate(args),
+    }),
   },
   tokens: {
     summary: 'Counts o200k_base tokens of text or files.',
@@ -72,7 +75,7 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
   }
   const entry = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined
   if (!entry) {
-    const { didYouMean } = await import('../core/config/suggest.ts')
+    const { didYouMean } = await import('../config/suggest.ts')
     out.err(`sluice: there is no verb '${name}'${didYouMean(name, Object.keys(VERBS))} \`sluice --help\` lists them.`)
     return 2
   }

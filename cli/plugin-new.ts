@@ -115,7 +115,7 @@ export function addPlugin(text: string, path: string, pipeline: string, above: n
 
 /** Runs test files with Node's runner. @returns its exit code */
 function runTests(files: readonly string[]): Promise<number> {
-  const hooks = join(import.meta.dirname, '../core/config/plugin-hooks.ts')
+  const hooks = join(import.meta.dirname, '../config/plugin-hooks.ts')
   const flags = ['--disable-warning=ExperimentalWarning', '--disable-warning=MODULE_TYPELESS_PACKAGE_JSON']
   const child = spawn(process.execPath, [...flags, '--import', hooks, '--test', ...files.map(file => resolve(file))], {
     stdio: 'inherit',

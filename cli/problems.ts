@@ -1,7 +1,7 @@
 /** Loading a configuration for people: faults and warnings as text, edits checked before they are written. */
 import { chmodSync, chownSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { type ConfigError, formatError, type LoadResult, loadConfig } from '../core/config/load.ts'
+import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
 import { Failure, fold, type Terminal } from './terminal.ts'
 
 export type Loaded = Extract<LoadResult, { errors?: undefined }>

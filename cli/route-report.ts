@@ -2,8 +2,9 @@
  * What would become of a request, without sending it: the route's real chain runs on a client that does not exist, with two plugins replaced: `auth`
  * takes the caller's word, and the terminal looks at what it was given.
  */
+
+import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
-import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../core/config/types.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { RunningExchange } from '../core/exchange.ts'
 import { answer, conversation, definePlugin, estimate, type Plugin } from '../core/plugin.ts'

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
-import { DEMO_KEY_DIGEST } from '../core/config/accounts.ts'
-import type { GatewayConfig } from '../core/config/types.ts'
+import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
+import type { GatewayConfig } from '../config/types.ts'
 import { configFile } from './arguments.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'

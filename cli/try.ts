@@ -1,7 +1,7 @@
 /** `sluice try`: one streamed request for each surface of a running gateway, and what came back. */
 import { parseArgs } from 'node:util'
-import { DEMO_KEY_DIGEST } from '../core/config/accounts.ts'
-import type { GatewayConfig, ModelConfig } from '../core/config/types.ts'
+import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
+import type { GatewayConfig, ModelConfig } from '../config/types.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { cost, formatUsd } from '../core/money.ts'
 import { configFile } from './arguments.ts'

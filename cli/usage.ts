@@ -1,9 +1,10 @@
-/** `sluice usage`: finds the store in the configuration; stores/usage-cli.ts does the rest. */
-import { runUsage } from '../stores/usage-cli.ts'
+/** `sluice usage`: finds the store in the configuration; cli/usage-report.ts does the rest. */
+
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail } from './problems.ts'
 import { UsageError } from './terminal.ts'
+import { runUsage } from './usage-report.ts'
 
 export const usage: Verb = {
   summary: 'Sums the ledger: who used what, and what it cost.',

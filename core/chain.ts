@@ -5,7 +5,7 @@
  * below the terminal. A plugin that answers a request itself was not passed: its reply starts just above it.
  */
 import { types } from 'node:util'
-import type { PipelineEntry } from './config/types.ts'
+import type { PipelineEntry } from '../config/types.ts'
 import type { StreamEvent } from './events.ts'
 import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply } from './plugin.ts'
 import { requestBody } from './plugin.ts'

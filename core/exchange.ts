@@ -11,7 +11,7 @@ import { advertise, errorMembers, GatewayError, retryHeaders } from './errors.ts
 import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from './events.ts'
 import { HeaderFields } from './header-fields.ts'
 import { itemId, searchId, token } from './ids.ts'
-import type { HeaderList, Incoming, OutgoingStream } from './listener/port.ts'
+import type { HeaderList, Incoming, OutgoingStream } from './listener.ts'
 import { outcomeOf, outcomeOfCut, outcomeOfFinish } from './outcome.ts'
 import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, UpstreamControl } from './plugin.ts'
 import { conversation, deny, emptySlots, estimate, request, requestBody, usage } from './plugin.ts'

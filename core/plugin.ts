@@ -4,12 +4,13 @@
  * A plugin is one line of a pipeline in gateway.yaml. `definePlugin` describes it; `create` makes one instance for each place it stands in a
  * chain, once per configuration. docs/plugins.md walks through writing one; core/README.md draws the life of an exchange.
  */
+
+import type { GatewayConfig } from '../config/types.ts'
 import type { Clock } from './clock.ts'
-import type { GatewayConfig } from './config/types.ts'
 import type { Conversation, SurfaceName } from './conversation.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from './errors.ts'
 import type { StreamEvent, Usage } from './events.ts'
-import type { Incoming } from './listener/port.ts'
+import type { Incoming } from './listener.ts'
 import type { SearchProviders } from './search.ts'
 import type { Outcome, Store } from './store.ts'
 import type { Surface } from './surface.ts'

@@ -2,7 +2,7 @@
  * Web search that the gateway runs itself, for backends without one of their own (decisions 34): what a search provider is, and where those of a
  * configuration are found. docs/web-search.md walks through writing one.
  */
-import type { GatewayConfig } from './config/types.ts'
+import type { GatewayConfig } from '../config/types.ts'
 import type { Continuation, SearchPart, SearchResult } from './conversation.ts'
 
 /** Answers one query. A plugin's search provider implements this. */

@@ -2,7 +2,7 @@
 import type { Conversation, SurfaceName } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
-import type { HeaderList } from './listener/port.ts'
+import type { HeaderList } from './listener.ts'
 
 export interface Surface {
   readonly name: SurfaceName

@@ -6,23 +6,16 @@
  *
  * Whatever the plugin does, the harness checks what every plugin owes: promised slots filled, settled exactly once, no hold left, no timer left.
  */
+
+import { parseOptions } from '../config/options.ts'
+import type { GatewayConfig } from '../config/types.ts'
 import { buildChain } from './chain.ts'
 import { ManualClock } from './clock.ts'
-import { parseOptions } from './config/options.ts'
-import type { GatewayConfig } from './config/types.ts'
 import type { Conversation, SurfaceName } from './conversation.ts'
 import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
 import { RunningExchange } from './exchange.ts'
-import type {
-  BodyFault,
-  BodyFlow,
-  BodyLimits,
-  BodySink,
-  HeaderList,
-  Incoming,
-  OutgoingStream,
-} from './listener/port.ts'
+import type { BodyFault, BodyFlow, BodyLimits, BodySink, HeaderList, Incoming, OutgoingStream } from './listener.ts'
 import { conversation, definePlugin, type Logger, type Plugin, request, type Settlement, type Slot } from './plugin.ts'
 import { SearchProviders } from './search.ts'
 import { createSharedState } from './shared-state.ts'

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import type { GatewayConfig } from '../core/config/types.ts'
+import type { GatewayConfig } from '../config/types.ts'
 import { definePlugin, deny, type Reply } from '../core/plugin.ts'
 import { flag, object } from '../core/vocabulary.ts'
 import { type Identity, identity } from './slots.ts'

@@ -1,4 +1,4 @@
-import type { Limits, ModelConfig } from '../core/config/types.ts'
+import type { Limits, ModelConfig } from '../config/types.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
 import { leastOf } from './account-limits.ts'
 import { ModelAccess } from './conversation/model-access.ts'

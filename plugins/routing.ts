@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import type { AccountCapability } from '../core/config/types.ts'
+import type { AccountCapability } from '../config/types.ts'
 import { type Conversation, EFFORTS } from '../core/conversation.ts'
 import type { Backend, Unfit } from '../core/dialect.ts'
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'

@@ -1,5 +1,5 @@
 /** Facts that the built-in plugins share. One writer each, named in its comment. Slots core itself reads are in core/plugin.ts. */
-import type { KeyConfig, ModelConfig, OrganizationConfig } from '../core/config/types.ts'
+import type { KeyConfig, ModelConfig, OrganizationConfig } from '../config/types.ts'
 import type { Conversation, SearchTool } from '../core/conversation.ts'
 import type { Backend, Decoder, OutboundRequest } from '../core/dialect.ts'
 import type { ErrorCode } from '../core/errors.ts'

@@ -6,7 +6,7 @@
  */
 import { createRequire } from 'node:module'
 import { type ErrorCode, GatewayError } from '../core/errors.ts'
-import { digest, type Fault, type Validator, type ValidatorFile, writtenAhead } from '../core/validators.ts'
+import { digest, type Fault, type Validator, type ValidatorFile, writtenAhead } from '../core/validators/read.ts'
 import type { Schema, TagAnnotation, TagFault } from './schema.ts'
 
 /** `reject`: throws on the first unknown member. `strip`: removes unknown members in place and returns their paths. Other faults throw in both. */

@@ -9,8 +9,8 @@
  */
 import { _, Ajv, type Code, type CodeKeywordDefinition, type KeywordCxt, type Name, nil, stringify } from 'ajv'
 import names from 'ajv/dist/compile/names.js'
-import { digest, type Validator } from '../core/validators.ts'
-import { validatorsText } from '../core/validators-text.ts'
+import { digest, type Validator } from '../core/validators/read.ts'
+import { validatorsText } from '../core/validators/write.ts'
 import type { UnknownMembers } from './check.ts'
 import type { Schema, TagAnnotation } from './schema.ts'
 
@@ -19,7 +19,7 @@ export function compileSchema(schema: Schema, unknown: UnknownMembers): Validato
   return ajv.getSchema(digest(schema)) as Validator
 }
 
-/** Source of the validators of these schemas, as a file of schema/validators/. */
+/** Source of the validators of these schemas, as a file of core/validators/generated/. */
 export function requestValidatorsText(schemas: readonly Schema[]): string {
   const [ajv, digests] = compiler(schemas, { strip: false, remove: () => {} }, true)
   return validatorsText(ajv, digests, ['unknown'])

@@ -10,7 +10,7 @@
 import { spawn } from 'node:child_process'
 import { globSync, statSync } from 'node:fs'
 import { join, relative } from 'node:path'
-import { ensureDependencies } from '../scripts/ensure-deps.ts'
+import { ensureDependencies } from './ensure-deps.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const isLong = (file: string) => file.endsWith('.long.test.ts')

@@ -3,7 +3,7 @@
  * argument; prints `listening PORT`.
  */
 import { Pool } from 'undici'
-import { loadNative } from '../../core/listener/uws-native.ts'
+import { loadNative } from '../../http/uws/native.ts'
 
 const uws = loadNative()
 

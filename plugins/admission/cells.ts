@@ -2,7 +2,7 @@
  * The cells an exchange is held against: one for each limit that is set, of organization and key, over all models and over the one asked
  * (LIM-1, AUTH-4, decisions 20). Compiled once for each organization, key and model.
  */
-import type { KeyConfig, Limits, OrganizationConfig } from '../../core/config/types.ts'
+import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import type { Cell, Dimension } from '../../core/store.ts'
 import { least } from '../account-limits.ts'
 

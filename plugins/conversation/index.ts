@@ -12,7 +12,6 @@ import {
   slot,
 } from '../../core/plugin.ts'
 import { ReplyRecorder } from '../../core/recorder.ts'
-import { Sealer } from '../../core/seal.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
 import { isCountingChain } from '../counting.ts'
@@ -20,6 +19,7 @@ import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
+import { Sealer } from './seal.ts'
 
 /** What this exchange will retain, while its reply is recorded. */
 const recording = slot<Recording>('recording')

@@ -14,10 +14,10 @@ import {
   type Turn,
   TurnList,
 } from '../../core/conversation.ts'
-import type { ConnectionState } from '../../core/listener/port.ts'
-import type { Sealer } from '../../core/seal.ts'
+import type { ConnectionState } from '../../core/listener.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
 import { sizeOfAll } from './history.ts'
+import type { Sealer } from './seal.ts'
 
 /** One retained response: the turns it added, and a link to the one it continued (decisions 29). */
 interface Retained extends Added {

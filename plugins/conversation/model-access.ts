@@ -1,7 +1,7 @@
-import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../core/config/types.ts'
+import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import { type Conversation, EFFORTS } from '../../core/conversation.ts'
-import { printable } from '../../core/ingress.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
+import { printable } from '../../http/ingress.ts'
 import { leastOf } from '../account-limits.ts'
 import type { Identity } from '../slots.ts'
 

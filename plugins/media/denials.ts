@@ -1,4 +1,4 @@
-import type { GatewayConfig } from '../../core/config/types.ts'
+import type { GatewayConfig } from '../../config/types.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { MediaFault } from './fetch-media.ts'
 

@@ -11,7 +11,7 @@
 import { lookup as dnsLookup } from 'node:dns/promises'
 import type { IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
-import type { GatewayConfig } from '../../core/config/types.ts'
+import type { GatewayConfig } from '../../config/types.ts'
 import { isPublicAddress } from './addresses.ts'
 import { type DocumentSource, documentOf, type ImageSource, imageOf } from './content.ts'
 import { HostList, hostIsAddress } from './hosts.ts'

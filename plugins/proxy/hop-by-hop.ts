@@ -1,4 +1,4 @@
-import type { Incoming } from '../../core/listener/port.ts'
+import type { Incoming } from '../../core/listener.ts'
 
 /** Headers that belong to one connection (RFC 9110 7.6.1) and are not passed on. */
 const HOP_BY_HOP = new Set([

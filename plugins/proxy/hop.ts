@@ -2,7 +2,7 @@
 import { EventEmitter } from 'node:events'
 import type { ClientRequest, IncomingMessage } from 'node:http'
 import { type Duplex, Readable } from 'node:stream'
-import type { BodyFlow } from '../../core/listener/port.ts'
+import type { BodyFlow } from '../../core/listener.ts'
 import { type Exchange, GatewayError, requestBody, type UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
 import { receivedBytes } from '../slots.ts'

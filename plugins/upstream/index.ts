@@ -1,4 +1,4 @@
-import type { ModelConfig } from '../../core/config/types.ts'
+import type { ModelConfig } from '../../config/types.ts'
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
 import { ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'

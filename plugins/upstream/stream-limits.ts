@@ -1,4 +1,4 @@
-import type { GatewayConfig, ModelConfig } from '../../core/config/types.ts'
+import type { GatewayConfig, ModelConfig } from '../../config/types.ts'
 import type { Conversation } from '../../core/conversation.ts'
 
 export type StreamRow = keyof GatewayConfig['stream_limits']

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { Pool, ProxyAgent } from 'undici'
-import type { GatewayConfig, ProviderConfig } from '../../core/config/types.ts'
+import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
 import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/search.ts'
 import { HttpSearch } from './http-provider.ts'
 

@@ -3,7 +3,7 @@
  * envelope's, and the JSON of the stream's events as the answer.
  */
 import { GatewayError } from '../../core/errors.ts'
-import type { HeaderList } from '../../core/listener/port.ts'
+import type { HeaderList } from '../../core/listener.ts'
 import type { Envelope, SocketForm, Surface } from '../../core/surface.ts'
 import { compileRequest } from '../check.ts'
 import { boolean, oneOfStrings, type Schema, string } from '../schema.ts'

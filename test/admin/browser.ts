@@ -1,6 +1,6 @@
 /** A real Chromium (Debian's chromium package) for the dashboard's tests. */
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
-import { findProgram, PACKAGES } from '../../scripts/ensure-deps.ts'
+import { findProgram, PACKAGES } from '../ensure-deps.ts'
 
 const program = findProgram(PACKAGES['chromium']!)
 

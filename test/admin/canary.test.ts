@@ -16,7 +16,7 @@ import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { type Log, openLog } from '../../cli/log.ts'
 import { prettyLine } from '../../cli/pretty.ts'
 import { ERRORS } from '../../core/errors.ts'
-import { startSimulator } from '../../simulator/server.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
 import { defaultYaml, sha256 } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
-import { findProgram } from '../../scripts/ensure-deps.ts'
+import { findProgram } from '../ensure-deps.ts'
 
 const SOAK = join(import.meta.dirname, '..', '..', 'bench', 'soak.ts')
 

@@ -1,7 +1,8 @@
 /** Chains of made-up plugins around a fake client: the exchange itself, without network. */
+
+import type { GatewayConfig } from '../../config/types.ts'
 import { buildChain, type Chain } from '../../core/chain.ts'
 import { ManualClock } from '../../core/clock.ts'
-import type { GatewayConfig } from '../../core/config/types.ts'
 import { RunningExchange } from '../../core/exchange.ts'
 import {
   conversation,

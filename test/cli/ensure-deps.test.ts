@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { neededPackages, PACKAGES } from '../../scripts/ensure-deps.ts'
+import { neededPackages, PACKAGES } from '../ensure-deps.ts'
 
 const file = (path: string) => join(import.meta.dirname, '..', path)
 

@@ -8,7 +8,7 @@ import { describe, type TestContext, test } from 'node:test'
 import { parse } from 'yaml'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
-import { findProgram } from '../../scripts/ensure-deps.ts'
+import { findProgram } from '../ensure-deps.ts'
 import { folder, sluice, YAML } from './capture.ts'
 
 const MAIN = join(import.meta.dirname, '../../cli/main.ts')

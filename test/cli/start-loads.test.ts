@@ -46,7 +46,7 @@ const compilers = (files: string[]): string[] =>
 
 test("the quickstart starts without ajv and without Node's own undici", t => {
   const { files, own } = loaded(t, config => config)
-  assert.ok(files.some(file => file.endsWith(join('schema', 'validators', 'chat.cjs'))))
+  assert.ok(files.some(file => file.endsWith(join('validators', 'generated', 'chat.cjs'))))
   assert.deepEqual(compilers(files), [])
   assert.deepEqual(
     own.filter(name => name.includes('undici')),

@@ -1,5 +1,5 @@
 /** The built-in plugins with their names, options and slots, and without their code: what loading a configuration looks at. */
-import type { DialectCapabilities } from '../../core/config/models.ts'
+import type { DialectCapabilities } from '../../config/models.ts'
 import { CAPABILITIES } from '../../core/dialect.ts'
 import type { Plugin } from '../../core/plugin.ts'
 import { plugins } from '../../plugins/index.ts'

@@ -5,17 +5,17 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { Ajv } from 'ajv'
 import { parse } from 'yaml'
-import { formatError, loadConfig } from '../../core/config/load.ts'
+import { formatError, loadConfig } from '../../config/load.ts'
+import { generated } from '../../docs/generate/index.ts'
 import { catalog as builtIn, plugins } from '../../plugins/index.ts'
 import { dialectCapabilities } from '../../providers/index.ts'
-import { generated } from '../../scripts/generate.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
-const schema = JSON.parse(generated()['schema/gateway.schema.json']!)
+const schema = JSON.parse(generated()['config/gateway.schema.json']!)
 const valid = new Ajv({ strict: false, allErrors: true }).compile(schema)
 const reference = readFileSync(join(import.meta.dirname, 'fixtures/gateway.reference.yaml'), 'utf8')
 
-test('generated files are current: node bin/sluice.mjs --run scripts/generate.ts', () => {
+test('generated files are current: node bin/sluice.mjs --run docs/generate/index.ts', () => {
   for (const [file, text] of Object.entries(generated())) {
     assert.equal(readFileSync(join(ROOT, file), 'utf8') === text, true, `${file} is out of date`)
   }

@@ -1,7 +1,7 @@
 /** Loads configuration text, with other files in memory; nothing touches the disk. */
 import { resolve } from 'node:path'
-import type { ConfigError, LoadOptions, LoadResult } from '../../core/config/load.ts'
-import { formatError, loadConfig } from '../../core/config/load.ts'
+import type { ConfigError, LoadOptions, LoadResult } from '../../config/load.ts'
+import { formatError, loadConfig } from '../../config/load.ts'
 import { catalog, dialectCapabilities } from './catalog.ts'
 
 export interface TextOptions extends Partial<LoadOptions> {

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { loadPluginFile } from '../../core/config/modules.ts'
+import { loadPluginFile } from '../../config/modules.ts'
 import { deny, slot } from '../../core/plugin.ts'
 
 /** A folder outside the clone: no package.json, no node_modules above it. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { parseOptions } from '../../core/config/options.ts'
-import { didYouMean, nearest } from '../../core/config/suggest.ts'
+import { parseOptions } from '../../config/options.ts'
+import { didYouMean, nearest } from '../../config/suggest.ts'
 import {
   isLoopback,
   parseDecimal,
@@ -11,7 +11,7 @@ import {
   parsePrice,
   parseSize,
   parseUsd,
-} from '../../core/config/units.ts'
+} from '../../config/units.ts'
 import type { Plugin } from '../../core/plugin.ts'
 import { catalog } from './catalog.ts'
 

@@ -1,10 +1,10 @@
-/** What `npm run generate` writes to schema/validators/config.cjs against what ajv makes of the same schemas now. */
+/** What `npm run generate` writes to core/validators/generated/config.cjs against what ajv makes of the same schemas now. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { TEXT_FORMATS, validate, withoutDefault } from '../../core/config/validate.ts'
-import { digest, writtenAhead } from '../../core/validators.ts'
-import { optionSchemas } from '../../scripts/generate.ts'
+import { TEXT_FORMATS, validate, withoutDefault } from '../../config/validate.ts'
+import { digest, writtenAhead } from '../../core/validators/read.ts'
+import { optionSchemas } from '../../docs/generate/index.ts'
 import { sample } from './samples.ts'
 
 const schemas = optionSchemas()

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { watchFiles } from '../../core/config/watch.ts'
+import { watchFiles } from '../../config/watch.ts'
 
 function folder(t: TestContext): string {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-watch-'))

@@ -24,8 +24,8 @@ import { tmpdir } from 'node:os'
 import { dirname, join, matchesGlob } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
-import { pinned } from '../../core/listener/uws-native.ts'
-import { findProgram } from '../../scripts/ensure-deps.ts'
+import { pinned } from '../../http/uws/native.ts'
+import { findProgram } from '../ensure-deps.ts'
 import { freePort } from '../ports.ts'
 
 const ROOT = join(import.meta.dirname, '../..')

@@ -10,7 +10,7 @@ import { after, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
-import { findProgram } from '../../scripts/ensure-deps.ts'
+import { findProgram } from '../ensure-deps.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { type Block, blocksOf, QUICKSTART, ROOT } from './pages.ts'
 

@@ -5,7 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { startSimulator } from '../../simulator/server.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
-import type { GatewayConfig } from '../../core/config/types.ts'
+import type { GatewayConfig } from '../../config/types.ts'
 
 /** Whatever the configuration says. */
 const ALWAYS = [

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'
-import { OverloadGuard, shareAt, TimerLag } from '../../core/overload.ts'
+import { OverloadGuard, shareAt, TimerLag } from '../../http/overload.ts'
 import { startGateway } from './harness.ts'
 
 const PATHS = { chat: '/v1/chat/completions', responses: '/v1/responses', messages: '/v1/messages' }

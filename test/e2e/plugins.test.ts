@@ -1,4 +1,4 @@
-/** Plugins of one's own: from files outside the clone, from examples/, and every code block of docs/plugins.md. */
+/** Plugins of one's own: from files outside the clone, from docs/examples/, and every code block of docs/plugins.md. */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -212,10 +212,10 @@ export default definePlugin<{ where: string }>({
   })
 })
 
-describe('examples/plugins', () => {
+describe('docs/examples', () => {
   let t: TestGateway
   before(async () => {
-    const files = ['safety-refusal', 'tenant-tag'].map(name => join(ROOT, 'examples/plugins', `${name}.ts`))
+    const files = ['safety-refusal', 'tenant-tag'].map(name => join(ROOT, 'docs/examples', `${name}.ts`))
     t = await startGateway({
       yaml: url =>
         configured(url, files, {

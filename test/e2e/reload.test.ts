@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
-import { startSimulator } from '../../simulator/server.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually } from '../eventually.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 

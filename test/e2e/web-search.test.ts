@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test'
 import { buildGateway, ConfigRefused } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import type { SearchOptions } from '../../core/search.ts'
-import { startSimulator } from '../../simulator/server.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually } from '../eventually.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 

@@ -5,7 +5,7 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls'
-import { startSimulator } from '../../simulator/server.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
 
 /** One request as it came. */
 export interface SeenRequest {

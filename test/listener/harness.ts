@@ -2,9 +2,9 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { listenNode } from '../../core/listener/node.ts'
-import type { Incoming, Listener, ListenerOptions, RequestHandler } from '../../core/listener/port.ts'
-import { listenUws } from '../../core/listener/uws.ts'
+import type { Incoming, Listener, ListenerOptions, RequestHandler } from '../../core/listener.ts'
+import { listenNode } from '../../http/node/listener.ts'
+import { listenUws } from '../../http/uws/listener.ts'
 
 export const kinds = ['uws', 'node'] as const
 export type Kind = (typeof kinds)[number]

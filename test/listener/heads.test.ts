@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { HeaderFields } from '../../core/header-fields.ts'
-import { addressOfBytes, plainAddress, TrustedPeers } from '../../core/listener/client-address.ts'
+import { addressOfBytes, plainAddress, TrustedPeers } from '../../http/client-address.ts'
 import {
   asksClose,
   declaresBody,
@@ -12,8 +12,8 @@ import {
   safeHead,
   statusLine,
   upgradeOf,
-} from '../../core/listener/safe-header.ts'
-import { checkNativeFile, NoUwsBinary } from '../../core/listener/uws-native.ts'
+} from '../../http/safe-header.ts'
+import { checkNativeFile, NoUwsBinary } from '../../http/uws/native.ts'
 
 const judge = (pairs: string[], method = 'POST', path = '/a', query = ''): [string | null, HeaderFields] => {
   const headers = new HeaderFields()

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { suite, test } from 'node:test'
-import { type ListenSocket, loadNative, type Serve, type UwsApp } from '../../core/listener/uws-native.ts'
+import { type ListenSocket, loadNative, type Serve, type UwsApp } from '../../http/uws/native.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
 import { parseAnswers, RawClient, turns } from './harness.ts'
@@ -36,7 +36,7 @@ async function bare(serve: Serve, body: (port: number, app: UwsApp) => Promise<v
 /** What a fresh process comes to that serves with `handler` (source text) and gets `request`. */
 async function fate(handler: string, request: string): Promise<{ code: number | null; signal: string | null }> {
   const source = `
-    const { loadNative } = await import(${JSON.stringify(new URL('../../core/listener/uws-native.ts', import.meta.url).href)})
+    const { loadNative } = await import(${JSON.stringify(new URL('../../http/uws/native.ts', import.meta.url).href)})
     const { connect } = await import('node:net')
     process.on('uncaughtException', () => {})
     const uws = loadNative()

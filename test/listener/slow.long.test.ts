@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { after, before, suite, test } from 'node:test'
-import type { Incoming, OutgoingStream } from '../../core/listener/port.ts'
+import type { Incoming, OutgoingStream } from '../../core/listener.ts'
 import { eventually, stall } from '../eventually.ts'
 import { json, type Kind, kinds, parseAnswers, RawClient, serving, text, turns } from './harness.ts'
 

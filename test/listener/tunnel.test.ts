@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { suite, test } from 'node:test'
 import { connect as connectTls } from 'node:tls'
 import { ManualClock } from '../../core/clock.ts'
-import type { BodyFlow, Incoming, ListenerOptions, OutgoingStream } from '../../core/listener/port.ts'
+import type { BodyFlow, Incoming, ListenerOptions, OutgoingStream } from '../../core/listener.ts'
 import { eventually } from '../eventually.ts'
 import { type Harness, json, kinds, RawClient, serving, text, turns } from './harness.ts'
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
-import type { Incoming } from '../../core/listener/port.ts'
+import type { Incoming } from '../../core/listener.ts'
 import { fastClock, type Kind, kinds, RawClient, serving, text } from './harness.ts'
 import { type Outcome, type Vector, vectors } from './vectors.ts'
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { KeyConfig, OrganizationConfig } from '../../core/config/types.ts'
+import type { KeyConfig, OrganizationConfig } from '../../config/types.ts'
 import { cellsFor, compress, compression } from '../../plugins/admission/cells.ts'
 
 const organization = {

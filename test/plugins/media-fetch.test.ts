@@ -4,7 +4,7 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
 import { type AddressInfo, createServer, type Server } from 'node:net'
 import { after, before, describe, test } from 'node:test'
-import type { GatewayConfig } from '../../core/config/types.ts'
+import type { GatewayConfig } from '../../config/types.ts'
 import type { Part } from '../../core/conversation.ts'
 import type { Backend, DialectName } from '../../core/dialect.ts'
 import { conversation, estimate } from '../../core/plugin.ts'

@@ -1,9 +1,9 @@
 /** Reading a chain of retained responses. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Sealer } from '../../core/seal.ts'
 import type { Store } from '../../core/store.ts'
 import { type Added, Memory } from '../../plugins/conversation/memory.ts'
+import { Sealer } from '../../plugins/conversation/seal.ts'
 
 test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no further', async () => {
   const kept = new Map<string, Uint8Array>()

@@ -5,8 +5,8 @@ import type { Backend } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { Sequencer } from '../../core/sequence.ts'
 import { dialects } from '../../providers/index.ts'
+import type { Simulator } from '../../providers/simulator/server.ts'
 import { SseReader } from '../../providers/sse.ts'
-import type { Simulator } from '../../simulator/server.ts'
 import { NAMES, type Name, withSimulator } from './harness.ts'
 
 const conversation = (prompt: string, over: Partial<Conversation> = {}): Conversation => ({

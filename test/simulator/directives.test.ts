@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { DirectiveError, directivesIn, readDirectives, withoutDirectives } from '../../simulator/directives.ts'
+import {
+  DirectiveError,
+  directivesIn,
+  readDirectives,
+  withoutDirectives,
+} from '../../providers/simulator/directives.ts'
 
 test('directives: none in plain text', () => {
   const found = directivesIn('hello [[other]] ]] [[ sim')

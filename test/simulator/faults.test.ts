@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { test } from 'node:test'
+import type { Simulator } from '../../providers/simulator/server.ts'
 import { SseReader } from '../../providers/sse.ts'
-import type { Simulator } from '../../simulator/server.ts'
 import { ask, bodyFor, pathFor, post, withSimulator } from './harness.ts'
 
 /**

@@ -1,6 +1,6 @@
 /** Talks to a simulator in each dialect with the least that a request needs. */
-import type { SimDialect } from '../../simulator/dialect.ts'
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/server.ts'
+import type { SimDialect } from '../../providers/simulator/dialect.ts'
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../providers/simulator/server.ts'
 
 export type Name = SimDialect['name']
 export const NAMES: readonly Name[] = ['openai-chat', 'openai-responses', 'anthropic-messages', 'gemini']

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { runSimulate } from '../../simulator/cli.ts'
+import { runSimulate } from '../../providers/simulator/cli.ts'
 import { ask, bodyFor, eventsOf, NAMES, pathFor, post, textOf, withSimulator } from './harness.ts'
 
 for (const name of NAMES) {

@@ -1,9 +1,9 @@
-/** What `npm run generate` writes to schema/validators/ against what ajv makes of the same schemas now. */
+/** What `npm run generate` writes to core/validators/generated/ against what ajv makes of the same schemas now. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import { GatewayError } from '../../core/errors.ts'
-import { digest, type ValidatorFile, writtenAhead } from '../../core/validators.ts'
+import { digest, type ValidatorFile, writtenAhead } from '../../core/validators/read.ts'
 import { compileRequest, type Validate } from '../../surfaces/check.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import type { Schema } from '../../surfaces/schema.ts'

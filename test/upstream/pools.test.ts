@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { ProviderConfig } from '../../core/config/types.ts'
+import type { ProviderConfig } from '../../config/types.ts'
 import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { Pools } from '../../plugins/upstream/pools.ts'
 

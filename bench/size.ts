@@ -1,0 +1,45 @@
+/**
+ * `npm run size`: how large an install is, in MB (2^20 bytes) as `du` counts them, and what in it is largest. Installs anew into a temporary folder from
+ * the lockfile, once as a server does (`npm ci --omit=dev`) and once whole. Ends with status 1 above the bounds.
+ */
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+
+const ROOT = dirname(import.meta.dirname)
+const INSTALLS = [
+  { name: 'production', flags: ['--omit=dev'], bound: 200 },
+  { name: 'development', flags: [], bound: 500 },
+]
+
+/** MB of folders, largest first. */
+function sizes(cwd: string, pattern: string): { mb: number; path: string }[] {
+  const { stdout } = spawnSync('sh', ['-c', `du -sk ${pattern}`], { cwd, encoding: 'utf8' })
+  const lines = stdout.split('\n').filter(Boolean)
+  return lines
+    .map(line => ({ mb: Number(line.split('\t')[0]) / 1024, path: line.split('\t')[1]! }))
+    .sort((a, b) => b.mb - a.mb)
+}
+
+for (const { name, flags, bound } of INSTALLS) {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-size-'))
+  try {
+    mkdirSync(join(dir, 'bin'))
+    for (const file of ['package.json', 'package-lock.json', '.npmrc', 'bin/slim.mjs'])
+      cpSync(join(ROOT, file), join(dir, file))
+    const { status } = spawnSync('npm', ['ci', ...flags, '--prefer-offline', '--silent'], {
+      cwd: dir,
+      stdio: 'inherit',
+    })
+    if (status !== 0) throw new Error(`npm ci ${flags.join(' ')} ended with ${status}`)
+    const { mb } = sizes(dir, 'node_modules')[0]!
+    console.log(`${name}: ${mb.toFixed(0)} MB (bound ${bound})`)
+    for (const part of sizes(dir, 'node_modules/[!@]* node_modules/@*/*').slice(0, 8)) {
+      console.log(`  ${part.mb.toFixed(0).padStart(4)}  ${part.path.slice('node_modules/'.length)}`)
+    }
+    if (mb > bound) process.exitCode = 1
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,347 @@
+/**
+ * `sluice usage`: what was used and what it cost, from the ledger of either engine. Reads beside a running gateway; it takes no lock and no lease.
+ */
+import fs from 'node:fs'
+import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { parseArgs } from 'node:util'
+import { formatUsd } from '../core/money.ts'
+import { type LedgerRow, StoreUnavailable } from '../core/store.ts'
+import { LEDGER_COLUMNS } from '../stores/columns.ts'
+import { RedisClient } from '../stores/redis/client.ts'
+import { checkLayout } from '../stores/redis/format.ts'
+import { countStream, scanStream, toColumns } from '../stores/redis/ledger.ts'
+import { countLedger, scanLedger } from '../stores/sqlite/ledger.ts'
+import { checkDatabase } from '../stores/sqlite/schema.ts'
+import { Progress, type ProgressStream } from './progress.ts'
+
+const HELP = `sluice usage: sums of the ledger
+
+  --org ID --key ID --model ID   only these
+  --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
+  --group-by LIST                organization, key, model, provider, surface, outcome, day, hour, month; comma-separated (default: organization,model)
+  --rows                         the single rows instead of sums
+  --json | --csv                 for programs; amounts in nano-USD (1e-9 USD)
+  --config FILE                  the configuration that names the store (default gateway.yaml)
+  --store URL                    the store itself, without a configuration
+`
+
+const GROUPS = {
+  organization: (row: LedgerRow) => row.organization,
+  key: (row: LedgerRow) => row.key_id,
+  model: (row: LedgerRow) => row.model || '-',
+  provider: (row: LedgerRow) => row.provider || '-',
+  surface: (row: LedgerRow) => row.surface || '-',
+  outcome: (row: LedgerRow) => row.outcome,
+  hour: (row: LedgerRow) => new Date(row.time).toISOString().slice(0, 13) + ':00Z',
+  day: (row: LedgerRow) => new Date(row.time).toISOString().slice(0, 10),
+  month: (row: LedgerRow) => new Date(row.time).toISOString().slice(0, 7),
+}
+type Group = keyof typeof GROUPS
+
+export const SUMS = ['requests', 'input', 'cached', 'cache_write', 'output', 'reasoning', 'searches', 'cost'] as const
+type Sums = Record<(typeof SUMS)[number], number>
+
+export interface UsageIo {
+  out: { write(text: string): unknown; isTTY?: boolean; columns?: number }
+  err: ProgressStream
+  now(): number
+  /** Monotonic milliseconds. */
+  mono?(): number
+}
+const processIo: UsageIo = { out: process.stdout, err: process.stderr, now: () => Date.now() }
+
+/** Runs the verb; resolves to the exit code: 0, 1 when the store cannot be read, 2 on wrong arguments. */
+export async function runUsage(args: readonly string[], io: UsageIo = processIo): Promise<number> {
+  try {
+    const request = parse(args, io.now())
+    if (request === 'help') {
+      io.out.write(HELP)
+      return 0
+    }
+    // Rows that scroll by on the same terminal are progress enough.
+    const watch = request.rows && io.out.isTTY ? { write() {} } : io.err
+    const progress = new Progress(watch, 'rows', io.mono)
+    const pages = open(request.store, request.filter, progress)
+    if (request.rows) await writeRows(pages, request.format, io)
+    else await writeSums(pages, request.groups, request.format, io)
+    return 0
+  } catch (error) {
+    io.err.write(`sluice usage: ${(error as Error).message}\n`)
+    return error instanceof UsageError ? 2 : 1
+  }
+}
+
+class UsageError extends Error {}
+
+interface UsageRequest {
+  store: string
+  filter: { org?: string; key?: string; model?: string; since?: number; until?: number }
+  groups: Group[]
+  rows: boolean
+  format: 'table' | 'json' | 'csv'
+}
+
+function parse(args: readonly string[], now: number): UsageRequest | 'help' {
+  const text = { type: 'string' } as const
+  const flag = { type: 'boolean', default: false } as const
+  let values: Record<string, string | boolean | undefined>
+  try {
+    ;({ values } = parseArgs({
+      args: [...args],
+      options: {
+        store: text,
+        org: text,
+        key: text,
+        model: text,
+        since: text,
+        until: text,
+        'group-by': text,
+        rows: flag,
+        json: flag,
+        csv: flag,
+        help: { ...flag, short: 'h' },
+      },
+    }))
+  } catch (error) {
+    throw new UsageError((error as Error).message)
+  }
+  if (values['help']) return 'help'
+  const string = (name: string) => values[name] as string | undefined
+  const store = string('store')
+  if (!store) throw new UsageError('no store: give --store URL')
+  if (values['json'] && values['csv']) throw new UsageError('--json or --csv, not both')
+  const date = new Date(now)
+  const since = string('since')
+  const until = string('until')
+  return {
+    store,
+    filter: {
+      org: string('org'),
+      key: string('key'),
+      model: string('model'),
+      since: since === undefined ? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1) : when(since, now),
+      until: until === undefined ? undefined : when(until, now),
+    },
+    groups: (string('group-by') ?? 'organization,model').split(',').map(name => {
+      if (!Object.hasOwn(GROUPS, name))
+        throw new UsageError(`cannot group by ${name}; there are ${Object.keys(GROUPS).join(', ')}`)
+      return name as Group
+    }),
+    rows: values['rows'] === true,
+    format: values['json'] ? 'json' : values['csv'] ? 'csv' : 'table',
+  }
+}
+
+const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 }
+
+function when(text: string, now: number): number {
+  const age = /^(\d{1,6})([mhdw])$/.exec(text)
+  if (age) return now - Number(age[1]) * UNITS[age[2] as keyof typeof UNITS]
+  const time = /^\d{4}-\d{2}(-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2})?)?)?$/.test(text) ? Date.parse(text) : Number.NaN
+  if (Number.isNaN(time))
+    throw new UsageError(`${text} is no time; use 2026-11-01, 2026-11-01T12:00:00Z or an age like 24h`)
+  return time
+}
+
+/** Pages of rows, read straight from the engine. How far it is shows on a terminal. */
+async function* open(
+  url: string,
+  filter: UsageRequest['filter'],
+  progress: Progress,
+): AsyncGenerator<LedgerRow[], void, undefined> {
+  let read = 0
+  const shown = (rows: number, total: number | undefined) => {
+    read += rows
+    progress.show(read, total && read / total)
+  }
+  if (url.startsWith('sqlite:')) {
+    const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
+    if (!fs.existsSync(file)) throw new StoreUnavailable(`there is no ledger at ${path.resolve(file)} yet`)
+    const db = new DatabaseSync(file, { readOnly: true })
+    try {
+      db.exec('PRAGMA busy_timeout = 5000')
+      checkDatabase(db, file)
+      const total = progress.watched ? countLedger(db, filter) : undefined
+      for await (const page of scanLedger(db, filter)) {
+        shown(page.length, total)
+        yield page
+      }
+    } finally {
+      progress.clear()
+      db.close()
+    }
+    return
+  }
+  const quiet = () => {}
+  const client = new RedisClient({
+    url,
+    timeout: 10_000,
+    log: { debug: quiet, info: quiet, warn: quiet, error: quiet },
+  })
+  try {
+    await client.connect()
+    await checkLayout(client)
+    const total = progress.watched ? await countStream(client) : undefined
+    yield* scanStream(client, filter, rows => shown(rows, total))
+  } finally {
+    progress.clear()
+    client.disconnect()
+  }
+}
+
+async function writeSums(
+  pages: AsyncIterable<LedgerRow[]>,
+  groups: readonly Group[],
+  format: UsageRequest['format'],
+  io: UsageIo,
+): Promise<void> {
+  const sums = new Map<string, { names: string[]; sums: Sums }>()
+  const total = zero()
+  for await (const page of pages) {
+    for (const row of page) {
+      const names = groups.map(group => GROUPS[group](row))
+      const key = names.join('\n')
+      let entry = sums.get(key)
+      if (!entry) sums.set(key, (entry = { names, sums: zero() }))
+      add(entry.sums, row)
+      add(total, row)
+    }
+  }
+  const sorted = [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, entry]) => entry)
+  if (format === 'json') {
+    const list = sorted.map(entry => ({
+      ...Object.fromEntries(groups.map((group, i) => [group, entry.names[i]])),
+      ...entry.sums,
+    }))
+    io.out.write(JSON.stringify(list, null, 2) + '\n')
+    return
+  }
+  if (format === 'csv') {
+    io.out.write(csvLine([...groups, ...SUMS]))
+    for (const entry of sorted) io.out.write(csvLine([...entry.names, ...SUMS.map(name => String(entry.sums[name]))]))
+    return
+  }
+  if (!sorted.length) {
+    io.out.write('no rows\n')
+    return
+  }
+  const shown = [...sorted]
+  if (sorted.length > 1) shown.push({ names: groups.map((_, i) => (i === 0 ? 'total' : '')), sums: total })
+  io.out.write(table(groups, shown, io.out.columns ?? 80))
+}
+
+async function writeRows(
+  pages: AsyncIterable<LedgerRow[]>,
+  format: UsageRequest['format'],
+  io: UsageIo,
+): Promise<void> {
+  if (format === 'table') {
+    io.out.write(
+      `${'time'.padEnd(20)} ${'organization'.padEnd(14)} ${'model'.padEnd(20)} ${'input'.padStart(7)} ${'output'.padStart(6)} ${'USD'.padStart(8)}\n`,
+    )
+    for await (const page of pages)
+      for (const row of page) {
+        const time = new Date(row.time).toISOString().slice(0, 19) + 'Z'
+        const numbers = `${compact(row.input).padStart(7)} ${compact(row.output).padStart(6)} ${formatUsd(row.cost, 4).padStart(8)}`
+        io.out.write(
+          `${time.padEnd(20)} ${fit(row.organization, 14)} ${fit(row.model || row.outcome, 20)} ${numbers}\n`,
+        )
+      }
+    return
+  }
+  if (format === 'csv') io.out.write(csvLine(LEDGER_COLUMNS))
+  let first = true
+  for await (const page of pages)
+    for (const row of page) {
+      const values = toColumns(row)
+      if (format === 'csv') io.out.write(csvLine(values))
+      else {
+        const { cacheWrite, ...same } = row
+        io.out.write((first ? '[\n' : ',\n') + JSON.stringify({ ...same, cache_write: cacheWrite }))
+      }
+      first = false
+    }
+  if (format === 'json') io.out.write(first ? '[]\n' : '\n]\n')
+}
+
+function zero(): Sums {
+  return { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
+}
+
+function add(sums: Sums, row: LedgerRow): void {
+  sums.requests++
+  sums.input += row.input
+  sums.cached += row.cached
+  sums.cache_write += row.cacheWrite
+  sums.output += row.output
+  sums.reasoning += row.reasoning
+  sums.searches += row.searches
+  sums.cost += row.cost
+}
+
+const NUMBERS = {
+  requests: (sums: Sums) => compact(sums.requests),
+  input: (sums: Sums) => compact(sums.input),
+  cached: (sums: Sums) => compact(sums.cached),
+  output: (sums: Sums) => compact(sums.output),
+  reasoning: (sums: Sums) => compact(sums.reasoning),
+  USD: (sums: Sums) => formatUsd(sums.cost, 4),
+}
+type Numbers = keyof typeof NUMBERS
+/** Left out of a narrow table, in this order; --json and --csv have everything. */
+const DISPENSABLE: readonly Numbers[] = ['reasoning', 'cached']
+
+function table(groups: readonly Group[], entries: readonly { names: string[]; sums: Sums }[], columns: number): string {
+  const width = Math.min(columns, 160)
+  const nameWidths = groups.map((group, i) => Math.max(group.length, ...entries.map(entry => entry.names[i]!.length)))
+  let numbers = Object.keys(NUMBERS) as Numbers[]
+  const numberWidth = (name: Numbers) =>
+    Math.max(name.length, ...entries.map(entry => NUMBERS[name](entry.sums).length))
+  const total = () => [...nameWidths, ...numbers.map(numberWidth)].reduce((sum, w) => sum + w + 1, -1)
+  for (const name of DISPENSABLE) if (total() > width) numbers = numbers.filter(other => other !== name)
+  while (total() > width) {
+    const widest = nameWidths.indexOf(Math.max(...nameWidths))
+    if (nameWidths[widest]! <= 8) break
+    nameWidths[widest]!--
+  }
+  const line = (names: readonly string[], texts: readonly string[]) =>
+    `${names.map((name, i) => fit(name, nameWidths[i]!)).join(' ')} ${texts.map((text, i) => text.padStart(numberWidth(numbers[i]!))).join(' ')}\n`
+  return (
+    line(groups, numbers) +
+    entries
+      .map(({ names, sums }) =>
+        line(
+          names,
+          numbers.map(name => NUMBERS[name](sums)),
+        ),
+      )
+      .join('')
+  )
+}
+
+/** At most seven columns: 1234567 → 1234567, 12345678 → 12.3M. */
+function compact(count: number): string {
+  if (count < 10_000_000) return String(count)
+  for (const [unit, size] of [
+    ['T', 1e12],
+    ['G', 1e9],
+  ] as const)
+    if (count >= size) return (count / size).toFixed(1) + unit
+  return (count / 1e6).toFixed(1) + 'M'
+}
+
+function fit(text: string, width: number): string {
+  const clean = text.replace(/[\x00-\x1f\x7f]/g, '?')
+  return clean.length > width ? clean.slice(0, width - 1) + '…' : clean.padEnd(width)
+}
+
+function csvLine(values: readonly string[]): string {
+  // A leading =, +, - or @ would be run as a formula by spreadsheets.
+  return (
+    values
+      .map(value => (/^[=+@-][^\d]/.test(value) ? `'${value}` : value))
+      .map(value => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value))
+      .join(',') + '\n'
+  )
+}

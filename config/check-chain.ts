@@ -1,0 +1,178 @@
+/**
+ * Checks one pipeline as a chain: every plugin exists, one terminal, every slot filled above where it is needed. Pure; `check`, start-up and `explain`
+ * share it.
+ */
+import type { Plugin, Slot } from '../core/plugin.ts'
+import type { ConfigError } from './source.ts'
+import { didYouMean } from './suggest.ts'
+import type { PipelineEntry, Position } from './types.ts'
+
+/** Plugins by name: the built-in ones and those of `plugins:`. A Map is one. */
+export interface PluginCatalog {
+  get(name: string): Plugin | undefined
+  keys(): Iterable<string>
+}
+
+export interface ChainToCheck {
+  name: string
+  /** Where the pipeline's name stands. */
+  at: Position
+  entries: readonly PipelineEntry[]
+}
+
+/** Slots that core fills by itself when a plugin needs them. */
+const FILLED_BY_CORE = new Set(['requestBody'])
+
+/** Everything that is wrong with the chain, in the order of its lines; empty when it can be built. */
+export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
+  const errors: ConfigError[] = []
+  if (chain.entries.length === 0) {
+    return [
+      {
+        ...chain.at,
+        message: `pipeline ${chain.name} is empty; it needs at least a terminal plugin (${terminals(catalog)})`,
+      },
+    ]
+  }
+  const links = chain.entries.map(entry => ({ entry, plugin: catalog.get(entry.plugin) }))
+
+  const ids = new Map<string, PipelineEntry>()
+  let terminal: PipelineEntry | undefined
+  for (const { entry, plugin } of links) {
+    if (!plugin) {
+      const near = didYouMean(entry.plugin, catalog.keys())
+      const cure = near || `; known plugins: ${[...catalog.keys()].join(', ')}. List a file of your own under plugins:`
+      errors.push({ ...entry.at, message: `there is no plugin '${entry.plugin}'${cure}` })
+      continue
+    }
+    const twin = ids.get(entry.id)
+    if (twin) {
+      const cure = `give this one another: { plugin: ${entry.plugin}, id: ${entry.id}-2, config: {…} }`
+      errors.push({
+        ...entry.at,
+        message: `the id '${entry.id}' is taken in this pipeline (${place(twin.at, entry.at)}); ${cure}`,
+      })
+    } else ids.set(entry.id, entry)
+    if (plugin.terminal) {
+      if (terminal) {
+        errors.push({
+          ...entry.at,
+          message: `${entry.id} is a second terminal plugin; ${terminal.id} (${place(terminal.at, entry.at)}) already answers. A pipeline has exactly one: remove this or that`,
+        })
+      } else terminal = entry
+      if (entry.on_failure === 'skip')
+        errors.push({
+          ...entry.at,
+          message: `${entry.id} answers the request and cannot be skipped; remove on_failure`,
+        })
+    }
+  }
+  const allKnown = links.every(link => link.plugin)
+  if (!terminal && allKnown) {
+    errors.push({
+      ...chain.at,
+      message: `pipeline ${chain.name} has no terminal plugin, so nothing would answer; add one of: ${terminals(catalog)}`,
+    })
+  }
+
+  const writers = new Map<string, PipelineEntry>()
+  for (const { entry, plugin } of links) {
+    for (const slot of [...(plugin?.provides ?? []), ...(plugin?.providesLate ?? [])]) {
+      const first = writers.get(slot.name)
+      // The same entry twice is one fault, told above.
+      if (first && first.id !== entry.id) {
+        errors.push({
+          ...entry.at,
+          message: `${entry.id} fills '${slot.name}', which ${first.id} (${place(first.at, entry.at)}) already fills; a slot has one writer. Remove one of the two`,
+        })
+      } else writers.set(slot.name, first ?? entry)
+    }
+  }
+
+  const answers = links.findIndex(({ entry }) => entry === terminal)
+  for (const [index, { entry, plugin }] of links.entries()) {
+    for (const slot of plugin?.needs ?? []) {
+      if (FILLED_BY_CORE.has(slot.name)) {
+        if (terminal && index > answers && !links.some(({ plugin }, i) => i <= answers && fills(plugin?.needs, slot))) {
+          const needs = `${entry.id} needs '${slot.name}', which is there only when a plugin above ${terminal.id} needs it, too`
+          errors.push({ ...entry.at, message: `${needs}. Move ${entry.id} above ${place(terminal.at, entry.at)}.` })
+        }
+        continue
+      }
+      const writers = links.filter(link => fills(link.plugin?.provides, slot))
+      const above = writers.filter(link => links.indexOf(link) < index)
+      if (above.length > 0) {
+        const skippable = above.find(link => link.entry.on_failure === 'skip')
+        if (skippable) {
+          errors.push({
+            ...skippable.entry.at,
+            message: `${skippable.entry.id} cannot be skipped on failure: ${entry.id} (${place(entry.at, skippable.entry.at)}) needs '${slot.name}' from it. Remove on_failure: skip`,
+          })
+        }
+        continue
+      }
+      // With an unknown name in the chain the writer may be that one: its own error comes first.
+      if (writers.length === 0 && !allKnown) continue
+      errors.push({ ...entry.at, message: missing(entry, slot, writers[0]?.entry, links, catalog) })
+    }
+  }
+  for (const [index, { entry, plugin }] of links.entries()) {
+    for (const slot of plugin?.needsLate ?? []) {
+      const writer = links.findIndex(link => fills(link.plugin?.providesLate, slot))
+      if (writer >= 0 && (writer < index || writer > answers)) continue
+      if (writer < 0 && !allKnown) continue
+      errors.push({ ...entry.at, message: missingLate(entry, slot, links[writer]?.entry, terminal, catalog) })
+    }
+  }
+  return errors.filter(
+    (e, i) => errors.findIndex(f => f.message === e.message && f.line === e.line && f.column === e.column) === i,
+  )
+}
+
+function missing(
+  entry: PipelineEntry,
+  slot: Slot<unknown>,
+  below: PipelineEntry | undefined,
+  links: readonly { entry: PipelineEntry; plugin: Plugin | undefined }[],
+  catalog: PluginCatalog,
+): string {
+  const needs = `${entry.id} needs '${slot.name}'`
+  if (below === entry)
+    return `${needs}, which it fills itself; a plugin that reads a slot needs another one above that fills it`
+  if (below)
+    return `${needs}, which ${below.id} fills, but it is listed below (${place(below.at, entry.at)}). Move it above.`
+  const late = links.find(link => fills(link.plugin?.providesLate, slot))
+  if (late) return `${needs}, which ${late.entry.id} fills only during the response; on the way down it is never there`
+  const writers = [...catalog.keys()].filter(name => fills(catalog.get(name)?.provides, slot))
+  if (writers.length === 0) return `${needs}, which no known plugin fills`
+  return `${needs}, which nothing above fills. Add ${writers.join(' or ')} above.`
+}
+
+function missingLate(
+  entry: PipelineEntry,
+  slot: Slot<unknown>,
+  writer: PipelineEntry | undefined,
+  terminal: PipelineEntry | undefined,
+  catalog: PluginCatalog,
+): string {
+  const needs = `${entry.id} needs '${slot.name}' of every reply`
+  const below = terminal ? `below ${terminal.id}` : 'below the terminal'
+  if (writer) {
+    const at = place(writer.at, entry.at)
+    return `${needs}, but a refusal by a plugin above ${writer.id} (${at}) would not pass it. Move it ${below}.`
+  }
+  const writers = [...catalog.keys()].filter(name => fills(catalog.get(name)?.providesLate, slot))
+  if (writers.length === 0) return `${needs}, which no known plugin fills`
+  return `${needs}, which nothing in this pipeline fills. Add ${writers.join(' or ')} ${below}.`
+}
+
+const fills = (slots: readonly Slot<any>[] | undefined, slot: Slot<unknown>) =>
+  slots?.some(s => s.name === slot.name) ?? false
+
+const terminals = (catalog: PluginCatalog) => [...catalog.keys()].filter(name => catalog.get(name)?.terminal).join(', ')
+
+/** `line 17`, with the file when it is another one. */
+export function place(at: Position, seenFrom: Position): string {
+  if (at.file !== seenFrom.file) return `${at.file}:${at.line}`
+  return at.line === seenFrom.line ? `line ${at.line}, column ${at.column}` : `line ${at.line}`
+}

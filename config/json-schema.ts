@@ -1,0 +1,149 @@
+/**
+ * One JSON Schema of the whole of gateway.yaml, for editors: completion, hover text and squiggles. Made from the schemas that loading checks with, loosened
+ * where YAML is looser than the data: `${NAME}` may stand anywhere, `~` wherever a key is optional, and a section may be in a file of its own.
+ * `docs/generate/index.ts` writes it to config/gateway.schema.json.
+ */
+import type { Plugin } from '../core/plugin.ts'
+import type { Schema } from '../core/vocabulary.ts'
+import { CHAIN_SECTIONS, ENTRIES, fullEntry, LIMITS, route, SECTION_ORDER, SECTIONS } from './schema.ts'
+
+/** What editors can check of a format by itself. */
+const PATTERNS: Record<string, string> = {
+  duration: '^(\\d+(\\.\\d{1,3})?(ms|s|m|h|d)|0)$',
+  size: '^(\\d+(\\.\\d{1,3})?(B|KiB|MiB|GiB|TiB)|0)$',
+  usd: '^\\d+(\\.\\d{1,9})?$',
+  usd_per_million_tokens: '^\\d+(\\.\\d{1,6})?$',
+  listen: '^(\\[[0-9A-Fa-f:.%]+\\]|[^\\s:\\[\\]/]*):\\d{1,5}$',
+}
+
+const ENV = { $ref: '#/$defs/environment' }
+
+/** The schema of the file, for the given plugins. */
+export function editorSchema(plugins: Iterable<Plugin>): Schema {
+  const builtIn = [...plugins].sort((a, b) => (a.name < b.name ? -1 : 1))
+  const properties: Record<string, unknown> = {}
+  for (const name of SECTION_ORDER) {
+    const schema = sectionSchema(name)
+    properties[name] =
+      name === 'version'
+        ? schema
+        : { description: schema['description'], anyOf: [schema, { $ref: '#/$defs/include' }, { type: 'null' }] }
+  }
+  const options = Object.fromEntries(
+    builtIn.map(p => [
+      p.name,
+      { ...loosen(p.config ?? { type: 'object', additionalProperties: false }), description: p.summary },
+    ]),
+  )
+  return {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    $id: 'https://sluice.invalid/gateway.schema.json',
+    title: 'gateway.yaml',
+    description: 'Configuration of Sluice.',
+    type: 'object',
+    additionalProperties: false,
+    required: ['version', ...Object.keys(CHAIN_SECTIONS)],
+    properties,
+    $defs: {
+      environment: {
+        type: 'string',
+        pattern: '\\$\\{',
+        // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of gateway.yaml
+        description: '"${NAME}" or "${NAME:-default}", read from the environment.',
+      },
+      include: {
+        type: 'object',
+        additionalProperties: false,
+        required: ['file'],
+        properties: {
+          file: { type: 'string', description: 'A YAML file that holds this section, relative to this one.' },
+        },
+      },
+      limits: loosen({ type: 'object', additionalProperties: false, properties: { ...LIMITS } }),
+      options,
+      entry: entrySchema(builtIn),
+    },
+  }
+}
+
+function sectionSchema(name: string): Schema {
+  const whole = SECTIONS[name]
+  if (whole) return loosen(whole)
+  const entries = ENTRIES[name]
+  if (entries) {
+    return {
+      type: 'object',
+      description: entries.description,
+      additionalProperties: { ...loosen(entries.entry), description: `An entry of ${name}.` },
+    }
+  }
+  if (name === 'routes') return { type: 'array', description: CHAIN_SECTIONS.routes, items: loosen(route) }
+  return {
+    type: 'object',
+    description: CHAIN_SECTIONS.pipelines,
+    additionalProperties: { type: 'array', description: 'A pipeline.', items: { $ref: '#/$defs/entry' } },
+  }
+}
+
+/** An entry: a name, `name: {options}`, or in full. Plugins of one's own have names and options that are not known here. */
+function entrySchema(plugins: readonly Plugin[]): Schema {
+  const ref = (plugin: Plugin) => ({ $ref: `#/$defs/options/${plugin.name}` })
+  const full = loosen(fullEntry)
+  return {
+    description: 'A plugin of the chain.',
+    anyOf: [
+      { type: 'string', description: 'The name of a plugin.', examples: plugins.map(p => p.name) },
+      {
+        type: 'object',
+        minProperties: 1,
+        maxProperties: 1,
+        not: { required: ['plugin'] },
+        properties: Object.fromEntries(
+          plugins.map(p => [p.name, { description: p.summary, anyOf: [ref(p), { type: 'null' }] }]),
+        ),
+        additionalProperties: { type: ['object', 'null'], description: 'Options of a plugin of your own.' },
+      },
+      {
+        ...full,
+        allOf: plugins.map(p => ({
+          if: { properties: { plugin: { const: p.name } } },
+          // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+          then: { properties: { config: ref(p) } },
+        })),
+      },
+    ],
+  }
+}
+
+type AnySchema = Record<string, any>
+
+/** The schema as YAML may be written. */
+function loosen(schema: AnySchema, optional = false): Schema {
+  const { format, default: fallback, description, ...rest } = schema
+  const about = { ...(description ? { description } : {}), ...(fallback === undefined ? {} : { default: fallback }) }
+  // Fifteen limits in five places: once is enough.
+  if (rest['properties'] === LIMITS) return { ...about, anyOf: [{ $ref: '#/$defs/limits' }, { type: 'null' }] }
+  const inner: AnySchema = { ...rest }
+  if (format && PATTERNS[format]) inner['pattern'] = PATTERNS[format]
+  if (inner['properties']) {
+    const required = new Set<string>(inner['required'] ?? [])
+    inner['properties'] = Object.fromEntries(
+      Object.entries(inner['properties'] as Record<string, AnySchema>).map(([key, child]) => [
+        key,
+        loosen(child, !required.has(key)),
+      ]),
+    )
+    if (required.size === 0) delete inner['required']
+  }
+  if (typeof inner['additionalProperties'] === 'object')
+    inner['additionalProperties'] = loosen(inner['additionalProperties'], true)
+  if (typeof inner['items'] === 'object') inner['items'] = loosen(inner['items'])
+  if (optional && inner['type']) {
+    inner['type'] = [...new Set([inner['type'], 'null'].flat())]
+    if (inner['enum'] && !inner['enum'].includes(null)) inner['enum'] = [...inner['enum'], null]
+  }
+  const types = [inner['type'] ?? []].flat()
+  const scalar = types.some(t => t !== 'object' && t !== 'array' && t !== 'null') && !('const' in inner)
+  const free = types.includes('string') && !inner['pattern'] && !inner['enum']
+  return scalar && !free ? { ...about, anyOf: [inner, ENV] } : { ...about, ...inner }
+}

@@ -1,0 +1,160 @@
+/** Reads `providers` and `models`: what is served, by whom, at what price. */
+import type { Effort } from '../core/conversation.ts'
+import type { Backend, Capability, DialectName } from '../core/dialect.ts'
+import { place } from './check-chain.ts'
+import type { Report } from './report.ts'
+import { model as modelSchema, provider as providerSchema } from './schema.ts'
+import type { Path } from './source.ts'
+import { didYouMean } from './suggest.ts'
+import type { ModelConfig, ProviderConfig } from './types.ts'
+
+/** All that each dialect can express; from providers/, which core does not import. */
+export type DialectCapabilities = Readonly<Record<DialectName, ReadonlySet<Capability>>>
+
+const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
+const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
+
+export function readProviders(raw: Record<string, unknown>, report: Report): Record<string, ProviderConfig> {
+  const providers: Record<string, ProviderConfig> = {}
+  for (const [name, value] of Object.entries(raw)) {
+    const path = ['providers', name]
+    const checked = report.check(providerSchema, value, path, name)
+    if (!checked) continue
+    const provider = checked as unknown as ProviderConfig
+    const headers: Record<string, string> = {}
+    for (const [header, text] of Object.entries(provider.headers)) {
+      if (!HEADER_NAME.test(header)) report.error([...path, 'headers', header], `'${header}' is no header name`, 'key')
+      if (OWN_HEADERS.includes(header.toLowerCase())) {
+        report.error([...path, 'headers', header], `${header} is set by the gateway for each request; remove it`, 'key')
+      }
+      headers[header.toLowerCase()] = text
+    }
+    if (provider.tls && (provider.tls.cert === undefined) !== (provider.tls.key === undefined)) {
+      report.error([...path, 'tls'], 'a client certificate needs both cert and key')
+    }
+    providers[name] = {
+      ...provider,
+      name,
+      base_url: provider.base_url.replace(/\/+$/, ''),
+      api_key: provider.api_key || undefined,
+      headers,
+      tls: provider.tls && absolutePaths(provider.tls, [...path, 'tls'], report),
+      at: report.source.position(path, 'key'),
+    }
+  }
+  return providers
+}
+
+/** Makes the paths of a `tls` mapping absolute. */
+export function absolutePaths<T extends Record<string, string | undefined>>(tls: T, path: Path, report: Report): T {
+  const absolute: Record<string, string> = {}
+  for (const [key, file] of Object.entries(tls))
+    if (file !== undefined) absolute[key] = report.source.resolvePath([...path, key], file)
+  return absolute as T
+}
+
+interface RawBackend {
+  provider: string
+  model: string
+  weight: number
+  group?: string
+  supports?: Capability[]
+  native_tools: string[]
+  effort_ceiling: Effort | null
+  context_window: number | null
+  max_tokens_field: Backend['maxTokensField']
+  tool_schema: NonNullable<Backend['toolSchema']>
+}
+
+/** `providerNames`: all that the file names, those with a fault included. */
+export function readModels(
+  raw: Record<string, unknown>,
+  providers: Record<string, ProviderConfig>,
+  providerNames: readonly string[],
+  capabilities: DialectCapabilities,
+  report: Report,
+): Record<string, ModelConfig> {
+  const models: Record<string, ModelConfig> = {}
+  const aliases = new Map<string, string>()
+  for (const [id, value] of Object.entries(raw)) {
+    const path = ['models', id]
+    const checked = report.check(modelSchema, value, path, id) as
+      | (Omit<ModelConfig, 'backends'> & { backends: RawBackend[] })
+      | null
+    if (!checked) continue
+    for (const [i, alias] of checked.aliases.entries()) {
+      const owner = Object.hasOwn(raw, alias) ? alias : aliases.get(alias)
+      if (owner !== undefined) {
+        const what = owner === alias ? 'is a model of its own' : `is already an alias of ${owner}`
+        const where = place(
+          report.source.position(['models', owner], 'key'),
+          report.source.position([...path, 'aliases', i]),
+        )
+        report.error([...path, 'aliases', i], `the alias '${alias}' of ${id} ${what} (${where}); an id means one model`)
+      } else aliases.set(alias, id)
+    }
+    const backends = checked.backends.map((backend, i) =>
+      resolveBackend(
+        backend,
+        checked.max_output_tokens,
+        [...path, 'backends', i],
+        providers,
+        providerNames,
+        capabilities,
+        report,
+      ),
+    )
+    models[id] = { ...checked, id, backends: backends.filter(b => b !== null), at: report.source.position(path, 'key') }
+  }
+  return models
+}
+
+function resolveBackend(
+  raw: RawBackend,
+  maxOutputTokens: number | null,
+  path: Path,
+  providers: Record<string, ProviderConfig>,
+  providerNames: readonly string[],
+  capabilities: DialectCapabilities,
+  report: Report,
+): Backend | null {
+  if (!providerNames.includes(raw.provider)) {
+    const cure = didYouMean(raw.provider, providerNames) || `; providers: ${providerNames.join(', ') || 'none'}`
+    report.error([...path, 'provider'], `there is no provider '${raw.provider}'${cure}`)
+    return null
+  }
+  const provider = providers[raw.provider]
+  if (!provider) return null
+  const expressible = capabilities[provider.dialect]
+  const supports = new Set(raw.supports ? raw.supports.filter(c => expressible.has(c)) : expressible)
+  const lost = raw.supports?.filter(c => !expressible.has(c)) ?? []
+  if (lost.length > 0)
+    report.warn(
+      [...path, 'supports'],
+      `the ${provider.dialect} dialect has no ${lost.join(', ')}: left out for this backend`,
+    )
+  if (!provider.api_key && provider.base_url.startsWith('https:') && provider.dialect !== 'openai-chat') {
+    report.warn(
+      [...path, 'provider'],
+      `provider ${provider.name} has no api_key; requests to it will be refused upstream`,
+    )
+  }
+  return {
+    id: `${provider.name}/${raw.model}`,
+    provider: provider.name,
+    dialect: provider.dialect,
+    baseUrl: provider.base_url,
+    apiKey: provider.api_key,
+    headers: provider.headers,
+    model: raw.model,
+    weight: raw.weight,
+    group: raw.group,
+    supports,
+    nativeTools: new Set(raw.native_tools),
+    effortCeiling: raw.effort_ceiling ?? undefined,
+    contextWindow: raw.context_window ?? undefined,
+    maxOutputTokens: maxOutputTokens ?? undefined,
+    maxTokensField: raw.max_tokens_field,
+    toolSchema: raw.tool_schema,
+  }
+}

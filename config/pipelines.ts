@@ -1,0 +1,195 @@
+/** Reads `pipelines` and `routes`: the three ways to write an entry, plugin options, and what refers to what. */
+import type { SurfaceName } from '../core/conversation.ts'
+import { type ChainToCheck, checkChain, type PluginCatalog, place } from './check-chain.ts'
+import { NO_OPTIONS } from './options.ts'
+import type { Report } from './report.ts'
+import { fullEntry, route as routeSchema } from './schema.ts'
+import type { ConfigError, Path } from './source.ts'
+import { didYouMean } from './suggest.ts'
+import type { PipelineEntry, RouteConfig } from './types.ts'
+
+/**
+ * Reads and checks every pipeline. A pipeline whose entries can't be read is left out of the result. `broken`: names of plugin files that did
+ * not load, whose own error is already there.
+ */
+export function readPipelines(
+  raw: unknown,
+  catalog: PluginCatalog,
+  broken: ReadonlySet<string>,
+  report: Report,
+): Record<string, PipelineEntry[]> {
+  const pipelines: Record<string, PipelineEntry[]> = {}
+  if (!report.mapping(raw, ['pipelines'])) return pipelines
+  for (const [name, list] of Object.entries(raw)) {
+    const path = ['pipelines', name]
+    if (!Array.isArray(list)) {
+      report.error(path, `pipeline ${name} must be a list of plugins, each on a line of its own after a hyphen`, 'key')
+      continue
+    }
+    const entries: PipelineEntry[] = []
+    for (const [i, item] of list.entries()) {
+      const entry = readEntry(item, [...path, i], catalog, report)
+      if (entry) entries.push(entry)
+    }
+    // A chain with a hole would only give errors that follow from the hole.
+    if (entries.length !== list.length || entries.some(entry => broken.has(entry.plugin))) continue
+    const chain: ChainToCheck = { name, at: report.source.position(path, 'key'), entries }
+    for (const error of checkChain(chain, catalog)) report.push(error)
+    pipelines[name] = entries
+  }
+  return pipelines
+}
+
+function readEntry(item: unknown, path: Path, catalog: PluginCatalog, report: Report): PipelineEntry | null {
+  const at = report.source.position(path)
+  if (typeof item === 'string')
+    return withOptions({ plugin: item, id: item, on_failure: 'deny', config: {}, at }, path, path, catalog, report)
+  if (typeof item !== 'object' || item === null || Array.isArray(item)) {
+    report.error(path, 'a pipeline entry is a plugin name, `name: {options}`, or { plugin, id, on_failure, config }')
+    return null
+  }
+  const members = item as Record<string, unknown>
+  if ('plugin' in members) {
+    const full = report.check(fullEntry, members, path, 'entry')
+    if (!full) return null
+    const { plugin, id, on_failure, config } = full as unknown as PipelineEntry
+    return withOptions({ plugin, id: id ?? plugin, on_failure, config, at }, path, [...path, 'config'], catalog, report)
+  }
+  const names = Object.keys(members)
+  const [plugin] = names
+  if (names.length !== 1 || plugin === undefined) {
+    const own = names.find(name => catalog.get(name))
+    const cure =
+      own && members[own] === null
+        ? `indent its options further than ${own}, or write ${own}: { … }`
+        : 'write one plugin after each hyphen'
+    report.error(path, `this entry has ${names.length} keys (${names.join(', ')}); ${cure}`)
+    return null
+  }
+  const options = members[plugin] ?? {}
+  if (typeof options !== 'object' || Array.isArray(options)) {
+    report.error([...path, plugin], `the options of ${plugin} must be a mapping: ${plugin}: { option: value }`)
+    return null
+  }
+  return withOptions(
+    { plugin, id: plugin, on_failure: 'deny', config: options as Record<string, unknown>, at },
+    path,
+    [...path, plugin],
+    catalog,
+    report,
+  )
+}
+
+function withOptions(
+  entry: PipelineEntry,
+  path: Path,
+  options: Path,
+  catalog: PluginCatalog,
+  report: Report,
+): PipelineEntry | null {
+  const plugin = catalog.get(entry.plugin)
+  if (!plugin) return entry
+  let checked: unknown
+  try {
+    checked = report.check(plugin.config ?? NO_OPTIONS, entry.config, options, entry.plugin)
+  } catch (cause) {
+    report.error(
+      path,
+      `the options schema of plugin ${entry.plugin} is not valid JSON Schema: ${(cause as Error).message}`,
+    )
+    return null
+  }
+  return checked === null ? null : { ...entry, config: checked as Record<string, unknown> }
+}
+
+// ---- routes -----------------------------------------------------------------------------------------------------------
+
+const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'ANY']
+/** Slots that only a surface's request can fill. */
+const SURFACE_SLOTS = ['conversation', 'request']
+
+/** Reads every route. `pipelines` are those that were read; `pipelineNames` all that the file names. */
+export function readRoutes(
+  raw: unknown,
+  pipelines: Record<string, PipelineEntry[]>,
+  pipelineNames: readonly string[],
+  catalog: PluginCatalog,
+  report: Report,
+): RouteConfig[] {
+  const routes: RouteConfig[] = []
+  if (!Array.isArray(raw)) {
+    report.error(
+      ['routes'],
+      'routes must be a list such as - { match: POST /v1/responses, surface: responses, pipeline: completions }',
+      'key',
+    )
+    return routes
+  }
+  const seen = new Map<string, RouteConfig>()
+  for (const [i, item] of raw.entries()) {
+    const path = ['routes', i]
+    const checked = report.check(routeSchema, item, path, 'route')
+    if (!checked) continue
+    const { match, surface, pipeline } = checked as { match: string; surface?: SurfaceName; pipeline: string }
+    const [method = '', target = ''] = match.split(/ +/)
+    const route: RouteConfig = { method, path: target, surface, pipeline, at: report.source.position(path) }
+    const fault = routeFault(method, target)
+    if (fault) report.error([...path, 'match'], fault)
+    const twin = seen.get(`${method} ${target}`)
+    if (twin)
+      report.error(
+        [...path, 'match'],
+        `${method} ${target} is already matched (${place(twin.at, route.at)}); remove one of the two`,
+      )
+    else seen.set(`${method} ${target}`, route)
+    if (!pipelineNames.includes(pipeline)) {
+      const cure = didYouMean(pipeline, pipelineNames) || `; pipelines: ${pipelineNames.join(', ') || 'none'}`
+      report.error([...path, 'pipeline'], `there is no pipeline '${pipeline}'${cure}`)
+    }
+    const entries = Object.hasOwn(pipelines, pipeline) ? pipelines[pipeline]! : []
+    const speaks = entries.find(entry => catalog.get(entry.plugin)?.provides?.some(s => SURFACE_SLOTS.includes(s.name)))
+    if (speaks && surface === undefined) {
+      report.error(
+        path,
+        `this route needs a surface (responses, chat or messages): ${speaks.id} of pipeline ${pipeline} reads requests in its format`,
+      )
+    }
+    routes.push(route)
+  }
+  for (const name of pipelineNames) {
+    const used = raw.some(item => (item as { pipeline?: unknown } | null)?.pipeline === name)
+    if (!used) report.warn(['pipelines', name], `no route uses pipeline ${name}`, 'key')
+  }
+  return routes
+}
+
+function routeFault(method: string, path: string): string | null {
+  if (!METHODS.includes(method))
+    return `'${method}' is no method; one of ${METHODS.join(', ')}${didYouMean(method, METHODS)}`
+  if (/[?#]/.test(path)) return 'a route matches the path alone; leave out the query'
+  if (path.slice(0, -1).includes('*') || (path.endsWith('*') && !path.endsWith('/*')))
+    return 'a * may only stand last, after a slash: /v1/files/*'
+  if (path === '/*')
+    return 'a route over every path would take the built-in ones too; name a prefix such as /v1/files/*'
+  if (/^\/v24b\/v1(\/|$)/.test(path)) return '/v24b/v1 is retired and answers 410 by itself (GEN-4); remove this route'
+  const probe =
+    (path === '/' && method === 'HEAD') || (path === '/api/hello' && ['GET', 'HEAD', 'ANY'].includes(method))
+  if (probe) return `${method} ${path} is a built-in probe; routes cannot take it (decisions 8)`
+  return null
+}
+
+/** Runs every plugin's own `check` over the finished configuration; each message becomes an error at the entry's line. */
+export function pluginChecks(
+  pipelines: Record<string, PipelineEntry[]>,
+  catalog: PluginCatalog,
+  run: (plugin: string, entry: PipelineEntry) => string[],
+): ConfigError[] {
+  const errors: ConfigError[] = []
+  for (const entries of Object.values(pipelines)) {
+    for (const entry of entries) {
+      if (!catalog.get(entry.plugin)?.check) continue
+      for (const message of run(entry.plugin, entry)) errors.push({ ...entry.at, message: `${entry.id}: ${message}` })
+    }
+  }
+  return errors
+}

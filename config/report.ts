@@ -1,0 +1,58 @@
+/** Collects everything that is wrong, with its place, so that one run shows it all. */
+import type { Schema } from '../core/vocabulary.ts'
+import type { ConfigError, ConfigSource, Path } from './source.ts'
+import { validate } from './validate.ts'
+
+export class Report {
+  readonly source: ConfigSource
+  readonly errors: ConfigError[] = []
+  readonly warnings: ConfigError[] = []
+
+  constructor(source: ConfigSource) {
+    this.source = source
+    this.errors.push(...source.errors)
+  }
+
+  push(error: ConfigError): void {
+    this.errors.push(error)
+  }
+
+  error(path: Path, message: string, part: 'key' | 'value' = 'value'): void {
+    this.errors.push({ ...this.source.position(path, part), message })
+  }
+
+  warn(path: Path, message: string, part: 'key' | 'value' = 'value'): void {
+    this.warnings.push({ ...this.source.position(path, part), message })
+  }
+
+  /** Checks the value at `path`; null after reporting what is wrong with it. `name` is what messages call it. */
+  check(schema: Schema, value: unknown, path: Path, name: string): Record<string, unknown> | null {
+    const result = validate(schema, value, {
+      name,
+      fromEnvironment: at => this.source.fromEnvironment([...path, ...at]),
+      written: at => this.source.written([...path, ...at]),
+    })
+    if (!result.problems) return result.value as Record<string, unknown>
+    for (const problem of result.problems) this.error([...path, ...problem.path], problem.message, problem.part)
+    return null
+  }
+
+  /** True when the value is a mapping; else reports that it is not. */
+  mapping(value: unknown, path: Path): value is Record<string, unknown> {
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return true
+    this.error(path, `${path.join('.')} must be a mapping (name: …)`, 'key')
+    return false
+  }
+
+  /** In reading order, one for each place and message. */
+  sorted(problems: ConfigError[]): ConfigError[] {
+    const seen = new Set<string>()
+    const order = (e: ConfigError) => this.source.names.indexOf(e.file)
+    return problems
+      .filter(e => {
+        const id = `${e.file}:${e.line}:${e.column}:${e.message}`
+        return !seen.has(id) && seen.add(id)
+      })
+      .sort((a, b) => order(a) - order(b) || a.line - b.line || a.column - b.column)
+  }
+}

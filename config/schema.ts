@@ -1,0 +1,531 @@
+/**
+ * The sections of gateway.yaml, one schema each. They are checked here, written out for editors (json-schema.ts) and listed in docs/configuration.md.
+ * `~` for a key whose schema has no null means "not set". Sections of named entries (`ENTRIES`) are checked entry by entry, so that a fault in one
+ * does not hide what is wrong with the rest.
+ */
+import { EFFORTS } from '../core/conversation.ts'
+import { CAPABILITIES, type DialectName } from '../core/dialect.ts'
+import {
+  choice,
+  count,
+  duration,
+  flag,
+  list,
+  nullable,
+  object,
+  type Schema,
+  secretText,
+  size,
+  text,
+} from '../core/vocabulary.ts'
+
+export const DIALECTS: readonly DialectName[] = ['openai-chat', 'openai-responses', 'anthropic-messages', 'gemini']
+export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const
+export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
+const SURFACES = ['responses', 'chat', 'messages']
+
+/** `all`, or a list. */
+const allOr = (items: Schema, fallback: string | undefined, description: string): Schema => ({
+  type: ['string', 'array'],
+  pattern: '^all$',
+  examples: ['all', '[a, b]'],
+  items,
+  uniqueItems: true,
+  ...(fallback === undefined ? {} : { default: fallback }),
+  description,
+})
+const name = (description: string): Schema => text(description, { minLength: 1 })
+
+// ---- server -----------------------------------------------------------------------------------------------------------
+
+const listen = (fallback: string, description: string) => text(description, { format: 'listen', default: fallback })
+
+export const server: Schema = object(
+  {
+    listen: listen('127.0.0.1:8080', 'Where the public surfaces listen.'),
+    admin: {
+      ...object(
+        {
+          listen: listen('127.0.0.1:9090', 'Where the admin pages listen.'),
+          token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
+            format: 'credential',
+          }),
+        },
+        [],
+      ),
+      type: ['string', 'object'],
+      format: 'listen',
+      default: '127.0.0.1:9090',
+      description: '/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token }. Never public.',
+    },
+    listener: choice(
+      ['uws', 'node'],
+      'uws, or the same contract on node:http for systems without a uws binary. Never switched silently.',
+      'uws',
+    ),
+    workers: {
+      type: ['integer', 'string'],
+      minimum: 1,
+      maximum: 1024,
+      pattern: '^auto$',
+      examples: ['auto', '4'],
+      default: 1,
+      description:
+        'Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin.',
+    },
+    drain: duration('30s', 'On SIGTERM: how long running streams may still run.'),
+    keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive (STR-5), and a WebSocket its ping.'),
+    websocket: choice(
+      ['on', 'off'],
+      'Responses over WebSocket on the path of POST /v1/responses, with listener uws. Off, and with listener node: 426, at which agents fall back to HTTP.',
+      'on',
+    ),
+    stall_timeout: duration('30s', 'A client that takes no byte for so long is gone (decisions 15).'),
+    max_connections: count(20_000, 'Most client connections at once.', 1),
+    trust_proxy: list(
+      text('An address or network.', { format: 'network' }),
+      'Addresses whose X-Forwarded-For is believed.',
+      {
+        default: [],
+      },
+    ),
+    tls: nullable(
+      object(
+        { cert: name('PEM file of the certificate chain.'), key: name('PEM file of the private key.') },
+        ['cert', 'key'],
+        {
+          description: 'Serve HTTPS with this certificate; not set: plain HTTP.',
+        },
+      ),
+    ),
+  },
+  [],
+  { description: 'Where and how the gateway listens.' },
+)
+
+// ---- store ------------------------------------------------------------------------------------------------------------
+
+export const STORE_URL = '^(sqlite:.+|rediss?(\\+(sentinel|cluster))?://.+)$'
+const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+sentinel://, redis+cluster://.', {
+  pattern: STORE_URL,
+  examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
+})
+
+export const store: Schema = {
+  ...object({
+    url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
+    timeout: duration(
+      '250ms',
+      'Longest wait for one call to redis; beyond it requests are refused with 503 (decisions 27).',
+    ),
+  }),
+  type: ['string', 'object'],
+  pattern: STORE_URL,
+  examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
+  default: 'sqlite:./data/gateway.db',
+  description:
+    'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, timeout }. sqlite is for one process; redis for any number.',
+}
+
+// ---- pipelines and routes ---------------------------------------------------------------------------------------------
+
+/** Of a pipeline entry written in full; entries are read by pipelines.ts. */
+export const fullEntry: Schema = object(
+  {
+    plugin: name('Name of the plugin.'),
+    id: text('Name of this place in the pipeline; the plugin name when not set.', {
+      pattern: '^[A-Za-z0-9_-]+$',
+      examples: ['tag-2'],
+    }),
+    on_failure: choice(
+      ['deny', 'skip'],
+      'What a plugin that breaks does to the request: deny refuses it, skip goes on without the plugin.',
+      'deny',
+    ),
+    config: { type: 'object', default: {}, description: "The plugin's own options." },
+  },
+  ['plugin'],
+)
+
+export const route: Schema = object(
+  {
+    match: text('Method and path; ANY is every method, and a path that ends in /* is a prefix.', {
+      pattern: '^[A-Z]+ +/\\S*$',
+      examples: ['POST /v1/responses', 'ANY /v1/files/*'],
+    }),
+    surface: choice(SURFACES, 'The public API that requests on this route speak.'),
+    pipeline: name('The pipeline that serves this route.'),
+  },
+  ['match', 'pipeline'],
+)
+
+export const plugins: Schema = list(
+  name('A .ts, .mts, .js or .mjs file.'),
+  'Files that export a plugin of your own, relative to this file. A pipeline names it by its file name.',
+  { default: [], uniqueItems: true },
+)
+
+// ---- providers and models ---------------------------------------------------------------------------------------------
+
+const url = (description: string) =>
+  text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
+const file = (description: string) => name(description)
+
+export const provider: Schema = object(
+  {
+    dialect: choice(DIALECTS, 'The wire format that the provider speaks.'),
+    base_url: text("The provider's base URL, or simulator: the built-in upstream.", {
+      pattern: '^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$',
+      examples: ['https://api.openai.com/v1', 'simulator'],
+    }),
+    api_key: secretText("The gateway's own key at the provider; empty is none.", { format: 'credential' }),
+    headers: {
+      type: 'object',
+      default: {},
+      additionalProperties: secretText('Value of the header.', { pattern: '^[^\\r\\n\\0]*$' }),
+      description: 'Headers added to every request.',
+    },
+    max_connections: count(256, 'Most connections at once; each carries one request, or more with http2.', 1),
+    queue: object(
+      {
+        max: count(1000, 'Most requests that wait for a connection; one more is 503 route_capacity.'),
+        wait: duration('2s', 'Longest wait for a connection.'),
+      },
+      [],
+      { default: {}, description: 'Requests beyond max_connections.' },
+    ),
+    http2: flag(false, 'Speak HTTP/2 where the provider offers it.'),
+    tls: nullable(
+      object(
+        {
+          ca: file('PEM file of the certificate authority to trust.'),
+          cert: file('PEM file of the client certificate.'),
+          key: file('PEM file of its private key.'),
+        },
+        [],
+        { description: 'TLS beyond the system defaults.' },
+      ),
+    ),
+    proxy: nullable(url('HTTP proxy to go through, e.g. http://proxy:3128.')),
+  },
+  ['dialect', 'base_url'],
+)
+
+const price = (description: string): Schema => ({
+  type: ['number', 'string'],
+  format: 'usd_per_million_tokens',
+  description,
+})
+const effort = (description: string) => nullable(choice(EFFORTS, description))
+const modelName = name('A public model id.')
+
+const backend: Schema = object(
+  {
+    provider: name('A name of the providers section.'),
+    model: name("The upstream's own model id; clients never see it."),
+    weight: {
+      type: 'number',
+      exclusiveMinimum: 0,
+      default: 1,
+      description: 'Share of requests among backends of one group.',
+    },
+    group: text('Backends of one group share the load by weight; without a group the order in the list decides.', {
+      minLength: 1,
+    }),
+    supports: list(
+      choice(CAPABILITIES, 'A capability.'),
+      'What this backend can do. Not set: all that its dialect can express.',
+      {
+        uniqueItems: true,
+      },
+    ),
+    native_tools: list(
+      text('A dated tool.', {
+        pattern: '^(bash|text_editor|memory)_\\d{8}$',
+        examples: ['bash_20250124', 'text_editor_20250728', 'memory_20250818'],
+      }),
+      'Versions of client tools that the backend takes natively (MSG-4).',
+      { default: [], uniqueItems: true },
+    ),
+    effort_ceiling: effort('Highest reasoning effort of this backend.'),
+    context_window: nullable(count(0, "Its own window in tokens, where it is smaller than the model's.", 1)),
+    max_tokens_field: choice(
+      ['max_completion_tokens', 'max_tokens'],
+      'The member that carries the output cap in the openai-chat dialect.',
+      'max_completion_tokens',
+    ),
+    tool_schema: choice(
+      ['json_schema', 'openapi'],
+      "How the gemini dialect declares a tool's parameters: `json_schema` as the client wrote them (`parametersJsonSchema`); `openapi` for servers that know only the older `parameters`, whose words are fewer.",
+      'json_schema',
+    ),
+  },
+  ['provider', 'model'],
+)
+
+export const model: Schema = object(
+  {
+    aliases: list(
+      modelName,
+      'Other ids that requests may use; never listed, and replies name the canonical id (MOD-3).',
+      {
+        default: [],
+        uniqueItems: true,
+      },
+    ),
+    listed: flag(true, 'Shown by GET /v1/models.'),
+    context_window: { type: 'integer', minimum: 1, description: 'Most prompt tokens (MOD-2).' },
+    max_output_tokens: nullable(count(0, 'Most output tokens a request may ask for.', 1)),
+    price: nullable(
+      object(
+        { input: price('USD per million input tokens.'), output: price('USD per million output tokens.') },
+        ['input', 'output'],
+        {
+          description:
+            'USD per million tokens. Not set: the model cannot be priced and answers 404 before dispatch (BILL-2).',
+        },
+      ),
+    ),
+    effort_ceiling: effort('Highest reasoning effort (MSG-2).'),
+    default_stream_row: choice(STREAM_ROWS, 'Row of stream_limits when the request sets no effort.', 'medium'),
+    on_client_gone: choice(['cancel', 'drain'], 'What happens upstream when the client leaves.', 'cancel'),
+    backends: list(backend, 'In order of preference: the first that can serve the request and is healthy.', {
+      minItems: 1,
+    }),
+  },
+  ['context_window', 'backends'],
+)
+
+// ---- the gateway as a whole -------------------------------------------------------------------------------------------
+
+export const webSearch: Schema = object(
+  {
+    provider: nullable(
+      text('Who answers: `simulator` (made-up pages), a name of `providers`, or a plugin; not set: nobody.', {
+        minLength: 1,
+      }),
+    ),
+    max_turns: count(8, 'Most rounds of searches for one request (decisions 34).', 1),
+  },
+  [],
+  { default: {}, description: 'Web search for backends without one of their own.' },
+)
+
+export const media: Schema = object(
+  {
+    fetch: list(
+      text('A host name.', {
+        pattern: '^(\\*\\.)?[A-Za-z0-9.-]+(:\\d+)?$',
+        examples: ['images.example.com', '*.example.com'],
+      }),
+      'Hosts that the gateway itself may fetch images and documents from.',
+      { default: [], uniqueItems: true },
+    ),
+    max_bytes: size('20MiB', 'Largest file that is fetched, and most bytes of all files of one request.'),
+    timeout: duration('10s', 'Longest wait for all files of one request.'),
+  },
+  [],
+  { default: {}, description: 'Fetching what requests refer to by URL; nothing by default.' },
+)
+
+const row = (idle: string, ceiling: string, description: string) =>
+  object(
+    {
+      idle: duration(idle, 'Longest time without model activity.'),
+      ceiling: duration(ceiling, 'Longest time in all.'),
+    },
+    [],
+    { default: {}, description },
+  )
+
+export const streamLimits: Schema = object(
+  {
+    minimal: row('90s', '5m', 'Effort none and minimal.'),
+    medium: row('90s', '10m', 'Effort low and medium, and when none is set.'),
+    high: row('90s', '30m', 'Effort high.'),
+    xhigh: row('120s', '45m', 'Effort xhigh.'),
+    max: row('120s', '60m', 'Effort max and ultra.'),
+  },
+  [],
+  { default: {}, description: 'How long a stream may be silent and run, by reasoning effort (STR-1).' },
+)
+
+export const platform: Schema = object(
+  {
+    max_concurrent_requests: count(10_000, 'Most exchanges at once; beyond it 429 capacity_exceeded.', 1),
+    compress_above: {
+      type: 'number',
+      exclusiveMinimum: 0,
+      maximum: 1,
+      default: 0.8,
+      description: 'Share of that above which account limits shrink (LIM-10).',
+    },
+  },
+  [],
+  { default: {}, description: 'Shared capacity over all accounts, per process.' },
+)
+
+export const ledger: Schema = object(
+  { keep: nullable(duration('0', 'How long ledger rows are kept; not set: for ever.')) },
+  [],
+  { default: {}, description: 'One row for each admitted request.' },
+)
+
+export const log: Schema = object(
+  {
+    level: choice(
+      ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'],
+      'Least level that is written.',
+      'info',
+    ),
+    bodies: flag(false, 'Write request and reply bodies to the log. They are user data: for debugging only.'),
+  },
+  [],
+  { default: {}, description: 'Log lines, as JSON on standard output.' },
+)
+
+// ---- accounts ---------------------------------------------------------------------------------------------------------
+
+const limit = (description: string): Schema => ({
+  type: ['integer', 'null'],
+  minimum: 0,
+  maximum: Number.MAX_SAFE_INTEGER,
+  description,
+})
+const usd = (description: string): Schema => ({ type: ['number', 'string', 'null'], format: 'usd', description })
+
+/** Every limit, in the order of the reference (LIM-1). No defaults: what is left out is inherited, or unlimited in a plan. */
+export const LIMITS: Record<string, Schema> = {
+  requests_per_minute: limit('Requests per minute.'),
+  requests_per_day: limit('Requests per day.'),
+  tokens_per_minute: limit('Input and output tokens per minute.'),
+  tokens_per_day: limit('Input and output tokens per day.'),
+  input_tokens_per_minute: limit('Input tokens per minute.'),
+  input_tokens_per_day: limit('Input tokens per day.'),
+  output_tokens_per_minute: limit('Output tokens per minute.'),
+  output_tokens_per_day: limit('Output tokens per day.'),
+  concurrent_requests: limit('Requests at once.'),
+  max_input_tokens: limit('Most prompt tokens of one request.'),
+  max_output_tokens: limit('Most output tokens that one request may ask for, and the cap of one that names none.'),
+  max_request_tokens: limit('Largest exposure of one request, in tokens (LIM-7).'),
+  max_request_usd: usd('Largest exposure of one request, in USD (LIM-7).'),
+  daily_spend_usd: usd('Spend in one UTC day.'),
+  monthly_spend_usd: usd('Spend in one UTC month.'),
+}
+
+const limits = (description: string) => object(LIMITS, [], { default: {}, description })
+const modelLimits: Schema = {
+  type: 'object',
+  additionalProperties: object(LIMITS),
+  default: {},
+  description: 'The same keys under a model id: limits of that model alone.',
+}
+const capability = choice(ACCOUNT_CAPABILITIES, 'A capability.')
+
+export const plan: Schema = object(
+  {
+    models: allOr(modelName, 'all', 'Models that the plan includes: all, or a list.'),
+    capabilities: allOr(capability, 'all', 'What requests may use: all, or a list.'),
+    streaming: flag(true, 'Whether requests may stream (AUTH-6).'),
+    active_keys: nullable(count(0, 'Most keys that are active or staged.')),
+    limits: limits('~ or left out is unlimited.'),
+    model_limits: modelLimits,
+  },
+  [],
+)
+
+export const key: Schema = object(
+  {
+    id: text('Name of the key in logs, metrics and the ledger.', {
+      pattern: '^[A-Za-z0-9_.-]{1,64}$',
+      examples: ['key_ci'],
+    }),
+    sha256: secretText('SHA-256 of the secret in hex, always quoted; `sluice key new` makes one.', {
+      pattern: '^[0-9a-fA-F]{64}$',
+      examples: ['"f778…" (64 hex digits)'],
+    }),
+    status: choice(
+      ['active', 'staged', 'revoked'],
+      'staged works like active until its predecessor is revoked.',
+      'active',
+    ),
+    models: allOr(modelName, undefined, 'Only these models.'),
+    capabilities: allOr(capability, undefined, 'Only these capabilities.'),
+    streaming: { type: 'boolean', description: 'false: this key may not stream.' },
+    limits: limits("Narrower limits of this key; the organization's hold as well (AUTH-4)."),
+    model_limits: modelLimits,
+  },
+  ['id', 'sha256'],
+)
+
+export const organization: Schema = object(
+  {
+    plan: name('A plan of the plans section, or a built-in one: free, tier1 … tier5, beta, benchmark, custom.'),
+    billing: choice(['standard', 'free'], 'free: priced at zero on purpose (decisions 21).', 'standard'),
+    models: allOr(modelName, undefined, 'Instead of the models of the plan.'),
+    capabilities: allOr(capability, undefined, 'Instead of the capabilities of the plan.'),
+    streaming: { type: 'boolean', description: 'Instead of the plan.' },
+    limits: limits('What differs from the plan, wider or narrower.'),
+    model_limits: modelLimits,
+    keys: list(key, 'API keys, as digests only (AUTH-3).', { default: [] }),
+  },
+  ['plan'],
+)
+
+// ---- all of them ------------------------------------------------------------------------------------------------------
+
+/** Sections with one schema for the whole value. */
+export const SECTIONS: Record<string, Schema> = {
+  version: { type: 'integer', const: 1, description: 'Version of this file format.' },
+  server,
+  store,
+  secret: secretText('Seals ids and continuation data. Empty: made once and kept in the store.', { default: '' }),
+  plugins,
+  price_book: text('The version of the price list, written on every ledger row.', { default: '1', minLength: 1 }),
+  web_search: webSearch,
+  media,
+  stream_limits: streamLimits,
+  platform,
+  ledger,
+  log,
+}
+
+/** Sections that map names to entries of one schema. */
+export const ENTRIES: Record<string, { entry: Schema; description: string }> = {
+  providers: { entry: provider, description: 'Upstream servers, by a name of your choice.' },
+  models: { entry: model, description: 'Public models, by id.' },
+  plans: {
+    entry: plan,
+    description: 'Sets of limits and rights. One with the name of a built-in plan replaces it whole.',
+  },
+  organizations: { entry: organization, description: 'Accounts: a plan, what differs from it, and keys.' },
+}
+
+/** Sections that pipelines.ts reads. */
+export const CHAIN_SECTIONS = {
+  pipelines:
+    'Chains of plugins, by name. Requests go down the list to the terminal plugin; responses come back up, then out through what stands below it.',
+  routes: 'Which pipeline serves which method and path.',
+}
+
+/** In the order of the reference. */
+export const SECTION_ORDER = [
+  'version',
+  'server',
+  'store',
+  'secret',
+  'pipelines',
+  'routes',
+  'plugins',
+  'providers',
+  'models',
+  'price_book',
+  'web_search',
+  'media',
+  'stream_limits',
+  'platform',
+  'plans',
+  'organizations',
+  'ledger',
+  'log',
+]

@@ -1,0 +1,307 @@
+/**
+ * What stands between the listener and the chains: built-in paths, routing, early refusals by headers alone, and the generations of
+ * configuration. The order of its checks is decisions 1 and 7.
+ */
+
+import { type Chain, handshakeChain } from '../core/chain.ts'
+import { DenseSet } from '../core/collections.ts'
+import { advertise, type ErrorCode, type ErrorInit, GatewayError, retryHeaders } from '../core/errors.ts'
+import { type ExchangeHost, errorBody, RunningExchange } from '../core/exchange.ts'
+import { requestId } from '../core/ids.ts'
+import type { Incoming } from '../core/listener.ts'
+import type { Settlement } from '../core/plugin.ts'
+import type { Surface } from '../core/surface.ts'
+import { allowed, type Route, type Router, routeFor } from './router.ts'
+import { MessageSession, type SocketHost } from './web-socket.ts'
+
+/** One configuration, compiled. Retired when another replaces it; closed when its last exchange has ended. */
+export interface Generation {
+  readonly number: number
+  readonly router: Router
+  /** Called once, after the last exchange. */
+  close(): Promise<void>
+}
+
+export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
+  /** The error form of a path that no route has. */
+  surfaceOf(path: string): Surface | undefined
+  /** Whether a new request is to be refused to protect those that run (http/overload.ts). Default: never. */
+  overloaded?(running: number): boolean
+  onSettled(x: RunningExchange, settlement: Settlement): void
+  /** Refusals that never became an exchange, for metrics: route is '' when none matched. */
+  onRefused(route: string, error: GatewayError, requestId: string): void
+}
+
+/** A generation and the exchanges on it. */
+interface Serving {
+  readonly generation: Generation
+  readonly host: ExchangeHost
+  running: number
+  retired: boolean
+}
+
+export class Ingress {
+  readonly #options: IngressOptions
+  readonly #running = new DenseSet<RunningExchange>()
+  #current: Serving | null = null
+  #idle: (() => void)[] = []
+  /** Retired generations on their way out. */
+  readonly #closing = new Set<Promise<void>>()
+
+  readonly #socketHost: SocketHost
+
+  constructor(options: IngressOptions) {
+    this.#options = options
+    const { clock, ticker, keepAliveMs, log } = options
+    this.#socketHost = {
+      clock,
+      ticker,
+      keepAliveMs,
+      log,
+      handle: incoming => this.handle(incoming),
+      refuse: (incoming, route, code, init) => this.#refuse(incoming, route, undefined, code, init),
+    }
+  }
+
+  get running(): Pick<DenseSet<RunningExchange>, 'size' | typeof Symbol.iterator> {
+    return this.#running
+  }
+
+  get generation(): Generation | undefined {
+    return this.#current?.generation
+  }
+
+  /** Serves new requests with this generation; the former one is closed when its last exchange ends. */
+  use(generation: Generation): void {
+    const former = this.#current
+    const { clock, log, ticker, keepAliveMs, random } = this.#options
+    const serving: Serving = {
+      generation,
+      running: 0,
+      retired: false,
+      host: {
+        clock,
+        log,
+        ticker,
+        keepAliveMs,
+        random,
+        onSettled: (x, settlement) => this.#onSettled(x, settlement, serving),
+      },
+    }
+    this.#current = serving
+    if (former) {
+      former.retired = true
+      if (former.running === 0) this.#close(former.generation)
+    }
+  }
+
+  #close(generation: Generation): void {
+    const closing = generation
+      .close()
+      .catch(error =>
+        this.#options.log.error({ err: error, generation: generation.number }, 'closing a retired chain failed'),
+      )
+      .finally(() => this.#closing.delete(closing))
+    this.#closing.add(closing)
+  }
+
+  readonly handle = (incoming: Incoming): void => {
+    const { path, method } = incoming
+    const current = this.#current
+    if (!current)
+      return this.#refuse(incoming, '', undefined, 'route_unavailable', {
+        message: 'A platform service is starting. Retry shortly.',
+      })
+
+    if (path === '/v24b/v1' || path.startsWith('/v24b/v1/')) {
+      return this.#refuse(incoming, '', this.#options.surfaceOf(path), 'endpoint_retired', {
+        message: `The path ${printable(path)} is retired. Use /v1 instead of /v24b/v1.`,
+      })
+    }
+    if ((path === '/' && method === 'HEAD') || (path === '/api/hello' && (method === 'HEAD' || method === 'GET'))) {
+      // Reachability probes of coding agents (decisions 8).
+      return incoming.respond(200, [['x-request-id', requestId()]], '')
+    }
+
+    const methods = current.generation.router.methods(path)
+    if (!methods) {
+      const surface = this.#options.surfaceOf(path)
+      const twice = path.startsWith('/v1/v1/')
+      return this.#refuse(incoming, '', surface, 'not_found', {
+        message: twice
+          ? `No such path: ${printable(path)}. The base URL already ends in /v1: configure it without the second /v1 (the Anthropic SDK takes the origin alone).`
+          : `No such path: ${printable(path)}. See GET /v1/models, POST /v1/chat/completions, /v1/responses and /v1/messages.`,
+      })
+    }
+    const route = routeFor(methods, method)
+    const any = route ?? methods.values().next().value!
+    if (incoming.upgrade && !(incoming.tunnel && route && tunnels(route)))
+      return this.#upgrade(incoming, any, methods.get('POST'), current)
+    if (!route) {
+      if (method === 'OPTIONS')
+        return incoming.respond(
+          204,
+          [
+            ['allow', allowed(methods)],
+            ['x-request-id', requestId()],
+          ],
+          '',
+        )
+      return this.#refuse(incoming, any.name, any.surface, 'method_not_allowed', {
+        message: `${printable(path)} does not take ${printable(method)}. It takes ${[...methods.keys()].join(', ')}.`,
+        headers: { allow: allowed(methods) },
+      })
+    }
+    const early = checkHeaders(incoming, route)
+    if (early) return this.#refuse(incoming, route.name, route.surface, early.code, early.init)
+    const surface = incoming.connection === undefined ? route.surface : route.surface?.socket?.surface
+    this.#start(incoming, route.chain, surface, route.name, current)
+  }
+
+  #start(incoming: Incoming, chain: Chain, surface: Surface | undefined, route: string, current: Serving): void {
+    if (this.#options.overloaded?.(this.#running.size))
+      return this.#refuse(incoming, route, surface, 'route_capacity', {
+        message: 'This service is overloaded at the moment. Retry after the advertised time.',
+      })
+    const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host)
+    this.#running.add(x)
+    current.running++
+    x.start()
+  }
+
+  #onSettled(x: RunningExchange, settlement: Settlement, serving: Serving): void {
+    this.#running.delete(x)
+    serving.running--
+    if (serving.retired && serving.running === 0) this.#close(serving.generation)
+    this.#options.onSettled(x, settlement)
+    if (this.#running.size === 0) for (const resolve of this.#idle.splice(0)) resolve()
+  }
+
+  /** Decisions 7. @param post the path's route for what will come over the socket */
+  #upgrade(incoming: Incoming, route: Route, post: Route | undefined, current: Serving): void {
+    const form = post?.surface?.socket
+    const offer = incoming.webSocket
+    if (offer && post && form && post.chain.body) {
+      const opening = `GET ${post.path}`
+      if (incoming.headers.has('idempotency-key')) {
+        return this.#refuse(incoming, opening, post.surface, 'bad_request', {
+          message:
+            'A WebSocket carries many requests, and an Idempotency-Key is of one. Leave the header out, or send the request as POST.',
+        })
+      }
+      offer.accept(new MessageSession(incoming, form, post.name, this.#socketHost))
+      return this.#start(incoming, handshakeOf(post.chain), post.surface, opening, current)
+    }
+    if (route.surface) {
+      return this.#refuse(incoming, route.name, route.surface, 'upgrade_required', {
+        message:
+          'This path does not speak WebSocket. Send an ordinary POST; set "stream": true for server-sent events.',
+      })
+    }
+    const proxied = isProxied(route)
+    return this.#refuse(incoming, route.name, route.surface, proxied ? 'not_implemented' : 'bad_request', {
+      message: proxied
+        ? 'Of upgrades only a WebSocket is passed on, by a gateway with "listener: node": a whole handshake, GET without a body, version 13.'
+        : 'This path takes no protocol upgrade.',
+    })
+  }
+
+  #refuse(incoming: Incoming, route: string, surface: Surface | undefined, code: ErrorCode, init: ErrorInit): void {
+    const error = new GatewayError(code, init)
+    advertise(error, () => this.#options.random())
+    const id = requestId()
+    const headers: [string, string][] = [
+      ['content-type', 'application/json'],
+      ['x-request-id', id],
+    ]
+    for (const name of surface?.requestIdHeaders ?? []) headers.push([name, id])
+    for (const [name, value] of Object.entries(error.headers ?? {})) headers.push([name, value])
+    for (const [name, value] of Object.entries(retryHeaders(error))) headers.push([name, value])
+    incoming.respond(error.status, headers, errorBody(surface, error, id))
+    this.#options.onRefused(route, error, id)
+  }
+
+  /** Resolves when no exchange runs. */
+  idle(): Promise<void> {
+    if (this.#running.size === 0) return Promise.resolve()
+    return new Promise(resolve => this.#idle.push(resolve))
+  }
+
+  /** Ends what still runs with an honest frame (decisions 16). */
+  expire(): void {
+    for (const x of this.#running) x.expire()
+  }
+
+  /** Retires the current generation; resolves when it and all before it are closed. */
+  async close(): Promise<void> {
+    await this.idle()
+    const current = this.#current
+    this.#current = null
+    if (current) this.#close(current.generation)
+    await Promise.all(this.#closing)
+  }
+}
+
+function isProxied({ chain }: Route): boolean {
+  return chain.links[chain.terminal]?.plugin.name === 'proxy'
+}
+
+/** Whether a handshake that the listener can tunnel is an exchange. What the client sends behind it is the target's: no plugin may read it as a body first. */
+function tunnels(route: Route): boolean {
+  return isProxied(route) && route.surface === undefined && route.chain.body === null
+}
+
+/** One for each chain: made when its first socket opens. */
+const handshakes = new WeakMap<Chain, Chain>()
+function handshakeOf(chain: Chain): Chain {
+  let handshake = handshakes.get(chain)
+  if (!handshake) handshakes.set(chain, (handshake = handshakeChain(chain)))
+  return handshake
+}
+
+/** 415 and 413 from the head alone, without waiting for the body (GEN-5). Bodies of pass-through routes are none of our business. */
+function checkHeaders(incoming: Incoming, route: Route): { code: ErrorCode; init: ErrorInit } | null {
+  const body = route.chain.body
+  if (!body || !route.surface) return null
+  const encoding = incoming.headers.get('content-encoding')
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    return {
+      code: 'unsupported_media_type',
+      init: { message: `Content-Encoding ${printable(encoding)} is not taken. Send the body as it is (identity).` },
+    }
+  }
+  const type = incoming.headers.get('content-type')
+  if (!isJson(type)) {
+    return {
+      code: 'unsupported_media_type',
+      init: {
+        message: `The body must be application/json; Content-Type is ${type === undefined ? 'missing' : printable(type)}. Set Content-Type: application/json.`,
+      },
+    }
+  }
+  const length = incoming.headers.get('content-length')
+  if (length !== undefined && Number(length) > body.maxBytes) {
+    return {
+      code: 'request_too_large',
+      init: { message: `The request body has ${length} bytes; the limit is ${body.maxBytes} (max_body). Send less.` },
+    }
+  }
+  return null
+}
+
+function isJson(type: string | undefined): boolean {
+  if (type === undefined) return false
+  if (type === 'application/json') return true
+  const semicolon = type.indexOf(';')
+  return (semicolon === -1 ? type : type.slice(0, semicolon)).trim().toLowerCase() === 'application/json'
+}
+
+/** Client text in a message: short, visible ASCII. */
+export function printable(value: string): string {
+  let out = ''
+  for (let i = 0; i < value.length && out.length < 80; i++) {
+    const c = value.charCodeAt(i)
+    out += c >= 0x20 && c <= 0x7e ? value[i] : '?'
+  }
+  return out.length < value.length ? out + '…' : out
+}

@@ -1,0 +1,192 @@
+/**
+ * The second listener: the same contract on node:http, for systems without a uWebSockets.js binary and as the way out when one of its defects
+ * bites. R numbers: reliability 2.3.
+ */
+import { readFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import { Server as NetServer, type Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { systemClock } from '../../core/clock.ts'
+import { HeaderFields } from '../../core/header-fields.ts'
+import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
+import { TrustedPeers } from '../client-address.ts'
+import { type HeadFault, isHandshake, judgeHead, MAX_HEAD_BYTES, safeHead, statusLine } from '../safe-header.ts'
+import { NodeExchange, type NodeShared, targetOf } from './exchange.ts'
+import { NodeTunnel } from './tunnel.ts'
+
+/** As uWebSockets.js: no head within 10 s, or nothing for 10 s between requests, and the connection is closed. */
+const HEAD_TIMEOUT_MS = 10_000
+const KEEP_ALIVE_MS = 10_000
+
+/** Starts listening. Rejects when the address is taken or a certificate can't be read. */
+export const listenNode: ListenerFactory = async (options, handler) => {
+  const listener = new NodeListener(options, handler)
+  await listener.start()
+  return listener
+}
+
+class NodeListener implements Listener {
+  readonly kind = 'node'
+  readonly host: string
+  port = 0
+  connections = 0
+
+  readonly #server: Server
+  readonly #shared: NodeShared
+  /** Connections that node:http has let go of and no longer closes. */
+  readonly #tunnels = new Set<Socket>()
+  #closing: Promise<void> | undefined
+
+  constructor(options: ListenerOptions, handler: RequestHandler) {
+    this.host = options.host
+    this.#shared = {
+      options,
+      handler,
+      clock: options.clock ?? systemClock,
+      trusted: new TrustedPeers(options.trustProxy),
+      draining: false,
+      unsent: 0,
+      lingering: new WeakMap(),
+      allSent: () => this.#closeIdle(),
+    }
+    const settings = {
+      insecureHTTPParser: false,
+      maxHeaderSize: MAX_HEAD_BYTES,
+      headersTimeout: HEAD_TIMEOUT_MS,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      connectionsCheckingInterval: 1_000,
+      // The body's clock is our own (GEN-6), and a missing Host is judged with the rest of the head.
+      requestTimeout: 0,
+      requireHostHeader: false,
+      noDelay: true,
+      // The kernel's probes find a peer that vanished while nothing was on its way to it: a request that waits for its answer.
+      keepAlive: true,
+      keepAliveInitialDelay: options.stallTimeoutMs,
+    }
+    this.#server = options.tls
+      ? createTlsServer({ ...settings, cert: readFileSync(options.tls.cert), key: readFileSync(options.tls.key) })
+      : createServer(settings)
+    const server = this.#server
+    server.timeout = 0
+    // node:http drops what is over its own count without a word; judgeHead refuses instead.
+    server.maxHeadersCount = 0
+    server.maxConnections = options.maxConnections // R13
+
+    server.on('connection', (socket: Socket) => {
+      this.connections += 1
+      socket.once('close', () => {
+        this.connections -= 1
+      })
+    })
+    const serve = (req: IncomingMessage, res: ServerResponse, tunnel?: NodeTunnel): void => {
+      const exchange = new NodeExchange(req, res, this.#shared, tunnel)
+      try {
+        exchange.begin()
+      } catch (error) {
+        exchange.fail(error)
+      }
+    }
+    server.on('request', (req, res) => serve(req, res))
+    // Without these two node:http would answer before the head has been judged.
+    server.on('checkContinue', (req, res) => serve(req, res))
+    server.on('checkExpectation', (req, res) => serve(req, res))
+    this.#offerTunnels(serve)
+    server.on('connect', (_req: IncomingMessage, socket: Duplex) => this.#refuseRaw(socket, 'method'))
+    server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => this.#clientError(error, socket))
+  }
+
+  get unsent(): number {
+    return this.#shared.unsent
+  }
+
+  async start(): Promise<void> {
+    const { host, port, sharePort } = this.#shared.options
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject)
+      // R16
+      this.#server.listen({ host, port, exclusive: !sharePort, reusePort: sharePort === true }, () => {
+        this.#server.off('error', reject)
+        resolve()
+      })
+    })
+    this.port = (this.#server.address() as { port: number }).port
+  }
+
+  /**
+   * A whole WebSocket handshake leaves node:http, so that its answer may open a tunnel. Every other upgrade request stays an ordinary one, whose
+   * answer closes the connection (decisions 7).
+   */
+  #offerTunnels(serve: (req: IncomingMessage, res: ServerResponse, tunnel: NodeTunnel) => void): void {
+    const server: Server & { shouldUpgradeCallback?(req: IncomingMessage): boolean } = this.#server
+    // A Node without the choice would hand over every upgrade request.
+    if (server.shouldUpgradeCallback === undefined) return
+    server.shouldUpgradeCallback = mayTunnel
+    server.on('upgrade', (req, duplex, head) => {
+      const socket = duplex as Socket
+      this.#tunnels.add(socket)
+      socket.once('close', () => this.#tunnels.delete(socket))
+      const tunnel = new NodeTunnel(req, socket, head, this.#shared)
+      serve(req, tunnel.response, tunnel)
+    })
+  }
+
+  /** What node:http's parser refuses, before there is a request. */
+  #clientError(error: NodeJS.ErrnoException, socket: Duplex): void {
+    // The client left, in the middle of a request or not.
+    if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable)
+      return void socket.destroy()
+    // Bytes behind a request that said `Connection: close`: they are not looked at, and its answer closes the connection.
+    if (error.code === 'HPE_CLOSED_CONNECTION') return
+    if (error.code === 'HPE_HEADER_OVERFLOW') return this.#refuseRaw(socket, 'headers_too_large', 431)
+    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return this.#refuseRaw(socket, 'head_timeout', 408)
+    this.#refuseRaw(socket, 'malformed')
+  }
+
+  /** Answers on a socket that has no request, and closes it. Not while an answer to an earlier request is under way: that one is cut instead. */
+  #refuseRaw(socket: Duplex, fault: HeadFault, status?: number): void {
+    const answering = (socket as { _httpMessage?: ServerResponse })._httpMessage
+    // The rest of an upload that was not wanted: its answer is written.
+    const lingering = answering && this.#shared.lingering.get(answering)
+    if (lingering) return lingering()
+    if (answering?.headersSent) return void socket.destroy()
+    const refusal = this.#shared.options.refuse(fault)
+    const head = safeHead(status ?? refusal.status, refusal.headers)
+    let text = `HTTP/1.1 ${statusLine(head.status)}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close${head.lines}`
+    text += `\r\ncontent-length: ${Buffer.byteLength(refusal.body)}\r\n\r\n${refusal.body}`
+    socket.end(text, () => (socket as Socket).destroySoon())
+  }
+
+  /** R17, first half. Idle connections are closed at once. */
+  drain(): void {
+    if (this.#shared.draining) return
+    this.#shared.draining = true
+    // Not http's own `close`, which destroys connections whose answer is still on its way, too.
+    this.#closing = new Promise(resolve => NetServer.prototype.close.call(this.#server, () => resolve()))
+    this.#closeIdle()
+  }
+
+  /** For node:http a connection is idle as soon as `end` has been called. */
+  #closeIdle(): void {
+    if (this.#shared.draining && this.#shared.unsent === 0) this.#server.closeIdleConnections()
+  }
+
+  async close(): Promise<void> {
+    this.drain()
+    this.#server.closeAllConnections()
+    for (const socket of this.#tunnels) socket.destroy()
+    // It is closed already; this stops its look-out for slow heads.
+    this.#server.close()
+    await this.#closing
+  }
+}
+
+function mayTunnel(req: IncomingMessage): boolean {
+  // Behind a request that is still being answered: its answer has the socket.
+  if ((req.socket as { _httpMessage?: ServerResponse | null })._httpMessage) return false
+  const method = req.method ?? ''
+  const { path, query } = targetOf(req)
+  const headers = new HeaderFields()
+  const sound = judgeHead(method, path, query, req.rawHeaders, headers) === null && req.httpVersion === '1.1'
+  return sound && isHandshake(method, headers)
+}

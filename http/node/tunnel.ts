@@ -1,0 +1,142 @@
+/**
+ * A WebSocket handshake that node:http has let go of. Its answer is any, as to an ordinary request that closes, or 101: from then on the
+ * connection is a tunnel of raw bytes, which this file reads and writes.
+ */
+import { type IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { BodyFlow, BodySink, OutgoingStream } from '../../core/listener.ts'
+import { type NodeShared, onStall, swallow } from './exchange.ts'
+
+/** What a tunnel tells its exchange. */
+export interface TunnelOwner {
+  /** The gateway is done with it; its last bytes are on their way. */
+  ended(): void
+  /** A callback of the gateway threw. */
+  fail(error: unknown): void
+}
+
+export class NodeTunnel implements OutgoingStream {
+  /** For an answer other than 101. */
+  readonly response: ServerResponse
+  readonly #socket: Socket
+  readonly #shared: NodeShared
+  #owner: TunnelOwner | undefined
+  #over = false
+  #owesDrain = false
+  #drainListener: (() => void) | undefined
+
+  /** @param head what came behind the request's head */
+  constructor(req: IncomingMessage, socket: Socket, head: Buffer, shared: NodeShared) {
+    this.#socket = socket
+    this.#shared = shared
+    const res = new ServerResponse(req)
+    this.response = res
+    res.assignSocket(socket)
+    if (head.length > 0) socket.unshift(head)
+    // node:http has taken its listeners off; what they do for an answer is done here.
+    socket.on('error', () => {})
+    socket.on('drain', () => {
+      if (this.#owner !== undefined) this.#drained()
+      else if (res.writableNeedDrain) res.emit('drain')
+    })
+    socket.on('end', () => {
+      // A half-closed client counts as left, until the tunnel is open and passes its end on.
+      if (this.#owner === undefined) socket.end()
+    })
+    res.on('finish', () => this.#close())
+  }
+
+  /** @param head of the 101, whole */
+  open(head: string, owner: TunnelOwner): void {
+    this.#owner = owner
+    this.#socket.write(head, 'latin1')
+  }
+
+  // ---- from the client --------------------------------------------------------------------------------------------------
+
+  read(sink: BodySink): BodyFlow {
+    const socket = this.#socket
+    const guard = (work: () => void): void => {
+      if (this.#over) return
+      try {
+        work()
+      } catch (error) {
+        this.#owner?.fail(error)
+      }
+    }
+    socket.on('data', (chunk: Buffer) => guard(() => sink.chunk(chunk)))
+    socket.on('end', () => guard(() => sink.end()))
+    return {
+      pause: () => {
+        if (!this.#over) socket.pause()
+      },
+      resume: () => {
+        if (!this.#over) socket.resume()
+      },
+    }
+  }
+
+  // ---- to the client ----------------------------------------------------------------------------------------------------
+
+  write(data: string | Uint8Array): void {
+    if (this.#over || data.length === 0 || this.#socket.write(data) || this.#owesDrain) return
+    this.#owesDrain = true
+    this.#watch()
+  }
+
+  flush(): boolean {
+    return !this.#over && !this.#owesDrain
+  }
+
+  onDrain(listener: () => void): void {
+    this.#drainListener = listener
+  }
+
+  get buffered(): number {
+    return this.#socket.writableLength
+  }
+
+  /** R10: no byte taken for `stallTimeoutMs`. The socket's own timer knows how much of a write the kernel has taken; what the client says moves it, too. */
+  #watch(): void {
+    this.#socket.setTimeout(this.#shared.options.stallTimeoutMs, onStall)
+  }
+
+  #drained(): void {
+    if (this.#over) return
+    this.#socket.off('timeout', onStall)
+    this.#socket.setTimeout(0)
+    if (!this.#owesDrain) return
+    this.#owesDrain = false
+    try {
+      this.#drainListener?.()
+    } catch (error) {
+      this.#owner?.fail(error)
+    }
+  }
+
+  end(): void {
+    if (this.#over) return
+    this.#over = true
+    this.#owner?.ended()
+    this.#close()
+  }
+
+  /** R12: closing over bytes that the client still sends would take with it what it has not read. They are swallowed until it closes, too. */
+  #close(): void {
+    const socket = this.#socket
+    socket.end()
+    if (socket.writableLength > 0) this.#watch()
+    const timer = swallow(socket, this.#shared.clock, () => socket.destroySoon())
+    socket.once('close', () => timer.cancel())
+  }
+
+  /** Raw bytes have no terminator that could be left out. */
+  cut(): void {
+    this.end()
+  }
+
+  /** The socket is closed. */
+  dropped(): void {
+    this.#over = true
+  }
+}

@@ -1,0 +1,207 @@
+/**
+ * The default listener: HTTP/1.1 on uWebSockets.js, which has to be fenced: the rules R1 to R20 are listed in docs/listeners.md and named where each is
+ * kept. What the fences leave open stands there, too.
+ */
+
+import { connect } from 'node:net'
+import { systemClock } from '../../core/clock.ts'
+import { DenseSet } from '../../core/collections.ts'
+import type {
+  Listener,
+  ListenerFactory,
+  ListenerOptions,
+  RequestHandler,
+  WebSocketOptions,
+} from '../../core/listener.ts'
+import { TrustedPeers } from '../client-address.ts'
+import { MAX_HEAD_BYTES } from '../safe-header.ts'
+import { UwsExchange, type UwsRequest, type UwsResponse, type UwsShared } from './exchange.ts'
+import { type ListenSocket, loadNative, type Uws, type UwsApp } from './native.ts'
+import { enterTurn } from './turn.ts'
+import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './web-socket.ts'
+
+/** R11: each exchange that needs it is ticked every 4 s; in slices, so that thousands of streams are not ticked at once. */
+const TICK_MS = 4_000
+const SLICES = 8
+
+let loading: Promise<Uws> | undefined
+
+/** Loads, sets up and tests the native part once per process. Throws NoUwsBinary. */
+function loadUws(): Promise<Uws> {
+  loading ??= (async () => {
+    // R15: read once, when the native part is loaded.
+    process.env['UWS_HTTP_MAX_HEADERS_SIZE'] = String(MAX_HEAD_BYTES)
+    const uws = loadNative()
+    // Takes the `uWebSockets: 20` header off every answer. Date stays: uWebSockets.js writes it in any case.
+    uws._cfg('999999990007')
+    await selfTest(uws)
+    return uws
+  })()
+  return loading
+}
+
+/** R15: a head of 12 KB must pass, else the limit was read too early and long API keys, cookies and trace headers would meet 431. */
+async function selfTest(uws: Uws): Promise<void> {
+  const app = uws.App()
+  app.any('/*', res => {
+    res.onAborted(() => {})
+    setImmediate(() => res.cork(() => res.end('ok', true)))
+  })
+  const status = await new Promise<string>((resolve, reject) => {
+    app.listen('127.0.0.1', 0, listening => {
+      if (!listening) return reject(new Error('self-test: no free port on 127.0.0.1'))
+      const socket = connect(uws.us_socket_local_port(listening), '127.0.0.1')
+      socket.on('connect', () => socket.write(`GET / HTTP/1.1\r\nHost: self\r\nX-Test: ${'x'.repeat(12_288)}\r\n\r\n`))
+      socket.once('data', data => {
+        resolve(data.subarray(9, 12).toString())
+        socket.destroy()
+      })
+      socket.on('error', reject)
+    })
+  }).finally(() => app.close())
+  if (status !== '200') {
+    throw new Error(
+      `listener: uws can't start: uWebSockets.js answered ${status} to a head of 12 KB. Something loaded it before Sluice could set its header limit. Set \`listener: node\`, or remove what loads it.`,
+    )
+  }
+}
+
+/** Starts listening. Rejects with NoUwsBinary, or when the address is taken or a certificate can't be read. */
+export const listenUws: ListenerFactory = async (options, handler) => {
+  const trusted = new TrustedPeers(options.trustProxy)
+  const uws = await loadUws()
+  return new UwsListener(uws, options, handler, trusted).start()
+}
+
+class UwsListener implements Listener {
+  readonly kind = 'uws'
+  readonly host: string
+  port = 0
+  connections = 0
+
+  readonly #uws: Uws
+  readonly #app: UwsApp
+  readonly #shared: UwsShared
+  #listenSocket: ListenSocket | undefined
+  #ticker: NodeJS.Timeout | undefined
+  #closed = false
+
+  constructor(uws: Uws, options: ListenerOptions, handler: RequestHandler, trusted: TrustedPeers) {
+    this.#uws = uws
+    this.host = options.host
+    this.#shared = {
+      options,
+      handler,
+      clock: options.clock ?? systemClock,
+      trusted,
+      ticking: Array.from({ length: SLICES }, () => new DenseSet<UwsExchange>()),
+      nextSlice: 0,
+      draining: false,
+      sockets: new Set(),
+    }
+    if (options.tls) {
+      try {
+        this.#app = uws.SSLApp({ cert_file_name: options.tls.cert, key_file_name: options.tls.key })
+      } catch (cause) {
+        throw new Error(`TLS: can't use certificate ${options.tls.cert} with key ${options.tls.key}`, { cause })
+      }
+    } else this.#app = uws.App()
+
+    // R13
+    // biome-ignore lint/suspicious/useIterableCallbackReturn: uWebSockets.js's filter is no array's
+    this.#app.filter((res, change) => {
+      this.connections += change
+      if (change > 0 && this.connections > options.maxConnections) res.close()
+    })
+    const serve = (res: UwsResponse, req: UwsRequest, context?: unknown): void => {
+      const exchange = new UwsExchange(res, this.#shared)
+      res.onAborted(() => exchange.socketClosed()) // R1: first, since a throw before it aborts the process
+      enterTurn()
+      try {
+        exchange.begin(req, context)
+      } catch (error) {
+        exchange.fail(error)
+      }
+    }
+    if (options.webSocket) this.#takeWebSockets(options.webSocket, serve)
+    this.#app.any('/*', (res, req) => serve(res, req))
+  }
+
+  #takeWebSockets(options: WebSocketOptions, serve: (res: UwsResponse, req: UwsRequest, context: unknown) => void) {
+    const socketOf = (ws: UwsWebSocket): UwsSocket => ws.getUserData().socket
+    this.#app.ws('/*', {
+      maxPayloadLength: options.maxMessageBytes,
+      maxBackpressure: MAX_BACKPRESSURE,
+      idleTimeout: IDLE_SECONDS,
+      sendPingsAutomatically: false,
+      maxLifetime: 0,
+      // Requests with a key of the right length; all others, and other methods, go on to `any`.
+      upgrade: serve,
+      open: ws => socketOf(ws).onOpen(ws),
+      message: (ws, message, binary) => socketOf(ws).onMessage(message, binary),
+      drain: ws => socketOf(ws).onDrain(),
+      ping: ws => socketOf(ws).onHeard(),
+      pong: ws => socketOf(ws).onHeard(),
+      close: ws => {
+        // R13: the filter does not hear of a connection's end once it is a WebSocket.
+        this.connections--
+        socketOf(ws).onClose()
+      },
+    })
+  }
+
+  get unsent(): number {
+    let count = 0
+    // R11: what is not sent at once is ticked.
+    for (const slice of this.#shared.ticking) slice.forEach(exchange => void (count += exchange.unsent ? 1 : 0))
+    for (const socket of this.#shared.sockets) if (socket.unsent) count++
+    return count
+  }
+
+  start(): this {
+    const { host, port, sharePort } = this.#shared.options
+    // R16: uWebSockets.js shares the port by default, so that a second gateway by mistake would get half the requests.
+    const flags = sharePort ? 0 : this.#uws.LIBUS_LISTEN_EXCLUSIVE_PORT
+    this.#app.listen(host, port, flags, socket => {
+      this.#listenSocket = socket || undefined
+    })
+    if (!this.#listenSocket) {
+      this.#app.close()
+      throw new Error(`can't listen on ${host}:${port}: the address is in use, not of this machine, or not permitted`)
+    }
+    this.port = this.#uws.us_socket_local_port(this.#listenSocket)
+    const { ticking } = this.#shared
+    let slice = 0
+    let due = performance.now()
+    this.#ticker = setInterval(() => {
+      // By the clock: a timer comes once for all the times it was due, and a slow turn of the loop must not lengthen the round.
+      const now = performance.now()
+      for (let i = 0; i < SLICES && due <= now; i++, due += TICK_MS / SLICES) {
+        ticking[slice]!.forEach(exchange => {
+          exchange.tick()
+        })
+        slice = (slice + 1) % SLICES
+      }
+      if (due <= now) due = now + TICK_MS / SLICES
+    }, TICK_MS / SLICES)
+    this.#ticker.unref()
+    return this
+  }
+
+  /** R17, first half; the gateway ends its streams, then calls `close`. */
+  drain(): void {
+    if (this.#shared.draining) return
+    this.#shared.draining = true
+    this.#uws.us_listen_socket_close(this.#listenSocket!)
+    this.#listenSocket = undefined
+    for (const socket of [...this.#shared.sockets]) socket.drain()
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    clearInterval(this.#ticker)
+    this.#shared.draining = true
+    this.#app.close()
+  }
+}

@@ -1,0 +1,132 @@
+/**
+ * The native part of uWebSockets.js: which file it is, whether it is the one that was tested, and what it exports. The adapter alone loads it, since the
+ * adapter keeps the rules of docs/listeners.md; so do the benchmarks' bare servers.
+ */
+import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import type { UwsRequest, UwsResponse } from './exchange.ts'
+import type { UwsWebSocket } from './web-socket.ts'
+
+const require = createRequire(import.meta.url)
+
+/**
+ * SHA-256 of `uws.node` by package, all of one build. A prebuilt binary from a third party is pinned by its bytes, not by a version number alone.
+ * docs/listeners.md says what the packages are, and how to pin another.
+ */
+export const pinned: ReadonlyMap<string, string> = new Map([
+  ['@uwsjs/linux-x64-22', 'f687e7c3666b5cca9d355184bbf07bb0550f5ba0d3ffd453248ccfec552dde6c'],
+])
+
+/** What decides which file is loaded; an argument so that tests can be on another machine. */
+export interface Platform {
+  platform: string
+  arch: string
+  /** Major version of Node. */
+  node: string
+}
+
+const here: Platform = {
+  platform: process.platform,
+  arch: process.arch,
+  node: process.versions.node.split('.', 1)[0]!,
+}
+
+/** A start-up error that names the way out. */
+export class NoUwsBinary extends Error {
+  override readonly name = 'NoUwsBinary'
+  constructor(reason: string, options?: ErrorOptions) {
+    super(
+      `listener: uws can't start: ${reason}. Set \`listener: node\` in gateway.yaml: the same contract on node:http, on any Node and any system.`,
+      options,
+    )
+  }
+}
+
+/**
+ * Checks the file that is about to be loaded. Throws NoUwsBinary when there is none for this machine, when it is not installed, and when its bytes are
+ * not the pinned ones. Returns what `require` takes.
+ */
+export function checkNativeFile(
+  on: Platform = here,
+  read: (file: string) => Uint8Array = file => readFileSync(require.resolve(file)),
+): string {
+  const name = `@uwsjs/${on.platform}-${on.arch}-${on.node}`
+  const want = pinned.get(name)
+  if (want === undefined) {
+    const tested = [...pinned.keys()].map(each => each.slice('@uwsjs/'.length)).join(', ')
+    throw new NoUwsBinary(
+      `there is no tested binary of uWebSockets.js for ${on.platform}-${on.arch} with Node ${on.node} (there is for ${tested}, with glibc)`,
+    )
+  }
+  const file = `${name}/uws.node`
+  let bytes: Uint8Array
+  try {
+    bytes = read(file)
+  } catch (cause) {
+    const when = 'npm installs it on systems with glibc, unless optional packages are left out'
+    throw new NoUwsBinary(`the native file ${file} can't be read; ${when}`, { cause })
+  }
+  const have = createHash('sha256').update(bytes).digest('hex')
+  if (have !== want) throw new NoUwsBinary(`the native file ${file} has SHA-256 ${have}, pinned is ${want}`)
+  return file
+}
+
+/** Loads the checked file: once per process, whoever asks. Throws NoUwsBinary. */
+export function loadNative(): Uws {
+  const file = checkNativeFile()
+  try {
+    return require(file)
+  } catch (cause) {
+    throw new NoUwsBinary('its native file does not load here (it needs glibc 2.27 or newer)', { cause })
+  }
+}
+
+// ---- what it exports, as far as we use it -------------------------------------------------------------------------------
+
+export interface Uws {
+  App(): UwsApp
+  SSLApp(options: { cert_file_name: string; key_file_name: string }): UwsApp
+  us_listen_socket_close(socket: ListenSocket): void
+  us_socket_local_port(socket: ListenSocket): number
+  readonly LIBUS_LISTEN_EXCLUSIVE_PORT: number
+  /** Switches by number. */
+  _cfg(key: string): void
+}
+
+/** A socket that listens; opaque. */
+export type ListenSocket = { readonly listening: unique symbol }
+/** With what the adapter must not use: names and values go out as they are (R6). */
+export type BareResponse = UwsResponse & { writeHeader(name: string, value: string): unknown }
+export type Serve = (res: BareResponse, req: UwsRequest) => void
+
+export interface UwsApp {
+  any(pattern: string, serve: Serve): UwsApp
+  get(pattern: string, serve: Serve): UwsApp
+  post(pattern: string, serve: Serve): UwsApp
+  ws(pattern: string, behavior: UwsBehavior): UwsApp
+  /** Told of each connection that comes (1) and goes (-1). */
+  filter(each: (res: UwsResponse, change: number) => void): UwsApp
+  listen(host: string, port: number, flags: number, listening: (socket: ListenSocket | false) => void): UwsApp
+  listen(host: string, port: number, listening: (socket: ListenSocket | false) => void): UwsApp
+  /** Closes everything at once. */
+  close(): UwsApp
+}
+
+export interface UwsBehavior {
+  /** Bytes. */
+  maxPayloadLength: number
+  maxBackpressure: number
+  /** Seconds. */
+  idleTimeout: number
+  sendPingsAutomatically: boolean
+  /** Minutes; 0 is for ever. */
+  maxLifetime: number
+  upgrade(res: UwsResponse, req: UwsRequest, context: unknown): void
+  open(ws: UwsWebSocket): void
+  message(ws: UwsWebSocket, message: ArrayBuffer, binary: boolean): void
+  drain(ws: UwsWebSocket): void
+  ping(ws: UwsWebSocket): void
+  pong(ws: UwsWebSocket): void
+  close(ws: UwsWebSocket): void
+}

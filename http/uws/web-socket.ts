@@ -1,0 +1,242 @@
+/**
+ * A WebSocket on uWebSockets.js. R numbers: reliability 2.3. What the tested build does by itself, and can't be told otherwise: it answers pings,
+ * puts fragments together, and cuts the connection without a close frame at a message that is too long, text that is not UTF-8, or bytes that
+ * are no frame.
+ */
+
+import type { Timer } from '../../core/clock.ts'
+import type { Socket, SocketSession, WebSocketOptions } from '../../core/listener.ts'
+import { HIGH_WATER, OVERRUN_BYTES } from '../backpressure.ts'
+import { CORK_BYTES } from './cork.ts'
+import type { UwsShared } from './exchange.ts'
+import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
+
+/** The part of uWebSockets.js's WebSocket that we use. */
+export interface UwsWebSocket {
+  /** 1: sent; 0: the kernel is full, the rest is held; 2: dropped. */
+  send(text: string): number
+  getBufferedAmount(): number
+  ping(): number
+  end(code: number, reason: string): void
+  close(): void
+  cork(fill: () => void): unknown
+  getUserData(): { socket: UwsSocket }
+}
+
+/** uWebSockets.js closes a socket on which so long nothing came or went; its maximum, since our own pings find the dead sooner. */
+export const IDLE_SECONDS = 960
+/**
+ * Bytes that uWebSockets.js may hold for a client before it drops what comes on top. We write only when it holds nothing, so that just its own answers to
+ * pings can be dropped: a client that sends them and reads nothing is not worth more memory.
+ */
+export const MAX_BACKPRESSURE = 256 * 1024
+/** Of a frame: its head, and a margin. */
+const FRAME_BYTES = 16
+
+export class UwsSocket implements Socket, Deferred {
+  readonly #session: SocketSession
+  readonly #shared: UwsShared
+  readonly #options: WebSocketOptions
+  #ws: UwsWebSocket | undefined
+  #queue: string[] = []
+  #sizes: number[] = []
+  #queued = 0
+  #blocked = false
+  #deferred = false
+  #owesDrain = false
+  #closing: { code: number; reason: string } | undefined
+  #progress = 0
+  #stallTimer: Timer | undefined
+  #pongTimer: Timer | undefined
+
+  constructor(session: SocketSession, shared: UwsShared, options: WebSocketOptions) {
+    this.#session = session
+    this.#shared = shared
+    this.#options = options
+  }
+
+  /** The handshake's answer has left. */
+  start(): void {
+    if (this.#ws === undefined) return
+    this.#guarded(() => {
+      this.#session.opened(this)
+      if (this.#shared.draining) this.#session.drain()
+    })
+  }
+
+  // ---- what uWebSockets.js tells ----------------------------------------------------------------------------------------
+
+  onOpen(ws: UwsWebSocket): void {
+    this.#ws = ws
+    this.#shared.sockets.add(this)
+  }
+
+  onMessage(message: ArrayBuffer, binary: boolean): void {
+    // Written to is the socket when all that one read brought has been looked at: within these callbacks it is corked by others (R7).
+    enterTurn()
+    this.onHeard()
+    if (this.#closing !== undefined) return
+    // uWebSockets.js takes the memory back when the callback returns.
+    const bytes = Buffer.allocUnsafe(message.byteLength)
+    bytes.set(new Uint8Array(message))
+    this.#guarded(() => this.#session.message(bytes, binary))
+  }
+
+  onHeard(): void {
+    this.#pongTimer?.cancel()
+    this.#pongTimer = undefined
+  }
+
+  onDrain(): void {
+    if (this.#ws === undefined) return
+    this.#progress = this.#shared.clock.mono()
+    if (this.#ws.getBufferedAmount() > 0) return
+    enterTurn()
+    this.#later()
+  }
+
+  onClose(): void {
+    this.#ws = undefined
+    this.#shared.sockets.delete(this)
+    this.#queue = []
+    this.#sizes = []
+    this.#queued = 0
+    this.#stallTimer?.cancel()
+    this.onHeard()
+    try {
+      this.#session.closed()
+    } catch (error) {
+      this.#shared.options.onError?.(error)
+    }
+  }
+
+  drain(): void {
+    this.#guarded(() => this.#session.drain())
+  }
+
+  /** Something is still to be sent, the close frame included. */
+  get unsent(): boolean {
+    return this.#ws !== undefined && (this.#queued > 0 || this.#blocked || this.#closing !== undefined)
+  }
+
+  // ---- what the session asks --------------------------------------------------------------------------------------------
+
+  send(text: string): void {
+    if (this.#ws === undefined || this.#closing !== undefined) return
+    const size = Buffer.byteLength(text) + FRAME_BYTES
+    this.#queue.push(text)
+    this.#sizes.push(size)
+    this.#queued += size
+    if (this.#blocked && this.#queued > OVERRUN_BYTES) this.#cut()
+  }
+
+  flush(): boolean {
+    if (this.#ws === undefined) return false
+    if (inTurn()) this.#later()
+    else this.#pump()
+    if (this.#blocked || this.#queued > HIGH_WATER) this.#owesDrain = true
+    return !this.#owesDrain && this.#ws !== undefined
+  }
+
+  get buffered(): number {
+    return this.#queued + (this.#ws?.getBufferedAmount() ?? 0)
+  }
+
+  ping(): void {
+    // A blocked client is the stall timer's.
+    if (this.#ws === undefined || this.#blocked || this.#queued > 0 || this.#closing !== undefined) return
+    this.#ws.ping()
+    this.#pongTimer ??= this.#shared.clock.setTimer(this.#options.pongTimeoutMs, () => this.#cut())
+  }
+
+  close(code: number, reason: string): void {
+    if (this.#ws === undefined || this.#closing !== undefined) return
+    this.#closing = { code, reason }
+    this.#later()
+  }
+
+  // ---- writing ----------------------------------------------------------------------------------------------------------
+
+  #later(): void {
+    if (!inTurn()) return this.endOfTurn()
+    if (this.#deferred) return
+    this.#deferred = true
+    defer(this)
+  }
+
+  endOfTurn(): void {
+    this.#deferred = false
+    this.#guarded(() => {
+      this.#pump()
+      if (!this.#owesDrain || this.#blocked || this.#queued > 0 || this.#ws === undefined) return
+      this.#owesDrain = false
+      this.#session.drained()
+    })
+  }
+
+  #pump(): void {
+    const ws = this.#ws
+    if (ws === undefined) return
+    for (;;) {
+      // Its own answers to pings may fill the kernel too, and behind too many of them a message would be dropped.
+      if (ws.getBufferedAmount() > 0) return this.#block()
+      this.#blocked = false
+      if (this.#queue.length === 0) break
+      this.#sendCork(ws)
+    }
+    // Calls `onClose`; the close frame and the FIN follow what was sent.
+    if (this.#closing !== undefined) ws.end(this.#closing.code, this.#closing.reason)
+  }
+
+  /** The next messages that fit in a cork together (R7); one that is longer goes alone, and uncorked. */
+  #sendCork(ws: UwsWebSocket): void {
+    let count = 0
+    let bytes = 0
+    while (count < this.#sizes.length && bytes + this.#sizes[count]! <= CORK_BYTES) bytes += this.#sizes[count++]!
+    if (count <= 1) {
+      this.#queued -= this.#sizes.shift()!
+      ws.send(this.#queue.shift()!)
+      return
+    }
+    const batch = this.#queue.splice(0, count)
+    this.#sizes.splice(0, count)
+    this.#queued -= bytes
+    ws.cork(() => {
+      for (const text of batch) ws.send(text)
+    })
+  }
+
+  #block(): void {
+    if (this.#blocked) return
+    this.#blocked = true
+    this.#progress = this.#shared.clock.mono()
+    // R10
+    if (this.#stallTimer === undefined) this.#armStall(this.#shared.options.stallTimeoutMs)
+  }
+
+  #armStall(ms: number): void {
+    const { clock, options } = this.#shared
+    this.#stallTimer = clock.setTimer(ms, () => {
+      this.#stallTimer = undefined
+      if (!this.#blocked) return
+      const left = options.stallTimeoutMs - (clock.mono() - this.#progress)
+      if (left > 0) this.#armStall(left)
+      else this.#cut()
+    })
+  }
+
+  /** Without a close frame, which the client would not read. Calls `onClose`. */
+  #cut(): void {
+    this.#ws?.close()
+  }
+
+  /** R1, finding t: an exception leaves nobody hanging. */
+  #guarded(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.#shared.options.onError?.(error)
+      this.#cut()
+    }
+  }
+}

@@ -1,0 +1,452 @@
+/**
+ * One WebSocket of a client: messages in, exchanges out. Each request message becomes a request like any other (`Message`), which the ingress sends
+ * down the chain of its route as it then is; so limits, ledger, errors and reloads are those of HTTP. What is here is the order of requests,
+ * the bounds on what a connection may keep waiting, keep-alive, and the end.
+ */
+
+import type { Clock } from '../core/clock.ts'
+import { type ErrorCode, type ErrorInit, GatewayError } from '../core/errors.ts'
+import type {
+  BodyFault,
+  BodyFlow,
+  BodyLimits,
+  BodySink,
+  ConnectionState,
+  HeaderList,
+  Incoming,
+  OutgoingStream,
+  Socket,
+  SocketSession,
+} from '../core/listener.ts'
+import type { Logger } from '../core/plugin.ts'
+import type { Envelope, SocketForm } from '../core/surface.ts'
+import type { Ticker, Ticking } from '../core/ticker.ts'
+import { withListener } from './aborts.ts'
+
+/** The documented bounds of Responses over WebSocket. */
+const MAX_AGE_MS = 60 * 60_000
+const MAX_RUNNING = 16
+const MAX_LANES = 32
+/** Ours: what may wait behind them. */
+const MAX_WAITING = 32
+const MAX_WAITING_BYTES = 32 * 1024 * 1024
+
+/** RFC 6455 7.4.1, and the registry's 1012. */
+const NORMAL = 1000
+const SERVER_ERROR = 1011
+const SERVICE_RESTART = 1012
+
+/** Headers of the handshake that say nothing of the requests after it. */
+const OF_HANDSHAKE = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
+
+export interface SocketHost {
+  readonly clock: Clock
+  readonly ticker: Ticker
+  readonly keepAliveMs: number
+  readonly log: Logger
+  /** Takes a request like the listener's. */
+  handle(incoming: Incoming): void
+  /** Answers a message that is no request. */
+  refuse(incoming: Incoming, route: string, code: ErrorCode, init: ErrorInit): void
+}
+
+export class MessageSession implements SocketSession, Ticking {
+  place = -1
+  readonly form: SocketForm
+  readonly path: string
+  readonly query: string
+  readonly headers: ReadonlyMap<string, string>
+  readonly remoteAddress: string
+  readonly state: ConnectionState = new Map()
+  readonly #route: string
+  readonly #host: SocketHost
+  readonly #openedAt: number
+  #socket: Socket | undefined
+  #lastSent: number
+  readonly #running = new Set<Message>()
+  /** Messages whose envelope has not been read yet, in their order. */
+  #unread: Uint8Array[] = []
+  #waiting: Message[] = []
+  /** Of both. */
+  #waitingBytes = 0
+  /** Names of lanes that were used. */
+  readonly #lanes = new Set<string>()
+  /** Why no further request is taken. */
+  #ending: 'old' | 'draining' | undefined
+
+  /**
+   * @param handshake the request that opens the socket
+   * @param route name of the route for what will come over it
+   */
+  constructor(handshake: Incoming, form: SocketForm, route: string, host: SocketHost) {
+    this.form = form
+    this.#route = route
+    this.path = handshake.path
+    this.query = handshake.query
+    this.remoteAddress = handshake.remoteAddress
+    const headers = new Map([['content-type', 'application/json']])
+    for (const [name, value] of handshake.headers) {
+      if (name !== 'content-type' && !OF_HANDSHAKE.has(name) && !name.startsWith('sec-websocket-'))
+        headers.set(name, value)
+    }
+    this.headers = headers
+    this.#host = host
+    this.#openedAt = host.clock.mono()
+    this.#lastSent = this.#openedAt
+  }
+
+  // ---- the socket's side ------------------------------------------------------------------------------------------------
+
+  opened(socket: Socket): void {
+    this.#socket = socket
+    this.#host.ticker.add(this)
+  }
+
+  message(bytes: Uint8Array, binary: boolean): void {
+    if (binary) return this.#refuse(new Message(this, undefined, NOTHING), notText())
+    if (this.#unread.length === 0) return this.#read(bytes, this.form.open(bytes))
+    // Behind one that is still being read: its turn comes in order.
+    if (this.#isFull(this.#unread.length, bytes))
+      return this.#refuse(new Message(this, undefined, NOTHING), queueFull())
+    this.#unread.push(bytes)
+    this.#waitingBytes += bytes.length
+  }
+
+  /** A message that takes more than one turn of the event loop is the first of `#unread` from its first pause on. */
+  #read(bytes: Uint8Array, reading: Generator<undefined, Envelope>): void {
+    let lane: string | undefined
+    try {
+      const step = reading.next()
+      if (!step.done) {
+        if (this.#unread.length === 0) {
+          this.#unread.push(bytes)
+          this.#waitingBytes += bytes.length
+        }
+        setImmediate(() => {
+          if (this.#unread[0] === bytes) this.#read(bytes, reading)
+        })
+        return
+      }
+      this.#wasRead(bytes)
+      if (step.value.kind === 'request') {
+        lane = step.value.lane
+        this.#admit(lane, bytes)
+      }
+    } catch (error) {
+      this.#wasRead(bytes)
+      if (error instanceof GatewayError) this.#refuse(new Message(this, lane, NOTHING), error)
+      else {
+        this.#host.log.error({ err: error }, 'a WebSocket message failed')
+        this.broken()
+      }
+    }
+    const next = this.#unread[0]
+    if (next) this.#read(next, this.form.open(next))
+  }
+
+  #wasRead(bytes: Uint8Array): void {
+    if (this.#unread[0] !== bytes) return
+    this.#unread.shift()
+    this.#waitingBytes -= bytes.length
+  }
+
+  #isFull(waiting: number, { length }: Uint8Array): boolean {
+    return waiting >= MAX_WAITING || this.#waitingBytes + length > MAX_WAITING_BYTES
+  }
+
+  #admit(lane: string | undefined, bytes: Uint8Array): void {
+    if (this.#ending === 'old') throw tooOld()
+    if (this.#ending === 'draining') throw restarting()
+    if (lane !== undefined && !this.#lanes.has(lane)) {
+      if (this.#lanes.size >= MAX_LANES) throw tooManyLanes()
+      this.#lanes.add(lane)
+    }
+    const message = new Message(this, lane, bytes)
+    if (this.#mayRun(message)) return this.#run(message)
+    if (this.#isFull(this.#waiting.length, bytes)) throw queueFull()
+    this.#waiting.push(message)
+    this.#waitingBytes += bytes.length
+  }
+
+  drained(): void {
+    for (const message of [...this.#running]) message.drained()
+  }
+
+  drain(): void {
+    this.#stop('draining', restarting)
+  }
+
+  closed(): void {
+    this.#socket = undefined
+    this.#host.ticker.delete(this)
+    this.#unread = []
+    this.#waiting = []
+    this.#waitingBytes = 0
+    for (const message of [...this.#running]) message.abort()
+    this.#running.clear()
+    this.state.clear()
+  }
+
+  tick(now: number): void {
+    if (now - this.#openedAt >= MAX_AGE_MS && this.#ending === undefined) {
+      this.#refuse(new Message(this, undefined, NOTHING), tooOld())
+      this.#stop('old', tooOld)
+    }
+    if (now - this.#lastSent < this.#host.keepAliveMs) return
+    this.#lastSent = now
+    this.#socket?.ping()
+  }
+
+  /** What waits is refused, what runs runs on, then the connection is closed. */
+  #stop(why: 'old' | 'draining', refusal: () => GatewayError): void {
+    if (this.#ending !== undefined) return
+    this.#ending = why
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const { size } of waiting) this.#waitingBytes -= size
+    for (const request of waiting) this.#refuse(request, refusal())
+    this.#closeWhenDone()
+  }
+
+  #refuse(message: Message, { code, message: text, param }: GatewayError): void {
+    this.#host.refuse(message, this.#route, code, { message: text, param })
+  }
+
+  #closeWhenDone(): void {
+    if (this.#ending === undefined || this.#running.size > 0) return
+    if (this.#ending === 'old') this.#socket?.close(NORMAL, 'open for 60 minutes')
+    else this.#socket?.close(SERVICE_RESTART, 'service restart')
+  }
+
+  // ---- requests in their order ------------------------------------------------------------------------------------------
+
+  #mayRun({ lane }: Message): boolean {
+    if (this.#running.size >= MAX_RUNNING) return false
+    for (const running of this.#running) if (running.lane === lane) return false
+    for (const waiting of this.#waiting) if (waiting.lane === lane) return false
+    return true
+  }
+
+  #run(message: Message): void {
+    this.#running.add(message)
+    this.#host.handle(message)
+  }
+
+  /** A reply is over. Its exchange is not yet: it settles when this call has returned, and the next request must find its limits given back. */
+  over(message: Message): void {
+    if (!this.#running.has(message)) return
+    queueMicrotask(() => {
+      if (!this.#running.delete(message) || !this.#socket) return
+      this.#next()
+      this.#closeWhenDone()
+    })
+  }
+
+  #next(): void {
+    const waiting = this.#waiting
+    const busy = new Set<string | undefined>()
+    for (const running of this.#running) busy.add(running.lane)
+    for (let i = 0; i < waiting.length && this.#running.size < MAX_RUNNING; i++) {
+      const message = waiting[i]!
+      if (busy.has(message.lane)) continue
+      busy.add(message.lane)
+      waiting.splice(i--, 1)
+      this.#waitingBytes -= message.size
+      this.#run(message)
+    }
+  }
+
+  // ---- the replies' side ------------------------------------------------------------------------------------------------
+
+  send(text: string): void {
+    this.#lastSent = this.#host.clock.mono()
+    this.#socket?.send(text)
+  }
+
+  flush(): boolean {
+    return this.#socket?.flush() ?? false
+  }
+
+  get buffered(): number {
+    return this.#socket?.buffered ?? 0
+  }
+
+  /** A reply broke off where it can't say so. */
+  broken(): void {
+    this.#socket?.close(SERVER_ERROR, 'a reply broke off')
+  }
+}
+
+const NOTHING = new Uint8Array()
+
+/** One message as a request: a POST to the socket's path with its body. */
+class Message implements Incoming {
+  readonly method = 'POST'
+  readonly hasBody = true
+  readonly upgrade = undefined
+  readonly lane: string | undefined
+  readonly size: number
+  readonly #session: MessageSession
+  #body: Uint8Array
+  #answered = false
+  #aborted = false
+  #abortListener: (() => void) | undefined
+  #stream: MessageStream | undefined
+
+  constructor(session: MessageSession, lane: string | undefined, body: Uint8Array) {
+    this.#session = session
+    this.lane = lane
+    this.#body = body
+    this.size = body.length
+  }
+
+  get path(): string {
+    return this.#session.path
+  }
+  get query(): string {
+    return this.#session.query
+  }
+  get headers(): ReadonlyMap<string, string> {
+    return this.#session.headers
+  }
+  get remoteAddress(): string {
+    return this.#session.remoteAddress
+  }
+  get connection(): ConnectionState {
+    return this.#session.state
+  }
+
+  readBody({ maxBytes }: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
+    const body = this.#body
+    this.#body = NOTHING
+    if (body.length > maxBytes) done('too_large', NOTHING)
+    else done(null, body)
+  }
+
+  streamBody(sink: BodySink): BodyFlow {
+    const body = this.#body
+    this.#body = NOTHING
+    queueMicrotask(() => {
+      if (this.#aborted) return
+      sink.chunk(body)
+      sink.end()
+    })
+    return { pause() {}, resume() {} }
+  }
+
+  respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
+    if (this.#answered || this.#aborted) return
+    this.#answered = true
+    const text = typeof body === 'string' ? body : Buffer.from(body).toString()
+    this.#session.send(this.#session.form.reply(status, headers, text, this.lane))
+    this.#session.flush()
+    this.#session.over(this)
+  }
+
+  stream(_status: number, headers: HeaderList): OutgoingStream {
+    if (this.#answered) throw new Error('the message has been answered already')
+    this.#answered = true
+    this.#stream = new MessageStream(this.#session, this, headers)
+    return this.#stream
+  }
+
+  onAborted(listener: () => void): void {
+    if (this.#aborted) return listener()
+    this.#abortListener = withListener(this.#abortListener, listener)
+  }
+
+  drained(): void {
+    this.#stream?.drained()
+  }
+
+  abort(): void {
+    this.#aborted = true
+    this.#abortListener?.()
+  }
+}
+
+/** A streamed reply: each line that its encoder writes is one message. */
+class MessageStream implements OutgoingStream {
+  readonly #session: MessageSession
+  readonly #message: Message
+  /** Until the first frame has taken them along. */
+  #headers: HeaderList | null
+  #open = true
+  #owesDrain = false
+  #drainListener: (() => void) | undefined
+
+  constructor(session: MessageSession, message: Message, headers: HeaderList) {
+    this.#session = session
+    this.#message = message
+    this.#headers = headers
+  }
+
+  write(data: string | Uint8Array): void {
+    if (!this.#open) return
+    const text = typeof data === 'string' ? data : Buffer.from(data).toString()
+    const { form } = this.#session
+    for (let from = 0, to = text.indexOf('\n'); to !== -1; from = to + 1, to = text.indexOf('\n', from)) {
+      this.#session.send(form.frame(text.slice(from, to), this.#message.lane, this.#headers))
+      this.#headers = null
+    }
+  }
+
+  flush(): boolean {
+    if (!this.#open) return false
+    const fast = this.#session.flush()
+    if (!fast) this.#owesDrain = true
+    return fast
+  }
+
+  onDrain(listener: () => void): void {
+    this.#drainListener = listener
+  }
+
+  get buffered(): number {
+    return this.#session.buffered
+  }
+
+  drained(): void {
+    if (!this.#owesDrain || !this.#open) return
+    this.#owesDrain = false
+    this.#drainListener?.()
+  }
+
+  end(): void {
+    if (!this.#open) return
+    this.#open = false
+    this.#session.flush()
+    this.#session.over(this.#message)
+  }
+
+  cut(): void {
+    if (!this.#open) return
+    this.end()
+    this.#session.broken()
+  }
+}
+
+function notText(): GatewayError {
+  return new GatewayError('invalid_json', { message: 'Binary messages are not taken. Send JSON as text.' })
+}
+function tooOld(): GatewayError {
+  return new GatewayError('websocket_connection_limit_reached', {
+    message: 'The connection has been open for 60 minutes, which is its limit. Open a new one to go on.',
+  })
+}
+function restarting(): GatewayError {
+  return new GatewayError('route_unavailable', {
+    message: 'A platform service is restarting and takes no more requests on this connection. Open a new one.',
+  })
+}
+function tooManyLanes(): GatewayError {
+  return new GatewayError('websocket_stream_limit_reached', {
+    message: `This connection has used ${MAX_LANES} names of stream_id, which is its limit. Use one of them, or open a new connection.`,
+    param: 'stream_id',
+  })
+}
+function queueFull(): GatewayError {
+  return new GatewayError('websocket_queue_full', {
+    message: `A connection runs ${MAX_RUNNING} responses at once, one for each stream_id; behind them ${MAX_WAITING} requests of ${MAX_WAITING_BYTES / 1024 / 1024} MiB together may wait. Wait for a response to end.`,
+  })
+}

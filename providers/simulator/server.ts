@@ -1,0 +1,211 @@
+/**
+ * The built-in upstream: a real HTTP server that speaks the four provider dialects on a loopback port. It is the
+ * quickstart's model, and the tests' provider with every fault on demand. README.md is its manual.
+ */
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { createServer } from '../../core/http.ts'
+import { anthropicSimulator } from './anthropic-messages.ts'
+import { type Body, isBody, type SimDialect } from './dialect.ts'
+import { DirectiveError } from './directives.ts'
+import { geminiSimulator } from './gemini.ts'
+import { SimModel, SimRefusal } from './model.ts'
+import { chatSimulator } from './openai-chat.ts'
+import { responsesSimulator } from './openai-responses.ts'
+import { simulatedSearch } from './search.ts'
+import { writeReply } from './write.ts'
+
+export interface SimulatorOptions {
+  /** Default 127.0.0.1. */
+  host?: string
+  /** Default 0: any free port. */
+  port?: number
+  /** When set, requests without this credential are refused as the provider would. */
+  apiKey?: string
+  /** How many requests `requests` keeps, newest last. Default 1000. */
+  keep?: number
+  /** Directives for a request, as in the `x-sim` header, which wins. For tests that can't touch prompt or headers. */
+  directives?: (request: RecordedRequest) => string | undefined
+  /** Milliseconds, for `created`. */
+  now?: () => number
+}
+
+export interface RecordedRequest {
+  readonly method: string
+  /** With the query. */
+  readonly path: string
+  readonly headers: IncomingHttpHeaders
+  /** As it came. */
+  readonly body: string
+  /** The body parsed; undefined when it is not a JSON object. */
+  readonly json: Body | undefined
+  readonly dialect: SimDialect['name'] | undefined
+  /** How it ended: `open` while it runs; `aborted` when the client left before the end. */
+  state: 'open' | 'finished' | 'aborted'
+  /** Fulfilled when `state` is no longer `open`. */
+  readonly settled: Promise<'finished' | 'aborted'>
+}
+
+export interface Simulator {
+  /** Base URL for every dialect, without a trailing slash and without `/v1`; with `/v1` and `/v1beta` it works too. */
+  readonly url: string
+  readonly port: number
+  /** What came in, oldest first. */
+  readonly requests: readonly RecordedRequest[]
+  /** Closes the port and cuts what is running. */
+  close(): Promise<void>
+}
+
+/** Prompts with images are large. */
+const MAX_BODY = 256 * 1024 * 1024
+
+/** @throws when the port can't be bound */
+export async function startSimulator(options: SimulatorOptions = {}): Promise<Simulator> {
+  const requests: RecordedRequest[] = []
+  const model = new SimModel(options.now ?? Date.now)
+  const server = createServer((req, res) => {
+    handle(req, res, model, options, requests).catch((error: unknown) => {
+      if (!res.headersSent)
+        answer(res, 500, { error: { message: `The simulator failed: ${String(error)}`, type: 'simulator_error' } })
+      else res.destroy()
+    })
+  })
+  // The client's pool decides when a connection is over; a benchmark must not meet a closing one.
+  server.keepAliveTimeout = 65_000
+  const host = options.host ?? '127.0.0.1'
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(options.port ?? 0, host, resolve)
+  })
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    port,
+    requests,
+    close: () => closeServer(server),
+  }
+}
+
+function closeServer(server: Server): Promise<void> {
+  return new Promise(resolve => {
+    server.close(() => resolve())
+    server.closeAllConnections()
+  })
+}
+
+/** The dialect of a path. A version prefix such as /v1 or /v1beta may stand in front. */
+export function dialectOf(path: string): SimDialect | undefined {
+  const bare = path.replace(/^\/v1(beta)?(?=\/)/, '')
+  if (bare === '/chat/completions') return chatSimulator
+  if (bare === '/responses') return responsesSimulator
+  if (bare === '/messages') return anthropicSimulator
+  if (/^\/models\/[^/]+:(generateContent|streamGenerateContent)$/.test(bare)) return geminiSimulator
+  return undefined
+}
+
+async function handle(
+  req: IncomingMessage,
+  res: ServerResponse,
+  model: SimModel,
+  options: SimulatorOptions,
+  requests: RecordedRequest[],
+): Promise<void> {
+  const target = req.url ?? '/'
+  const question = target.indexOf('?')
+  const path = decodeURIComponent(question === -1 ? target : target.slice(0, question))
+  const dialect = dialectOf(path)
+  const body = await readBody(req)
+  const request = record(req, res, target, body, dialect, options, requests)
+  if (/^(\/v1(beta)?)?\/search$/.test(path) && req.method === 'GET') {
+    answer(res, 200, { results: simulatedSearch(new URLSearchParams(target.slice(question + 1)).get('q') ?? '') })
+    return
+  }
+  if (!dialect) {
+    answer(res, 404, { error: { message: `The simulator has no ${req.method} ${path}.`, type: 'not_found_error' } })
+    return
+  }
+  if (req.method !== 'POST') {
+    answer(res, 405, dialect.error('invalid', 405, 'Only POST is allowed here.'))
+    return
+  }
+  if (options.apiKey !== undefined && credentialOf(req.headers) !== options.apiKey) {
+    answer(res, 401, dialect.error('auth', 401, 'Incorrect API key provided.'))
+    return
+  }
+  const header = req.headers['x-sim']
+  const directives = typeof header === 'string' ? header : options.directives?.(request)
+  try {
+    if (!request.json) throw new SimRefusal(400, 'invalid', 'We could not parse the JSON body of your request.')
+    const reply = model.reply(dialect.read(request.json, path), directives)
+    // Gemini says in the path what the others say in the body.
+    if (dialect === geminiSimulator) reply.prompt.stream = path.endsWith(':streamGenerateContent')
+    await writeReply(res, dialect, reply)
+  } catch (error) {
+    if (error instanceof SimRefusal)
+      answer(res, error.status, dialect.error(error.kind, error.status, error.message, error.code))
+    else if (error instanceof DirectiveError)
+      answer(res, 400, dialect.error('invalid', 400, `[[sim: …]]: ${error.message}`))
+    else throw error
+  }
+}
+
+function record(
+  req: IncomingMessage,
+  res: ServerResponse,
+  path: string,
+  body: string,
+  dialect: SimDialect | undefined,
+  options: SimulatorOptions,
+  requests: RecordedRequest[],
+): RecordedRequest {
+  const { promise: settled, resolve } = Promise.withResolvers<'finished' | 'aborted'>()
+  const request: RecordedRequest = {
+    method: req.method ?? '',
+    path,
+    headers: req.headers,
+    body,
+    json: parse(body),
+    dialect: dialect?.name,
+    state: 'open',
+    settled,
+  }
+  res.once('close', () => {
+    request.state = res.writableFinished ? 'finished' : 'aborted'
+    resolve(request.state)
+  })
+  requests.push(request)
+  if (requests.length > (options.keep ?? 1000)) requests.shift()
+  return request
+}
+
+/** The credential in the form of any of the four dialects. */
+function credentialOf(headers: IncomingHttpHeaders): string | undefined {
+  const bearer = headers.authorization?.replace(/^Bearer /i, '')
+  const key = headers['x-api-key'] ?? headers['x-goog-api-key']
+  return bearer ?? (Array.isArray(key) ? key[0] : key)
+}
+
+async function readBody(req: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of req) {
+    size += (chunk as Buffer).length
+    if (size > MAX_BODY) throw new Error('The body is too large.')
+    chunks.push(chunk as Buffer)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+function parse(body: string): Body | undefined {
+  try {
+    const value: unknown = JSON.parse(body)
+    return isBody(value) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function answer(res: ServerResponse, status: number, body: unknown): void {
+  res.writeHead(status, { 'content-type': 'application/json' })
+  res.end(JSON.stringify(body))
+}
