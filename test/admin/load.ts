@@ -1,5 +1,6 @@
 /** Traffic for the dashboard's tests: every route, several models, a share of refusals and failures. */
 import type { TestGateway } from '../e2e/harness.ts'
+import { timersOf } from '../eventually.ts'
 
 const MODELS = ['eb1-preview', 'eb1-efficient-preview', 'eb1-fast-preview', 'eb1-frontier-preview']
 
@@ -31,7 +32,7 @@ export function traffic(g: TestGateway, lanes: number, pauseMs: number): { stop(
   const lane = async () => {
     while (on) {
       await request(g, next++)
-      await new Promise(resolve => setTimeout(resolve, pauseMs))
+      await timersOf(pauseMs)
     }
   }
   const running = Array.from({ length: lanes }, lane)

@@ -10,7 +10,7 @@ import { prettyLine } from '../../cli/pretty.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { defaultYaml, KEY, startGateway } from '../e2e/harness.ts'
-import { eventually } from '../eventually.ts'
+import { eventually, timersOf } from '../eventually.ts'
 import { request } from './load.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -76,7 +76,7 @@ test('lines arrive whole and in their order, however long they are and whatever 
     for (let i = 0; i < 3000; i++) {
       // Now and then one that is longer than any group, and a pause in which what waits is written.
       log.info({ i, plain: 'x'.repeat(i % 300), wide: '€'.repeat(i % 700 === 0 ? 50_000 : i % 7) }, 'line')
-      if (i % 1000 === 0) await new Promise(resolve => setTimeout(resolve, 150))
+      if (i % 1000 === 0) await timersOf(150)
     }
   })
   const lines = text.trimEnd().split('\n')
@@ -186,7 +186,7 @@ test('--pretty: one line an exchange, other lines with their fields, errors with
 })
 
 test('sluice start --pretty writes for people; without it JSON; a terminal’s colours are for terminals', {
-  timeout: 30_000,
+  timeout: 120_000,
 }, async () => {
   const simulator = await startSimulator({ port: 0 })
   const folder = mkdtempSync(join(tmpdir(), 'sluice-pretty-'))

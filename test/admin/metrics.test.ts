@@ -8,6 +8,7 @@ import { Metrics, type MetricsSources } from '../../admin/metrics.ts'
 import { ZERO_USAGE } from '../../core/events.ts'
 import { KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
+import { TableClock } from '../faults/table.ts'
 import { type Family, scrape, series, value } from './exposition.ts'
 import { LIMITS, request } from './load.ts'
 
@@ -214,7 +215,10 @@ test('exchanges are told apart by route, model, status and outcome, tokens and m
 })
 
 test('backends, limits, plugins, store and configuration: the figures are right', async () => {
+  const clock = new TableClock()
+  const loadedAt = clock.now()
   const t = await startGateway({
+    gateway: { clock },
     organization: '    limits: { requests_per_minute: 6, concurrent_requests: 1 }',
     plugins: { upstream: '{ breaker: { failures: 2, open_for: 60s } }' },
     models: `  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: a, weight: 1 }, { provider: responses, model: b, weight: 1 }] }`,
@@ -263,7 +267,7 @@ test('backends, limits, plugins, store and configuration: the figures are right'
       ),
       [0, 1, 1, 0],
     )
-    assert.ok(Math.abs(value(now, 'sluice_config_loaded_timestamp_seconds')! - Date.now() / 1000) < 60)
+    assert.equal(value(now, 'sluice_config_loaded_timestamp_seconds'), loadedAt / 1000)
 
     // Counters go on over a reload; the state of a refused one shows.
     assert.equal((await t.gateway.reload()).applied, true)
@@ -338,7 +342,7 @@ test('open streams, in flight, journal and ledger while an exchange runs', async
   }
 })
 
-test('ten thousand bad models and ten thousand bad keys make no series', { timeout: 60_000 }, async () => {
+test('ten thousand bad models and ten thousand bad keys make no series', { timeout: 300_000 }, async () => {
   const pool = new Pool(g.url, { connections: 32, pipelining: 1 })
   const send = async (model: string, key: string): Promise<void> => {
     const { body } = await pool.request({

@@ -7,7 +7,6 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { parse, parseAllDocuments } from 'yaml'
 import { load } from '../../cli/gateway.ts'
@@ -77,15 +76,16 @@ async function behind(t: TestContext, command: string, args: string[], env: Reco
     await over
   })
   const up = () => fetch(`${url}/v1/models`, { headers: { authorization: 'Bearer sk-test-0001-secret' } })
-  for (const deadline = performance.now() + 30_000; ; await sleep(20)) {
-    assert.equal(child.exitCode, null, said.join(''))
-    assert.ok(performance.now() < deadline, said.join(''))
-    const serves = await up().then(
-      response => response.status === 200,
-      () => false,
-    )
-    if (serves) break
-  }
+  await eventually(
+    () => {
+      assert.equal(child.exitCode, null, said.join(''))
+      return up().then(
+        response => response.status === 200,
+        () => false,
+      )
+    },
+    () => said.join(''),
+  )
   const { length } = await streamed(url)
   assert.ok(length >= 4, `${length} pieces: the proxy must not gather the stream`)
 }

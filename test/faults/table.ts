@@ -238,7 +238,7 @@ export function faultTable(rows: readonly Row[]): void {
   })
   after(() => table.close())
   for (const row of rows) {
-    test(`${row.name}`, { timeout: 60_000 }, async () => {
+    test(`${row.name}`, { timeout: 120_000 }, async () => {
       for (const surface of SURFACES) {
         for (const mode of row.modes ?? MODES) await exchange(table, row, surface, mode)
       }

@@ -13,7 +13,7 @@ function run(args: string[], input = '') {
   return spawnSync(process.execPath, [...process.execArgv, '--input-type=module', '-e', script, '--', ...args], {
     encoding: 'utf8',
     input,
-    timeout: 20_000,
+    timeout: 120_000,
   })
 }
 

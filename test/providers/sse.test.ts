@@ -220,14 +220,12 @@ test('sse: the default cap takes a line of 5 MB in small pieces and refuses one 
   assert.ok(pushed <= 8 * 1024 * 1024 + flood.length)
 })
 
-test('sse: a million empty events are read in bounded time', () => {
-  const empties = bytes('\n'.repeat(1_000_000))
-  const named = bytes('event: x\n\n'.repeat(100_000))
-  const started = performance.now()
+// A reader whose work grows with the square would take many minutes: the runner's end of this file is the assertion.
+test('sse: millions of empty events are read in linear time', () => {
+  const empties = bytes('\n'.repeat(2_000_000))
+  const named = bytes('event: x\n\n'.repeat(200_000))
   assert.deepEqual(read([empties, named, bytes('data: 1\n\n')]), [['', '1']])
   assert.deepEqual(read([...oneByOne(empties)].concat(bytes('data: 1\n\n'))), [['', '1']])
-  // Far above what it takes, far below what a quadratic reader would.
-  assert.ok(performance.now() - started < 30_000)
 })
 
 test('sse: events of a chunk come in order, and an error in the handler is passed on', () => {

@@ -67,15 +67,13 @@ test('stop: any split gives the same text and match, and no fragment leaks (prop
   )
 })
 
+// Milliseconds; a matcher that starts over at each letter would need hours: the runner's end of this file is the assertion.
 test('stop: linear on a stop string that nearly matches everywhere', () => {
   const stop = 'a'.repeat(50_000) + 'b'
   const matcher = new StopMatcher([stop])
-  const started = performance.now()
   for (let i = 0; i < 200; i++) matcher.push('a'.repeat(5000))
   assert.equal(matcher.push('b'), '')
   assert.equal(matcher.matched, stop)
-  // Milliseconds; a matcher that starts over at each letter would need hours.
-  assert.ok(performance.now() - started < 20_000)
 })
 
 /** A decoder that pushes the events of its data. */

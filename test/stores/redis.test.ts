@@ -10,7 +10,7 @@ import { StoreUnavailable } from '../../core/store.ts'
 import { script } from '../../stores/redis/call.ts'
 import { tagOf } from '../../stores/redis/client.ts'
 import { IDEMPOTENCY_LEASE_MS } from '../../stores/redis/idempotency.ts'
-import type { LeaseTimes } from '../../stores/redis/lease.ts'
+import { LEASE_TIMES, type LeaseTimes } from '../../stores/redis/lease.ts'
 import { planOf } from '../../stores/redis/plan.ts'
 import { RECLAIM } from '../../stores/redis/scripts.ts'
 import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
@@ -208,6 +208,10 @@ test('slots and reservations of a dead instance are given back by a living one',
     (await living.store.limits.peek(org, cells, T0)).map(state => state.remaining),
     [1, 740, 410],
   )
+})
+
+test('[LIM-4] what a dead instance held is given back within 15 s: the lease runs out, and others look in time', () => {
+  assert.ok(LEASE_TIMES.ttl + 2 * LEASE_TIMES.every <= 15_000)
 })
 
 test('an instance that slept goes on under a new lease', { skip }, async t => {

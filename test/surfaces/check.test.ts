@@ -348,9 +348,8 @@ describe('media', () => {
 
   it('a long data URL is scanned in linear time', () => {
     const data = 'A'.repeat(8_000_000)
-    const started = process.hrtime.bigint()
+    // A scan that starts over at each letter would take hours: the runner's end of this file is the assertion.
     assert.equal(isBase64(data), true)
-    assert.ok(Number(process.hrtime.bigint() - started) < 20e9)
   })
 })
 

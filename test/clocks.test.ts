@@ -1,0 +1,45 @@
+/**
+ * No test looks at the machine's clock or sleeps: under load such a test fails, or shows nothing. A test under load once asserted that a timeline ends within 50 ms of its
+ * exchange. What to do instead: wait with `eventually`, give the code under test a clock that the test moves (core/clock.ts), count events, or see their order.
+ */
+import assert from 'node:assert/strict'
+import { globSync, readFileSync } from 'node:fs'
+import { basename, join, relative } from 'node:path'
+import { test } from 'node:test'
+
+const CLOCK =
+  /performance\.now|hrtime|timers\/promises|\bset(?:Timeout|Interval)\(|AbortSignal\.timeout|\btimersOf\(|Date\.now\(\)\)? *[-<>]|[-<>]=? *Date\.now\(\)/
+
+/** By file: what its timers are for. None of them keeps two things in step, and none is measured. */
+const ALLOWED: Record<string, string> = {
+  'eventually.ts': 'the waits themselves',
+  'admin/load.ts': 'the pace of the traffic that the dashboard shows',
+  'admin/log.test.ts': 'lets a timer of the log fire between two lines',
+  'chain/clock.test.ts': 'a timer that must not fire',
+  'cli/launcher.test.ts': 'keeps a child process alive until it is signalled',
+  'config/watch.test.ts': 'keeps this process alive while a file is watched',
+  'e2e/drain.test.ts': 'outlasts a timer of the drain; a plugin that leaves its timer behind',
+  'e2e/shared-store.test.ts': 'outlasts store.timeout, by which nothing may be refused',
+  'listener/slow.test.ts': 'clients that drip',
+  'stores/crash-child.ts': 'work that takes a while, killed at any point of it',
+  'stores/redis-server.ts': 'gives up on a command that a stopped server will not answer',
+  'stores/redis.test.ts': 'lets a delivery be tried again while Redis is down',
+  'stores/slow-disk.test.ts': 'outlasts store.timeout, by which nothing may have been written',
+}
+
+test('tests look at no clock and do not sleep, but for those listed with a reason', () => {
+  const found = new Map<string, string[]>()
+  for (const file of globSync(join(import.meta.dirname, '**/*.ts'))) {
+    if (file === import.meta.filename) continue
+    const lines = readFileSync(file, 'utf8').split('\n')
+    const hits = lines.flatMap((line, i) => (CLOCK.test(line) ? [`${i + 1}: ${line.trim()}`] : []))
+    if (hits.length > 0) found.set(relative(import.meta.dirname, file), hits)
+  }
+  const unlisted = [...found].filter(([file]) => !(file in ALLOWED))
+  assert.deepEqual(unlisted, [], `say in ${basename(import.meta.filename)} what the timer is for, or do without`)
+  assert.deepEqual(
+    Object.keys(ALLOWED).filter(file => !found.has(file)),
+    [],
+    'no longer needed in the list',
+  )
+})
