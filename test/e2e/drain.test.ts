@@ -70,7 +70,7 @@ const defaultModel =
 for (const listener of ['uws', 'node'] as const) {
   describe(`drain on ${listener}`, () => {
     test('accepts no more; running streams and buffered requests finish whole; then all is closed', async () => {
-      const t = await startGateway({ gateway: { listener }, server: 'drain: 10s' })
+      const t = await startGateway({ gateway: { listener }, server: 'drain: 2m' })
       try {
         const kept = keepRows(t)
         const idleConnection = await RawClient.open(t.gateway.port)
@@ -78,10 +78,10 @@ for (const listener of ['uws', 'node'] as const) {
         await idleConnection.answers(1)
         const streams = await Promise.all(
           Array.from({ length: 10 }, () =>
-            t.post('/v1/chat/completions', chat('[[sim: tokens 20; pace 15ms]] x', { stream: true })),
+            t.post('/v1/chat/completions', chat('[[sim: tokens 20; pace 100ms]] x', { stream: true })),
           ),
         )
-        const buffered = t.post('/v1/chat/completions', chat('[[sim: delay 300ms; text "whole"]] x'))
+        const buffered = t.post('/v1/chat/completions', chat('[[sim: delay 2s; text "whole"]] x'))
         await eventually(() => t.gateway.ingress.running.size === 11)
         const drained = t.gateway.drain()
         assert.equal(await refusesConnections(t.gateway.port), true)

@@ -557,7 +557,8 @@ export default definePlugin({
       } finally {
         await g.close()
       }
-      const silent = await start(listener, { proxy: 'timeout: 100ms' })
+      const clock = new ManualClock()
+      const silent = await start(listener, { proxy: 'timeout: 60s' }, clock)
       try {
         const hung: Promise<unknown>[] = []
         handlers.set('/v1/embeddings/hang', (request, response) => {
@@ -565,11 +566,19 @@ export default definePlugin({
           request.resume()
           if (request.url!.includes('late')) response.write('begun')
         })
-        const reply = await call(silent, '/hang')
+        const asked = call(silent, '/hang')
+        await eventually(() => hung.length === 1)
+        clock.advance(62_000)
+        const reply = await asked
         assert.equal(reply.status, 504)
         assert.equal(json(reply).error.code, 'gateway_timeout')
         assert.ok(Number(reply.headers['retry-after']) >= 1)
-        await assert.rejects(call(silent, '/hang?late'))
+        const client = await RawClient.open(silent.gateway.port)
+        client.send(`GET /v1/embeddings/hang?late HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${KEY}\r\n\r\n`)
+        await client.until(() => client.received.includes('begun'))
+        clock.advance(62_000)
+        await client.closing()
+        assert.equal((await client.answers(1))[0]!.whole, false)
         await Promise.all(hung)
         await idle(silent)
       } finally {

@@ -291,7 +291,7 @@ test('[LIM-2] what was taken before a reload stays taken after it', async () => 
     organization: '    limits: { requests_per_minute: 3, concurrent_requests: 2 }',
   })
   try {
-    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 20ms]] go', { stream: true })))
+    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 75ms]] go', { stream: true })))
     await open.begun
     await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
     assert.equal((await t.gateway.reload()).applied, true)

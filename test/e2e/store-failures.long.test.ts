@@ -133,7 +133,7 @@ test('[RESP-3] [ERR-8] a stream whose response cannot be retained does not end a
   const g = await gatewayOn(t, redis.url)
   const response = await g.post('/v1/responses', {
     model: 'eb1-preview',
-    input: '[[sim: tokens 20; pace 30ms]] x',
+    input: '[[sim: tokens 20; pace 150ms]] x',
     max_output_tokens: 400,
     stream: true,
   })

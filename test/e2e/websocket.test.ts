@@ -371,7 +371,7 @@ describe('lanes', () => {
   test('requests of one lane run one after the other, in their order; named lanes run beside it, and their frames say so', async () => {
     await using({}, async t => {
       const client = await SocketClient.open(t)
-      client.create('[[sim: tokens 30; pace 10ms]] x')
+      client.create('[[sim: tokens 30; pace 50ms]] x')
       client.create('[[sim: text "second"]] x')
       client.create('[[sim: text "third"]] x')
       client.create('[[sim: text "aside"]] x', { stream_id: 'side.1_a-B' })
@@ -572,7 +572,7 @@ describe('slow and gone', () => {
   })
 
   test('[STR-5] silence is filled by pings, during a response and between two; a client that answers none is cut', async () => {
-    const options = { server: 'drain: 2s, keep_alive: 50ms', plugins: { validation: '{ body_timeout: 1s }' } }
+    const options = { server: 'drain: 2s, keep_alive: 50ms', plugins: { validation: '{ body_timeout: 3s }' } }
     await using(options, async t => {
       const client = await SocketClient.open(t)
       await eventually(() => client.pings >= 2)
@@ -597,7 +597,7 @@ describe('slow and gone', () => {
     const clock = new ShiftedClock()
     await using({ gateway: { clock }, server: 'drain: 2s, keep_alive: 100ms' }, async t => {
       const [idle, busy] = [await SocketClient.open(t), await SocketClient.open(t)]
-      busy.create('[[sim: tokens 40; pace 20ms]] x')
+      busy.create('[[sim: tokens 40; pace 50ms]] x')
       await busy.next()
       busy.create('waits')
       clock.shift = 60 * 60_000
@@ -623,7 +623,7 @@ describe('drain', () => {
   test('idle connections are closed with 1012 at once; a running response ends well first, and what waits is refused', async () => {
     await using({ server: 'drain: 10s' }, async t => {
       const [idle, busy] = [await SocketClient.open(t), await SocketClient.open(t)]
-      busy.create('[[sim: tokens 30; pace 10ms]] x')
+      busy.create('[[sim: tokens 30; pace 50ms]] x')
       await busy.next()
       busy.create('waits')
       await eventually(() => t.simulator.requests.length === 1)
