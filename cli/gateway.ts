@@ -11,21 +11,19 @@ import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapsho
 import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
-import { buildChain, type Chain, ChainError } from '../core/chain.ts'
+import type { Chain } from '../core/chain.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
 import { errorBody } from '../core/exchange.ts'
 import { requestId } from '../core/ids.ts'
 import type { Listener, ListenerFactory, WebSocketOptions } from '../core/listener.ts'
-import type { Logger, Plugin, PluginContext } from '../core/plugin.ts'
-import { SearchProviders, SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
+import type { Logger, Plugin } from '../core/plugin.ts'
 import { createSharedState } from '../core/shared-state.ts'
 import type { Store } from '../core/store.ts'
 import { Ticker } from '../core/ticker.ts'
 import { type Generation, Ingress } from '../http/ingress.ts'
 import { type LagProbe, OverloadGuard, TimerLag } from '../http/overload.ts'
-import { Router } from '../http/router.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { catalog } from '../plugins/index.ts'
@@ -34,6 +32,7 @@ import { dialectCapabilities, dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { surfaces } from '../surfaces/index.ts'
+import { buildHouse, ConfigRefused } from './assembly.ts'
 import { routeReport, withModel } from './route-report.ts'
 import { Failure } from './terminal.ts'
 
@@ -78,16 +77,6 @@ export interface Gateway {
   close(): Promise<void>
 }
 
-/** The configuration does not check; `errors` has every fault with its place. */
-export class ConfigRefused extends Error {
-  readonly errors: ConfigError[]
-  constructor(errors: ConfigError[]) {
-    super(errors.map(formatError).join('\n'))
-    this.name = 'ConfigRefused'
-    this.errors = errors
-  }
-}
-
 /** Loads and checks a file with the built-in plugins and dialects: what `sluice check` and start-up share. */
 export function load(
   path: string,
@@ -123,7 +112,6 @@ export async function buildGateway(configPath: string, options: GatewayOptions):
     await gateway.start(loaded.plugins)
   } catch (error) {
     await gateway.close()
-    if (error instanceof ChainError) throw new ConfigRefused([{ ...error.at, message: error.message }])
     throw error
   }
   return gateway
@@ -394,52 +382,21 @@ class RunningGateway implements Gateway {
 
   /** Compiles a checked configuration: every chain, every route. */
   async #build(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Generation> {
-    await this.#resolveSimulator(config)
-    const chains = new Map<string, Chain>()
-    const searchProviders = new SearchProviders()
-    try {
-      for (const [name, entries] of Object.entries(config.pipelines)) {
-        const used = new Set(
-          config.routes
-            .filter(route => route.pipeline === name && route.surface)
-            .map(route => surfaces[route.surface as SurfaceName]),
-        )
-        const chain = await buildChain(name, {
-          entries,
-          plugins,
-          log: this.#log,
-          forceAsync: this.#options.forceAsync,
-          context: (entry): PluginContext => ({
-            config,
-            store: this.store,
-            clock: this.#clock,
-            random: this.#random,
-            log: this.#log,
-            id: entry.id,
-            pipeline: name,
-            surfaces: [...used],
-            shared: this.#shared,
-            secret: this.#secret,
-            searchProviders,
-          }),
-        })
-        chains.set(name, chain)
-      }
-      const fault = searchProviderFault(config, searchProviders)
-      if (fault) throw new ConfigRefused([{ file: this.#path, line: 1, column: 1, message: fault }])
-    } catch (error) {
-      await this.#closeChains(chains.values())
-      throw error
-    }
-    const router = new Router(
-      config.routes.map(route => ({
-        name: `${route.method} ${route.path}`,
-        method: route.method,
-        path: route.path,
-        surface: route.surface && surfaces[route.surface],
-        chain: chains.get(route.pipeline)!,
-      })),
-    )
+    const { chains, router, close } = await buildHouse({
+      services: {
+        config,
+        store: this.store,
+        clock: this.#clock,
+        random: this.#random,
+        log: this.#log,
+        shared: this.#shared,
+        secret: this.#secret,
+      },
+      plugins,
+      file: this.#path,
+      simulator: async () => (this.#simulator ??= await startSimulator({ port: 0 })).url,
+      forceAsync: this.#options.forceAsync,
+    })
     for (const chain of this.#chains) this.#retiring.add(chain)
     this.#chains = [...chains.values()]
     return {
@@ -448,32 +405,8 @@ class RunningGateway implements Gateway {
       close: async () => {
         this.#metrics.retire(chains.values())
         for (const chain of chains.values()) this.#retiring.delete(chain)
-        await this.#closeChains(chains.values())
+        await close()
       },
-    }
-  }
-
-  /** All of them, whatever a plugin does: what one leaves open must not leave open what others have. */
-  async #closeChains(chains: Iterable<Chain>): Promise<void> {
-    for (const chain of chains) {
-      try {
-        await chain.close()
-      } catch (error) {
-        this.#log.error({ err: error, pipeline: chain.name }, 'closing a plugin failed')
-      }
-    }
-  }
-
-  /** `base_url: simulator` and `web_search.provider: simulator` become the address of the built-in upstream, started when first named. */
-  async #resolveSimulator(config: GatewayConfig): Promise<void> {
-    const named = Object.values(config.providers).filter(provider => provider.base_url === 'simulator')
-    const searches = config.web_search.provider === SIMULATED_SEARCH
-    if (named.length === 0 && !searches) return
-    this.#simulator ??= await startSimulator({ port: 0 })
-    if (searches) config.web_search.base_url = this.#simulator.url
-    for (const provider of named) provider.base_url = this.#simulator.url
-    for (const served of Object.values(config.models)) {
-      for (const backend of served.backends) if (backend.baseUrl === 'simulator') backend.baseUrl = this.#simulator.url
     }
   }
 
@@ -514,8 +447,7 @@ class RunningGateway implements Gateway {
       this.#observer.use.keep(new Set(Object.keys(loaded.config.organizations)))
     } catch (error) {
       if (error instanceof ConfigRefused) return refuseReload(error.errors)
-      const at = error instanceof ChainError ? error.at : { file: this.#path, line: 1, column: 1 }
-      return refuseReload([{ ...at, message: (error as Error).message }])
+      return refuseReload([{ file: this.#path, line: 1, column: 1, message: (error as Error).message }])
     }
     this.#metrics.reloaded('applied')
     this.#log.info({ generation }, 'configuration reloaded')

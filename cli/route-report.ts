@@ -7,8 +7,8 @@ import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/typ
 import { systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { RunningExchange } from '../core/exchange.ts'
+import { MemoryIncoming } from '../core/memory-incoming.ts'
 import { answer, conversation, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
-import { FakeIncoming } from '../core/testing.ts'
 import { Ticker } from '../core/ticker.ts'
 import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/slots.ts'
 import { joined } from '../plugins/verbatim.ts'
@@ -79,7 +79,7 @@ export async function routeReport(
   replaced.set('upstream', looks(plugins.get('upstream')!))
   const { chains, close } = await dryRun(config, replaced, file)
   try {
-    const incoming = new FakeIncoming({ path: route.path, body: question.body })
+    const incoming = new MemoryIncoming({ path: route.path, body: question.body })
     const x = await new Promise<RunningExchange>(resolve => {
       new RunningExchange('req_route', incoming, chains.get(route.pipeline)!, surfaces[question.surface], route.path, {
         clock: systemClock,
@@ -146,7 +146,7 @@ function looks(upstream: Plugin): Plugin {
 function report(
   config: GatewayConfig,
   x: RunningExchange,
-  incoming: FakeIncoming,
+  incoming: MemoryIncoming,
   caller: Caller,
   outOf: (backend: string) => string | undefined,
 ): RouteReport {

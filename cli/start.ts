@@ -68,7 +68,8 @@ interface RunOptions {
 
 /** Serves until a signal says to stop. @returns the exit code */
 async function run(file: string, { log, watch, worker, terminal, warn }: RunOptions): Promise<number> {
-  const { buildGateway, ConfigRefused } = await import('./gateway.ts')
+  const { buildGateway } = await import('./gateway.ts')
+  const { ConfigRefused } = await import('./assembly.ts')
   // A promise that a plugin left alone: its exchange is the worse for it, and no other.
   process.on('unhandledRejection', error =>
     log.error({ err: error }, 'a promise was rejected, and nobody waited for it'),

@@ -2,10 +2,11 @@
  * Checks one pipeline as a chain: every plugin exists, one terminal, every slot filled above where it is needed. Pure; `check`, start-up and `explain`
  * share it.
  */
+
+import type { PipelineEntry, Position } from '../core/chain.ts'
 import type { Plugin, Slot } from '../core/plugin.ts'
 import type { ConfigError } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import type { PipelineEntry, Position } from './types.ts'
 
 /** Plugins by name: the built-in ones and those of `plugins:`. A Map is one. */
 export interface PluginCatalog {

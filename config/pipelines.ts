@@ -1,4 +1,6 @@
 /** Reads `pipelines` and `routes`: the three ways to write an entry, plugin options, and what refers to what. */
+
+import type { PipelineEntry } from '../core/chain.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { type ChainToCheck, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
@@ -6,7 +8,7 @@ import type { Report } from './report.ts'
 import { fullEntry, route as routeSchema } from './schema.ts'
 import type { ConfigError, Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import type { PipelineEntry, RouteConfig } from './types.ts'
+import type { RouteConfig } from './types.ts'
 
 /**
  * Reads and checks every pipeline. A pipeline whose entries can't be read is left out of the result. `broken`: names of plugin files that did

@@ -14,7 +14,7 @@ import {
   type ParsedNode,
   parseDocument,
 } from 'yaml'
-import type { Position } from './types.ts'
+import type { Position } from '../core/chain.ts'
 
 /** Something wrong with the configuration: where, what, and the cure. */
 export interface ConfigError extends Position {

@@ -3,15 +3,9 @@
  * read in, defaults filled, built-in plans merged, references checked. `config/load.ts` makes it; nothing else does.
  */
 
+import type { PipelineEntry, Position } from '../core/chain.ts'
 import type { Effort, SurfaceName } from '../core/conversation.ts'
 import type { Backend, DialectName } from '../core/dialect.ts'
-
-/** Where a value stands, for messages: `gateway.yaml:14:5`. */
-export interface Position {
-  file: string
-  line: number
-  column: number
-}
 
 export interface GatewayConfig {
   version: 1
@@ -57,16 +51,6 @@ export interface ServerConfig {
   max_connections: number
   trust_proxy: string[]
   tls: { cert: string; key: string } | null
-}
-
-export interface PipelineEntry {
-  plugin: string
-  /** Defaults to the plugin's name; unique in its pipeline. */
-  id: string
-  on_failure: 'deny' | 'skip'
-  /** Options as `create` takes them: checked by the plugin's own schema, defaults filled, durations in milliseconds, sizes in bytes. */
-  config: Record<string, unknown>
-  at: Position
 }
 
 export interface RouteConfig {

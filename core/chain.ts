@@ -5,10 +5,27 @@
  * below the terminal. A plugin that answers a request itself was not passed: its reply starts just above it.
  */
 import { types } from 'node:util'
-import type { PipelineEntry } from '../config/types.ts'
 import type { StreamEvent } from './events.ts'
 import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply } from './plugin.ts'
 import { requestBody } from './plugin.ts'
+
+/** Where a value stands, for messages: `gateway.yaml:14:5`. */
+export interface Position {
+  file: string
+  line: number
+  column: number
+}
+
+/** One line of a pipeline. */
+export interface PipelineEntry {
+  plugin: string
+  /** Defaults to the plugin's name; unique in its pipeline. */
+  id: string
+  on_failure: 'deny' | 'skip'
+  /** Options as `create` takes them: checked by the plugin's own schema, defaults filled, durations in milliseconds, sizes in bytes. */
+  config: Record<string, unknown>
+  at: Position
+}
 
 /** One plugin at its place, with what it did so far. */
 export interface Link {

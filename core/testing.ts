@@ -9,121 +9,18 @@
 
 import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { buildChain } from './chain.ts'
+import { assemble } from './assemble.ts'
 import { ManualClock } from './clock.ts'
 import type { Conversation, SurfaceName } from './conversation.ts'
 import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
 import { RunningExchange } from './exchange.ts'
-import type { BodyFault, BodyFlow, BodyLimits, BodySink, HeaderList, Incoming, OutgoingStream } from './listener.ts'
+import { MemoryIncoming, type MemoryRequest } from './memory-incoming.ts'
 import { conversation, definePlugin, type Logger, type Plugin, request, type Settlement, type Slot } from './plugin.ts'
-import { SearchProviders } from './search.ts'
 import { createSharedState } from './shared-state.ts'
 import type { Store } from './store.ts'
 import type { EncodeContext, Encoder, Surface } from './surface.ts'
 import { Ticker } from './ticker.ts'
-
-export interface FakeRequest {
-  method?: string
-  path?: string
-  query?: string
-  headers?: Record<string, string>
-  body?: string | Uint8Array
-}
-
-/** A client that records what it is sent. */
-export class FakeIncoming implements Incoming {
-  readonly method: string
-  readonly path: string
-  readonly query: string
-  readonly headers: ReadonlyMap<string, string>
-  readonly remoteAddress = '127.0.0.1'
-  readonly hasBody: boolean
-  readonly upgrade = undefined
-  readonly #body: Uint8Array
-  #aborted = false
-  readonly #onAborted: (() => void)[] = []
-  #onDrain: (() => void) | undefined
-
-  status = 0
-  sentHeaders = new Map<string, string>()
-  sent = ''
-  ending: 'open' | 'whole' | 'cut' = 'open'
-  /** False makes `flush` answer that the client is slow. */
-  fast = true
-  /** How many times a status was sent: never more than one. */
-  answers = 0
-
-  constructor(request: FakeRequest = {}) {
-    this.method = request.method ?? 'POST'
-    this.path = request.path ?? '/v1/test'
-    this.query = request.query ?? ''
-    this.headers = new Map(Object.entries(request.headers ?? {}))
-    this.#body =
-      typeof request.body === 'string' ? new TextEncoder().encode(request.body) : (request.body ?? new Uint8Array())
-    this.hasBody = this.#body.length > 0
-  }
-
-  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
-    if (this.#body.length > limits.maxBytes) done('too_large', new Uint8Array())
-    else done(null, this.#body)
-  }
-  streamBody(sink: BodySink): BodyFlow {
-    queueMicrotask(() => {
-      if (this.#body.length > 0) sink.chunk(this.#body)
-      sink.end()
-    })
-    return { pause() {}, resume() {} }
-  }
-  respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
-    if (this.#aborted) return
-    this.#head(status, headers)
-    this.sent += typeof body === 'string' ? body : new TextDecoder().decode(body)
-    this.ending = 'whole'
-  }
-  stream(status: number, headers: HeaderList): OutgoingStream {
-    this.#head(status, headers)
-    return {
-      write: data => {
-        if (!this.#aborted && this.ending === 'open')
-          this.sent += typeof data === 'string' ? data : new TextDecoder().decode(data)
-      },
-      flush: () => this.fast,
-      onDrain: listener => {
-        this.#onDrain = listener
-      },
-      buffered: 0,
-      end: () => {
-        if (this.ending === 'open') this.ending = 'whole'
-      },
-      cut: () => {
-        if (this.ending === 'open') this.ending = 'cut'
-      },
-    }
-  }
-  onAborted(listener: () => void): void {
-    if (this.#aborted) listener()
-    else this.#onAborted.push(listener)
-  }
-
-  /** The client leaves. */
-  abort(): void {
-    if (this.#aborted || this.ending !== 'open') return
-    this.#aborted = true
-    for (const listener of this.#onAborted) listener()
-  }
-  /** The slow client has taken what waited. */
-  drain(): void {
-    this.fast = true
-    this.#onDrain?.()
-  }
-
-  #head(status: number, headers: HeaderList): void {
-    this.answers++
-    this.status = status
-    this.sentHeaders = new Map(headers)
-  }
-}
 
 /** A surface whose frames are the events themselves, one JSON text a line: what passed the chain can be read off what was sent. */
 export const plainSurface: Surface = {
@@ -189,7 +86,7 @@ export interface RunOptions<C> {
   config?: Partial<C>
   /** Slots that plugins above would have filled. */
   slots?: readonly (readonly [Slot<any>, unknown])[]
-  request?: FakeRequest
+  request?: MemoryRequest
   /** What the upstream sends; a `finish` is added when the list has no end. */
   events?: readonly StreamEvent[]
   /** Parts of the gateway that the plugin asks for. */
@@ -230,7 +127,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     warn: (fields, message) => void log.push({ level: 'warn', fields, message }),
     error: (fields, message) => void log.push({ level: 'error', fields, message }),
   }
-  const incoming = new FakeIncoming(options.request)
+  const incoming = new MemoryIncoming(options.request)
   const filled = new Map<Slot<any>, unknown>([
     [conversation, plainConversation()],
     [request, {}],
@@ -283,24 +180,22 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     config: entry === plugin ? (config as Record<string, unknown>) : {},
     at,
   }))
-  const chain = await buildChain('test', {
-    entries,
+  const pipelines = { test: entries }
+  const { chains } = await assemble({
+    pipelines,
+    surfacesOf: () => [plainSurface],
     plugins: new Map(order.map(entry => [entry.name, entry as Plugin])),
-    log: logger,
-    context: entry => ({
-      config: { pipelines: { test: entries }, ...options.gateway } as GatewayConfig,
+    services: {
+      config: { pipelines, ...options.gateway } as unknown as GatewayConfig,
       store: options.store ?? missingStore,
       clock,
       random: () => 0,
       log: logger,
-      id: entry.id,
-      pipeline: 'test',
-      surfaces: [plainSurface],
       shared: createSharedState(),
       secret: new Uint8Array(32),
-      searchProviders: new SearchProviders(),
-    }),
+    },
   })
+  const chain = chains.get('test')!
   let settlements = 0
   const settled = new Promise<{ settlement: Settlement; exchange: RunningExchange }>(resolve => {
     const exchange = new RunningExchange('req_test', incoming, chain, plainSurface, 'POST /v1/test', {

@@ -1,9 +1,11 @@
 /** Chains of made-up plugins around a fake client: the exchange itself, without network. */
 
 import type { GatewayConfig } from '../../config/types.ts'
-import { buildChain, type Chain } from '../../core/chain.ts'
+import { assemble } from '../../core/assemble.ts'
+import type { Chain } from '../../core/chain.ts'
 import { ManualClock } from '../../core/clock.ts'
 import { RunningExchange } from '../../core/exchange.ts'
+import { MemoryIncoming, type MemoryRequest } from '../../core/memory-incoming.ts'
 import {
   conversation,
   definePlugin,
@@ -14,10 +16,9 @@ import {
   request,
   type Settlement,
 } from '../../core/plugin.ts'
-import { SearchProviders } from '../../core/search.ts'
 import { createSharedState } from '../../core/shared-state.ts'
 import type { Store } from '../../core/store.ts'
-import { FakeIncoming, type FakeRequest, plainConversation, plainSurface } from '../../core/testing.ts'
+import { plainConversation, plainSurface } from '../../core/testing.ts'
 import { Ticker } from '../../core/ticker.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
@@ -42,7 +43,7 @@ export const asks = (over = {}) =>
   })
 
 export interface Run {
-  incoming: FakeIncoming
+  incoming: MemoryIncoming
   x: RunningExchange
   clock: ManualClock
   chain: Chain
@@ -53,7 +54,7 @@ export interface Run {
 
 export async function run(
   plugins: Plugin[],
-  options: { request?: FakeRequest; skip?: string[]; of?: (chain: Chain) => Chain } = {},
+  options: { request?: MemoryRequest; skip?: string[]; of?: (chain: Chain) => Chain } = {},
 ): Promise<Run> {
   const clock = new ManualClock()
   const at = { file: 'test.yaml', line: 1, column: 1 }
@@ -64,27 +65,24 @@ export async function run(
     config: {},
     at,
   }))
-  const whole = await buildChain('test', {
-    entries,
+  const { chains } = await assemble({
+    pipelines: { test: entries },
+    surfacesOf: () => [plainSurface],
     plugins: new Map(plugins.map(p => [p.name, p])),
-    log: silent,
-    forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
-    context: entry => ({
+    services: {
       config: {} as GatewayConfig,
       store: {} as Store,
       clock,
       random: () => 0,
       log: silent,
-      id: entry.id,
-      pipeline: 'test',
-      surfaces: [plainSurface],
       shared: createSharedState(),
       secret: new Uint8Array(32),
-      searchProviders: new SearchProviders(),
-    }),
+    },
+    forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
   })
+  const whole = chains.get('test')!
   const chain = options.of?.(whole) ?? whole
-  const incoming = new FakeIncoming(options.request)
+  const incoming = new MemoryIncoming(options.request)
   const settlements: Settlement[] = []
   let resolve!: (s: Settlement) => void
   const settled = new Promise<Settlement>(r => (resolve = r))

@@ -1,0 +1,87 @@
+/**
+ * Makes of a checked configuration what serves it: the chains and the routes. A start, a reload, `check`, `explain` and
+ * `route` all come through here; they differ in the services that they hand in.
+ */
+import { type ConfigError, formatError } from '../config/load.ts'
+import type { GatewayConfig } from '../config/types.ts'
+import { assemble, closeChains, type Services } from '../core/assemble.ts'
+import { type Chain, ChainError } from '../core/chain.ts'
+import { SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
+import type { Surface } from '../core/surface.ts'
+import { Router } from '../http/router.ts'
+import { surfaces } from '../surfaces/index.ts'
+
+export interface House {
+  chains: ReadonlyMap<string, Chain>
+  router: Router
+  /** Closes every plugin's instance. */
+  close(): Promise<void>
+}
+
+/** The configuration does not check, or a plugin of it does not start; `errors` has every fault with its place. */
+export class ConfigRefused extends Error {
+  readonly errors: ConfigError[]
+  constructor(errors: ConfigError[]) {
+    super(errors.map(formatError).join('\n'))
+    this.name = 'ConfigRefused'
+    this.errors = errors
+  }
+}
+
+export interface HouseOptions {
+  /** `config` among them is changed: `simulator` becomes an address. */
+  services: Services
+  plugins: Parameters<typeof assemble>[0]['plugins']
+  /** The file that the configuration was read from, for messages. */
+  file: string
+  /** The address of the built-in upstream; asked for when the configuration names it. */
+  simulator(): string | Promise<string>
+  /** Tests: every request hook answers through a promise. */
+  forceAsync?: boolean | undefined
+}
+
+/** Throws ConfigRefused. */
+export async function buildHouse({ services, plugins, file, simulator, forceAsync }: HouseOptions): Promise<House> {
+  const { config, log } = services
+  await resolveSimulator(config, simulator)
+  const surfaceOf = ({ surface }: GatewayConfig['routes'][number]): Surface | undefined => surface && surfaces[surface]
+  const surfacesOf = (pipeline: string): Surface[] => {
+    const used = config.routes.filter(route => route.pipeline === pipeline).map(surfaceOf)
+    return [...new Set(used)].filter(surface => surface !== undefined)
+  }
+  const { pipelines } = config
+  const { chains, searchProviders } = await assemble({ pipelines, surfacesOf, plugins, services, forceAsync }).catch(
+    error => {
+      throw error instanceof ChainError ? new ConfigRefused([{ ...error.at, message: error.message }]) : error
+    },
+  )
+  const close = () => closeChains(chains.values(), log)
+  const fault = searchProviderFault(config, searchProviders)
+  if (fault) {
+    await close()
+    throw new ConfigRefused([{ file, line: 1, column: 1, message: fault }])
+  }
+  const router = new Router(
+    config.routes.map(route => ({
+      name: `${route.method} ${route.path}`,
+      method: route.method,
+      path: route.path,
+      surface: surfaceOf(route),
+      chain: chains.get(route.pipeline)!,
+    })),
+  )
+  return { chains, router, close }
+}
+
+/** `base_url: simulator` and `web_search.provider: simulator` become the address of the built-in upstream. */
+async function resolveSimulator(config: GatewayConfig, simulator: HouseOptions['simulator']): Promise<void> {
+  const named = Object.values(config.providers).filter(provider => provider.base_url === 'simulator')
+  const searches = config.web_search.provider === SIMULATED_SEARCH
+  if (named.length === 0 && !searches) return
+  const url = await simulator()
+  if (searches) config.web_search.base_url = url
+  for (const provider of named) provider.base_url = url
+  for (const { backends } of Object.values(config.models)) {
+    for (const backend of backends) if (backend.baseUrl === 'simulator') backend.baseUrl = url
+  }
+}

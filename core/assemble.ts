@@ -1,0 +1,63 @@
+/**
+ * Builds the chains of a configuration. Everyone builds them here: a gateway that starts or reloads, `sluice check`,
+ * `explain` and `route`, the harness `sluice/testing`, and the tests of the engine.
+ */
+import { buildChain, type Chain, type PipelineEntry } from './chain.ts'
+import type { Plugin, PluginContext } from './plugin.ts'
+import { SearchProviders } from './search.ts'
+import type { Surface } from './surface.ts'
+
+/** What all plugins of a configuration share. */
+export type Services = Omit<PluginContext, 'id' | 'pipeline' | 'surfaces' | 'searchProviders'>
+
+export interface Blueprint {
+  pipelines: Readonly<Record<string, readonly PipelineEntry[]>>
+  /** Surfaces of the routes that use a pipeline. */
+  surfacesOf(pipeline: string): readonly Surface[]
+  /** By the name that stands in a pipeline. */
+  plugins: ReadonlyMap<string, Plugin>
+  services: Services
+  /** Tests: every request hook answers through a promise. */
+  forceAsync?: boolean | undefined
+}
+
+export interface Assembly {
+  chains: ReadonlyMap<string, Chain>
+  /** Those that plugins of this configuration have registered. */
+  searchProviders: SearchProviders
+}
+
+/** Creates every plugin of every pipeline. Throws a ChainError; what had been created is closed by then. */
+export async function assemble({ pipelines, surfacesOf, plugins, services, forceAsync }: Blueprint): Promise<Assembly> {
+  const chains = new Map<string, Chain>()
+  const searchProviders = new SearchProviders()
+  const { log } = services
+  try {
+    for (const [pipeline, entries] of Object.entries(pipelines)) {
+      const surfaces = surfacesOf(pipeline)
+      const context = ({ id }: PipelineEntry): PluginContext => ({
+        ...services,
+        id,
+        pipeline,
+        surfaces,
+        searchProviders,
+      })
+      chains.set(pipeline, await buildChain(pipeline, { entries, plugins, log, forceAsync, context }))
+    }
+  } catch (error) {
+    await closeChains(chains.values(), log)
+    throw error
+  }
+  return { chains, searchProviders }
+}
+
+/** Closes all of them, whatever a plugin does: what one leaves open must not leave open what others have. */
+export async function closeChains(chains: Iterable<Chain>, log: PluginContext['log']): Promise<void> {
+  for (const chain of chains) {
+    try {
+      await chain.close()
+    } catch (error) {
+      log.error({ err: error, pipeline: chain.name }, 'closing a plugin failed')
+    }
+  }
+}

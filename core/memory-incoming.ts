@@ -1,0 +1,107 @@
+/**
+ * A request in memory, and its answer: no socket. For `sluice route`, which asks what would become of a request, and
+ * for the harness of plugins.
+ */
+import type { BodyFault, BodyFlow, BodyLimits, BodySink, HeaderList, Incoming, OutgoingStream } from './listener.ts'
+
+export interface MemoryRequest {
+  method?: string
+  path?: string
+  query?: string
+  headers?: Record<string, string>
+  body?: string | Uint8Array
+}
+
+/** A client that records what it is sent. */
+export class MemoryIncoming implements Incoming {
+  readonly method: string
+  readonly path: string
+  readonly query: string
+  readonly headers: ReadonlyMap<string, string>
+  readonly remoteAddress = '127.0.0.1'
+  readonly hasBody: boolean
+  readonly upgrade = undefined
+  readonly #body: Uint8Array
+  #aborted = false
+  readonly #onAborted: (() => void)[] = []
+  #onDrain: (() => void) | undefined
+
+  status = 0
+  sentHeaders = new Map<string, string>()
+  sent = ''
+  ending: 'open' | 'whole' | 'cut' = 'open'
+  /** False makes `flush` answer that the client is slow. */
+  fast = true
+  /** How many times a status was sent: never more than one. */
+  answers = 0
+
+  constructor(request: MemoryRequest = {}) {
+    this.method = request.method ?? 'POST'
+    this.path = request.path ?? '/v1/test'
+    this.query = request.query ?? ''
+    this.headers = new Map(Object.entries(request.headers ?? {}))
+    this.#body =
+      typeof request.body === 'string' ? new TextEncoder().encode(request.body) : (request.body ?? new Uint8Array())
+    this.hasBody = this.#body.length > 0
+  }
+
+  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
+    if (this.#body.length > limits.maxBytes) done('too_large', new Uint8Array())
+    else done(null, this.#body)
+  }
+  streamBody(sink: BodySink): BodyFlow {
+    queueMicrotask(() => {
+      if (this.#body.length > 0) sink.chunk(this.#body)
+      sink.end()
+    })
+    return { pause() {}, resume() {} }
+  }
+  respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
+    if (this.#aborted) return
+    this.#head(status, headers)
+    this.sent += typeof body === 'string' ? body : new TextDecoder().decode(body)
+    this.ending = 'whole'
+  }
+  stream(status: number, headers: HeaderList): OutgoingStream {
+    this.#head(status, headers)
+    return {
+      write: data => {
+        if (!this.#aborted && this.ending === 'open')
+          this.sent += typeof data === 'string' ? data : new TextDecoder().decode(data)
+      },
+      flush: () => this.fast,
+      onDrain: listener => {
+        this.#onDrain = listener
+      },
+      buffered: 0,
+      end: () => {
+        if (this.ending === 'open') this.ending = 'whole'
+      },
+      cut: () => {
+        if (this.ending === 'open') this.ending = 'cut'
+      },
+    }
+  }
+  onAborted(listener: () => void): void {
+    if (this.#aborted) listener()
+    else this.#onAborted.push(listener)
+  }
+
+  /** The client leaves. */
+  abort(): void {
+    if (this.#aborted || this.ending !== 'open') return
+    this.#aborted = true
+    for (const listener of this.#onAborted) listener()
+  }
+  /** The slow client has taken what waited. */
+  drain(): void {
+    this.fast = true
+    this.#onDrain?.()
+  }
+
+  #head(status: number, headers: HeaderList): void {
+    this.answers++
+    this.status = status
+    this.sentHeaders = new Map(headers)
+  }
+}
