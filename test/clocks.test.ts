@@ -19,12 +19,18 @@ const ALLOWED: Record<string, string> = {
   'cli/launcher.test.ts': 'keeps a child process alive until it is signalled',
   'config/watch.test.ts': 'keeps this process alive while a file is watched',
   'e2e/drain.test.ts': 'outlasts a timer of the drain; a plugin that leaves its timer behind',
-  'e2e/shared-store.test.ts': 'outlasts store.timeout, by which nothing may be refused',
-  'listener/slow.test.ts': 'clients that drip',
+  'e2e/shared-store.long.test.ts': 'outlasts store.timeout, by which nothing may be refused',
+  'golden/kit/exchanges.ts': 'gives up on an answer that never comes',
+  'golden/kit/gateway.ts': 'gives up on a gateway that never gets ready',
+  'golden/kit/socket.ts': 'gives up on a message that never comes',
+  'golden/kit/wire.ts': 'gives up on a connection that stays open without an answer',
+  'listener/exchange.test.ts': 'a handler that answers in a later turn',
+  'listener/native.test.ts': 'clients that drip, and the tick that keeps them alive',
+  'listener/slow.long.test.ts': 'clients that drip',
   'stores/crash-child.ts': 'work that takes a while, killed at any point of it',
   'stores/redis-server.ts': 'gives up on a command that a stopped server will not answer',
   'stores/redis.test.ts': 'lets a delivery be tried again while Redis is down',
-  'stores/slow-disk.test.ts': 'outlasts store.timeout, by which nothing may have been written',
+  'stores/slow-disk.long.test.ts': 'outlasts store.timeout, by which nothing may have been written',
 }
 
 test('tests look at no clock and do not sleep, but for those listed with a reason', () => {

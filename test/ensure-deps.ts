@@ -38,7 +38,7 @@ export function findProgram(names: readonly string[], path = process.env['PATH']
 /** The text of a test file and of the helpers it brings along: what starts a browser or a server is often theirs. */
 function textsOf(file: string, seen: Set<string>): string[] {
   // What looks like an import may stand in a text that the test writes somewhere.
-  if (seen.has(file) || !existsSync(file)) return []
+  if (seen.has(file) || file === import.meta.filename || !existsSync(file)) return []
   seen.add(file)
   const text = readFileSync(file, 'utf8')
   const helpers = [...text.matchAll(/ from '(\.{1,2}\/[^']+\.ts)'/g)].map(([, path]) => join(dirname(file), path!))
