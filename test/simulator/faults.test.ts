@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { test } from 'node:test'
 import type { Simulator } from '../../providers/simulator/server.ts'
 import { SseReader } from '../../providers/sse.ts'
+import { stall } from '../eventually.ts'
 import { ask, bodyFor, pathFor, post, withSimulator } from './harness.ts'
 
 /**
@@ -53,6 +54,25 @@ test('cut: a reset after the events, or at the byte', () =>
     const payload = byBytes.text.slice(byBytes.text.indexOf('\r\n\r\n') + 4)
     assert.equal(byBytes.end, 'reset')
     assert.ok(payload.startsWith('32\r\ndata: '), 'one chunk of 50 bytes')
+  }))
+
+/** The bytes and the reset were read together on a busy machine, and so seen as a FIN: the delay between them was over before the reader had had a turn. */
+test('cut: a reset is one, though each turn of the loop takes longer than the delay before it', () =>
+  withSimulator(async simulator => {
+    let over = false
+    const slow = async () => {
+      for (; !over; await new Promise(setImmediate)) stall(10)
+    }
+    const slowly = slow()
+    try {
+      for (let i = 0; i < 5; i++) {
+        const { text, end } = await raw(simulator, 'x [[sim: cut 3]]')
+        assert.deepEqual([events(text), end], [3, 'reset'])
+      }
+    } finally {
+      over = true
+    }
+    await slowly
   }))
 
 test('close: FIN without the end of the HTTP body; end: a proper body without [DONE]', () =>
