@@ -21,6 +21,8 @@ const OTHER = new Set(['test/e2e/admin.test.ts', 'test/e2e/keys.test.ts'])
 
 /** Files at a time: one more than two cores, since many wait for clocks and other processes. */
 const CONCURRENCY = '--test-concurrency=3'
+/** For each test and each file: far above what any takes on a busy machine, so that only what hangs meets it. */
+const TIMEOUT = (long: boolean) => `--test-timeout=${long ? 900_000 : 300_000}`
 
 const args = process.argv.slice(2)
 const long = args.includes('--long')
@@ -55,7 +57,7 @@ function run(title: string, files: readonly string[], env: Record<string, string
   const reporter = [`--test-reporter=${join(import.meta.dirname, 'reporter.ts')}`, '--test-reporter-destination=stdout']
   const child = spawn(
     process.execPath,
-    ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, ...reporter, ...flags, ...files],
+    ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, TIMEOUT(long), ...reporter, ...flags, ...files],
     // Each file is a process of its own, and takes its flags from here.
     {
       cwd: ROOT,
