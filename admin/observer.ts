@@ -1,6 +1,6 @@
 /** What is noted when an exchange has ended: a log line, the metrics' counts, and its facts for the dashboard. Never a body, a header or a key. */
 import type { GatewayError } from '../core/errors.ts'
-import type { RunningExchange } from '../core/exchange.ts'
+import type { RunningExchange } from '../core/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
 import { identity, model, reservation, servedBy } from '../plugins/slots.ts'
 import type { Metrics } from './metrics.ts'

@@ -6,7 +6,7 @@
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
-import { RunningExchange } from '../core/exchange.ts'
+import { RunningExchange } from '../core/exchange/index.ts'
 import { MemoryIncoming } from '../core/memory-incoming.ts'
 import { answer, conversation, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
 import { Ticker } from '../core/ticker.ts'

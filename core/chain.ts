@@ -37,7 +37,7 @@ export interface Link {
   readonly stats: LinkStats
 }
 
-/** Counted for every exchange; time is sampled (see `SAMPLE` in exchange.ts). */
+/** Counted for every exchange; time is sampled (see `SAMPLE` in timeline.ts). */
 export interface LinkStats {
   calls: number
   refusals: number

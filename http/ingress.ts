@@ -6,7 +6,7 @@
 import { type Chain, handshakeChain } from '../core/chain.ts'
 import { DenseSet } from '../core/collections.ts'
 import { advertise, type ErrorCode, type ErrorInit, GatewayError, retryHeaders } from '../core/errors.ts'
-import { type ExchangeHost, errorBody, RunningExchange } from '../core/exchange.ts'
+import { type ExchangeHost, errorBody, RunningExchange } from '../core/exchange/index.ts'
 import { requestId } from '../core/ids.ts'
 import type { Incoming } from '../core/listener.ts'
 import type { Settlement } from '../core/plugin.ts'

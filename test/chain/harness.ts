@@ -4,7 +4,7 @@ import type { GatewayConfig } from '../../config/types.ts'
 import { assemble } from '../../core/assemble.ts'
 import type { Chain } from '../../core/chain.ts'
 import { ManualClock } from '../../core/clock.ts'
-import { RunningExchange } from '../../core/exchange.ts'
+import { RunningExchange } from '../../core/exchange/index.ts'
 import { MemoryIncoming, type MemoryRequest } from '../../core/memory-incoming.ts'
 import {
   conversation,

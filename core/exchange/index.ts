@@ -1,25 +1,25 @@
 /**
- * One request and its response, on its way through a chain. core/README.md draws this file as one chart.
+ * One request and its response, on its way through a chain. core/README.md draws this folder as one chart.
  *
  * Everything here is synchronous but a request hook that answers with a promise, the body's arrival, and what the upstream sends.
  * Whatever happens, `#settle` runs exactly once, and it is the only place where deferred releases run.
  */
-import type { Chain, EventStep, Link } from './chain.ts'
-import type { Clock } from './clock.ts'
-import type { Placed } from './collections.ts'
-import { advertise, errorMembers, GatewayError, retryHeaders } from './errors.ts'
-import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from './events.ts'
-import { HeaderFields } from './header-fields.ts'
-import { itemId, searchId, token } from './ids.ts'
-import type { HeaderList, Incoming, OutgoingStream } from './listener.ts'
-import { outcomeOf, outcomeOfCut, outcomeOfFinish } from './outcome.ts'
-import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, UpstreamControl } from './plugin.ts'
-import { conversation, deny, emptySlots, estimate, request, requestBody, usage } from './plugin.ts'
-import { Sequencer } from './sequence.ts'
-import { type Outcome, StoreUnavailable } from './store.ts'
-import type { EncodeContext, Encoder, Surface } from './surface.ts'
-import type { Ticker, Ticking } from './ticker.ts'
-import { Timeline } from './timeline.ts'
+import type { Chain, EventStep, Link } from '../chain.ts'
+import type { Clock } from '../clock.ts'
+import type { Placed } from '../collections.ts'
+import { advertise, errorMembers, GatewayError, retryHeaders } from '../errors.ts'
+import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from '../events.ts'
+import { HeaderFields } from '../header-fields.ts'
+import { itemId, searchId, token } from '../ids.ts'
+import type { HeaderList, Incoming, OutgoingStream } from '../listener.ts'
+import { outcomeOf, outcomeOfCut, outcomeOfFinish } from '../outcome.ts'
+import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, UpstreamControl } from '../plugin.ts'
+import { conversation, deny, emptySlots, estimate, request, requestBody, usage } from '../plugin.ts'
+import { Sequencer } from '../sequence.ts'
+import { type Outcome, StoreUnavailable } from '../store.ts'
+import type { EncodeContext, Encoder, Surface } from '../surface.ts'
+import type { Ticker, Ticking } from '../ticker.ts'
+import { Timeline } from '../timeline.ts'
 
 /** What an exchange needs of the gateway around it. */
 export interface ExchangeHost {
