@@ -1,7 +1,9 @@
 /**
  * The error table: every code the gateway can answer with, in one place. Contract: ERR-1…10, `spec` Errors.
- * A surface turns a GatewayError into its own envelope; `core/reply.ts` adds the retry headers.
+ * A surface turns a GatewayError into its own envelope; `retryHeaders` gives the headers that go with it.
  */
+import { StoreUnavailable } from './store.ts'
+
 export interface ErrorSpec {
   status: number
   type: string
@@ -269,6 +271,22 @@ export class GatewayError extends Error {
     this.retriable = init.retriable ?? spec.retriable
     this.horizonMs = init.horizonMs === undefined ? (spec.horizonMs ?? null) : init.horizonMs
   }
+}
+
+/** What a thrown value means to a client. Never its text. */
+export function asGatewayError(error: unknown): GatewayError {
+  if (error instanceof GatewayError) return error
+  if (error instanceof StoreUnavailable) {
+    return new GatewayError('provider_unavailable', {
+      message: 'A platform dependency is not available. Retry shortly.',
+      horizonMs: 5000,
+      cause: error,
+    })
+  }
+  return new GatewayError('internal_error', {
+    message: 'An internal error occurred. Retry; if it persists, quote the request id.',
+    cause: error,
+  })
 }
 
 /** The envelope's members, common to all surfaces (ERR-1, wire.md E.1). `advertise` must have run. */

@@ -1,6 +1,6 @@
 /** What core needs of a client's wire format. Implementations live in `surfaces/`; core imports none. */
 import type { Conversation, SurfaceName } from './conversation.ts'
-import type { GatewayError } from './errors.ts'
+import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
 import type { HeaderList } from './listener.ts'
 
@@ -91,3 +91,8 @@ export interface Encoder {
 }
 
 export type SurfaceTable = Readonly<Record<SurfaceName, Surface>>
+
+/** The body of an error reply: the surface's own envelope, or the plain one where the path has no surface. */
+export function errorBody(surface: Surface | undefined, error: GatewayError, requestId: string): string {
+  return surface ? surface.error(error, requestId) : JSON.stringify({ error: errorMembers(error, requestId) })
+}

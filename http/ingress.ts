@@ -6,11 +6,11 @@
 import { type Chain, handshakeChain } from '../core/chain.ts'
 import { DenseSet } from '../core/collections.ts'
 import { advertise, type ErrorCode, type ErrorInit, GatewayError, retryHeaders } from '../core/errors.ts'
-import { type ExchangeHost, errorBody, RunningExchange } from '../core/exchange/index.ts'
+import { type ExchangeHost, RunningExchange } from '../core/exchange/index.ts'
 import { requestId } from '../core/ids.ts'
 import type { Incoming } from '../core/listener.ts'
 import type { Settlement } from '../core/plugin.ts'
-import type { Surface } from '../core/surface.ts'
+import { errorBody, type Surface } from '../core/surface.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
 import { MessageSession, type SocketHost } from './web-socket.ts'
 

@@ -7,7 +7,7 @@
 import type { Chain, EventStep, Link } from '../chain.ts'
 import type { Clock } from '../clock.ts'
 import type { Placed } from '../collections.ts'
-import { advertise, errorMembers, GatewayError, retryHeaders } from '../errors.ts'
+import { advertise, asGatewayError, GatewayError, retryHeaders } from '../errors.ts'
 import { type FinishEvent, type StreamEvent, type Usage, ZERO_USAGE } from '../events.ts'
 import { HeaderFields } from '../header-fields.ts'
 import { itemId, searchId, token } from '../ids.ts'
@@ -17,7 +17,7 @@ import type { Exchange, Logger, Reply, ResponseHead, SentTap, Settlement, Slot, 
 import { conversation, deny, emptySlots, estimate, request, requestBody, usage } from '../plugin.ts'
 import { Sequencer } from '../sequence.ts'
 import { type Outcome, StoreUnavailable } from '../store.ts'
-import type { EncodeContext, Encoder, Surface } from '../surface.ts'
+import { type EncodeContext, type Encoder, errorBody, type Surface } from '../surface.ts'
 import type { Ticker, Ticking } from '../ticker.ts'
 import { Timeline } from '../timeline.ts'
 
@@ -854,11 +854,6 @@ class KeepAlive implements Ticking {
   }
 }
 
-/** The body of an error reply: the surface's own envelope, or the plain one (wire.md E.1). */
-export function errorBody(surface: Surface | undefined, error: GatewayError, requestId: string): string {
-  return surface ? surface.error(error, requestId) : JSON.stringify({ error: errorMembers(error, requestId) })
-}
-
 function bodyFault(fault: 'too_large' | 'timeout', limits: { maxBytes: number; timeoutMs: number }): Reply {
   if (fault === 'too_large') {
     return deny('request_too_large', {
@@ -867,21 +862,5 @@ function bodyFault(fault: 'too_large' | 'timeout', limits: { maxBytes: number; t
   }
   return deny('request_body_timeout', {
     message: `The request body was not whole ${limits.timeoutMs / 1000} s after the gateway began to read it (body_timeout). Send it again.`,
-  })
-}
-
-/** What a thrown value means to a client. Never its text (GEN-7). */
-export function asGatewayError(error: unknown): GatewayError {
-  if (error instanceof GatewayError) return error
-  if (error instanceof StoreUnavailable) {
-    return new GatewayError('provider_unavailable', {
-      message: 'A platform dependency is not available. Retry shortly.',
-      horizonMs: 5000,
-      cause: error,
-    })
-  }
-  return new GatewayError('internal_error', {
-    message: 'An internal error occurred. Retry; if it persists, quote the request id.',
-    cause: error,
   })
 }
