@@ -1,0 +1,39 @@
+/** Who is told what a client was sent. The client has it already: a tap that breaks hears no more, and harms nobody. */
+import type { HeaderList } from '../listener.ts'
+import type { SentTap } from '../plugin.ts'
+
+const utf8 = new TextEncoder()
+
+export class Taps {
+  #taps: readonly SentTap[] = []
+  readonly #onFault: (error: unknown) => void
+
+  constructor(onFault: (error: unknown) => void) {
+    this.#onFault = onFault
+  }
+
+  add(tap: SentTap): void {
+    this.#taps = [...this.#taps, tap]
+  }
+  head(status: number, headers: HeaderList): void {
+    this.#tell(tap => tap.head(status, [...headers]))
+  }
+  bytes(sent: string | Uint8Array): void {
+    const bytes = typeof sent === 'string' ? utf8.encode(sent) : sent
+    this.#tell(tap => tap.bytes(bytes))
+  }
+  end(whole: boolean): void {
+    this.#tell(tap => tap.end(whole))
+  }
+
+  #tell(tell: (tap: SentTap) => void): void {
+    for (const tap of this.#taps) {
+      try {
+        tell(tap)
+      } catch (error) {
+        this.#taps = this.#taps.filter(other => other !== tap)
+        this.#onFault(error)
+      }
+    }
+  }
+}

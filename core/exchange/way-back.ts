@@ -1,0 +1,195 @@
+/**
+ * The reply's way through the response hooks: up through the plugins that the request passed, then out through those
+ * below the terminal.
+ */
+import type { EventStep, Link } from '../chain.ts'
+import { asGatewayError, type GatewayError } from '../errors.ts'
+import type { StreamEvent } from '../events.ts'
+import { HeaderFields } from '../header-fields.ts'
+import type { HeaderList } from '../listener.ts'
+import type { Reply, ResponseHead } from '../plugin.ts'
+import { Sequencer } from '../sequence.ts'
+import type { Holds } from './holds.ts'
+import type { RunningExchange } from './index.ts'
+
+/** A head as the listener takes it. */
+export interface SentHead extends ResponseHead {
+  headers: HeaderFields
+}
+
+export class WayBack {
+  readonly #x: RunningExchange
+  readonly #holds: Holds
+  readonly #sequencer: Sequencer
+  /** Response hooks start from this link: those above it were passed. */
+  #from: number
+  /** Who speaks; the gateway from the moment it answers by itself (error, refusal, local terminal). */
+  #origin: 'upstream' | 'gateway' = 'upstream'
+  /** Whether the upstream may still say something. What it said may still be held when it is done. */
+  #upstream: 'open' | 'ended' = 'open'
+  /** What a rewriting step pushes to, by the step behind it: made once, since most streams need it for each event. */
+  readonly #pushes: ((event: StreamEvent) => void)[] = []
+  /** Events that rewriting steps have pushed. */
+  #pushed = 0
+
+  constructor(x: RunningExchange, holds: Holds) {
+    this.#x = x
+    this.#holds = holds
+    this.#from = x.chain.terminal
+    this.#sequencer = new Sequencer(event => this.pass(event))
+  }
+
+  get from(): number {
+    return this.#from
+  }
+  get origin(): 'upstream' | 'gateway' {
+    return this.#origin
+  }
+  get upstreamEnded(): boolean {
+    return this.#upstream === 'ended'
+  }
+
+  /** The gateway answers by itself. @param from the lowest link that the request passed, or one below */
+  turnRound(from: number): void {
+    this.#from = Math.min(from, this.#x.chain.terminal)
+    this.#origin = 'gateway'
+  }
+
+  // ---- events -------------------------------------------------------------------------------------------------------
+
+  emit(event: StreamEvent): void {
+    if (this.#upstream === 'open') this.#sequencer.push(event)
+  }
+
+  /** The upstream is done. @param bytes its reply was one of bytes, which has no finish */
+  end(bytes: boolean): void {
+    if (bytes) this.#lastPushes()
+    else this.#sequencer.end(() => this.#lastPushes(), { type: 'finish', reason: 'stop' })
+    this.#upstream = 'ended'
+  }
+
+  /** A cut reply has no end that its report could come with. */
+  reportLate(): void {
+    const report = this.#sequencer.takeReport()
+    if (report) this.pass(report)
+  }
+
+  /** Passes an event through the response hooks from step `i` on; then it leaves. */
+  pass(event: StreamEvent, i = 0): void {
+    const x = this.#x
+    // Nothing is seen by hooks whose exchange has been settled.
+    if (x.closed) return
+    if (x.timeline && this.#origin === 'upstream') x.timeline.replied(x.chain.links[x.chain.terminal]!)
+    if (event.type === 'bytes') return this.#passBytes(event)
+    const phase = x.chain.events
+    for (i = Math.max(i, phase.from[this.#from]!); i < phase.hooks.length; i++) {
+      const step = phase.hooks[i]!
+      const t0 = x.timeline?.now() ?? 0
+      const pushed = this.#pushed
+      try {
+        if (step.look) step.look(x, event)
+        else {
+          const next = i + 1
+          if (x.timeline) this.#rewriteTimed(step, event, next, t0)
+          else step.rewrite(x, event, (this.#pushes[next] ??= e => this.#push(e, next)))
+          return
+        }
+      } catch (error) {
+        if (this.#broken(step.link, error)) return
+        // What a rewriter pushed before it broke stands in the event's place: with the event it would be said twice.
+        // But the end must still come.
+        if (this.#pushed !== pushed && event.type !== 'finish') return
+      }
+      x.timeline?.response(step.link, 'onEvent', t0)
+      if (x.closed) return
+    }
+    this.#holds.pass(event)
+  }
+
+  #push(event: StreamEvent, next: number): void {
+    this.#pushed++
+    this.pass(event, next)
+  }
+
+  #rewriteTimed(step: EventStep & { look?: undefined }, event: StreamEvent, next: number, t0: number): void {
+    const { clock, timeline } = this.#x
+    let others = 0
+    step.rewrite(this.#x, event, e => {
+      const left = clock.mono()
+      this.#push(e, next)
+      others += clock.mono() - left
+    })
+    timeline!.response(step.link, 'rewriteEvent', t0, others)
+  }
+
+  #passBytes(event: StreamEvent & { type: 'bytes' }): void {
+    const x = this.#x
+    const phase = x.chain.chunks
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      const t0 = x.timeline?.now() ?? 0
+      try {
+        phase.hooks[i]!(x, event.bytes)
+        x.timeline?.response(phase.links[i]!, 'onChunk', t0)
+      } catch (error) {
+        if (this.#broken(phase.links[i]!, error)) return
+      }
+    }
+    this.#holds.pass(event)
+  }
+
+  #lastPushes(): void {
+    const phase = this.#x.chain.ends
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      try {
+        phase.hooks[i]!(this.#x, event => this.pass(event))
+      } catch (error) {
+        if (this.#broken(phase.links[i]!, error)) return
+      }
+    }
+  }
+
+  /** True when the exchange was ended because of it. */
+  #broken(link: Link, error: unknown): boolean {
+    this.#x.hookFailed(link, error)
+    if (link.skipFailures) return false
+    this.#x.fail(asGatewayError(error))
+    return true
+  }
+
+  // ---- the head, and errors before it -------------------------------------------------------------------------------
+
+  /** The head of a reply as the plugins want it. */
+  head(status: number, headers: HeaderList): SentHead {
+    const x = this.#x
+    const fields = new HeaderFields()
+    for (const [name, value] of headers) fields.add(name, value)
+    fields.set('x-request-id', x.id)
+    const head: SentHead = { status, headers: fields, origin: this.#origin }
+    const phase = x.chain.head
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      const t0 = x.timeline?.now() ?? 0
+      try {
+        phase.hooks[i]!(x, head)
+        x.timeline?.response(phase.links[i]!, 'onResponseHead', t0)
+      } catch (error) {
+        // The reply is on its way: a broken head hook can no longer deny it, so it is counted and passed over.
+        x.hookFailed(phase.links[i]!, error)
+      }
+    }
+    return head
+  }
+
+  /** What a plugin would rather answer than this error. */
+  recover(error: GatewayError): undefined | Reply {
+    const phase = this.#x.chain.errors
+    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+      try {
+        const reply = phase.hooks[i]!(this.#x, error)
+        if (reply) return reply
+      } catch (thrown) {
+        this.#x.hookFailed(phase.links[i]!, thrown)
+      }
+    }
+    return undefined
+  }
+}

@@ -1,0 +1,143 @@
+/** The request's way: through the hooks of the plugins above the terminal, past the body, to the terminal. */
+import type { Link } from '../chain.ts'
+import { asGatewayError, GatewayError } from '../errors.ts'
+import { deny, type Reply, requestBody } from '../plugin.ts'
+import { StoreUnavailable } from '../store.ts'
+import type { RunningExchange } from './index.ts'
+
+const REPLY_KINDS: ReadonlySet<unknown> = new Set<Reply['kind']>(['error', 'json', 'raw', 'refusal', 'empty'])
+
+export class WayDown {
+  readonly #x: RunningExchange
+  /** Index of the furthest link that was entered: -1 before the first; from the terminal on, the number of links. */
+  #entered = -1
+
+  constructor(x: RunningExchange) {
+    this.#x = x
+  }
+
+  get entered(): number {
+    return this.#entered
+  }
+
+  /** Goes on with step `i`, as far as no plugin and no body has to be waited for. */
+  run(i: number): void {
+    try {
+      this.#steps(i)
+    } catch (error) {
+      this.#x.crashed(error)
+    }
+  }
+
+  #steps(i: number): void {
+    const x = this.#x
+    const { steps } = x.chain
+    for (; i < steps.length; i++) {
+      if (x.closed) return
+      const step = steps[i]!
+      if (step.kind === 'body') return this.#awaitBody(i + 1)
+      const link = step.link
+      this.#entered = link.index
+      link.stats.calls++
+      const t0 = x.timeline?.now() ?? 0
+      let result: undefined | Reply | Promise<undefined | Reply>
+      try {
+        result = step.run(x)
+      } catch (error) {
+        result = this.#broken(link, error)
+      }
+      if (isPromise(result)) return this.#awaitHook(result, link, t0, i + 1)
+      x.timeline?.request(link, 'onRequest', t0)
+      if (result !== undefined) {
+        const reply = this.#judged(result, link)
+        if (reply) return this.#turnRound(reply, link)
+      }
+    }
+    if (!x.closed) this.#forward()
+  }
+
+  #awaitBody(next: number): void {
+    const x = this.#x
+    const limits = x.chain.body!
+    const t0 = x.timeline?.now() ?? 0
+    x.incoming.readBody(limits, (fault, body) => {
+      if (x.closed) return
+      x.timeline?.body(t0)
+      if (fault) return x.answer(bodyFault(fault, limits), this.#entered + 1)
+      x.set(requestBody, body)
+      this.run(next)
+    })
+  }
+
+  #awaitHook(result: Promise<undefined | Reply>, link: Link, t0: number, next: number): void {
+    result.then(
+      reply => {
+        this.#x.timeline?.request(link, 'onRequest', t0)
+        this.#afterWait(reply, link, next)
+      },
+      error => this.#afterWait(this.#broken(link, error), link, next),
+    )
+  }
+
+  #afterWait(result: undefined | Reply, link: Link, next: number): void {
+    if (this.#x.closed) return
+    const reply = result === undefined ? undefined : this.#judged(result, link)
+    if (!reply) return this.run(next)
+    try {
+      this.#turnRound(reply, link)
+    } catch (error) {
+      this.#x.crashed(error)
+    }
+  }
+
+  #forward(): void {
+    const x = this.#x
+    const { chain } = x
+    this.#entered = chain.links.length
+    const t0 = x.timeline?.now() ?? 0
+    x.timeline?.forwarding(t0)
+    const terminal = chain.links[chain.terminal]!
+    terminal.stats.calls++
+    try {
+      chain.forward(x)
+      x.timeline?.request(terminal, 'forward', t0)
+    } catch (error) {
+      x.hookFailed(terminal, error, 'terminal failed')
+      x.fail(asGatewayError(error))
+    }
+  }
+
+  #turnRound(reply: Reply, link: Link): void {
+    if (reply.kind === 'error') link.stats.refusals++
+    this.#x.answer(reply, link.index)
+  }
+
+  /** Types are not checked when a plugin runs: what is no Reply is a fault of its maker's. */
+  #judged(result: Reply, link: Link): undefined | Reply {
+    if (REPLY_KINDS.has(result?.kind)) return result
+    return this.#broken(link, new TypeError(), 'onRequest returned neither undefined nor a Reply')
+  }
+
+  /** A request hook that throws denies (fail closed), unless its entry says `on_failure: skip`. */
+  #broken(link: Link, error: unknown, what = 'plugin failed'): undefined | Reply {
+    if (error instanceof GatewayError) return { kind: 'error', error }
+    this.#x.hookFailed(link, error, what, error instanceof StoreUnavailable ? 'warn' : 'error')
+    if (link.skipFailures) return undefined
+    return { kind: 'error', error: asGatewayError(error) }
+  }
+}
+
+function isPromise(result: undefined | Reply | Promise<undefined | Reply>): result is Promise<undefined | Reply> {
+  return typeof (result as Promise<unknown> | undefined | null)?.then === 'function'
+}
+
+function bodyFault(fault: 'too_large' | 'timeout', limits: { maxBytes: number; timeoutMs: number }): Reply {
+  if (fault === 'too_large') {
+    return deny('request_too_large', {
+      message: `The request body is over the limit of ${limits.maxBytes} bytes (max_body). Send less.`,
+    })
+  }
+  return deny('request_body_timeout', {
+    message: `The request body was not whole ${limits.timeoutMs / 1000} s after the gateway began to read it (body_timeout). Send it again.`,
+  })
+}
