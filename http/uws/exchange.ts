@@ -31,35 +31,10 @@ import {
   upgradeOf,
 } from '../safe-header.ts'
 import { CORK_BYTES, HEAD_FRAMING_BYTES } from './cork.ts'
+import type { UwsRequest, UwsResponse } from './native.ts'
 import { UwsStream } from './stream.ts'
 import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
 import { UwsSocket } from './web-socket.ts'
-
-/** The part of uWebSockets.js's HttpResponse that we use. Declared here: only uws.ts imports the package. */
-export interface UwsResponse {
-  writeStatus(text: string | Uint8Array): unknown
-  write(chunk: string | Uint8Array): boolean
-  end(body?: string | Uint8Array, closeConnection?: boolean): unknown
-  endWithoutBody(): unknown
-  tryEnd(rest: Uint8Array, totalSize: number): [ok: boolean, done: boolean]
-  getWriteOffset(): number
-  cork(fill: () => void): unknown
-  close(): unknown
-  pause(): void
-  resume(): void
-  onAborted(listener: () => void): unknown
-  onData(listener: (chunk: ArrayBuffer, last: boolean) => void): unknown
-  onWritable(listener: (offset: number) => boolean): unknown
-  getRemoteAddress(): ArrayBuffer
-  upgrade(data: { socket: UwsSocket }, key: string, protocol: string, extensions: string, context: unknown): void
-}
-export interface UwsRequest {
-  getCaseSensitiveMethod(): string
-  getUrl(): string
-  /** Undefined for a target without a `?`. */
-  getQuery(): string | undefined
-  forEach(each: (name: string, value: string) => void): void
-}
 
 /** What the exchanges of one listener share. */
 export interface UwsShared {

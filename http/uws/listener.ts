@@ -15,8 +15,8 @@ import type {
 } from '../../core/listener.ts'
 import { TrustedPeers } from '../client-address.ts'
 import { MAX_HEAD_BYTES } from '../safe-header.ts'
-import { UwsExchange, type UwsRequest, type UwsResponse, type UwsShared } from './exchange.ts'
-import { type ListenSocket, loadNative, type Uws, type UwsApp } from './native.ts'
+import { UwsExchange, type UwsShared } from './exchange.ts'
+import { type ListenSocket, loadNative, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './native.ts'
 import { enterTurn } from './turn.ts'
 import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './web-socket.ts'
 

@@ -5,8 +5,7 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import type { UwsRequest, UwsResponse } from './exchange.ts'
-import type { UwsWebSocket } from './web-socket.ts'
+import type { UwsSocket, UwsWebSocket } from './web-socket.ts'
 
 const require = createRequire(import.meta.url)
 
@@ -96,6 +95,32 @@ export interface Uws {
 
 /** A socket that listens; opaque. */
 export type ListenSocket = { readonly listening: unique symbol }
+/** The part of uWebSockets.js's HttpResponse that we use. */
+export interface UwsResponse {
+  writeStatus(text: string | Uint8Array): unknown
+  write(chunk: string | Uint8Array): boolean
+  end(body?: string | Uint8Array, closeConnection?: boolean): unknown
+  endWithoutBody(): unknown
+  tryEnd(rest: Uint8Array, totalSize: number): [ok: boolean, done: boolean]
+  getWriteOffset(): number
+  cork(fill: () => void): unknown
+  close(): unknown
+  pause(): void
+  resume(): void
+  onAborted(listener: () => void): unknown
+  onData(listener: (chunk: ArrayBuffer, last: boolean) => void): unknown
+  onWritable(listener: (offset: number) => boolean): unknown
+  getRemoteAddress(): ArrayBuffer
+  upgrade(data: { socket: UwsSocket }, key: string, protocol: string, extensions: string, context: unknown): void
+}
+export interface UwsRequest {
+  getCaseSensitiveMethod(): string
+  getUrl(): string
+  /** Undefined for a target without a `?`. */
+  getQuery(): string | undefined
+  forEach(each: (name: string, value: string) => void): void
+}
+
 /** With what the adapter must not use: names and values go out as they are (R6). */
 export type BareResponse = UwsResponse & { writeHeader(name: string, value: string): unknown }
 export type Serve = (res: BareResponse, req: UwsRequest) => void
