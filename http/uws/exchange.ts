@@ -30,7 +30,7 @@ import {
   statusLine,
   upgradeOf,
 } from '../safe-header.ts'
-import { CORK_BYTES, HEAD_FRAMING_BYTES } from './cork.ts'
+import { byteLength, type Cork, fitsCork } from './cork.ts'
 import type { UwsRequest, UwsResponse } from './native.ts'
 import { UwsStream } from './stream.ts'
 import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
@@ -45,6 +45,7 @@ export interface UwsShared {
   /** R11: exchanges whose timer uWebSockets.js would let run out; each slice is visited every 4 s. */
   readonly ticking: readonly DenseSet<UwsExchange>[]
   nextSlice: number
+  readonly cork: Cork
   draining: boolean
   /** Open WebSockets. */
   readonly sockets: Set<UwsSocket>
@@ -487,15 +488,25 @@ export class UwsExchange implements Incoming, Deferred, Placed {
       this.#sendAndLinger(head.status, text, bodiless)
     } else if (bodiless) {
       // R14. 204 and 304 carry no Content-Length (RFC 9110 8.6).
-      corked(this, isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`, '', false, true)
+      this.#sendWhole(
+        isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`,
+        '',
+        false,
+        true,
+      )
     } else if (fits) {
-      corked(this, text, body, close, false)
+      this.#sendWhole(text, body, close, false)
     } else {
       this.#sendLarge(
         close ? `${text}\r\nconnection: close` : text,
         typeof body === 'string' ? Buffer.from(body) : body,
       )
     }
+  }
+
+  #sendWhole(head: string, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
+    this.finished()
+    this.shared.cork.answer(this.res, head, body, close, bodiless)
   }
 
   /**
@@ -706,49 +717,9 @@ function isJson(head: SafeHead): boolean {
   return at >= 0 && at % 2 === 0 && head.pairs[at + 1]!.startsWith('application/json')
 }
 
-/** Whether an answer may be written in one cork (R7). No character is more than three bytes: most answers need not be measured. */
-function fitsCork(head: string, body: string | Uint8Array): boolean {
-  const room = CORK_BYTES - HEAD_FRAMING_BYTES - head.length
-  return body.length * 3 <= room || byteLength(body) <= room
-}
-
-function byteLength(body: string | Uint8Array): number {
-  return typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength
-}
-
 /** uWebSockets.js takes the memory of a chunk back when the callback returns. */
 function copyOf(chunk: ArrayBuffer): Uint8Array {
   const copy = Buffer.allocUnsafe(chunk.byteLength)
   copy.set(new Uint8Array(chunk))
   return copy
-}
-
-// The answer being corked. One function for all, since a cork is filled synchronously: no closure an answer.
-let corkRes: UwsResponse
-let corkHead = ''
-let corkBody: string | Uint8Array = ''
-let corkClose = false
-let corkBodiless = false
-const fillCork = (): void => {
-  corkRes.writeStatus(corkHead)
-  if (corkBodiless) corkRes.endWithoutBody()
-  else corkRes.end(corkBody, corkClose)
-}
-
-/** One whole answer in one cork (R7: the caller has seen to its size). */
-function corked(
-  exchange: UwsExchange,
-  head: string,
-  body: string | Uint8Array,
-  close: boolean,
-  bodiless: boolean,
-): void {
-  corkRes = exchange.res
-  corkHead = head
-  corkBody = body
-  corkClose = close
-  corkBodiless = bodiless
-  exchange.finished()
-  corkRes.cork(fillCork)
-  corkBody = ''
 }

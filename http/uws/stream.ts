@@ -184,12 +184,9 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   /** One cork. False when the kernel has not taken what was written before it, or all of this. */
   #write(piece: string | Uint8Array): boolean {
-    corkStream = this
-    corkPiece = piece
-    corkHead = this.#head
+    const head = this.#head
     this.#head = ''
-    this.exchange.res.cork(fillCork)
-    return corkTaken
+    return this.exchange.shared.cork.chunk(this.exchange.res, head, piece)
   }
 
   #finish(piece: string | Uint8Array): void {
@@ -268,15 +265,4 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#stallTimer?.cancel()
     this.#stallTimer = undefined
   }
-}
-
-// The chunk being corked; one function for all streams (see `corked` in uws-exchange.ts).
-let corkStream: UwsStream
-let corkPiece: string | Uint8Array = ''
-let corkHead = ''
-let corkTaken = true
-const fillCork = (): void => {
-  const { res } = corkStream.exchange
-  if (corkHead !== '') res.writeStatus(corkHead)
-  corkTaken = res.write(corkPiece)
 }
