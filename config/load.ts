@@ -6,18 +6,21 @@ import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { basename, extname } from 'node:path'
 import type { Plugin } from '../core/plugin.ts'
+import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
 import { absolutePaths, type DialectCapabilities, readModels, readProviders } from './models.ts'
 import { loadPluginFile } from './modules.ts'
+import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import { Report } from './report.ts'
-import { CHAIN_SECTIONS, SECTION_ORDER, SECTIONS } from './schema.ts'
+import { CHAIN_SECTIONS, ENTRIES, fullEntry, route, SECTION_ORDER, SECTIONS } from './schema.ts'
 import { type ConfigError, type ConfigSource, readSource } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, ServerConfig } from './types.ts'
 import { isLoopback, parseListen } from './units.ts'
+import { ready } from './validate.ts'
 
 export type { PluginCatalog } from './check-chain.ts'
 export type { DialectCapabilities } from './models.ts'
@@ -56,6 +59,12 @@ export type LoadResult =
     })
   | (Loaded & { errors: ConfigError[]; config?: undefined; plugins?: undefined })
 
+/** What every configuration is checked with: the schemas of the gateway itself, and those of the built-in plugins. */
+export const knownSchemas = (plugins: PluginCatalog): Schema[][] => [
+  [...Object.values(SECTIONS), ...Object.values(ENTRIES).map(({ entry }) => entry), fullEntry, route],
+  [...plugins.keys()].map(name => plugins.get(name)!.config ?? NO_OPTIONS),
+]
+
 /** Loads and checks the configuration at `path`. Never throws for what is wrong in it, a missing file included. */
 export async function loadConfig(path: string, options: LoadOptions): Promise<LoadResult> {
   const read = options.readFile ?? ((file: string) => readFile(file, 'utf8'))
@@ -67,6 +76,11 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     const why =
       code === 'ENOENT' ? 'there is no such file; name one with --config FILE' : `cannot be read (${code ?? cause})`
     return { errors: [{ file: path, line: 1, column: 1, message: why }], warnings: [], files: [] }
+  }
+  try {
+    for (const schemas of knownSchemas(options.plugins)) ready(schemas)
+  } catch {
+    // A plugin's schema is not valid: it is told of where the plugin stands in a pipeline.
   }
   const report = new Report(source)
   const fail = (): LoadResult => ({

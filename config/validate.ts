@@ -3,11 +3,9 @@
  * Fills defaults and turns units into numbers, so that one schema gives the check, the defaults, the docs and the types.
  */
 
-import { createRequire } from 'node:module'
 import { isIP } from 'node:net'
-import { digest, type Fault, type Validator, writtenAhead } from '../core/validators/read.ts'
+import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/validators/read.ts'
 import type { Schema } from '../core/vocabulary.ts'
-import type { TextFormat } from './compile.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import { parseDuration, parseListen, parsePrice, parseSize, parseUsd } from './units.ts'
@@ -70,38 +68,34 @@ function isNetwork(text: string): boolean {
 }
 
 /** As validators take them. */
-export const TEXT_FORMATS: Record<string, TextFormat> = Object.fromEntries(
+export const TEXT_FORMATS: Record<string, { type: 'string'; validate(text: string): boolean }> = Object.fromEntries(
   Object.entries(FORMATS).map(([name, format]) => [
     name,
     { type: 'string', validate: (text: string) => format.parse(text) !== null },
   ]),
 )
 
-/** What validators are made of: the default of a whole value is the caller's to fill, ajv refuses it at the root. */
-export function withoutDefault({ default: _, ...root }: Schema): Schema {
-  return root
-}
-
-let written: Record<string, Validator> | undefined
-let compileNow: ((schema: Schema) => Validator) | undefined
 const validators = new WeakMap<Schema, Validator>()
 
-function validatorOf(schema: Schema): Validator {
-  let validator = validators.get(schema)
-  if (!validator) {
-    const root = withoutDefault(schema)
-    written ??= writtenAhead('config', { formats: TEXT_FORMATS })
-    validator = written[digest(root)] ?? compile(root)
-    validators.set(schema, validator)
-  }
-  return validator
+export const optionValidators = (schemas: readonly Schema[]): ValidatorSet => ({
+  // The default of a whole value is the caller's to fill: ajv refuses it at the root.
+  schemas: schemas.map(({ default: _, ...root }) => root),
+  writer: new URL('compile.ts', import.meta.url),
+  scope: { formats: TEXT_FORMATS },
+})
+
+/**
+ * Finds the validators of schemas that are used together, in one file. One that is not made ready is found alone, when it is used.
+ * Throws when a schema is not valid JSON Schema.
+ */
+export function ready(schemas: readonly Schema[]): void {
+  if (schemas.every(schema => validators.has(schema))) return
+  for (const [i, validator] of validatorsOf(optionValidators(schemas)).entries()) validators.set(schemas[i]!, validator)
 }
 
-/** A schema that `npm run generate` does not know. */
-function compile(schema: Schema): Validator {
-  const require = createRequire(import.meta.url)
-  compileNow ??= (require('./compile.ts') as typeof import('./compile.ts')).optionsCompiler(TEXT_FORMATS)
-  return compileNow(schema)
+function validatorOf(schema: Schema): Validator {
+  ready([schema])
+  return validators.get(schema)!
 }
 
 /**

@@ -1,12 +1,11 @@
 /**
  * Checks a request body against a surface's schema (GEN-2): strict at every depth, the codes of wire.md 0.2, and `param` in path
- * notation (`messages[2].content[0].image_url.url`). `compile.ts` makes a function of the schema, at `npm run generate` or on first use.
+ * notation (`messages[2].content[0].image_url.url`). `compile.ts` makes a function of the schema, which is kept (core/validators/read.ts).
  *
  * Own `__proto__` members, which JSON.parse makes, are enumerated like any other and so are unknown (decisions 36).
  */
-import { createRequire } from 'node:module'
 import { type ErrorCode, GatewayError } from '../core/errors.ts'
-import { digest, type Fault, type Validator, type ValidatorFile, writtenAhead } from '../core/validators/read.ts'
+import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/validators/read.ts'
 import type { Schema, TagAnnotation, TagFault } from './schema.ts'
 
 /** `reject`: throws on the first unknown member. `strip`: removes unknown members in place and returns their paths. Other faults throw in both. */
@@ -30,16 +29,21 @@ const unknown: UnknownMembers = {
   },
 }
 
+export const requestValidators = (schema: Schema): ValidatorSet => ({
+  schemas: [schema],
+  writer: new URL('compile.ts', import.meta.url),
+  scope: { unknown },
+})
+
 /**
  * The validator is found or made on its first use: a chain that serves the surface sends an empty body through at start.
  * @param schema of an object, in the words of `schema.ts`
- * @param file where the schema's validator is written; without one it is compiled, some 50 ms
  */
-export function compileRequest(schema: Schema, file?: ValidatorFile): Validate {
+export function compileRequest(schema: Schema): Validate {
   let check: Validator | undefined
   return function validate(body, unknownFields) {
     if (typeof body !== 'object' || body === null || Array.isArray(body)) throw notAnObject(body)
-    check ??= (file && written(file)[digest(schema)]) ?? compileNow(schema)
+    check ??= validatorsOf(requestValidators(schema))[0]!
     unknown.strip = unknownFields === 'strip'
     if (!unknown.strip) {
       if (!check(body)) throw faultOf(check.errors![0]!, body)
@@ -55,19 +59,6 @@ export function compileRequest(schema: Schema, file?: ValidatorFile): Validate {
 }
 
 const NONE: string[] = []
-
-const files = new Map<ValidatorFile, Record<string, Validator>>()
-function written(file: ValidatorFile): Record<string, Validator> {
-  let validators = files.get(file)
-  if (!validators) files.set(file, (validators = writtenAhead(file, { unknown })))
-  return validators
-}
-
-/** Without what `npm run generate` wrote. */
-function compileNow(schema: Schema): Validator {
-  const require = createRequire(import.meta.url)
-  return (require('./compile.ts') as typeof import('./compile.ts')).compileSchema(schema, unknown)
-}
 
 // ---- faults -----------------------------------------------------------------------------------------------------------
 

@@ -5,28 +5,15 @@
  *   place (decisions 41: the tag may be absent or null, which ajv's own `discriminator` can't say);
  * - unknown members are refused, or removed and listed, by the mode of the call.
  *
- * Loaded for `npm run generate` and for schemas that it has not written yet.
+ * Loaded when the validators of a schema are not kept (core/validators/read.ts).
  */
 import { _, Ajv, type Code, type CodeKeywordDefinition, type KeywordCxt, type Name, nil, stringify } from 'ajv'
 import names from 'ajv/dist/compile/names.js'
-import { digest, type Validator } from '../core/validators/read.ts'
-import { validatorsText } from '../core/validators/write.ts'
-import type { UnknownMembers } from './check.ts'
+import type { ValidatorsText } from '../core/validators/read.ts'
+import { standaloneText } from '../core/validators/write.ts'
 import type { Schema, TagAnnotation } from './schema.ts'
 
-export function compileSchema(schema: Schema, unknown: UnknownMembers): Validator {
-  const [ajv] = compiler([schema], unknown, false)
-  return ajv.getSchema(digest(schema)) as Validator
-}
-
-/** Source of the validators of these schemas, as a file of core/validators/generated/. */
-export function requestValidatorsText(schemas: readonly Schema[]): string {
-  const [ajv, digests] = compiler(schemas, { strip: false, remove: () => {} }, true)
-  return validatorsText(ajv, digests, ['unknown'])
-}
-
-/** An ajv that knows the schemas by their digests. */
-function compiler(schemas: readonly Schema[], unknown: UnknownMembers, source: boolean): [Ajv, string[]] {
+export const validatorsText: ValidatorsText = schemas => {
   const ajv = new Ajv({
     strict: true,
     allowUnionTypes: true,
@@ -36,18 +23,17 @@ function compiler(schemas: readonly Schema[], unknown: UnknownMembers, source: b
     validateSchema: false,
     // One function for each variant and array entry: V8 never optimizes the single huge one that inlining makes.
     inlineRefs: false,
-    code: { source, lines: true },
+    code: { source: true },
   })
   for (const name of ['x-sluice', 'x-hint', 'x-tag']) ajv.addKeyword(name)
-  ajv.addKeyword(BY_TYPE)
-  ajv.addKeyword(BY_TAG)
-  ajv.addKeyword(closed(unknown))
-  ajv.addKeyword(stripUnknown(unknown))
+  for (const keyword of [BY_TYPE, BY_TAG, CLOSED, STRIP_UNKNOWN]) ajv.addKeyword(keyword)
   const shared: Shared = new Map()
-  const digests = schemas.map(digest)
-  for (const [i, schema] of schemas.entries()) ajv.addSchema(internal(schema, shared), digests[i])
+  const names = schemas.map((schema, i) => {
+    ajv.addSchema(internal(schema as Schema, shared), `request${i}`)
+    return `request${i}`
+  })
   for (const { name, schema } of shared.values()) ajv.addSchema(schema, name)
-  return [ajv, digests]
+  return standaloneText(ajv, names, ['unknown'])
 }
 
 /** Rewritten schemas that are used by reference, by their JSON text: equal ones are compiled once. */
@@ -183,36 +169,33 @@ const BY_TAG: CodeKeywordDefinition = {
 }
 
 /** `additionalProperties: false` while unknown members are refused. Before the members are looked at, as ajv's own is. */
-function closed(unknown: UnknownMembers): CodeKeywordDefinition {
-  return {
-    keyword: 'closed',
-    type: 'object',
-    schemaType: 'boolean',
-    before: 'properties',
-    error: { message: '', params: ({ params }) => _`{additionalProperty: ${params['key']}}` },
-    code(cxt) {
-      cxt.gen.if(_`!${scopeName(cxt, unknown)}.strip`, () => forUnknown(cxt, key => cxt.error(false, { key })))
-    },
-  }
+const CLOSED: CodeKeywordDefinition = {
+  keyword: 'closed',
+  type: 'object',
+  schemaType: 'boolean',
+  before: 'properties',
+  error: { message: '', params: ({ params }) => _`{additionalProperty: ${params['key']}}` },
+  code(cxt) {
+    cxt.gen.if(_`!unknown.strip`, () => forUnknown(cxt, key => cxt.error(false, { key })))
+  },
 }
 
 /** Removes unknown members of an object that is valid otherwise, its inner ones first. */
-function stripUnknown(unknown: UnknownMembers): CodeKeywordDefinition {
-  return {
-    keyword: 'stripUnknown',
-    type: 'object',
-    schemaType: 'boolean',
-    code(cxt) {
-      const { gen, data, it } = cxt
-      const mode = scopeName(cxt, unknown)
-      const remove = (key: Name) =>
-        gen.code(_`${mode}.remove(${data}, ${key}, ${names.default.instancePath} + ${it.errorPath})`)
-      gen.if(_`${mode}.strip`, () => forUnknown(cxt, remove))
-    },
-  }
+const STRIP_UNKNOWN: CodeKeywordDefinition = {
+  keyword: 'stripUnknown',
+  type: 'object',
+  schemaType: 'boolean',
+  code({ gen, data, it, parentSchema }) {
+    const remove = (key: Name) =>
+      gen.code(_`unknown.remove(${data}, ${key}, ${names.default.instancePath} + ${it.errorPath})`)
+    gen.if(_`unknown.strip`, () => forUnknown({ gen, data, parentSchema }, remove))
+  },
 }
 
-function forUnknown({ gen, data, parentSchema }: KeywordCxt, run: (key: Name) => void): void {
+function forUnknown(
+  { gen, data, parentSchema }: Pick<KeywordCxt, 'gen' | 'data' | 'parentSchema'>,
+  run: (key: Name) => void,
+): void {
   const known = Object.keys(parentSchema['properties'] as Schema)
   gen.forIn('key', data, key => {
     let isKnown: Code = known.length === 0 ? _`false` : nil
@@ -232,6 +215,3 @@ function forUnknown({ gen, data, parentSchema }: KeywordCxt, run: (key: Name) =>
 
 /** From so many names on a look-up takes less than comparing. */
 const MOST_COMPARED = 8
-
-const scopeName = ({ gen }: KeywordCxt, unknown: UnknownMembers): Name =>
-  gen.scopeValue('obj', { key: 'unknown', ref: unknown, code: _`unknown` })

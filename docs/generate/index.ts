@@ -1,20 +1,12 @@
 /**
- * Writes what is made from the schemas: config/gateway.schema.json for editors, the validators of core/validators/generated/ (core/validators/read.ts),
- * the tables of docs/configuration.md, docs/openapi.yaml, docs/errors.md and docs/compatibility.md.
+ * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of docs/configuration.md, docs/openapi.yaml, docs/errors.md and docs/compatibility.md.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { optionsValidatorsText } from '../../config/compile.ts'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { editorSchema } from '../../config/json-schema.ts'
-import { NO_OPTIONS } from '../../config/options.ts'
 import { referenceTables } from '../../config/reference.ts'
-import { ENTRIES, fullEntry, route, SECTIONS } from '../../config/schema.ts'
-import { TEXT_FORMATS, withoutDefault } from '../../config/validate.ts'
-import type { Schema } from '../../core/vocabulary.ts'
 import { plugins } from '../../plugins/index.ts'
-import { requestValidatorsText } from '../../surfaces/compile.ts'
-import { surfaces } from '../../surfaces/index.ts'
 import { compatibility } from './compatibility.ts'
 import { errorReference } from './errors.ts'
 import { openApiYaml } from './openapi.ts'
@@ -27,33 +19,11 @@ const END = '<!-- end of what is generated -->'
 export function generated(): Record<string, string> {
   return {
     'config/gateway.schema.json': `${json(editorSchema(plugins))}\n`,
-    ...validators(),
     'docs/openapi.yaml': openApiYaml(),
     'docs/errors.md': errorReference(),
     'docs/compatibility.md': compatibility(),
     'docs/configuration.md': withTables(readFileSync(join(ROOT, 'docs/configuration.md'), 'utf8')),
   }
-}
-
-/** Every schema that a configuration of built-in plugins is checked with. */
-export const optionSchemas = (): Schema[] => [
-  ...Object.values(SECTIONS),
-  ...Object.values(ENTRIES).map(({ entry }) => entry),
-  fullEntry,
-  route,
-  NO_OPTIONS,
-  ...plugins.flatMap(plugin => (plugin.config ? [plugin.config as Schema] : [])),
-]
-
-function validators(): Record<string, string> {
-  const texts: Record<string, string> = {
-    'core/validators/generated/config.cjs': optionsValidatorsText(optionSchemas().map(withoutDefault), TEXT_FORMATS),
-  }
-  for (const { name, requestSchema, socket } of Object.values(surfaces)) {
-    const schemas = socket ? [requestSchema, socket.surface.requestSchema] : [requestSchema]
-    texts[`core/validators/generated/${name}.cjs`] = requestValidatorsText(schemas)
-  }
-  return texts
 }
 
 /** As Biome formats it: mappings open, lists of plain values on one line where they fit. */
@@ -83,9 +53,5 @@ function withTables(text: string): string {
 }
 
 if (process.argv[1] === import.meta.filename) {
-  for (const [file, text] of Object.entries(generated())) {
-    const path = join(ROOT, file)
-    mkdirSync(dirname(path), { recursive: true })
-    writeFileSync(path, text)
-  }
+  for (const [file, text] of Object.entries(generated())) writeFileSync(join(ROOT, file), text)
 }

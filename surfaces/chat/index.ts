@@ -10,7 +10,7 @@ import type { ChatBody } from './wire.ts'
 export const chat: Surface = {
   name: 'chat',
   requestSchema,
-  validate: compileRequest(requestSchema, 'chat'),
+  validate: compileRequest(requestSchema),
   parse: body => parse(body as ChatBody),
   encoder: context => new ChatEncoder(context),
   error: errorBody,

@@ -6,7 +6,7 @@ import { encoder, errorBody } from './encode.ts'
 import { parse, parseLoosely } from './parse.ts'
 import { requestSchema } from './schema.ts'
 
-const check = compileRequest(requestSchema, 'messages')
+const check = compileRequest(requestSchema)
 
 export const messages: Surface = {
   name: 'messages',

@@ -11,7 +11,7 @@ import type { ResponsesBody } from './wire.ts'
 const http: Surface = {
   name: 'responses',
   requestSchema,
-  validate: compileRequest(requestSchema, 'responses'),
+  validate: compileRequest(requestSchema),
   parse: body => parse(body as ResponsesBody),
   encoder: context => new ResponsesEncoder(context),
   error: errorBody,

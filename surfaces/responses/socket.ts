@@ -29,7 +29,7 @@ export function socketForm(http: Surface): SocketForm {
     surface: {
       ...http,
       requestSchema: schema,
-      validate: compileRequest(schema, 'responses'),
+      validate: compileRequest(schema),
       // Whatever `stream` says: there is no other way to answer.
       parse: body => ({ ...http.parse(body), stream: true }),
       encoder: context => new ResponsesEncoder(context, 'lines'),

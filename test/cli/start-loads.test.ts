@@ -1,7 +1,7 @@
-/** What an ordinary start must not load, since it would wait for it. */
+/** What an ordinary start must not load, since it would wait for it. ajv is for the first start, which keeps what it makes with it. */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dirname, '../..')
 const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...ENV } = process.env
 
 /** Starts a gateway in a process of its own. @returns paths of CommonJS files and names of Node's own modules that it has loaded by then */
-function loaded(t: TestContext, change: (config: string) => string): { files: string[]; own: string[] } {
+function loaded(t: TestContext, cache: string, change: (config: string) => string): { files: string[]; own: string[] } {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-loads-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))
   const file = join(dir, 'gateway.yaml')
@@ -33,7 +33,7 @@ function loaded(t: TestContext, change: (config: string) => string): { files: st
     ['--disable-warning=ExperimentalWarning', '--input-type=module', '-e', script],
     {
       cwd: dir,
-      env: ENV,
+      env: { ...ENV, NODE_COMPILE_CACHE: cache },
       encoding: 'utf8',
       maxBuffer: 1 << 24,
     },
@@ -44,19 +44,43 @@ function loaded(t: TestContext, change: (config: string) => string): { files: st
 const compilers = (files: string[]): string[] =>
   files.filter(file => /[\\/]ajv[\\/]/.test(file) && !/[\\/]ajv[\\/]dist[\\/]runtime[\\/]/.test(file))
 
-test("the quickstart starts without ajv and without Node's own undici", t => {
-  const { files, own } = loaded(t, config => config)
-  assert.ok(files.some(file => file.endsWith(join('validators', 'generated', 'chat.cjs'))))
-  assert.deepEqual(compilers(files), [])
+function folder(t: TestContext): string {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-loads-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  return dir
+}
+
+test("the quickstart's second start is without ajv, and each without Node's own undici", t => {
+  const cache = folder(t)
+  const starts = [loaded(t, cache, config => config), loaded(t, cache, config => config)]
   assert.deepEqual(
-    own.filter(name => name.includes('undici')),
-    [],
+    starts.map(({ files }) => compilers(files).length > 0),
+    [true, false],
   )
+  assert.ok(starts[1]!.files.some(file => file.startsWith(join(cache, 'validators'))))
+  for (const { own } of starts) {
+    assert.deepEqual(
+      own.filter(name => name.includes('undici')),
+      [],
+    )
+  }
 })
 
-test('a plugin of one’s own brings ajv, which checks its options', t => {
+test('where `npm run validators` has written them, so is the first', t => {
+  const cache = folder(t)
+  const to = join(cache, 'validators')
+  execFileSync(process.execPath, [join(ROOT, 'cli/validators.ts'), to], { env: ENV })
+  const written = readdirSync(to)
+  assert.deepEqual(compilers(loaded(t, cache, config => config).files), [])
+  assert.deepEqual(readdirSync(to), written)
+})
+
+test('a plugin of one’s own brings ajv once, and has its options checked each time', t => {
+  const cache = folder(t)
   const own = (options: string) => (config: string) =>
     `plugins: [./own.mjs]\n${config.replace('models: [auth, models,', `models: [auth, own: ${options}, models,`)}`
-  assert.notDeepEqual(compilers(loaded(t, own('{ a: b }')).files), [])
-  assert.throws(() => loaded(t, own('{ a: [] }')), /own\.a must be text, and is a list/)
+  loaded(t, cache, config => config)
+  assert.notDeepEqual(compilers(loaded(t, cache, own('{ a: b }')).files), [])
+  assert.deepEqual(compilers(loaded(t, cache, own('{ a: b }')).files), [])
+  assert.throws(() => loaded(t, cache, own('{ a: [] }')), /own\.a must be text, and is a list/)
 })

@@ -56,12 +56,13 @@ test('the Dockerfile: pinned Node, plain user, one writable place, commands that
   const image = 'node:${NODE_VERSION}-slim'
   assert.deepEqual(stages, [
     `--platform=$BUILDPLATFORM ${image} AS dependencies`,
+    'dependencies AS validators',
     `${image} AS amd64`,
     `${image} AS arm64`,
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the Dockerfile's notation
     '${TARGETARCH}',
   ])
-  const first = stage('dependencies')
+  const first = [...stage('dependencies'), ...stage('validators')]
   assert.ok(
     instructions.every(each => each.word !== 'RUN' || first.includes(each)),
     'nothing runs on the target’s processor',
@@ -91,10 +92,11 @@ function stage(name: string): Instruction[] {
   return instructions.slice(from, next)
 }
 
-/** Carries out the first stage in `dir` for one processor, as the builder would; the cache stays, which is not the builder's. */
-function installDependencies(dir: string, targetArch: string): void {
-  for (const { word, rest } of stage('dependencies')) {
-    if (word === 'COPY') for (const name of rest.split(' ').slice(0, -1)) cpSync(join(ROOT, name), join(dir, name))
+/** Carries out a stage in `dir` for one processor, as the builder would; the cache stays, which is not the builder's. `COPY . .` is the caller's. */
+function build(name: string, dir: string, targetArch: string): void {
+  for (const { word, rest } of stage(name)) {
+    if (word === 'COPY' && rest !== '. .')
+      for (const name of rest.split(' ').slice(0, -1)) cpSync(join(ROOT, name), join(dir, name))
     if (word !== 'RUN') continue
     const steps = rest.split(' && ').filter(step => !step.startsWith('npm cache clean'))
     const env = {
@@ -115,7 +117,7 @@ for (const arch of ['x64', 'arm64'] as const) {
   test(`the image for ${arch} has the pinned native file of that processor alone, or is told to do without`, t => {
     const dir = mkdtempSync(join(tmpdir(), 'sluice-install-'))
     t.after(() => rmSync(dir, { recursive: true, force: true }))
-    installDependencies(dir, dockerArch[arch])
+    build('dependencies', dir, dockerArch[arch])
     const name = `@uwsjs/linux-${arch}-22`
     const pin = pinned.get(name)
     const found = globSync('node_modules/**/*.node', { cwd: dir })
@@ -178,7 +180,16 @@ describe('the image’s files', { skip }, () => {
     for (const name of readdirSync(ROOT))
       if (!ignored.some(pattern => matchesGlob(name, pattern)))
         cpSync(join(ROOT, name), join(app, name), { recursive: true })
-    installDependencies(app, dockerArch[process.arch as 'x64'])
+    build('dependencies', app, dockerArch[process.arch as 'x64'])
+    build('validators', app, dockerArch[process.arch as 'x64'])
+    const written = instructions
+      .find(({ rest }) => rest.startsWith('--from=validators'))!
+      .rest.split(' ')
+      .at(-1)!
+    assert.ok(existsSync(join(app, written)))
+    // What that stage's own run has kept stays there. And without its entry ajv can't be loaded: the image has to do with what was written.
+    rmSync(join(app, 'node_modules/.cache'), { recursive: true, force: true })
+    rmSync(join(app, 'node_modules/ajv/dist/ajv.js'))
     cpSync(join(ROOT, 'package.json'), join(app, 'package.json'))
     chownSync(join(app, 'data'), UID, UID)
     mkdirSync(join(dir, 'bin'))

@@ -1,0 +1,19 @@
+/**
+ * Writes the validators that a gateway of built-in plugins needs to the folder that the image and the package bring along, or to a named one. A start
+ * that finds them there compiles nothing and writes nothing (core/validators/read.ts).
+ * Run: npm run validators [-- FOLDER]
+ */
+import { rmSync } from 'node:fs'
+import { knownSchemas } from '../config/load.ts'
+import { optionValidators } from '../config/validate.ts'
+import { BROUGHT_ALONG, writeValidators } from '../core/validators/read.ts'
+import { catalog } from '../plugins/index.ts'
+import { requestValidators } from '../surfaces/check.ts'
+import { surfaces } from '../surfaces/index.ts'
+
+const [folder = BROUGHT_ALONG] = process.argv.slice(2)
+const requests = Object.values(surfaces).flatMap(({ requestSchema, socket }) =>
+  socket ? [requestSchema, socket.surface.requestSchema] : [requestSchema],
+)
+rmSync(folder, { recursive: true, force: true })
+writeValidators([...knownSchemas(catalog).map(optionValidators), ...requests.map(requestValidators)], folder)
