@@ -1,8 +1,9 @@
 /** Reads `plans` and `organizations` with their keys: what each account may use, and its limits. */
+import type { Arrives } from '../core/vocabulary.ts'
 import { place } from './check-chain.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import type { Report } from './report.ts'
-import { LIMITS, organization as organizationSchema, plan as planSchema } from './schema.ts'
+import { type key as keySchema, LIMITS, organization as organizationSchema, plan as planSchema } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { AccountCapability, KeyConfig, Limits, ModelConfig, OrganizationConfig, PlanConfig } from './types.ts'
@@ -64,23 +65,19 @@ export function readPlans(
   for (const [name, value] of Object.entries(BUILT_IN_PLANS)) {
     const result = validate(planSchema, value, { name })
     if (result.problems) throw new Error(`built-in plan ${name}: ${result.problems[0]?.message}`)
-    const plan = result.value as PlanConfig
+    const plan = result.value as Arrives<typeof planSchema>
     plans[name] = { ...plan, limits: complete(plan.limits) }
   }
   for (const [name, value] of Object.entries(raw)) {
     const path = ['plans', name]
-    const checked = report.check(planSchema, value, path, name) as unknown as PlanConfig | null
+    const checked = report.check(planSchema, value, path, name)
     if (!checked) continue
     plans[name] = { ...canonicalModels(checked, ids, path, report), limits: complete(checked.limits) }
   }
   return plans
 }
 
-type RawKey = Partial<KeyConfig> & Pick<KeyConfig, 'id' | 'sha256' | 'status' | 'limits' | 'model_limits'>
-type RawOrganization = Partial<OrganizationConfig> & { plan: string; limits: Partial<Limits>; keys: RawKey[] } & Pick<
-    OrganizationConfig,
-    'billing' | 'model_limits'
-  >
+type RawKey = Arrives<typeof keySchema>
 
 /** `planNames`: all plans, those with a fault included. */
 export function readOrganizations(
@@ -94,7 +91,7 @@ export function readOrganizations(
   const digests = new Map<string, Path>()
   for (const [id, value] of Object.entries(raw)) {
     const path = ['organizations', id]
-    const checked = report.check(organizationSchema, value, path, id) as unknown as RawOrganization | null
+    const checked = report.check(organizationSchema, value, path, id)
     if (!checked) continue
     if (!planNames.includes(checked.plan)) {
       const cure = didYouMean(checked.plan, planNames) || `; plans: ${planNames.join(', ')}`

@@ -15,7 +15,7 @@ import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import { Report } from './report.ts'
-import { CHAIN_SECTIONS, ENTRIES, fullEntry, route, SECTION_ORDER, SECTIONS } from './schema.ts'
+import { CHAIN_SECTIONS, ENTRIES, fullEntry, route, SECTION_ORDER, SECTIONS, type Sections } from './schema.ts'
 import { type ConfigError, type ConfigSource, readSource } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, ServerConfig } from './types.ts'
@@ -95,7 +95,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const sections = readSections(source, report)
   // What refers to a section that could not be read would all look wrong.
   if (source.brokenSections.size > 0) return fail()
-  const { plugins, broken } = await readPlugins(sections['plugins'], source, options, report)
+  const { plugins, broken } = await readPlugins(sections.plugins ?? [], source, options, report)
 
   const entries = (section: string): Record<string, unknown> => {
     const raw = data[section]
@@ -125,14 +125,11 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const routes =
     data['routes'] === undefined ? [] : readRoutes(data['routes'], pipelines, pipelineNames, plugins, report)
 
-  const server = sections['server']
-    ? resolveServer(sections['server'] as RawServer, source, options, report)
-    : undefined
-  const store = sections['store'] !== undefined ? resolveStore(sections['store'], source) : undefined
+  const server = sections.server && resolveServer(sections.server, source, options, report)
+  const store = sections.store && resolveStore(sections.store, source)
   if (server && store) checkTogether(server, store, organizations, report)
   await checkFiles(server, providers, read, report)
-  const webSearch = sections['web_search'] as GatewayConfig['web_search'] | undefined
-  const searcher = webSearch?.provider ?? 'simulator'
+  const searcher = sections.web_search?.provider ?? 'simulator'
   const searchers = ['simulator', ...Object.keys(rawProviders), ...broken]
   // Whether a plugin can search shows when it is created.
   for (const name of plugins.keys()) if (!options.plugins.get(name)) searchers.push(name)
@@ -142,20 +139,20 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
       `there is no provider '${searcher}'${didYouMean(searcher, searchers) || '; simulator is built in, others are names of providers or of plugins'}`,
     )
   }
-  const secret = sections['secret'] as string | undefined
-  if (secret && secret.length < 32)
+  if (sections.secret && sections.secret.length < 32)
     report.warn(['secret'], 'the secret is short; use 32 characters or more, e.g. from `openssl rand -hex 32`')
 
   if (report.errors.length > 0 || !server || !store) return fail()
 
-  const config = {
-    ...sections,
+  const config: GatewayConfig = {
+    // Each is there: a fault in one is among the errors.
+    ...(sections as Sections),
     files: source.files,
     server,
     store,
     pipelines,
     routes,
-    plugins: (sections['plugins'] as string[]).map((file, i) => ({
+    plugins: sections.plugins!.map((file, i) => ({
       path: source.resolvePath(['plugins', i], file),
       at: source.position(['plugins', i]),
     })),
@@ -163,7 +160,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     models,
     plans,
     organizations,
-  } as unknown as GatewayConfig
+  }
 
   for (const error of pluginChecks(
     pipelines,
@@ -194,7 +191,7 @@ function checkSectionNames(data: Record<string, unknown>, report: Report): void 
 }
 
 /** Checks every section that has one schema; those with a fault are left out. */
-function readSections(source: ConfigSource, report: Report): Record<string, unknown> {
+function readSections(source: ConfigSource, report: Report): Partial<Sections> {
   const sections: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(SECTIONS)) {
     if (name === 'version' && !(name in source.data)) continue
@@ -203,12 +200,12 @@ function readSections(source: ConfigSource, report: Report): Record<string, unkn
     const checked = report.check(schema, value, [name], name)
     if (checked !== null) sections[name] = checked
   }
-  return sections
+  return sections as Partial<Sections>
 }
 
 /** The catalog with the plugin files of the configuration, and the names of files that did not load. */
 async function readPlugins(
-  files: unknown,
+  files: readonly string[],
   source: ConfigSource,
   options: LoadOptions,
   report: Report,
@@ -216,7 +213,7 @@ async function readPlugins(
   const plugins = new Map<string, Plugin>()
   const broken = new Set<string>()
   for (const name of options.plugins.keys()) plugins.set(name, options.plugins.get(name)!)
-  for (const [i, file] of ((files as string[] | undefined) ?? []).entries()) {
+  for (const [i, file] of files.entries()) {
     const path = ['plugins', i]
     const name = basename(file, extname(file))
     if (plugins.has(name)) {
@@ -239,17 +236,16 @@ async function readPlugins(
 
 // ---- server and store -------------------------------------------------------------------------------------------------
 
-type RawServer = Omit<ServerConfig, 'listen' | 'admin' | 'workers'> & {
-  listen: string
-  admin: string | { listen: string; token?: string }
-  workers: number | 'auto'
-}
-
-function resolveServer(raw: RawServer, source: ConfigSource, options: LoadOptions, report: Report): ServerConfig {
-  const admin = typeof raw.admin === 'string' ? { listen: raw.admin } : raw.admin
+function resolveServer(
+  raw: Sections['server'],
+  source: ConfigSource,
+  options: LoadOptions,
+  report: Report,
+): ServerConfig {
+  const admin = typeof raw.admin === 'string' ? { listen: raw.admin, token: undefined } : raw.admin
   const listen = parseListen(raw.listen)!
   const adminListen = parseListen(admin.listen)!
-  const token = ('token' in admin && admin.token) || undefined
+  const token = admin.token || undefined
   if (!isLoopback(adminListen.host) && !token) {
     report.error(
       ['server', 'admin'],
@@ -283,8 +279,8 @@ function resolveServer(raw: RawServer, source: ConfigSource, options: LoadOption
   }
 }
 
-function resolveStore(raw: unknown, source: ConfigSource): GatewayConfig['store'] {
-  const { url, timeout } = typeof raw === 'string' ? { url: raw, timeout: 250 } : (raw as GatewayConfig['store'])
+function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConfig['store'] {
+  const { url, timeout } = typeof raw === 'string' ? { url: raw, timeout: 250 } : raw
   const file = /^sqlite:(?!:memory:)(.+)$/s.exec(url)?.[1]
   return { url: file === undefined ? url : `sqlite:${source.resolvePath(['store'], file)}`, timeout }
 }

@@ -1,9 +1,9 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import type { Effort } from '../core/conversation.ts'
 import type { Backend, Capability, DialectName } from '../core/dialect.ts'
+import type { Arrives } from '../core/vocabulary.ts'
 import { place } from './check-chain.ts'
 import type { Report } from './report.ts'
-import { model as modelSchema, provider as providerSchema } from './schema.ts'
+import { type backend as backendSchema, model as modelSchema, provider as providerSchema } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { ModelConfig, ProviderConfig } from './types.ts'
@@ -18,9 +18,8 @@ export function readProviders(raw: Record<string, unknown>, report: Report): Rec
   const providers: Record<string, ProviderConfig> = {}
   for (const [name, value] of Object.entries(raw)) {
     const path = ['providers', name]
-    const checked = report.check(providerSchema, value, path, name)
-    if (!checked) continue
-    const provider = checked as unknown as ProviderConfig
+    const provider = report.check(providerSchema, value, path, name)
+    if (!provider) continue
     const headers: Record<string, string> = {}
     for (const [header, text] of Object.entries(provider.headers)) {
       if (!HEADER_NAME.test(header)) report.error([...path, 'headers', header], `'${header}' is no header name`, 'key')
@@ -53,19 +52,6 @@ export function absolutePaths<T extends Record<string, string | undefined>>(tls:
   return absolute as T
 }
 
-interface RawBackend {
-  provider: string
-  model: string
-  weight: number
-  group?: string
-  supports?: Capability[]
-  native_tools: string[]
-  effort_ceiling: Effort | null
-  context_window: number | null
-  max_tokens_field: Backend['maxTokensField']
-  tool_schema: NonNullable<Backend['toolSchema']>
-}
-
 /** `providerNames`: all that the file names, those with a fault included. */
 export function readModels(
   raw: Record<string, unknown>,
@@ -78,9 +64,7 @@ export function readModels(
   const aliases = new Map<string, string>()
   for (const [id, value] of Object.entries(raw)) {
     const path = ['models', id]
-    const checked = report.check(modelSchema, value, path, id) as
-      | (Omit<ModelConfig, 'backends'> & { backends: RawBackend[] })
-      | null
+    const checked = report.check(modelSchema, value, path, id)
     if (!checked) continue
     for (const [i, alias] of checked.aliases.entries()) {
       const owner = Object.hasOwn(raw, alias) ? alias : aliases.get(alias)
@@ -110,7 +94,7 @@ export function readModels(
 }
 
 function resolveBackend(
-  raw: RawBackend,
+  raw: Arrives<typeof backendSchema>,
   maxOutputTokens: number | null,
   path: Path,
   providers: Record<string, ProviderConfig>,

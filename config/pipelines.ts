@@ -1,7 +1,5 @@
 /** Reads `pipelines` and `routes`: the three ways to write an entry, plugin options, and what refers to what. */
-
 import type { PipelineEntry } from '../core/chain.ts'
-import type { SurfaceName } from '../core/conversation.ts'
 import { type ChainToCheck, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
@@ -132,7 +130,7 @@ export function readRoutes(
     const path = ['routes', i]
     const checked = report.check(routeSchema, item, path, 'route')
     if (!checked) continue
-    const { match, surface, pipeline } = checked as { match: string; surface?: SurfaceName; pipeline: string }
+    const { match, surface, pipeline } = checked
     const [method = '', target = ''] = match.split(/ +/)
     const route: RouteConfig = { method, path: target, surface, pipeline, at: report.source.position(path) }
     const fault = routeFault(method, target)

@@ -1,5 +1,5 @@
 /** Collects everything that is wrong, with its place, so that one run shows it all. */
-import type { Schema } from '../core/vocabulary.ts'
+import type { Arrives, Schema } from '../core/vocabulary.ts'
 import type { ConfigError, ConfigSource, Path } from './source.ts'
 import { validate } from './validate.ts'
 
@@ -26,13 +26,13 @@ export class Report {
   }
 
   /** Checks the value at `path`; null after reporting what is wrong with it. `name` is what messages call it. */
-  check(schema: Schema, value: unknown, path: Path, name: string): Record<string, unknown> | null {
+  check<S extends Schema>(schema: S, value: unknown, path: Path, name: string): Arrives<S> | null {
     const result = validate(schema, value, {
       name,
       fromEnvironment: at => this.source.fromEnvironment([...path, ...at]),
       written: at => this.source.written([...path, ...at]),
     })
-    if (!result.problems) return result.value as Record<string, unknown>
+    if (!result.problems) return result.value as Arrives<S>
     for (const problem of result.problems) this.error([...path, ...problem.path], problem.message, problem.part)
     return null
   }

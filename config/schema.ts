@@ -3,12 +3,14 @@
  * `~` for a key whose schema has no null means "not set". Sections of named entries (`ENTRIES`) are checked entry by entry, so that a fault in one
  * does not hide what is wrong with the rest.
  */
-import { EFFORTS } from '../core/conversation.ts'
+import { EFFORTS, type SurfaceName } from '../core/conversation.ts'
 import { CAPABILITIES, type DialectName } from '../core/dialect.ts'
 import {
+  type Arrives,
   choice,
   count,
   duration,
+  type Filled,
   flag,
   list,
   nullable,
@@ -22,42 +24,52 @@ import {
 export const DIALECTS: readonly DialectName[] = ['openai-chat', 'openai-responses', 'anthropic-messages', 'gemini']
 export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const
 export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
-const SURFACES = ['responses', 'chat', 'messages']
+const SURFACES = ['responses', 'chat', 'messages'] as const satisfies readonly SurfaceName[]
 
 /** `all`, or a list. */
-const allOr = (items: Schema, fallback: string | undefined, description: string): Schema => ({
-  type: ['string', 'array'],
-  pattern: '^all$',
-  examples: ['all', '[a, b]'],
-  items,
-  uniqueItems: true,
-  ...(fallback === undefined ? {} : { default: fallback }),
+function allOr<I extends Schema>(items: I, description: string): Schema<'all' | Arrives<I>[]>
+function allOr<I extends Schema>(items: I, description: string, fallback: 'all'): Filled<'all' | Arrives<I>[]>
+function allOr(items: Schema, description: string, fallback?: 'all'): Schema {
+  return {
+    type: ['string', 'array'],
+    pattern: '^all$',
+    examples: ['all', '[a, b]'],
+    items,
+    uniqueItems: true,
+    ...(fallback === undefined ? {} : { default: fallback }),
+    description,
+  }
+}
+const name = (description: string) => text(description, { minLength: 1 })
+/** Any keys, one kind of value; none when not set. */
+const byName = <V extends Schema>(values: V, description: string): Filled<Record<string, Arrives<V>>> => ({
+  type: 'object',
+  default: {},
+  additionalProperties: values,
   description,
 })
-const name = (description: string): Schema => text(description, { minLength: 1 })
 
 // ---- server -----------------------------------------------------------------------------------------------------------
 
 const listen = (fallback: string, description: string) => text(description, { format: 'listen', default: fallback })
 
-export const server: Schema = object(
+const adminMembers = object({
+  listen: listen('127.0.0.1:9090', 'Where the admin pages listen.'),
+  token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
+    format: 'credential',
+  }),
+})
+
+export const server = object(
   {
     listen: listen('127.0.0.1:8080', 'Where the public surfaces listen.'),
     admin: {
-      ...object(
-        {
-          listen: listen('127.0.0.1:9090', 'Where the admin pages listen.'),
-          token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
-            format: 'credential',
-          }),
-        },
-        [],
-      ),
+      ...adminMembers,
       type: ['string', 'object'],
       format: 'listen',
       default: '127.0.0.1:9090',
       description: '/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token }. Never public.',
-    },
+    } as Filled<string | Arrives<typeof adminMembers>>,
     listener: choice(
       ['uws', 'node'],
       'uws, or the same contract on node:http for systems without a uws binary. Never switched silently.',
@@ -72,7 +84,7 @@ export const server: Schema = object(
       default: 1,
       description:
         'Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin.',
-    },
+    } as Filled<number | 'auto'>,
     drain: duration('30s', 'On SIGTERM: how long running streams may still run.'),
     keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive (STR-5), and a WebSocket its ping.'),
     websocket: choice(
@@ -111,26 +123,28 @@ const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+s
   examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
 })
 
-export const store: Schema = {
-  ...object({
-    url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
-    timeout: duration(
-      '250ms',
-      'Longest wait for one call to redis; beyond it requests are refused with 503 (decisions 27).',
-    ),
-  }),
+const storeMembers = object({
+  url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
+  timeout: duration(
+    '250ms',
+    'Longest wait for one call to redis; beyond it requests are refused with 503 (decisions 27).',
+  ),
+})
+
+export const store = {
+  ...storeMembers,
   type: ['string', 'object'],
   pattern: STORE_URL,
   examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
   default: 'sqlite:./data/gateway.db',
   description:
     'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, timeout }. sqlite is for one process; redis for any number.',
-}
+} as Filled<string | Arrives<typeof storeMembers>>
 
 // ---- pipelines and routes ---------------------------------------------------------------------------------------------
 
 /** Of a pipeline entry written in full; entries are read by pipelines.ts. */
-export const fullEntry: Schema = object(
+export const fullEntry = object(
   {
     plugin: name('Name of the plugin.'),
     id: text('Name of this place in the pipeline; the plugin name when not set.', {
@@ -142,12 +156,14 @@ export const fullEntry: Schema = object(
       'What a plugin that breaks does to the request: deny refuses it, skip goes on without the plugin.',
       'deny',
     ),
-    config: { type: 'object', default: {}, description: "The plugin's own options." },
+    config: { type: 'object', default: {}, description: "The plugin's own options." } as Filled<
+      Record<string, unknown>
+    >,
   },
   ['plugin'],
 )
 
-export const route: Schema = object(
+export const route = object(
   {
     match: text('Method and path; ANY is every method, and a path that ends in /* is a prefix.', {
       pattern: '^[A-Z]+ +/\\S*$',
@@ -159,7 +175,7 @@ export const route: Schema = object(
   ['match', 'pipeline'],
 )
 
-export const plugins: Schema = list(
+export const plugins = list(
   name('A .ts, .mts, .js or .mjs file.'),
   'Files that export a plugin of your own, relative to this file. A pipeline names it by its file name.',
   { default: [], uniqueItems: true },
@@ -171,7 +187,7 @@ const url = (description: string) =>
   text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
 const file = (description: string) => name(description)
 
-export const provider: Schema = object(
+export const provider = object(
   {
     dialect: choice(DIALECTS, 'The wire format that the provider speaks.'),
     base_url: text("The provider's base URL, or simulator: the built-in upstream.", {
@@ -179,12 +195,10 @@ export const provider: Schema = object(
       examples: ['https://api.openai.com/v1', 'simulator'],
     }),
     api_key: secretText("The gateway's own key at the provider; empty is none.", { format: 'credential' }),
-    headers: {
-      type: 'object',
-      default: {},
-      additionalProperties: secretText('Value of the header.', { pattern: '^[^\\r\\n\\0]*$' }),
-      description: 'Headers added to every request.',
-    },
+    headers: byName(
+      secretText('Value of the header.', { pattern: '^[^\\r\\n\\0]*$' }),
+      'Headers added to every request.',
+    ),
     max_connections: count(256, 'Most connections at once; each carries one request, or more with http2.', 1),
     queue: object(
       {
@@ -211,7 +225,11 @@ export const provider: Schema = object(
   ['dialect', 'base_url'],
 )
 
-const price = (description: string): Schema => ({
+/**
+ * Arrives in pico-USD (1e-12 USD) per token, whole numbers: 1 USD per million tokens is 1 000 000, so six decimals of a price are exact. An
+ * exchange's cost is summed in pico-USD and rounded half up to nano-USD once.
+ */
+const price = (description: string): Schema<number> => ({
   type: ['number', 'string'],
   format: 'usd_per_million_tokens',
   description,
@@ -219,7 +237,7 @@ const price = (description: string): Schema => ({
 const effort = (description: string) => nullable(choice(EFFORTS, description))
 const modelName = name('A public model id.')
 
-const backend: Schema = object(
+export const backend = object(
   {
     provider: name('A name of the providers section.'),
     model: name("The upstream's own model id; clients never see it."),
@@ -228,7 +246,7 @@ const backend: Schema = object(
       exclusiveMinimum: 0,
       default: 1,
       description: 'Share of requests among backends of one group.',
-    },
+    } as Filled<number>,
     group: text('Backends of one group share the load by weight; without a group the order in the list decides.', {
       minLength: 1,
     }),
@@ -263,7 +281,7 @@ const backend: Schema = object(
   ['provider', 'model'],
 )
 
-export const model: Schema = object(
+export const model = object(
   {
     aliases: list(
       modelName,
@@ -274,7 +292,7 @@ export const model: Schema = object(
       },
     ),
     listed: flag(true, 'Shown by GET /v1/models.'),
-    context_window: { type: 'integer', minimum: 1, description: 'Most prompt tokens (MOD-2).' },
+    context_window: { type: 'integer', minimum: 1, description: 'Most prompt tokens (MOD-2).' } as Schema<number>,
     max_output_tokens: nullable(count(0, 'Most output tokens a request may ask for.', 1)),
     price: nullable(
       object(
@@ -298,7 +316,7 @@ export const model: Schema = object(
 
 // ---- the gateway as a whole -------------------------------------------------------------------------------------------
 
-export const webSearch: Schema = object(
+export const webSearch = object(
   {
     provider: nullable(
       text('Who answers: `simulator` (made-up pages), a name of `providers`, or a plugin; not set: nobody.', {
@@ -311,7 +329,7 @@ export const webSearch: Schema = object(
   { default: {}, description: 'Web search for backends without one of their own.' },
 )
 
-export const media: Schema = object(
+export const media = object(
   {
     fetch: list(
       text('A host name.', {
@@ -338,7 +356,7 @@ const row = (idle: string, ceiling: string, description: string) =>
     { default: {}, description },
   )
 
-export const streamLimits: Schema = object(
+export const streamLimits = object(
   {
     minimal: row('90s', '5m', 'Effort none and minimal.'),
     medium: row('90s', '10m', 'Effort low and medium, and when none is set.'),
@@ -350,7 +368,7 @@ export const streamLimits: Schema = object(
   { default: {}, description: 'How long a stream may be silent and run, by reasoning effort (STR-1).' },
 )
 
-export const platform: Schema = object(
+export const platform = object(
   {
     max_concurrent_requests: count(10_000, 'Most exchanges at once; beyond it 429 capacity_exceeded.', 1),
     compress_above: {
@@ -359,19 +377,19 @@ export const platform: Schema = object(
       maximum: 1,
       default: 0.8,
       description: 'Share of that above which account limits shrink (LIM-10).',
-    },
+    } as Filled<number>,
   },
   [],
   { default: {}, description: 'Shared capacity over all accounts, per process.' },
 )
 
-export const ledger: Schema = object(
+export const ledger = object(
   { keep: nullable(duration('0', 'How long ledger rows are kept; not set: for ever.')) },
   [],
   { default: {}, description: 'One row for each admitted request.' },
 )
 
-export const log: Schema = object(
+export const log = object(
   {
     level: choice(
       ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'],
@@ -386,16 +404,21 @@ export const log: Schema = object(
 
 // ---- accounts ---------------------------------------------------------------------------------------------------------
 
-const limit = (description: string): Schema => ({
+const limit = (description: string): Schema<number | null> => ({
   type: ['integer', 'null'],
   minimum: 0,
   maximum: Number.MAX_SAFE_INTEGER,
   description,
 })
-const usd = (description: string): Schema => ({ type: ['number', 'string', 'null'], format: 'usd', description })
+/** Arrives in whole nano-USD (1e-9 USD: 2^53 of them are $9,007,199). */
+const usd = (description: string): Schema<number | null> => ({
+  type: ['number', 'string', 'null'],
+  format: 'usd',
+  description,
+})
 
 /** Every limit, in the order of the reference (LIM-1). No defaults: what is left out is inherited, or unlimited in a plan. */
-export const LIMITS: Record<string, Schema> = {
+export const LIMITS = {
   requests_per_minute: limit('Requests per minute.'),
   requests_per_day: limit('Requests per day.'),
   tokens_per_minute: limit('Input and output tokens per minute.'),
@@ -414,18 +437,13 @@ export const LIMITS: Record<string, Schema> = {
 }
 
 const limits = (description: string) => object(LIMITS, [], { default: {}, description })
-const modelLimits: Schema = {
-  type: 'object',
-  additionalProperties: object(LIMITS),
-  default: {},
-  description: 'The same keys under a model id: limits of that model alone.',
-}
+const modelLimits = byName(object(LIMITS), 'The same keys under a model id: limits of that model alone.')
 const capability = choice(ACCOUNT_CAPABILITIES, 'A capability.')
 
-export const plan: Schema = object(
+export const plan = object(
   {
-    models: allOr(modelName, 'all', 'Models that the plan includes: all, or a list.'),
-    capabilities: allOr(capability, 'all', 'What requests may use: all, or a list.'),
+    models: allOr(modelName, 'Models that the plan includes: all, or a list.', 'all'),
+    capabilities: allOr(capability, 'What requests may use: all, or a list.', 'all'),
     streaming: flag(true, 'Whether requests may stream (AUTH-6).'),
     active_keys: nullable(count(0, 'Most keys that are active or staged.')),
     limits: limits('~ or left out is unlimited.'),
@@ -434,7 +452,7 @@ export const plan: Schema = object(
   [],
 )
 
-export const key: Schema = object(
+export const key = object(
   {
     id: text('Name of the key in logs, metrics and the ledger.', {
       pattern: '^[A-Za-z0-9_.-]{1,64}$',
@@ -449,22 +467,22 @@ export const key: Schema = object(
       'staged works like active until its predecessor is revoked.',
       'active',
     ),
-    models: allOr(modelName, undefined, 'Only these models.'),
-    capabilities: allOr(capability, undefined, 'Only these capabilities.'),
-    streaming: { type: 'boolean', description: 'false: this key may not stream.' },
+    models: allOr(modelName, 'Only these models.'),
+    capabilities: allOr(capability, 'Only these capabilities.'),
+    streaming: { type: 'boolean', description: 'false: this key may not stream.' } as Schema<boolean>,
     limits: limits("Narrower limits of this key; the organization's hold as well (AUTH-4)."),
     model_limits: modelLimits,
   },
   ['id', 'sha256'],
 )
 
-export const organization: Schema = object(
+export const organization = object(
   {
     plan: name('A plan of the plans section, or a built-in one: free, tier1 … tier5, beta, benchmark, custom.'),
     billing: choice(['standard', 'free'], 'free: priced at zero on purpose (decisions 21).', 'standard'),
-    models: allOr(modelName, undefined, 'Instead of the models of the plan.'),
-    capabilities: allOr(capability, undefined, 'Instead of the capabilities of the plan.'),
-    streaming: { type: 'boolean', description: 'Instead of the plan.' },
+    models: allOr(modelName, 'Instead of the models of the plan.'),
+    capabilities: allOr(capability, 'Instead of the capabilities of the plan.'),
+    streaming: { type: 'boolean', description: 'Instead of the plan.' } as Schema<boolean>,
     limits: limits('What differs from the plan, wider or narrower.'),
     model_limits: modelLimits,
     keys: list(key, 'API keys, as digests only (AUTH-3).', { default: [] }),
@@ -475,8 +493,8 @@ export const organization: Schema = object(
 // ---- all of them ------------------------------------------------------------------------------------------------------
 
 /** Sections with one schema for the whole value. */
-export const SECTIONS: Record<string, Schema> = {
-  version: { type: 'integer', const: 1, description: 'Version of this file format.' },
+const sections = {
+  version: { type: 'integer', const: 1, description: 'Version of this file format.' } as Schema<1>,
   server,
   store,
   secret: secretText('Seals ids and continuation data. Empty: made once and kept in the store.', { default: '' }),
@@ -489,6 +507,9 @@ export const SECTIONS: Record<string, Schema> = {
   ledger,
   log,
 }
+export const SECTIONS: Record<string, Schema> = sections
+/** As they arrive, by name. */
+export type Sections = { [K in keyof typeof sections]: Arrives<(typeof sections)[K]> }
 
 /** Sections that map names to entries of one schema. */
 export const ENTRIES: Record<string, { entry: Schema; description: string }> = {
