@@ -24,8 +24,6 @@ export const check: Verb = {
     const { chains, close } = await dryRun(config, plugins, file)
     await close()
     tellWarnings(warnings, terminal)
-    const { notBuilt } = await import('./gateway.ts')
-    for (const part of notBuilt(config)) terminal.err(`not built yet, answers 501: ${part}`)
     const count = (n: number, noun: string) => `${n} ${noun}${n === 1 ? '' : 's'}`
     const parts = [
       count(chains.size, 'pipeline'),

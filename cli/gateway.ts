@@ -28,7 +28,7 @@ import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { catalog } from '../plugins/index.ts'
 import { upstreamHealth } from '../plugins/upstream/health.ts'
-import { dialectCapabilities, dialects } from '../providers/index.ts'
+import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { surfaces } from '../surfaces/index.ts'
@@ -82,17 +82,13 @@ export function load(
   path: string,
   options: { env?: Record<string, string | undefined>; generation?: number } = {},
 ): Promise<LoadResult> {
-  return loadConfig(path, { plugins: catalog, dialectCapabilities, env: options.env, generation: options.generation })
-}
-
-/** Parts that the configuration names and this build does not have, for `sluice check`. */
-export function notBuilt(config: GatewayConfig): string[] {
-  const missing = new Set<string>()
-  for (const served of Object.values(config.models)) {
-    for (const backend of served.backends)
-      if (!dialects[backend.dialect]) missing.add(`dialect ${backend.dialect} (model ${served.id})`)
-  }
-  return [...missing]
+  return loadConfig(path, {
+    plugins: catalog,
+    dialects,
+    surfaces: Object.keys(surfaces),
+    env: options.env,
+    generation: options.generation,
+  })
 }
 
 /** So long the last answers have to be read once the kernel has them, and idle connections to be closed by their clients. */

@@ -201,9 +201,16 @@ function rate(text: string): { input: string; output: string } {
 async function check(file: string, yaml: string): Promise<void> {
   const { loadConfig } = await import('../config/load.ts')
   const { catalog } = await import('../plugins/index.ts')
-  const { dialectCapabilities } = await import('../providers/index.ts')
+  const { dialects } = await import('../providers/index.ts')
+  const { surfaces } = await import('../surfaces/index.ts')
   const env = { ...process.env }
   for (const { variable } of Object.values(PROVIDERS)) if (variable) env[variable] ??= 'not-set-yet'
-  const loaded = await loadConfig(file, { plugins: catalog, dialectCapabilities, env, readFile: async () => yaml })
+  const loaded = await loadConfig(file, {
+    plugins: catalog,
+    dialects,
+    surfaces: Object.keys(surfaces),
+    env,
+    readFile: async () => yaml,
+  })
   if (loaded.errors) throw new Failure(listing(file, loaded.errors))
 }

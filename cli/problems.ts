@@ -17,10 +17,12 @@ export async function loadOrFail(file: string): Promise<Loaded> {
 /** Loads `file` as it would be with `text` in the file `path`, itself or an included one. */
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
   const { catalog } = await import('../plugins/index.ts')
-  const { dialectCapabilities } = await import('../providers/index.ts')
+  const { dialects } = await import('../providers/index.ts')
+  const { surfaces } = await import('../surfaces/index.ts')
   return loadConfig(file, {
     plugins: catalog,
-    dialectCapabilities,
+    dialects,
+    surfaces: Object.keys(surfaces),
     readFile: async asked => (asked === resolve(path) ? text : readFileSync(asked, 'utf8')),
   })
 }

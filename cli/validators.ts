@@ -8,6 +8,7 @@ import { knownSchemas } from '../config/load.ts'
 import { optionValidators } from '../config/validate.ts'
 import { BROUGHT_ALONG, writeValidators } from '../core/validators/read.ts'
 import { catalog } from '../plugins/index.ts'
+import { dialects } from '../providers/index.ts'
 import { requestValidators } from '../surfaces/check.ts'
 import { surfaces } from '../surfaces/index.ts'
 
@@ -15,5 +16,6 @@ const [folder = BROUGHT_ALONG] = process.argv.slice(2)
 const requests = Object.values(surfaces).flatMap(({ requestSchema, socket }) =>
   socket ? [requestSchema, socket.surface.requestSchema] : [requestSchema],
 )
+const names = { dialects: Object.keys(dialects), surfaces: Object.keys(surfaces) }
 rmSync(folder, { recursive: true, force: true })
-writeValidators([...knownSchemas(catalog).map(optionValidators), ...requests.map(requestValidators)], folder)
+writeValidators([...knownSchemas(catalog, names).map(optionValidators), ...requests.map(requestValidators)], folder)

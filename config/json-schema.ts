@@ -5,7 +5,17 @@
  */
 import type { Plugin } from '../core/plugin.ts'
 import type { Schema } from '../core/vocabulary.ts'
-import { CHAIN_SECTIONS, ENTRIES, fullEntry, LIMITS, route, SECTION_ORDER, SECTIONS } from './schema.ts'
+import {
+  CHAIN_SECTIONS,
+  ENTRIES,
+  fullEntry,
+  LIMITS,
+  type Names,
+  route,
+  SECTION_ORDER,
+  SECTIONS,
+  withNames,
+} from './schema.ts'
 
 /** What editors can check of a format by itself. */
 const PATTERNS: Record<string, string> = {
@@ -18,12 +28,12 @@ const PATTERNS: Record<string, string> = {
 
 const ENV = { $ref: '#/$defs/environment' }
 
-/** The schema of the file, for the given plugins. */
-export function editorSchema(plugins: Iterable<Plugin>): Schema {
+/** The schema of the file, for the plugins, dialects and surfaces of a build. */
+export function editorSchema(plugins: Iterable<Plugin>, names: Names): Schema {
   const builtIn = [...plugins].sort((a, b) => (a.name < b.name ? -1 : 1))
   const properties: Record<string, unknown> = {}
   for (const name of SECTION_ORDER) {
-    const schema = sectionSchema(name)
+    const schema = sectionSchema(name, names)
     properties[name] =
       name === 'version'
         ? schema
@@ -66,7 +76,7 @@ export function editorSchema(plugins: Iterable<Plugin>): Schema {
   }
 }
 
-function sectionSchema(name: string): Schema {
+function sectionSchema(name: string, names: Names): Schema {
   const whole = SECTIONS[name]
   if (whole) return loosen(whole)
   const entries = ENTRIES[name]
@@ -74,10 +84,11 @@ function sectionSchema(name: string): Schema {
     return {
       type: 'object',
       description: entries.description,
-      additionalProperties: { ...loosen(entries.entry), description: `An entry of ${name}.` },
+      additionalProperties: { ...loosen(withNames(entries.entry, names)), description: `An entry of ${name}.` },
     }
   }
-  if (name === 'routes') return { type: 'array', description: CHAIN_SECTIONS.routes, items: loosen(route) }
+  if (name === 'routes')
+    return { type: 'array', description: CHAIN_SECTIONS.routes, items: loosen(withNames(route, names)) }
   return {
     type: 'object',
     description: CHAIN_SECTIONS.pipelines,

@@ -9,13 +9,23 @@ import type { Plugin } from '../core/plugin.ts'
 import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
-import { absolutePaths, type DialectCapabilities, readModels, readProviders } from './models.ts'
+import { absolutePaths, type DialectFacts, readModels, readProviders } from './models.ts'
 import { loadPluginFile } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import { Report } from './report.ts'
-import { CHAIN_SECTIONS, ENTRIES, fullEntry, route, SECTION_ORDER, SECTIONS, type Sections } from './schema.ts'
+import {
+  CHAIN_SECTIONS,
+  ENTRIES,
+  fullEntry,
+  type Names,
+  route,
+  SECTION_ORDER,
+  SECTIONS,
+  type Sections,
+  withNames,
+} from './schema.ts'
 import { type ConfigError, type ConfigSource, readSource } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, ServerConfig } from './types.ts'
@@ -23,13 +33,16 @@ import { isLoopback, parseListen } from './units.ts'
 import { ready } from './validate.ts'
 
 export type { PluginCatalog } from './check-chain.ts'
-export type { DialectCapabilities } from './models.ts'
+export type { DialectFacts } from './models.ts'
 export { type ConfigError, formatError } from './source.ts'
 
 export interface LoadOptions {
   /** The built-in plugins. */
   plugins: PluginCatalog
-  dialectCapabilities: DialectCapabilities
+  /** The dialects that providers may speak. */
+  dialects: DialectFacts
+  /** Names of the surfaces that routes may speak. */
+  surfaces: readonly string[]
   /** Where `${NAME}` is read; `process.env` by default. */
   env?: Readonly<Record<string, string | undefined>>
   /** Text of a file; from the disk by default. */
@@ -60,13 +73,19 @@ export type LoadResult =
   | (Loaded & { errors: ConfigError[]; config?: undefined; plugins?: undefined })
 
 /** What every configuration is checked with: the schemas of the gateway itself, and those of the built-in plugins. */
-export const knownSchemas = (plugins: PluginCatalog): Schema[][] => [
-  [...Object.values(SECTIONS), ...Object.values(ENTRIES).map(({ entry }) => entry), fullEntry, route],
+export const knownSchemas = (plugins: PluginCatalog, names: Names): Schema[][] => [
+  [
+    ...Object.values(SECTIONS),
+    ...Object.values(ENTRIES).map(({ entry }) => withNames(entry, names)),
+    fullEntry,
+    withNames(route, names),
+  ],
   [...plugins.keys()].map(name => plugins.get(name)!.config ?? NO_OPTIONS),
 ]
 
 /** Loads and checks the configuration at `path`. Never throws for what is wrong in it, a missing file included. */
 export async function loadConfig(path: string, options: LoadOptions): Promise<LoadResult> {
+  const names = { dialects: Object.keys(options.dialects), surfaces: options.surfaces }
   const read = options.readFile ?? ((file: string) => readFile(file, 'utf8'))
   let source: ConfigSource
   try {
@@ -78,7 +97,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     return { errors: [{ file: path, line: 1, column: 1, message: why }], warnings: [], files: [] }
   }
   try {
-    for (const schemas of knownSchemas(options.plugins)) ready(schemas)
+    for (const schemas of knownSchemas(options.plugins, names)) ready(schemas)
   } catch {
     // A plugin's schema is not valid: it is told of where the plugin stands in a pipeline.
   }
@@ -112,8 +131,8 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const rawModels = entries('models')
   const rawPlans = entries('plans')
   const rawOrganizations = entries('organizations')
-  const providers = readProviders(rawProviders, report)
-  const models = readModels(rawModels, providers, Object.keys(rawProviders), options.dialectCapabilities, report)
+  const providers = readProviders(rawProviders, names, report)
+  const models = readModels(rawModels, providers, Object.keys(rawProviders), options.dialects, report)
   const ids = modelIds(models, Object.keys(rawModels))
   const plans = readPlans(rawPlans, ids, report)
   const planNames = [...new Set([...Object.keys(BUILT_IN_PLANS), ...Object.keys(rawPlans)])]
@@ -123,7 +142,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const pipelines = rawPipelines === undefined ? {} : readPipelines(rawPipelines, plugins, broken, report)
   const pipelineNames = typeof rawPipelines === 'object' && rawPipelines !== null ? Object.keys(rawPipelines) : []
   const routes =
-    data['routes'] === undefined ? [] : readRoutes(data['routes'], pipelines, pipelineNames, plugins, report)
+    data['routes'] === undefined ? [] : readRoutes(data['routes'], pipelines, pipelineNames, plugins, names, report)
 
   const server = sections.server && resolveServer(sections.server, source, options, report)
   const store = sections.store && resolveStore(sections.store, source)

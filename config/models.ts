@@ -1,20 +1,25 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import type { Backend, Capability, DialectName } from '../core/dialect.ts'
+import type { Backend, Capability, Dialect } from '../core/dialect.ts'
 import type { Arrives } from '../core/vocabulary.ts'
 import { place } from './check-chain.ts'
 import type { Report } from './report.ts'
-import { type backend as backendSchema, model as modelSchema, provider as providerSchema } from './schema.ts'
+import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { ModelConfig, ProviderConfig } from './types.ts'
 
-/** All that each dialect can express; from providers/, which core does not import. */
-export type DialectCapabilities = Readonly<Record<DialectName, ReadonlySet<Capability>>>
+/** What loading asks of the dialects, by name; handed in, because the configuration imports no provider. */
+export type DialectFacts = Readonly<Record<string, Pick<Dialect, 'capabilities' | 'keyless'>>>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
 
-export function readProviders(raw: Record<string, unknown>, report: Report): Record<string, ProviderConfig> {
+export function readProviders(
+  raw: Record<string, unknown>,
+  names: Names,
+  report: Report,
+): Record<string, ProviderConfig> {
+  const providerSchema = withNames(provider, names)
   const providers: Record<string, ProviderConfig> = {}
   for (const [name, value] of Object.entries(raw)) {
     const path = ['providers', name]
@@ -57,7 +62,7 @@ export function readModels(
   raw: Record<string, unknown>,
   providers: Record<string, ProviderConfig>,
   providerNames: readonly string[],
-  capabilities: DialectCapabilities,
+  dialects: DialectFacts,
   report: Report,
 ): Record<string, ModelConfig> {
   const models: Record<string, ModelConfig> = {}
@@ -84,7 +89,7 @@ export function readModels(
         [...path, 'backends', i],
         providers,
         providerNames,
-        capabilities,
+        dialects,
         report,
       ),
     )
@@ -99,7 +104,7 @@ function resolveBackend(
   path: Path,
   providers: Record<string, ProviderConfig>,
   providerNames: readonly string[],
-  capabilities: DialectCapabilities,
+  dialects: DialectFacts,
   report: Report,
 ): Backend | null {
   if (!providerNames.includes(raw.provider)) {
@@ -109,7 +114,7 @@ function resolveBackend(
   }
   const provider = providers[raw.provider]
   if (!provider) return null
-  const expressible = capabilities[provider.dialect]
+  const { capabilities: expressible, keyless } = dialects[provider.dialect]!
   const supports = new Set(raw.supports ? raw.supports.filter(c => expressible.has(c)) : expressible)
   const lost = raw.supports?.filter(c => !expressible.has(c)) ?? []
   if (lost.length > 0)
@@ -117,7 +122,7 @@ function resolveBackend(
       [...path, 'supports'],
       `the ${provider.dialect} dialect has no ${lost.join(', ')}: left out for this backend`,
     )
-  if (!provider.api_key && provider.base_url.startsWith('https:') && provider.dialect !== 'openai-chat') {
+  if (!provider.api_key && provider.base_url.startsWith('https:') && !keyless) {
     report.warn(
       [...path, 'provider'],
       `provider ${provider.name} has no api_key; requests to it will be refused upstream`,

@@ -3,7 +3,7 @@ import type { PipelineEntry } from '../core/chain.ts'
 import { type ChainToCheck, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
-import { fullEntry, route as routeSchema } from './schema.ts'
+import { fullEntry, type Names, route as openRoute, withNames } from './schema.ts'
 import type { ConfigError, Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { RouteConfig } from './types.ts'
@@ -114,6 +114,7 @@ export function readRoutes(
   pipelines: Record<string, PipelineEntry[]>,
   pipelineNames: readonly string[],
   catalog: PluginCatalog,
+  names: Names,
   report: Report,
 ): RouteConfig[] {
   const routes: RouteConfig[] = []
@@ -125,6 +126,7 @@ export function readRoutes(
     )
     return routes
   }
+  const routeSchema = withNames(openRoute, names)
   const seen = new Map<string, RouteConfig>()
   for (const [i, item] of raw.entries()) {
     const path = ['routes', i]
@@ -151,7 +153,7 @@ export function readRoutes(
     if (speaks && surface === undefined) {
       report.error(
         path,
-        `this route needs a surface (responses, chat or messages): ${speaks.id} of pipeline ${pipeline} reads requests in its format`,
+        `this route needs a surface (${names.surfaces.join(', ').replace(/, ([^,]*)$/, ' or $1')}): ${speaks.id} of pipeline ${pipeline} reads requests in its format`,
       )
     }
     routes.push(route)

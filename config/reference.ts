@@ -1,13 +1,23 @@
 /** The reference tables of docs/configuration.md, made from the schemas that loading checks with. `docs/generate/index.ts` writes them between its markers. */
 import type { Plugin } from '../core/plugin.ts'
-import { CHAIN_SECTIONS, ENTRIES, fullEntry, LIMITS, route, SECTION_ORDER, SECTIONS } from './schema.ts'
+import {
+  CHAIN_SECTIONS,
+  ENTRIES,
+  fullEntry,
+  LIMITS,
+  type Names,
+  route,
+  SECTION_ORDER,
+  SECTIONS,
+  withNames,
+} from './schema.ts'
 
 type AnySchema = Record<string, any>
 
 /** Markdown: one heading and table for each section, then one for each plugin that has options. */
-export function referenceTables(plugins: Iterable<Plugin>): string {
+export function referenceTables(plugins: Iterable<Plugin>, names: Names): string {
   const parts: string[] = ['## Sections', '']
-  for (const name of SECTION_ORDER) parts.push(...section(name))
+  for (const name of SECTION_ORDER) parts.push(...section(name, names))
   parts.push('## Plugin options', '')
   for (const plugin of [...plugins].sort((a, b) => (a.name < b.name ? -1 : 1))) {
     parts.push(`### ${plugin.name}`, '', plugin.summary, '')
@@ -17,7 +27,7 @@ export function referenceTables(plugins: Iterable<Plugin>): string {
   return parts.join('\n').trimEnd() + '\n'
 }
 
-function section(name: string): string[] {
+function section(name: string, names: Names): string[] {
   const whole = SECTIONS[name] as AnySchema | undefined
   if (whole) {
     const rows = rowsOf(whole, '')
@@ -31,8 +41,10 @@ function section(name: string): string[] {
     ]
   }
   const entries = ENTRIES[name]
-  if (entries) return [`### ${name}`, '', entries.description, '', ...table(rowsOf(entries.entry, ''))]
-  if (name === 'routes') return [`### ${name}`, '', CHAIN_SECTIONS.routes, '', ...table(rowsOf(route, ''))]
+  if (entries)
+    return [`### ${name}`, '', entries.description, '', ...table(rowsOf(withNames(entries.entry, names), ''))]
+  if (name === 'routes')
+    return [`### ${name}`, '', CHAIN_SECTIONS.routes, '', ...table(rowsOf(withNames(route, names), ''))]
   return [
     `### ${name}`,
     '',

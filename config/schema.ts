@@ -4,7 +4,7 @@
  * does not hide what is wrong with the rest.
  */
 import { EFFORTS, type SurfaceName } from '../core/conversation.ts'
-import { CAPABILITIES, type DialectName } from '../core/dialect.ts'
+import { CAPABILITIES } from '../core/dialect.ts'
 import {
   type Arrives,
   choice,
@@ -21,10 +21,38 @@ import {
   text,
 } from '../core/vocabulary.ts'
 
-export const DIALECTS: readonly DialectName[] = ['openai-chat', 'openai-responses', 'anthropic-messages', 'gemini']
 export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const
 export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
-const SURFACES = ['responses', 'chat', 'messages'] as const satisfies readonly SurfaceName[]
+
+/** Names of what this build is made of. The schemas leave their place open, and `withNames` fills it: the configuration imports neither. */
+export interface Names {
+  readonly dialects: readonly string[]
+  readonly surfaces: readonly string[]
+}
+/** One of the names. As it stands it is no JSON Schema, so a schema that was not filled does not compile. */
+const named = <N extends string = string>(part: keyof Names, description: string): Schema<N> => ({
+  type: 'string',
+  enum: part,
+  description,
+})
+
+/** By schema: the names it was last filled with, and the result. Validators are found by the schema's identity. */
+const filledBefore = new WeakMap<Schema, { names: string; schema: Schema }>()
+
+/** The schema, with the names in the members that take one. The same object for the same names. */
+export function withNames<S extends Schema>(schema: S, names: Names): S {
+  const key = JSON.stringify(names)
+  const before = filledBefore.get(schema)
+  if (before?.names === key) return before.schema as S
+  const members = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)
+  const filled = ([key, member]: [string, Schema]) => {
+    const part = member['enum']
+    return [key, typeof part === 'string' ? { ...member, enum: [...names[part as keyof Names]] } : member]
+  }
+  const result = { ...schema, properties: Object.fromEntries(members.map(filled)) }
+  filledBefore.set(schema, { names: key, schema: result })
+  return result
+}
 
 /** `all`, or a list. */
 function allOr<I extends Schema>(items: I, description: string): Schema<'all' | Arrives<I>[]>
@@ -169,7 +197,7 @@ export const route = object(
       pattern: '^[A-Z]+ +/\\S*$',
       examples: ['POST /v1/responses', 'ANY /v1/files/*'],
     }),
-    surface: choice(SURFACES, 'The public API that requests on this route speak.'),
+    surface: named<SurfaceName>('surfaces', 'The public API that requests on this route speak.'),
     pipeline: name('The pipeline that serves this route.'),
   },
   ['match', 'pipeline'],
@@ -189,7 +217,7 @@ const file = (description: string) => name(description)
 
 export const provider = object(
   {
-    dialect: choice(DIALECTS, 'The wire format that the provider speaks.'),
+    dialect: named('dialects', 'The wire format that the provider speaks.'),
     base_url: text("The provider's base URL, or simulator: the built-in upstream.", {
       pattern: '^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$',
       examples: ['https://api.openai.com/v1', 'simulator'],

@@ -3,7 +3,8 @@ import type { Conversation, Effort } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
 import type { ProviderUsage, StreamEvent } from './events.ts'
 
-export type DialectName = 'openai-chat' | 'openai-responses' | 'anthropic-messages' | 'gemini'
+/** As providers name it in gateway.yaml, e.g. `openai-chat`. providers/index.ts lists the dialects of this build. */
+export type DialectName = string
 
 /** What a backend can be listed to support (`supports` in gateway.yaml). */
 export const CAPABILITIES = [
@@ -113,6 +114,10 @@ export interface Decoder {
 
 export interface Dialect {
   readonly name: DialectName
+  /** Who made the wire format, in the words of OpenTelemetry's `gen_ai.provider.name`. */
+  readonly vendor: string
+  /** Servers that ask for no key speak it too: a backend that has none is no mistake. */
+  readonly keyless?: boolean
   /** All that the dialect can express. */
   readonly capabilities: ReadonlySet<Capability>
   /** Versions of native tools the dialect can carry, e.g. `bash_20250124`. */
@@ -138,4 +143,5 @@ export interface FaultHeaders {
   date?: HeaderValue
 }
 
-export type DialectTable = Readonly<Record<DialectName, Dialect | undefined>>
+/** The dialects of a build, by name, in the order in which people are shown them. */
+export type DialectTable = Readonly<Record<DialectName, Dialect>>

@@ -1,21 +1,10 @@
-/** The dialects that upstreams may speak. */
-import type { Capability, DialectName, DialectTable } from '../core/dialect.ts'
+/** The dialects that upstreams may speak: each is a folder here and a line in this list, and everything that names dialects is made from it. */
+import type { DialectTable } from '../core/dialect.ts'
 import { anthropicMessages } from './anthropic-messages/index.ts'
 import { gemini } from './gemini/index.ts'
 import { openaiChat } from './openai-chat/index.ts'
 import { openaiResponses } from './openai-responses/index.ts'
 
-export const dialects = {
-  'openai-chat': openaiChat,
-  'openai-responses': openaiResponses,
-  'anthropic-messages': anthropicMessages,
-  gemini,
-} satisfies DialectTable
+const all = [openaiChat, openaiResponses, anthropicMessages, gemini]
 
-/** All that each dialect can express: what `supports` in gateway.yaml narrows, and what it means when it is left out (decisions 33). */
-export const dialectCapabilities: Readonly<Record<DialectName, ReadonlySet<Capability>>> = {
-  'openai-chat': openaiChat.capabilities,
-  'openai-responses': openaiResponses.capabilities,
-  'anthropic-messages': anthropicMessages.capabilities,
-  gemini: gemini.capabilities,
-}
+export const dialects: DialectTable = Object.fromEntries(all.map(dialect => [dialect.name, dialect]))

@@ -4,4 +4,4 @@ import { chat } from './chat/index.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
-export const surfaces: SurfaceTable = { chat, responses, messages }
+export const surfaces: SurfaceTable = { responses, chat, messages }

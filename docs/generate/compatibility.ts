@@ -3,7 +3,7 @@
  * schema and the dialect's `unfit` say of a request that asks for the feature. Written by docs/generate/index.ts.
  */
 import type { Conversation, SurfaceName } from '../../core/conversation.ts'
-import type { Backend, Dialect, DialectName } from '../../core/dialect.ts'
+import type { Backend, Dialect } from '../../core/dialect.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { dialects } from '../../providers/index.ts'
 import { surfaces } from '../../surfaces/index.ts'
@@ -18,9 +18,9 @@ interface Feature {
 }
 
 const SURFACES: readonly SurfaceName[] = ['responses', 'chat', 'messages']
-const DIALECTS: readonly DialectName[] = ['openai-chat', 'openai-responses', 'anthropic-messages', 'gemini']
+const DIALECTS = Object.keys(dialects)
 /** Models with limits of their own, as examples of families that the dialects know. */
-const FAMILIES: readonly [DialectName, string][] = [
+const FAMILIES: readonly [string, string][] = [
   ['openai-responses', 'gpt-4.1'],
   ['openai-responses', 'gpt-5'],
   ['openai-responses', 'o4-mini'],

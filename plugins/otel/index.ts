@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto'
-import type { Backend, DialectName } from '../../core/dialect.ts'
+import type { Backend } from '../../core/dialect.ts'
 import type { ErrorCode } from '../../core/errors.ts'
 import type { FinishReason } from '../../core/events.ts'
 import { conversation, definePlugin, type Exchange, type Settlement, slot, usage } from '../../core/plugin.ts'
 import { count, duration, type Filled, flag, number, object, text } from '../../core/vocabulary.ts'
+import { dialects } from '../../providers/index.ts'
 import { identity, model, servedBy, type Trace, trace } from '../slots.ts'
 import { traceParent } from '../trace-context.ts'
 import { Exporter } from './exporter.ts'
@@ -79,14 +80,6 @@ export const otel = definePlugin({
     }
   },
 })
-
-/** `gen_ai.provider.name`, as far as the wire format tells. */
-const PROVIDERS: Record<DialectName, string> = {
-  'openai-chat': 'openai',
-  'openai-responses': 'openai',
-  'anthropic-messages': 'anthropic',
-  gemini: 'gcp.gemini',
-}
 
 interface AttemptRecord {
   spanId: string
@@ -213,7 +206,7 @@ class TracedExchange implements Trace {
     const fault = code ?? (served ? settlement.error?.code : undefined)
     span.attributes = attributes({
       'gen_ai.operation.name': 'chat',
-      'gen_ai.provider.name': PROVIDERS[backend.dialect],
+      'gen_ai.provider.name': dialects[backend.dialect]!.vendor,
       'gen_ai.request.model': backend.model,
       'gen_ai.request.max_tokens': asked?.maxOutputTokens,
       'gen_ai.request.temperature': asked?.sampling.temperature,

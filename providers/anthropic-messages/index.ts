@@ -14,6 +14,7 @@ import { explicitThinking } from './thinking.ts'
 
 export const anthropicMessages: Dialect = {
   name: NAME,
+  vendor: 'anthropic',
   capabilities: allBut('logprobs'),
   nativeTools: new Set([
     'bash_20250124',

@@ -13,6 +13,7 @@ import { NAME, nativeStops, request } from './request.ts'
 
 export const gemini: Dialect = {
   name: NAME,
+  vendor: 'gcp.gemini',
   capabilities: allBut('single_tool_call'),
   nativeTools: new Set(),
   bytesOnly: new Set(['image', 'document'] as const),

@@ -14,6 +14,8 @@ import { type ChatState, chatRequest } from './request.ts'
 
 export const openaiChat: Dialect = {
   name: 'openai-chat',
+  vendor: 'openai',
+  keyless: true,
   // Hosted search has no form here; the gateway may run one (decisions 34).
   capabilities: allBut('web_search'),
   nativeTools: new Set(),

@@ -12,6 +12,7 @@ import { NAME, request } from './request.ts'
 
 export const openaiResponses: Dialect = {
   name: NAME,
+  vendor: 'openai',
   capabilities: allBut('prefill'),
   nativeTools: new Set(),
   unfit,

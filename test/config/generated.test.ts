@@ -8,7 +8,8 @@ import { parse } from 'yaml'
 import { formatError, loadConfig } from '../../config/load.ts'
 import { generated } from '../../docs/generate/index.ts'
 import { catalog as builtIn, plugins } from '../../plugins/index.ts'
-import { dialectCapabilities } from '../../providers/index.ts'
+import { dialects } from '../../providers/index.ts'
+import { surfaces } from '../../surfaces/index.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const schema = JSON.parse(generated()['config/gateway.schema.json']!)
@@ -62,7 +63,7 @@ test('every key has a description', () => {
 
 test('the reference file and the quickstart load with the plugins and dialects of this build', async () => {
   for (const file of [join(import.meta.dirname, 'fixtures/gateway.reference.yaml'), join(ROOT, 'gateway.yaml')]) {
-    const loaded = await loadConfig(file, { plugins: builtIn, dialectCapabilities, env: {} })
+    const loaded = await loadConfig(file, { plugins: builtIn, dialects, surfaces: Object.keys(surfaces), env: {} })
     assert.deepEqual(loaded.errors?.map(formatError) ?? [], [])
   }
 })

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path'
 import type { ConfigError, LoadOptions, LoadResult } from '../../config/load.ts'
 import { formatError, loadConfig } from '../../config/load.ts'
-import { catalog, dialectCapabilities } from './catalog.ts'
+import { catalog, dialects, surfaces } from './catalog.ts'
 
 export interface TextOptions extends Partial<LoadOptions> {
   files?: Record<string, string>
@@ -13,7 +13,8 @@ export function loadText(text: string, options: TextOptions = {}): Promise<LoadR
   const byPath = new Map(Object.entries(files).map(([name, content]) => [resolve(name), content]))
   return loadConfig('gateway.yaml', {
     plugins: catalog,
-    dialectCapabilities,
+    dialects,
+    surfaces,
     env: {},
     cores: 4,
     readFile: async path => {

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { checkChain } from '../../config/check-chain.ts'
 import { loadConfig } from '../../config/load.ts'
 import { definePlugin, type Plugin, requestBody, slot } from '../../core/plugin.ts'
-import { catalog } from './catalog.ts'
+import { catalog, dialects, surfaces } from './catalog.ts'
 import { lines, loadText, small } from './load-text.ts'
 
 const route = 'routes:\n  - { match: POST /v1/x, surface: chat, pipeline: p }'
@@ -338,6 +338,6 @@ test('plugin files: loaded, named by their file, and faults at their line', asyn
 })
 
 test('loading is the same from a relative and an absolute path', async () => {
-  const { errors } = await loadConfig('/nowhere/gateway.yaml', { plugins: catalog, dialectCapabilities: {} as never })
+  const { errors } = await loadConfig('/nowhere/gateway.yaml', { plugins: catalog, dialects, surfaces })
   assert.equal(errors![0]!.file, '/nowhere/gateway.yaml')
 })

@@ -5,14 +5,14 @@ import { test } from 'node:test'
 import { parseDocument } from 'yaml'
 import { loadConfig } from '../../config/load.ts'
 import type { GatewayConfig } from '../../config/types.ts'
-import { catalog, dialectCapabilities } from './catalog.ts'
+import { catalog, dialects, surfaces } from './catalog.ts'
 import { lines, loadText } from './load-text.ts'
 
 const file = join(import.meta.dirname, 'fixtures/gateway.reference.yaml')
 const text = await readFile(file, 'utf8')
 
 async function load(): Promise<GatewayConfig> {
-  const loaded = await loadConfig(file, { plugins: catalog, dialectCapabilities, env: {} })
+  const loaded = await loadConfig(file, { plugins: catalog, dialects, surfaces, env: {} })
   assert.deepEqual(lines(loaded.errors), [])
   return loaded.config!
 }

@@ -434,7 +434,7 @@ describe('fetching', { skip }, () => {
     headers: {},
     model: dialect === 'gemini' ? 'gemini-3-pro' : 'some-model',
     weight: 1,
-    supports: dialects[dialect].capabilities,
+    supports: dialects[dialect]!.capabilities,
     nativeTools: new Set(),
     maxTokensField: 'max_completion_tokens',
     ...more,
@@ -472,7 +472,7 @@ describe('fetching', { skip }, () => {
     const run = await route([imagePart('/a.png'), pdfPart('/a.pdf')], [backend('gemini')])
     assert.equal(run.status, 200)
     assert.deepEqual(went(run), ['gemini'])
-    const sent = dialects.gemini.request(run.exchange.get(upstreamConversation), backend('gemini'), {
+    const sent = dialects.gemini!.request(run.exchange.get(upstreamConversation), backend('gemini'), {
       stream: true,
       upstreamCallId: id => id,
     })

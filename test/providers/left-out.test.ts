@@ -13,32 +13,32 @@ test('[GEN-2] what a dialect leaves out or lowers is told to the log, and nothin
     verbosity: 'low',
     reasoning: { effort: 'ultra' },
   }
-  assert.deepEqual(leftOut(dialects['openai-chat'], asked), ['effort ultra as max'])
-  assert.deepEqual(leftOut(dialects['openai-chat'], asked, { effortCeiling: 'medium' }), ['effort ultra as medium'])
-  assert.deepEqual(leftOut(dialects['openai-responses'], asked), ['seed', 'effort ultra as max'])
-  assert.deepEqual(leftOut(dialects['openai-responses'], asked, { model: 'o4-mini' }), [
+  assert.deepEqual(leftOut(dialects['openai-chat']!, asked), ['effort ultra as max'])
+  assert.deepEqual(leftOut(dialects['openai-chat']!, asked, { effortCeiling: 'medium' }), ['effort ultra as medium'])
+  assert.deepEqual(leftOut(dialects['openai-responses']!, asked), ['seed', 'effort ultra as max'])
+  assert.deepEqual(leftOut(dialects['openai-responses']!, asked, { model: 'o4-mini' }), [
     'temperature',
     'top_p',
     'seed',
     'effort ultra as high',
   ])
   const plain = { ...asked, reasoning: {} }
-  assert.deepEqual(leftOut(dialects['anthropic-messages'], plain), ['temperature 1.5 as 1', 'seed', 'verbosity'])
-  assert.deepEqual(leftOut(dialects['anthropic-messages'], { reasoning: { effort: 'high' } }), [])
+  assert.deepEqual(leftOut(dialects['anthropic-messages']!, plain), ['temperature 1.5 as 1', 'seed', 'verbosity'])
+  assert.deepEqual(leftOut(dialects['anthropic-messages']!, { reasoning: { effort: 'high' } }), [])
   assert.deepEqual(
-    leftOut(dialects['anthropic-messages'], { reasoning: { effort: 'high' } }, { model: 'claude-sonnet-4-5' }),
+    leftOut(dialects['anthropic-messages']!, { reasoning: { effort: 'high' } }, { model: 'claude-sonnet-4-5' }),
     ['effort high as thinking 16384'],
   )
-  assert.deepEqual(leftOut(dialects.gemini, asked), ['verbosity', 'effort ultra as high'])
-  assert.deepEqual(leftOut(dialects.gemini, { sampling: { seed: 1_732_000_000_001 } }), [
+  assert.deepEqual(leftOut(dialects.gemini!, asked), ['verbosity', 'effort ultra as high'])
+  assert.deepEqual(leftOut(dialects.gemini!, { sampling: { seed: 1_732_000_000_001 } }), [
     'seed 1732000000001 as 1128179713',
   ])
-  assert.deepEqual(leftOut(dialects.gemini, { reasoning: { effort: 'none' } }, { model: 'gemini-2.5-flash' }), [])
+  assert.deepEqual(leftOut(dialects.gemini!, { reasoning: { effort: 'none' } }, { model: 'gemini-2.5-flash' }), [])
   const search: ConversationInit = {
     tools: [{ type: 'web_search', userLocation: { city: 'Oslo' }, contextSize: 'low', path: 'tools[0]' }],
   }
-  assert.deepEqual(leftOut(dialects['openai-responses'], search), [])
-  assert.deepEqual(leftOut(dialects['anthropic-messages'], search), ['search_context_size'])
-  assert.deepEqual(leftOut(dialects.gemini, search), ['user_location', 'search_context_size'])
+  assert.deepEqual(leftOut(dialects['openai-responses']!, search), [])
+  assert.deepEqual(leftOut(dialects['anthropic-messages']!, search), ['search_context_size'])
+  assert.deepEqual(leftOut(dialects.gemini!, search), ['user_location', 'search_context_size'])
   for (const dialect of Object.values(dialects)) assert.deepEqual(leftOut(dialect, {}), [], dialect.name)
 })

@@ -32,14 +32,14 @@ const backend = (simulator: Simulator, dialect: Name): Backend => ({
   headers: {},
   model: 'sim',
   weight: 1,
-  supports: dialects[dialect].capabilities,
+  supports: dialects[dialect]!.capabilities,
   nativeTools: new Set(),
   maxTokensField: 'max_completion_tokens',
 })
 
 /** One exchange, as the gateway runs it: request, transport, reader, decoder, order. */
 async function exchange(simulator: Simulator, name: Name, of: Conversation, stream: boolean): Promise<StreamEvent[]> {
-  const dialect = dialects[name]
+  const dialect = dialects[name]!
   const on = backend(simulator, name)
   const upstreamCallId = (id: string) => id.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 40)
   const request = dialect.request(of, on, { stream, upstreamCallId })

@@ -1,0 +1,81 @@
+/** A dialect is a folder and a line in providers/index.ts: with no other change the toy is configured, routed to, spoken to and shown. */
+import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { after, before, test } from 'node:test'
+import type { TestGateway } from '../e2e/harness.ts'
+import { changeLine } from './one-line.ts'
+
+changeLine(
+  'providers/index.ts',
+  'gemini]',
+  'gemini, toy]',
+  "import { toy } from '../test/registries/toy-dialect/index.ts'",
+)
+
+const asked: any[] = []
+const upstream = createServer((request, response) => {
+  let text = ''
+  request.on('data', chunk => (text += chunk))
+  request.on('end', () => {
+    const body = JSON.parse(text)
+    asked.push({ path: request.url, ...body })
+    const said = `you said ${body.prompt}`
+    if (!body.stream) return response.end(JSON.stringify({ said, tokens: [3, 4] }))
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (const word of said.split(/(?= )/)) response.write(`data: ${JSON.stringify({ said: word })}\n\n`)
+    response.end(`data: ${JSON.stringify({ tokens: [3, 4] })}\n\n`)
+  })
+})
+let g: TestGateway
+
+before(async () => {
+  await new Promise<void>(done => upstream.listen(0, '127.0.0.1', done))
+  const { startGateway } = await import('../e2e/harness.ts')
+  g = await startGateway({
+    providers: `  nursery: { dialect: toy, base_url: "http://127.0.0.1:${(upstream.address() as AddressInfo).port}" }`,
+    models:
+      '  eb1-toy: { context_window: 1000, price: { input: 1, output: 2 }, backends: [{ provider: nursery, model: bear }] }',
+  })
+})
+after(async () => {
+  await g?.close()
+  upstream.close()
+})
+
+test('requests on every surface are written and replies read in the toy dialect', async () => {
+  const messages = [{ role: 'user', content: 'hello' }]
+  const chat: any = await (await g.post('/v1/chat/completions', { model: 'eb1-toy', messages })).json()
+  assert.equal(chat.choices[0].message.content, 'you said hello')
+  assert.deepEqual(asked.at(-1), { path: '/ask', model: 'bear', prompt: 'hello', stream: true })
+  const made: any = await (await g.post('/v1/messages', { model: 'eb1-toy', messages, max_tokens: 50 })).json()
+  assert.equal(made.content[0].text, 'you said hello')
+  const streamed = await g.post('/v1/responses', { model: 'eb1-toy', input: 'hello', stream: true })
+  assert.match(await streamed.text(), /response\.output_text\.done.*"text":"you said hello"/)
+})
+
+test('what it cannot express is refused like with any dialect', async () => {
+  const tools = [{ type: 'function', function: { name: 'sum', parameters: { type: 'object', properties: {} } } }]
+  const messages = [{ role: 'user', content: 'hello' }]
+  const refused = await g.post('/v1/chat/completions', { model: 'eb1-toy', messages, tools })
+  assert.equal(refused.status, 400)
+  assert.equal(((await refused.json()) as any).error.param, 'tools[0]')
+})
+
+test('the configuration names it: in faults, for editors, in the docs and in sluice list', async () => {
+  const { load } = await import('../../cli/gateway.ts')
+  const { generated } = await import('../../docs/generate/index.ts')
+  const { list } = await import('../../cli/list.ts')
+  const good = await load(g.file)
+  assert.equal(good.errors, undefined)
+  assert.deepEqual(good.warnings, [])
+  await writeFile(g.file, (await readFile(g.file, 'utf8')).replace('dialect: toy', 'dialect: tay'))
+  assert.match((await load(g.file)).errors![0]!.message, /toy/)
+  const files = generated()
+  assert.match(files['config/gateway.schema.json']!, /"gemini", "toy"/)
+  assert.match(files['docs/compatibility.md']!, / gemini \| toy \|/)
+  const told: string[] = []
+  await list.run([], { out: (text: string) => told.push(text) } as never)
+  assert.match(told.join('\n'), /^ *toy/m)
+})
