@@ -6,6 +6,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
 import type { Chain, LinkStats } from '../core/chain.ts'
 import type { Usage } from '../core/events.ts'
+import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { Distribution, readOnly } from './distribution.ts'
@@ -64,12 +65,7 @@ type Values = MetricValueWithName<string>[]
 
 /** Which limit a code of the error table speaks of. */
 const DENIALS: Record<string, string> = {
-  requests_limit_exceeded: 'requests',
-  tokens_limit_exceeded: 'tokens',
-  input_tokens_limit_exceeded: 'input_tokens',
-  output_tokens_limit_exceeded: 'output_tokens',
-  concurrency_limit_exceeded: 'concurrency',
-  rate_limit_exceeded: 'spend',
+  ...Object.fromEntries(DIMENSIONS.map(([dimension]) => [denialCode(dimension), dimension])),
   request_spend_cap_exceeded: 'request_spend',
   request_token_budget_exceeded: 'request_tokens',
   request_exceeds_capacity: 'minute_budget',

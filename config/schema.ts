@@ -5,6 +5,7 @@
  */
 import { EFFORTS, type SurfaceName } from '../core/conversation.ts'
 import { CAPABILITIES } from '../core/dialect.ts'
+import { isUsd, LIMITS as LIMIT_TABLE, type LimitName } from '../core/limits.ts'
 import {
   type Arrives,
   choice,
@@ -445,24 +446,10 @@ const usd = (description: string): Schema<number | null> => ({
   description,
 })
 
-/** Every limit, in the order of the reference (LIM-1). No defaults: what is left out is inherited, or unlimited in a plan. */
-export const LIMITS = {
-  requests_per_minute: limit('Requests per minute.'),
-  requests_per_day: limit('Requests per day.'),
-  tokens_per_minute: limit('Input and output tokens per minute.'),
-  tokens_per_day: limit('Input and output tokens per day.'),
-  input_tokens_per_minute: limit('Input tokens per minute.'),
-  input_tokens_per_day: limit('Input tokens per day.'),
-  output_tokens_per_minute: limit('Output tokens per minute.'),
-  output_tokens_per_day: limit('Output tokens per day.'),
-  concurrent_requests: limit('Requests at once.'),
-  max_input_tokens: limit('Most prompt tokens of one request.'),
-  max_output_tokens: limit('Most output tokens that one request may ask for, and the cap of one that names none.'),
-  max_request_tokens: limit('Largest exposure of one request, in tokens (LIM-7).'),
-  max_request_usd: usd('Largest exposure of one request, in USD (LIM-7).'),
-  daily_spend_usd: usd('Spend in one UTC day.'),
-  monthly_spend_usd: usd('Spend in one UTC month.'),
-}
+/** Every limit (core/limits.ts). No defaults: what is left out is inherited, or unlimited in a plan. */
+export const LIMITS = Object.fromEntries(
+  LIMIT_TABLE.map(({ name, description }) => [name, isUsd(name) ? usd(description) : limit(description)]),
+) as Record<LimitName, Schema<number | null>>
 
 const limits = (description: string) => object(LIMITS, [], { default: {}, description })
 const modelLimits = byName(object(LIMITS), 'The same keys under a model id: limits of that model alone.')

@@ -6,11 +6,11 @@
  */
 import type { PipelineEntry, Position } from '../core/chain.ts'
 import type { Backend } from '../core/dialect.ts'
+import type { LimitName } from '../core/limits.ts'
 import type { Arrives } from '../core/vocabulary.ts'
 import type {
   ACCOUNT_CAPABILITIES,
   key,
-  LIMITS,
   model,
   organization,
   plan,
@@ -65,8 +65,8 @@ export interface ModelConfig extends Omit<Arrives<typeof model>, 'backends'> {
   at: Position
 }
 
-/** `null` is unlimited. Rates in units per window; `…_usd` in whole nano-USD. */
-export type Limits = { [K in keyof typeof LIMITS]: Arrives<(typeof LIMITS)[K]> }
+/** `null` is unlimited. Rates in units per window; `…_usd` in whole nano-USD (1e-9 USD: 2^53 of them are $9,007,199). */
+export type Limits = Record<LimitName, number | null>
 
 export type AccountCapability = (typeof ACCOUNT_CAPABILITIES)[number]
 

@@ -2,6 +2,7 @@
  * The error table: every code the gateway can answer with, in one place. Contract: ERR-1…10, `spec` Errors.
  * A surface turns a GatewayError into its own envelope; `retryHeaders` gives the headers that go with it.
  */
+import { COUNTED, DIMENSIONS, denialCode, type Rated } from './limits.ts'
 import { StoreUnavailable } from './store.ts'
 
 export interface ErrorSpec {
@@ -38,6 +39,13 @@ const rate = (docs: string): ErrorSpec => ({
   fault: 'client',
   docs,
 })
+
+const denials = Object.fromEntries(
+  DIMENSIONS.filter(([name]) => name !== 'spend').map(([name, { denied, horizonMs }]) => [
+    denialCode(name),
+    { ...rate(denied), ...(horizonMs !== undefined && { horizonMs }) },
+  ]),
+) as Record<`${Rated}_limit_exceeded`, ErrorSpec>
 
 export const ERRORS = {
   unknown_parameter: bad('A member name is not known at this place of the body.'),
@@ -136,11 +144,7 @@ export const ERRORS = {
     fault: 'client',
     docs: 'A WebSocket upgrade where none is offered.',
   },
-  requests_limit_exceeded: rate('Requests per minute or day.'),
-  tokens_limit_exceeded: rate('Tokens per minute or day.'),
-  input_tokens_limit_exceeded: rate('Input tokens per minute or day.'),
-  output_tokens_limit_exceeded: rate('Output tokens per minute or day.'),
-  concurrency_limit_exceeded: { ...rate('Requests at the same time.'), horizonMs: 1000 },
+  ...denials,
   request_token_budget_exceeded: {
     ...rate('The exposure of one request in tokens is over its budget.'),
     retriable: false,
@@ -151,7 +155,7 @@ export const ERRORS = {
     retriable: false,
     horizonMs: 1000,
   },
-  rate_limit_exceeded: rate('A spend limit of the organization or key is reached.'),
+  rate_limit_exceeded: rate(COUNTED.spend.denied),
   capacity_exceeded: { ...rate('Shared capacity is exhausted.'), fault: 'gateway', horizonMs: 2000 },
   insufficient_quota: {
     status: 429,

@@ -4,6 +4,7 @@
  * the engine, a timeout included, is a StoreUnavailable, which the chain answers with 503 provider_unavailable (decisions 27).
  */
 import type { Usage } from './events.ts'
+import type { Dimension } from './limits.ts'
 
 export type MaybePromise<T> = T | Promise<T>
 
@@ -41,8 +42,6 @@ export interface StoreStats {
 }
 
 // ---- limits -----------------------------------------------------------------------------------------------------------
-
-export type Dimension = 'requests' | 'tokens' | 'input_tokens' | 'output_tokens' | 'concurrency' | 'spend'
 
 /**
  * One limit of one scope. Cells of an admission belong to one organization.

@@ -1,4 +1,5 @@
-import type { Limits, ModelConfig } from '../config/types.ts'
+import type { ModelConfig } from '../config/types.ts'
+import { isUsd, LIMITS } from '../core/limits.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
 import { leastOf } from './account-limits.ts'
 import { ModelAccess } from './conversation/model-access.ts'
@@ -54,20 +55,7 @@ function describe(model: ModelConfig, caller: Identity, created: number) {
   }
 }
 
-const SHOWN = [
-  'requests_per_minute',
-  'requests_per_day',
-  'tokens_per_minute',
-  'tokens_per_day',
-  'input_tokens_per_minute',
-  'input_tokens_per_day',
-  'output_tokens_per_minute',
-  'output_tokens_per_day',
-  'concurrent_requests',
-  'max_input_tokens',
-  'max_output_tokens',
-  'max_request_tokens',
-] as const satisfies readonly (keyof Limits)[]
+const SHOWN = LIMITS.map(({ name }) => name).filter(name => !isUsd(name))
 
 /** The least of what organization, key and model allow: effective, static, without billing figures. */
 function staticLimits(model: ModelConfig, caller: Identity): Record<string, number> {

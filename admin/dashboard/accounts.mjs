@@ -3,14 +3,6 @@ import { attribute, fill, h, Rows, text } from './dom.mjs'
 import { ask } from './feed.mjs'
 import { count, percent, usd } from './format.mjs'
 
-const DIMENSIONS = {
-  requests: 'requests',
-  tokens: 'tokens',
-  input_tokens: 'input tokens',
-  output_tokens: 'output tokens',
-  concurrency: 'at once',
-  spend: 'spend',
-}
 const FIND_DELAY_MS = 250
 /** As many open themselves when they are first seen. */
 const OPEN = 2
@@ -131,7 +123,7 @@ function limitList() {
 function limitRow(limit) {
   const bar = h('span', { class: 'fill' })
   const figure = h('span', { class: 'figure' })
-  const words = `${DIMENSIONS[limit.dimension]}${limit.per === '' ? '' : ` / ${limit.per}`}`
+  const words = `${limit.dimension === 'concurrency' ? 'at once' : limit.dimension.replaceAll('_', ' ')}${limit.per === '' ? '' : ` / ${limit.per}`}`
   const node = h(
     'li',
     {},

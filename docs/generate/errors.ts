@@ -1,5 +1,11 @@
 /** docs/errors.md, from the error table. `docs/generate/index.ts` writes it. */
 import { ERRORS, type ErrorCode, type ErrorSpec } from '../../core/errors.ts'
+import { DIMENSIONS, denialCode } from '../../core/limits.ts'
+
+const denied = Object.fromEntries(DIMENSIONS.map(([name, { cure }]) => [denialCode(name), cure])) as Record<
+  ReturnType<typeof denialCode>,
+  string
+>
 
 /** What the person who gets it can do. The type keeps it complete. */
 const CURES: Record<ErrorCode, string> = {
@@ -35,14 +41,9 @@ const CURES: Record<ErrorCode, string> = {
   request_too_large: 'Send less; images and documents by URL where the gateway fetches them.',
   unsupported_media_type: 'Send `Content-Type: application/json` and an uncompressed body.',
   upgrade_required: 'Send it as a plain HTTP request; agents fall back by themselves.',
-  requests_limit_exceeded: 'Wait as `Retry-After` says; spread requests out.',
-  tokens_limit_exceeded: 'Wait as `Retry-After` says; send less, or lower the output cap, which is reserved.',
-  input_tokens_limit_exceeded: 'Wait as `Retry-After` says; send shorter prompts.',
-  output_tokens_limit_exceeded: 'Wait as `Retry-After` says; lower the output cap, which is reserved.',
-  concurrency_limit_exceeded: 'Let a running request end first.',
+  ...denied,
   request_token_budget_exceeded: 'Shorten the prompt or lower the output cap.',
   request_spend_cap_exceeded: 'Shorten the prompt, lower the output cap, or use a cheaper model.',
-  rate_limit_exceeded: 'Wait for the next UTC day or month, or ask the operator for more.',
   capacity_exceeded: 'Wait as `Retry-After` says.',
   insufficient_quota: 'Operators: pay or raise the quota at the provider.',
   internal_error: 'Retry; operators find the request id in the log.',

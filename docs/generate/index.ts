@@ -1,5 +1,6 @@
 /**
- * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of docs/configuration.md, docs/openapi.yaml, docs/errors.md and docs/compatibility.md.
+ * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of
+ * docs/configuration.md and docs/limits.md, docs/openapi.yaml, docs/errors.md and docs/compatibility.md.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -12,6 +13,7 @@ import { dialects } from '../../providers/index.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { compatibility } from './compatibility.ts'
 import { errorReference } from './errors.ts'
+import { limitTable } from './limits.ts'
 import { openApiYaml } from './openapi.ts'
 
 const NAMES: Names = { dialects: Object.keys(dialects), surfaces: Object.keys(surfaces) }
@@ -26,7 +28,8 @@ export function generated(): Record<string, string> {
     'docs/openapi.yaml': openApiYaml(),
     'docs/errors.md': errorReference(),
     'docs/compatibility.md': compatibility(),
-    'docs/configuration.md': withTables(readFileSync(join(ROOT, 'docs/configuration.md'), 'utf8')),
+    'docs/configuration.md': withTables('docs/configuration.md', referenceTables(plugins, NAMES)),
+    'docs/limits.md': withTables('docs/limits.md', limitTable()),
   }
 }
 
@@ -49,11 +52,12 @@ function json(value: unknown, indent = '', used = 0): string {
   return `{\n${lines.join(',\n')}\n${indent}}`
 }
 
-function withTables(text: string): string {
+function withTables(file: string, tables: string): string {
+  const text = readFileSync(join(ROOT, file), 'utf8')
   const begin = text.indexOf(BEGIN)
   const end = text.indexOf(END)
-  if (begin < 0 || end < begin) throw new Error(`docs/configuration.md has lost its markers:\n${BEGIN}\n${END}`)
-  return `${text.slice(0, begin)}${BEGIN}\n\n${referenceTables(plugins, NAMES)}\n${text.slice(end)}`
+  if (begin < 0 || end < begin) throw new Error(`${file} has lost its markers:\n${BEGIN}\n${END}`)
+  return `${text.slice(0, begin)}${BEGIN}\n\n${tables}\n${text.slice(end)}`
 }
 
 if (process.argv[1] === import.meta.filename) {

@@ -3,32 +3,9 @@
  * (LIM-1, AUTH-4, decisions 20). Compiled once for each organization, key and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import type { Cell, Dimension } from '../../core/store.ts'
+import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'
+import type { Cell } from '../../core/store.ts'
 import { least } from '../account-limits.ts'
-
-/** What one exchange takes of each dimension. `spend` in nano-USD. */
-export type Amounts = Record<Dimension, number>
-
-interface Rate {
-  limit: keyof Limits
-  id: string
-  dimension: Dimension
-  windowMs: number
-}
-
-const MINUTE = 60_000
-const DAY = 86_400_000
-
-const RATES: readonly Rate[] = [
-  { limit: 'requests_per_minute', id: 'rpm', dimension: 'requests', windowMs: MINUTE },
-  { limit: 'requests_per_day', id: 'rpd', dimension: 'requests', windowMs: DAY },
-  { limit: 'tokens_per_minute', id: 'tpm', dimension: 'tokens', windowMs: MINUTE },
-  { limit: 'tokens_per_day', id: 'tpd', dimension: 'tokens', windowMs: DAY },
-  { limit: 'input_tokens_per_minute', id: 'itpm', dimension: 'input_tokens', windowMs: MINUTE },
-  { limit: 'input_tokens_per_day', id: 'itpd', dimension: 'input_tokens', windowMs: DAY },
-  { limit: 'output_tokens_per_minute', id: 'otpm', dimension: 'output_tokens', windowMs: MINUTE },
-  { limit: 'output_tokens_per_day', id: 'otpd', dimension: 'output_tokens', windowMs: DAY },
-]
 
 /** Per-request maxima, the least of all scopes; null is none. */
 export interface Maxima {
@@ -40,6 +17,8 @@ export interface Maxima {
 
 export interface CellSet {
   cells: readonly Cell[]
+  /** What each of them counts. */
+  counts: readonly Counted[]
   /** `cells` under platform load, by the factor that they shrink by; made when a factor is first met. */
   compressed: Map<number, readonly Cell[]>
   maxima: Maxima
@@ -51,36 +30,25 @@ export interface CellSet {
 
 export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model: string | null): CellSet {
   const cells: Cell[] = []
+  const counts: Counted[] = []
   const maxima: Maxima = { outputTokens: null, requestTokens: null, requestCost: null }
   const minuteBudget: CellSet['minuteBudget'] = { tokens: null, input_tokens: null, output_tokens: null }
 
   const add = (limits: Partial<Limits>, scope: 'org' | 'key', prefix: string): void => {
-    for (const rate of RATES) {
-      const capacity = limits[rate.limit]
-      if (capacity === null || capacity === undefined) continue
-      cells.push({
-        id: `${prefix}${rate.id}`,
-        scope,
-        dimension: rate.dimension,
-        kind: 'bucket',
-        capacity,
-        windowMs: rate.windowMs,
-      })
-      const { dimension } = rate
-      if (rate.windowMs === MINUTE && dimension in minuteBudget) {
-        const name = dimension as keyof typeof minuteBudget
-        minuteBudget[name] = least(minuteBudget[name], capacity)
+    for (const [dimension, counted] of DIMENSIONS) {
+      const { kind } = counted
+      for (const { name, word, windowMs, period } of counted.limits) {
+        const capacity = limits[name as LimitName]
+        if (capacity === null || capacity === undefined) continue
+        const id = prefix + word
+        if (kind === 'bucket') cells.push({ id, scope, dimension, kind, capacity, windowMs })
+        else if (kind === 'slots') cells.push({ id, scope, dimension, kind, capacity })
+        else cells.push({ id, scope, dimension, kind, period, capacity })
+        counts.push(counted)
       }
     }
-    const slots = limits.concurrent_requests
-    if (slots !== null && slots !== undefined)
-      cells.push({ id: `${prefix}conc`, scope, dimension: 'concurrency', kind: 'slots', capacity: slots })
-    const daily = limits.daily_spend_usd
-    if (daily !== null && daily !== undefined)
-      cells.push({ id: `${prefix}day`, scope, dimension: 'spend', kind: 'spend', period: 'day', capacity: daily })
-    const monthly = limits.monthly_spend_usd
-    if (monthly !== null && monthly !== undefined)
-      cells.push({ id: `${prefix}month`, scope, dimension: 'spend', kind: 'spend', period: 'month', capacity: monthly })
+    for (const direction of ['tokens', 'input_tokens', 'output_tokens'] as const)
+      minuteBudget[direction] = least(minuteBudget[direction], limits[`${direction}_per_minute`])
     maxima.outputTokens = least(maxima.outputTokens, limits.max_output_tokens)
     maxima.requestTokens = least(maxima.requestTokens, limits.max_request_tokens)
     maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
@@ -93,7 +61,7 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`)
   }
   const zeroSpend = maxima.requestCost === 0 || cells.some(cell => cell.kind === 'spend' && cell.capacity === 0)
-  return { cells, compressed: new Map(), maxima, zeroSpend, minuteBudget }
+  return { cells, counts, compressed: new Map(), maxima, zeroSpend, minuteBudget }
 }
 
 /**

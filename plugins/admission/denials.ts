@@ -1,27 +1,11 @@
 /** What a caller is told when a limit denies (LIM-5…8, LIM-10, decisions 21–24). */
 
-import type { ErrorCode } from '../../core/errors.ts'
 import { HeaderFields } from '../../core/header-fields.ts'
+import { COUNTED, denialCode, limitOf } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import type { Admission, Cell, Dimension } from '../../core/store.ts'
+import type { Admission, Cell } from '../../core/store.ts'
 import { limitHeaders } from './headers.ts'
-
-const CODES: Record<Exclude<Dimension, 'spend'>, ErrorCode> = {
-  requests: 'requests_limit_exceeded',
-  tokens: 'tokens_limit_exceeded',
-  input_tokens: 'input_tokens_limit_exceeded',
-  output_tokens: 'output_tokens_limit_exceeded',
-  concurrency: 'concurrency_limit_exceeded',
-}
-
-const WORDS: Record<Exclude<Dimension, 'spend'>, string> = {
-  requests: 'requests',
-  tokens: 'tokens',
-  input_tokens: 'input tokens',
-  output_tokens: 'output tokens',
-  concurrency: 'requests at the same time',
-}
 
 export function denied(
   cells: readonly Cell[],
@@ -43,17 +27,12 @@ export function denied(
   headers.set('x-ratelimit-scope', scope)
   const per = cell.kind === 'slots' ? '' : cell.windowMs === 60_000 ? ' per minute' : ' per day'
   const owner = cell.scope === 'key' ? 'this key' : 'this organization'
-  return deny(CODES[cell.dimension], {
-    message: `The limit of ${cell.capacity} ${WORDS[cell.dimension]}${per} of ${owner} is reached: the request needs ${amounts[admission.denied]}, ${Math.max(0, Math.floor(admission.states[admission.denied]!.remaining))} remain. Retry after the wait, or raise ${setting(cell)}.`,
+  return deny(denialCode(cell.dimension), {
+    message: `The limit of ${cell.capacity} ${COUNTED[cell.dimension].words}${per} of ${owner} is reached: the request needs ${amounts[admission.denied]}, ${Math.max(0, Math.floor(admission.states[admission.denied]!.remaining))} remain. Retry after the wait, or raise ${limitOf(cell).name}.`,
     horizonMs: admission.horizonMs,
     details: { dimension: cell.dimension, limit: cell.capacity },
     headers: Object.fromEntries(headers),
   })
-}
-
-function setting(cell: Cell): string {
-  if (cell.kind === 'slots') return 'concurrent_requests'
-  return `${cell.dimension}_per_${cell.windowMs === 60_000 ? 'minute' : 'day'}`
 }
 
 /** LIM-6. */

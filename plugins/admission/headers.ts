@@ -1,15 +1,7 @@
 /** Limits as response headers (LIM-5, LIM-9). */
+import type { Dimension } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
-import type { Cell, CellState, Dimension } from '../../core/store.ts'
-
-const NAMES: Record<Dimension, string> = {
-  requests: 'requests',
-  tokens: 'tokens',
-  input_tokens: 'input-tokens',
-  output_tokens: 'output-tokens',
-  concurrency: 'concurrency',
-  spend: 'spend',
-}
+import type { Cell, CellState } from '../../core/store.ts'
 
 /** One dimension of a set of cells: which cells it has, and its header names. */
 interface DimensionPlan {
@@ -31,7 +23,7 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
   plan = []
   for (const [i, { dimension }] of cells.entries()) {
     const known = plan.find(p => p.dimension === dimension)
-    const name = NAMES[dimension]
+    const name = dimension.replaceAll('_', '-')
     const value = dimension === 'spend' ? formatUsd(cells[i]!.capacity) : String(cells[i]!.capacity)
     if (known) {
       known.cells.push(i)

@@ -1,7 +1,8 @@
 import type { Conversation } from '../../core/conversation.ts'
+import type { Counted } from '../../core/limits.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Reply, usage } from '../../core/plugin.ts'
-import type { Admission, Cell, Dimension } from '../../core/store.ts'
+import type { Admission } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
 import { type Identity, identity, model, reservation } from '../slots.ts'
 import { type CellSet, cellsFor, compress, compression } from './cells.ts'
@@ -53,12 +54,14 @@ export const admission = definePlugin({
         const factor = compression(platform.running / max_concurrent_requests, compress_above)
         const compressed = factor < 1
         const cells = compressed ? compress(set, factor) : set.cells
-        const amounts = cells.map(cell => amountOf(cell.dimension, input, output, exposure))
+        const amounts = set.counts.map(counted => counted.reserve(input, output, exposure, asked))
         const now = x.clock.now()
 
         const decide = (result: Admission): undefined | Reply | Promise<undefined> => {
           if (!result.admitted) return denied(cells, amounts, result, compressed)
-          x.defer(() => store.limits.settle(caller.organization.id, x.id, finals(cells, x), x.clock.now()))
+          x.defer(() =>
+            store.limits.settle(caller.organization.id, x.id, finals(set.counts, amounts, x), x.clock.now()),
+          )
           // The client left while the store was asked: given back just now, and a row opened here nobody would close.
           if (x.closed) return undefined
           x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
@@ -96,31 +99,11 @@ function outputReserve(asked: Conversation, { minuteBudget }: CellSet, reserve: 
   )
 }
 
-function amountOf(dimension: Dimension, input: number, output: number, exposure: number): number {
-  switch (dimension) {
-    case 'requests':
-    case 'concurrency':
-      return 1
-    case 'tokens':
-      return input + output
-    case 'input_tokens':
-      return input
-    case 'output_tokens':
-      return output
-    case 'spend':
-      return exposure
-  }
-}
-
-/** What the exchange really took: a request stays a request, tokens and spend are the bill's. */
-function finals(cells: readonly Cell[], x: Exchange): number[] {
+/** What the exchange really took, of what it had reserved. */
+function finals(counts: readonly Counted[], reserved: readonly number[], x: Exchange): number[] {
   const bill = x.peek(usage)
   const billed = bill?.billed ? bill : undefined
-  return cells.map(cell => {
-    if (cell.dimension === 'requests') return 1
-    if (cell.dimension === 'concurrency' || !billed) return 0
-    return amountOf(cell.dimension, billed.usage.input, billed.usage.output, billed.cost)
-  })
+  return counts.map((counted, i) => counted.settle(billed, reserved[i]!))
 }
 
 function holdMaxima(

@@ -2,7 +2,8 @@
  * Where levels live in Redis, and how the scripts are asked about them.
  *
  * The levels of one scope share a field of the organization's hash, a group: `o:rpm` and `o:tpd` are places in the group `o`, because their last word is the
- * standard one for what they limit. Any other id is a group of its own (`id!`), so that no two cells ever share a place.
+ * standard one for what they limit. Any other cell has a group of its own (`id!`), so that no two cells ever share a place: of a limit that came later
+ * than this layout (core/limits.ts) too, at a place of its kind and window. So a new limit changes nothing of what is stored.
  */
 import type { Cell } from '../../core/store.ts'
 
@@ -17,7 +18,7 @@ interface Place {
   readonly period?: 'day' | 'month'
 }
 /**
- * The places of a group, in order. Stored: only ever add at the end, and then read shorter groups too.
+ * The places of a group, in order. Stored: they do not change with the table of limits.
  *
  * A group is doubles: `at`, the time up to which its buckets are refilled, then of each bucket used and part, of slots used, and of spend used and period. Buckets share
  * their `at` because every step brings all of them up to date. One that a step has no capacity for (its limit is not configured there) is owed its refill: its part is then
@@ -49,16 +50,13 @@ export function placeOf(cell: Pick<Cell, 'id' | 'kind' | 'dimension' | 'windowMs
   group: string
   place: number
 } {
-  const place = PLACES.findIndex(
-    p =>
-      p.kind === cell.kind &&
-      p.dimension === cell.dimension &&
-      p.windowMs === cell.windowMs &&
-      p.period === cell.period,
-  )
+  const alike = (p: Place) => p.kind === cell.kind && p.windowMs === cell.windowMs && p.period === cell.period
+  const own = PLACES.findIndex(p => alike(p) && p.dimension === cell.dimension)
+  const end = own >= 0 && ':' + PLACES[own]!.word
+  if (end && cell.id.endsWith(end)) return { group: cell.id.slice(0, -end.length), place: own }
+  const place = own >= 0 ? own : PLACES.findIndex(alike)
   if (place < 0) throw new Error(`the redis engine knows no cell like ${JSON.stringify(cell)}`)
-  const end = ':' + PLACES[place]!.word
-  return { group: cell.id.endsWith(end) ? cell.id.slice(0, -end.length) : cell.id + '!', place }
+  return { group: cell.id + '!', place }
 }
 
 /** A request starts with now, the indexes of the UTC day and month, and the number of groups. */

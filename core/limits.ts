@@ -1,0 +1,183 @@
+/**
+ * Every limit that an account can have. One entry of `COUNTED` is one thing that is counted, with its limits; from it come the keys of gateway.yaml, the cells of
+ * an admission, a denial's code and words, response headers, GET /v1/models, metrics and docs. The stores keep whatever cells there are.
+ */
+import type { Conversation } from './conversation.ts'
+import type { Usage } from './events.ts'
+import type { Cell } from './store.ts'
+
+/** A limit of gateway.yaml. */
+export interface Limit {
+  /** Its key, e.g. `requests_per_minute`. */
+  name: string
+  description: string
+}
+export interface CountedLimit extends Limit {
+  /** The last word of the ids of its cells, like no other's: `rpm` makes `o:rpm`. Stores keep levels under it, so it never changes. */
+  word: string
+  /** Of a rate: 60 000 or 86 400 000, in milliseconds. */
+  windowMs?: number
+  /** Of spend. */
+  period?: 'day' | 'month'
+}
+
+/** What an exchange was billed in the end. */
+export interface Billed {
+  usage: Usage
+  /** nano-USD. */
+  cost: number
+}
+
+export interface Counted {
+  kind: Cell['kind']
+  limits: readonly CountedLimit[]
+  /** In sentences: "The limit of 5 input tokens per minute". */
+  words: string
+  /** What one exchange takes when it is admitted: of its prompt's tokens, the reply's most tokens, what they may cost at most, and what was asked. */
+  reserve(input: number, output: number, cost: number, asked: Conversation | undefined): number
+  /** What it has taken in the end. `billed` is missing when nothing was billed. */
+  settle(billed: Billed | undefined, reserved: number): number
+  /** Table cell of docs/limits.md. */
+  counts: string
+  /** Line of docs/errors.md for a denial, and what the caller can do about it. */
+  denied: string
+  cure: string
+  /** How soon to come again after a denial, where the cell can't tell; milliseconds. */
+  horizonMs?: number
+}
+
+const MINUTE = 60_000
+const DAY = 86_400_000
+
+/** By dimension. A denial's code is the dimension and `_limit_exceeded`, its header the dimension with hyphens; spend has a code of its own. */
+export const COUNTED = {
+  requests: {
+    kind: 'bucket',
+    limits: [
+      { name: 'requests_per_minute', word: 'rpm', windowMs: MINUTE, description: 'Requests per minute.' },
+      { name: 'requests_per_day', word: 'rpd', windowMs: DAY, description: 'Requests per day.' },
+    ],
+    words: 'requests',
+    reserve: () => 1,
+    settle: () => 1,
+    counts: 'admitted requests',
+    denied: 'Requests per minute or day.',
+    cure: 'Wait as `Retry-After` says; spread requests out.',
+  },
+  tokens: {
+    kind: 'bucket',
+    limits: [
+      { name: 'tokens_per_minute', word: 'tpm', windowMs: MINUTE, description: 'Input and output tokens per minute.' },
+      { name: 'tokens_per_day', word: 'tpd', windowMs: DAY, description: 'Input and output tokens per day.' },
+    ],
+    words: 'tokens',
+    reserve: (input, output) => input + output,
+    settle: billed => (billed ? billed.usage.input + billed.usage.output : 0),
+    counts: 'input and output',
+    denied: 'Tokens per minute or day.',
+    cure: 'Wait as `Retry-After` says; send less, or lower the output cap, which is reserved.',
+  },
+  input_tokens: {
+    kind: 'bucket',
+    limits: [
+      { name: 'input_tokens_per_minute', word: 'itpm', windowMs: MINUTE, description: 'Input tokens per minute.' },
+      { name: 'input_tokens_per_day', word: 'itpd', windowMs: DAY, description: 'Input tokens per day.' },
+    ],
+    words: 'input tokens',
+    reserve: input => input,
+    settle: billed => (billed ? billed.usage.input : 0),
+    counts: 'input',
+    denied: 'Input tokens per minute or day.',
+    cure: 'Wait as `Retry-After` says; send shorter prompts.',
+  },
+  output_tokens: {
+    kind: 'bucket',
+    limits: [
+      { name: 'output_tokens_per_minute', word: 'otpm', windowMs: MINUTE, description: 'Output tokens per minute.' },
+      { name: 'output_tokens_per_day', word: 'otpd', windowMs: DAY, description: 'Output tokens per day.' },
+    ],
+    words: 'output tokens',
+    reserve: (_, output) => output,
+    settle: billed => (billed ? billed.usage.output : 0),
+    counts: 'output',
+    denied: 'Output tokens per minute or day.',
+    cure: 'Wait as `Retry-After` says; lower the output cap, which is reserved.',
+  },
+  concurrency: {
+    kind: 'slots',
+    limits: [{ name: 'concurrent_requests', word: 'conc', description: 'Requests at once.' }],
+    words: 'requests at the same time',
+    reserve: () => 1,
+    settle: () => 0,
+    counts: 'requests at the same time',
+    denied: 'Requests at the same time.',
+    cure: 'Let a running request end first.',
+    horizonMs: 1000,
+  },
+  spend: {
+    kind: 'spend',
+    limits: [
+      { name: 'daily_spend_usd', word: 'day', period: 'day', description: 'Spend in one UTC day.' },
+      { name: 'monthly_spend_usd', word: 'month', period: 'month', description: 'Spend in one UTC month.' },
+    ],
+    words: 'spend',
+    reserve: (_input, _output, cost) => cost,
+    settle: billed => (billed ? billed.cost : 0),
+    counts: 'cost in the UTC day or month',
+    denied: 'A spend limit of the organization or key is reached.',
+    cure: 'Wait for the next UTC day or month, or ask the operator for more.',
+  },
+} as const satisfies Record<string, Counted>
+
+/** What each request by itself may need at most. The plugin that knows the figure holds it. */
+export const MAXIMA = [
+  {
+    name: 'max_input_tokens',
+    description: 'Most prompt tokens of one request.',
+    counts: 'the prompt of one request',
+    denial: '400 `context_length_exceeded`',
+  },
+  {
+    name: 'max_output_tokens',
+    description: 'Most output tokens that one request may ask for, and the cap of one that names none.',
+    counts:
+      'the output cap of one request; of one that names none it becomes the cap, or the least `max_output_tokens` of model and backends where that is lower',
+    denial: '400 `invalid_value`',
+  },
+  {
+    name: 'max_request_tokens',
+    description: 'Largest exposure of one request, in tokens (LIM-7).',
+    counts: 'the estimate of one request',
+    denial: '`request_token_budget_exceeded`',
+  },
+  {
+    name: 'max_request_usd',
+    description: 'Largest exposure of one request, in USD (LIM-7).',
+    counts: 'the most that one request can cost',
+    denial: '`request_spend_cap_exceeded`',
+  },
+] as const satisfies readonly (Limit & { counts: string; denial: string })[]
+
+export type Dimension = keyof typeof COUNTED
+export type LimitName = (typeof COUNTED)[Dimension]['limits'][number]['name'] | (typeof MAXIMA)[number]['name']
+
+/** In the order in which cells stand and people are shown them. */
+export const DIMENSIONS = Object.entries(COUNTED) as readonly [Dimension, Counted][]
+
+export const LIMITS = [...DIMENSIONS.flatMap(([, { limits }]) => limits), ...MAXIMA] as readonly (Limit & {
+  name: LimitName
+})[]
+
+/** Limits in USD are amounts of nano-USD; all others are whole numbers of their units. */
+export const isUsd = (name: LimitName): boolean => name.endsWith('_usd')
+
+/** The limit that a cell holds. */
+export function limitOf({ dimension, windowMs, period }: Cell): CountedLimit {
+  const { limits }: Counted = COUNTED[dimension]
+  return limits.find(limit => limit.windowMs === windowMs && limit.period === period)!
+}
+
+/** The dimensions whose denials have a code named after them. */
+export type Rated = Exclude<Dimension, 'spend'>
+export const denialCode = (dimension: Dimension) =>
+  dimension === 'spend' ? 'rate_limit_exceeded' : (`${dimension}_limit_exceeded` as const)
