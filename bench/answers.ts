@@ -1,5 +1,5 @@
 /** Checks one answer against what the upstream sent: the right text, whole, in the form of the surface. Every gateway is held to the same. */
-import type { SurfaceName } from '../core/conversation.ts'
+import type { SurfaceName } from './requests.ts'
 import { EVENTS, STREAM_TEXT, TEXT } from './upstream-replies.ts'
 
 /** What ends a good stream; searched in its last bytes. */

@@ -3,8 +3,9 @@
  * text. Load programs read them from files, so that making them costs nothing while one measures.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
-import type { SurfaceName } from '../core/conversation.ts'
 import { corpora, generator } from './meter-corpora.ts'
+
+export type SurfaceName = 'chat' | 'responses' | 'messages'
 
 /** Where a request goes: a surface, and the model that stands for a backend. */
 export interface Route {

@@ -44,7 +44,8 @@ export interface HouseOptions {
 export async function buildHouse({ services, plugins, file, simulator, forceAsync }: HouseOptions): Promise<House> {
   const { config, log } = services
   await resolveSimulator(config, simulator)
-  const surfaceOf = ({ surface }: GatewayConfig['routes'][number]): Surface | undefined => surface && surfaces[surface]
+  const surfaceOf = ({ surface }: GatewayConfig['routes'][number]): Surface | undefined =>
+    surface === undefined ? undefined : surfaces[surface]
   const surfacesOf = (pipeline: string): Surface[] => {
     const used = config.routes.filter(route => route.pipeline === pipeline).map(surfaceOf)
     return [...new Set(used)].filter(surface => surface !== undefined)

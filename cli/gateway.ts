@@ -285,7 +285,7 @@ class RunningGateway implements Gateway {
    * where only a much longer one is cut; and for a peer that does not answer pings the time of a body, since its pong waits behind what it sends.
    */
   #webSocketOptions(): WebSocketOptions {
-    const spoken = this.config.routes.filter(route => route.surface && surfaces[route.surface].socket)
+    const spoken = this.config.routes.filter(route => route.surface && surfaces[route.surface]!.socket)
     const bodies = this.#chains
       .filter(chain => spoken.some(route => route.pipeline === chain.name))
       .map(chain => chain.body)
@@ -514,9 +514,9 @@ function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknow
   return undefined
 }
 
-/** Paths under /v1/messages answer in that surface's form; all others in the plain one (wire.md E.1). */
+/** What lies below a surface's path is refused in its form; all else in the plain one. */
 function surfaceOf(path: string) {
-  return path.includes('/v1/messages') ? surfaces.messages : undefined
+  return Object.values(surfaces).find(surface => path.includes(surface.path))
 }
 
 /** The listener's answer to a head it finds ambiguous (reliability R4). */

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import type { SurfaceName } from '../core/conversation.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
@@ -23,8 +22,6 @@ gateway's: here every backend counts as well; its admin listener knows better
   --json           the report as JSON
 `
 
-const SURFACES: readonly string[] = ['chat', 'responses', 'messages']
-
 export const route: Verb = {
   summary: 'Shows what would become of a request.',
   help: HELP,
@@ -43,12 +40,13 @@ export const route: Verb = {
       allowPositionals: true,
     })
     if (values.body === undefined) throw new UsageError('name the request with --body FILE')
-    if (!SURFACES.includes(values.surface)) throw new UsageError(`there is no surface '${values.surface}'`)
+    const { surfaces } = await import('../surfaces/index.ts')
+    if (!Object.hasOwn(surfaces, values.surface)) throw new UsageError(`there is no surface '${values.surface}'`)
     const file = configFile(values.config, positionals)
     const { config, plugins, warnings } = await loadOrFail(file)
     tellWarnings(warnings, terminal)
     const report = await routeReport(config, plugins, file, {
-      surface: values.surface as SurfaceName,
+      surface: values.surface,
       body: bodyOf(values.body, values.model),
       organization: values.org,
       key: values.key,

@@ -40,6 +40,7 @@ interface Probe {
 
 const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
 
+/** By surface: one that has none is not tried. */
 const PROBES: Record<SurfaceName, Probe> = {
   responses: {
     headers: bearer,
@@ -113,12 +114,15 @@ export const tryGateway: Verb = {
     const url = (values.url ?? address(config)).replace(/\/(v1\/?)?$/, '')
     const routes = config.routes.filter(
       route =>
-        route.surface && route.path.match(/\/(responses|completions|messages)$/) && /POST|ANY/.test(route.method),
+        route.surface &&
+        PROBES[route.surface] &&
+        route.path.match(/\/(responses|completions|messages)$/) &&
+        /POST|ANY/.test(route.method),
     )
     if (routes.length === 0) throw new Failure('no route of this configuration speaks one of the three surfaces')
     let failed = false
     for (const route of routes) {
-      const probe = PROBES[route.surface!]
+      const probe = PROBES[route.surface!]!
       terminal.out(`${route.surface}  POST ${url}${route.path}  ${model.id}`)
       const problem = await ask(`${url}${route.path}`, probe, {
         key,

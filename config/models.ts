@@ -1,5 +1,5 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import type { Backend, Capability, Dialect } from '../core/dialect.ts'
+import type { Backend, Dialect } from '../core/dialect.ts'
 import type { Arrives } from '../core/vocabulary.ts'
 import { place } from './check-chain.ts'
 import type { Report } from './report.ts'

@@ -16,7 +16,8 @@ export type Effort = 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 
 /** Efforts in ascending order, for comparing with ceilings. */
 export const EFFORTS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max', 'ultra']
 
-export type SurfaceName = 'chat' | 'responses' | 'messages'
+/** As routes name it in gateway.yaml, e.g. `chat`. surfaces/index.ts lists the surfaces of this build. */
+export type SurfaceName = string
 
 export interface Conversation {
   surface: SurfaceName

@@ -6,6 +6,14 @@ import type { HeaderList } from './listener.ts'
 
 export interface Surface {
   readonly name: SurfaceName
+  /** For people: `Chat Completions`. */
+  readonly title: string
+  /** Where its clients send requests. A path that holds it and has no route is refused in this surface's form. */
+  readonly path: string
+  /** Another header than `authorization` that its clients may send the key in. */
+  readonly keyHeader?: string
+  /** The header in which its clients name preview features, comma-separated. */
+  readonly previewHeader?: string
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
   readonly requestSchema: Record<string, unknown>
   /**
@@ -90,6 +98,7 @@ export interface Encoder {
   body(): string
 }
 
+/** The surfaces of a build, by name, in the order in which people are shown them. */
 export type SurfaceTable = Readonly<Record<SurfaceName, Surface>>
 
 /** The body of an error reply: the surface's own envelope, or the plain one where the path has no surface. */

@@ -11,7 +11,7 @@ import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { assemble } from './assemble.ts'
 import { ManualClock } from './clock.ts'
-import type { Conversation, SurfaceName } from './conversation.ts'
+import type { Conversation } from './conversation.ts'
 import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
 import { RunningExchange } from './exchange/index.ts'
@@ -24,7 +24,9 @@ import { Ticker } from './ticker.ts'
 
 /** A surface whose frames are the events themselves, one JSON text a line: what passed the chain can be read off what was sent. */
 export const plainSurface: Surface = {
-  name: 'chat' as SurfaceName,
+  name: 'chat',
+  title: 'Plain',
+  path: '/v1/chat/completions',
   requestSchema: { type: 'object' },
   requestIdHeaders: [],
   validate: () => [],

@@ -46,7 +46,8 @@ export const auth = definePlugin({
         let credential: string
         if (authorization === undefined) {
           const other = headers.get('x-api-key')
-          if (other === undefined || !x_api_key || x.surface?.name !== 'messages') return missing(other !== undefined)
+          if (other === undefined || !x_api_key || x.surface?.keyHeader !== 'x-api-key')
+            return missing(other !== undefined)
           credential = other
         } else {
           if (!hasBearerScheme(authorization)) return wrongScheme()

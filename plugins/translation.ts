@@ -23,7 +23,7 @@ export const translation = definePlugin({
           stream,
           upstreamCallId,
           cacheKey: cacheKey(x, first),
-          previews: previewsOf(x, first),
+          previews: previewsOf(x),
           json: sent && (body => sent.write(body)),
         }
         x.set(outbound, (backend, asked = first) => {
@@ -88,9 +88,9 @@ export function upstreamCallId(publicId: string): string {
   return `call_${hash('sha256', publicId, 'base64url').slice(0, 24)}`
 }
 
-/** `anthropic-beta` of a Messages client. */
-function previewsOf(x: Exchange, asked: Conversation): string[] | undefined {
-  const value = asked.surface === 'messages' ? x.incoming.headers.get('anthropic-beta') : undefined
+function previewsOf(x: Exchange): string[] | undefined {
+  const header = x.surface?.previewHeader
+  const value = header === undefined ? undefined : x.incoming.headers.get(header)
   return value?.split(',').map(name => name.trim())
 }
 
@@ -106,8 +106,8 @@ function cacheKey(x: Exchange, asked: Conversation): string | undefined {
 }
 
 /** System text and tools of a request with cache markers: its later turns have the same. */
-function markedPrefix({ surface, system, tools, turns }: Conversation): string | undefined {
-  if (surface !== 'messages' || (system.length === 0 && tools.length === 0)) return undefined
+function markedPrefix({ system, tools, turns }: Conversation): string | undefined {
+  if (system.length === 0 && tools.length === 0) return undefined
   const marked =
     system.some(part => part.cache) ||
     tools.some(tool => 'cache' in tool && tool.cache) ||

@@ -11,6 +11,7 @@ import {
 import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
+import { surfaces } from '../surfaces/index.ts'
 import { isCountingChain } from './counting.ts'
 import { JsonShape } from './json-shape.ts'
 import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './slots.ts'
@@ -45,11 +46,7 @@ const schema = object({
     'Largest replayed conversation history, ids and reasoning included, without the last user turn (REQ-2).',
   ),
   unknown_fields: object(
-    {
-      responses: unknownFields('Responses'),
-      chat: unknownFields('Chat Completions'),
-      messages: unknownFields('Messages'),
-    },
+    Object.fromEntries(Object.values(surfaces).map(({ name, title }) => [name, unknownFields(title)])),
     [],
     { default: {}, description: 'What happens to fields that a surface does not know.' },
   ),
@@ -74,7 +71,7 @@ export const validation = definePlugin({
 
     const { server } = context.config
     for (const surface of context.surfaces) {
-      const unknownFields = options.unknown_fields[surface.name]
+      const unknownFields = options.unknown_fields[surface.name]!
       warm(surface, unknownFields)
       if (surface.socket && server.websocket === 'on' && server.listener === 'uws')
         warm(surface.socket.surface, unknownFields)
@@ -116,7 +113,7 @@ export const validation = definePlugin({
       const surface = x.surface!
       x.set(contentLimits, limits)
       try {
-        const stripped = surface.validate(body, options.unknown_fields[surface.name])
+        const stripped = surface.validate(body, options.unknown_fields[surface.name]!)
         if (stripped.length > 0) x.set(strippedFields, stripped)
       } catch (error) {
         if (!counting || !(error instanceof GatewayError)) throw error

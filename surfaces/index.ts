@@ -1,7 +1,9 @@
-/** The three wire formats that clients speak. */
+/** The wire formats that clients speak: each is a folder here and a line in this list, and everything that names surfaces is made from it. */
 import type { SurfaceTable } from '../core/surface.ts'
 import { chat } from './chat/index.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
-export const surfaces: SurfaceTable = { responses, chat, messages }
+const all = [responses, chat, messages]
+
+export const surfaces: SurfaceTable = Object.fromEntries(all.map(surface => [surface.name, surface]))

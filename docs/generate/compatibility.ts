@@ -17,7 +17,7 @@ interface Feature {
   bodies: Bodies
 }
 
-const SURFACES: readonly SurfaceName[] = ['responses', 'chat', 'messages']
+const SURFACES = Object.keys(surfaces)
 const DIALECTS = Object.keys(dialects)
 /** Models with limits of their own, as examples of families that the dialects know. */
 const FAMILIES: readonly [string, string][] = [
@@ -272,8 +272,8 @@ function ask(feature: Feature, surface: SurfaceName): Conversation | GatewayErro
   if (!more) return undefined
   const body = structuredClone({ ...MINIMAL[surface], ...more })
   try {
-    surfaces[surface].validate(body, 'reject')
-    return surfaces[surface].parse(body)
+    surfaces[surface]!.validate(body, 'reject')
+    return surfaces[surface]!.parse(body)
   } catch (error) {
     if (error instanceof GatewayError) return error
     throw error
@@ -329,7 +329,7 @@ schema and of the dialect to a request that asks for the feature.
 The table is of the dialects by themselves. Where the operator has set it up, the gateway runs web searches for backends without one (\`web_search\`), and
 fetches images and documents for those that take no URLs (\`media\`): docs/configuration.md.
 
-Spoken over a WebSocket too (docs/websocket.md): ${SURFACES.filter(surface => surfaces[surface].socket).join(', ')}.
+Spoken over a WebSocket too (docs/websocket.md): ${SURFACES.filter(surface => surfaces[surface]!.socket).join(', ')}.
 
 A backend can be narrowed by \`supports\` (docs/configuration.md), and some models take less than their dialect (below). A few things are never a reason to
 pass a backend over, because the gateway meets them itself or because they are hints: stop strings that a provider does not take are matched in the
@@ -338,7 +338,7 @@ gateway, grammars of custom tools are advice where the dialect has none, efforts
 
 ## Features
 
-${table(['feature', 'Responses', 'Chat Completions', 'Messages', ...DIALECTS], general)}
+${table(['feature', ...Object.values(surfaces).map(({ title }) => title), ...DIALECTS], general)}
 
 ## Models that take less
 

@@ -24,7 +24,7 @@ that is not offered. No class: it acts. Members that are not listed are refused 
 export function openApi(): Json {
   const requests = Object.entries(SURFACES).map(([name, { name: object }]) => [
     `${object}Request`,
-    published(surfaces[name as Name].requestSchema) as Json,
+    published(surfaces[name as Name]!.requestSchema) as Json,
   ])
   return {
     openapi: '3.1.1',

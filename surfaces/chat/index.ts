@@ -9,6 +9,8 @@ import type { ChatBody } from './wire.ts'
 
 export const chat: Surface = {
   name: 'chat',
+  title: 'Chat Completions',
+  path: '/v1/chat/completions',
   requestSchema,
   validate: compileRequest(requestSchema),
   parse: body => parse(body as ChatBody),

@@ -10,6 +10,10 @@ const check = compileRequest(requestSchema)
 
 export const messages: Surface = {
   name: 'messages',
+  title: 'Messages',
+  path: '/v1/messages',
+  keyHeader: 'x-api-key',
+  previewHeader: 'anthropic-beta',
   requestSchema,
   validate(body, unknownFields) {
     try {

@@ -10,6 +10,8 @@ import type { ResponsesBody } from './wire.ts'
 
 const http: Surface = {
   name: 'responses',
+  title: 'Responses',
+  path: '/v1/responses',
   requestSchema,
   validate: compileRequest(requestSchema),
   parse: body => parse(body as ResponsesBody),

@@ -14,11 +14,10 @@ import { fault } from '../../bench/load/closed-loop.ts'
 import { type Answer, Connection } from '../../bench/load/connection.ts'
 import type { Job, Report } from '../../bench/load/overload.ts'
 import { median, percentile } from '../../bench/load/percentile.ts'
-import { openRequests, PATHS, routes, writeRequests } from '../../bench/requests.ts'
+import { openRequests, PATHS, routes, type SurfaceName, writeRequests } from '../../bench/requests.ts'
 import { type Figures, goals, ratio, reached } from '../../bench/results.ts'
 import { replies } from '../../bench/upstream-replies.ts'
 import { FLAGS } from '../../bin/flags.mjs'
-import type { SurfaceName } from '../../core/conversation.ts'
 
 const surfaces = Object.keys(PATHS) as SurfaceName[]
 const whole = (surface: SurfaceName) => replies[PATHS[surface]]!.whole.toString()

@@ -93,7 +93,7 @@ test('[ERR-1] every code of the error table is in the description, under its sta
 test('every member of every surface’s schema is in the document', () => {
   for (const surface of SURFACES) {
     const described = Object.keys(document.components.schemas[`${REPLIES[surface]}Request`].properties)
-    assert.deepEqual(described, Object.keys(surfaces[surface].requestSchema['properties'] as object))
+    assert.deepEqual(described, Object.keys(surfaces[surface]!.requestSchema['properties'] as object))
   }
 })
 

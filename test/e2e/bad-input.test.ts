@@ -601,7 +601,7 @@ test('[GEN-2] [CHAT-1] wrong types in every field and unknown fields at every de
   const t = await startGateway()
   try {
     const valid = JSON.parse(good)
-    const made = inside(surfaces.chat.requestSchema as Schema, value => ({ ...valid, ...(value as object) }), '')
+    const made = inside(surfaces.chat!.requestSchema as Schema, value => ({ ...valid, ...(value as object) }), '')
     const all = [...new Map([...made].map(each => [JSON.stringify(each.body), each])).values()]
     assert.ok(all.filter(c => c.kind === 'type').length > 300, String(all.length))
     assert.ok(all.filter(c => c.kind === 'unknown').length > 20)

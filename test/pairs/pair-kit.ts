@@ -7,7 +7,7 @@ import { describe, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import fc from 'fast-check'
 import OpenAI from 'openai'
-import type { Conversation, SurfaceName, Tool } from '../../core/conversation.ts'
+import type { Conversation, Tool } from '../../core/conversation.ts'
 import type { Dialect } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from '../../core/events.ts'
@@ -26,6 +26,7 @@ import {
 } from '../providers/dialect-kit.ts'
 import { bare } from '../surfaces/openai-kit.ts'
 
+type SurfaceName = 'chat' | 'responses' | 'messages'
 const SURFACES: readonly SurfaceName[] = ['chat', 'responses', 'messages']
 const USAGE: Usage = Object.freeze({
   input: 120,
@@ -140,7 +141,7 @@ function encoderFor(surface: SurfaceName, conversation: Conversation): Encoder {
     mint: prefix => `${prefix}${String(next++).padStart(4, '0')}`,
     now: () => 1_700_000_005_000,
   }
-  return surfaces[surface].encoder(context)
+  return surfaces[surface]!.encoder(context)
 }
 
 /** The SSE text and the object of a reply; private data is taken out as the `conversation` plugin does. */

@@ -89,7 +89,7 @@ test('a schema that is not valid is told of, each time', t => {
 
 test('an edited request schema is not answered for by the one before', t => {
   cache(t)
-  const { requestSchema } = surfaces.chat
+  const { requestSchema } = surfaces.chat!
   const edited = { ...requestSchema, required: [...(requestSchema['required'] as string[]), 'seed'] }
   const body = { model: 'm', messages: [{ role: 'user', content: 'hi' }] }
   assert.deepEqual(compileRequest(requestSchema)(body, 'reject'), [])

@@ -1,0 +1,76 @@
+/** A surface is a folder and a line in surfaces/index.ts: with no other change the toy is configured, served, billed, refused in and documented. */
+import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import { after, before, test } from 'node:test'
+import type { TestGateway } from '../e2e/harness.ts'
+import { changeLine } from './one-line.ts'
+
+changeLine(
+  'surfaces/index.ts',
+  'chat, messages]',
+  'chat, messages, toy]',
+  "import { toy } from '../test/registries/toy-surface/index.ts'",
+)
+
+let g: TestGateway
+
+before(async () => {
+  const { defaultYaml, startGateway } = await import('../e2e/harness.ts')
+  g = await startGateway({
+    yaml: url =>
+      defaultYaml(url, { plugins: { validation: '{ unknown_fields: { toy: strip } }' } }).replace(
+        'routes:\n',
+        'routes:\n  - { match: POST /v1/toy, surface: toy, pipeline: completions }\n',
+      ),
+  })
+})
+after(() => g?.close())
+
+// One model for each dialect of the default configuration.
+for (const model of ['eb1-preview', 'eb1-efficient-preview', 'eb1-fast-preview', 'eb1-frontier-preview'])
+  test(`requests are read, and replies of ${model} written, in the toy surface`, async () => {
+    const whole: any = await (await g.post('/v1/toy', { model, say: 'hello' })).json()
+    assert.ok(whole.said.length > 0)
+    assert.ok(whole.tokens > 0)
+    const streamed = await (await g.post('/v1/toy', { model, say: 'hello', stream: true })).text()
+    const lines = streamed.split('\n\n').filter(line => line.startsWith('data: '))
+    const events = lines.map(line => JSON.parse(line.slice(6)))
+    assert.deepEqual(events.pop(), { tokens: whole.tokens })
+    assert.equal(events.map(event => event.said).join(''), whole.said)
+    assert.ok((await g.ledger()).some(row => row.surface === 'toy' && row.model === model))
+  })
+
+test('a fault of the request, a path below it and an unknown model are refused in its form', async () => {
+  for (const [path, body, code] of [
+    ['/v1/toy', { model: 'eb1-preview', say: 7 }, 'invalid_type'],
+    ['/v1/toy', { model: 'nobody', say: 'x' }, 'model_not_found'],
+    ['/v1/toy/more', {}, 'not_found'],
+  ] as const) {
+    const refused: any = await (await g.post(path, body)).json()
+    assert.equal(refused.oops, code)
+  }
+})
+
+test('the validation plugin has its option for unknown fields', async () => {
+  const stripped = await g.post('/v1/toy', { model: 'eb1-preview', say: 'x', more: 1 })
+  assert.equal(stripped.status, 200)
+  assert.equal(stripped.headers.get('x-sluice-stripped'), 'more')
+  await stripped.text()
+})
+
+test('the configuration names it: in faults, for editors and in the docs; sluice route knows it', async () => {
+  const { load } = await import('../../cli/gateway.ts')
+  const { generated } = await import('../../docs/generate/index.ts')
+  const files = generated()
+  assert.match(files['config/gateway.schema.json']!, /"messages", "toy"/)
+  assert.match(files['docs/compatibility.md']!, /\| Messages \| Toys \|/)
+  assert.ok(files['core/validators/generated/toy.cjs'])
+  const { routeReport } = await import('../../cli/route-report.ts')
+  const { config, plugins } = await load(g.file)
+  const body = JSON.stringify({ model: 'eb1-preview', say: 'x' })
+  assert.deepEqual((await routeReport(config!, plugins!, g.file, { surface: 'toy', body })).candidates, [
+    'chat/sim-large',
+  ])
+  await writeFile(g.file, (await readFile(g.file, 'utf8')).replace('surface: toy', 'surface: tay'))
+  assert.match((await load(g.file)).errors![0]!.message, /toy/)
+})
