@@ -1,8 +1,8 @@
 /** Facts that the built-in plugins share. One writer each, named in its comment. Slots core itself reads are in core/plugin.ts. */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../config/types.ts'
 import type { Conversation, SearchTool } from '../core/conversation.ts'
-import type { Backend, Decoder, OutboundRequest } from '../core/dialect.ts'
-import type { ErrorCode } from '../core/errors.ts'
+import type { Backend, Decoder, FaultHeaders, OutboundRequest } from '../core/dialect.ts'
+import type { ErrorCode, GatewayError } from '../core/errors.ts'
 import { slot } from '../core/plugin.ts'
 import type { Cell, CellState } from '../core/store.ts'
 import type { Pieces, Verbatim } from './verbatim.ts'
@@ -38,16 +38,19 @@ export interface SearchPlan {
 }
 
 /**
- * Filled by `translation`: makes the upstream request of one attempt (decisions 3). `asked` stands in for the exchange's conversation, in the later
- * rounds of a search loop.
+ * Filled by `translation`, called by `upstream` for each attempt: writes the request for a backend. `conversation` stands in for the exchange's own,
+ * in the later rounds of a search loop. Throws when the request can't be written.
  */
-export const outbound = slot<(backend: Backend, asked?: Conversation) => Outbound>('outbound')
+export const outbound = slot<(backend: Backend, conversation?: Conversation) => Outbound>('outbound')
+/** An attempt's request in its backend's dialect, and what reads the reply to it. */
 export interface Outbound {
-  request: Omit<OutboundRequest, 'body'>
+  readonly request: Omit<OutboundRequest, 'body'>
   /** JSON, with long texts as the client sent them. */
-  body: string | Pieces
-  stream: boolean
+  readonly body: string | Pieces
+  /** A new decoder for a reply of 2xx. */
   decoder(): Decoder
+  /** The error that a reply of another status is for the client. */
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError
 }
 
 /** Filled by `upstream` when an attempt has answered. */

@@ -1,13 +1,18 @@
 import { hash } from 'node:crypto'
 import type { Conversation } from '../core/conversation.ts'
-import type { OutboundContext } from '../core/dialect.ts'
+import type { Backend, Decoder, Dialect, FaultHeaders, OutboundContext, OutboundRequest } from '../core/dialect.ts'
+import type { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
-import { candidates, identity, outbound, searchPlan, upstreamConversation, verbatim } from './slots.ts'
+import { candidates, identity, type Outbound, outbound, searchPlan, upstreamConversation, verbatim } from './slots.ts'
+import type { Pieces } from './verbatim.ts'
 
-/** Writes the upstream request of each attempt in its backend's dialect, and reads the reply back (decisions 3). */
+/**
+ * Knows the dialects, so that `upstream` needs to know none. Which backend is asked is known only attempt by attempt: so a request is written, and
+ * a decoder for its reply made, when `upstream` calls `outbound`. The decoder gets the reply's bytes from `upstream` too.
+ */
 export const translation = definePlugin({
   name: 'translation',
   summary: 'Translates requests into the backend’s dialect and replies back.',
@@ -16,47 +21,63 @@ export const translation = definePlugin({
   create(_, { log }) {
     return {
       onRequest(x) {
-        const first = x.peek(upstreamConversation) ?? x.get(conversation)
-        const stream = first.stream || mayOutlastIdle(first)
+        const own = x.peek(upstreamConversation) ?? x.get(conversation)
         const sent = x.peek(verbatim)
         const context: OutboundContext = {
-          stream,
+          stream: own.stream || mayOutlastIdle(own),
           upstreamCallId,
-          cacheKey: cacheKey(x, first),
+          cacheKey: cacheKey(x, own),
           previews: previewsOf(x),
           json: sent && (body => sent.write(body)),
         }
-        x.set(outbound, (backend, asked = first) => {
-          const dialect = dialects[backend.dialect]!
-          const request = dialect.request(asked, backend, context)
-          if (request.leftOut?.length) {
-            log.debug(
-              { request_id: x.id, backend: backend.id, left_out: request.leftOut },
-              'controls were left out or lowered',
-            )
+        x.set(outbound, (backend, said = own) => {
+          const translated = new Translated(x, backend, said, context)
+          const { leftOut } = translated.request
+          if (leftOut?.length) {
+            const fields = { request_id: x.id, backend: backend.id, left_out: leftOut }
+            log.debug(fields, 'controls were left out or lowered')
           }
-          const body = wellFormed(request.body)
-          return {
-            request,
-            body: sent ? sent.pieces(body) : body,
-            stream,
-            decoder: () => {
-              const decoder = dialect.decoder({
-                backend,
-                conversation: asked,
-                state: request.state,
-                mintCallId: callId,
-                mintSearchId: searchId,
-              })
-              return wholeArguments(decoder, asked, x.peek(searchPlan)?.name ?? null)
-            },
-          }
+          return translated
         })
         return undefined
       },
     }
   },
 })
+
+class Translated implements Outbound {
+  readonly request: OutboundRequest
+  readonly body: string | Pieces
+  readonly #x: Exchange
+  readonly #backend: Backend
+  readonly #conversation: Conversation
+  readonly #dialect: Dialect
+
+  constructor(x: Exchange, backend: Backend, said: Conversation, context: OutboundContext) {
+    this.#x = x
+    this.#backend = backend
+    this.#conversation = said
+    this.#dialect = dialects[backend.dialect]!
+    this.request = this.#dialect.request(said, backend, context)
+    const json = wellFormed(this.request.body)
+    this.body = x.peek(verbatim)?.pieces(json) ?? json
+  }
+
+  decoder(): Decoder {
+    const decoder = this.#dialect.decoder({
+      backend: this.#backend,
+      conversation: this.#conversation,
+      state: this.request.state,
+      mintCallId: callId,
+      mintSearchId: searchId,
+    })
+    return wholeArguments(decoder, this.#conversation, this.#x.peek(searchPlan)?.name ?? null)
+  }
+
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError {
+    return this.#dialect.fault(status, headers, body)
+  }
+}
 
 /** Half a surrogate pair as JSON.stringify writes it, behind no odd backslash. */
 const LONE = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g
@@ -76,11 +97,11 @@ const SURELY_SHORT = 2048
  * Whether a buffered reply could take longer than an idle row allows silence. Those are read from the upstream as a stream, so that the idle and
  * ceiling clocks see activity (decisions 12) and a client that leaves stops it; short ones are asked for whole, which costs half.
  */
-function mayOutlastIdle(asked: Conversation): boolean {
-  const { effort, thinking } = asked.reasoning
+function mayOutlastIdle({ reasoning, maxOutputTokens }: Conversation): boolean {
+  const { effort, thinking } = reasoning
   const quiet = effort === undefined || effort === 'none' || effort === 'minimal' || effort === 'low'
   const thinks = thinking !== undefined && thinking !== 'disabled'
-  return !quiet || thinks || asked.maxOutputTokens === undefined || asked.maxOutputTokens > SURELY_SHORT
+  return !quiet || thinks || maxOutputTokens === undefined || maxOutputTokens > SURELY_SHORT
 }
 
 /** Deterministic, [A-Za-z0-9_-], 29 characters: fits every dialect, and the same call has the same id every turn (wire.md F.7). */
@@ -95,12 +116,12 @@ function previewsOf(x: Exchange): string[] | undefined {
 }
 
 /** The client's own cache hint, unreadable for others; for one that marks what to cache, what its requests begin with (wire.md F.8). */
-function cacheKey(x: Exchange, asked: Conversation): string | undefined {
+function cacheKey(x: Exchange, own: Conversation): string | undefined {
   const hint =
-    asked.cacheKey ??
+    own.cacheKey ??
     x.incoming.headers.get('x-claude-code-session-id') ??
     x.incoming.headers.get('session-id') ??
-    markedPrefix(asked)
+    markedPrefix(own)
   if (hint === undefined) return undefined
   return hash('sha256', `${x.get(identity).organization.id}\0${hint}`, 'base64url').slice(0, 32)
 }

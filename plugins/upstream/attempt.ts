@@ -4,7 +4,7 @@
  */
 import type { Dispatcher } from 'undici'
 import type { Timer } from '../../core/clock.ts'
-import type { Backend, Decoder, Dialect } from '../../core/dialect.ts'
+import type { Backend, Decoder } from '../../core/dialect.ts'
 import { asGatewayError, GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
@@ -16,6 +16,7 @@ import { type DecodedSink, Decoding } from './decoding.ts'
 import type { ReplyHandler } from './http1/client.ts'
 import type { ReplyHeaders } from './http1/parser.ts'
 import type { ProviderPool } from './pools.ts'
+import type { Clocks } from './stream-limits.ts'
 import { traceHeaders } from './trace-headers.ts'
 
 /** One for all: making an Error costs more than the abort. */
@@ -30,20 +31,6 @@ const MAX_BODY = 64 * 1024 * 1024
 /** Of an event, beside its text. */
 const EVENT_BYTES = 32
 const MAX_ERROR_BODY = 64 * 1024
-
-/** Limits of an exchange's clocks, milliseconds. */
-export interface Clocks {
-  /** Without model activity (STR-1). */
-  idle: number
-  /** Wall clock of the whole exchange. */
-  ceiling: number
-  /** Until the first event of the reply. */
-  firstByte: number
-  /** Until the head goes out although no event has come (decisions 11). */
-  headWait: number
-  /** How long a draining upstream may still run after the client left. */
-  drain: number
-}
 
 /** What an attempt came to before anything of it was passed on. */
 export interface AttemptFault {
@@ -82,7 +69,6 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   readonly backend: Backend
   readonly startedMono: number
   readonly #x: Exchange
-  readonly #dialect: Dialect
   readonly #outbound: Outbound
   readonly #clocks: Clocks
   readonly #owner: AttemptOwner
@@ -119,7 +105,6 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   constructor(
     x: Exchange,
     backend: Backend,
-    dialect: Dialect,
     outbound: Outbound,
     clocks: Clocks,
     exchangeMono: number,
@@ -128,7 +113,6 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   ) {
     this.#x = x
     this.backend = backend
-    this.#dialect = dialect
     this.#outbound = outbound
     this.#clocks = clocks
     this.#owner = owner
@@ -253,7 +237,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       const error =
         this.#status < 400
           ? upstreamFailed('The upstream failed. Retry shortly.')
-          : this.#dialect.fault(this.#status, this.#headers, this.#whole())
+          : this.#outbound.fault(this.#status, this.#headers, this.#whole())
       const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
       this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400, restMs })

@@ -1,14 +1,22 @@
 /**
- * Runs the hosted searches of an exchange whose backend has none (decisions 34, MSG-3), between the attempts and the exchange.
+ * Runs the hosted searches of an exchange whose backend has none: it sends the exchange's requests, one a round, and stands between their replies
+ * and the exchange.
  *
- * A round is one upstream request. The model's calls of the search function are taken out of it and run; the client sees `search_start` and
- * `search_end` where the call stood, and what came after waits behind them, so that the order stays. When the round is over and all that the model
- * called for are searches, the next round goes out with the results; the last one gives the reply its end.
+ *   start ──► round: attempts.send ──► emit … end ──► searches done? ──► conclude: the exchange ends
+ *               ▲                                          │
+ *               └───── the conversation and its results ───┘
  *
- *   attempt ── events ──► Sequencer ──► #ordered ──► queue (a running search blocks it) ──► citations ──► exchange
+ * The events of a round's reply pass
+ *
+ *   emit ──► the round's Sequencer ──► #ordered ──► queue (a running search blocks it) ──► citations ──► exchange
+ *
+ * Each round has a Sequencer of its own, since its usage and its finish are not the exchange's. The model's calls of the search function are taken
+ * out and run; the client sees `search_start` and `search_end` where the call stood, and what came after waits behind them, so that the order
+ * stays. When the round is over and all that the model called for are searches, the next round goes out with the results; the last one gives the
+ * reply its end.
  *
  * A round with calls of the client's own ends the turn: its searches are run and shown, and the client answers the rest. The same loop continues a
- * native search that its provider pauses (wire.md F.6).
+ * native search that its provider pauses.
  */
 import type { Timer } from '../../core/clock.ts'
 import type { Conversation, SearchTool } from '../../core/conversation.ts'
@@ -24,7 +32,8 @@ import type { SearchPlan } from '../slots.ts'
 import { Citations } from '../web-search/citations.ts'
 import { append, relaxed, resultOf, type ToldSearch, withoutSearch } from '../web-search/function-form.ts'
 import { mostResults, usableResults } from '../web-search/results.ts'
-import type { AttemptSink, Clocks } from './attempt.ts'
+import type { AttemptSink } from './attempt.ts'
+import type { Attempts } from './attempts.ts'
 
 /** A search that takes longer has failed. */
 const SEARCH_MS = 10_000
@@ -34,19 +43,12 @@ const MAX_QUERY = 1000
 const MAX_PER_ROUND = 16
 
 export interface SearchLoopOptions {
-  /** What went upstream first. */
-  asked: Conversation
   plan: SearchPlan
   provider: SearchProvider | undefined
   /** Most rounds that are followed by another. */
   maxTurns: number
-  clocks: Clocks
-  /** When the exchange's attempts began: the ceiling counts from there. */
-  startedMono: number
   ticker: Ticker
   log: Logger
-  /** Sends the next round. */
-  next(asked: Conversation): void
 }
 
 type SearchEnd = Extract<StreamEvent, { type: 'search_end' }>
@@ -86,6 +88,9 @@ class Round {
 export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   place = -1
   readonly #x: Exchange
+  /** What the first round asks. */
+  readonly #first: Conversation
+  readonly #attempts: Pick<Attempts, 'send' | 'clocks' | 'startedMono'>
   readonly #options: SearchLoopOptions
   readonly #tool: SearchTool
   /** The function's name upstream; null: native. */
@@ -93,7 +98,8 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   /** Most searches of the request. */
   readonly #limit: number
   readonly #citations = new Citations()
-  #asked: Conversation
+  /** What the round at hand asks. */
+  #conversation: Conversation
   #round: Round
   /** Rounds that were followed by another. */
   #turns = 0
@@ -112,23 +118,35 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   #paused = false
   #activityMono = 0
 
-  constructor(x: Exchange, options: SearchLoopOptions) {
-    const { asked, plan } = options
+  /** @param first what the first round asks */
+  constructor(
+    x: Exchange,
+    first: Conversation,
+    attempts: Pick<Attempts, 'send' | 'clocks' | 'startedMono'>,
+    options: SearchLoopOptions,
+  ) {
+    const { plan } = options
     this.#x = x
+    this.#first = first
+    this.#attempts = attempts
     this.#options = options
-    this.#asked = asked
+    this.#conversation = first
     this.#tool = plan.tool
     this.#name = plan.name
-    this.#limit = Math.min(plan.tool.maxUses ?? Number.POSITIVE_INFINITY, asked.maxSearches ?? Number.POSITIVE_INFINITY)
+    this.#limit = Math.min(plan.tool.maxUses ?? Number.POSITIVE_INFINITY, first.maxSearches ?? Number.POSITIVE_INFINITY)
     this.#round = new Round(this.#ordered)
     if (this.#name === null) return
-    for (const turn of asked.turns) {
+    for (const turn of first.turns) {
       for (const part of turn.parts) if (part.type === 'search') this.#citations.found(resultsOf(part))
     }
     x.defer(() => this.#cancel())
   }
 
-  // ---- the attempt's side -----------------------------------------------------------------------------------------------
+  start(): void {
+    this.#attempts.send(this.#first, this)
+  }
+
+  // ---- a round's reply --------------------------------------------------------------------------------------------------
 
   emit(event: StreamEvent): void {
     this.#round.sequencer.push(event)
@@ -242,7 +260,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       search.done = true
       search.errorCode = refused
       // Responses has no item for a search that was not made: its `max_tool_calls` lets further calls pass unseen.
-      search.shown = refused !== 'max_uses_exceeded' || this.#asked.surface === 'messages'
+      search.shown = refused !== 'max_uses_exceeded' || this.#conversation.surface === 'messages'
     } else {
       this.#made++
       this.#run(search)
@@ -388,7 +406,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   }
 
   #next(): void {
-    const before = this.#asked
+    const before = this.#conversation
     const round = this.#round
     const left = before.maxOutputTokens === undefined ? undefined : this.#outputLeft()
     if (left !== undefined && left < 1) return this.#conclude({ type: 'finish', reason: 'length' })
@@ -403,30 +421,32 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       round.searches.map(search => resultOf(search, this.#tool.path)),
     )
     this.#turns++
-    const asked: Conversation = { ...before, turns, toolChoice: relaxed(before.toolChoice, this.#name) }
-    if (left !== undefined) asked.maxOutputTokens = left
-    if (this.#name === null) this.#lowerNativeLimits(asked)
-    else if (this.#mustAnswer()) asked.toolChoice = withoutSearch(asked, this.#name)
-    this.#asked = asked
+    const next: Conversation = { ...before, turns, toolChoice: relaxed(before.toolChoice, this.#name) }
+    if (left !== undefined) next.maxOutputTokens = left
+    if (this.#name === null) this.#lowerNativeLimits(next)
+    else if (this.#mustAnswer()) next.toolChoice = withoutSearch(next, this.#name)
+    this.#conversation = next
     this.#round = new Round(this.#ordered)
-    this.#options.next(asked)
+    this.#attempts.send(next, this)
   }
 
   /** The client's cap is one for all rounds; a provider that reports no usage leaves each its own. */
   #outputLeft(): number {
-    return this.#options.asked.maxOutputTokens! - (this.#usage?.output ?? 0)
+    return this.#first.maxOutputTokens! - (this.#usage?.output ?? 0)
   }
 
   /** No search would be run any more: only Messages can say that it paused (wire.md F.6), elsewhere the model has to answer with what it has. */
   #mustAnswer(): boolean {
-    return this.#made >= this.#limit || (this.#turns >= this.#options.maxTurns && this.#asked.surface !== 'messages')
+    return (
+      this.#made >= this.#limit || (this.#turns >= this.#options.maxTurns && this.#conversation.surface !== 'messages')
+    )
   }
 
-  #lowerNativeLimits(asked: Conversation): void {
+  #lowerNativeLimits(next: Conversation): void {
     const less = (limit: number | undefined) => (limit === undefined ? undefined : Math.max(1, limit - this.#made))
-    const { asked: first } = this.#options
-    asked.tools = first.tools.map(tool => (tool === this.#tool ? { ...tool, maxUses: less(tool.maxUses) } : tool))
-    if (first.maxSearches !== undefined) asked.maxSearches = less(first.maxSearches)
+    const { tools, maxSearches } = this.#first
+    next.tools = tools.map(tool => (tool === this.#tool ? { ...tool, maxUses: less(tool.maxUses) } : tool))
+    if (maxSearches !== undefined) next.maxSearches = less(maxSearches)
   }
 
   #conclude(finish: FinishEvent): void {
@@ -465,7 +485,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   tick(now: number): void {
     if (this.#concluded || this.#paused) return
-    const { clocks, startedMono } = this.#options
+    const { clocks, startedMono } = this.#attempts
     if (now - startedMono >= clocks.ceiling) this.#stop('ceiling_timeout')
     else if (now - this.#activityMono >= clocks.idle) this.#stop('idle_timeout')
   }

@@ -35,7 +35,12 @@ class ByHand implements SearchProvider {
   }
 }
 
-async function start(more: Partial<SearchLoopOptions> = {}, asked: Partial<Conversation> = {}, plugins: Plugin[] = []) {
+interface Setup extends Partial<SearchLoopOptions> {
+  clocks?: typeof CLOCKS
+}
+
+async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugins: Plugin[] = []) {
+  const { clocks = CLOCKS, ...more } = setup
   const client = plainConversation({ tools: [{ type: 'web_search', path: 'tools[0]' }], ...asked })
   const { conversation, plan } = withSearchFunction(client)!
   const provider = new ByHand()
@@ -47,18 +52,14 @@ async function start(more: Partial<SearchLoopOptions> = {}, asked: Partial<Conve
     ...plugins,
     terminal(exchange => {
       x = exchange
-      loop = new SearchLoop(x, {
-        asked: conversation,
-        plan,
-        provider,
-        maxTurns: 8,
-        clocks: CLOCKS,
+      const attempts = {
+        clocks,
         startedMono: x.clock.mono(),
-        ticker: new Ticker(x.clock, 250),
-        log: { debug() {}, info() {}, warn() {}, error() {} },
-        next: next => void rounds.push(next),
-        ...more,
-      })
+        send: (round?: Conversation) => void rounds.push(round!),
+      }
+      const ticker = new Ticker(x.clock, 250)
+      const log = { debug() {}, info() {}, warn() {}, error() {} }
+      loop = new SearchLoop(x, conversation, attempts, { plan, provider, maxTurns: 8, ticker, log, ...more })
     }),
   ])
   await turn()

@@ -1,0 +1,272 @@
+/**
+ * The attempts of one exchange: which backend is asked, what a failure means for its health, and whether another is tried. Without a search of the
+ * gateway's own an exchange sends one request; a search loop sends one for each of its rounds.
+ */
+import type { Conversation } from '../../core/conversation.ts'
+import type { Backend } from '../../core/dialect.ts'
+import { asGatewayError, ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'
+import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
+import type { Ticker } from '../../core/ticker.ts'
+import { candidates, type Outbound, outbound, servedBy, trace } from '../slots.ts'
+import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
+import type { UpstreamOptions } from './options.ts'
+import type { Clocks } from './stream-limits.ts'
+import type { Target, Targets } from './targets.ts'
+
+/** First pause before the same backend is asked again; it doubles, and half of it is random. */
+const BACKOFF_MS = 100
+/** provider_unavailable is advertised as 5 to 15 s (ERR-6); jitter adds up to a quarter. */
+const UNAVAILABLE_MS = { min: 5000, max: 12_000 }
+/** Marks a request that may run twice: a retry is allowed even when a backend may have acted. */
+const SAFE_HEADER = 'x-retry-safe'
+
+/** What the exchanges of a chain share. */
+export interface AttemptContext extends Pick<PluginContext, 'clock' | 'log' | 'random'> {
+  readonly options: Pick<UpstreamOptions, 'attempts' | 'retry_budget'>
+  readonly targets: Targets
+  readonly ticker: Ticker
+}
+
+export class Attempts implements AttemptOwner {
+  readonly clocks: Clocks
+  /** When the exchange's first attempt began, monotonic milliseconds: all attempts share the ceiling. */
+  readonly startedMono: number
+  readonly #x: Exchange
+  readonly #context: AttemptContext
+  #untried: Backend[] = []
+  #conversation: Conversation | undefined
+  #sink!: AttemptSink
+  /** Of the attempt that runs, or waits for a connection. */
+  #target!: Target
+  #made = 0
+  #failures = 0
+  /** Of the attempt that is about to be over. */
+  #fault: AttemptFault | null = null
+  /** Of the attempt before. */
+  #last: AttemptFault | null = null
+  /** What the attempt says of its backend's health has been told to the breaker. */
+  #judged = false
+
+  constructor(x: Exchange, clocks: Clocks, context: AttemptContext) {
+    this.#x = x
+    this.clocks = clocks
+    this.#context = context
+    this.startedMono = context.clock.mono()
+  }
+
+  /**
+   * Sends a request. The backend that answered the one before goes first, since it knows the conversation.
+   *
+   * @param conversation what the request says; undefined: what the exchange's own does
+   * @param sink takes the reply's events and its end. A failure ends the exchange itself.
+   */
+  send(conversation: Conversation | undefined, sink: AttemptSink): void {
+    const all = this.#x.get(candidates)
+    const served = this.#x.peek(servedBy)
+    this.#untried = served ? [served, ...all.filter(backend => backend !== served)] : [...all]
+    this.#conversation = conversation
+    this.#sink = sink
+    this.#next()
+  }
+
+  #next(): void {
+    const now = this.#context.clock.mono()
+    const i = this.#choose(now)
+    if (i === -1) return this.#x.fail(this.#last?.error ?? this.#unavailable(now))
+    const target = this.#context.targets.of(this.#untried.splice(i, 1)[0]!)
+    this.#target = target
+    if (target.pool.gate.enter()) this.#attempt(target)
+    else this.#wait(target)
+  }
+
+  /** Index of the first backend that may be tried, -1 when none. One that has just come back gives way, where another can. */
+  #choose(now: number): number {
+    const { targets, random } = this.#context
+    let cold = -1
+    for (let i = 0; i < this.#untried.length; i++) {
+      const { breaker } = targets.of(this.#untried[i]!)
+      if (!breaker.warm(now, random())) {
+        if (cold === -1) cold = i
+      } else if (breaker.tryEnter(now)) return i
+    }
+    return cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now) ? cold : -1
+  }
+
+  /** No backend can be tried. When they asked for a pause, its earliest end is when one can. */
+  #unavailable(now: number): GatewayError {
+    const breakers = this.#x.get(candidates).map(backend => this.#context.targets.of(backend).breaker)
+    const pauses = breakers.map(breaker => breaker.resting(now))
+    const wait = Math.min(...pauses)
+    const message = 'No upstream of this model is available. Retry after the advertised time.'
+    if (wait === 0) return new GatewayError('provider_unavailable', { message })
+    const first = breakers[pauses.indexOf(wait)]!
+    if (first.restsFor === 'capacity_exceeded')
+      return new GatewayError('capacity_exceeded', {
+        message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
+        horizonMs: wait,
+      })
+    const horizonMs = Math.min(Math.max(wait, UNAVAILABLE_MS.min), UNAVAILABLE_MS.max)
+    return new GatewayError('provider_unavailable', { message, horizonMs })
+  }
+
+  /** All connections are busy. */
+  #wait(target: Target): void {
+    const { breaker, pool } = target
+    const giveUp = pool.gate.wait(this.#context.clock, refused => {
+      if (refused) {
+        breaker.abstained()
+        this.#busy(refused.waitedMs)
+      } else if (this.#x.closed) {
+        breaker.abstained()
+        pool.gate.leave()
+      } else this.#attempt(target)
+    })
+    if (giveUp === null) return
+    this.#x.control(
+      whileWaiting(() => {
+        giveUp()
+        breaker.abstained()
+      }),
+    )
+  }
+
+  #busy(waitedMs: number): void {
+    if (this.#untried.length > 0) return this.#next()
+    this.#x.fail(
+      new GatewayError('route_capacity', {
+        message: 'All connections to this model are busy. Retry shortly.',
+        horizonMs: Math.max(2000, waitedMs),
+      }),
+    )
+  }
+
+  #attempt({ backend, breaker, state, budget, pool }: Target): void {
+    this.#made++
+    if (this.#made === 1) budget.counted(this.#context.clock.mono())
+    let sent: Outbound
+    try {
+      sent = this.#x.get(outbound)(backend, this.#conversation)
+    } catch (error) {
+      breaker.abstained()
+      pool.gate.leave()
+      return this.#broken(error)
+    }
+    const attempt = new Attempt(this.#x, backend, sent, this.clocks, this.startedMono, this, this.#sink)
+    this.#judged = false
+    this.#x.control(attempt)
+    this.#context.ticker.add(attempt)
+    state.began()
+    try {
+      attempt.start(pool)
+    } catch (error) {
+      this.#broken(error)
+    }
+  }
+
+  /** The request can't be written. Who called may be another exchange, which has just left its place, or a timer: nobody who could answer for it. */
+  #broken(error: unknown): void {
+    this.#context.log.error({ request_id: this.#x.id, err: error }, 'terminal failed')
+    this.#x.fail(asGatewayError(error))
+  }
+
+  // ---- what an attempt tells --------------------------------------------------------------------------------------------
+
+  answered(attempt: Attempt): void {
+    this.#judged = true
+    this.#target.breaker.succeeded(this.#context.clock.mono())
+    this.#x.set(servedBy, attempt.backend)
+  }
+
+  silent(attempt: Attempt, tooLong: boolean): void {
+    this.#judged = tooLong
+    if (tooLong) this.#target.breaker.failed(this.#context.clock.mono())
+    this.#x.set(servedBy, attempt.backend)
+  }
+
+  failed(attempt: Attempt, fault: AttemptFault): void {
+    this.#judged = true
+    this.#x.peek(trace)?.failed(fault.error.code)
+    this.#fault = fault
+    this.#failures++
+    const { breaker, state } = this.#target
+    state.failedWith(fault.error.code)
+    const now = this.#context.clock.mono()
+    if (fault.unhealthy) breaker.failed(now)
+    else breaker.abstained()
+    const pause = fault.restMs ?? pauseAskedIn(fault.error)
+    if (pause !== null) breaker.rest(now, pause, fault.error.code)
+    this.#context.log.warn(
+      {
+        request_id: this.#x.id,
+        backend: attempt.backend.id,
+        code: fault.error.code,
+        attempt: this.#made,
+        err: fault.error.cause,
+      },
+      'attempt failed',
+    )
+  }
+
+  over(attempt: Attempt): void {
+    this.#context.ticker.delete(attempt)
+    const target = this.#target
+    target.state.ended()
+    // The client left before there was an answer. A trial that nobody ends would keep the backend out for ever.
+    if (!this.#judged) target.breaker.abstained()
+    target.pool.gate.leave()
+    const fault = this.#fault
+    this.#fault = null
+    if (!fault || this.#x.closed) return
+    this.#last = fault
+    if (this.#x.headSent || !this.#retry(target, fault)) this.#x.fail(fault.error)
+  }
+
+  // ---- retries ----------------------------------------------------------------------------------------------------------
+
+  /** Tries once more where that can do no harm. False: it can't, or may not. */
+  #retry(target: Target, fault: AttemptFault): boolean {
+    const { options, targets, clock } = this.#context
+    if (this.#failures >= options.attempts) return false
+    const safe = this.#x.incoming.headers.get(SAFE_HEADER) === 'true'
+    if (!fault.retriable && !(fault.mayHaveActed && safe)) return false
+    const now = clock.mono()
+    const elsewhere = this.#untried.some(other => targets.of(other).breaker.state(now) !== 'open')
+    // A backend that has answered gets no second request from the same exchange.
+    const same = fault.neverSent || fault.mayHaveActed
+    if (!elsewhere && !same) return false
+    if (!target.budget.take(now, options.retry_budget)) return false
+    if (elsewhere) this.#next()
+    else this.#later(target)
+    return true
+  }
+
+  /** Asks the same backend again, after a pause. */
+  #later(target: Target): void {
+    const { clock, random } = this.#context
+    const pause = BACKOFF_MS * 2 ** (this.#failures - 1) * (1 - random() / 2)
+    const timer = clock.setTimer(pause, () => {
+      if (this.#x.closed) return
+      this.#untried.unshift(target.backend)
+      this.#next()
+    })
+    this.#x.control(whileWaiting(() => timer.cancel()))
+  }
+}
+
+/** The exchange's control while nothing is sent or read. */
+function whileWaiting(giveUp: () => void): UpstreamControl {
+  return {
+    pause() {},
+    resume() {},
+    abort() {
+      giveUp()
+      return undefined
+    },
+  }
+}
+
+/** For how long the provider itself asked to be left alone, milliseconds; null when it did not. The error table's own horizon is none of its words. */
+function pauseAskedIn({ code, horizonMs }: GatewayError): number | null {
+  const spec: ErrorSpec = ERRORS[code]
+  return horizonMs === null || horizonMs === spec.horizonMs ? null : horizonMs
+}

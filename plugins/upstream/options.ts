@@ -1,0 +1,28 @@
+import { type Arrives, count, duration, number, object } from '../../core/vocabulary.ts'
+
+export const schema = object({
+  connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
+  first_byte_timeout: duration('120s', "Longest wait for the first event of a backend's answer (decisions 11)."),
+  attempts: count(
+    2,
+    'Most attempts for one request, the first included; retries happen only before the head is out.',
+    1,
+  ),
+  retry_budget: number(0.1, 'Share of requests that may be retried, per provider.', { minimum: 0, maximum: 1 }),
+  breaker: object(
+    {
+      failures: count(5, 'Failures in a row that open the breaker.', 1),
+      error_rate: number(0.5, 'Share of failures within the window that opens it.', {
+        exclusiveMinimum: 0,
+        maximum: 1,
+      }),
+      window: duration('30s', 'Window of the error rate.'),
+      open_for: duration('15s', 'How long an open breaker keeps the backend out before one trial request.'),
+    },
+    [],
+    { default: {}, description: 'When a failing backend is left out.' },
+  ),
+})
+
+/** Times in milliseconds. */
+export type UpstreamOptions = Arrives<typeof schema>
