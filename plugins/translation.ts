@@ -15,7 +15,7 @@ import type { Pieces } from './verbatim.ts'
  */
 export const translation = definePlugin({
   name: 'translation',
-  summary: 'Translates requests into the backend’s dialect and replies back.',
+  summary: 'Writes each attempt’s request in its backend’s dialect, and gives the decoder for the reply.',
   needs: [identity, conversation, candidates],
   provides: [outbound],
   create(_, { log }) {

@@ -17,7 +17,7 @@ const TICK_MS = 250
  */
 export const upstream = definePlugin({
   name: 'upstream',
-  summary: 'Calls the backend and streams its reply back.',
+  summary: 'Calls the backend: sends the request that translation writes, and streams the decoded reply back.',
   config: schema,
   needs: [conversation, model, candidates, outbound],
   providesLate: [servedBy],
