@@ -1,5 +1,6 @@
+import { PADDING } from './splitter.ts'
 import { tables } from './tables.ts'
-import { createTokenizer, PADDING, type Tokenizer } from './tokenizer.ts'
+import { createTokenizer, type Tokenizer } from './tokenizer.ts'
 
 let own: Tokenizer | undefined
 

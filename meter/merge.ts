@@ -1,15 +1,35 @@
 /**
- * Byte-pair encoding by merging, for what backtracking (tokenizer.ts) is slow on: runs whose tokens are prefixes of each other.
+ * Byte-pair encoding by merging, for what backtracking (encoder.ts) is slow on: runs whose tokens are prefixes of each other.
  *
  * Ranks are taken in ascending order, each once: a merge only makes pairs of higher rank, since a token's halves are older than it. So it needs a heap of the
  * ranks at hand, not of the pairs, and a list of places per rank: n steps and a little, where a heap of pairs takes n log n.
  */
-import type { Tables } from './tables.ts'
+import { FILTER_BITS, PAIR_BITS, pairHash, type Tables } from './tables.ts'
 
 export interface Merger {
   /** Writes the tokens of `bytes[s, e)` to the front of `out`, which has room for one a byte; returns how many. */
   encode(bytes: Uint8Array, s: number, e: number, out: Int32Array): number
   readonly steps: number
+}
+
+/** A function that tells the token which a pair of tokens merges to, or -1. */
+export function pairLookup({
+  pairs,
+  pairFilter,
+}: Pick<Tables, 'pairs' | 'pairFilter'>): (a: number, b: number) => number {
+  const pairMask = (1 << PAIR_BITS) - 1
+  return (a, b) => {
+    const h = pairHash(a, b)
+    const f = pairFilter[h >>> (32 - FILTER_BITS)]!
+    if (((f >>> h) & (f >>> (h >>> 5)) & 1) === 0) return -1
+    const key = a | (b << 18)
+    const high = b >>> 14
+    for (let slot = h >>> (32 - PAIR_BITS); ; slot = (slot + 1) & pairMask) {
+      const value = pairs[2 * slot + 1]!
+      if (value === 0) return -1
+      if (pairs[2 * slot] === key && (value & 15) === high) return value >> 4
+    }
+  }
 }
 
 /** `room`: the most bytes that `encode` is given at once. */

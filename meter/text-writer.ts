@@ -2,7 +2,7 @@
  * Texts on their way to another thread: written as UTF-8 into memory that both threads see, where the tokenizer counts them as they lie. A message with the
  * texts themselves would be copied four times on its way, each time into fresh memory, which costs more than the copying.
  */
-import { PADDING } from './tokenizer.ts'
+import { PADDING } from './splitter.ts'
 
 /** What lies in the memory: texts one behind the other, `PADDING` bytes of room behind each. */
 export interface Load {

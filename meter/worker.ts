@@ -4,9 +4,10 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
 import { parseJson } from './json.ts'
 import type { Request, Response, WorkerData } from './pool.ts'
+import { PADDING } from './splitter.ts'
 import { useTables } from './tables.ts'
 import type { Load } from './text-writer.ts'
-import { createTokenizer, PADDING } from './tokenizer.ts'
+import { createTokenizer } from './tokenizer.ts'
 
 const { tables, memory } = workerData as WorkerData
 useTables(tables)

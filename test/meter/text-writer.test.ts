@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { PADDING } from '../../meter/splitter.ts'
 import { TextWriter } from '../../meter/text-writer.ts'
-import { PADDING } from '../../meter/tokenizer.ts'
 
 /** Reads back what a writer wrote: the texts, the number of loads, and of texts that were cut. */
 function read(texts: string[], size: number): { texts: string[]; loads: number; cut: number } {
