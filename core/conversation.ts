@@ -19,8 +19,63 @@ export const EFFORTS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', '
 /** As routes name it in gateway.yaml, e.g. `chat`. surfaces/index.ts lists the surfaces of this build. */
 export type SurfaceName = string
 
+/**
+ * What sets the client's API apart, as far as it decides what is asked of a provider and how its reply is taken. A surface's parser states it, the same object
+ * for each request, and nobody else asks which surface it is.
+ */
+export interface ClientForm {
+  /** What the body calls its controls: for messages about them. */
+  readonly members: {
+    /** Reasoning effort, and how much to reason where the API has a member of its own for that. */
+    readonly effort: string
+    readonly budget?: string
+    /** At most one call a turn. */
+    readonly single: string
+    readonly stop: string
+    readonly logprobs: string
+    readonly turns: string
+    /** Behind a function tool's path: its parameters, and whether they are strict. */
+    readonly toolSchema: string
+    readonly toolStrict: string
+  }
+  /** An assistant message at the end waits to be continued; else it is history. */
+  readonly continuesLastMessage?: true
+  /** The reply names the stop string that ended it. */
+  readonly namesStopString?: true
+  /** Clients parse the arguments of a call while they stream, and fail on text that is no JSON object. */
+  readonly parsesArguments?: true
+  /** The reply has a member for why the model refused; elsewhere it is the text of the refusal. */
+  readonly explainsRefusal?: true
+  /** A reply may end within its searches, to go on when it is sent back. */
+  readonly pauses?: true
+  /** The reply can show a search that was asked for and not made, since the request's cap was reached. */
+  readonly showsRefusedSearches?: true
+  /** Replies are kept unless `store` is false, and continued by `previousResponseId`. */
+  readonly retains?: true
+  /** Parts and tools may carry cache markers. */
+  readonly marksCache?: true
+  /** An effort above the model's ceiling is lowered; else it is refused. */
+  readonly lowersEffort?: true
+}
+
+/** The form of a conversation that states none, as one that a plugin of the operator's makes. Stores keep turns and tools, no forms. */
+const PLAIN: ClientForm = {
+  members: {
+    effort: 'reasoning_effort',
+    single: 'parallel_tool_calls',
+    stop: 'stop',
+    logprobs: 'logprobs',
+    turns: 'messages',
+    toolSchema: '.parameters',
+    toolStrict: '.strict',
+  },
+}
+export const formOf = (conversation: Conversation): ClientForm => conversation.form ?? PLAIN
+
 export interface Conversation {
   surface: SurfaceName
+  /** Read it with `formOf`. */
+  form?: ClientForm
   /** The model id as the client wrote it; aliases included. */
   requestedModel: string
   /** The canonical public id. Equal to `requestedModel` until the `conversation` plugin resolves aliases. */

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import type { Conversation } from '../core/conversation.ts'
+import { type Conversation, formOf } from '../core/conversation.ts'
 import type { Backend, Decoder, Dialect, FaultHeaders, OutboundContext, OutboundRequest } from '../core/dialect.ts'
 import type { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
@@ -127,8 +127,9 @@ function cacheKey(x: Exchange, own: Conversation): string | undefined {
 }
 
 /** System text and tools of a request with cache markers: its later turns have the same. */
-function markedPrefix({ system, tools, turns }: Conversation): string | undefined {
-  if (system.length === 0 && tools.length === 0) return undefined
+function markedPrefix(asked: Conversation): string | undefined {
+  const { system, tools, turns } = asked
+  if (!formOf(asked).marksCache || (system.length === 0 && tools.length === 0)) return undefined
   const marked =
     system.some(part => part.cache) ||
     tools.some(tool => 'cache' in tool && tool.cache) ||

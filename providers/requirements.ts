@@ -7,6 +7,7 @@ import {
   type DocumentPart,
   derived,
   type FunctionTool,
+  formOf,
   type ImagePart,
   type Part,
 } from '../core/conversation.ts'
@@ -69,34 +70,25 @@ export function memberOf(
   conversation: Conversation,
   control: 'effort' | 'single' | 'stop' | 'logprobs' | 'turns',
 ): string {
-  const { surface } = conversation
-  switch (control) {
-    case 'effort':
-      if (surface === 'chat') return 'reasoning_effort'
-      if (surface === 'responses') return 'reasoning.effort'
-      return conversation.reasoning.effort === undefined ? 'thinking' : 'output_config.effort'
-    case 'single':
-      return surface === 'messages' ? 'tool_choice.disable_parallel_tool_use' : 'parallel_tool_calls'
-    case 'stop':
-      return surface === 'messages' ? 'stop_sequences' : 'stop'
-    case 'logprobs':
-      return surface === 'chat' ? 'logprobs' : 'include'
-    case 'turns':
-      return surface === 'responses' ? 'input' : 'messages'
-  }
+  const { members } = formOf(conversation)
+  if (control !== 'effort') return members[control]
+  return (conversation.reasoning.effort === undefined ? members.budget : undefined) ?? members.effort
 }
 
 /** Where a function tool's parameters stand in the body. */
-export function schemaPath({ surface }: Conversation, tool: FunctionTool): string {
-  if (surface === 'messages') return `${tool.path}.input_schema`
-  return tool.path + (surface === 'chat' ? '.function.parameters' : '.parameters')
+export function schemaPath(conversation: Conversation, tool: FunctionTool): string {
+  return tool.path + formOf(conversation).members.toolSchema
 }
 
-/** A Messages request that ends in an assistant message asks for that message to be continued; on the other surfaces it is history. */
+/** Whether an assistant message at the end is to be continued. */
 export function isPrefill(conversation: Conversation): boolean {
   const last = conversation.turns.at(-1)
   // A reply that paused within its searches ends in one when it is sent back: nothing of it waits to be continued.
-  return conversation.surface === 'messages' && last?.role === 'assistant' && last.parts.at(-1)?.type !== 'search'
+  return (
+    formOf(conversation).continuesLastMessage === true &&
+    last?.role === 'assistant' &&
+    last.parts.at(-1)?.type !== 'search'
+  )
 }
 
 function gather(conversation: Conversation): Requirements {
@@ -116,7 +108,7 @@ function gather(conversation: Conversation): Requirements {
     first(needs, 'tools', tool.path)
     if (tool.type === 'custom') first(needs, 'custom_tools', tool.path)
     if (tool.type === 'function' && tool.strict) {
-      first(needs, 'strict_tools', tool.path + (conversation.surface === 'chat' ? '.function.strict' : '.strict'))
+      first(needs, 'strict_tools', tool.path + formOf(conversation).members.toolStrict)
     }
   }
   if (conversation.tools.length > 0) {
@@ -127,7 +119,7 @@ function gather(conversation: Conversation): Requirements {
   }
   for (const turn of conversation.turns) for (const part of turn.parts) gatherPart(part, found, needs)
   if (conversation.sampling.logprobs) needs.set('logprobs', memberOf(conversation, 'logprobs'))
-  if (isPrefill(conversation)) needs.set('prefill', 'messages')
+  if (isPrefill(conversation)) needs.set('prefill', memberOf(conversation, 'turns'))
   const effort = wantedEffort(conversation)
   if (effort !== undefined && effort !== 'none') needs.set('reasoning', memberOf(conversation, 'effort'))
   return found

@@ -7,7 +7,7 @@
  * it. What was streamed can't be taken back: there, and for strict tools, whose calls have to keep to their schema too, the reply fails, as one does
  * whose call the provider itself calls malformed (wire.md F.6).
  */
-import type { Conversation } from '../core/conversation.ts'
+import { type Conversation, formOf } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
 import type { FinishReason, ProviderUsage, StreamEvent, ToolCallEvent } from '../core/events.ts'
 import { faultOf } from './faults.ts'
@@ -44,7 +44,7 @@ const CUTS: ReadonlySet<FinishReason> = new Set([
  */
 export function wholeArguments(decoder: Decoder, asked: Conversation, own: string | null): Decoder {
   if (asked.tools.length === 0) return decoder
-  const every = asked.surface === 'messages' && asked.stream
+  const every = formOf(asked).parsesArguments === true && asked.stream
   const strict = new Map<string, JsonObject>()
   for (const tool of asked.tools) if (tool.type === 'function' && tool.strict) strict.set(keyOf(tool), tool.parameters)
   if (strict.size === 0 && !every) return decoder

@@ -1,4 +1,4 @@
-import type { Conversation } from '../../core/conversation.ts'
+import { type Conversation, formOf } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { itemId } from '../../core/ids.ts'
 import {
@@ -90,7 +90,7 @@ export const conversationPlugin = definePlugin({
       if (held) return held
       assumeOutputCap(asked, found, x.get(identity))
       const connection = x.incoming.connection
-      const retains = asked.surface === 'responses' && (asked.store !== false || connection !== undefined)
+      const retains = formOf(asked).retains === true && (asked.store !== false || connection !== undefined)
       if (retains)
         x.set(recording, {
           recorder: new ReplyRecorder(),

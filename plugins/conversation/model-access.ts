@@ -1,5 +1,5 @@
 import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
-import { type Conversation, EFFORTS } from '../../core/conversation.ts'
+import { type Conversation, EFFORTS, formOf } from '../../core/conversation.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import { printable } from '../../http/ingress.ts'
 import { leastOf } from '../account-limits.ts'
@@ -95,18 +95,18 @@ export class ModelAccess {
   }
 }
 
-/** Effort above the model's ceiling: lowered on Messages, refused elsewhere (MSG-2). */
+/** Effort above the model's ceiling: lowered or refused, as the client's API has it. */
 export function holdEffort(asked: Conversation, model: ModelConfig): undefined | Reply {
   const { effort } = asked.reasoning
   const ceiling = model.effort_ceiling
   if (effort === undefined || ceiling === null || EFFORTS.indexOf(effort) <= EFFORTS.indexOf(ceiling)) return undefined
-  if (asked.surface === 'messages') {
+  if (formOf(asked).lowersEffort) {
     asked.reasoning.effort = ceiling
     return undefined
   }
   return deny('unsupported_value', {
     message: `${model.id} takes reasoning effort up to ${ceiling}; the request asks for ${effort}. Lower it.`,
-    param: asked.surface === 'chat' ? 'reasoning_effort' : 'reasoning.effort',
+    param: formOf(asked).members.effort,
   })
 }
 

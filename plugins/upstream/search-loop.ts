@@ -19,7 +19,7 @@
  * native search that its provider pauses.
  */
 import type { Timer } from '../../core/clock.ts'
-import type { Conversation, SearchTool } from '../../core/conversation.ts'
+import { type Conversation, formOf, type SearchTool } from '../../core/conversation.ts'
 import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
 import { searchId } from '../../core/ids.ts'
 import type { Exchange, Logger, UpstreamControl } from '../../core/plugin.ts'
@@ -259,8 +259,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     if (refused !== undefined) {
       search.done = true
       search.errorCode = refused
-      // Responses has no item for a search that was not made: its `max_tool_calls` lets further calls pass unseen.
-      search.shown = refused !== 'max_uses_exceeded' || this.#conversation.surface === 'messages'
+      search.shown = refused !== 'max_uses_exceeded' || formOf(this.#conversation).showsRefusedSearches === true
     } else {
       this.#made++
       this.#run(search)
@@ -435,11 +434,9 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     return this.#first.maxOutputTokens! - (this.#usage?.output ?? 0)
   }
 
-  /** No search would be run any more: only Messages can say that it paused (wire.md F.6), elsewhere the model has to answer with what it has. */
+  /** No search would be run any more: the model has to answer with what it has, unless the reply can say that it paused. */
   #mustAnswer(): boolean {
-    return (
-      this.#made >= this.#limit || (this.#turns >= this.#options.maxTurns && this.#conversation.surface !== 'messages')
-    )
+    return this.#made >= this.#limit || (this.#turns >= this.#options.maxTurns && !formOf(this.#conversation).pauses)
   }
 
   #lowerNativeLimits(next: Conversation): void {

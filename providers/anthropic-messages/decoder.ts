@@ -1,7 +1,7 @@
 /**
  * `POST /messages` replies to events. A buffered message is read as the stream it could have been, so that both give the same events.
  */
-import type { Continuation } from '../../core/conversation.ts'
+import { type Continuation, formOf } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
@@ -437,8 +437,7 @@ export class MessagesDecoder implements Decoder {
     const explanation = string(object(delta['stop_details'])['explanation'])
     if (reason !== 'content_filter' || explanation === '') return
     this.#finish.explanation = explanation
-    // Only Messages has a member for it; elsewhere it is the text of the refusal (wire.md F.8).
-    if (this.#context.conversation.surface !== 'messages') push({ type: 'refusal', text: explanation })
+    if (!formOf(this.#context.conversation).explainsRefusal) push({ type: 'refusal', text: explanation })
   }
 
   #messageStop(push: Push): void {

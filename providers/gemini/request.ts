@@ -1,14 +1,15 @@
 /** Conversation to `models/…:generateContent` (wire.md F.1 to F.5). */
-import type {
-  CallPart,
-  Conversation,
-  DocumentPart,
-  Effort,
-  ImagePart,
-  MediaSource,
-  Part,
-  ResultPart,
-  Tool,
+import {
+  type CallPart,
+  type Conversation,
+  type DocumentPart,
+  type Effort,
+  formOf,
+  type ImagePart,
+  type MediaSource,
+  type Part,
+  type ResultPart,
+  type Tool,
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
@@ -69,9 +70,10 @@ export function request(conversation: Conversation, backend: Backend, context: O
   }
 }
 
-/** Stop strings that the API matches. Messages has to name the one that matched, which the API does not, so the gateway matches those itself. */
-export function nativeStops({ surface, sampling }: Conversation): readonly string[] {
-  return surface === 'messages' || sampling.stop.length > MOST_STOPS ? [] : sampling.stop
+/** Stop strings that the API matches. It does not name the one that matched: for a client that is told, the gateway matches them itself. */
+export function nativeStops(conversation: Conversation): readonly string[] {
+  const { sampling } = conversation
+  return formOf(conversation).namesStopString || sampling.stop.length > MOST_STOPS ? [] : sampling.stop
 }
 
 // ---- tools ------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 /** The Chat Completions request body (wire.md F.1 to F.5, column OC). */
-import type { Conversation, Effort, Tool } from '../../core/conversation.ts'
+import { type Conversation, type Effort, formOf, type Tool } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { wantedEffort } from '../effort.ts'
@@ -39,8 +39,8 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['logprobs'] = true
     if (sampling.topLogprobs !== undefined) body['top_logprobs'] = sampling.topLogprobs
   }
-  // Messages wants to know which string matched, and this dialect doesn't say (wire.md F.8).
-  const stops = conversation.surface === 'messages' ? sampling.stop : []
+  // Some clients want to know which string matched, and this dialect doesn't say.
+  const stops = formOf(conversation).namesStopString ? sampling.stop : []
   if (stops.length === 0 && sampling.stop.length > 0) body['stop'] = sampling.stop
   const effort = effortFor(conversation, backend)
   if (effort !== undefined) body['reasoning_effort'] = effort

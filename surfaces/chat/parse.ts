@@ -12,6 +12,7 @@ import {
 import { fault } from '../check.ts'
 import { documentSource, imageSource } from '../media.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
+import { form } from './form.ts'
 import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './wire.ts'
 
 /** @throws GatewayError for rules that the schema can't say */
@@ -45,6 +46,7 @@ export function parse(body: ChatBody): Conversation {
 
   const conversation: Conversation = {
     surface: 'chat',
+    form,
     requestedModel: body.model,
     model: body.model,
     stream: body.stream === true,

@@ -6,6 +6,7 @@ import { type Conversation, EFFORTS, type Effort, type ReasoningControls } from 
 import { fault } from '../check.ts'
 import { BlockReader } from './blocks.ts'
 import { isObject, type Json, listOf, numberOf, Reading, stringOf } from './body.ts'
+import { form } from './form.ts'
 import { readToolChoice, readTools } from './tools.ts'
 
 /** @throws GatewayError for what a schema can't say: budgets, cache markers, tool names and choice, strict schemas, media */
@@ -38,6 +39,7 @@ function read(body: Json, reading: Reading): Conversation {
   const choice = isObject(body['tool_choice']) ? body['tool_choice'] : undefined
   const conversation: Conversation = {
     surface: 'messages',
+    form,
     requestedModel: model,
     model,
     stream: body['stream'] === true,

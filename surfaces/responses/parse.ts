@@ -14,6 +14,7 @@ import {
 import { describe, fault, join } from '../check.ts'
 import { documentSource, httpsSource, imageSource } from '../media.ts'
 import { checkChoice, checkUniqueNames } from '../tools.ts'
+import { form } from './form.ts'
 import { searchIdOf } from './items.ts'
 import { choiceOf, TOOL_SEARCH, toolsOf, withNamespaces } from './tools.ts'
 import type { InputPart, Item, MessageItem, OutputItem, ReasoningItem, ResponsesBody, SearchCallItem } from './wire.ts'
@@ -32,6 +33,7 @@ export function parse(body: ResponsesBody): Conversation {
   const include = body.include ?? []
   const conversation: Conversation = {
     surface: 'responses',
+    form,
     requestedModel: body.model,
     model: body.model,
     stream: body.stream === true,

@@ -16,6 +16,7 @@ import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { SseReader } from '../../providers/sse.ts'
 import { wholeArguments } from '../../providers/whole-arguments.ts'
 import { surfaces } from '../../surfaces/index.ts'
+import { FORMS } from '../forms.ts'
 import {
   backendOf,
   conversationOf,
@@ -77,6 +78,7 @@ function surfacesOf({ conversation }: ReplySetup): readonly SurfaceName[] {
 function asked(surface: SurfaceName, setup: ReplySetup): Conversation {
   const conversation = conversationOf(setup.conversation)
   conversation.surface = surface
+  conversation.form = FORMS[surface]
   conversation.stream = true
   conversation.tools = conversation.tools.filter(tool => declarable(surface, tool))
   if (surface !== 'chat') conversation.reasoning = { ...conversation.reasoning, summary: 'auto' }

@@ -12,6 +12,7 @@ import { Ticker } from '../../core/ticker.ts'
 import { SearchLoop, type SearchLoopOptions } from '../../plugins/upstream/search-loop.ts'
 import { withSearchFunction } from '../../plugins/web-search/function-form.ts'
 import { asks, part, run, terminal, turn } from '../chain/harness.ts'
+import { FORMS } from '../forms.ts'
 
 const CLOCKS = { idle: 90_000, ceiling: 600_000, firstByte: 60_000, headWait: 30_000, drain: 0 }
 
@@ -264,7 +265,7 @@ test('[MSG-3] a slow client’s pause is not the model’s silence', async () =>
 })
 
 test('[MSG-3] more searches than any round may hold are refused, and the loop goes on', async () => {
-  const t = await start({}, { surface: 'messages' })
+  const t = await start({}, { surface: 'messages', form: FORMS['messages'] })
   for (let i = 0; i < 20; i++) t.push(...t.search(`q${i}`))
   assert.equal(t.provider.asked.length, 16)
   for (const { answer } of t.provider.asked) answer([])
@@ -326,7 +327,7 @@ test('[STR-6] property: whatever a round holds, and in whatever order its search
   const item = fc.constantFrom<Item>('text', 'search', 'call', 'reasoning', 'refused')
   await fc.assert(
     fc.asyncProperty(fc.array(item, { maxLength: 12 }), fc.infiniteStream(fc.nat(1000)), async (items, random) => {
-      const t = await start({}, { surface: 'messages' })
+      const t = await start({}, { surface: 'messages', form: FORMS['messages'] })
       const expected: string[] = []
       const answered = new Set<number>()
       const answerSome = async () => {

@@ -5,6 +5,7 @@ import type { Conversation, Part, Turn } from '../../core/conversation.ts'
 import type { Backend, Decoder, Dialect, OutboundContext } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { Sequencer } from '../../core/sequence.ts'
+import { FORMS } from '../forms.ts'
 
 export type ConversationInit = Partial<Omit<Conversation, 'sampling'>> & {
   sampling?: Partial<Conversation['sampling']>
@@ -14,6 +15,7 @@ export function conversationOf(init: ConversationInit = {}): Conversation {
   const { sampling, ...rest } = init
   return {
     surface: 'responses',
+    form: FORMS[init.surface ?? 'responses'],
     requestedModel: 'eb1-preview',
     model: 'eb1-preview',
     stream: true,

@@ -8,6 +8,7 @@ import type { StreamEvent } from '../../core/events.ts'
 import { Sequencer } from '../../core/sequence.ts'
 import { openaiChat } from '../../providers/openai-chat/index.ts'
 import { SseReader } from '../../providers/sse.ts'
+import { FORMS } from '../forms.ts'
 
 /** Golden files: input, a line of dashes, what must come out. */
 const GOLDEN = new URL('./golden/openai-chat/', import.meta.url)
@@ -23,6 +24,7 @@ const conversation = (
   over: Partial<Conversation> & { system?: Conversation['system']; turns?: Turn[] } = {},
 ): Conversation => ({
   surface: 'chat',
+  form: FORMS[over.surface ?? 'chat'],
   requestedModel: 'eb1-preview',
   model: 'eb1-preview',
   stream: false,

@@ -7,10 +7,12 @@ import { Sequencer } from '../../core/sequence.ts'
 import { dialects } from '../../providers/index.ts'
 import type { Simulator } from '../../providers/simulator/server.ts'
 import { SseReader } from '../../providers/sse.ts'
+import { FORMS } from '../forms.ts'
 import { NAMES, type Name, withSimulator } from './harness.ts'
 
 const conversation = (prompt: string, over: Partial<Conversation> = {}): Conversation => ({
   surface: 'chat',
+  form: FORMS[over.surface ?? 'chat'],
   requestedModel: 'm',
   model: 'm',
   stream: true,
