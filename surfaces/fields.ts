@@ -25,4 +25,4 @@ export const imageDetail = oneOfStrings(['auto', 'low', 'high', 'original'])
 export const toolName = string({ minLength: 1, maxLength: 1024 })
 export const callId = string({ minLength: 1, description: 'The id of the call, verbatim as it was received.' })
 /** A schema or a string of text parts. */
-export const textOr = (part: Schema): Schema[] => [string(), array(part)]
+export const textOr = <P extends Schema>(part: P) => [string(), array(part)] as const

@@ -9,7 +9,9 @@
  *
  * Members that are not `required` may also be JSON null, which means absent (wire.md 0.2 rule 2); schemas do not say so again.
  */
-export type Schema = Record<string, unknown>
+import type { Arrives, Schema } from '../core/vocabulary.ts'
+
+export type { Arrives, Schema }
 
 /** What to answer when no variant of a tagged union fits. */
 export interface TagFault {
@@ -38,30 +40,44 @@ export interface TagAnnotation extends TagOptions {
   patterns?: [string, number][]
 }
 
-export const string = (extra?: Schema): Schema => ({ type: 'string', ...extra })
-export const number = (minimum: number, maximum: number, extra?: Schema): Schema => ({
+/** A member that may be left out. */
+export type Optional<T> = T | null | undefined
+type Members = Record<string, Schema>
+/** The object that the schema has proved: members that are not required may be missing, or null. */
+type Proved<P, R> = { [K in keyof P as K extends R ? K : never]: Arrives<P[K]> } & {
+  [K in keyof P as K extends R ? never : K]?: Optional<Arrives<P[K]>>
+} extends infer All
+  ? { [K in keyof All]: All[K] }
+  : never
+
+export const string = (extra?: Schema): Schema<string> => ({ type: 'string', ...extra })
+export const number = (minimum: number, maximum: number, extra?: Schema): Schema<number> => ({
   type: 'number',
   minimum,
   maximum,
   ...extra,
 })
 /** A JSON integer; `100.0` is one. */
-export const integer = (minimum: number, maximum?: number, extra?: Schema): Schema =>
+export const integer = (minimum: number, maximum?: number, extra?: Schema): Schema<number> =>
   maximum === undefined ? { type: 'integer', minimum, ...extra } : { type: 'integer', minimum, maximum, ...extra }
-export const boolean = (extra?: Schema): Schema => ({ type: 'boolean', ...extra })
+export const boolean = (extra?: Schema): Schema<boolean> => ({ type: 'boolean', ...extra })
 /** One of the listed strings. */
-export const oneOfStrings = (values: readonly string[], extra?: Schema): Schema => ({
+export const oneOfStrings = <const W extends string>(values: readonly W[], extra?: Schema): Schema<W> => ({
   type: 'string',
   enum: [...values],
   ...extra,
 })
-export const array = (items: Schema, extra?: Schema): Schema => ({ type: 'array', items, ...extra })
+export const array = <I extends Schema>(items: I, extra?: Schema): Schema<Arrives<I>[]> => ({
+  type: 'array',
+  items,
+  ...extra,
+})
 /** An object with these members and no others. */
-export const object = (
-  properties: Record<string, Schema>,
-  required: readonly string[] = [],
+export const object = <P extends Members, const R extends string = never>(
+  properties: P,
+  required: readonly R[] = [],
   extra?: Schema,
-): Schema => ({
+): Schema<Proved<P, R>> => ({
   type: 'object',
   properties,
   ...(required.length > 0 && { required: [...required] }),
@@ -69,34 +85,49 @@ export const object = (
   ...extra,
 })
 /** An object with any member names, all values alike. */
-export const map = (values: Schema, extra?: Schema): Schema => ({
+export const map = <V extends Schema>(values: V, extra?: Schema): Schema<Record<string, Arrives<V>>> => ({
   type: 'object',
   additionalProperties: values,
   ...extra,
 })
 /** Opaque JSON object: its inside is the client's (wire.md 0.2 rule 1). */
-export const opaqueObject = (extra?: Schema): Schema => ({ type: 'object', ...extra })
+export const opaqueObject = (extra?: Schema): Schema<Record<string, unknown>> => ({ type: 'object', ...extra })
+/** The whole of a body. */
+export const titled = <S extends Schema>(title: string, schema: S): S => ({
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  title,
+  ...schema,
+})
 /** Any JSON. */
-export const anything = (extra?: Schema): Schema => ({ ...extra })
+export const anything = (extra?: Schema): Schema<unknown> => ({ ...extra })
 
 /** One variant of a tagged union: an object whose `tag` member has one of `values`. */
-export function variant(
-  tag: string,
-  values: string | readonly string[],
-  properties: Record<string, Schema>,
-  required: readonly string[] = [],
+export function variant<T extends string, const W extends string, P extends Members, const R extends string = never>(
+  tag: T,
+  values: W | readonly W[],
+  properties: P,
+  required: readonly R[] = [],
   extra?: Schema,
-): Schema {
+): Schema<{ [K in T]: W } & Proved<P, R>> {
   const own: Schema = typeof values === 'string' ? { const: values } : { enum: [...values] }
-  return object({ [tag]: own, ...properties }, required, extra)
+  return object({ [tag]: own, ...properties }, required, extra) as Schema
 }
 
+/** The variant whose tag may be absent. */
+type Untagged<V, T extends string, A> =
+  V extends Record<T, infer W> ? (A extends W ? Omit<V, T> & { [K in T]?: Optional<W> } : V) : never
+
 /** A union of objects told apart by the string member `tag`. Exactly one variant is looked at, so that faults name the exact place. */
-export function tagged(tag: string, variants: readonly Schema[], options: TagOptions = {}, extra?: Schema): Schema {
+export function tagged<T extends string, const V extends readonly Schema[], const A extends string = never>(
+  tag: T,
+  variants: V,
+  options: TagOptions & { absent?: A } = {},
+  extra?: Schema,
+): Schema<[A] extends [never] ? Arrives<V[number]> : Untagged<Arrives<V[number]>, T, A>> {
   const index: Record<string, number> = {}
   const patterns: [string, number][] = []
   variants.forEach((v, i) => {
-    const own = (v['properties'] as Record<string, Schema>)[tag]!
+    const own = (v['properties'] as Members)[tag]!
     if (typeof own['pattern'] === 'string') {
       patterns.push([own['pattern'], i])
       return
@@ -117,18 +148,21 @@ export function tagged(tag: string, variants: readonly Schema[], options: TagOpt
 }
 
 /** Alternatives that differ by JSON type, e.g. a string or an array of parts. */
-export const forms = (alternatives: readonly Schema[], extra?: Schema): Schema => ({
+export const forms = <const A extends readonly Schema[]>(
+  alternatives: A,
+  extra?: Schema,
+): Schema<Arrives<A[number]>> => ({
   anyOf: [...alternatives],
   'x-forms': true,
   ...extra,
 })
 
 /** Marks a member as accepted and not acted upon. */
-export const noop = (schema: Schema, hint?: string): Schema => classed(schema, 'NOOP', hint)
+export const noop = <T>(schema: Schema<T>, hint?: string): Schema<T> => classed(schema, 'NOOP', hint)
 /** Marks a member of which only the listed values are offered: other values of the right type are `unsupported_value`. */
-export const only = (schema: Schema, hint?: string): Schema => classed(schema, 'DEF', hint)
+export const only = <T>(schema: Schema<T>, hint?: string): Schema<T> => classed(schema, 'DEF', hint)
 /** An official member that is not offered: `unsupported_parameter` unless null (or one of `harmless`, its official defaults). */
-export const rejected = (hint?: string, harmless: readonly unknown[] = []): Schema =>
+export const rejected = (hint?: string, harmless: readonly unknown[] = []): Schema<unknown> =>
   classed(harmless.length > 0 ? { enum: [null, ...harmless] } : { type: 'null' }, 'REJ', hint)
 
 function classed(schema: Schema, name: string, hint?: string): Schema {

@@ -4,8 +4,8 @@ import { compileRequest } from '../check.ts'
 import { errorBody } from '../envelope.ts'
 import { ChatEncoder } from './encode.ts'
 import { parse } from './parse.ts'
+import type { ChatBody } from './schema.ts'
 import { requestSchema } from './schema.ts'
-import type { ChatBody } from './wire.ts'
 
 export const chat: Surface = {
   name: 'chat',

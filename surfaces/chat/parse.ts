@@ -13,7 +13,7 @@ import { fault } from '../check.ts'
 import { documentSource, imageSource } from '../media.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
 import { form } from './form.ts'
-import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './wire.ts'
+import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './schema.ts'
 
 /** @throws GatewayError for rules that the schema can't say */
 export function parse(body: ChatBody): Conversation {

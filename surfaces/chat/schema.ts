@@ -17,6 +17,7 @@ import {
   verbosity,
 } from '../fields.ts'
 import {
+  type Arrives,
   anything,
   array,
   boolean,
@@ -29,9 +30,9 @@ import {
   only,
   opaqueObject,
   rejected,
-  type Schema,
   string,
   tagged,
+  titled,
   variant,
 } from '../schema.ts'
 
@@ -122,10 +123,9 @@ const allowedTools = variant(
   ['allowed_tools'],
 )
 
-export const requestSchema: Schema = {
-  $schema: 'https://json-schema.org/draft/2020-12/schema',
-  title: 'Chat completion request',
-  ...object(
+export const requestSchema = titled(
+  'Chat completion request',
+  object(
     {
       model,
       messages: array(tagged('role', [system, userMessage, assistant, tool]), { minItems: 1 }),
@@ -174,4 +174,12 @@ export const requestSchema: Schema = {
     },
     ['model', 'messages'],
   ),
-}
+)
+
+/** The body as the schema has proved it, for `parse`. */
+export type ChatBody = Arrives<typeof requestSchema>
+export type ChatMessage = ChatBody['messages'][number]
+export type TextContent = Arrives<typeof text>
+export type UserContent = Arrives<typeof text | typeof image | typeof file>
+export type ChatTool = Arrives<typeof functionTool>
+export type ChatToolChoice = NonNullable<ChatBody['tool_choice']>

@@ -4,9 +4,9 @@ import { compileRequest } from '../check.ts'
 import { errorBody } from '../envelope.ts'
 import { ResponsesEncoder } from './encode.ts'
 import { parse } from './parse.ts'
+import type { ResponsesBody } from './schema.ts'
 import { requestSchema } from './schema.ts'
 import { socketForm } from './socket.ts'
-import type { ResponsesBody } from './wire.ts'
 
 const http: Surface = {
   name: 'responses',

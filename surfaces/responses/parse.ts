@@ -13,11 +13,20 @@ import {
 } from '../../core/conversation.ts'
 import { describe, fault, join } from '../check.ts'
 import { documentSource, httpsSource, imageSource } from '../media.ts'
+import type { Optional } from '../schema.ts'
 import { checkChoice, checkUniqueNames } from '../tools.ts'
 import { form } from './form.ts'
 import { searchIdOf } from './items.ts'
+import type {
+  InputPart,
+  Item,
+  MessageItem,
+  OutputItem,
+  ReasoningItem,
+  ResponsesBody,
+  SearchCallItem,
+} from './schema.ts'
 import { choiceOf, TOOL_SEARCH, toolsOf, withNamespaces } from './tools.ts'
-import type { InputPart, Item, MessageItem, OutputItem, ReasoningItem, ResponsesBody, SearchCallItem } from './wire.ts'
 
 /** @throws GatewayError for rules that the schema can't say */
 export function parse(body: ResponsesBody): Conversation {
@@ -235,12 +244,26 @@ function reasoningPart(item: ReasoningItem): ReasoningPart {
   return part
 }
 
-function searchPart(item: SearchCallItem): SearchPart {
-  const action = item.action
+function searchPart({ id, action }: SearchCallItem): SearchPart {
+  const sources = action?.type === 'search' ? action.sources : null
   return {
     type: 'search',
-    id: item.id == null ? '' : searchIdOf(item.id),
-    query: action?.query ?? action?.queries?.[0] ?? action?.pattern ?? action?.url ?? '',
-    results: (action?.sources ?? []).flatMap(s => (s.url == null ? [] : [{ title: '', url: s.url }])),
+    id: id == null ? '' : searchIdOf(id),
+    query: searched(action) ?? '',
+    results: (sources ?? []).flatMap(s => (s.url == null ? [] : [{ title: '', url: s.url }])),
+  }
+}
+
+function searched(action: SearchCallItem['action']): Optional<string> {
+  switch (action?.type) {
+    case 'search':
+      return action.query ?? action.queries?.[0]
+    case 'open_page':
+      return action.url
+    case 'find':
+    case 'find_in_page':
+      return action.pattern ?? action.url
+    default:
+      return undefined
   }
 }

@@ -1,7 +1,7 @@
 /** The Response object of Responses replies (wire.md C.2), put together as JSON text: JSON.stringify of the whole takes several times as long. */
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
-import type { ResponsesBody } from './wire.ts'
+import type { ResponsesBody } from './schema.ts'
 
 export type Status = 'in_progress' | 'completed' | 'incomplete' | 'failed'
 

@@ -16,6 +16,7 @@ import {
   verbosity,
 } from '../fields.ts'
 import {
+  type Arrives,
   anything,
   array,
   boolean,
@@ -24,6 +25,7 @@ import {
   map,
   noop,
   number,
+  type Optional,
   object,
   oneOfStrings,
   only,
@@ -32,6 +34,7 @@ import {
   type Schema,
   string,
   tagged,
+  titled,
   variant,
 } from '../schema.ts'
 
@@ -230,7 +233,7 @@ const searchCall = variant('type', 'web_search_call', {
     variant('type', 'search', {
       query: string(),
       queries: array(string()),
-      sources: array(map(anything(), { properties: { url: string() } })),
+      sources: array(map(anything(), { properties: { url: string() } }) as Schema<{ url?: Optional<string> }>),
     }),
     variant('type', 'open_page', { url: string() }),
     variant('type', ['find_in_page', 'find'], { url: string(), pattern: string() }),
@@ -290,10 +293,9 @@ const namedTool = [
   variant('type', SEARCH_TYPES, {}),
 ]
 
-export const requestSchema: Schema = {
-  $schema: 'https://json-schema.org/draft/2020-12/schema',
-  title: 'Response request',
-  ...object(
+export const requestSchema = titled(
+  'Response request',
+  object(
     {
       model,
       input: forms([string(), array(item)]),
@@ -372,4 +374,22 @@ export const requestSchema: Schema = {
     },
     ['model'],
   ),
+)
+
+// ---- the body as the schema has proved it, for `parse` ----------------------------------------------------------------
+
+export type ResponsesBody = Arrives<typeof requestSchema> & {
+  /** Over a WebSocket only. */
+  generate?: Optional<boolean>
 }
+export type Item = Arrives<typeof item>
+export type MessageItem = Extract<Item, { role: string; content: unknown }>
+export type OutputItem = Arrives<typeof functionOutput | typeof customOutput>
+export type ReasoningItem = Arrives<typeof reasoning>
+export type SearchCallItem = Arrives<typeof searchCall>
+export type InputPart = Arrives<typeof inputText | typeof inputImage | typeof inputFile>
+export type WireFunctionTool = Arrives<typeof functionTool>
+export type WireCustomTool = Arrives<typeof customTool>
+export type WireSearchTool = Arrives<typeof searchTool>
+export type WireTool = Arrives<typeof tools>[number]
+export type WireToolChoice = NonNullable<ResponsesBody['tool_choice']>

@@ -9,7 +9,7 @@ import type {
   WireSearchTool,
   WireTool,
   WireToolChoice,
-} from './wire.ts'
+} from './schema.ts'
 
 /** Name under which a client-run tool search is offered to the model. */
 export const TOOL_SEARCH = 'tool_search'
