@@ -176,7 +176,7 @@ export const ERRORS = {
     type: 'server_error',
     retriable: false,
     fault: 'gateway',
-    docs: 'The route is configured with a part that this build does not have.',
+    docs: 'The route, as it is configured, cannot do what was asked; the message says what it lacks.',
   },
   upstream_auth_error: {
     status: 502,

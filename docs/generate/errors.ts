@@ -47,7 +47,7 @@ const CURES: Record<ErrorCode, string> = {
   capacity_exceeded: 'Wait as `Retry-After` says.',
   insufficient_quota: 'Operators: pay or raise the quota at the provider.',
   internal_error: 'Retry; operators find the request id in the log.',
-  not_implemented: 'Operators: `sluice check` names the part.',
+  not_implemented: 'Ask in the way that the message names. Operators: change the route.',
   upstream_auth_error: 'Operators: correct the `api_key` of the provider.',
   upstream_server_error: 'Retry; the message never holds the provider’s text, the log has the cause.',
   route_capacity: 'Retry shortly. Operators: raise `max_connections` or `queue` of the provider.',
