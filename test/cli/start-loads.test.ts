@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type TestContext, test } from 'node:test'
+import { after, type TestContext, test } from 'node:test'
 
 const ROOT = join(import.meta.dirname, '../..')
 const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...ENV } = process.env
@@ -44,14 +44,15 @@ function loaded(t: TestContext, cache: string, change: (config: string) => strin
 const compilers = (files: string[]): string[] =>
   files.filter(file => /[\\/]ajv[\\/]/.test(file) && !/[\\/]ajv[\\/]dist[\\/]runtime[\\/]/.test(file))
 
-function folder(t: TestContext): string {
+function folder(t: { after(end: () => void): void }): string {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-loads-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))
   return dir
 }
+/** Of the first test, which fills it, and of the last. */
+const cache = folder({ after })
 
 test("the quickstart's second start is without ajv, and each without Node's own undici", t => {
-  const cache = folder(t)
   const starts = [loaded(t, cache, config => config), loaded(t, cache, config => config)]
   assert.deepEqual(
     starts.map(({ files }) => compilers(files).length > 0),
@@ -67,19 +68,17 @@ test("the quickstart's second start is without ajv, and each without Node's own 
 })
 
 test('where `npm run validators` has written them, so is the first', t => {
-  const cache = folder(t)
-  const to = join(cache, 'validators')
+  const other = folder(t)
+  const to = join(other, 'validators')
   execFileSync(process.execPath, [join(ROOT, 'cli/validators.ts'), to], { env: ENV })
   const written = readdirSync(to)
-  assert.deepEqual(compilers(loaded(t, cache, config => config).files), [])
+  assert.deepEqual(compilers(loaded(t, other, config => config).files), [])
   assert.deepEqual(readdirSync(to), written)
 })
 
 test('a plugin of one’s own brings ajv once, and has its options checked each time', t => {
-  const cache = folder(t)
   const own = (options: string) => (config: string) =>
     `plugins: [./own.mjs]\n${config.replace('models: [auth, models,', `models: [auth, own: ${options}, models,`)}`
-  loaded(t, cache, config => config)
   assert.notDeepEqual(compilers(loaded(t, cache, own('{ a: b }')).files), [])
   assert.deepEqual(compilers(loaded(t, cache, own('{ a: b }')).files), [])
   assert.throws(() => loaded(t, cache, own('{ a: [] }')), /own\.a must be text, and is a list/)
