@@ -23,8 +23,8 @@ export function byteLength(body: string | Uint8Array): number {
 }
 
 /**
- * Fills corks, for all exchanges of one listener. A cork is filled within the call that asks for it, so that one is at work at
- * a time: its content is laid down here, and no answer or chunk needs a function of its own.
+ * Fills corks, for all exchanges of one listener. A cork is filled within the call that asks for it, so that one is at
+ * work at a time: its content is laid down here, and no answer or chunk needs a function of its own.
  */
 export class Cork {
   #res: UwsResponse | undefined
@@ -35,7 +35,10 @@ export class Cork {
   /** Whether the kernel has taken the chunk, and all that was written before it. */
   #taken = true
 
-  /** One whole answer, that fits. @param bodiless `body` is no part of it, and the head tells its length where there is one to tell */
+  /**
+   * One whole answer, which fits.
+   * @param bodiless only the head is sent; it tells the body's length where there is one to tell
+   */
   answer(res: UwsResponse, head: string, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
     this.#close = close
     this.#bodiless = bodiless
@@ -43,7 +46,7 @@ export class Cork {
   }
 
   /**
-   * One piece of a stream, that fits. False when the kernel has not taken all of it, or of what was written before.
+   * One piece of a stream, which fits. False when the kernel has not taken all of it, or of what was written before.
    * @param head with the first piece, else ''
    */
   chunk(res: UwsResponse, head: string, piece: string | Uint8Array): boolean {

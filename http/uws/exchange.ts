@@ -1,4 +1,7 @@
-/** One exchange on uWebSockets.js: the request's side and whole answers. uws-stream.ts has streamed ones. R numbers: reliability 2.3. */
+/**
+ * One exchange on uWebSockets.js: its head, whole answers, and its end. body.ts has the request's body, stream.ts has
+ * streamed answers. R numbers: docs/listeners.md.
+ */
 
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { DenseSet, Placed } from '../../core/collections.ts'
@@ -30,10 +33,11 @@ import {
   statusLine,
   upgradeOf,
 } from '../safe-header.ts'
+import { UwsBody } from './body.ts'
 import { byteLength, type Cork, fitsCork } from './cork.ts'
 import type { UwsRequest, UwsResponse } from './native.ts'
 import { UwsStream } from './stream.ts'
-import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
+import { type Deferred, defer, inTurn } from './turn.ts'
 import { UwsSocket } from './web-socket.ts'
 
 /** What the exchanges of one listener share. */
@@ -45,37 +49,27 @@ export interface UwsShared {
   /** R11: exchanges whose timer uWebSockets.js would let run out; each slice is visited every 4 s. */
   readonly ticking: readonly DenseSet<UwsExchange>[]
   nextSlice: number
+  readonly fields: FieldReader
   readonly cork: Cork
   draining: boolean
   /** Open WebSockets. */
   readonly sockets: Set<UwsSocket>
 }
 
-/** R12: how long, and for how many bytes, an upload is swallowed behind an early answer so that the client gets to read it. */
-const LINGER_MS = 5_000
-const LINGER_BYTES = 64 * 1024 * 1024
-/** R2: bytes held for a reader that has not asked yet, before the socket is paused; one read more (512 KB) may come on top. */
-const HELD_BYTES = 256 * 1024
 /**
- * Bytes that may still arrive after a sink has said pause: a blocked write makes uSockets poll for reading again, and its read loop does not look
- * at the pause before the kernel's buffers are empty (up to 33 MB of `tcp_rmem`, and a local sender's own on top).
+ * Reads header fields, for all exchanges of one listener: one array and one callback, since heads are read one at a
+ * time and synchronously.
  */
-const PAUSED_BYTES = 64 * 1024 * 1024
+export class FieldReader {
+  readonly #pairs: string[] = []
+  readonly #collect = (name: string, value: string): void => void this.#pairs.push(name, value)
 
-const empty = new Uint8Array(0)
-
-// Body states.
-const NONE = 0 // the request has no body
-const UNREAD = 1 // it has one, no onData is registered: uWebSockets.js discards it (R12)
-const HELD = 2 // onData is registered, nobody has asked yet (R2)
-const READING = 3
-const STREAMING = 4
-const DISCARD = 5
-
-// Flat pairs of the head being read: one array and one callback for all requests, since heads are read one at a time and synchronously.
-const pairs: string[] = []
-const collect = (name: string, value: string): void => {
-  pairs.push(name, value)
+  /** Names and values by turns. The array is the next reading's, too. */
+  read(req: UwsRequest): readonly string[] {
+    this.#pairs.length = 0
+    req.forEach(this.#collect)
+    return this.#pairs
+  }
 }
 
 export class UwsExchange implements Incoming, Deferred, Placed {
@@ -95,21 +89,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   gone = false
   /** The whole answer is in uWebSockets.js's hands: `res` must not be touched. */
   ended = false
-  /** The last byte of the body has been seen. */
-  bodyEnded = true
-  /** The body's reading is paused by its reader. */
-  bodyPaused = false
-
-  #body = NONE
-  #held: Uint8Array[] = []
-  #bodyBytes = 0
-  #maxBytes = 0
-  #done: ((fault: BodyFault | null, body: Uint8Array) => void) | undefined
-  #sink: BodySink | undefined
-  #bodyTimer: Timer | undefined
-  #timeoutMs = 0
-  #sinkPaused = false
-  #pausedBytes = 0
+  readonly body: UwsBody
 
   /** `respond` or `stream` has been called. */
   #answered = false
@@ -120,8 +100,6 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   #writeTimer: Timer | undefined
   #clientCloses = false
   #mustClose = false
-  #lingering: (() => void) | undefined
-  #lingered = 0
   #slice = -1
   #abortListener: (() => void) | undefined
   #aborted = false
@@ -130,6 +108,16 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   constructor(res: UwsResponse, shared: UwsShared) {
     this.res = res
     this.shared = shared
+    this.body = new UwsBody(this)
+  }
+
+  /** The handler has answered, or will not: nobody waits for the request any more. */
+  get settled(): boolean {
+    return this.#settled
+  }
+  /** `res` must not be touched any more. */
+  get over(): boolean {
+    return this.gone || this.ended
   }
 
   // ---- the request ----------------------------------------------------------------------------------------------------
@@ -142,24 +130,19 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.method = req.getCaseSensitiveMethod()
     this.path = req.getUrl()
     this.query = req.getQuery() ?? ''
-    pairs.length = 0
-    req.forEach(collect)
     const headers = this.headers
-    const fault = judgeHead(this.method, this.path, this.query, pairs, headers)
+    const fault = judgeHead(this.method, this.path, this.query, this.shared.fields.read(req), headers)
     this.#clientCloses = asksClose(headers.get('connection'))
     if (fault !== null) {
       // R4: an uncertain parse is never answered on a kept connection. Whatever framing is announced is swallowed, not served.
       this.#mustClose = true
-      if (headers.has('content-length') || headers.has('transfer-encoding')) this.#register(DISCARD)
+      if (headers.has('content-length') || headers.has('transfer-encoding')) this.body.discard()
       const refusal = this.shared.options.refuse(fault)
       this.respond(refusal.status, refusal.headers, refusal.body)
       return
     }
     this.hasBody = declaresBody(headers)
-    if (this.hasBody) {
-      this.#body = UNREAD
-      this.bodyEnded = false
-    }
+    if (this.hasBody) this.body.announced()
     this.upgrade = upgradeOf(headers)
     // What follows an upgrade request is not HTTP (reliability 1, CVE-2026-2833): nothing is served after it.
     if (this.upgrade !== undefined) {
@@ -168,11 +151,11 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     }
     this.shared.handler(this)
     if (this.#handshake !== undefined) this.#handshake.parsing = false
-    if (this.#body === UNREAD) {
+    if (this.body.unread) {
       // R2: not asked for and not yet refused. Listen now, or the body is lost.
-      if (!this.#settled) this.#register(HELD)
+      if (!this.#settled) this.body.hold()
       // A connection that closes with the answer must not close over unread bytes: the reset would take the answer with it.
-      else if (this.#closes()) this.#register(DISCARD)
+      else if (this.#closes()) this.body.discard()
       // R12: else it was refused by its head alone: no onData, uWebSockets.js discards the body and the connection goes on.
     }
   }
@@ -184,192 +167,34 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   /** Asked of the socket when first wanted: nearly a microsecond, and most exchanges never want it. */
   get remoteAddress(): string {
     if (this.#remoteAddress === undefined) {
-      if (this.gone || this.ended) return ''
+      if (this.over) return ''
       const peer = addressOfBytes(this.res.getRemoteAddress())
       this.#remoteAddress = this.shared.trusted.clientOf(peer, this.headers.get('x-forwarded-for'))
     }
     return this.#remoteAddress
   }
 
-  #register(state: number): void {
-    this.#body = state
-    this.bodyEnded = false
-    this.res.onData((chunk, last) => {
-      enterTurn()
-      try {
-        this.#onChunk(chunk, last)
-      } catch (error) {
-        this.fail(error)
-      }
-    })
-    this.#watchLater()
-  }
-
   readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
-    this.#claimBody()
-    if (this.gone || this.#settled) return
-    if (this.#body === NONE) return done(null, empty)
-    this.#maxBytes = limits.maxBytes
-    this.#timeoutMs = limits.timeoutMs
-    this.#done = done
-    const declared = this.headers.get('content-length')
-    if (declared !== undefined && Number(declared) > limits.maxBytes) {
-      if (this.#body === UNREAD) this.#register(DISCARD)
-      return this.#fault('too_large')
-    }
-    if (this.#body === UNREAD) return this.#register(READING)
-    this.#body = READING
-    if (this.#bodyBytes > limits.maxBytes) return this.#fault('too_large')
-    if (this.bodyEnded) return this.#finishBody()
-    this.#resumeBody()
-    this.#watchLater()
+    this.body.read(limits, done)
   }
 
   streamBody(sink: BodySink): BodyFlow {
-    this.#claimBody()
-    this.#sink = sink
-    if (this.gone || this.#settled) {
-      // Nothing will come.
-    } else if (this.#body === UNREAD) this.#register(STREAMING)
-    else if (this.#body === NONE || this.#body === HELD) {
-      const none = this.#body === NONE
-      if (!none) this.#body = STREAMING
-      queueMicrotask(() => this.#handOver(none))
-    }
-    return {
-      pause: () => {
-        this.#sinkPaused = true
-        if (this.#body === STREAMING) this.#pauseBody()
-      },
-      resume: () => {
-        this.#sinkPaused = false
-        this.#resumeBody()
-      },
-    }
+    return this.body.stream(sink)
   }
 
-  #claimBody(): void {
-    if (this.#done !== undefined || this.#sink !== undefined) throw new Error('the body has been asked for already')
+  /** The last byte of the body has come. */
+  bodyEnded(): void {
+    if (this.#stream === undefined) this.#untick()
   }
 
-  /** Gives a sink what had arrived before it was there. */
-  #handOver(none: boolean): void {
-    if (this.gone) return
-    try {
-      const held = this.#held
-      this.#held = []
-      for (const chunk of held) this.#sink!.chunk(chunk)
-      if (none || this.bodyEnded) this.#sink!.end()
-      else if (!this.#sinkPaused) this.#resumeBody()
-    } catch (error) {
-      this.fail(error)
-    }
-  }
-
-  #pauseBody(): void {
-    if (this.bodyPaused || this.bodyEnded || this.gone || this.ended) return
-    this.bodyPaused = true
-    this.#pausedBytes = 0
-    this.res.pause()
-  }
-
-  #resumeBody(): void {
-    if (!this.bodyPaused || this.gone || this.ended) return
-    this.bodyPaused = false
-    // uWebSockets.js arms its 10 s timer here; the tick takes over from now on (R11).
-    this.res.resume()
-    this.#tick()
-  }
-
-  #onChunk(chunk: ArrayBuffer, last: boolean): void {
-    // R12, finding q: these go on after the answer was ended; by then there is nothing to do but forget them.
-    if (this.gone || this.ended) return
-    if (last) this.bodyEnded = true
-    const bytes = chunk.byteLength
-    this.#bodyBytes += bytes
-    switch (this.#body) {
-      case HELD:
-        if (bytes > 0) this.#held.push(copyOf(chunk))
-        // A paused socket does not see its client leave; so it is paused only when there is much to hold.
-        if (!last && this.#bodyBytes > HELD_BYTES) this.#pauseBody()
-        break
-      case READING:
-        // R11: the cap counts what arrives, whatever Content-Length said.
-        if (this.#bodyBytes > this.#maxBytes) return this.#fault('too_large')
-        if (last) this.#finishBody(chunk)
-        else if (bytes > 0) this.#held.push(copyOf(chunk))
-        break
-      case STREAMING:
-        if (bytes > 0) {
-          if (this.#held.length > 0) this.#held.push(copyOf(chunk))
-          else this.#sink!.chunk(copyOf(chunk))
-        }
-        if (this.bodyPaused && !last) this.#pausedAnyway(bytes)
-        else if (last && this.#held.length === 0) this.#sink!.end()
-        break
-      case DISCARD:
-        this.#lingered += bytes
-        if (this.#lingering !== undefined && (last || this.#lingered > LINGER_BYTES)) defer(this)
-    }
-    if (last && this.#stream === undefined) this.#untick()
-  }
-
-  /** A blocked write made uSockets poll for reading although the body is paused. */
-  #pausedAnyway(bytes: number): void {
-    this.#pausedBytes += bytes
-    if (this.#pausedBytes > PAUSED_BYTES) return this.abandon()
-    if (this.#stream === undefined || !this.#stream.blocked) this.res.pause()
-  }
-
-  /** @param rest what has just arrived; of several pieces it is copied once, to where it belongs */
-  #finishBody(rest?: ArrayBuffer): void {
-    this.#bodyTimer?.cancel()
-    this.#bodyTimer = undefined
-    const held = this.#held
-    this.#held = []
-    if (rest !== undefined && rest.byteLength > 0) held.push(held.length === 0 ? copyOf(rest) : new Uint8Array(rest))
-    this.#done!(null, held.length === 1 ? held[0]! : held.length === 0 ? empty : Buffer.concat(held, this.#bodyBytes))
-  }
-
-  #fault(fault: BodyFault): void {
-    this.#bodyTimer?.cancel()
-    this.#bodyTimer = undefined
-    this.#held = []
-    this.#body = DISCARD
-    this.#mustClose = true
-    this.#resumeBody()
-    this.#done!(fault, empty)
+  get bodyTaken(): boolean {
+    return this.body.taken
   }
 
   // ---- clocks ---------------------------------------------------------------------------------------------------------
 
-  /**
-   * Starts the clocks of a body that is not there yet. Most bodies come with their head and are whole when the turn ends, so that they need
-   * neither timer nor tick.
-   */
-  #watchLater(): void {
-    if (inTurn()) defer(this)
-    else this.#watch()
-  }
-
-  #watch(): void {
-    if (this.bodyEnded || this.gone || this.ended) return
-    this.#tick()
-    if (this.#body === READING && this.#bodyTimer === undefined) {
-      // R11, GEN-6: our clock, from the moment of asking; nothing that arrives moves it.
-      this.#bodyTimer = this.shared.clock.setTimer(this.#timeoutMs, () => {
-        this.#bodyTimer = undefined
-        if (this.#body !== READING || this.bodyEnded || this.gone) return
-        try {
-          this.#fault('timeout')
-        } catch (error) {
-          this.fail(error)
-        }
-      })
-    }
-  }
-
-  #tick(): void {
+  /** From now on, until it is over or its body has come, uWebSockets.js's own timer is kept from running out. */
+  startTicking(): void {
     if (this.#slice >= 0) return
     const { ticking } = this.shared
     this.#slice = this.shared.nextSlice
@@ -388,9 +213,9 @@ export class UwsExchange implements Incoming, Deferred, Placed {
    * arms its timer anew, so that only our own clocks decide. Called every 4 s.
    */
   tick(): void {
-    if (this.gone || this.ended) return this.#untick()
+    if (this.over) return this.#untick()
     // A paused socket has no timer, and resuming it would undo the reader's pause.
-    if (this.bodyPaused) return
+    if (this.body.paused) return
     this.res.pause()
     this.res.resume()
   }
@@ -436,32 +261,27 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.#stream = stream
     if (!this.gone) {
       this.#onWritable(() => stream.onWritable())
-      this.#tick()
+      this.startTicking()
     }
     return stream
+  }
+
+  /** Whatever the answer is, the connection ends with it. */
+  closeAfterAnswer(): void {
+    this.#mustClose = true
   }
 
   #closes(): boolean {
     return this.#mustClose || this.#clientCloses || this.shared.draining
   }
 
-  get bodyTaken(): boolean {
-    return this.bodyEnded && (this.#done !== undefined || this.#sink !== undefined)
-  }
-
-  /** A registered onData that has not seen the last byte: ending now would leak the socket or reset it under the answer (R12, p and q). */
-  get bodyOpen(): boolean {
-    return !this.bodyEnded && this.#body !== UNREAD
-  }
-
   /** What waited for the end of the parser's turn: the clocks, the answer, or the end of a linger. */
   endOfTurn(): void {
-    if (this.gone || this.ended) return
+    if (this.over) return
     try {
-      this.#watch()
-      if (this.#lingering !== undefined) {
-        if (this.bodyEnded || this.#lingered > LINGER_BYTES) this.#stopLingering()
-      } else if (this.#head !== undefined) {
+      this.body.watch()
+      if (this.body.lingers) this.body.endLinger()
+      else if (this.#head !== undefined) {
         const head = this.#head
         this.#head = undefined
         this.#send(head)
@@ -476,15 +296,15 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     if (this.#handshake !== undefined) return this.#open(this.#handshake, head)
     const body = this.#payload
     const text = headText(head)
-    const close = this.#closes() && this.#body !== UNREAD
+    const close = this.#closes() && !this.body.unread
     const bodiless = this.method === 'HEAD' || isBodiless(head.status)
     const fits = bodiless || fitsCork(text, body)
-    if (this.bodyOpen && !(bodiless || (fits && isJson(head)))) {
+    if (this.body.open && !(bodiless || (fits && isJson(head)))) {
       // No end before the upload's: as a stream the answer can wait for it.
       const stream = this.#openStream(head)
       stream.write(body)
       stream.end()
-    } else if (this.bodyOpen || (bodiless && close)) {
+    } else if (this.body.open || (bodiless && close)) {
       this.#sendAndLinger(head.status, text, bodiless)
     } else if (bodiless) {
       // R14. 204 and 304 carry no Content-Length (RFC 9110 8.6).
@@ -534,7 +354,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   #sendLarge(text: string, body: Uint8Array): void {
     let progress = this.shared.clock.mono()
     const pump = (): void => {
-      if (this.gone || this.ended) return
+      if (this.over) return
       const offset = this.res.getWriteOffset()
       if (this.res.tryEnd(offset === 0 ? body : body.subarray(offset), body.length)[1]) this.finished()
     }
@@ -547,11 +367,11 @@ export class UwsExchange implements Incoming, Deferred, Placed {
       pump()
     })
     if (this.ended) return
-    this.#tick()
+    this.startTicking()
     // R10
     const { stallTimeoutMs } = this.shared.options
     const check = (): void => {
-      if (this.gone || this.ended) return
+      if (this.over) return
       const left = stallTimeoutMs - (this.shared.clock.mono() - progress)
       if (left <= 0) this.abandon()
       else this.#writeTimer = this.shared.clock.setTimer(left, check)
@@ -580,30 +400,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     }
     const { res } = this
     res.cork(() => res.writeStatus(raw))
-    this.linger(() => this.abandon())
-  }
-
-  /** Swallows the rest of the upload, then calls `then`, which closes or ends. */
-  linger(then: () => void): void {
-    if (this.bodyEnded) return then()
-    this.#body = DISCARD
-    this.#held = []
-    this.#lingered = 0
-    this.#lingering = then
-    this.#resumeBody()
-    this.#tick()
-    this.#writeTimer?.cancel()
-    this.#writeTimer = this.shared.clock.setTimer(LINGER_MS, () => {
-      if (!this.gone) this.#stopLingering()
-    })
-  }
-
-  #stopLingering(): void {
-    const then = this.#lingering!
-    this.#lingering = undefined
-    this.#writeTimer?.cancel()
-    if (this.bodyEnded) then()
-    else this.abandon()
+    this.body.linger(() => this.abandon())
   }
 
   #onWritable(listener: () => void): void {
@@ -621,9 +418,14 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   // ---- the end --------------------------------------------------------------------------------------------------------
 
+  /** A write has met a full kernel. */
+  get blocked(): boolean {
+    return this.#stream?.blocked ?? false
+  }
+
   /** The gateway is done with the answer, and the kernel (or a lingering upload) is not. */
   get unsent(): boolean {
-    if (this.gone || this.ended) return false
+    if (this.over) return false
     return this.#stream === undefined ? this.#answered : this.#stream.ending
   }
 
@@ -636,7 +438,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   /** Closes the connection now. What the kernel has, it still delivers. */
   abandon(): void {
-    if (this.gone || this.ended) return
+    if (this.over) return
     this.res.close() // calls onAborted
   }
 
@@ -669,20 +471,19 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   }
 
   #clear(): void {
-    this.#bodyTimer?.cancel()
+    this.body.clear()
     this.#writeTimer?.cancel()
     this.#untick()
-    this.#held = []
   }
 
   /** R1, finding t: an exception in a callback leaves no request hanging. 500 when nothing has been said yet, else the connection is cut. */
   fail(error: unknown): void {
     this.shared.options.onError?.(error)
-    if (this.gone || this.ended) return
+    if (this.over) return
     if (this.#stream !== undefined) return this.abandon()
     if (this.#answered) return
     this.#mustClose = true
-    if (this.#body === UNREAD) this.#register(DISCARD)
+    if (this.body.unread) this.body.discard()
     this.respond(500, failureHeaders, failureBody)
   }
 }
@@ -715,11 +516,4 @@ function headText({ status, lines }: SafeHead): string {
 function isJson(head: SafeHead): boolean {
   const at = head.pairs.indexOf('content-type')
   return at >= 0 && at % 2 === 0 && head.pairs[at + 1]!.startsWith('application/json')
-}
-
-/** uWebSockets.js takes the memory of a chunk back when the callback returns. */
-function copyOf(chunk: ArrayBuffer): Uint8Array {
-  const copy = Buffer.allocUnsafe(chunk.byteLength)
-  copy.set(new Uint8Array(chunk))
-  return copy
 }

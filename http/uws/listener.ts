@@ -16,7 +16,7 @@ import type {
 import { TrustedPeers } from '../client-address.ts'
 import { MAX_HEAD_BYTES } from '../safe-header.ts'
 import { Cork } from './cork.ts'
-import { UwsExchange, type UwsShared } from './exchange.ts'
+import { FieldReader, UwsExchange, type UwsShared } from './exchange.ts'
 import { type ListenSocket, loadNative, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './native.ts'
 import { enterTurn } from './turn.ts'
 import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './web-socket.ts'
@@ -97,6 +97,7 @@ class UwsListener implements Listener {
       trusted,
       ticking: Array.from({ length: SLICES }, () => new DenseSet<UwsExchange>()),
       nextSlice: 0,
+      fields: new FieldReader(),
       cork: new Cork(),
       draining: false,
       sockets: new Set(),

@@ -124,7 +124,7 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   endOfTurn(): void {
     this.#deferred = false
-    if (this.exchange.gone || this.exchange.ended) return
+    if (this.exchange.over) return
     try {
       this.#pump()
       this.#drained()
@@ -134,16 +134,16 @@ export class UwsStream implements OutgoingStream, Deferred {
   }
 
   #pump(): void {
-    if (this.exchange.gone || this.exchange.ended) return
+    if (this.exchange.over) return
     while (!this.blocked && this.#queue.length > 0) {
       const piece = this.#take()
       const last = this.#queue.length === 0
-      if (last && this.#state === ENDING && !this.exchange.bodyOpen && !this.#holdsBack) return this.#finish(piece)
+      if (last && this.#state === ENDING && !this.exchange.body.open && !this.#holdsBack) return this.#finish(piece)
       if (!this.#write(piece)) this.#block(piece)
     }
     if (this.blocked || this.#queue.length > 0) return
     if (this.#state === ENDING) {
-      if (this.exchange.bodyOpen) this.exchange.linger(() => this.#finish(''))
+      if (this.exchange.body.open) this.exchange.body.linger(() => this.#finish(''))
       else this.#finish('')
     } else if (this.#state === CUTTING) this.#close()
   }
@@ -212,7 +212,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#state = CLOSED
     this.#stallTimer?.cancel()
     const exchange = this.exchange
-    if (exchange.bodyOpen) exchange.linger(() => exchange.closeQuietly())
+    if (exchange.body.open) exchange.body.linger(() => exchange.closeQuietly())
     else exchange.closeQuietly()
   }
 
@@ -231,7 +231,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     const { clock, options } = this.exchange.shared
     this.#stallTimer = clock.setTimer(ms, () => {
       this.#stallTimer = undefined
-      if (!this.blocked || this.exchange.gone || this.exchange.ended) return
+      if (!this.blocked || this.exchange.over) return
       const left = options.stallTimeoutMs - (clock.mono() - this.#progress)
       if (left > 0) this.#armStall(left)
       else this.exchange.abandon()

@@ -5,7 +5,7 @@
  * going lets bytes behind the request (a smuggled tail, a pipelined request) be served as a second one; an answer that is still pending
  * makes it close the socket instead. Microtasks run between the parser's callbacks, so they are no escape. Hence: from the first callback of
  * a turn of the loop until its setImmediate phase, nothing is written; what wants to be sent waits for the end of the turn. All that wait share
- * one setImmediate. Outside such a turn (a timer, an upstream's data) writing at once is safe.
+ * one setImmediate. The loop is one for all listeners of the process, and so is its turn. Outside such a turn (a timer, an upstream's data) writing at once is safe.
  */
 let parsing = false
 let waiting: Deferred[] = []
