@@ -16,7 +16,7 @@ import type {
   RequestHandler,
 } from '../../core/listener.ts'
 import { withListener } from '../aborts.ts'
-import { HIGH_WATER, OVERRUN_BYTES } from '../backpressure.ts'
+import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { plainAddress, type TrustedPeers } from '../client-address.ts'
 import {
   asksClose,
@@ -399,6 +399,8 @@ class NodeStream implements OutgoingStream {
   readonly #bodiless: boolean
   #queue: (string | Uint8Array)[] = []
   #queued = 0
+  /** Bytes written, and those of them that were while the client was blocked. */
+  #written = 0
   #overrun = 0
   #blocked = false
   #owesDrain = false
@@ -424,9 +426,10 @@ class NodeStream implements OutgoingStream {
     } else queue.push(data)
     const bytes = typeof data === 'string' ? Buffer.byteLength(data) : data.byteLength
     this.#queued += bytes
+    this.#written += bytes
     if (!this.#blocked) return
     this.#overrun += bytes
-    if (this.#overrun > OVERRUN_BYTES) this.#exchange.req.socket.destroy()
+    if (overruns(this.#overrun, this.#written - this.#overrun)) this.#exchange.req.socket.destroy()
   }
 
   flush(): boolean {

@@ -1,6 +1,6 @@
 /**
  * The second listener: the same contract on node:http, for systems without a uWebSockets.js binary and as the way out when one of its defects
- * bites. R numbers: reliability 2.3.
+ * bites. R numbers: docs/listeners.md.
  */
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'

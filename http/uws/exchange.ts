@@ -144,7 +144,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.hasBody = declaresBody(headers)
     if (this.hasBody) this.body.announced()
     this.upgrade = upgradeOf(headers)
-    // What follows an upgrade request is not HTTP (reliability 1, CVE-2026-2833): nothing is served after it.
+    // What follows an upgrade request is not HTTP (as CVE-2026-2833): nothing is served after it.
     if (this.upgrade !== undefined) {
       this.#mustClose = true
       if (context !== undefined && isHandshake(this.method, headers)) this.#handshake = new Handshake(context)

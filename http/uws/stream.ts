@@ -2,7 +2,7 @@
 
 import type { Timer } from '../../core/clock.ts'
 import type { OutgoingStream } from '../../core/listener.ts'
-import { HIGH_WATER, OVERRUN_BYTES } from '../backpressure.ts'
+import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES } from './cork.ts'
 import type { UwsExchange } from './exchange.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
@@ -28,6 +28,8 @@ export class UwsStream implements OutgoingStream, Deferred {
   #queued = 0
   /** Bytes of the write that blocked: uWebSockets.js holds them. */
   #native = 0
+  /** Bytes written, and those of them that were while the client was blocked. */
+  #written = 0
   #overrun = 0
   #state = OPEN
   #deferred = false
@@ -73,9 +75,10 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   #count(bytes: number): void {
     this.#queued += bytes
+    this.#written += bytes
     if (!this.blocked) return
     this.#overrun += bytes
-    if (this.#overrun > OVERRUN_BYTES) this.exchange.abandon()
+    if (overruns(this.#overrun, this.#written - this.#overrun)) this.exchange.abandon()
   }
 
   flush(): boolean {

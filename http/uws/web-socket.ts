@@ -1,12 +1,12 @@
 /**
- * A WebSocket on uWebSockets.js. R numbers: reliability 2.3. What the tested build does by itself, and can't be told otherwise: it answers pings,
+ * A WebSocket on uWebSockets.js. R numbers: docs/listeners.md. What the tested build does by itself, and can't be told otherwise: it answers pings,
  * puts fragments together, and cuts the connection without a close frame at a message that is too long, text that is not UTF-8, or bytes that
  * are no frame.
  */
 
 import type { Timer } from '../../core/clock.ts'
 import type { Socket, SocketSession, WebSocketOptions } from '../../core/listener.ts'
-import { HIGH_WATER, OVERRUN_BYTES } from '../backpressure.ts'
+import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { CORK_BYTES } from './cork.ts'
 import type { UwsShared } from './exchange.ts'
 import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
@@ -41,6 +41,7 @@ export class UwsSocket implements Socket, Deferred {
   #queue: string[] = []
   #sizes: number[] = []
   #queued = 0
+  #written = 0
   #blocked = false
   #deferred = false
   #owesDrain = false
@@ -127,7 +128,8 @@ export class UwsSocket implements Socket, Deferred {
     this.#queue.push(text)
     this.#sizes.push(size)
     this.#queued += size
-    if (this.#blocked && this.#queued > OVERRUN_BYTES) this.#cut()
+    this.#written += size
+    if (this.#blocked && overruns(this.#queued, this.#written - this.#queued)) this.#cut()
   }
 
   flush(): boolean {

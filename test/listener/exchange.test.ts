@@ -1054,6 +1054,77 @@ for (const kind of kinds) {
       assert.equal(aborts, 1)
     })
 
+    /*
+     * What a stream says last may be several times what it has said (Responses repeats a reply's text four times). Above 32 MB of it, a reader that happened to
+     * be slow at that moment was cut: streams of 9 MB of text ended near their end, some of twenty.
+     */
+    it('a last word four times as long as all before it reaches a client that was slow when it came', async () => {
+      const piece = Buffer.alloc(100_000, 'a')
+      const last = Buffer.alloc(36_500_000, 'z')
+      let before = 0
+      let client!: RawClient
+      await serving(
+        kind,
+        incoming => {
+          const out = incoming.stream(200, sse)
+          const pump = (): void => {
+            for (;;) {
+              // From here on nothing is read, so that the kernel fills.
+              if (before >= 9_000_000) client.socket.pause()
+              out.write(piece)
+              before += piece.length
+              const fast = out.flush()
+              if (before > 9_000_000 && !fast) break
+              if (!fast) return
+            }
+            out.write(last)
+            out.end()
+            client.socket.resume()
+          }
+          out.onDrain(pump)
+          pump()
+        },
+        async h => {
+          client = await RawClient.open(h.port)
+          client.send(get('/'))
+          await client.until(() => client.bytes > before + last.length)
+          const [answer] = await client.answers(1)
+          assert.equal(answer?.whole, true)
+          assert.equal(answer.body.length, before + last.length)
+          assert.equal(answer.body.at(-1), 'z'.charCodeAt(0))
+          client.destroy()
+        },
+      )
+    })
+
+    it('a caller that does not heed `flush` is cut before it fills the memory', async () => {
+      let aborted = false
+      await serving(
+        kind,
+        incoming => {
+          const out = incoming.stream(200, sse)
+          const piece = Buffer.alloc(1 << 20)
+          incoming.onAborted(() => {
+            aborted = true
+          })
+          const write = (): void => {
+            if (aborted) return
+            out.write(piece)
+            out.flush()
+            setImmediate(write)
+          }
+          write()
+        },
+        async h => {
+          const client = await RawClient.open(h.port)
+          client.socket.pause()
+          client.send(get('/'))
+          await eventually(() => aborted)
+          client.destroy()
+        },
+      )
+    })
+
     it('max_connections: one more is turned away, and its place is free again when another leaves', async () => {
       await serving(
         kind,
