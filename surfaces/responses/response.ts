@@ -1,4 +1,7 @@
-/** The Response object of Responses replies (wire.md C.2), put together as JSON text: JSON.stringify of the whole takes several times as long. */
+/**
+ * The Response object of Responses replies, put together as JSON text. Several events of a stream hold it, and its items and what it echoes are JSON
+ * by then: they are written once. A member is a line here, in the order of the reply.
+ */
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
 import type { ResponsesBody } from './schema.ts'
@@ -35,7 +38,12 @@ export function responseOf(context: EncodeContext, progress: Progress, output: s
   const { status, completedAt, error, incompleteReason, usage, warning } = progress
   const incomplete = incompleteReason === null ? 'null' : `{"reason":"${incompleteReason}"}`
   const tail = warning === undefined ? echo : `"warning":${JSON.stringify(warning)},${echo}`
-  return `{"id":"resp_${context.objectId}","object":"response","created_at":${context.created},"status":"${status}","completed_at":${completedAt},"error":${error === null ? 'null' : JSON.stringify(error)},"incomplete_details":${incomplete},"model":${JSON.stringify(context.model)},"output":[${output}],"usage":${usage ? usageOf(usage) : 'null'},${tail}}`
+  return (
+    `{"id":"resp_${context.objectId}","object":"response","created_at":${context.created},"status":"${status}"` +
+    `,"completed_at":${completedAt},"error":${error === null ? 'null' : JSON.stringify(error)}` +
+    `,"incomplete_details":${incomplete},"model":${JSON.stringify(context.model)}` +
+    `,"output":[${output}],"usage":${usage ? usageOf(usage) : 'null'},${tail}}`
+  )
 }
 
 /** The members that say what was asked for, as JSON without braces. */
@@ -44,12 +52,37 @@ export function echoOf(context: EncodeContext): string {
   const { reasoning, tools } = body
   const summary = reasoning?.summary ?? reasoning?.generate_summary
   const choice = body.tool_choice ?? (tools?.length ? 'auto' : 'none')
-  const user = body.user == null ? '' : `,"user":${JSON.stringify(body.user)}`
-  return `"access_programs":null,"background":false,"instructions":${json(body.instructions)},"max_output_tokens":${body.max_output_tokens ?? null},"max_tool_calls":${body.max_tool_calls ?? null},"metadata":${body.metadata == null ? '{}' : JSON.stringify(body.metadata)},"parallel_tool_calls":${body.parallel_tool_calls ?? true},"previous_response_id":${json(body.previous_response_id)},"prompt_cache_key":${json(body.prompt_cache_key)},"reasoning":{"effort":${json(reasoning?.effort)},"summary":${json(summary)}},"safety_identifier":${json(body.safety_identifier)},"service_tier":"default","store":${body.store ?? true},"temperature":${body.temperature ?? 1},"text":{"format":{"type":"text"},"verbosity":"${body.text?.verbosity ?? 'medium'}"},"tool_choice":${JSON.stringify(choice)},"tools":${tools?.length ? JSON.stringify(tools) : '[]'},"top_logprobs":${body.top_logprobs ?? 0},"top_p":${body.top_p ?? 1},"truncation":"disabled"${user}`
+  return (
+    '"access_programs":null,"background":false' +
+    `,"instructions":${json(body.instructions)}` +
+    `,"max_output_tokens":${body.max_output_tokens ?? null}` +
+    `,"max_tool_calls":${body.max_tool_calls ?? null}` +
+    `,"metadata":${body.metadata == null ? '{}' : JSON.stringify(body.metadata)}` +
+    `,"parallel_tool_calls":${body.parallel_tool_calls ?? true}` +
+    `,"previous_response_id":${json(body.previous_response_id)}` +
+    `,"prompt_cache_key":${json(body.prompt_cache_key)}` +
+    `,"reasoning":{"effort":${json(reasoning?.effort)},"summary":${json(summary)}}` +
+    `,"safety_identifier":${json(body.safety_identifier)}` +
+    ',"service_tier":"default"' +
+    `,"store":${body.store ?? true}` +
+    `,"temperature":${body.temperature ?? 1}` +
+    `,"text":{"format":{"type":"text"},"verbosity":"${body.text?.verbosity ?? 'medium'}"}` +
+    `,"tool_choice":${JSON.stringify(choice)}` +
+    `,"tools":${tools?.length ? JSON.stringify(tools) : '[]'}` +
+    `,"top_logprobs":${body.top_logprobs ?? 0}` +
+    `,"top_p":${body.top_p ?? 1}` +
+    ',"truncation":"disabled"' +
+    (body.user == null ? '' : `,"user":${JSON.stringify(body.user)}`)
+  )
 }
 
 const json = (value: string | null | undefined) => (value == null ? 'null' : JSON.stringify(value))
 
 function usageOf({ input, cached, cacheWrite, output, reasoning }: Usage): string {
-  return `{"input_tokens":${input},"input_tokens_details":{"cached_tokens":${cached},"cache_write_tokens":${cacheWrite}},"output_tokens":${output},"output_tokens_details":{"reasoning_tokens":${reasoning}},"total_tokens":${input + output}}`
+  return (
+    `{"input_tokens":${input}` +
+    `,"input_tokens_details":{"cached_tokens":${cached},"cache_write_tokens":${cacheWrite}}` +
+    `,"output_tokens":${output},"output_tokens_details":{"reasoning_tokens":${reasoning}}` +
+    `,"total_tokens":${input + output}}`
+  )
 }
