@@ -6,12 +6,13 @@
  * when the stream ends; until then a second call waits. An empty argument text is not complete: its deltas may still come.
  */
 import type { FinishEvent, ProviderUsage, StreamEvent } from './events.ts'
+import { JsonNesting } from './json.ts'
 
 interface Lane {
   /** Call index, or -1 for everything that is not a call. */
   call: number
   waiting: StreamEvent[]
-  json: JsonBalance | null
+  json: JsonNesting | null
   ended: boolean
 }
 
@@ -47,7 +48,7 @@ export class Sequencer {
         const lane: Lane = {
           call: event.index,
           waiting: [],
-          json: event.kind === 'function' ? new JsonBalance() : null,
+          json: event.kind === 'function' ? new JsonNesting() : null,
           ended: false,
         }
         this.#closeIfComplete()
@@ -120,7 +121,7 @@ export class Sequencer {
     const cut = finish !== undefined && finish.reason !== 'stop' && finish.reason !== 'tool_calls'
     while (this.#lanes.length > 0) {
       const lane = this.#lanes[0]!
-      if (lane.call !== -1 && cut && !lane.ended && !(lane.json?.complete ?? false)) return
+      if (lane.call !== -1 && cut && !lane.ended && !(lane.json?.closed ?? false)) return
       this.#closeOpen()
     }
     if (this.#reasoning) this.#endReasoning()
@@ -138,7 +139,7 @@ export class Sequencer {
 
   #closeIfComplete(): void {
     const open = this.#lanes[0]
-    if (open?.json?.complete) this.#closeOpen()
+    if (open?.json?.closed) this.#closeOpen()
   }
 
   /** Ends the open lane and opens the next, with all that waited in it. */
@@ -154,7 +155,7 @@ export class Sequencer {
       if (!next) return
       for (const event of next.waiting) this.#item(event)
       next.waiting = []
-      if (!next.ended && !(next.json?.complete && this.#lanes.length > 1)) return
+      if (!next.ended && !(next.json?.closed && this.#lanes.length > 1)) return
     }
   }
 
@@ -168,32 +169,5 @@ export class Sequencer {
   #endReasoning(): void {
     this.#reasoning = false
     this.#pass({ type: 'reasoning_end' })
-  }
-}
-
-/** Follows JSON text just far enough to know when one object or array is closed. */
-class JsonBalance {
-  #depth = 0
-  #string = false
-  #escape = false
-  complete = false
-
-  push(text: string): void {
-    if (this.complete) return
-    for (let i = 0; i < text.length; i++) {
-      const c = text.charCodeAt(i)
-      if (this.#string) {
-        if (this.#escape) this.#escape = false
-        else if (c === 0x5c) this.#escape = true
-        else if (c === 0x22) this.#string = false
-      } else if (c === 0x22) this.#string = true
-      else if (c === 0x7b || c === 0x5b) this.#depth++
-      else if (c === 0x7d || c === 0x5d) {
-        if (--this.#depth <= 0) {
-          this.complete = true
-          return
-        }
-      }
-    }
   }
 }

@@ -1,0 +1,43 @@
+/** JSON text that comes in pieces: how deep it nests, and when its first object or array is closed. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { JsonNesting, nestsDeeply } from '../../core/json.ts'
+
+function depthOf(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0
+  return 1 + Math.max(0, ...Object.values(value).map(depthOf))
+}
+
+test('any value, cut anywhere: its depth, and closed with its last character and not before (1,000 cases)', () => {
+  const tricky = fc.constantFrom('"', '\\', '\\"', '{', ']', '\\\\', '"}]')
+  const { tree } = fc.letrec(tie => ({
+    tree: fc.oneof({ maxDepth: 4 }, fc.dictionary(fc.oneof(tricky, fc.string()), tie('leaf')), fc.array(tie('leaf'))),
+    leaf: fc.oneof({ maxDepth: 4 }, fc.jsonValue(), tricky, tie('tree')),
+  }))
+  fc.assert(
+    fc.property(tree, fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }), (value, sizes) => {
+      const text = JSON.stringify(value)
+      const nesting = new JsonNesting()
+      for (let at = 0, i = 0; at < text.length; i++) {
+        assert.equal(nesting.closed, false, `${text.slice(0, at)} is not the whole of ${text}`)
+        const size = sizes[i % sizes.length]!
+        nesting.push(text.slice(at, at + size))
+        at += size
+      }
+      assert.equal(nesting.closed, true, text)
+      assert.equal(nesting.deepest, depthOf(value), text)
+      nesting.push('[[[[[[[[[[[[[[')
+      assert.equal(nesting.deepest, depthOf(value), 'what is behind the value does not count')
+    }),
+    { numRuns: 1000, seed: 1 },
+  )
+})
+
+test('256 levels are carried on, 257 are not; brackets in a string are none', () => {
+  const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels)
+  assert.equal(nestsDeeply(nested(256)), false)
+  assert.equal(nestsDeeply(nested(257)), true)
+  assert.equal(nestsDeeply('['.repeat(257)), true, 'an end is not waited for')
+  assert.equal(nestsDeeply(JSON.stringify({ text: `\\"${nested(300)}` })), false)
+})
