@@ -171,13 +171,13 @@ export const vectors: readonly Vector[] = [
     name: 'TE identity',
     bytes: post('Transfer-Encoding: identity\r\n', `0\r\n\r\n${tail}`),
     uws: dropped,
-    node: dropped,
+    node: refused('transfer_encoding'),
   },
   {
     name: 'TE xchunked',
     bytes: post('Transfer-Encoding: xchunked\r\n', `0\r\n\r\n${tail}`),
     uws: dropped,
-    node: dropped,
+    node: refused('transfer_encoding'),
   },
   {
     name: 'TE gzip, chunked',
