@@ -5,10 +5,10 @@
 import { type ConfigError, formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { assemble, closeChains, type Services } from '../core/assemble.ts'
-import { type Chain, ChainError } from '../core/chain.ts'
-import { SIMULATED_SEARCH, searchProviderFault } from '../core/search.ts'
+import { type BuildOptions, type Chain, ChainError } from '../core/chain.ts'
 import type { Surface } from '../core/surface.ts'
 import { Router } from '../http/router.ts'
+import { searchProviderFault, usesSimulatedSearch } from '../plugins/web-search/provider.ts'
 import { surfaces } from '../surfaces/index.ts'
 
 export interface House {
@@ -32,18 +32,19 @@ export interface HouseOptions {
   /** `config` among them is changed: `simulator` becomes an address. */
   services: Services
   plugins: Parameters<typeof assemble>[0]['plugins']
-  /** The file that the configuration was read from, for messages. */
-  file: string
   /** The address of the built-in upstream; asked for when the configuration names it. */
   simulator(): string | Promise<string>
   /** Tests: every request hook answers through a promise. */
   forceAsync?: boolean | undefined
+  /** Tests: stands around each plugin's hooks. */
+  around?: BuildOptions['around']
 }
 
 /** Throws ConfigRefused. */
-export async function buildHouse({ services, plugins, file, simulator, forceAsync }: HouseOptions): Promise<House> {
+export async function buildHouse(options: HouseOptions): Promise<House> {
+  const { services, plugins, forceAsync, around } = options
   const { config, log } = services
-  await resolveSimulator(config, simulator)
+  const simulator = await resolveSimulator(config, options.simulator)
   const surfaceOf = ({ surface }: GatewayConfig['routes'][number]): Surface | undefined =>
     surface === undefined ? undefined : surfaces[surface]
   const surfacesOf = (pipeline: string): Surface[] => {
@@ -51,16 +52,22 @@ export async function buildHouse({ services, plugins, file, simulator, forceAsyn
     return [...new Set(used)].filter(surface => surface !== undefined)
   }
   const { pipelines } = config
-  const { chains, searchProviders } = await assemble({ pipelines, surfacesOf, plugins, services, forceAsync }).catch(
-    error => {
-      throw error instanceof ChainError ? new ConfigRefused([{ ...error.at, message: error.message }]) : error
-    },
-  )
+  const { chains, searchProviders } = await assemble({
+    pipelines,
+    surfacesOf,
+    plugins,
+    services,
+    forceAsync,
+    around,
+    simulator,
+  }).catch(error => {
+    throw error instanceof ChainError ? new ConfigRefused([{ ...error.at, message: error.message }]) : error
+  })
   const close = () => closeChains(chains.values(), log)
   const fault = searchProviderFault(config, searchProviders)
   if (fault) {
     await close()
-    throw new ConfigRefused([{ file, line: 1, column: 1, message: fault }])
+    throw new ConfigRefused([{ ...fault.at, message: fault.message }])
   }
   const router = new Router(
     config.routes.map(route => ({
@@ -74,15 +81,17 @@ export async function buildHouse({ services, plugins, file, simulator, forceAsyn
   return { chains, router, close }
 }
 
-/** `base_url: simulator` and `web_search.provider: simulator` become the address of the built-in upstream. */
-async function resolveSimulator(config: GatewayConfig, simulator: HouseOptions['simulator']): Promise<void> {
+/** `base_url: simulator` becomes the address of the built-in upstream. @returns it, when it or its web is named */
+async function resolveSimulator(
+  config: GatewayConfig,
+  simulator: HouseOptions['simulator'],
+): Promise<string | undefined> {
   const named = Object.values(config.providers).filter(provider => provider.base_url === 'simulator')
-  const searches = config.web_search.provider === SIMULATED_SEARCH
-  if (named.length === 0 && !searches) return
+  if (named.length === 0 && !usesSimulatedSearch(config)) return undefined
   const url = await simulator()
-  if (searches) config.web_search.base_url = url
   for (const provider of named) provider.base_url = url
   for (const { backends } of Object.values(config.models)) {
     for (const backend of backends) if (backend.baseUrl === 'simulator') backend.baseUrl = url
   }
+  return url
 }

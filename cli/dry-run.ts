@@ -48,7 +48,7 @@ export async function dryRun(
   const secret = await store.secret(config.secret)
   const services = { config, store, clock, random: Math.random, log: silent, shared, secret }
   try {
-    const house = await buildHouse({ services, plugins, file, simulator: () => NOWHERE })
+    const house = await buildHouse({ services, plugins, simulator: () => NOWHERE })
     const close = async () => {
       await house.close()
       await store.close()

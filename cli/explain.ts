@@ -60,7 +60,8 @@ export function describe(name: string, chain: Chain, config: GatewayConfig): str
         '(body)',
         `waits for the whole body${limits ? `, at most ${limits.maxBytes} bytes in ${limits.timeoutMs} ms` : ''}`,
       ])
-    rows.push([String(link.index + 1), link.id, slots(chain, link.index)])
+    const facts = [config.pipelines[name]![link.index]?.implied ? 'implied by version 1' : '', slots(chain, link.index)]
+    rows.push([String(link.index + 1), link.id, facts.filter(Boolean).join('; ')])
   }
   const terminal = chain.links[chain.terminal]!
   rows.push([
@@ -103,6 +104,8 @@ function slots(chain: Chain, index: number): string {
   const facts = [
     plugin.needs?.length ? `needs ${names(plugin.needs)}` : '',
     plugin.provides?.length ? `fills ${names(plugin.provides)}` : '',
+    plugin.mayProvide?.length ? `may fill ${names(plugin.mayProvide)}` : '',
+    plugin.rewrites?.length ? `rewrites ${names(plugin.rewrites)}` : '',
     plugin.needsLate?.length ? `needs late ${names(plugin.needsLate)}` : '',
     plugin.providesLate?.length ? `fills late ${names(plugin.providesLate)}` : '',
     skipFailures ? 'skipped when it fails' : '',

@@ -11,7 +11,7 @@ import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapsho
 import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
-import type { Chain } from '../core/chain.ts'
+import type { BuildOptions, Chain } from '../core/chain.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
@@ -56,6 +56,8 @@ export interface GatewayOptions {
   watch?: boolean
   /** Tests: every request hook answers through a promise. */
   forceAsync?: boolean
+  /** Tests: stands around each plugin's hooks. */
+  around?: BuildOptions['around']
   env?: Record<string, string | undefined>
 }
 
@@ -389,9 +391,9 @@ class RunningGateway implements Gateway {
         secret: this.#secret,
       },
       plugins,
-      file: this.#path,
       simulator: async () => (this.#simulator ??= await startSimulator({ port: 0 })).url,
       forceAsync: this.#options.forceAsync,
+      around: this.#options.around,
     })
     for (const chain of this.#chains) this.#retiring.add(chain)
     this.#chains = [...chains.values()]

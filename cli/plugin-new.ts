@@ -52,7 +52,7 @@ export const plugin: Verb = {
     const { config, plugins } = await loadOrFail(file)
     if (plugins.has(name)) throw new Failure(`there is already a plugin '${name}'`)
     const pipeline = values.pipeline ?? Object.keys(config.pipelines)[0]!
-    const entries = config.pipelines[pipeline]
+    const entries = config.pipelines[pipeline]?.filter(entry => !entry.implied)
     if (!entries)
       throw new Failure(`${file} has no pipeline '${pipeline}'; it has ${Object.keys(config.pipelines).join(', ')}`)
 

@@ -22,6 +22,8 @@ export default definePlugin<Options>({
       require_header: { type: 'string', default: '', description: 'Refuse requests without this header; empty: none is needed.' },
     },
   },
+  // Every slot that it sets, the private ones too.
+  mayProvide: [characters],
   create({ require_header }, { log }) {
     return {
       // On the way down, once for each request. Return nothing to go on, or a Reply to answer; may wait.

@@ -72,10 +72,10 @@ export async function routeReport(
   )
   if (!route) throw new Failure(`${file} has no route of the surface ${question.surface} that ends in upstream`)
   const caller = callerOf(config, file, question)
-  // Nothing leaves this process: what would have to be fetched counts as not to be had.
-  config.media.fetch = []
   const replaced = requestsOnly(plugins)
   replaced.set('auth', claims(plugins.get('auth')!, caller))
+  // Nothing leaves this process: what would have to be fetched counts as not to be had.
+  replaced.set('media', fetchesNothing(plugins.get('media')!))
   replaced.set('upstream', looks(plugins.get('upstream')!))
   const { chains, close } = await dryRun(config, replaced, file)
   try {
@@ -141,6 +141,10 @@ function looks(upstream: Plugin): Plugin {
       },
     }),
   })
+}
+
+function fetchesNothing(media: Plugin): Plugin {
+  return { ...media, create: (options, context) => media.create({ ...options, fetch: [] }, context) }
 }
 
 function report(

@@ -78,10 +78,11 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
 
   const writers = new Map<string, PipelineEntry>()
   for (const { entry, plugin } of links) {
-    for (const slot of [...(plugin?.provides ?? []), ...(plugin?.providesLate ?? [])]) {
+    for (const slot of [...(plugin?.provides ?? []), ...(plugin?.mayProvide ?? []), ...(plugin?.providesLate ?? [])]) {
       const first = writers.get(slot.name)
-      // The same entry twice is one fault, told above.
-      if (first && first.id !== entry.id) {
+      // The same entry twice is one fault, told above; one plugin at two places may share what it keeps to itself.
+      const shares = first?.plugin === entry.plugin && fills(plugin?.mayProvide, slot)
+      if (first && first.id !== entry.id && !shares) {
         errors.push({
           ...entry.at,
           message: `${entry.id} fills '${slot.name}', which ${first.id} (${place(first.at, entry.at)}) already fills; a slot has one writer. Remove one of the two`,
@@ -92,7 +93,9 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
 
   const answers = links.findIndex(({ entry }) => entry === terminal)
   for (const [index, { entry, plugin }] of links.entries()) {
-    for (const slot of plugin?.needs ?? []) {
+    // It needs no more than the plugin that it stands above for.
+    if (entry.implied) continue
+    for (const slot of [...(plugin?.needs ?? []), ...(plugin?.rewrites ?? [])]) {
       if (FILLED_BY_CORE.has(slot.name)) {
         if (terminal && index > answers && !links.some(({ plugin }, i) => i <= answers && fills(plugin?.needs, slot))) {
           const needs = `${entry.id} needs '${slot.name}', which is there only when a plugin above ${terminal.id} needs it, too`
@@ -130,6 +133,26 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
   )
 }
 
+/** By slot: what is made from it on the way down. Whoever replaces the slot below that changes nothing any more. */
+const MADE_INTO: ReadonlyMap<string, string> = new Map([['conversation', 'outbound']])
+
+/** What is worth telling of a chain that can be built. */
+export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
+  const warnings: ConfigError[] = []
+  const made = new Map<string, PipelineEntry>()
+  for (const entry of chain.entries) {
+    const plugin = catalog.get(entry.plugin)
+    for (const { name } of plugin?.rewrites ?? []) {
+      const by = made.get(MADE_INTO.get(name) ?? '')
+      if (!by) continue
+      const why = `${by.id} (${place(by.at, entry.at)}) has read it by then`
+      warnings.push({ ...entry.at, message: `${entry.id} rewrites '${name}' to no effect: ${why}. Move it above.` })
+    }
+    for (const slot of plugin?.provides ?? []) made.set(slot.name, entry)
+  }
+  return warnings
+}
+
 function missing(
   entry: PipelineEntry,
   slot: Slot<unknown>,
@@ -142,6 +165,9 @@ function missing(
     return `${needs}, which it fills itself; a plugin that reads a slot needs another one above that fills it`
   if (below)
     return `${needs}, which ${below.id} fills, but it is listed below (${place(below.at, entry.at)}). Move it above.`
+  const sometimes = links.find(link => fills(link.plugin?.mayProvide, slot))
+  if (sometimes)
+    return `${needs}, which ${sometimes.entry.id} fills for some exchanges only; take it out of needs and peek at it`
   const late = links.find(link => fills(link.plugin?.providesLate, slot))
   if (late) return `${needs}, which ${late.entry.id} fills only during the response; on the way down it is never there`
   const writers = [...catalog.keys()].filter(name => fills(catalog.get(name)?.provides, slot))

@@ -16,6 +16,7 @@ import {
   SECTIONS,
   withNames,
 } from './schema.ts'
+import { OPTION_SECTIONS } from './version-1.ts'
 
 /** What editors can check of a format by itself. */
 const PATTERNS: Record<string, string> = {
@@ -54,6 +55,9 @@ export function editorSchema(plugins: Iterable<Plugin>, names: Names): Schema {
     additionalProperties: false,
     required: ['version', ...Object.keys(CHAIN_SECTIONS)],
     properties,
+    if: { properties: { version: { const: 2 } } },
+    // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+    then: { properties: Object.fromEntries([...OPTION_SECTIONS.keys()].map(name => [name, false])) },
     $defs: {
       environment: {
         type: 'string',
@@ -77,6 +81,8 @@ export function editorSchema(plugins: Iterable<Plugin>, names: Names): Schema {
 }
 
 function sectionSchema(name: string, names: Names): Schema {
+  const plugin = OPTION_SECTIONS.get(name)
+  if (plugin) return { description: `In version 1 only: options of ${plugin}.`, $ref: `#/$defs/options/${plugin}` }
   const whole = SECTIONS[name]
   if (whole) return loosen(whole)
   const entries = ENTRIES[name]

@@ -5,7 +5,9 @@
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { basename, extname } from 'node:path'
+import type { PipelineEntry } from '../core/chain.ts'
 import type { Plugin } from '../core/plugin.ts'
+import { SIMULATED_SEARCH } from '../core/search.ts'
 import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
@@ -31,6 +33,7 @@ import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, ServerConfig } from './types.ts'
 import { isLoopback, parseListen } from './units.ts'
 import { ready } from './validate.ts'
+import { OPTION_SECTIONS, optionSection } from './version-1.ts'
 
 export type { PluginCatalog } from './check-chain.ts'
 export type { DialectFacts } from './models.ts'
@@ -111,7 +114,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
 
   const data = source.data
   checkSectionNames(data, report)
-  const sections = readSections(source, report)
+  const sections = readSections(source, options.plugins, report)
   // What refers to a section that could not be read would all look wrong.
   if (source.brokenSections.size > 0) return fail()
   const { plugins, broken } = await readPlugins(sections.plugins ?? [], source, options, report)
@@ -139,7 +142,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const organizations = readOrganizations(rawOrganizations, plans, planNames, ids, report)
 
   const rawPipelines = data['pipelines']
-  const pipelines = rawPipelines === undefined ? {} : readPipelines(rawPipelines, plugins, broken, report)
+  const pipelines = rawPipelines === undefined ? {} : readPipelines(rawPipelines, sections, plugins, broken, report)
   const pipelineNames = typeof rawPipelines === 'object' && rawPipelines !== null ? Object.keys(rawPipelines) : []
   const routes =
     data['routes'] === undefined ? [] : readRoutes(data['routes'], pipelines, pipelineNames, plugins, names, report)
@@ -148,21 +151,16 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const store = sections.store && resolveStore(sections.store, source)
   if (server && store) checkTogether(server, store, organizations, report)
   await checkFiles(server, providers, read, report)
-  const searcher = sections.web_search?.provider ?? 'simulator'
-  const searchers = ['simulator', ...Object.keys(rawProviders), ...broken]
+  const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
   // Whether a plugin can search shows when it is created.
   for (const name of plugins.keys()) if (!options.plugins.get(name)) searchers.push(name)
-  if (!searchers.includes(searcher)) {
-    report.error(
-      ['web_search', 'provider'],
-      `there is no provider '${searcher}'${didYouMean(searcher, searchers) || '; simulator is built in, others are names of providers or of plugins'}`,
-    )
-  }
+  checkSearchers(sections.web_search, pipelines, searchers, report)
   if (sections.secret && sections.secret.length < 32)
     report.warn(['secret'], 'the secret is short; use 32 characters or more, e.g. from `openssl rand -hex 32`')
 
   if (report.errors.length > 0 || !server || !store) return fail()
 
+  for (const section of OPTION_SECTIONS.keys()) delete sections[section]
   const config: GatewayConfig = {
     // Each is there: a fault in one is among the errors.
     ...(sections as Sections),
@@ -192,8 +190,34 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   return { config, plugins, warnings: report.sorted(report.warnings), files: source.files }
 }
 
+/** Whoever answers searches must be there: in the section of version 1, or in the lines of a pipeline. */
+function checkSearchers(
+  section: unknown,
+  pipelines: Record<string, PipelineEntry[]>,
+  known: readonly string[],
+  report: Report,
+): void {
+  const fault = (provider: unknown): string | null => {
+    if (typeof provider !== 'string' || known.includes(provider)) return null
+    return `there is no provider '${provider}'${didYouMean(provider, known) || '; simulator is built in, others are names of providers or of plugins'}`
+  }
+  const old = fault((section as { provider?: unknown } | undefined)?.provider)
+  if (old) report.error(['web_search', 'provider'], old)
+  for (const entry of Object.values(pipelines).flat()) {
+    if (entry.plugin !== 'web-search' || entry.implied) continue
+    const message = fault(entry.config['provider'])
+    if (message) report.push({ ...entry.at, message: `${entry.id}: ${message}` })
+  }
+}
+
 function checkSectionNames(data: Record<string, unknown>, report: Report): void {
   for (const name of Object.keys(data)) {
+    const plugin = data['version'] === 2 ? OPTION_SECTIONS.get(name) : undefined
+    if (plugin) {
+      const cure = `since version 2 its keys are options of the plugin ${plugin}: write \`- ${plugin}: { … }\` above routing, and remove the section`
+      report.error([name], `the section '${name}' belongs to version 1; ${cure}`, 'key')
+      continue
+    }
     if (SECTION_ORDER.includes(name)) continue
     report.error(
       [name],
@@ -204,13 +228,16 @@ function checkSectionNames(data: Record<string, unknown>, report: Report): void 
   const required = ['version', ...Object.keys(CHAIN_SECTIONS)]
   for (const name of required) {
     if (name in data || report.source.brokenSections.has(name)) continue
-    const cure = name === 'version' ? 'start the file with `version: 1`' : CHAIN_SECTIONS[name as 'routes']
+    const cure = name === 'version' ? 'start the file with `version: 2`' : CHAIN_SECTIONS[name as 'routes']
     report.error([], `the section '${name}' is missing: ${cure}`)
   }
 }
 
 /** Checks every section that has one schema; those with a fault are left out. */
-function readSections(source: ConfigSource, report: Report): Partial<Sections> {
+/** What was read, and the two sections of version 1 that are plugins' options. */
+type ReadSections = Partial<Sections> & { [section: string]: unknown }
+
+function readSections(source: ConfigSource, plugins: PluginCatalog, report: Report): ReadSections {
   const sections: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(SECTIONS)) {
     if (name === 'version' && !(name in source.data)) continue
@@ -219,7 +246,14 @@ function readSections(source: ConfigSource, report: Report): Partial<Sections> {
     const checked = report.check(schema, value, [name], name)
     if (checked !== null) sections[name] = checked
   }
-  return sections as Partial<Sections>
+  if (sections['version'] !== 2) {
+    for (const [name, plugin] of OPTION_SECTIONS) {
+      if (source.brokenSections.has(name)) continue
+      const checked = report.check(optionSection(plugins.get(plugin)), source.data[name], [name], name)
+      if (checked !== null) sections[name] = checked
+    }
+  }
+  return sections as ReadSections
 }
 
 /** The catalog with the plugin files of the configuration, and the names of files that did not load. */

@@ -1,19 +1,21 @@
 /** Reads `pipelines` and `routes`: the three ways to write an entry, plugin options, and what refers to what. */
 import type { PipelineEntry } from '../core/chain.ts'
-import { type ChainToCheck, checkChain, type PluginCatalog, place } from './check-chain.ts'
+import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
 import { fullEntry, type Names, route as openRoute, withNames } from './schema.ts'
 import type { ConfigError, Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { RouteConfig } from './types.ts'
+import { IMPLIED_PLUGINS, withImplied } from './version-1.ts'
 
 /**
  * Reads and checks every pipeline. A pipeline whose entries can't be read is left out of the result. `broken`: names of plugin files that did
- * not load, whose own error is already there.
+ * not load, whose own error is already there. `sections`: those that have been checked, `version` among them.
  */
 export function readPipelines(
   raw: unknown,
+  sections: Record<string, unknown>,
   catalog: PluginCatalog,
   broken: ReadonlySet<string>,
   report: Report,
@@ -33,11 +35,28 @@ export function readPipelines(
     }
     // A chain with a hole would only give errors that follow from the hole.
     if (entries.length !== list.length || entries.some(entry => broken.has(entry.plugin))) continue
-    const chain: ChainToCheck = { name, at: report.source.position(path, 'key'), entries }
+    const whole = sections['version'] === 2 ? entries : impliedIn(entries, sections, catalog, report)
+    const chain: ChainToCheck = { name, at: report.source.position(path, 'key'), entries: whole }
     for (const error of checkChain(chain, catalog)) report.push(error)
-    pipelines[name] = entries
+    for (const warning of chainWarnings(chain, catalog)) report.warnings.push(warning)
+    pipelines[name] = whole
   }
   return pipelines
+}
+
+/** Version 1 says itself where these stand. */
+function impliedIn(
+  entries: readonly PipelineEntry[],
+  sections: Record<string, unknown>,
+  catalog: PluginCatalog,
+  report: Report,
+): PipelineEntry[] {
+  for (const { plugin, at } of entries) {
+    if (sections['version'] !== 1 || !IMPLIED_PLUGINS.includes(plugin)) continue
+    const message = `${plugin} is implied by version: 1 and is not written; remove this line, or start the file with version: 2 and write ${IMPLIED_PLUGINS.join(', ')} (docs/configuration.md)`
+    report.push({ ...at, message })
+  }
+  return withImplied(entries, sections, catalog)
 }
 
 function readEntry(item: unknown, path: Path, catalog: PluginCatalog, report: Report): PipelineEntry | null {

@@ -11,6 +11,7 @@ import {
   SECTIONS,
   withNames,
 } from './schema.ts'
+import { OPTION_SECTIONS } from './version-1.ts'
 
 type AnySchema = Record<string, any>
 
@@ -28,6 +29,8 @@ export function referenceTables(plugins: Iterable<Plugin>, names: Names): string
 }
 
 function section(name: string, names: Names): string[] {
+  const plugin = OPTION_SECTIONS.get(name)
+  if (plugin) return [`### ${name}`, '', oldSection(plugin), '']
   const whole = SECTIONS[name] as AnySchema | undefined
   if (whole) {
     const rows = rowsOf(whole, '')
@@ -35,7 +38,7 @@ function section(name: string, names: Names): string[] {
     return [
       `### ${name}`,
       '',
-      `${whole['description'] ?? ''}${name === 'version' ? ' Always `1`.' : value}`,
+      `${whole['description'] ?? ''}${name === 'version' ? ' `2`; [`1`](#from-version-1-to-2) is still read.' : value}`,
       '',
       ...(rows.length > 0 ? table(rows) : []),
     ]
@@ -53,6 +56,9 @@ function section(name: string, names: Names): string[] {
     ...table(rowsOf(fullEntry, '')),
   ]
 }
+
+const oldSection = (plugin: string) =>
+  `In version 1 only: the options of the plugin [\`${plugin}\`](#${plugin}), which version 2 writes in its line of a pipeline.`
 
 type Row = [key: string, kind: string, fallback: string, description: string]
 

@@ -18,7 +18,6 @@ import {
   object,
   type Schema,
   secretText,
-  size,
   text,
 } from '../core/vocabulary.ts'
 
@@ -345,36 +344,6 @@ export const model = object(
 
 // ---- the gateway as a whole -------------------------------------------------------------------------------------------
 
-export const webSearch = object(
-  {
-    provider: nullable(
-      text('Who answers: `simulator` (made-up pages), a name of `providers`, or a plugin; not set: nobody.', {
-        minLength: 1,
-      }),
-    ),
-    max_turns: count(8, 'Most rounds of searches for one request (decisions 34).', 1),
-  },
-  [],
-  { default: {}, description: 'Web search for backends without one of their own.' },
-)
-
-export const media = object(
-  {
-    fetch: list(
-      text('A host name.', {
-        pattern: '^(\\*\\.)?[A-Za-z0-9.-]+(:\\d+)?$',
-        examples: ['images.example.com', '*.example.com'],
-      }),
-      'Hosts that the gateway itself may fetch images and documents from.',
-      { default: [], uniqueItems: true },
-    ),
-    max_bytes: size('20MiB', 'Largest file that is fetched, and most bytes of all files of one request.'),
-    timeout: duration('10s', 'Longest wait for all files of one request.'),
-  },
-  [],
-  { default: {}, description: 'Fetching what requests refer to by URL; nothing by default.' },
-)
-
 const row = (idle: string, ceiling: string, description: string) =>
   object(
     {
@@ -509,14 +478,12 @@ export const organization = object(
 
 /** Sections with one schema for the whole value. */
 const sections = {
-  version: { type: 'integer', const: 1, description: 'Version of this file format.' } as Schema<1>,
+  version: { type: 'integer', enum: [1, 2], description: 'Version of this file format.' } as Schema<1 | 2>,
   server,
   store,
   secret: secretText('Seals ids and continuation data. Empty: made once and kept in the store.', { default: '' }),
   plugins,
   price_book: text('The version of the price list, written on every ledger row.', { default: '1', minLength: 1 }),
-  web_search: webSearch,
-  media,
   stream_limits: streamLimits,
   platform,
   ledger,

@@ -103,7 +103,7 @@ export async function readSource(path: string, options: SourceOptions): Promise<
       file: main.name,
       line: 1,
       column: 1,
-      message: 'the file is empty or not a mapping; start with `version: 1`',
+      message: 'the file is empty or not a mapping; start with `version: 2`',
     })
     return { ...source, data: {}, usable: false }
   }

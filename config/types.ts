@@ -31,10 +31,6 @@ export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plug
   plugins: { path: string; at: Position }[]
   providers: Record<string, ProviderConfig>
   models: Record<string, ModelConfig>
-  web_search: Sections['web_search'] & {
-    /** Of the simulated web: set by the composition root. */
-    base_url?: string
-  }
   plans: Record<string, PlanConfig>
   organizations: Record<string, OrganizationConfig>
 }

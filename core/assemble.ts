@@ -2,7 +2,7 @@
  * Builds the chains of a configuration. Everyone builds them here: a gateway that starts or reloads, `sluice check`,
  * `explain` and `route`, the harness `sluice/testing`, and the tests of the engine.
  */
-import { buildChain, type Chain, type PipelineEntry } from './chain.ts'
+import { type BuildOptions, buildChain, type Chain, type PipelineEntry } from './chain.ts'
 import type { Plugin, PluginContext } from './plugin.ts'
 import { SearchProviders } from './search.ts'
 import type { Surface } from './surface.ts'
@@ -19,6 +19,10 @@ export interface Blueprint {
   services: Services
   /** Tests: every request hook answers through a promise. */
   forceAsync?: boolean | undefined
+  /** Tests: stands around each plugin's hooks. */
+  around?: BuildOptions['around']
+  /** Address of the simulated web, where it runs. */
+  simulator?: string | undefined
 }
 
 export interface Assembly {
@@ -28,9 +32,17 @@ export interface Assembly {
 }
 
 /** Creates every plugin of every pipeline. Throws a ChainError; what had been created is closed by then. */
-export async function assemble({ pipelines, surfacesOf, plugins, services, forceAsync }: Blueprint): Promise<Assembly> {
+export async function assemble({
+  pipelines,
+  surfacesOf,
+  plugins,
+  services,
+  forceAsync,
+  around,
+  simulator,
+}: Blueprint): Promise<Assembly> {
   const chains = new Map<string, Chain>()
-  const searchProviders = new SearchProviders()
+  const searchProviders = new SearchProviders(simulator)
   const { log } = services
   try {
     for (const [pipeline, entries] of Object.entries(pipelines)) {
@@ -42,7 +54,7 @@ export async function assemble({ pipelines, surfacesOf, plugins, services, force
         surfaces,
         searchProviders,
       })
-      chains.set(pipeline, await buildChain(pipeline, { entries, plugins, log, forceAsync, context }))
+      chains.set(pipeline, await buildChain(pipeline, { entries, plugins, log, forceAsync, around, context }))
     }
   } catch (error) {
     await closeChains(chains.values(), log)

@@ -25,6 +25,8 @@ export interface PipelineEntry {
   /** Options as `create` takes them: checked by the plugin's own schema, defaults filled, durations in milliseconds, sizes in bytes. */
   config: Record<string, unknown>
   at: Position
+  /** `version: 1` says it without writing it; `at` is then the line below. */
+  implied?: true
 }
 
 /** One plugin at its place, with what it did so far. */
@@ -95,6 +97,8 @@ export interface BuildOptions {
   log: Logger
   /** Tests: every request hook answers through a promise, so that both ways through the chain are one suite's. */
   forceAsync?: boolean
+  /** Tests: stands around each plugin's hooks, e.g. `declaredOnly` of testing.ts. */
+  around?(plugin: Plugin, hooks: PluginHooks): PluginHooks
 }
 
 const DEFAULT_BODY = { maxBytes: 32 * 1024 * 1024, timeoutMs: 60_000 }
@@ -147,7 +151,7 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
         index,
         id: entry.id,
         plugin,
-        hooks,
+        hooks: options.around?.(plugin, hooks) ?? hooks,
         skipFailures: entry.on_failure === 'skip',
         stats: { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 },
       })

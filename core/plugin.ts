@@ -111,6 +111,7 @@ export interface Exchange {
   get<T>(slot: Slot<T>): T
   /** Reads a slot that may be empty. */
   peek<T>(slot: Slot<T>): T | undefined
+  /** Fills a slot that the plugin declares: `provides`, `mayProvide`, `providesLate` or `rewrites`. Tests refuse any other. */
   set<T>(slot: Slot<T>, value: T): void
 
   /** Registers a release for what was just acquired. Runs once, last in first out, after every `onSettle`. */
@@ -242,8 +243,12 @@ export interface Plugin<C = any> {
   readonly needs?: readonly Slot<any>[]
   /** Slots this plugin fills on the way down. */
   readonly provides?: readonly Slot<any>[]
+  /** Slots this plugin fills for some exchanges only, private ones included: readers must `peek`. */
+  readonly mayProvide?: readonly Slot<any>[]
   /** Slots filled during the response: readers must `peek`. */
   readonly providesLate?: readonly Slot<any>[]
+  /** Slots that another plugin fills above, and whose value this one replaces on the way down, e.g. `conversation` to change a prompt. */
+  readonly rewrites?: readonly Slot<any>[]
   /**
    * Slots that must be filled during the response of every exchange that has passed this plugin. Whoever fills one
    * stands below the terminal, or above this plugin: a reply that starts between the two would miss it.

@@ -2,7 +2,6 @@
  * Web search that the gateway runs itself, for backends without one of their own (decisions 34): what a search provider is, and where those of a
  * configuration are found. docs/web-search.md walks through writing one.
  */
-import type { GatewayConfig } from '../config/types.ts'
 import type { Continuation, SearchPart, SearchResult } from './conversation.ts'
 
 /** Answers one query. A plugin's search provider implements this. */
@@ -45,9 +44,15 @@ export class SearchFailed extends Error {
 
 /** The search providers that the plugins of one configuration bring, each under its plugin's name. */
 export class SearchProviders {
+  /** Address of the simulated web, where it runs. */
+  readonly simulator: string | undefined
   readonly #byName = new Map<string, SearchProvider>()
 
-  /** Called in a plugin's `create`. @param name the plugin's own: what `web_search.provider` says */
+  constructor(simulator?: string) {
+    this.simulator = simulator
+  }
+
+  /** Called in a plugin's `create`. @param name the plugin's own: what the option `provider` of `web-search` says */
   register(name: string, provider: SearchProvider): void {
     this.#byName.set(name, provider)
   }
@@ -57,19 +62,8 @@ export class SearchProviders {
   }
 }
 
-/** The built-in web of the simulator, by this name in `web_search.provider`. */
+/** The built-in web of the simulator, by this name in the option `provider` of `web-search`. */
 export const SIMULATED_SEARCH = 'simulator'
-
-/** What is wrong with `web_search.provider` once every plugin has been created; null when nothing is. */
-export function searchProviderFault(
-  { web_search, providers }: GatewayConfig,
-  registered: SearchProviders,
-): string | null {
-  const { provider } = web_search
-  if (provider === null || provider === SIMULATED_SEARCH || Object.hasOwn(providers, provider)) return null
-  if (registered.get(provider)) return null
-  return `web_search.provider is '${provider}', but that plugin registers no search provider of this name; call context.searchProviders.register in its create`
-}
 
 const KEPT = 'web_search'
 

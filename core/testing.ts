@@ -4,7 +4,8 @@
  *   const run = await runPlugin(myPlugin, { config: { … }, slots: [[identity, me]], events: [text('hi')] })
  *   assert.equal(run.status, 200)
  *
- * Whatever the plugin does, the harness checks what every plugin owes: promised slots filled, settled exactly once, no hold left, no timer left.
+ * Whatever the plugin does, the harness checks what every plugin owes: promised slots filled, no slot set that is not declared, settled exactly once,
+ * no hold left, no timer left.
  */
 
 import { parseOptions } from '../config/options.ts'
@@ -16,7 +17,17 @@ import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
 import { RunningExchange } from './exchange/index.ts'
 import { MemoryIncoming, type MemoryRequest } from './memory-incoming.ts'
-import { conversation, definePlugin, type Logger, type Plugin, request, type Settlement, type Slot } from './plugin.ts'
+import {
+  conversation,
+  definePlugin,
+  type Exchange,
+  type Logger,
+  type Plugin,
+  type PluginHooks,
+  request,
+  type Settlement,
+  type Slot,
+} from './plugin.ts'
 import { createSharedState } from './shared-state.ts'
 import type { Store } from './store.ts'
 import type { EncodeContext, Encoder, Surface } from './surface.ts'
@@ -129,6 +140,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     warn: (fields, message) => void log.push({ level: 'warn', fields, message }),
     error: (fields, message) => void log.push({ level: 'error', fields, message }),
   }
+  const owes: string[] = []
   const incoming = new MemoryIncoming(options.request)
   const filled = new Map<Slot<any>, unknown>([
     [conversation, plainConversation()],
@@ -139,6 +151,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
   const above = definePlugin({
     name: 'above',
     summary: 'Fills the slots the plugin under test reads.',
+    provides: [...filled.keys()],
     create: () => ({
       onRequest(x) {
         for (const [slot, value] of filled) x.set(slot, value)
@@ -187,6 +200,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     pipelines,
     surfacesOf: () => [plainSurface],
     plugins: new Map(order.map(entry => [entry.name, entry as Plugin])),
+    around: (of, hooks) => declaredOnly(of, hooks, fault => owes.push(fault)),
     services: {
       config: { pipelines, ...options.gateway } as unknown as GatewayConfig,
       store: options.store ?? missingStore,
@@ -218,7 +232,6 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
   await chain.close()
   await Promise.resolve()
 
-  const owes: string[] = []
   if (settlements !== 1) owes.push(`settled ${settlements} times`)
   if (incoming.answers > 1) owes.push(`answered ${incoming.answers} times`)
   if (clock.pending > timersBefore) owes.push(`${clock.pending - timersBefore} timers left`)
@@ -252,6 +265,60 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     exchange,
     log,
   }
+}
+
+const HOOKS = [
+  'onRequest',
+  'forward',
+  'onResponseHead',
+  'onEvent',
+  'rewriteEvent',
+  'onChunk',
+  'onResponseEnd',
+  'onError',
+  'onSettle',
+] as const satisfies readonly (keyof PluginHooks)[]
+
+/**
+ * A plugin's hooks on a view of the exchange whose `set` throws for a slot that the plugin does not declare: the `around` of a chain under test.
+ * @param tell also hears of it, since what a hook throws may end as a log line
+ */
+export function declaredOnly(
+  plugin: Plugin,
+  hooks: PluginHooks,
+  tell: (fault: string) => void = () => {},
+): PluginHooks {
+  const { provides = [], mayProvide = [], providesLate = [], rewrites = [] } = plugin
+  const declared = new Set([...provides, ...mayProvide, ...providesLate, ...rewrites].map(slot => slot.name))
+  const set = (x: Exchange, slot: Slot<unknown>, value: unknown) => {
+    if (!declared.has(slot.name)) {
+      const fault = `the plugin ${plugin.name} sets the slot '${slot.name}', which it does not declare. Add it to provides, or to mayProvide, providesLate or rewrites`
+      tell(fault)
+      throw new Error(fault)
+    }
+    x.set(slot, value)
+  }
+  const views = new WeakMap<Exchange, Exchange>()
+  const viewOf = (x: Exchange): Exchange => {
+    let view = views.get(x)
+    if (!view) {
+      view = new Proxy(x, {
+        get(_, name) {
+          if (name === 'set') return (slot: Slot<unknown>, value: unknown) => set(x, slot, value)
+          const member = Reflect.get(x, name, x)
+          return typeof member === 'function' ? member.bind(x) : member
+        },
+      })
+      views.set(x, view)
+    }
+    return view
+  }
+  const checked: Record<string, unknown> = { body: hooks.body, close: hooks.close?.bind(hooks) }
+  for (const name of HOOKS) {
+    const hook = hooks[name] as ((x: Exchange, ...more: unknown[]) => unknown) | undefined
+    if (hook) checked[name] = (x: Exchange, ...more: unknown[]) => hook.call(hooks, viewOf(x), ...more)
+  }
+  return checked as PluginHooks
 }
 
 /** A hold that nobody releases, or a hook that never answers, would keep the test waiting for ever. */

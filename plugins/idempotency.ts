@@ -5,6 +5,7 @@ import { duration, object, size } from '../core/vocabulary.ts'
 import { identity } from './slots.ts'
 
 const recording = slot<Recording>('idempotencyRecording')
+const executed = slot<boolean>('idempotencyExecuted')
 interface Recording {
   status: number
   headers: [string, string][]
@@ -28,6 +29,7 @@ export const idempotency = definePlugin({
   summary: 'Replays the first answer when an Idempotency-Key comes again.',
   config: schema,
   needs: [identity, requestBody],
+  mayProvide: [recording, executed],
   check(options, gateway) {
     // Both are bounds of the store, which all pipelines share.
     return (['max_record', 'max_total'] as const).flatMap(name => {
@@ -142,8 +144,6 @@ export const idempotency = definePlugin({
     }
   },
 })
-
-const executed = slot<boolean>('idempotencyExecuted')
 
 function isKey(value: string): boolean {
   if (value.length === 0 || value.length > 255) return false

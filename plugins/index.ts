@@ -6,6 +6,8 @@ import { conversationPlugin } from './conversation/index.ts'
 import { countTokens } from './count-tokens.ts'
 import { headerStamp } from './header-stamp.ts'
 import { idempotency } from './idempotency.ts'
+import { media } from './media/index.ts'
+import { modelAccess } from './model-access/index.ts'
 import { models } from './models.ts'
 import { otel } from './otel/index.ts'
 import { proxy } from './proxy/index.ts'
@@ -15,14 +17,18 @@ import { translation } from './translation.ts'
 import { upstream } from './upstream/index.ts'
 import { usageCapture } from './usage-capture.ts'
 import { validation } from './validation.ts'
+import { webSearch } from './web-search/index.ts'
 
 /** In the order of the reference pipeline, the other terminals last. */
 export const plugins: readonly Plugin[] = [
   auth,
   validation,
   idempotency,
+  modelAccess,
   conversationPlugin,
   tokenEstimate,
+  webSearch,
+  media,
   routing,
   admission,
   translation,

@@ -1,143 +1,123 @@
 import { hash } from 'node:crypto'
-import type { AccountCapability } from '../config/types.ts'
-import { type Conversation, EFFORTS } from '../core/conversation.ts'
+import type { Conversation } from '../core/conversation.ts'
 import type { Backend, Unfit } from '../core/dialect.ts'
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
-import { notFetched, tooManyFetches } from './media/denials.ts'
-import { MediaFault, MediaFetcher, type Outside, type WantedMedia } from './media/fetch-media.ts'
-import { type MediaKind, urlMedia, withMedia, withPlaceholders } from './media/url-media.ts'
-import { candidates, type Identity, identity, model, searchPlan, upstreamConversation } from './slots.ts'
-import { searchToolOf, withSearchFunction } from './web-search/function-form.ts'
+import type { WantedMedia } from './media/fetch-media.ts'
+import {
+  candidates,
+  hostedSearch,
+  identity,
+  mediaFetch,
+  model,
+  rights,
+  searchPlan,
+  upstreamConversation,
+} from './slots.ts'
 
-/** The gateway fetches for so many requests at a time; more are told to come again. */
-const MAX_FETCHING = 32
-
-/** The plugin, with the world outside that `media.fetch` reaches: tests bring their own. */
-export function routingPlugin(outside: Partial<Outside> = {}) {
-  return definePlugin({
-    name: 'routing',
-    summary: 'Finds the backends that can serve the request, in order.',
-    needs: [identity, conversation, model, estimate],
-    provides: [candidates],
-    create(_, { config, log, shared }) {
-      const media = new MediaFetcher(config.media, outside)
-      const load = shared.use('routing.fetching', () => ({ requests: 0 }))
-
-      function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
+/** Finds the backends that can serve the request, in order of preference (REQ-1, TOOL-5). */
+export const routing = definePlugin({
+  name: 'routing',
+  summary: 'Finds the backends that can serve the request, in order.',
+  needs: [identity, conversation, model, rights, estimate, hostedSearch, mediaFetch],
+  provides: [candidates],
+  mayProvide: [upstreamConversation, searchPlan],
+  create() {
+    return {
+      onRequest(x): undefined | Reply | Promise<undefined | Reply> {
         const asked = x.get(conversation)
-        const denied = accountUnfit(asked, x.get(identity))
+        const denied = x.get(rights)(asked)
         if (denied) return unsatisfied(x, denied)
         const native = judge(x, asked)
-        const tool = searchToolOf(asked)
-        if (!tool) return choose(x, asked, native)
-        if (isServed(native) || config.web_search.provider === null) {
-          x.set(searchPlan, { tool, name: null })
+        const search = x.get(hostedSearch)
+        const plan = search.native(asked)
+        if (!plan) return choose(x, asked, native)
+        const form = isServed(native) ? null : search.asFunction(asked)
+        if (!form) {
+          x.set(searchPlan, plan)
           return choose(x, asked, native)
         }
         // No backend searches by itself: the gateway does, and the model sees a function (decisions 34).
-        const { conversation: asFunction, plan } = withSearchFunction(asked)!
-        const ours = judge(x, asFunction)
+        const ours = judge(x, form.conversation)
         if (!isServed(ours)) return choose(x, asked, native)
-        x.set(searchPlan, plan)
-        x.set(upstreamConversation, asFunction)
-        return choose(x, asFunction, ours)
-      }
+        x.set(searchPlan, form.plan)
+        x.set(upstreamConversation, form.conversation)
+        return choose(x, form.conversation, ours)
+      },
+    }
+  },
+})
 
-      /** Which backends can serve a conversation: as it is, or with the bytes of its media in place. */
-      function judge(x: Exchange, asked: Conversation): Judged {
-        const tokens = x.get(estimate).input
-        const fetchable = media.isOn ? urlMedia(asked) : []
-        const judged: Judged = { fit: [], lacksBytes: new Map(), why: null, absent: 0 }
-        for (const backend of x.get(model).backends) {
-          const dialect = dialects[backend.dialect]
-          if (!dialect) {
-            judged.absent++
-            continue
-          }
-          const over = overWindow(backend, tokens)
-          const reason = over ?? dialect.unfit(asked, backend)
-          if (!reason) {
-            judged.fit.push(backend)
-            continue
-          }
-          judged.why ??= reason
-          const kinds: ReadonlySet<MediaKind> | undefined = dialect.bytesOnly
-          const wanted = kinds ? fetchable.filter(file => kinds.has(file.kind)) : []
-          if (wanted.length === 0 || !wanted.every(file => media.allows(file.url))) continue
-          if (!over && !dialect.unfit(withPlaceholders(asked, kinds!), backend)) judged.lacksBytes.set(backend, wanted)
-        }
-        return judged
-      }
-
-      function choose(
-        x: Exchange,
-        asked: Conversation,
-        judged: Judged,
-      ): undefined | Reply | Promise<undefined | Reply> {
-        const { fit, lacksBytes, why, absent } = judged
-        if (!isServed(judged)) {
-          if (why) return unsatisfied(x, why)
-          return absent > 0 ? notBuilt() : noBackend()
-        }
-        if (lacksBytes.size > 0) {
-          const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
-          const first = inOrder(x, asked, all)[0]!
-          const wanted = lacksBytes.get(first)
-          if (wanted) return fetched(x, asked, judged, wanted)
-        }
-        x.set(candidates, inOrder(x, asked, fit))
-        return undefined
-      }
-
-      /** The backend that comes first needs bytes: they are fetched, and who can serve is judged once more. */
-      async function fetched(
-        x: Exchange,
-        asked: Conversation,
-        { fit }: Judged,
-        wanted: readonly WantedMedia[],
-      ): Promise<undefined | Reply> {
-        if (load.requests >= MAX_FETCHING) return tooManyFetches()
-        load.requests++
-        const gone = new AbortController()
-        x.incoming.onAborted(() => gone.abort())
-        try {
-          const whole = withMedia(asked, await media.fetchAll(wanted, gone.signal))
-          const judged = judge(x, whole)
-          // What came may be of a kind that no backend takes.
-          if (judged.fit.length === 0) return unsatisfied(x, judged.why!)
-          x.set(upstreamConversation, whole)
-          x.set(candidates, inOrder(x, asked, judged.fit))
-          return undefined
-        } catch (error) {
-          if (gone.signal.aborted) return noBackend()
-          if (!(error instanceof MediaFault)) throw error
-          log.info({ request_id: x.id, reason: error.reason, err: error.cause }, 'media not fetched')
-          if (fit.length === 0) return notFetched(error, config.media)
-          // Another backend takes the URL itself.
-          x.set(candidates, inOrder(x, asked, fit))
-          return undefined
-        } finally {
-          load.requests--
-        }
-      }
-
-      function inOrder(x: Exchange, asked: Conversation, backends: readonly Backend[]): Backend[] {
-        return backends.length === 1 ? [...backends] : prefer(backends, affinity(x, asked))
-      }
-
-      return { onRequest }
-    },
-  })
+/** Which backends can serve a conversation: as it is, or with the bytes of its media in place. */
+function judge(x: Exchange, asked: Conversation): Judged {
+  const tokens = x.get(estimate).input
+  const judged: Judged = { fit: [], lacksBytes: new Map(), why: null, absent: 0 }
+  for (const backend of x.get(model).backends) {
+    const dialect = dialects[backend.dialect]
+    if (!dialect) {
+      judged.absent++
+      continue
+    }
+    const over = overWindow(backend, tokens)
+    const reason = over ?? dialect.unfit(asked, backend)
+    if (!reason) {
+      judged.fit.push(backend)
+      continue
+    }
+    judged.why ??= reason
+    if (over || !dialect.bytesOnly) continue
+    const lacking = x.get(mediaFetch).lacking(asked, dialect.bytesOnly)
+    if (lacking && !dialect.unfit(lacking.whole, backend)) judged.lacksBytes.set(backend, lacking.wanted)
+  }
+  return judged
 }
 
-/** Finds the backends that can serve the request, in order of preference (REQ-1, TOOL-5). */
-export const routing = routingPlugin()
+function choose(x: Exchange, asked: Conversation, judged: Judged): undefined | Reply | Promise<undefined | Reply> {
+  const { fit, lacksBytes, why, absent } = judged
+  if (!isServed(judged)) {
+    if (why) return unsatisfied(x, why)
+    return absent > 0 ? notBuilt() : noBackend()
+  }
+  if (lacksBytes.size > 0) {
+    const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
+    const first = inOrder(x, asked, all)[0]!
+    const wanted = lacksBytes.get(first)
+    if (wanted) return withBytes(x, asked, judged, wanted)
+  }
+  x.set(candidates, inOrder(x, asked, fit))
+  return undefined
+}
+
+/** The backend that comes first needs bytes: they are fetched, and who can serve is judged once more. */
+async function withBytes(
+  x: Exchange,
+  asked: Conversation,
+  { fit }: Judged,
+  wanted: readonly WantedMedia[],
+): Promise<undefined | Reply> {
+  const fetched = await x.get(mediaFetch).fetch(x, asked, wanted)
+  if (fetched.refused) {
+    if (fetched.final || fit.length === 0) return fetched.refused
+    // Another backend takes the URL itself.
+    x.set(candidates, inOrder(x, asked, fit))
+    return undefined
+  }
+  const judged = judge(x, fetched.whole)
+  // What came may be of a kind that no backend takes.
+  if (judged.fit.length === 0) return unsatisfied(x, judged.why!)
+  x.set(upstreamConversation, fetched.whole)
+  x.set(candidates, inOrder(x, asked, judged.fit))
+  return undefined
+}
+
+function inOrder(x: Exchange, asked: Conversation, backends: readonly Backend[]): Backend[] {
+  return backends.length === 1 ? [...backends] : prefer(backends, affinity(x, asked))
+}
 
 interface Judged {
   fit: Backend[]
   /** Fit but for media that they take as bytes alone, which the operator allows to fetch. */
-  lacksBytes: Map<Backend, WantedMedia[]>
+  lacksBytes: Map<Backend, readonly WantedMedia[]>
   /** Why the first unfit one is. */
   why: Unfit | null
   /** Backends whose dialect this build does not have. */
@@ -194,33 +174,6 @@ function affinity(x: Exchange, asked: Conversation): string {
 function overWindow(backend: Backend, tokens: number): Unfit | null {
   if (backend.contextWindow === undefined || tokens <= backend.contextWindow) return null
   return { param: 'model', requirement: `a context window of ${tokens} tokens` }
-}
-
-/** What the plan or key does not include. */
-function accountUnfit(asked: Conversation, { organization, key }: Identity): Unfit | null {
-  const lists = [organization.capabilities, key.capabilities]
-  if (lists.every(list => list === 'all')) return null
-  const lacks = (capability: AccountCapability) => lists.some(list => list !== 'all' && !list.includes(capability))
-  for (const tool of asked.tools) {
-    const capability = tool.type === 'web_search' ? 'web_search' : 'tools'
-    if (lacks(capability)) return { param: tool.path, requirement: `${capability}, which the plan does not include` }
-  }
-  const { effort, thinking } = asked.reasoning
-  const thinks =
-    (effort !== undefined && EFFORTS.indexOf(effort) > 0) || (thinking !== undefined && thinking !== 'disabled')
-  if (thinks && lacks('reasoning'))
-    return { param: 'reasoning', requirement: 'reasoning, which the plan does not include' }
-  for (const turn of asked.turns) {
-    for (const part of turn.parts) {
-      for (const item of part.type === 'result' ? part.content : [part]) {
-        if (item.type === 'image' && lacks('images'))
-          return { param: item.path, requirement: 'image input, which the plan does not include' }
-        if (item.type === 'document' && lacks('documents'))
-          return { param: item.path, requirement: 'document input, which the plan does not include' }
-      }
-    }
-  }
-  return null
 }
 
 function unsatisfied(x: Exchange, { param, requirement }: Unfit): Reply {

@@ -1,10 +1,11 @@
 /** Facts that the built-in plugins share. One writer each, named in its comment. Slots core itself reads are in core/plugin.ts. */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../config/types.ts'
 import type { Conversation, SearchTool } from '../core/conversation.ts'
-import type { Backend, Decoder, FaultHeaders, OutboundRequest } from '../core/dialect.ts'
+import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../core/dialect.ts'
 import type { ErrorCode, GatewayError } from '../core/errors.ts'
-import { slot } from '../core/plugin.ts'
+import { type Exchange, type Reply, slot } from '../core/plugin.ts'
 import type { Cell, CellState } from '../core/store.ts'
+import type { WantedMedia } from './media/fetch-media.ts'
 import type { Pieces, Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`. */
@@ -14,10 +15,17 @@ export interface Identity {
   key: KeyConfig
 }
 
-/** Filled by `conversation`. */
+/** Filled by `model-access`: the request as its surface parsed it, before anything is recalled. */
+export const asked = slot<Conversation>('asked')
+
+/** Filled by `model-access`. */
 export const model = slot<ModelConfig>('model')
 
-/** Filled by `conversation` and `validation` on count_tokens chains only: what they would have refused. */
+/** Filled by `model-access`: says which capability a conversation needs that plan or key do not include; null when they include all. */
+export const rights = slot<Rights>('rights')
+export type Rights = (asked: Conversation) => Unfit | null
+
+/** Filled by `validation` on count_tokens chains only: what it would have refused. */
 export const wouldRefuse = slot<Error>('wouldRefuse')
 
 /** Filled by `routing`: backends that can serve the request, in order of preference. Never empty. */
@@ -29,12 +37,46 @@ export const candidates = slot<Backend[]>('candidates')
  */
 export const upstreamConversation = slot<Conversation>('upstreamConversation')
 
+/** Filled by `media`: fetches for backends that take the bytes of files and no URLs. */
+export const mediaFetch = slot<MediaFetch>('mediaFetch')
+export interface MediaFetch {
+  /**
+   * The files that stand between a conversation and a backend that takes these kinds as bytes alone, and the conversation as it would be with them.
+   * Null when there are none, or when one of them may not be fetched.
+   */
+  lacking(asked: Conversation, kinds: ReadonlySet<WantedMedia['kind']>): LackingMedia | null
+  /** Fetches them. Rejects for what is no fault of the files'. */
+  fetch(x: Exchange, asked: Conversation, wanted: readonly WantedMedia[]): Promise<Fetched>
+}
+export interface LackingMedia {
+  wanted: readonly WantedMedia[]
+  /** With placeholders, for asking whether a backend could serve it then. */
+  whole: Conversation
+}
+/** The conversation with the bytes in place, or why not; `final`: no other backend is to be asked either. */
+export type Fetched =
+  | { whole: Conversation; refused?: undefined; final?: undefined }
+  | { refused: Reply; final: boolean }
+
+/** Filled by `web-search`: how a hosted search goes upstream. */
+export const hostedSearch = slot<HostedSearch>('hostedSearch')
+export interface HostedSearch {
+  /** For a backend that searches by itself. Null: the conversation declares no search. */
+  native(asked: Conversation): SearchPlan | null
+  /** For backends that don't: the model sees a function, whose calls the gateway runs. Null: nobody answers them, or there is no search. */
+  asFunction(asked: Conversation): { conversation: Conversation; plan: SearchPlan } | null
+}
+
 /** Filled by `routing` when the request declares a hosted search: who runs it. */
 export const searchPlan = slot<SearchPlan>('searchPlan')
 export interface SearchPlan {
   tool: SearchTool
   /** The function that stands for it upstream, whose calls the gateway runs; null where backends search themselves. */
   name: string | null
+  /** Who answers them: `simulator`, a name of `providers`, or a plugin; null: nobody. */
+  provider: string | null
+  /** Most rounds of searches for one request. */
+  maxTurns: number
 }
 
 /**

@@ -13,6 +13,7 @@ const repliedBytes = slot<number>('repliedBytes')
 export const usageCapture = definePlugin({
   name: 'usage-capture',
   summary: 'Counts the reply, prices it, and closes the ledger row.',
+  mayProvide: [tally, repliedBytes],
   providesLate: [usage],
   create(_, context) {
     return {

@@ -59,6 +59,7 @@ export const validation = definePlugin({
   config: schema,
   needs: [requestBody],
   provides: [request, contentLimits],
+  mayProvide: [strippedFields, verbatim, wouldRefuse],
   create(options, context) {
     const counting = isCountingChain(context)
     const limits: ContentLimits = {

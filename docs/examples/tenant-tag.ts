@@ -31,6 +31,7 @@ export default definePlugin<Options>({
     },
   },
   provides: [tenant],
+  mayProvide: [characters],
   create({ header, required }, { log }) {
     return {
       onRequest(x) {

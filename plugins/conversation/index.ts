@@ -15,10 +15,9 @@ import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
 import { isCountingChain } from '../counting.ts'
-import { contentLimits, identity, model, wouldRefuse } from '../slots.ts'
+import { asked as askedSlot, contentLimits, identity } from '../slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
-import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './model-access.ts'
 import { Sealer } from './seal.ts'
 
 /** What this exchange will retain, while its reply is recorded. */
@@ -43,17 +42,17 @@ const schema = object({
 })
 
 /**
- * Builds the canonical conversation: resolves the model, recalls the turns behind previous_response_id, checks the tool history, and restores
- * providers' private data. On the way back it keeps that data and retains the reply.
+ * Makes what is asked a whole conversation: recalls the turns behind previous_response_id, checks the tool history, and restores providers' private
+ * data. On the way back it keeps that data and retains the reply.
  */
 export const conversationPlugin = definePlugin({
   name: 'conversation',
-  summary: 'Resolves model and history, and remembers what the next turn needs.',
+  summary: 'Recalls and checks the history, and remembers what the next turn needs.',
   config: schema,
-  needs: [identity, request],
-  provides: [conversation, model],
+  needs: [identity, request, askedSlot],
+  provides: [conversation],
+  mayProvide: [recording, openReasoning],
   create(options, context) {
-    const access = new ModelAccess(context.config)
     const memory = new Memory(
       context.store,
       new Sealer(context.secret),
@@ -64,31 +63,11 @@ export const conversationPlugin = definePlugin({
     const counting = isCountingChain(context)
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
-      const surface = x.surface!
-      const body = x.get(request)
-      if (counting && x.peek(wouldRefuse)) return advisory(x, surface.parseLoosely!(body))
-      let asked: Conversation
-      try {
-        asked = surface.parse(body)
-      } catch (error) {
-        if (!counting || !(error instanceof GatewayError)) throw error
-        return advisory(x, surface.parseLoosely!(body))
-      }
-      const { organization, key } = x.get(identity)
-      const found = access.resolve(asked.model, organization, key, x.incoming.headers.get('x-excluded-models'))
-      if ('kind' in found) {
-        if (counting) return advisory(x, asked)
-        return found
-      }
-      asked.model = found.id
-      x.set(model, found)
+      const asked = x.get(askedSlot)
       x.set(conversation, asked)
+      // What would be refused is counted all the same (CNT-1).
       if (counting) return undefined
 
-      if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
-      const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)
-      if (held) return held
-      assumeOutputCap(asked, found, x.get(identity))
       const connection = x.incoming.connection
       const retains = formOf(asked).retains === true && (asked.store !== false || connection !== undefined)
       if (retains)
@@ -131,12 +110,6 @@ export const conversationPlugin = definePlugin({
         return tooLargeToKeep(options.max_retained)
       const saved = memory.retain(organization, `resp_${x.objectId}`, asked.previousResponseId, fresh, local)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
-    }
-
-    /** count_tokens: what would be refused is counted all the same (CNT-1). */
-    function advisory(x: Exchange, asked: Conversation): undefined {
-      x.set(conversation, asked)
-      return undefined
     }
 
     /** Holds the reply back until `saved` is done: what the next turn needs is written before this turn is seen to end (decisions 5). */
@@ -231,13 +204,6 @@ function echoBytes(body: Record<string, unknown>): number {
     if (value !== undefined) bytes += Buffer.byteLength(JSON.stringify(value))
   }
   return bytes
-}
-
-function noStreaming(): Reply {
-  return deny('streaming_not_available', {
-    message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
-    param: 'stream',
-  })
 }
 
 function tooLargeToKeep(max: number): Reply {

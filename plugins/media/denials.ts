@@ -1,9 +1,8 @@
-import type { GatewayConfig } from '../../config/types.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import type { MediaFault } from './fetch-media.ts'
+import type { MediaFault, MediaOptions } from './fetch-media.ts'
 
 /** Media that could not be fetched: says why, and nothing of what stands behind a name. */
-export function notFetched(fault: MediaFault, { max_bytes, timeout }: GatewayConfig['media']): Reply {
+export function notFetched(fault: MediaFault, { max_bytes, timeout }: MediaOptions): Reply {
   const { kind, path } = fault.media!
   return deny('invalid_value', {
     message: `The ${kind} at ${path} could not be fetched: ${why(fault, kind, max_bytes, timeout)}. Send its data instead, or another URL.`,

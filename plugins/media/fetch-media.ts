@@ -11,10 +11,18 @@
 import { lookup as dnsLookup } from 'node:dns/promises'
 import type { IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
-import type { GatewayConfig } from '../../config/types.ts'
 import { isPublicAddress } from './addresses.ts'
 import { type DocumentSource, documentOf, type ImageSource, imageOf } from './content.ts'
 import { HostList, hostIsAddress } from './hosts.ts'
+
+export interface MediaOptions {
+  /** Hosts, as `HostList` reads them. */
+  fetch: readonly string[]
+  /** Of all files of a request. */
+  max_bytes: number
+  /** Milliseconds, for all files of a request. */
+  timeout: number
+}
 
 export interface WantedMedia {
   kind: 'image' | 'document'
@@ -71,7 +79,7 @@ export class MediaFetcher {
   readonly #timeoutMs: number
   readonly #outside: Outside
 
-  constructor({ fetch, max_bytes, timeout }: GatewayConfig['media'], outside: Partial<Outside> = {}) {
+  constructor({ fetch, max_bytes, timeout }: MediaOptions, outside: Partial<Outside> = {}) {
     this.#hosts = new HostList(fetch)
     this.#maxBytes = max_bytes
     this.#timeoutMs = timeout

@@ -1,4 +1,4 @@
-/** The operator's list of hosts that media may be fetched from: `media.fetch` of gateway.yaml. */
+/** The operator's list of hosts that media may be fetched from: the option `fetch` of `media`. */
 import { isIP } from 'node:net'
 
 const HTTPS_PORT = '443'

@@ -5,7 +5,7 @@ import type { FinishReason } from '../../core/events.ts'
 import { conversation, definePlugin, type Exchange, type Settlement, slot, usage } from '../../core/plugin.ts'
 import { count, duration, type Filled, flag, number, object, text } from '../../core/vocabulary.ts'
 import { dialects } from '../../providers/index.ts'
-import { identity, model, servedBy, type Trace, trace } from '../slots.ts'
+import { asked, identity, model, servedBy, type Trace, trace } from '../slots.ts'
 import { traceParent } from '../trace-context.ts'
 import { Exporter } from './exporter.ts'
 import { type AttributeValue, attributes, CLIENT, failedStatus, nanos, SERVER, type Span } from './span.ts'
@@ -49,6 +49,7 @@ export const otel = definePlugin({
   name: 'otel',
   summary: 'Sends OpenTelemetry traces over OTLP/HTTP; stands first in its pipeline.',
   config: schema,
+  mayProvide: [traced, trace],
   create(options, { clock, log, random }) {
     const exporter = new Exporter({ ...options, clock, log })
     return {
@@ -172,7 +173,7 @@ class TracedExchange implements Trace {
       'http.route': x.route.slice(x.route.indexOf(' ') + 1),
       'http.response.status_code': settlement.status || undefined,
       'error.type': settlement.error?.code,
-      ...(x.peek(conversation) && { 'gen_ai.operation.name': 'chat' }),
+      ...((x.peek(conversation) ?? x.peek(asked)) && { 'gen_ai.operation.name': 'chat' }),
       'gen_ai.request.model': x.peek(model)?.id,
       ...this.#replyAttributes(),
       'sluice.request_id': x.id,

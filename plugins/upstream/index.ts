@@ -1,7 +1,7 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { candidates, model, outbound, searchPlan, servedBy, upstreamConversation } from '../slots.ts'
-import { openSearch } from '../web-search/provider.ts'
+import { OpenSearches } from '../web-search/provider.ts'
 import { type AttemptContext, Attempts } from './attempts.ts'
 import { schema } from './options.ts'
 import { SearchLoop } from './search-loop.ts'
@@ -25,7 +25,7 @@ export const upstream = definePlugin({
   create(options, { config, clock, log, random, shared, searchProviders }) {
     const ticker = shared.use('upstream.ticker', () => new Ticker(clock, TICK_MS))
     const targets = new Targets(config.providers, options, shared)
-    const search = openSearch(config, searchProviders, options.connect_timeout)
+    const searches = new OpenSearches(config.providers, searchProviders, options.connect_timeout)
     const context: AttemptContext = { options, targets, ticker, clock, log, random }
 
     function attemptsOf(x: Exchange): Attempts {
@@ -40,14 +40,13 @@ export const upstream = definePlugin({
         if (!plan) attempts.send(undefined, x)
         else {
           const first = x.peek(upstreamConversation) ?? x.get(conversation)
-          const provider = search.provider()
-          const { max_turns: maxTurns } = config.web_search
-          new SearchLoop(x, first, attempts, { plan, provider, maxTurns, ticker, log }).start()
+          const provider = searches.of(plan.provider)
+          new SearchLoop(x, first, attempts, { plan, provider, ticker, log }).start()
         }
         return undefined
       },
       async close() {
-        await search.close()
+        await searches.close()
         await targets.close()
       },
     }

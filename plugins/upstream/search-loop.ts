@@ -45,8 +45,6 @@ const MAX_PER_ROUND = 16
 export interface SearchLoopOptions {
   plan: SearchPlan
   provider: SearchProvider | undefined
-  /** Most rounds that are followed by another. */
-  maxTurns: number
   ticker: Ticker
   log: Logger
 }
@@ -241,7 +239,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   #called(callId: string, args: string): void {
     // The cap is reached: the round ends the reply, and nothing more is run.
-    if (this.#turns >= this.#options.maxTurns) return
+    if (this.#turns >= this.#options.plan.maxTurns) return
     const query = queryOf(args)
     const search: Search = {
       callId,
@@ -399,7 +397,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       // A search that was called when no round may follow was left out.
       const dropped = reason === 'tool_calls' && clientCalls === 0
       this.#conclude(dropped ? { type: 'finish', reason: 'pause' } : finish!)
-    } else if (this.#turns >= this.#options.maxTurns || this.#x.clientGone) {
+    } else if (this.#turns >= this.#options.plan.maxTurns || this.#x.clientGone) {
       this.#conclude({ type: 'finish', reason: 'pause' })
     } else this.#next()
   }
@@ -436,7 +434,9 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   /** No search would be run any more: the model has to answer with what it has, unless the reply can say that it paused. */
   #mustAnswer(): boolean {
-    return this.#made >= this.#limit || (this.#turns >= this.#options.maxTurns && !formOf(this.#conversation).pauses)
+    return (
+      this.#made >= this.#limit || (this.#turns >= this.#options.plan.maxTurns && !formOf(this.#conversation).pauses)
+    )
   }
 
   #lowerNativeLimits(next: Conversation): void {

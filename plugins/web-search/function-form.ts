@@ -14,7 +14,6 @@ import type {
   Turn,
 } from '../../core/conversation.ts'
 import { resultsOf, type SearchErrorCode } from '../../core/search.ts'
-import type { SearchPlan } from '../slots.ts'
 import { toldError, toldResults } from './told.ts'
 
 const PARAMETERS = Object.freeze({
@@ -29,8 +28,10 @@ export function searchToolOf(asked: Conversation): SearchTool | undefined {
   return asked.tools.find(tool => tool.type === 'web_search')
 }
 
-/** The same conversation with its search as a function. Undefined: it declares none. */
-export function withSearchFunction(asked: Conversation): { conversation: Conversation; plan: SearchPlan } | undefined {
+/** The same conversation with its search as a function, and the function's name. Undefined: it declares none. */
+export function withSearchFunction(
+  asked: Conversation,
+): { conversation: Conversation; tool: SearchTool; name: string } | undefined {
   const tool = searchToolOf(asked)
   if (!tool) return undefined
   const name = freeName(asked)
@@ -45,7 +46,7 @@ export function withSearchFunction(asked: Conversation): { conversation: Convers
   }
   // One call at a time is asked for the client's sake (TOOL-5): where it has no tools, its absence is no reason to refuse a backend.
   if (asked.tools.every(other => other.type === 'web_search')) conversation.parallelToolCalls = true
-  return { conversation, plan: { tool, name } }
+  return { conversation, tool, name }
 }
 
 /** `web_search`, unless a tool of the client has that name. */

@@ -1,33 +1,72 @@
 import { readFileSync } from 'node:fs'
 import { Pool, ProxyAgent } from 'undici'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
+import type { PipelineEntry } from '../../core/chain.ts'
 import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/search.ts'
 import { HttpSearch } from './http-provider.ts'
-
-/** The search provider that `web_search.provider` names. */
-export interface OpenSearch {
-  /** Undefined: none is configured. Asked late: a plugin registers its own while the chain is built, above or below. */
-  provider(): SearchProvider | undefined
-  close(): Promise<void>
-}
 
 /** Searches at the same time; more wait for a connection, and their own time runs. */
 const CONNECTIONS = 32
 
-export function openSearch(
-  { web_search, providers }: Pick<GatewayConfig, 'web_search' | 'providers'>,
+/** The search providers that a chain asks, each opened when it is first asked. */
+export class OpenSearches {
+  readonly #providers: Record<string, ProviderConfig>
+  readonly #registered: SearchProviders
+  readonly #connectTimeoutMs: number
+  readonly #open = new Map<string, { search: SearchProvider; dispatcher: Pool | ProxyAgent }>()
+
+  constructor(providers: Record<string, ProviderConfig>, registered: SearchProviders, connectTimeoutMs: number) {
+    this.#providers = providers
+    this.#registered = registered
+    this.#connectTimeoutMs = connectTimeoutMs
+  }
+
+  /** By the name that the option `provider` of `web-search` says. Undefined: nobody answers. */
+  of(name: string | null): SearchProvider | undefined {
+    if (name === null) return undefined
+    let found = this.#open.get(name)
+    if (found) return found.search
+    const endpoint = name === SIMULATED_SEARCH ? simulated(this.#registered.simulator!) : this.#providers[name]
+    if (!endpoint) return this.#registered.get(name)
+    const dispatcher = open(endpoint, this.#connectTimeoutMs)
+    const { origin, pathname } = new URL(endpoint.base_url)
+    const headers = { ...endpoint.headers, ...(endpoint.api_key && { authorization: `Bearer ${endpoint.api_key}` }) }
+    const search = new HttpSearch({ dispatcher, origin, prefix: pathname.replace(/\/+$/, ''), headers })
+    this.#open.set(name, (found = { search, dispatcher }))
+    return found.search
+  }
+
+  async close(): Promise<void> {
+    for (const { dispatcher } of this.#open.values()) await dispatcher.close()
+  }
+}
+
+const searchLines = ({ pipelines }: GatewayConfig): PipelineEntry[] =>
+  Object.values(pipelines)
+    .flat()
+    .filter(entry => entry.plugin === 'web-search')
+
+/** Whether any pipeline searches the simulated web, which then has to run. */
+export function usesSimulatedSearch(config: GatewayConfig): boolean {
+  return searchLines(config).some(entry => entry.config['provider'] === SIMULATED_SEARCH)
+}
+
+/** What is wrong with the search providers that pipelines name, once every plugin has been created; null when nothing is. */
+export function searchProviderFault(
+  config: GatewayConfig,
   registered: SearchProviders,
-  connectTimeoutMs: number,
-): OpenSearch {
-  const name = web_search.provider
-  if (name === null) return { provider: () => undefined, close: async () => {} }
-  const endpoint = name === SIMULATED_SEARCH ? simulated(web_search.base_url!) : providers[name]
-  if (!endpoint) return { provider: () => registered.get(name), close: async () => {} }
-  const dispatcher = open(endpoint, connectTimeoutMs)
-  const { origin, pathname } = new URL(endpoint.base_url)
-  const headers = { ...endpoint.headers, ...(endpoint.api_key && { authorization: `Bearer ${endpoint.api_key}` }) }
-  const search = new HttpSearch({ dispatcher, origin, prefix: pathname.replace(/\/+$/, ''), headers })
-  return { provider: () => search, close: () => dispatcher.close() }
+): { at: PipelineEntry['at']; message: string } | null {
+  for (const entry of searchLines(config)) {
+    const provider = entry.config['provider'] as string | null
+    if (provider === null || provider === SIMULATED_SEARCH || Object.hasOwn(config.providers, provider)) continue
+    if (registered.get(provider)) continue
+    const option = entry.implied ? 'web_search.provider' : 'web-search.provider'
+    return {
+      at: entry.at,
+      message: `${option} is '${provider}', but that plugin registers no search provider of this name; call context.searchProviders.register in its create`,
+    }
+  }
+  return null
 }
 
 type Endpoint = Pick<ProviderConfig, 'base_url' | 'headers' | 'api_key' | 'tls' | 'proxy'>

@@ -18,7 +18,7 @@ import {
 } from '../../core/plugin.ts'
 import { createSharedState } from '../../core/shared-state.ts'
 import type { Store } from '../../core/store.ts'
-import { plainConversation, plainSurface } from '../../core/testing.ts'
+import { declaredOnly, plainConversation, plainSurface } from '../../core/testing.ts'
 import { Ticker } from '../../core/ticker.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
@@ -34,13 +34,17 @@ export function terminal(start: (x: Exchange) => void = () => {}): Plugin {
 }
 
 export const asks = (over = {}) =>
-  part('asks', {
-    onRequest(x) {
-      x.set(conversation, plainConversation(over))
-      x.set(request, {})
-      return undefined
+  part(
+    'asks',
+    {
+      onRequest(x) {
+        x.set(conversation, plainConversation(over))
+        x.set(request, {})
+        return undefined
+      },
     },
-  })
+    { provides: [conversation, request] },
+  )
 
 export interface Run {
   incoming: MemoryIncoming
@@ -69,6 +73,7 @@ export async function run(
     pipelines: { test: entries },
     surfacesOf: () => [plainSurface],
     plugins: new Map(plugins.map(p => [p.name, p])),
+    around: declaredOnly,
     services: {
       config: {} as GatewayConfig,
       store: {} as Store,

@@ -1,7 +1,7 @@
 /** The harness that plugin authors get as `sluice/testing`. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { conversation, definePlugin, deny, type PluginHooks, refuse, slot } from '../../core/plugin.ts'
+import { conversation, definePlugin, deny, type Exchange, type PluginHooks, refuse, slot } from '../../core/plugin.ts'
 import { GatewayError, ManualClock, runPlugin } from '../../core/testing.ts'
 
 const mark = slot<string>('testing.mark')
@@ -169,4 +169,18 @@ test('hooks of a plugin above see only replies to requests that came so far, its
   const own = await runPlugin(stamped(() => deny('bad_request', { message: 'no' })))
   assert.equal(own.headers.get('x-note'), undefined, 'its own denial goes up from above it')
   assert.equal((await runPlugin(stamped(), { events: [text('a')] })).headers.get('x-note'), 'upstream')
+})
+
+test('it catches a slot that is set and not declared, whichever hook sets it', async () => {
+  const set = (x: Exchange): undefined => {
+    x.set(mark, 'here')
+    return undefined
+  }
+  const sets = { onRequest: set }
+  const late = { onSettle: set }
+  const expected =
+    /mine: the plugin mine sets the slot 'testing\.mark', which it does not declare\. Add it to provides, or to mayProvide, providesLate or rewrites/
+  for (const hooks of [sets, late]) await assert.rejects(runPlugin(plugin(hooks), { events: [text('a')] }), expected)
+  for (const declared of [{ provides: [mark] }, { mayProvide: [mark] }, { providesLate: [mark] }, { rewrites: [mark] }])
+    await runPlugin(plugin(sets, declared), { events: [text('a')] })
 })

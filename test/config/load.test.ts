@@ -24,10 +24,10 @@ test('the small configuration loads, without a warning', async () => {
 
 test('faults of the text name their place and the cure', async () => {
   await faults([
-    ['empty', '', '1:1', 'version: 1'],
-    ['not a mapping', '- a', '1:1', 'version: 1'],
+    ['empty', '', '1:1', 'version: 2'],
+    ['not a mapping', '- a', '1:1', 'version: 2'],
     ['no version', small({ version: '' }), '1:1', "'version' is missing"],
-    ['other version', small({ version: 'version: 2' }), '1:10', 'version must be 1'],
+    ['other version', small({ version: 'version: 3' }), '1:10', 'version must be one of 1, 2'],
     ['syntax', small({ log: 'log: { level: [ }' }), '10:17', 'not valid YAML'],
     [
       'duplicate key',
@@ -105,12 +105,12 @@ test('everything that is wrong is told at once, in reading order', async () => {
 test('~ is the documented default, or unlimited', async () => {
   const { config } = await loadText(
     small({
-      s: 'server: ~\nlog: { level: ~ }\nmedia: { timeout: ~ }\nplugins: ~\norganizations: { a: { plan: tier1, keys: ~, limits: { tokens_per_minute: ~ } } }',
+      s: 'server: ~\nlog: { level: ~ }\nstream_limits: { max: { idle: ~ } }\nplugins: ~\norganizations: { a: { plan: tier1, keys: ~, limits: { tokens_per_minute: ~ } } }',
     }),
   )
   assert.equal(config!.server.drain, 30_000)
   assert.equal(config!.log.level, 'info')
-  assert.equal(config!.media.timeout, 10_000)
+  assert.equal(config!.stream_limits.max.idle, 120_000)
   assert.deepEqual(config!.plugins, [])
   assert.equal(config!.organizations['a']!.limits.tokens_per_minute, null)
   assert.equal(config!.organizations['a']!.limits.requests_per_minute, 60)

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { checkChain } from '../../config/check-chain.ts'
 import { loadConfig } from '../../config/load.ts'
-import { definePlugin, type Plugin, requestBody, slot } from '../../core/plugin.ts'
+import { conversation, definePlugin, type Plugin, requestBody, slot } from '../../core/plugin.ts'
 import { catalog, dialects, surfaces } from './catalog.ts'
 import { lines, loadText, small } from './load-text.ts'
 
@@ -211,16 +211,18 @@ test("a plugin's own check speaks at its entry's line, over the finished configu
       properties: { max: { type: 'string', format: 'size', default: '1KiB' } },
     },
     check: (config, gateway) =>
-      config.max > gateway.media.max_bytes
-        ? [`max ${config.max} is over media.max_bytes ${gateway.media.max_bytes}`]
+      config.max > gateway.platform.max_concurrent_requests
+        ? [`max ${config.max} is over platform.max_concurrent_requests ${gateway.platform.max_concurrent_requests}`]
         : [],
     create: () => ({}),
   })
   const plugins = new Map([...catalog, ['picky', picky as Plugin]])
   const text = chain('auth', 'picky: { max: 30MiB }', 'models')
   const { errors } = await loadText(text, { plugins })
-  assert.deepEqual(lines(errors), ['gateway.yaml:5:7  picky: max 31457280 is over media.max_bytes 20971520'])
-  assert.equal((await loadText(text.replace('30MiB', '3MiB'), { plugins })).errors, undefined)
+  assert.deepEqual(lines(errors), [
+    'gateway.yaml:5:7  picky: max 31457280 is over platform.max_concurrent_requests 10000',
+  ])
+  assert.equal((await loadText(text.replace('30MiB', '9KiB'), { plugins })).errors, undefined)
 })
 
 test('an options schema that is no JSON Schema is an error of the configuration', async () => {
@@ -340,4 +342,48 @@ test('plugin files: loaded, named by their file, and faults at their line', asyn
 test('loading is the same from a relative and an absolute path', async () => {
   const { errors } = await loadConfig('/nowhere/gateway.yaml', { plugins: catalog, dialects, surfaces })
   assert.equal(errors![0]!.file, '/nowhere/gateway.yaml')
+})
+
+const own = (name: string, more: Partial<Plugin>) =>
+  definePlugin({ name, summary: '', create: () => ({}), ...more }) as Plugin
+const withOwn = (...plugins: Plugin[]) => ({
+  plugins: new Map([...catalog, ...plugins.map(plugin => [plugin.name, plugin] as const)]),
+})
+
+test('a slot that is filled for some exchanges has one writer, and nobody may need it', async () => {
+  const trace = slot<unknown>('trace')
+  const plugins = withOwn(own('tracer', { mayProvide: [trace] }), own('reader', { needs: [trace] }))
+  const otel = 'otel: { endpoint: "http://127.0.0.1:4318" }'
+  const twice = await loadText(chain(otel, 'auth', 'tracer', 'models'), plugins)
+  assert.deepEqual(lines(twice.errors), [
+    "gateway.yaml:6:7  tracer fills 'trace', which otel (line 4) already fills; a slot has one writer. Remove one of the two",
+  ])
+  const needed = await loadText(chain(otel, 'auth', 'reader', 'models'), plugins)
+  assert.deepEqual(lines(needed.errors), [
+    "gateway.yaml:6:7  reader needs 'trace', which otel fills for some exchanges only; take it out of needs and peek at it",
+  ])
+})
+
+test('who rewrites a slot stands below its writer, and above what is made of it', async () => {
+  const plugins = withOwn(own('rule', { rewrites: [conversation] }))
+  const at = (place: string) => {
+    const entries = [...full]
+    entries.splice(entries.indexOf(place) + 1, 0, 'rule')
+    return loadText(chain(...entries), plugins)
+  }
+  assert.deepEqual(lines((await at('auth')).errors), [
+    "gateway.yaml:5:7  rule needs 'conversation', which conversation fills, but it is listed below (line 7). Move it above.",
+  ])
+  const well = await at('conversation')
+  assert.deepEqual([well.errors, lines(well.warnings)], [undefined, []])
+  const late = await at('translation')
+  assert.deepEqual(
+    [late.errors, lines(late.warnings)],
+    [
+      undefined,
+      [
+        "gateway.yaml:10:7  rule rewrites 'conversation' to no effect: translation (line 9) has read it by then. Move it above.",
+      ],
+    ],
+  )
 })

@@ -25,7 +25,7 @@ test('the reference file loads as it stands', async () => {
 })
 
 test('every value of the reference file arrives with its unit', async () => {
-  const { server, store, media, stream_limits, platform, ledger, log, web_search, price_book, secret } = await load()
+  const { server, store, stream_limits, platform, ledger, log, price_book, secret } = await load()
   assert.deepEqual(
     { ...server, tls: server.tls },
     {
@@ -45,8 +45,6 @@ test('every value of the reference file arrives with its unit', async () => {
   assert.deepEqual(store, { url: `sqlite:${join(import.meta.dirname, 'fixtures/data/gateway.db')}`, timeout: 250 })
   assert.equal(secret, '')
   assert.equal(price_book, '2026-11')
-  assert.deepEqual(web_search, { provider: 'simulator', max_turns: 8 })
-  assert.deepEqual(media, { fetch: [], max_bytes: 20 * 1024 ** 2, timeout: 10_000 })
   assert.deepEqual(platform, { max_concurrent_requests: 10_000, compress_above: 0.8 })
   assert.deepEqual(ledger, { keep: null })
   assert.deepEqual(log, { level: 'info', bodies: false })
@@ -74,6 +72,8 @@ test('plugin options arrive checked, filled and converted', async () => {
   })
   assert.deepEqual(options['idempotency'], { keep: 86_400_000, max_record: 4 * 1024 ** 2, max_total: 1024 ** 3 })
   assert.deepEqual(options['conversation'], { retain: 86_400_000, max_retained: 1024 ** 2, continuation: 259_200_000 })
+  assert.deepEqual(options['web-search'], { provider: 'simulator', max_turns: 8 })
+  assert.deepEqual(options['media'], { fetch: [], max_bytes: 20 * 1024 ** 2, timeout: 10_000 })
   assert.deepEqual(options['upstream'], {
     connect_timeout: 5000,
     first_byte_timeout: 120_000,
@@ -87,7 +87,7 @@ test('plugin options arrive checked, filled and converted', async () => {
     api_key: null,
   })
   // The short form gives the same defaults that the long form spells out.
-  for (const entry of pipelines['count_tokens']!.slice(0, 4)) assert.deepEqual(entry.config, options[entry.id])
+  for (const entry of pipelines['count_tokens']!.slice(0, 5)) assert.deepEqual(entry.config, options[entry.id])
 })
 
 test('models, backends and providers are resolved', async () => {

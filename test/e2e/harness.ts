@@ -9,6 +9,7 @@ import { buildGateway, type Gateway, type GatewayOptions } from '../../cli/gatew
 import { type Clock, systemClock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/store.ts'
+import { declaredOnly } from '../../core/testing.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { LeakScan } from './leak-scan.ts'
 
@@ -128,11 +129,13 @@ export async function startGateway(options: TestOptions = {}): Promise<TestGatew
   const log: TestGateway['log'] = []
   const write = (level: string) => (fields: object, message: string) => void log.push({ level, fields, message })
   const logger: Logger = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  const undeclared: string[] = []
   const gateway = await buildGateway(file, {
     log: logger,
     watch: false,
     listener: process.env['SLUICE_TEST_LISTENER'] === 'node' ? 'node' : undefined,
     forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
+    around: (plugin, hooks) => declaredOnly(plugin, hooks, fault => undeclared.push(fault)),
     // The machine that runs the tests may be busy with others.
     lag: { lagMs: () => 0, close() {} },
     ...options.gateway,
@@ -163,6 +166,7 @@ export async function startGateway(options: TestOptions = {}): Promise<TestGatew
       await simulator.close()
       await rm(folder, { recursive: true, force: true })
       leaks.close()
+      if (undeclared.length > 0) throw new Error(undeclared[0])
     },
   }
 }

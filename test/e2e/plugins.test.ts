@@ -55,6 +55,7 @@ export default definePlugin<Options>({
       wait: { type: 'string', format: 'duration', default: '1ms' },
     },
   },
+  mayProvide: [started],
   create({ prefix, times, wait }, { clock, log }) {
     return {
       async onRequest(x) {

@@ -4,16 +4,24 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
 import { type AddressInfo, createServer, type Server } from 'node:net'
 import { after, before, describe, test } from 'node:test'
-import type { GatewayConfig } from '../../config/types.ts'
-import type { Part } from '../../core/conversation.ts'
+import type { Conversation, Part } from '../../core/conversation.ts'
 import type { Backend, DialectName } from '../../core/dialect.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
 import { plainConversation, runPlugin } from '../../core/testing.ts'
 import { isPublicAddress } from '../../plugins/media/addresses.ts'
 import { MediaFault, MediaFetcher, mediaKey, type Outside, type WantedMedia } from '../../plugins/media/fetch-media.ts'
 import { HostList } from '../../plugins/media/hosts.ts'
-import { routing, routingPlugin } from '../../plugins/routing.ts'
-import { candidates, identity, model, upstreamConversation } from '../../plugins/slots.ts'
+import { media, mediaPlugin } from '../../plugins/media/index.ts'
+import { routing } from '../../plugins/routing.ts'
+import {
+  candidates,
+  hostedSearch,
+  identity,
+  mediaFetch,
+  model,
+  rights,
+  upstreamConversation,
+} from '../../plugins/slots.ts'
 import { dialects } from '../../providers/index.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
 
@@ -451,19 +459,28 @@ describe('fetching', { skip }, () => {
   })
   const nobody = { organization: { id: 'o', capabilities: 'all' }, key: { capabilities: 'all' } }
 
-  const route = (parts: Part[], backends: Backend[], options: { media?: object; plugin?: typeof routing } = {}) =>
-    runPlugin(options.plugin ?? routingPlugin(outside()), {
-      gateway: {
-        media: settings([`localhost:${port}`], options.media),
-        web_search: { provider: null, max_turns: 8 },
-      } as Partial<GatewayConfig>,
+  const routed = async (
+    turns: Conversation['turns'],
+    backends: Backend[],
+    options: { media?: object; plugin?: typeof media } = {},
+  ) => {
+    const fetching = await runPlugin(options.plugin ?? mediaPlugin(outside()), {
+      config: settings([`localhost:${port}`], options.media),
+    })
+    return runPlugin(routing, {
       slots: [
         [identity, nobody],
-        [conversation, plainConversation({ turns: [{ role: 'user', parts }] })],
+        [conversation, plainConversation({ turns })],
         [model, { id: 'm', backends }],
+        [rights, () => null],
         [estimate, { input: 10 }],
+        [hostedSearch, { native: () => null, asFunction: () => null }],
+        [mediaFetch, fetching.exchange.get(mediaFetch)],
       ],
     })
+  }
+  const route = (parts: Part[], backends: Backend[], options: { media?: object; plugin?: typeof media } = {}) =>
+    routed([{ role: 'user', parts }], backends, options)
   const went = (run: Awaited<ReturnType<typeof route>>) => run.exchange.get(candidates).map(b => b.dialect)
 
   test('[REQ-1] what a dialect takes as bytes alone is fetched and goes to it as data; the client’s conversation stays as it was', async () => {
@@ -532,15 +549,7 @@ describe('fetching', { skip }, () => {
         ],
       },
     ]
-    const run = await runPlugin(routingPlugin(outside()), {
-      gateway: { media: settings([`localhost:${port}`]), web_search: { provider: null, max_turns: 8 } },
-      slots: [
-        [identity, nobody],
-        [conversation, plainConversation({ turns })],
-        [model, { id: 'm', backends: [backend('gemini')] }],
-        [estimate, { input: 10 }],
-      ],
-    })
+    const run = await routed(turns, [backend('gemini')])
     const [part] = run.exchange.get(upstreamConversation).turns[2]!.parts as any[]
     assert.equal(part.content[0].source.kind, 'data')
   })
@@ -597,7 +606,7 @@ describe('fetching', { skip }, () => {
       assert.doesNotMatch(run.body, /127\.0\.0|localhost|ECONN|certificate/)
     }
     // The plugin as it is built in: loopback is refused, in the same words as a host that is down.
-    const own = await route([imagePart('/a.png')], [backend('gemini')], { plugin: routing })
+    const own = await route([imagePart('/a.png')], [backend('gemini')], { plugin: media })
     assert.match(own.json.error.message, /its host could not be reached/)
     assert.doesNotMatch(own.body, /127\.0\.0|localhost/)
   })

@@ -43,7 +43,7 @@ interface Setup extends Partial<SearchLoopOptions> {
 async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugins: Plugin[] = []) {
   const { clocks = CLOCKS, ...more } = setup
   const client = plainConversation({ tools: [{ type: 'web_search', path: 'tools[0]' }], ...asked })
-  const { conversation, plan } = withSearchFunction(client)!
+  const { conversation, ...form } = withSearchFunction(client)!
   const provider = new ByHand()
   const rounds: Conversation[] = []
   let x!: Exchange
@@ -60,7 +60,8 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
       }
       const ticker = new Ticker(x.clock, 250)
       const log = { debug() {}, info() {}, warn() {}, error() {} }
-      loop = new SearchLoop(x, conversation, attempts, { plan, provider, maxTurns: 8, ticker, log, ...more })
+      const plan = { ...form, provider: 'by-hand', maxTurns: 8 }
+      loop = new SearchLoop(x, conversation, attempts, { plan, provider, ticker, log, ...more })
     }),
   ])
   await turn()

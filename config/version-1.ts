@@ -1,0 +1,65 @@
+/**
+ * What `version: 1` of gateway.yaml says without writing it. Since version 2 each of these plugins is a line of its own in a pipeline; under version 1
+ * they stand at fixed places, and two of them take their options from sections.
+ */
+import type { PipelineEntry } from '../core/chain.ts'
+import type { Plugin } from '../core/plugin.ts'
+import type { Schema } from '../core/vocabulary.ts'
+import type { PluginCatalog } from './check-chain.ts'
+import { NO_OPTIONS } from './options.ts'
+
+interface Implied {
+  plugin: string
+  /** It stands directly above the first of this plugin. */
+  above: string
+  /** The section that holds its options. */
+  section?: string
+}
+
+/** In the order in which they stand. */
+const IMPLIED: readonly Implied[] = [
+  { plugin: 'model-access', above: 'conversation' },
+  { plugin: 'web-search', above: 'routing', section: 'web_search' },
+  { plugin: 'media', above: 'routing', section: 'media' },
+]
+
+/** The plugins that version 1 implies. */
+export const IMPLIED_PLUGINS: readonly string[] = IMPLIED.map(({ plugin }) => plugin)
+
+/** Sections of version 1 alone, with the plugin whose options each holds. */
+export const OPTION_SECTIONS: ReadonlyMap<string, string> = new Map(
+  IMPLIED.flatMap(({ plugin, section }) => (section === undefined ? [] : [[section, plugin] as const])),
+)
+
+/** Schema of such a section: the options of its plugin. */
+export function optionSection(plugin: Plugin | undefined): Schema {
+  return plugin?.config ?? NO_OPTIONS
+}
+
+/**
+ * The pipeline with what version 1 implies, but for what is written.
+ * @param sections checked, by name
+ */
+export function withImplied(
+  entries: readonly PipelineEntry[],
+  sections: Record<string, unknown>,
+  catalog: PluginCatalog,
+): PipelineEntry[] {
+  const whole = [...entries]
+  for (const { plugin, above, section } of IMPLIED) {
+    const at = whole.findIndex(entry => entry.plugin === above)
+    if (at < 0 || !catalog.get(plugin) || whole.some(entry => entry.plugin === plugin)) continue
+    const host = whole[at]!
+    const config = (section === undefined ? undefined : sections[section]) ?? {}
+    const id = whole.some(entry => entry.id === plugin) ? `implied-${plugin}` : plugin
+    whole.splice(at, 0, {
+      plugin,
+      id,
+      on_failure: 'deny',
+      config: config as Record<string, unknown>,
+      at: host.at,
+      implied: true,
+    })
+  }
+  return whole
+}

@@ -1,0 +1,76 @@
+import { definePlugin, deny, type Reply } from '../../core/plugin.ts'
+import { duration, list, object, size, text } from '../../core/vocabulary.ts'
+import { type MediaFetch, mediaFetch } from '../slots.ts'
+import { notFetched, tooManyFetches } from './denials.ts'
+import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
+import { urlMedia, withMedia, withPlaceholders } from './url-media.ts'
+
+/** The gateway fetches for so many requests at a time; more are told to come again. */
+const MAX_FETCHING = 32
+
+const schema = object({
+  fetch: list(
+    text('A host name.', {
+      pattern: '^(\\*\\.)?[A-Za-z0-9.-]+(:\\d+)?$',
+      examples: ['images.example.com', '*.example.com'],
+    }),
+    'Hosts that the gateway itself may fetch images and documents from.',
+    { default: [], uniqueItems: true },
+  ),
+  max_bytes: size('20MiB', 'Largest file that is fetched, and most bytes of all files of one request.'),
+  timeout: duration('10s', 'Longest wait for all files of one request.'),
+})
+
+/** The plugin, with the world outside that it fetches from: tests bring their own. */
+export function mediaPlugin(outside: Partial<Outside> = {}) {
+  return definePlugin({
+    name: 'media',
+    summary: 'Fetches images and documents that requests name by URL, for backends that take bytes alone.',
+    config: schema,
+    provides: [mediaFetch],
+    create(options, { log, shared }) {
+      const fetcher = new MediaFetcher(options, outside)
+      const load = shared.use('media.fetching', () => ({ requests: 0 }))
+
+      const service: MediaFetch = {
+        lacking(asked, kinds) {
+          if (!fetcher.isOn) return null
+          const wanted = urlMedia(asked).filter(file => kinds.has(file.kind))
+          if (wanted.length === 0 || !wanted.every(file => fetcher.allows(file.url))) return null
+          return { wanted, whole: withPlaceholders(asked, kinds) }
+        },
+        async fetch(x, asked, wanted) {
+          if (load.requests >= MAX_FETCHING) return { refused: tooManyFetches(), final: true }
+          load.requests++
+          const gone = new AbortController()
+          x.incoming.onAborted(() => gone.abort())
+          try {
+            return { whole: withMedia(asked, await fetcher.fetchAll(wanted, gone.signal)) }
+          } catch (error) {
+            if (gone.signal.aborted) return { refused: clientLeft(), final: true }
+            if (!(error instanceof MediaFault)) throw error
+            log.info({ request_id: x.id, reason: error.reason, err: error.cause }, 'media not fetched')
+            return { refused: notFetched(error, options), final: false }
+          } finally {
+            load.requests--
+          }
+        },
+      }
+
+      return {
+        onRequest(x) {
+          x.set(mediaFetch, service)
+          return undefined
+        },
+      }
+    },
+  })
+}
+
+/** Fetches what backends take as bytes alone, from hosts that the operator lists (REQ-1). */
+export const media = mediaPlugin()
+
+/** Nobody reads it. */
+function clientLeft(): Reply {
+  return deny('provider_unavailable', { message: 'The client has left.' })
+}

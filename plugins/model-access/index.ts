@@ -1,0 +1,64 @@
+import type { Conversation } from '../../core/conversation.ts'
+import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
+import { isCountingChain } from '../counting.ts'
+import { asked as askedSlot, identity, model, rights, wouldRefuse } from '../slots.ts'
+import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './access.ts'
+import { rightsOf } from './rights.ts'
+
+/**
+ * Reads what the request asks for, and decides which model that is for this caller: it exists, plan and key include it, the client has not excluded
+ * it. Then what holds for the model whatever the conversation says: streaming, the highest reasoning effort, the output cap. Which capabilities plan
+ * and key include it hands on as `rights`: those are judged with the rest of what a request needs, over the whole conversation.
+ */
+export const modelAccess = definePlugin({
+  name: 'model-access',
+  summary: 'Finds the model that a request asks for, and holds it to what plan, key and model allow.',
+  needs: [identity, request],
+  provides: [askedSlot, model, rights],
+  create(_, context) {
+    const access = new ModelAccess(context.config)
+    const counting = isCountingChain(context)
+
+    /** On a chain that only counts, a request that would be refused is read as far as it goes, and counted all the same (CNT-1). */
+    function read(x: Exchange): { asked: Conversation; faulty: boolean } {
+      const surface = x.surface!
+      const body = x.get(request)
+      if (counting && x.peek(wouldRefuse)) return { asked: surface.parseLoosely!(body), faulty: true }
+      try {
+        return { asked: surface.parse(body), faulty: false }
+      } catch (error) {
+        if (!counting || !(error instanceof GatewayError)) throw error
+        return { asked: surface.parseLoosely!(body), faulty: true }
+      }
+    }
+
+    return {
+      onRequest(x): undefined | Reply {
+        const { asked, faulty } = read(x)
+        x.set(askedSlot, asked)
+        if (faulty) return undefined
+        const caller = x.get(identity)
+        const { organization, key } = caller
+        const found = access.resolve(asked.model, organization, key, x.incoming.headers.get('x-excluded-models'))
+        if ('kind' in found) return counting ? undefined : found
+        asked.model = found.id
+        x.set(model, found)
+        x.set(rights, rightsOf(caller))
+        if (counting) return undefined
+
+        if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
+        const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)
+        if (held) return held
+        assumeOutputCap(asked, found, caller)
+        return undefined
+      },
+    }
+  },
+})
+
+function noStreaming(): Reply {
+  return deny('streaming_not_available', {
+    message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
+    param: 'stream',
+  })
+}

@@ -1,0 +1,41 @@
+import { definePlugin } from '../../core/plugin.ts'
+import { count, nullable, object, text } from '../../core/vocabulary.ts'
+import { type HostedSearch, hostedSearch } from '../slots.ts'
+import { searchToolOf, withSearchFunction } from './function-form.ts'
+
+const schema = object({
+  provider: nullable(
+    text('Who answers: `simulator` (made-up pages), a name of `providers`, or a plugin; not set: nobody.', {
+      minLength: 1,
+    }),
+  ),
+  max_turns: count(8, 'Most rounds of searches for one request (decisions 34).', 1),
+})
+
+/** Says how a hosted search goes upstream: as it is, or as a function whose calls the gateway runs (MSG-3). */
+export const webSearch = definePlugin({
+  name: 'web-search',
+  summary: 'Runs web searches for backends without one of their own.',
+  config: schema,
+  provides: [hostedSearch],
+  create({ provider, max_turns }) {
+    const service: HostedSearch = {
+      native(asked) {
+        const tool = searchToolOf(asked)
+        return tool ? { tool, name: null, provider, maxTurns: max_turns } : null
+      },
+      asFunction(asked) {
+        const form = provider === null ? undefined : withSearchFunction(asked)
+        if (!form) return null
+        const { conversation, tool, name } = form
+        return { conversation, plan: { tool, name, provider, maxTurns: max_turns } }
+      },
+    }
+    return {
+      onRequest(x) {
+        x.set(hostedSearch, service)
+        return undefined
+      },
+    }
+  },
+})
