@@ -71,7 +71,7 @@ export function initTemplate({ providers, models, store, organization, sha256 }:
     backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
   )
   return `# Made by \`sluice init\`. docs/configuration.md lists every key; \`sluice check\` finds what is wrong. Saving this file reloads it.
-version: 1
+version: 2
 
 server:
   listen: 127.0.0.1:8080 # the public APIs; 0.0.0.0:8080 opens them to the network
@@ -86,15 +86,18 @@ pipelines:
     - auth
     - validation
     - idempotency
+    - model-access # the model, and what plan and key allow of it
     - conversation
     - token-estimate
+    - web-search # { provider: NAME } searches for models that can't (docs/web-search.md)
+    - media # { fetch: [HOST] } fetches files for models that take no URLs (docs/media.md)
     - routing
     - admission
     - translation
     - upstream # the terminal: calls a backend
     - usage-capture
     - header-stamp
-  count_tokens: [auth, validation, conversation, token-estimate, count-tokens, header-stamp]
+  count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
   models: [auth, models, header-stamp]
 
 routes:

@@ -28,7 +28,7 @@ function configuration({ upstream, listener = 'uws', store = 'sqlite:./gateway.d
     `  ${name}: { dialect: ${dialect}, base_url: "${base}", api_key: sk-upstream, max_connections: 8192 }`
   const model = (id: string, on: string) =>
     `  ${id}: { context_window: 1000000, max_output_tokens: 128000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${on}, model: ${id} }] }`
-  return `version: 1
+  return `version: 2
 server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, listener: ${listener}, drain: 1s }
 store: "${store}"
 pipelines:
@@ -36,8 +36,11 @@ pipelines:
     - auth
     - validation
     - idempotency
+    - model-access
     - conversation
     - token-estimate
+    - web-search
+    - media
     - routing
     - admission
     - translation

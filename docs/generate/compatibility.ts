@@ -326,7 +326,7 @@ schema and of the dialect to a request that asks for the feature.
 - **Dialects**: *yes*, or the requirement that a backend of this dialect can't meet. Such a backend is passed over; when no backend of the model is left
   the request is refused with 400 \`request_requirements_unsatisfied\`, before any model runs. – where no surface can ask for it.
 
-The table is of the dialects by themselves. Where the operator has set it up, the gateway runs web searches for backends without one (\`web_search\`), and
+The table is of the dialects by themselves. Where the operator has set it up, the gateway runs web searches for backends without one (\`web-search\`), and
 fetches images and documents for those that take no URLs (\`media\`): docs/configuration.md.
 
 Spoken over a WebSocket too (docs/websocket.md): ${SURFACES.filter(surface => surfaces[surface]!.socket).join(', ')}.

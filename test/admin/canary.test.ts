@@ -562,7 +562,7 @@ test('what does not load: secrets on the lines that a fault is told of', async (
     yaml.replace(/headers: \{ x-secret: "[^"]+" \}/, `headers: { x-secret: ["${canary('h')}"] }`),
     yaml.replace(/headers: \{ x-secret: "[^"]+" \}/, `headers: { "bad name": "${canary('h')}" }`),
     yaml.replace(/headers: \{ x-secret: "[^"]+" \}/, `headers: { x-secret: "line\\n${canary('h')}" }`),
-    yaml.replace(/version: 1/, `version: 1\n  ${canary('indent')}: x`),
+    yaml.replace(/version: 2/, `version: 2\n  ${canary('indent')}: x`),
   ]
   let told = 0
   for (const fault of faults) {

@@ -276,7 +276,7 @@ test('backends, limits, plugins, store and configuration: the figures are right'
     assert.equal(value(now, 'sluice_config_generation'), 1)
     const { writeFile, readFile } = await import('node:fs/promises')
     const right = await readFile(t.file, 'utf8')
-    await writeFile(t.file, right.replace('version: 1', 'version: 2'))
+    await writeFile(t.file, right.replace('version: 2', 'version: 3'))
     await t.gateway.reload()
     now = await scrape(t)
     assert.deepEqual(

@@ -8,7 +8,7 @@ import { KEY, startGateway, type TestGateway } from './harness.ts'
 let t: TestGateway
 before(async () => {
   // For the dialect without a search of its own, and for limits that one can't keep.
-  t = await startGateway({ extra: 'web_search: { provider: simulator }' })
+  t = await startGateway({ plugins: { 'web-search': '{ provider: simulator }' } })
 })
 after(() => t.close())
 

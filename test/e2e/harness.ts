@@ -63,8 +63,11 @@ const ENTRIES = [
   'auth',
   'validation',
   'idempotency',
+  'model-access',
   'conversation',
   'token-estimate',
+  'web-search',
+  'media',
   'routing',
   'admission',
   'translation',
@@ -75,12 +78,12 @@ const ENTRIES = [
 
 export function defaultYaml(url: string, options: TestOptions = {}): string {
   const entry = (name: string) => (options.plugins?.[name] ? `{ ${name}: ${options.plugins[name]} }` : name)
-  return `version: 1
+  return `version: 2
 server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, ${options.server ?? 'drain: 2s'} }
 store: "sqlite::memory:"
 pipelines:
   completions: [${ENTRIES.map(entry).join(', ')}]
-  count_tokens: [auth, validation, conversation, token-estimate, count-tokens, header-stamp]
+  count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
   models: [auth, models, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }

@@ -13,7 +13,7 @@ test('[AUTH-3] [AUTH-4] [AUTH-5] [AUTH-6] new, stage, activate, revoke: the gate
       defaultYaml(sim, {
         extra: 'plans:\n  three: { models: all, streaming: false, active_keys: 3, limits: { requests_per_day: 50 } }\n',
       })
-        .replace('version: 1\n', 'version: 1\n# Edited by hand, and by sluice key.\n')
+        .replace('version: 2\n', 'version: 2\n# Edited by hand, and by sluice key.\n')
         .replace('other:\n    plan: custom', 'other:\n    plan: three   # self-serve'),
     gateway: { watch: true },
   })

@@ -76,7 +76,7 @@ describe('media.fetch', () => {
   })
 
   test('[REQ-1] [GEN-7] a host of the list that leads inside is refused as invalid_value, nothing is connected to, nothing is billed', async () => {
-    const t = await startGateway({ extra: `media: { fetch: ["localhost:${port}", "127.0.0.1:${port}"] }` })
+    const t = await startGateway({ plugins: { media: `{ fetch: ["localhost:${port}", "127.0.0.1:${port}"] }` } })
     try {
       for (const host of ['localhost', '127.0.0.1', '2130706433', '0x7f.1']) {
         for (const [path, body, param] of requests(`https://${host}:${port}/x`)) {

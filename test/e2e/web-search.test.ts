@@ -46,7 +46,7 @@ const textOf = (blocks: any[]) => blocks.map(block => block.text ?? '').join('')
 describe('a backend without a search of its own', () => {
   let t: TestGateway
   before(async () => {
-    t = await startGateway({ extra: 'web_search: { provider: chat, max_turns: 3 }' })
+    t = await startGateway({ plugins: { 'web-search': '{ provider: chat, max_turns: 3 }' } })
   })
   after(() => t.close())
 
@@ -322,7 +322,7 @@ describe('a backend without a search of its own', () => {
         directives: ({ json }) => (JSON.stringify(json).includes('"role":"tool"') ? 'status 500' : undefined),
       })
       const other = await startGateway({
-        yaml: () => defaultYaml(simulator.url, { extra: 'web_search: { provider: chat }' }),
+        yaml: () => defaultYaml(simulator.url, { plugins: { 'web-search': '{ provider: chat }' } }),
       })
       try {
         const failed = message(other, stream, { messages: user(lookFor('a')) })
@@ -530,7 +530,7 @@ test('[GEN-7] [MSG-3] [RESP-1] pages that a provider gives by links of its own a
 describe('a backend whose own search does not fit', () => {
   test('[TOOL-6] [MSG-3] what it signed in a round goes back with the next', async () => {
     const t = await startGateway({
-      extra: 'web_search: { provider: chat }',
+      plugins: { 'web-search': '{ provider: chat }' },
       models: `  signed: { context_window: 400000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: gemini-3-pro }] }
   sealed: { context_window: 400000, price: { input: 1, output: 1 }, backends: [{ provider: responses, model: gpt-5.4 }] }`,
     })
@@ -598,7 +598,7 @@ export default definePlugin({
     await writeFile(join(folder, 'probe-search.ts'), source)
     t = await startGateway({
       yaml: url =>
-        `${defaultYaml(url)}plugins: [${join(folder, 'probe-search.ts')}]\nweb_search: { provider: probe-search }\n`.replace(
+        `${defaultYaml(url, { plugins: { 'web-search': '{ provider: probe-search }' } })}plugins: [${join(folder, 'probe-search.ts')}]\n`.replace(
           'auth,',
           'auth, probe-search,',
         ),
@@ -752,7 +752,10 @@ describe('configuration', () => {
   })
 
   test('[REQ-1] a plan without web search has none of the gateway’s either', async () => {
-    const t = await startGateway({ organization: '    capabilities: [tools]', extra: 'web_search: { provider: chat }' })
+    const t = await startGateway({
+      organization: '    capabilities: [tools]',
+      plugins: { 'web-search': '{ provider: chat }' },
+    })
     try {
       const answer = await t.post('/v1/messages', { model: CHAT, max_tokens: 10, tools: [SEARCH], messages: user('x') })
       assert.equal(answer.status, 400)
@@ -763,7 +766,7 @@ describe('configuration', () => {
   })
 
   test('[MSG-3] provider: simulator needs nothing else', async () => {
-    const t = await startGateway({ extra: 'web_search: { provider: simulator }' })
+    const t = await startGateway({ plugins: { 'web-search': '{ provider: simulator }' } })
     try {
       const reply = await message(t, false, { messages: user(lookFor('bees')) })
       assert.equal(reply.content[1].content[0].url, 'https://example.com/bees/1')
@@ -785,7 +788,7 @@ describe('configuration', () => {
     }
     try {
       await refused(
-        `${defaultYaml('http://127.0.0.1:9')}web_search: { provider: chta }\n`,
+        defaultYaml('http://127.0.0.1:9', { plugins: { 'web-search': '{ provider: chta }' } }),
         /there is no provider 'chta'; did you mean 'chat'\?/,
       )
       await writeFile(
@@ -793,7 +796,7 @@ describe('configuration', () => {
         "import { definePlugin } from 'sluice'\nexport default definePlugin({ name: 'mute', summary: 'Nothing.', create: () => ({}) })\n",
       )
       await refused(
-        `${defaultYaml('http://127.0.0.1:9')}plugins: [./mute.ts]\nweb_search: { provider: mute }\n`,
+        `${defaultYaml('http://127.0.0.1:9', { plugins: { 'web-search': '{ provider: mute }' } })}plugins: [./mute.ts]\n`,
         /'mute', but that plugin registers no search provider/,
       )
     } finally {
@@ -818,7 +821,7 @@ describe('configuration', () => {
     const { port } = engine.address() as { port: number }
     const t = await startGateway({
       yaml: url =>
-        `${defaultYaml(url)}plugins: [${join(folder, 'searxng.ts')}]\nweb_search: { provider: searxng }\n`.replace(
+        `${defaultYaml(url, { plugins: { 'web-search': '{ provider: searxng }' } })}plugins: [${join(folder, 'searxng.ts')}]\n`.replace(
           'auth,',
           `auth, { searxng: { url: "http://127.0.0.1:${port}" } },`,
         ),
@@ -849,7 +852,9 @@ describe('a native search that its provider pauses', () => {
       apiKey: 'k',
       directives: () => (left-- > 0 ? 'finish pause_turn; search "tides"; text "So far."' : 'text "Done."'),
     })
-    const t = await startGateway({ yaml: () => defaultYaml(simulator.url, { extra: 'web_search: { max_turns: 3 }' }) })
+    const t = await startGateway({
+      yaml: () => defaultYaml(simulator.url, { plugins: { 'web-search': '{ max_turns: 3 }' } }),
+    })
     try {
       for (const stream of [false, true]) {
         left = pauses = 2
@@ -968,7 +973,7 @@ describe('a native search that its provider pauses', () => {
       const short = await startGateway({
         yaml: () =>
           defaultYaml(`http://127.0.0.1:${(upstream.address() as { port: number }).port}`, {
-            extra: 'web_search: { max_turns: 1 }',
+            plugins: { 'web-search': '{ max_turns: 1 }' },
           }),
       })
       try {
