@@ -21,7 +21,7 @@ export const check: Verb = {
     const { values, positionals } = parseArgs({ args, options: { config: { type: 'string' } }, allowPositionals: true })
     const file = configFile(values.config, positionals)
     const { config, plugins, warnings } = await loadOrFail(file)
-    const { chains, close } = await dryRun(config, plugins, file)
+    const { chains, close } = await dryRun(config, plugins)
     await close()
     tellWarnings(warnings, terminal)
     const count = (n: number, noun: string) => `${n} ${noun}${n === 1 ? '' : 's'}`

@@ -37,11 +37,7 @@ function requestOnly(plugin: Plugin): Plugin {
  * @param config is changed
  * @throws Failure with what a start would say
  */
-export async function dryRun(
-  config: GatewayConfig,
-  plugins: ReadonlyMap<string, Plugin>,
-  file: string,
-): Promise<House> {
+export async function dryRun(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<House> {
   const clock = systemClock
   const store = await openStore({ url: 'sqlite::memory:', timeout: config.store.timeout, clock, log: silent })
   const shared = createSharedState()

@@ -29,7 +29,7 @@ export const explain: Verb = {
     if (wanted !== undefined && !config.pipelines[wanted]) {
       throw new Failure(`${file} has no pipeline '${wanted}'; it has ${Object.keys(config.pipelines).join(', ')}`)
     }
-    const { chains, close } = await dryRun(config, plugins, file)
+    const { chains, close } = await dryRun(config, plugins)
     try {
       tellWarnings(warnings, terminal)
       const shown = [...chains].filter(([name]) => wanted === undefined || name === wanted)

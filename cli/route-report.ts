@@ -77,7 +77,7 @@ export async function routeReport(
   // Nothing leaves this process: what would have to be fetched counts as not to be had.
   replaced.set('media', fetchesNothing(plugins.get('media')!))
   replaced.set('upstream', looks(plugins.get('upstream')!))
-  const { chains, close } = await dryRun(config, replaced, file)
+  const { chains, close } = await dryRun(config, replaced)
   try {
     const incoming = new MemoryIncoming({ path: route.path, body: question.body })
     const x = await new Promise<RunningExchange>(resolve => {
