@@ -26,6 +26,7 @@ import {
   type PluginHooks,
   request,
   type Settlement,
+  type SharedState,
   type Slot,
 } from './plugin.ts'
 import { createSharedState } from './shared-state.ts'
@@ -99,12 +100,21 @@ export interface RunOptions<C> {
   config?: Partial<C>
   /** Slots that plugins above would have filled. */
   slots?: readonly (readonly [Slot<any>, unknown])[]
-  request?: MemoryRequest
-  /** What the upstream sends; a `finish` is added when the list has no end. */
-  events?: readonly StreamEvent[]
+  /** A client of the test's own can leave whenever the test says so: `client.abort()`. */
+  request?: MemoryRequest | MemoryIncoming
+  /** Of the exchange; default `req_test`. Two requests at the same time need two. */
+  id?: string
+  /** The surface of the route; its frames should be those of `plainSurface`. */
+  surface?: Surface
+  /**
+   * What the upstream sends; a `finish` is added when the list has no end. A function stands for what happens between two events: it gets the exchange.
+   */
+  events?: readonly (StreamEvent | ((x: Exchange) => void))[]
   /** Parts of the gateway that the plugin asks for. */
   gateway?: Partial<GatewayConfig>
   store?: Store
+  /** What outlives a configuration: two runs with one of these are two requests to one process. */
+  shared?: SharedState
   /** Place the plugin below the terminal, where it sees every reply. */
   below?: boolean
   clock?: ManualClock
@@ -141,7 +151,9 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     error: (fields, message) => void log.push({ level: 'error', fields, message }),
   }
   const owes: string[] = []
-  const incoming = new MemoryIncoming(options.request)
+  const surface = options.surface ?? plainSurface
+  const client = options.request
+  const incoming = client instanceof MemoryIncoming ? client : new MemoryIncoming(client)
   const filled = new Map<Slot<any>, unknown>([
     [conversation, plainConversation()],
     [request, {}],
@@ -167,6 +179,10 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
       forward(x) {
         let sent = 0
         for (const event of options.events ?? []) {
+          if (typeof event === 'function') {
+            event(x)
+            continue
+          }
           if (sent++ === options.leaveAfter) incoming.abort()
           if (event.type === 'error') {
             x.fail(event.error)
@@ -198,7 +214,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
   const pipelines = { test: entries }
   const { chains } = await assemble({
     pipelines,
-    surfacesOf: () => [plainSurface],
+    surfacesOf: () => [surface],
     plugins: new Map(order.map(entry => [entry.name, entry as Plugin])),
     around: (of, hooks) => declaredOnly(of, hooks, fault => owes.push(fault)),
     services: {
@@ -207,14 +223,14 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
       clock,
       random: () => 0,
       log: logger,
-      shared: createSharedState(),
+      shared: options.shared ?? createSharedState(),
       secret: new Uint8Array(32),
     },
   })
   const chain = chains.get('test')!
   let settlements = 0
   const settled = new Promise<{ settlement: Settlement; exchange: RunningExchange }>(resolve => {
-    const exchange = new RunningExchange('req_test', incoming, chain, plainSurface, 'POST /v1/test', {
+    const exchange = new RunningExchange(options.id ?? 'req_test', incoming, chain, surface, 'POST /v1/test', {
       clock,
       log: logger,
       // A sweep of its own clock: what is left on the plugin's clock is the plugin's.
@@ -348,3 +364,5 @@ const missingStore = new Proxy({} as Store, {
 
 export { ManualClock } from './clock.ts'
 export { GatewayError } from './errors.ts'
+export { MemoryIncoming } from './memory-incoming.ts'
+export { createSharedState } from './shared-state.ts'

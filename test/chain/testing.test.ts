@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { conversation, definePlugin, deny, type Exchange, type PluginHooks, refuse, slot } from '../../core/plugin.ts'
-import { GatewayError, ManualClock, runPlugin } from '../../core/testing.ts'
+import {
+  createSharedState,
+  GatewayError,
+  ManualClock,
+  MemoryIncoming,
+  plainSurface,
+  runPlugin,
+} from '../../core/testing.ts'
 
 const mark = slot<string>('testing.mark')
 const text = (t: string) => ({ type: 'text' as const, text: t })
@@ -183,4 +190,56 @@ test('it catches a slot that is set and not declared, whichever hook sets it', a
   for (const hooks of [sets, late]) await assert.rejects(runPlugin(plugin(hooks), { events: [text('a')] }), expected)
   for (const declared of [{ provides: [mark] }, { mayProvide: [mark] }, { providesLate: [mark] }, { rewrites: [mark] }])
     await runPlugin(plugin(sets, declared), { events: [text('a')] })
+})
+
+test('a function between two events stands for what happens then, and gets the exchange', async () => {
+  const clock = new ManualClock()
+  const ids: string[] = []
+  const run = await runPlugin(plugin({}), {
+    clock,
+    events: [text('a'), x => void ids.push(x.id), () => clock.advance(500), text('b')],
+  })
+  assert.deepEqual([ids, run.settlement.durationMs], [['req_test'], 500])
+  assert.deepEqual(
+    run.events.map(e => e.type),
+    ['start', 'text', 'text', 'finish'],
+  )
+})
+
+test('a client of the test’s own leaves when the test says so, while a hook waits too', async () => {
+  const client = new MemoryIncoming({ headers: { 'x-a': '1' } })
+  let asked: string | undefined
+  const waiting = plugin({
+    async onRequest(x) {
+      asked = x.incoming.headers.get('x-a')
+      client.abort()
+      return undefined
+    },
+  })
+  const run = await runPlugin(waiting, { request: client, events: [text('a')] })
+  assert.deepEqual([asked, run.settlement.outcome, run.status], ['1', 'client_gone', 0])
+})
+
+test('an id, a surface, and state that two runs share', async () => {
+  const counting = definePlugin({
+    name: 'mine',
+    summary: '',
+    mayProvide: [mark],
+    create: (_, { shared, surfaces }) => ({
+      onRequest(x) {
+        const seen = shared.use('mine', () => ({ requests: 0 }))
+        x.set(mark, `${x.id} ${x.surface?.name} ${surfaces[0]?.name} ${++seen.requests}`)
+        return undefined
+      },
+    }),
+  })
+  const shared = createSharedState()
+  const surface = { ...plainSurface, name: 'messages' as const }
+  const first = await runPlugin(counting, { id: 'req_1', surface, shared, events: [text('a')] })
+  const second = await runPlugin(counting, { id: 'req_2', surface, shared, events: [text('a')] })
+  const other = await runPlugin(counting, { events: [text('a')] })
+  assert.deepEqual(
+    [first, second, other].map(run => run.exchange.get(mark)),
+    ['req_1 messages messages 1', 'req_2 messages messages 2', 'req_test chat chat 1'],
+  )
 })
