@@ -1,0 +1,367 @@
+/** `admission`: a request is held against every limit of its organization and key in one step; from all is taken, or from none. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Limits } from '../../config/types.ts'
+import { conversation, estimate, usage } from '../../core/plugin.ts'
+import type { Store } from '../../core/store.ts'
+import {
+  createSharedState,
+  ManualClock,
+  MemoryIncoming,
+  plainConversation,
+  type RunOptions,
+  runPlugin,
+} from '../../core/testing.ts'
+import { admission } from '../../plugins/admission/index.ts'
+import { identity, model, reservation } from '../../plugins/slots.ts'
+import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, text } from './kit.ts'
+
+interface Asked {
+  /** Of the prompt. */
+  input?: number
+  /** The cap that the client named. */
+  cap?: number
+}
+/** Requests of one caller to one process. What is billed: 10 tokens in, 5 out, 30 micro-USD. */
+function requests(who: ReturnType<typeof caller>, store: Store, clock = new ManualClock(), platform = {}) {
+  const shared = createSharedState()
+  const gateway = gatewayOf({ platform: { max_concurrent_requests: 10, compress_above: 0.8, ...platform } })
+  let sent = 0
+  return ({ input = 10, cap }: Asked = {}, more: RunOptions<any> = {}) =>
+    runPlugin(admission, {
+      id: `req_${++sent}`,
+      gateway,
+      store,
+      shared,
+      clock,
+      events: [text('hi')],
+      ...more,
+      slots: [
+        [identity, who],
+        [model, modelOf()],
+        [estimate, { input }],
+        [
+          conversation,
+          plainConversation(cap === undefined ? {} : { maxOutputTokens: cap, maxOutputField: 'max_tokens' }),
+        ],
+        [usage, { usage: { input: 10, cached: 0, output: 5 }, cost: 30_000, billed: true }],
+        ...(more.slots ?? []),
+      ],
+    })
+}
+const limited = async (limits: Partial<Limits>) => {
+  const clock = new ManualClock(Date.UTC(2026, 10, 21, 10))
+  return { clock, ask: requests(caller({ limits }), await memoryStore(clock), clock) }
+}
+const dimensionsOf = (run: Awaited<ReturnType<ReturnType<typeof requests>>>) =>
+  run.exchange.get(reservation).cells.map((cell, i) => [cell.id, run.exchange.get(reservation).states[i]!.remaining])
+
+test('[LIM-1] [LIM-4] what is reserved: a request, the prompt, the cap the client named, and the most they can cost', async () => {
+  const { ask } = await limited({
+    requests_per_minute: 5,
+    tokens_per_minute: 1000,
+    output_tokens_per_day: 1000,
+    concurrent_requests: 2,
+    daily_spend_usd: 1e9,
+  })
+  const run = await ask({ input: 100, cap: 50 })
+  assert.equal(run.status, 200)
+  const { input, output, cost, compressed } = run.exchange.get(reservation)
+  assert.deepEqual({ input, output, cost, compressed }, { input: 100, output: 50, cost: 300_000, compressed: false })
+  assert.deepEqual(dimensionsOf(run), [
+    ['o:rpm', 4],
+    ['o:tpm', 850],
+    ['o:otpd', 950],
+    ['o:conc', 1],
+    ['o:day', 1e9 - 300_000],
+  ])
+})
+
+test('[LIM-4] output_reserve: set aside where the client names no cap, but never more than a minute of the account', async () => {
+  const config = { output_reserve: 400 }
+  const roomy = await limited({ tokens_per_minute: 1000 })
+  assert.equal((await roomy.ask({}, { config })).exchange.get(reservation).output, 400)
+  const narrow = await limited({ output_tokens_per_minute: 300 })
+  assert.equal((await narrow.ask({}, { config })).exchange.get(reservation).output, 300)
+})
+
+test('[LIM-3] afterwards tokens and money are what was billed, and the place is free again', async () => {
+  const { ask } = await limited({ tokens_per_day: 1000, concurrent_requests: 2, daily_spend_usd: 1e9 })
+  await ask({ input: 100, cap: 50 })
+  const [tokens, places, spend] = dimensionsOf(await ask({ input: 0, cap: 0 }))
+  assert.deepEqual([tokens![1], places![1], spend![1]], [1000 - 15, 1, 1e9 - 30_000])
+})
+
+test('[LIM-3] what is not billed gives back all but the request', async () => {
+  const { ask } = await limited({ requests_per_day: 100, tokens_per_day: 1000, daily_spend_usd: 1e9 })
+  const unbilled = [[usage, { usage: { input: 10, output: 5 }, cost: 30_000, billed: false }]] as const
+  await ask({ input: 100, cap: 50 }, { slots: unbilled })
+  const remaining = dimensionsOf(await ask({ input: 0, cap: 0 })).map(([, left]) => left)
+  assert.deepEqual(remaining, [98, 1000, 1e9])
+})
+
+test('[AUTH-4] organization and key are held at once, over all models and over this one', async () => {
+  const one = { requests_per_day: 5 }
+  const who = caller(
+    { limits: one, model_limits: { 'test-model': one, other: one } },
+    { limits: one, model_limits: { 'test-model': one } },
+  )
+  const run = await requests(who, await memoryStore())()
+  assert.deepEqual(
+    dimensionsOf(run).map(([id]) => id),
+    ['o:rpd', 'k:key_ci:rpd', 'o:m:test-model:rpd', 'k:key_ci:m:test-model:rpd'],
+  )
+})
+
+// ---- denials ----------------------------------------------------------------------------------------------------------
+
+const DENIED: [limits: Partial<Limits>, code: string, wait: [least: number, most: number], header: [string, string]][] =
+  [
+    [{ requests_per_minute: 1 }, 'requests_limit_exceeded', [59_000, 60_000], ['requests', '1']],
+    [{ requests_per_day: 1 }, 'requests_limit_exceeded', [86_000_000, 87_000_000], ['requests', '1']],
+    [{ tokens_per_minute: 25 }, 'tokens_limit_exceeded', [11_000, 13_000], ['tokens', '25']],
+    [{ input_tokens_per_minute: 15 }, 'input_tokens_limit_exceeded', [19_000, 21_000], ['input-tokens', '15']],
+    [{ output_tokens_per_minute: 8 }, 'output_tokens_limit_exceeded', [14_000, 16_000], ['output-tokens', '8']],
+  ]
+for (const [limits, code, [least, most], [dimension, limit]] of DENIED) {
+  test(`[LIM-5] over ${Object.keys(limits)}: 429 ${code}, with the wait after which it is admitted`, async () => {
+    const { ask, clock } = await limited(limits)
+    // The bill of the first is its estimate, but for the output cap.
+    assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+    const { status, json, headers } = await ask({ input: 10, cap: 5 })
+    assert.deepEqual([status, json.error.code, json.error.retryable], [429, code, true])
+    assert.match(json.error.message, new RegExp(`raise ${Object.keys(limits)}`))
+    assert.equal(headers.get(`x-ratelimit-limit-${dimension}`), limit)
+    const wait = Number(headers.get('retry-after-ms'))
+    assert.ok(least <= wait && wait <= most, String(wait))
+    clock.advance(Math.ceil(wait))
+    assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+  })
+}
+
+test('[LIM-5] over concurrent_requests: 429 while the other runs, admitted when it has ended', async () => {
+  const { ask } = await limited({ concurrent_requests: 1 })
+  let go = () => {}
+  const first = ask({}, { events: [x => void (go = x.hold()), text('slow')] })
+  const second = await ask()
+  assert.deepEqual([second.status, second.json.error.code], [429, 'concurrency_limit_exceeded'])
+  go()
+  assert.equal((await first).status, 200)
+  assert.equal((await ask()).status, 200)
+})
+
+test('[LIM-5] over the money of a day: 429 without a word on usage, until the day ends', async () => {
+  const { ask, clock } = await limited({ daily_spend_usd: 50_000 })
+  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+  const { status, json, headers } = await ask({ input: 10, cap: 5 })
+  assert.deepEqual([status, json.error.code], [429, 'rate_limit_exceeded'])
+  assert.doesNotMatch(json.error.message, /\d/)
+  assert.ok(Number(headers.get('retry-after-ms')) >= 14 * 3_600_000)
+  clock.advance(14 * 3_600_000)
+  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+})
+
+test('[LIM-2] a denial takes from no limit', async () => {
+  const { ask } = await limited({
+    requests_per_day: 100,
+    tokens_per_day: 1000,
+    concurrent_requests: 5,
+    daily_spend_usd: 20_000,
+  })
+  const before = dimensionsOf(await ask({ input: 0, cap: 0 }, { slots: [[usage, undefined]] }))
+  assert.equal((await ask({ input: 100, cap: 5 })).status, 429)
+  const after = dimensionsOf(await ask({ input: 0, cap: 0 }))
+  assert.deepEqual(after.slice(1), before.slice(1))
+  assert.deepEqual([before[0]![1], after[0]![1]], [99, 98])
+})
+
+const NEVER: [what: string, limits: Partial<Limits>, code: string, retryAfter: boolean, message: RegExp][] = [
+  [
+    'more than a minute of tokens',
+    { tokens_per_minute: 149 },
+    'request_exceeds_capacity',
+    false,
+    /150 tokens; one full minute of the budget is 149/,
+  ],
+  [
+    'more prompt than a minute',
+    { input_tokens_per_minute: 99 },
+    'request_exceeds_capacity',
+    false,
+    /raise input_tokens_per_minute/,
+  ],
+  [
+    'more output than a minute',
+    { output_tokens_per_minute: 49 },
+    'request_exceeds_capacity',
+    false,
+    /raise output_tokens_per_minute/,
+  ],
+  [
+    'more than a request may need',
+    { max_request_tokens: 149 },
+    'request_token_budget_exceeded',
+    true,
+    /max_request_tokens/,
+  ],
+  [
+    'more than a request may cost',
+    { max_request_usd: 299_999 },
+    'request_spend_cap_exceeded',
+    true,
+    /0\.0003 USD; one request may cost 0\.000299/,
+  ],
+  [
+    'any money, where there is none',
+    { daily_spend_usd: 0 },
+    'request_spend_cap_exceeded',
+    false,
+    /the spend cap is 0\.00/,
+  ],
+  [
+    'a larger cap than the account has',
+    { max_output_tokens: 49 },
+    'invalid_value',
+    false,
+    /max_tokens is 50; the account's maximum is 49/,
+  ],
+]
+for (const [what, limits, code, retryAfter, message] of NEVER) {
+  test(`[LIM-6] [LIM-7] a request that asks for ${what} is told not to come again as it is: ${code}`, async () => {
+    const { ask } = await limited(limits)
+    const { json, headers } = await ask({ input: 100, cap: 50 })
+    assert.equal(json.error.code, code)
+    assert.match(json.error.message, message)
+    assert.deepEqual([headers.has('retry-after'), headers.get('x-should-retry')], [retryAfter, 'false'])
+    assert.equal(json.error.retryable, false)
+    assert.notEqual((await ask({ input: 0, cap: 0 })).json?.error?.code, code)
+  })
+}
+
+test('[BILL-2] an organization that is free is held to no money', async () => {
+  const who = caller({ billing: 'free', limits: { daily_spend_usd: 0, max_request_usd: 0 } })
+  assert.equal((await requests(who, await memoryStore())()).status, 200)
+})
+
+// ---- the platform -----------------------------------------------------------------------------------------------------
+
+test('[LIM-10] a full platform: 429 capacity_exceeded, and no limit is touched', async () => {
+  const clock = new ManualClock()
+  const ask = requests(caller({ limits: { requests_per_day: 100 } }), await memoryStore(clock), clock, {
+    max_concurrent_requests: 1,
+  })
+  let go = () => {}
+  const first = ask({}, { events: [x => void (go = x.hold()), text('slow')] })
+  const second = await ask()
+  assert.deepEqual([second.status, second.json.error.code], [429, 'capacity_exceeded'])
+  assert.equal(
+    [...second.headers.keys()].some(name => name.startsWith('x-ratelimit')),
+    false,
+  )
+  assert.equal(second.exchange.peek(reservation), undefined)
+  go()
+  await first
+  assert.deepEqual(dimensionsOf(await ask()), [['o:rpd', 98]])
+})
+
+test('[LIM-10] above compress_above rates and places shrink, money does not', async () => {
+  const who = caller({ limits: { requests_per_day: 100, daily_spend_usd: 1e9 } })
+  const ask = requests(who, await memoryStore(), undefined, { max_concurrent_requests: 2, compress_above: 0.1 })
+  let go = () => {}
+  const first = ask({}, { events: [x => void (go = x.hold()), text('slow')] })
+  const { cells, compressed } = (await ask()).exchange.get(reservation)
+  assert.equal(compressed, true)
+  assert.deepEqual(
+    cells.map(cell => cell.capacity),
+    [60, 1e9],
+  )
+  go()
+  await first
+})
+
+// ---- the ledger -------------------------------------------------------------------------------------------------------
+
+test('[BILL-4] the ledger row is open before the request goes on', async () => {
+  const store = await memoryStore()
+  const opened: unknown[] = []
+  const intent = store.ledger.intent.bind(store.ledger)
+  store.ledger.intent = row => {
+    opened.push(row)
+    return intent(row)
+  }
+  let before = 0
+  const clock = new ManualClock(1_780_000_000_000)
+  await requests(caller(), store, clock)({ input: 10 }, { events: [() => void (before = opened.length), text('hi')] })
+  assert.equal(before, 1)
+  assert.deepEqual(opened, [
+    {
+      request_id: 'req_1',
+      time: 1_780_000_000_000,
+      organization: 'acme',
+      key_id: 'key_ci',
+      surface: 'chat',
+      model: 'test-model',
+      price_book: '2026-11',
+      billing: 'standard',
+      input_tokens: 10,
+    },
+  ])
+})
+
+// ---- failures ---------------------------------------------------------------------------------------------------------
+
+for (const [how, out] of Object.entries(OUT)) {
+  test(`a store that ${how}: 503 provider_unavailable, nothing goes on, and the places on the platform are given back`, async () => {
+    const store = await memoryStore()
+    const clock = new ManualClock()
+    let dispatched = false
+    const ask = requests(caller({ limits: { requests_per_day: 5 } }), out(store), clock, { max_concurrent_requests: 1 })
+    for (let i = 0; i < 3; i++) {
+      const { status, json } = await ask({}, { events: [() => void (dispatched = true)] })
+      assert.deepEqual([status, json.error.code], [503, 'provider_unavailable'])
+    }
+    assert.equal(dispatched, false)
+  })
+}
+
+test('a ledger that cannot take the row: 503, and what was reserved is given back', async () => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  const who = caller({ limits: { tokens_per_day: 1000, concurrent_requests: 1 } })
+  let asked = 0
+  const broken = heldStore(store, ask => (asked++ === 0 ? ask() : Promise.reject(new Error('disk full'))))
+  const unbilled = { slots: [[usage, undefined]] } as const
+  assert.equal((await requests(who, broken, clock)({ cap: 5 }, unbilled)).status, 500)
+  assert.deepEqual(dimensionsOf(await requests(who, store, clock)({ input: 0, cap: 0 })), [
+    ['o:tpd', 1000],
+    ['o:conc', 0],
+  ])
+})
+
+test('[STR-4] a client that leaves while the store is asked: all is given back, and no row is opened', async () => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  const client = new MemoryIncoming()
+  const who = caller({ limits: { requests_per_day: 5, tokens_per_day: 1000, concurrent_requests: 1 } })
+  let questions = 0
+  const leaving = heldStore(store, async ask => {
+    questions++
+    client.abort()
+    await new Promise(setImmediate)
+    return ask()
+  })
+  const run = await requests(who, leaving, clock)({ cap: 5 }, { request: client, slots: [[usage, undefined]] })
+  assert.equal(run.settlement.outcome, 'client_gone')
+  await new Promise(resolve => setImmediate(() => setImmediate(resolve)))
+  assert.equal(questions, 1, 'the ledger was not asked')
+  assert.deepEqual(dimensionsOf(await requests(who, store, clock)({ input: 0, cap: 0 })).slice(1), [
+    ['o:tpd', 1000],
+    ['o:conc', 0],
+  ])
+})
+
+test('a store that answers late decides as one that answers at once', async () => {
+  const ask = requests(caller({ limits: { requests_per_day: 1 } }), lateStore(await memoryStore()))
+  assert.equal((await ask()).status, 200)
+  assert.equal((await ask()).json.error.code, 'requests_limit_exceeded')
+})

@@ -1,0 +1,18 @@
+/** `count-tokens`: a terminal that answers with the metered prompt. It asks nobody, and bills nothing. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { estimate } from '../../core/plugin.ts'
+import { runPlugin } from '../../core/testing.ts'
+import { countTokens } from '../../plugins/count-tokens.ts'
+
+test('[CNT-1] the answer is the number that token-estimate found, and nothing else', async () => {
+  const run = await runPlugin(countTokens, { slots: [[estimate, { input: 123 }]] })
+  assert.equal(run.status, 200)
+  assert.deepEqual(run.json, { input_tokens: 123 })
+  assert.equal(run.settlement.outcome, 'completed')
+})
+
+test('it is a terminal, and needs the count', () => {
+  assert.equal(countTokens.terminal, true)
+  assert.deepEqual(countTokens.needs, [estimate])
+})

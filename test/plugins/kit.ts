@@ -1,0 +1,140 @@
+/** What the specifications of the plugins share: a caller, a model with its backend, a configuration, and stores in every state. */
+import { after } from 'node:test'
+import type { GatewayConfig, KeyConfig, Limits, ModelConfig, OrganizationConfig } from '../../config/types.ts'
+import { type Clock, ManualClock } from '../../core/clock.ts'
+import type { SurfaceName } from '../../core/conversation.ts'
+import { type Backend, CAPABILITIES } from '../../core/dialect.ts'
+import { type Store, StoreUnavailable } from '../../core/store.ts'
+import type { Surface } from '../../core/surface.ts'
+import { plainSurface } from '../../core/testing.ts'
+import type { Identity } from '../../plugins/slots.ts'
+import { openStore } from '../../stores/index.ts'
+import { surfaces } from '../../surfaces/index.ts'
+import { silent } from '../chain/harness.ts'
+
+export const text = (words: string) => ({ type: 'text' as const, text: words })
+export const finish = { type: 'finish' as const, reason: 'stop' as const }
+
+/** A caller: all models, no limits, but for what is given. */
+export function caller(
+  organization: Partial<Omit<OrganizationConfig, 'limits'>> & { limits?: Partial<Limits> } = {},
+  key: Partial<KeyConfig> = {},
+): Identity {
+  const all = { models: 'all', capabilities: 'all', streaming: true, limits: {}, model_limits: {} } as const
+  return {
+    organization: { ...all, id: 'acme', plan: 'free', billing: 'standard', keys: [], ...organization } as never,
+    key: { ...all, id: 'key_ci', sha256: '', status: 'active', ...key } as never,
+  }
+}
+
+export function backend(over: Partial<Backend> = {}): Backend {
+  return {
+    id: 'local/small',
+    provider: 'local',
+    dialect: 'openai-chat',
+    // Nobody is there: a test that dispatches has gone wrong.
+    baseUrl: 'http://backend.invalid/v1',
+    headers: {},
+    model: 'small',
+    weight: 1,
+    supports: new Set(CAPABILITIES),
+    nativeTools: new Set(),
+    maxTokensField: 'max_tokens',
+    ...over,
+  }
+}
+
+/** At 1 USD per million input tokens and 4 USD per million output tokens. */
+export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
+  return {
+    id: 'test-model',
+    aliases: [],
+    listed: true,
+    context_window: 1000,
+    max_output_tokens: null,
+    price: { input: 1_000_000, output: 4_000_000 },
+    effort_ceiling: null,
+    default_stream_row: 'medium',
+    on_client_gone: 'cancel',
+    backends: [backend()],
+    at: { file: 'gateway.yaml', line: 1, column: 1 },
+    ...over,
+  }
+}
+
+/** The parts of a configuration that plugins ask for. */
+export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayConfig> {
+  return {
+    server: { websocket: 'off' } as GatewayConfig['server'],
+    organizations: {},
+    models: {},
+    price_book: '2026-11',
+    platform: { max_concurrent_requests: 10, compress_above: 0.8 },
+    media: { fetch: [], max_bytes: 1024, timeout: 1000 },
+    web_search: { provider: null, max_turns: 3 },
+    ...over,
+  }
+}
+
+/** A pipeline whose terminal is `count-tokens`: it refuses nothing that can be counted. */
+export const countingGateway = gatewayOf({
+  pipelines: { test: [{ plugin: 'count-tokens' }] } as unknown as GatewayConfig['pipelines'],
+})
+
+/** A surface that checks and parses as a real one does, and answers in the frames of `plainSurface`, which a test can read. */
+export function reading(name: SurfaceName): Surface {
+  const { validate, parse, parseLoosely, requestIdHeaders } = surfaces[name]
+  return { ...plainSurface, name, validate, parse, ...(parseLoosely && { parseLoosely }), requestIdHeaders }
+}
+
+/** A real store, in memory; closed behind the file's tests. */
+export async function memoryStore(clock: Clock = new ManualClock()): Promise<Store> {
+  const store = await openStore({ url: 'sqlite::memory:', timeout: 1000, clock, log: silent })
+  after(() => store.close())
+  return store
+}
+
+/** Every question to a store goes through `answer`. What a store only takes (settlements, outcomes) it takes still. */
+function answering(store: Store, answer: (ask: () => unknown) => unknown): Store {
+  const part = <T extends object>(of: T, ...questions: (keyof T)[]): T =>
+    new Proxy(of, {
+      get(target, name) {
+        const value = Reflect.get(target, name)
+        if (typeof value !== 'function') return value
+        const ask = (...parameters: unknown[]) => value.apply(target, parameters)
+        return questions.includes(name as keyof T) ? (...all: unknown[]) => answer(() => ask(...all)) : ask
+      },
+    })
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'limits') return part(target.limits, 'admit', 'peek')
+      if (name === 'ledger') return part(target.ledger, 'intent')
+      if (name === 'idempotency') return part(target.idempotency, 'begin', 'finish', 'release')
+      if (name === 'records') return part(target.records, 'put', 'get', 'getMany', 'touch')
+      return Reflect.get(target, name)
+    },
+  })
+}
+
+/** A store that answers through promises, as a shared one does. */
+export const lateStore = (store: Store): Store =>
+  answering(store, async ask => {
+    await new Promise(setImmediate)
+    return ask()
+  })
+
+/** A store whose every question is answered when the test says so: `ask()` goes on with it. */
+export const heldStore = (store: Store, hold: (ask: () => unknown) => unknown): Store => answering(store, hold)
+
+/** The two ways in which a store is out: at once, and after a while. */
+export const OUT: Record<string, (store: Store) => Store> = {
+  'throws at once': store =>
+    answering(store, () => {
+      throw new StoreUnavailable('the disk is full')
+    }),
+  'rejects later': store =>
+    answering(store, async () => {
+      await new Promise(setImmediate)
+      throw new StoreUnavailable('no connection')
+    }),
+}

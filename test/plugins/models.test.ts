@@ -1,0 +1,92 @@
+/** `models`: a terminal that answers with what this key can call. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ManualClock, runPlugin } from '../../core/testing.ts'
+import { models } from '../../plugins/models.ts'
+import { identity } from '../../plugins/slots.ts'
+import { caller, gatewayOf, modelOf } from './kit.ts'
+
+const offered = {
+  large: modelOf({ id: 'large', aliases: ['big'], max_output_tokens: 64 }),
+  small: modelOf({ id: 'small' }),
+  hidden: modelOf({ id: 'hidden', listed: false }),
+  unpriced: modelOf({ id: 'unpriced', price: null }),
+}
+const list = async (who = caller()) =>
+  (
+    await runPlugin(models, {
+      gateway: gatewayOf({ models: offered }),
+      slots: [[identity, who]],
+      request: { method: 'GET' },
+      clock: new ManualClock(1_780_000_000_000),
+    })
+  ).json
+const ids = async (who = caller()) => (await list(who)).data.map((model: { id: string }) => model.id)
+
+test('[MOD-1] listed models with a price, in the order of the configuration, in a form that both official SDKs read', async () => {
+  assert.deepEqual(await list(), {
+    object: 'list',
+    data: [
+      {
+        id: 'large',
+        object: 'model',
+        type: 'model',
+        created: 1_780_000_000,
+        created_at: '2026-05-28T20:26:40.000Z',
+        owned_by: 'organization',
+        display_name: 'large',
+        context_window: 1000,
+        max_input_tokens: 1000,
+        max_tokens: 64,
+      },
+      {
+        id: 'small',
+        object: 'model',
+        type: 'model',
+        created: 1_780_000_000,
+        created_at: '2026-05-28T20:26:40.000Z',
+        owned_by: 'organization',
+        display_name: 'small',
+        context_window: 1000,
+        max_input_tokens: 1000,
+      },
+    ],
+    has_more: false,
+    first_id: 'large',
+    last_id: 'small',
+    models: [],
+  })
+})
+
+const CALLERS: [who: string, identity: ReturnType<typeof caller>, sees: string[]][] = [
+  ['an organization that is free sees what has no price', caller({ billing: 'free' }), ['large', 'small', 'unpriced']],
+  ['an organization sees the models of its plan', caller({ models: ['small'] }), ['small']],
+  ['an alias in a plan means its model', caller({ models: ['big'] }), ['large']],
+  [
+    'a key sees those of the plan that its own list has',
+    caller({ models: ['large', 'small'] }, { models: ['small', 'hidden'] }),
+    ['small'],
+  ],
+  ['a key with a list beside the plan sees none', caller({ models: ['large'] }, { models: ['small'] }), []],
+]
+for (const [who, identity, sees] of CALLERS) {
+  test(`[MOD-1] ${who}`, async () => assert.deepEqual(await ids(identity), sees))
+}
+
+test('[MOD-1] an empty list is a list', async () => {
+  const { data, first_id, last_id, object } = await list(caller({ models: [] }))
+  assert.deepEqual([object, data, first_id, last_id], ['list', [], null, null])
+})
+
+test('[MOD-1] limits are the least of organization and key, over all models and over this one; money is not told', async () => {
+  const who = caller(
+    {
+      limits: { requests_per_minute: 100, tokens_per_day: 5000, daily_spend_usd: 7e9, max_request_usd: 1e9 },
+      model_limits: { small: { requests_per_minute: 20 } },
+    },
+    { limits: { requests_per_minute: 60 }, model_limits: { small: { tokens_per_day: 4000 } } },
+  )
+  const [large, small] = (await list(who)).data
+  assert.deepEqual(large.limits, { requests_per_minute: 60, tokens_per_day: 5000 })
+  assert.deepEqual(small.limits, { requests_per_minute: 20, tokens_per_day: 4000 })
+})

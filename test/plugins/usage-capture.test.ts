@@ -1,0 +1,221 @@
+/** `usage-capture`: stands below the terminal, counts what is delivered, prices it, and closes the ledger row that admission opened. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { StreamEvent } from '../../core/events.ts'
+import { estimate, usage } from '../../core/plugin.ts'
+import type { LedgerRow } from '../../core/store.ts'
+import { GatewayError, ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../core/testing.ts'
+import { countTokens } from '../../meter/index.ts'
+import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/slots.ts'
+import { usageCapture } from '../../plugins/usage-capture.ts'
+import { intent } from '../stores/kit.ts'
+import { backend, caller, finish, memoryStore, modelOf, text } from './kit.ts'
+
+type Run = Awaited<ReturnType<typeof runPlugin>> & { row: LedgerRow }
+
+/** One exchange that was admitted: 100 tokens of prompt, and a row in the ledger. */
+async function run(events: RunOptions<any>['events'] = [], more: RunOptions<any> = {}): Promise<Run> {
+  const clock = more.clock ?? new ManualClock()
+  const store = await memoryStore(clock)
+  await store.ledger.intent(intent('req_test', { time: clock.now(), input_tokens: 100 }))
+  const done = await runPlugin(usageCapture, {
+    below: true,
+    store,
+    clock,
+    events,
+    ...more,
+    slots: [
+      [identity, caller()],
+      [model, modelOf()],
+      [estimate, { input: 100 }],
+      [reservation, { cells: [], states: [], compressed: false, input: 100, output: 50, cost: 0 }],
+      [servedBy, backend()],
+      ...(more.slots ?? []),
+    ],
+  })
+  await store.ledger.flush()
+  const [row] = await store.ledger.query({})
+  return { ...done, row: row! }
+}
+const counted = async (...events: StreamEvent[]) => (await run(events)).exchange.get(usage).usage
+
+// ---- what counts ------------------------------------------------------------------------------------------------------
+
+const args = (words: string): StreamEvent => ({ type: 'tool_args', index: 0, text: words })
+const call: StreamEvent = { type: 'tool_call', index: 0, id: 'call_eba1_1', kind: 'function', name: 'get_weather' }
+const end: StreamEvent = { type: 'tool_end', index: 0 }
+
+const OUTPUT: [what: string, events: StreamEvent[], texts: string[]][] = [
+  ['text, as one text however it is cut', [text('un'), text('believ'), text('able')], ['unbelievable']],
+  ['two blocks of text, each by itself', [text('un'), { type: 'break' }, text('able')], ['un', 'able']],
+  ['a refusal', [{ type: 'refusal', text: 'I would rather not.' }], ['I would rather not.']],
+  [
+    'a call: its name and its arguments',
+    [call, args('{"city":'), args('"Oslo"}'), end],
+    ['get_weather', '{"city":"Oslo"}'],
+  ],
+  ['a call without arguments, which is {} to the client', [call, end], ['get_weather', '{}']],
+  ['nothing', [], []],
+]
+for (const [what, events, texts] of OUTPUT) {
+  test(`[METER-4] output is ${what}`, async () => {
+    const { output, input } = await counted(...events)
+    assert.equal(
+      output,
+      texts.reduce((sum, words) => sum + countTokens(words), 0),
+    )
+    assert.equal(input, 100, 'the prompt is what was counted on the way down')
+  })
+}
+
+const report = (of: object): StreamEvent => ({ type: 'usage', usage: of })
+const thought: StreamEvent[] = [
+  { type: 'reasoning', text: 'let me think about this', part: 0 },
+  { type: 'reasoning_end' },
+]
+
+test('[METER-4] reasoning is what the provider reports, and part of the output', async () => {
+  const found = await counted(...thought, text('yes'), report({ reasoning: 40 }))
+  assert.deepEqual([found.reasoning, found.output, found.estimated], [40, 40 + countTokens('yes'), false])
+})
+
+test('[METER-4] where no provider reports it, its summary is counted, and said to be an estimate', async () => {
+  const found = await counted(...thought, text('yes'))
+  assert.deepEqual([found.reasoning, found.estimated], [countTokens('let me think about this'), true])
+})
+
+const CACHES: [what: string, report: object, cached: number, written: number][] = [
+  ['the provider’s share, of our own count', { prompt: 200, cached: 50 }, 25, 0],
+  ['never more than the prompt', { prompt: 200, cached: 900, cacheWrite: 900 }, 100, 0],
+  ['reads first, then writes, together no more than the prompt', { prompt: 200, cached: 150, cacheWrite: 100 }, 75, 25],
+  ['nothing where the provider tells no prompt', { cached: 50 }, 0, 0],
+]
+for (const [what, of, cached, written] of CACHES) {
+  test(`[METER-5] cache figures: ${what}`, async () => {
+    const found = await counted(text('a'), report(of))
+    assert.deepEqual([found.cached, found.cacheWrite], [cached, written])
+  })
+}
+
+test('searches that came to something are counted', async () => {
+  const search = (id: string, more: object): StreamEvent[] => [
+    { type: 'search_start', id },
+    { type: 'search_end', id, query: 'q', results: [], ...more },
+  ]
+  const found = await counted(
+    ...search('hist_eba1_1', {}),
+    ...search('hist_eba1_2', { errorCode: 'unavailable' }),
+    ...search('hist_eba1_3', { unfinished: true }),
+  )
+  assert.equal(found.searches, 1)
+})
+
+// ---- the bill and its row ---------------------------------------------------------------------------------------------
+
+test('[BILL-1] [BILL-4] the row: tokens, cost in nano-USD at the model’s price, who served, and how long it took', async () => {
+  const clock = new ManualClock()
+  const { row } = await run(
+    [
+      () => clock.advance(200),
+      text('yes'),
+      x => void x.flush(),
+      () => clock.advance(800),
+      report({ prompt: 100, cached: 20 }),
+    ],
+    { clock },
+  )
+  const output = countTokens('yes')
+  assert.deepEqual(
+    [row.outcome, row.provider, row.input, row.cached, row.output, row.duration_ms, row.ttfb_ms],
+    ['completed', 'local', 100, 20, output, 1000, 200],
+  )
+  // 80 at 1 USD, 20 at a tenth of it, the output at 4 USD per million.
+  assert.equal(row.cost, 80_000 + 2000 + output * 4000)
+})
+
+for (const [what, slots] of [
+  ['an organization that is free', [[identity, caller({ billing: 'free' })]]],
+  ['a model without a price', [[model, modelOf({ price: null })]]],
+] as const) {
+  test(`[BILL-2] ${what}: tokens are counted and cost nothing`, async () => {
+    const { row } = await run([text('yes')], { slots })
+    assert.deepEqual([row.input, row.cost], [100, 0])
+  })
+}
+
+const failure: StreamEvent = {
+  type: 'error',
+  error: new GatewayError('upstream_server_error', { message: 'The upstream failed.' }),
+}
+const shown = (x: { flush(): boolean }) => void x.flush()
+const ENDS: [
+  how: string,
+  events: RunOptions<any>['events'],
+  leaveAfter: number | undefined,
+  outcome: string,
+  billed: boolean,
+][] = [
+  ['a whole reply', [text('yes')], undefined, 'completed', true],
+  ['one that reached its cap', [text('yes'), { ...finish, reason: 'length' }], undefined, 'incomplete', true],
+  [
+    'one that the idle clock ended',
+    [text('yes'), { ...finish, reason: 'idle_timeout' }],
+    undefined,
+    'incomplete',
+    true,
+  ],
+  ['a failure before any output', [failure], undefined, 'upstream_error', false],
+  ['a failure after output', [text('yes'), shown, failure], undefined, 'upstream_error', true],
+  ['a client that leaves before any output', [text('yes')], 0, 'client_gone', false],
+  ['a client that leaves after output', [text('yes'), shown, text('no')], 1, 'client_gone', true],
+]
+for (const [how, events, leaveAfter, outcome, billed] of ENDS) {
+  test(`[BILL-3] ${how}: ${outcome}, ${billed ? 'billed' : 'not billed'}`, async () => {
+    const { row } = await run(events, leaveAfter === undefined ? {} : { leaveAfter })
+    assert.deepEqual([row.outcome, row.cost > 0, row.input > 0], [outcome, billed, billed])
+  })
+}
+
+test('[BILL-3] what a draining upstream says after the client left is not delivered; its report still counts', async () => {
+  const client = new MemoryIncoming()
+  const { row } = await run(
+    [
+      x => x.control({ pause() {}, resume() {}, abort: () => 'draining' }),
+      text('yes'),
+      shown,
+      () => client.abort(),
+      text(' and a long tail that nobody gets'),
+      report({ prompt: 100, reasoning: 7 }),
+    ],
+    { request: client },
+  )
+  assert.deepEqual([row.outcome, row.output, row.reasoning], ['client_gone', countTokens('yes') + 7, 7])
+})
+
+test('an exchange that was never admitted has no row to close', async () => {
+  const { row } = await run([text('yes')], { slots: [[reservation, undefined]] })
+  assert.equal(row, undefined)
+})
+
+test('a proxied reply: bytes both ways, and no tokens', async () => {
+  const bytes = (n: number) => ({ type: 'bytes' as const, bytes: new Uint8Array(n) })
+  const events = [(x: any) => x.respondHead(200, []), bytes(300), bytes(200), (x: any) => x.set(receivedBytes, 40)]
+  const store = await memoryStore()
+  const outcomes: any[] = []
+  const outcome = store.ledger.outcome.bind(store.ledger)
+  store.ledger.outcome = row => {
+    outcomes.push(row)
+    outcome(row)
+  }
+  await runPlugin(
+    { ...usageCapture, providesLate: [] },
+    {
+      below: true,
+      store,
+      events,
+      slots: [[reservation, { cells: [], states: [], compressed: false, input: 0, output: 0, cost: 0 }]],
+    },
+  )
+  assert.equal(outcomes.length, 1)
+  assert.deepEqual([outcomes[0].bytes_in, outcomes[0].bytes_out, outcomes[0].usage.output], [40, 500, 0])
+})
