@@ -36,17 +36,24 @@ test('[GEN-2] the parsed body and the caps on its content are known to the plugi
   })
 })
 
-for (const [what, body, why] of [
+const NO_OBJECT: [what: string, body: string, why?: RegExp][] = [
   ['nothing', '', /body is empty/],
-  ['half a JSON text', '{"model":"test-', /not a JSON object/],
-  ['a list', '[]', /not a JSON object/],
-  ['null', 'null', /not a JSON object/],
-  ['a string', '"x"', /not a JSON object/],
-] as const) {
+  ['white space', '  \n '],
+  ['half a JSON text', '{"model":"test-'],
+  ['more than one JSON text', '{}{}'],
+  ['a trailing comma', '{"model":"test-model",}'],
+  ['no number', '{"temperature":NaN}'],
+  ['an unfinished string that ends in a backslash', '{"a":"\\'],
+  ['a list', '[]'],
+  ['a string', '"x"'],
+  ['null', 'null'],
+]
+for (const [what, body, why = /not a JSON object/] of NO_OBJECT) {
   test(`[GEN-5] a body that is ${what}: 400 invalid_json`, async () => {
     const run = await check(body)
     assert.deepEqual([run.status, run.json.error.code], [400, 'invalid_json'])
     assert.match(run.json.error.message, why)
+    assert.doesNotMatch(run.body, /SyntaxError|JSON at position/)
   })
 }
 
@@ -86,6 +93,18 @@ for (const [option, body, edge, why] of [
     const { json } = await check(body, { config: { [option]: edge - 1 } })
     assert.equal(json.error.code, 'content_limit_exceeded')
     assert.match(json.error.message, why)
+  })
+}
+
+for (const [what, body] of [
+  ['10,000 levels of lists', `{"a":${'['.repeat(10_000)}${']'.repeat(10_000)}}`],
+  ['10,000 levels of objects', `${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`],
+  ['10,000 levels that never close', '['.repeat(10_000)],
+  ['200,000 values', `{"messages":[${'1,'.repeat(200_000)}1]}`],
+] as const) {
+  test(`[REQ-2] what would cost much to parse is not parsed: ${what}`, async () => {
+    const { status, json } = await check(body)
+    assert.deepEqual([status, json.error.code], [400, 'content_limit_exceeded'])
   })
 }
 

@@ -7,7 +7,8 @@ import type { StreamEvent } from '../../core/events.ts'
 import type { Surface } from '../../core/surface.ts'
 import { chat } from '../../surfaces/chat/index.ts'
 import { responses } from '../../surfaces/responses/index.ts'
-import { accepted, encode } from './openai-kit.ts'
+import { encode } from './openai-kit.ts'
+import { accepted } from './request-kit.ts'
 
 // The SDK prints hints to stderr otherwise, e.g. that reasoning without encrypted content is not replayed.
 ;(globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false

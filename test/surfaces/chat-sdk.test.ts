@@ -5,7 +5,8 @@ import OpenAI from 'openai'
 import { GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { chat } from '../../surfaces/chat/index.ts'
-import { accepted, bare, encode, frames, playing, replies, serving } from './openai-kit.ts'
+import { bare, encode, frames, playing, replies, serving } from './openai-kit.ts'
+import { accepted } from './request-kit.ts'
 
 const user = { role: 'user' as const, content: 'hi' }
 const body = { model: 'eb1-preview', messages: [user], stream: true as const, stream_options: { include_usage: true } }

@@ -125,27 +125,6 @@ export function golden(path: string, actual: string): void {
   assert.equal(actual, readFileSync(url, 'utf8'), `golden/${path}`)
 }
 
-/** Runs a request that must be refused. */
-export function refusal(surface: Surface, body: unknown): { code: string; param: string | null; message: string } {
-  try {
-    surface.validate(body, 'reject')
-    surface.parse(body)
-  } catch (error) {
-    assert.ok(error instanceof GatewayError, String(error))
-    assert.equal(error.status, 400)
-    assert.equal(error.type, 'invalid_request_error')
-    assert.equal(error.retriable, false)
-    return { code: error.code, param: error.param, message: error.message }
-  }
-  return assert.fail(`accepted: ${JSON.stringify(body).slice(0, 300)}`)
-}
-
-/** Runs a request that must be accepted. */
-export function accepted(surface: Surface, body: unknown) {
-  assert.deepEqual(surface.validate(body, 'reject'), [])
-  return surface.parse(body)
-}
-
 // ---- canonical replies, at random ---------------------------------------------------------------------------------------
 
 const FINISHES: FinishReason[] = [

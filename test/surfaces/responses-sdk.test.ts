@@ -7,7 +7,8 @@ import { GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { ReplyRecorder } from '../../core/recorder.ts'
 import { responses } from '../../surfaces/responses/index.ts'
-import { accepted, bare, encode, frames, playing, replies, serving } from './openai-kit.ts'
+import { bare, encode, frames, playing, replies, serving } from './openai-kit.ts'
+import { accepted } from './request-kit.ts'
 
 const user = { role: 'user' as const, content: 'hi' }
 const body = {
