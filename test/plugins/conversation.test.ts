@@ -1,0 +1,342 @@
+/**
+ * `conversation`: builds the canonical conversation of a checked body, checks its tool history, and remembers what the next turn needs: retained
+ * responses, and the private data of providers.
+ */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Continuation, Conversation } from '../../core/conversation.ts'
+import type { StreamEvent } from '../../core/events.ts'
+import { conversation, request } from '../../core/plugin.ts'
+import type { Store } from '../../core/store.ts'
+import { ManualClock, MemoryIncoming, plainSurface, type RunOptions, runPlugin } from '../../core/testing.ts'
+import { conversationPlugin } from '../../plugins/conversation/index.ts'
+import { type ContentLimits, contentLimits, identity, model, wouldRefuse } from '../../plugins/slots.ts'
+import { surfaces } from '../../surfaces/index.ts'
+import {
+  caller,
+  countingGateway,
+  gatewayOf,
+  heldStore,
+  lateStore,
+  memoryStore,
+  modelOf,
+  OUT,
+  reading,
+  text,
+} from './kit.ts'
+
+const LIMITS: ContentLimits = { images: 2, documents: 1, replayBytes: 500, bodyBytes: 10_000, nodes: 50 }
+const models = { 'test-model': modelOf() }
+
+/** One request after the other to one store, each with its body. */
+function asking(store: Store, surface = reading('responses'), clock = new ManualClock()) {
+  return (body: Record<string, unknown>, more: RunOptions<any> = {}) =>
+    runPlugin(conversationPlugin, {
+      gateway: gatewayOf({ models }),
+      store,
+      surface,
+      clock,
+      events: [text('Certainly.')],
+      ...more,
+      slots: [
+        [identity, caller()],
+        [model, models['test-model']],
+        [contentLimits, LIMITS],
+        [request, { model: 'test-model', ...body }],
+        [conversation, undefined],
+        ...(more.slots ?? []),
+      ],
+    })
+}
+type Run = Awaited<ReturnType<ReturnType<typeof asking>>>
+const idOf = (run: Run) => `resp_${run.exchange.objectId}`
+/** What was said, by whom. */
+const said = ({ turns }: Conversation) =>
+  turns.map(({ role, parts }) => `${role}: ${parts.map(part => ('text' in part ? part.text : part.type)).join(' ')}`)
+const asked = (run: Run) => said(run.exchange.get(conversation))
+const user = (content: unknown) => ({ role: 'user', content })
+
+for (const [name, body] of [
+  ['chat', { messages: [user('hello')] }],
+  ['responses', { input: 'hello' }],
+  ['messages', { max_tokens: 10, messages: [user('hello')] }],
+] as const) {
+  test(`[METER-1] a body of ${name} becomes the same conversation`, async () => {
+    const run = await asking(await memoryStore(), reading(name))(body)
+    assert.equal(run.status, 200)
+    assert.deepEqual(asked(run), ['user: hello'])
+    assert.equal(run.exchange.get(conversation).model, 'test-model')
+    assert.equal(run.exchange.get(model).id, 'test-model')
+  })
+}
+
+test('[GEN-3] what a schema cannot say, parsing does: the refusal names the member', async () => {
+  const { json } = await asking(
+    await memoryStore(),
+    reading('chat'),
+  )({ system: 'a', messages: [{ role: 'system', content: 'b' }, user('c')] })
+  assert.deepEqual([json.error.code, json.error.param], ['invalid_value', 'system'])
+})
+
+// ---- the tool history -------------------------------------------------------------------------------------------------
+
+const call = (id: string) => ({ type: 'function_call', call_id: id, name: 'f', arguments: '{}' })
+const result = (id: string) => ({ type: 'function_call_output', call_id: id, output: 'done' })
+const HISTORIES: [what: string, input: unknown[], callId: string | null][] = [
+  ['every call with its result', [user('a'), call('c1'), call('c2'), result('c2'), result('c1'), user('b')], null],
+  ['an id that is issued twice', [call('c1'), result('c1'), call('c1'), result('c1')], 'c1'],
+  ['a result for no call', [user('a'), result('c9')], 'c9'],
+  ['a second result', [call('c1'), result('c1'), result('c1')], 'c1'],
+  ['a result before its call', [result('c1'), call('c1')], 'c1'],
+  ['a call without a result before the next user turn', [call('c1'), user('b'), result('c1')], 'c1'],
+  ['a call without a result at the end', [call('c1'), call('c2'), result('c1')], 'c2'],
+]
+for (const [what, input, callId] of HISTORIES) {
+  test(`[TOOL-4] the history, before any model runs: ${what} is ${callId ? 'refused by name' : 'taken'}`, async () => {
+    const { status, json } = await asking(await memoryStore())({ input })
+    if (callId === null) return assert.equal(status, 200)
+    assert.deepEqual([status, json.error.code, json.error.details.call_id], [400, 'conversation_invariant', callId])
+    assert.ok(json.error.message.includes(callId))
+  })
+}
+
+// ---- bounds of the content --------------------------------------------------------------------------------------------
+
+const image = { type: 'input_image', image_url: 'https://e.x/a.png' }
+const file = { type: 'input_file', file_url: 'https://e.x/a.pdf' }
+const BOUNDS: [limit: string, taken: unknown[], refused: unknown[]][] = [
+  ['max_images', [user([image, image])], [user([image]), user([image, image])]],
+  ['max_documents', [user([file])], [user([file, file])]],
+  [
+    'max_replay',
+    [{ role: 'assistant', content: 'x'.repeat(500) }, user('y'.repeat(2000))],
+    [user('x'.repeat(501)), { role: 'assistant', content: 'a' }, user('b')],
+  ],
+  [
+    'max_nodes',
+    [{ ...call('c1'), arguments: `[${'1,'.repeat(48)}1]` }, result('c1')],
+    [{ ...call('c1'), arguments: `[${'1,'.repeat(60)}1]` }, result('c1')],
+  ],
+]
+for (const [limit, taken, refused] of BOUNDS) {
+  test(`[REQ-2] ${limit}: content at the bound is taken, more is refused`, async () => {
+    const ask = asking(await memoryStore())
+    assert.equal((await ask({ input: taken })).status, 200)
+    const { json } = await ask({ input: refused })
+    assert.equal(json.error.code, 'content_limit_exceeded')
+    assert.match(json.error.message, new RegExp(`\\(${limit}\\)`))
+  })
+}
+
+// ---- retained responses -----------------------------------------------------------------------------------------------
+
+for (const [engine, of] of Object.entries({ 'at once': (store: Store) => store, late: lateStore })) {
+  test(`[RESP-2] previous_response_id brings back the turns before, from a store that answers ${engine}`, async () => {
+    const ask = asking(of(await memoryStore()))
+    const first = await ask({ input: 'one', instructions: 'Be brief.' })
+    const second = await ask({ input: 'two', previous_response_id: idOf(first) })
+    const third = await ask({ input: 'three', previous_response_id: idOf(second) })
+    assert.deepEqual(asked(third), [
+      'user: one',
+      'assistant: Certainly.',
+      'user: two',
+      'assistant: Certainly.',
+      'user: three',
+    ])
+    assert.deepEqual(third.exchange.get(conversation).system, [], 'instructions are each request’s own')
+  })
+}
+
+const UNKNOWN: [what: string, more: RunOptions<any>, body: object][] = [
+  ['of another organization', { slots: [[identity, caller({ id: 'globex' })]] }, {}],
+  ['that never was', {}, { previous_response_id: 'resp_none' }],
+]
+for (const [what, more, body] of UNKNOWN) {
+  test(`[RESP-2] a response ${what} is not known`, async () => {
+    const ask = asking(await memoryStore())
+    const first = await ask({ input: 'one' })
+    const { json } = await ask({ input: 'two', previous_response_id: idOf(first), ...body }, more)
+    assert.deepEqual([json.error.code, json.error.param], ['previous_response_not_found', 'previous_response_id'])
+  })
+}
+
+test('[RESP-3] retain: a response is known for so long, and each use renews it', async () => {
+  const clock = new ManualClock()
+  const ask = asking(await memoryStore(clock), undefined, clock)
+  const config = { retain: 60_000 }
+  const first = await ask({ input: 'one' }, { config })
+  for (let use = 0; use < 3; use++) {
+    clock.advance(59_000)
+    assert.equal((await ask({ input: 'two', previous_response_id: idOf(first) }, { config })).status, 200)
+  }
+  clock.advance(60_001)
+  const late = await ask({ input: 'three', previous_response_id: idOf(first) }, { config })
+  assert.equal(late.json.error.code, 'previous_response_not_found')
+})
+
+test('[RESP-3] max_retained: a larger response is served and not retained', async () => {
+  const ask = asking(await memoryStore())
+  const config = { max_retained: 1000 }
+  const first = await ask({ input: 'one' }, { config, events: [text('x'.repeat(2000))] })
+  assert.equal(first.status, 200)
+  assert.equal(
+    (await ask({ input: 'two', previous_response_id: idOf(first) })).json.error.code,
+    'previous_response_not_found',
+  )
+})
+
+test('[RESP-3] store: false is not retained, but for the connection on which it was made', async () => {
+  const ask = asking(await memoryStore())
+  class Connected extends MemoryIncoming {
+    readonly connection = connection
+  }
+  const connection = new Map() as never
+  const alone = await ask({ input: 'one', store: false })
+  assert.equal(
+    (await ask({ input: 'two', previous_response_id: idOf(alone) })).json.error.code,
+    'previous_response_not_found',
+  )
+  const first = await ask({ input: 'one', store: false }, { request: new Connected() })
+  const next = { input: 'two', store: false, previous_response_id: idOf(first) }
+  assert.deepEqual(asked(await ask(next, { request: new Connected() })), [
+    'user: one',
+    'assistant: Certainly.',
+    'user: two',
+  ])
+  assert.equal((await ask(next)).json.error.code, 'previous_response_not_found')
+})
+
+test('[REQ-2] a chain is held to max_replay as a history that is sent would be', async () => {
+  const ask = asking(await memoryStore())
+  const first = await ask({ input: 'one' }, { events: [text('x'.repeat(600))] })
+  const { json } = await ask({ input: 'two', previous_response_id: idOf(first) })
+  assert.equal(json.error.code, 'content_limit_exceeded')
+})
+
+test('over a WebSocket, generate: false takes the input in, asks nobody, and can be continued', async () => {
+  const { parse } = surfaces.responses.socket!.surface
+  const ask = asking(await memoryStore(), { ...plainSurface, name: 'responses', parse })
+  let dispatched = false
+  const first = await ask(
+    { type: 'response.create', input: 'one', generate: false },
+    { events: [() => void (dispatched = true)] },
+  )
+  assert.deepEqual([first.status, dispatched], [200, false])
+  assert.deepEqual(asked(await ask({ input: 'two', previous_response_id: idOf(first) })), ['user: one two'])
+})
+
+// ---- private data of providers ----------------------------------------------------------------------------------------
+
+const secret: Continuation = { dialect: 'gemini', model: 'small', data: { signature: 'PRIVATE' } }
+const calling: StreamEvent[] = [
+  { type: 'tool_call', index: 0, id: 'call_eba1_1', kind: 'function', name: 'f', continuation: secret },
+  { type: 'tool_end', index: 0 },
+]
+const replay = { input: [user('go'), call('call_eba1_1'), result('call_eba1_1')] }
+const restored = (run: Run) =>
+  run.exchange
+    .get(conversation)
+    .turns.flatMap(({ parts }) => parts.map(part => ('continuation' in part ? part.continuation : undefined)))
+
+test('[TOOL-6] what a provider says for itself alone is kept sealed, never shown, and given back with the call that it belongs to', async () => {
+  const store = await memoryStore()
+  const kept: string[] = []
+  const put = store.records.put.bind(store.records)
+  store.records.put = (...record) => {
+    kept.push(Buffer.from(record[3]).toString('latin1'))
+    return put(...record)
+  }
+  const ask = asking(store)
+  const first = await ask({ input: 'go', store: false }, { events: calling })
+  assert.doesNotMatch(first.body, /PRIVATE/)
+  assert.equal(kept.length, 1)
+  assert.doesNotMatch(kept[0]!, /PRIVATE/)
+  assert.deepEqual(restored(await ask(replay)).filter(Boolean), [secret])
+})
+
+test('[TOOL-6] another organization has none of it, and its request goes on without', async () => {
+  const ask = asking(await memoryStore())
+  await ask({ input: 'go' }, { events: calling })
+  const other = await ask(replay, { slots: [[identity, caller({ id: 'globex' })]] })
+  assert.deepEqual([other.status, restored(other).filter(Boolean)], [200, []])
+})
+
+test('[TOOL-6] continuation: kept for so long', async () => {
+  const clock = new ManualClock()
+  const ask = asking(await memoryStore(clock), undefined, clock)
+  await ask({ input: 'go' }, { events: calling, config: { continuation: 60_000 } })
+  clock.advance(60_001)
+  assert.deepEqual(restored(await ask(replay)).filter(Boolean), [])
+})
+
+test('[TOOL-6] reasoning gets a handle in the place of its private data', async () => {
+  const ask = asking(await memoryStore())
+  const events: StreamEvent[] = [
+    { type: 'reasoning', text: 'hm', part: 0 },
+    { type: 'reasoning_end', continuation: secret },
+    text('yes'),
+  ]
+  const first = await ask({ input: 'go' }, { events })
+  const end = first.events.find(({ type }) => type === 'reasoning_end')
+  assert.match(end.handle, /^item_eba1_/)
+  assert.equal(first.events.find(({ type }) => type === 'reasoning').id, end.handle)
+  assert.equal('continuation' in end, false)
+  const next = await ask({
+    input: [user('go'), { type: 'reasoning', summary: [], encrypted_content: end.handle }, user('more')],
+  })
+  assert.deepEqual(restored(next).filter(Boolean), [secret])
+})
+
+// ---- failures ---------------------------------------------------------------------------------------------------------
+
+test('what the next turn needs is written before this turn is seen to end', async () => {
+  let write = () => {}
+  const store = heldStore(await memoryStore(), ask => new Promise(resolve => (write = () => resolve(ask()))))
+  const client = new MemoryIncoming()
+  const running = asking(store)({ input: 'one', stream: true }, { request: client })
+  for (let i = 0; i < 20; i++) await Promise.resolve()
+  assert.doesNotMatch(client.sent, /"finish"/)
+  assert.equal(client.ending, 'open')
+  write()
+  const run = await running
+  assert.equal(run.events.at(-1).type, 'finish')
+})
+
+for (const [how, out] of Object.entries(OUT)) {
+  test(`a store that ${how}: a request that continues another is 503, one that stands alone and is not kept is answered`, async () => {
+    const ask = asking(out(await memoryStore()))
+    const { status, json } = await ask({ input: 'two', previous_response_id: 'resp_1' })
+    assert.deepEqual([status, json.error.code], [503, 'provider_unavailable'])
+    assert.equal((await ask({ input: 'one', store: false })).status, 200)
+  })
+}
+
+test('a reply that could not be stored is no success', async () => {
+  const run = await asking(OUT['rejects later']!(await memoryStore()))({ input: 'one', stream: true })
+  assert.equal(run.settlement.error?.code, 'provider_unavailable')
+  assert.doesNotMatch(run.body, /"finish"/)
+})
+
+test('a client that leaves while the store is asked: nothing goes on', async () => {
+  const client = new MemoryIncoming()
+  let dispatched = false
+  const store = heldStore(await memoryStore(), async ask => {
+    client.abort()
+    return ask()
+  })
+  const events = [() => void (dispatched = true)]
+  const run = await asking(store)({ input: 'two', previous_response_id: 'resp_1' }, { request: client, events })
+  assert.deepEqual([run.settlement.outcome, dispatched], ['client_gone', false])
+})
+
+test('[CNT-1] in front of count-tokens what would be refused is counted all the same', async () => {
+  const gateway = { ...gatewayOf({ models }), pipelines: countingGateway.pipelines! }
+  const ask = asking(await memoryStore(), reading('messages'))
+  const broken = { messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c9', content: 'x' }] }] }
+  assert.equal((await ask(broken, { gateway })).status, 200)
+  const refused = await ask(
+    { messages: [user('hello')], novel: 1 },
+    { gateway, slots: [[wouldRefuse, new Error('novel')]] },
+  )
+  assert.deepEqual([refused.status, asked(refused)], [200, ['user: hello']])
+})

@@ -1,0 +1,174 @@
+/** `routing`: which backends of the model can serve the request, in order of preference. It dispatches nothing. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { AccountCapability } from '../../config/types.ts'
+import type { Conversation, Part } from '../../core/conversation.ts'
+import { type Backend, CAPABILITIES, type Capability } from '../../core/dialect.ts'
+import { conversation, estimate } from '../../core/plugin.ts'
+import { plainConversation, type RunOptions, runPlugin } from '../../core/testing.ts'
+import { routing } from '../../plugins/routing.ts'
+import { candidates, identity, model } from '../../plugins/slots.ts'
+import { backend, caller, gatewayOf, modelOf, text } from './kit.ts'
+
+const named = (name: string, over: Partial<Backend> = {}) => backend({ id: `local/${name}`, model: name, ...over })
+const route = (backends: Backend[], over: Partial<Conversation> = {}, { slots = [], ...more }: RunOptions<any> = {}) =>
+  runPlugin(routing, {
+    gateway: gatewayOf(),
+    events: [text('hi')],
+    ...more,
+    slots: [
+      [identity, caller()],
+      [conversation, plainConversation(over)],
+      [model, modelOf({ backends })],
+      [estimate, { input: 100 }],
+      ...slots,
+    ],
+  })
+const order = async (...parameters: Parameters<typeof route>) =>
+  (await route(...parameters)).exchange.get(candidates).map(({ model }) => model)
+
+const tool = { type: 'function' as const, name: 'f', parameters: { type: 'object', properties: {} }, path: 'tools[0]' }
+const image: Part = {
+  type: 'image',
+  source: { kind: 'data', mediaType: 'image/png', data: 'AAAA' },
+  path: 'messages[0].content[0]',
+}
+const without = (capability: Capability) => ({ supports: new Set(CAPABILITIES.filter(each => each !== capability)) })
+
+test('backends without a group are tried in the order in which they are written', async () => {
+  assert.deepEqual(await order([named('a'), named('b'), named('c')]), ['a', 'b', 'c'])
+})
+
+const ASKS: [what: string, capability: Capability, over: Partial<Conversation>, param: RegExp][] = [
+  ['tools', 'tools', { tools: [tool] }, /^tools/],
+  ['images', 'images', { turns: [{ role: 'user', parts: [image] }] }, /^messages\[0\]\.content\[0\]/],
+  ['strict tools', 'strict_tools', { tools: [{ ...tool, strict: true }] }, /^tools\[0\]/],
+]
+for (const [what, capability, over, param] of ASKS) {
+  test(`[REQ-1] a request with ${what} goes to the backends that have them; where none has, it is refused by name`, async () => {
+    assert.deepEqual(await order([named('a', without(capability)), named('b')], over), ['b'])
+    const { status, json } = await route([named('a', without(capability))], over)
+    assert.deepEqual([status, json.error.code], [400, 'request_requirements_unsatisfied'])
+    assert.match(json.error.param, param)
+    assert.doesNotMatch(json.error.message, /local/, 'no name of a provider')
+  })
+}
+
+test('[REQ-1] a prompt goes past the backends whose window it is over', async () => {
+  const narrow = named('narrow', { contextWindow: 99 })
+  assert.deepEqual(await order([narrow, named('wide', { contextWindow: 100 })]), ['wide'])
+  const { json } = await route([narrow])
+  assert.deepEqual([json.error.code, json.error.param], ['request_requirements_unsatisfied', 'model'])
+  assert.match(json.error.message, /a context window of 100 tokens/)
+})
+
+test('a model without a backend: 503 provider_unavailable, to be retried', async () => {
+  const { status, json } = await route([])
+  assert.deepEqual([status, json.error.code, json.error.retryable], [503, 'provider_unavailable', true])
+})
+
+// ---- what the plan includes -------------------------------------------------------------------------------------------
+
+const document: Part = { type: 'document', source: { kind: 'text', text: 'x' }, path: 'messages[0].content[0]' }
+const OWNED: [capability: AccountCapability, over: Partial<Conversation>, param: string][] = [
+  ['tools', { tools: [tool] }, 'tools[0]'],
+  ['web_search', { tools: [{ type: 'web_search', path: 'tools[0]' }] }, 'tools[0]'],
+  ['reasoning', { reasoning: { effort: 'low' } }, 'reasoning'],
+  ['reasoning', { reasoning: { thinking: 'adaptive' } }, 'reasoning'],
+  ['images', { turns: [{ role: 'user', parts: [image] }] }, 'messages[0].content[0]'],
+  ['documents', { turns: [{ role: 'user', parts: [document] }] }, 'messages[0].content[0]'],
+]
+const able = named('able', { dialect: 'openai-responses' })
+for (const [capability, over, param] of OWNED) {
+  for (const [whose, who] of [
+    ['plan', caller({ capabilities: [] })],
+    ['key', caller({}, { capabilities: [] })],
+  ] as const) {
+    test(`[REQ-1] ${whose} without ${capability}: ${JSON.stringify(over).slice(0, 50)} is refused although a backend has it`, async () => {
+      assert.equal((await route([able], over)).status, 200)
+      const { json } = await route([able], over, { slots: [[identity, who]] })
+      assert.deepEqual([json.error.code, json.error.param], ['request_requirements_unsatisfied', param])
+      assert.match(json.error.message, /which the plan does not include/)
+      const owns = caller({ capabilities: [capability] })
+      assert.equal((await route([able], over, { slots: [[identity, owns]] })).status, 200)
+    })
+  }
+}
+
+test('[REQ-1] a plan without reasoning takes a request that asks for none', async () => {
+  const slots = [[identity, caller({ capabilities: [] })]] as const
+  for (const reasoning of [{}, { effort: 'none' as const }, { thinking: 'disabled' as const }])
+    assert.equal((await route([able], { reasoning }, { slots })).status, 200)
+})
+
+// ---- groups -----------------------------------------------------------------------------------------------------------
+
+const group = ['a', 'b', 'c', 'd'].map(name => named(name, { group: 'pool' }))
+const keyed = (cacheKey: string): Partial<Conversation> => ({ cacheKey })
+
+test('a group stands where its first member does', async () => {
+  const [first, ...rest] = await order([named('x'), group[0]!, named('y'), group[1]!])
+  assert.equal(first, 'x')
+  assert.deepEqual([rest.slice(0, 2).sort(), rest[2]], [['a', 'b'], 'y'])
+})
+
+test('within a group one conversation keeps its backend, and many spread over all', async () => {
+  const firsts = new Map<string, number>()
+  for (let i = 0; i < 200; i++) {
+    const found = await order(group, keyed(`key ${i}`))
+    assert.deepEqual([...found].sort(), ['a', 'b', 'c', 'd'])
+    if (i < 20) assert.deepEqual(await order([...group].reverse(), keyed(`key ${i}`)), found)
+    firsts.set(found[0]!, (firsts.get(found[0]!) ?? 0) + 1)
+  }
+  for (const [name, times] of firsts) assert.ok(times > 20, `${name} ${times}`)
+  assert.equal(firsts.size, 4)
+})
+
+test('a backend that goes takes its own conversations along, and no others', async () => {
+  for (let i = 0; i < 50; i++) {
+    const found = await order(group, keyed(`key ${i}`))
+    assert.deepEqual(
+      await order(group.slice(1), keyed(`key ${i}`)),
+      found.filter(name => name !== 'a'),
+    )
+  }
+})
+
+test('weight: a share of the conversations; 0 is none', async () => {
+  const heavy = [
+    named('a', { group: 'pool', weight: 9 }),
+    named('b', { group: 'pool' }),
+    named('c', { group: 'pool', weight: 0 }),
+  ]
+  let toHeavy = 0
+  for (let i = 0; i < 200; i++) {
+    const found = await order(heavy, keyed(`key ${i}`))
+    assert.ok(!found.includes('c'))
+    if (found[0] === 'a') toHeavy++
+  }
+  assert.ok(toHeavy > 150 && toHeavy < 200, String(toHeavy))
+})
+
+test('what makes a conversation: the client’s cache key, else its session header, else its first words, each within the organization', async () => {
+  const places = async (over: Partial<Conversation>, more: RunOptions<any> = {}) => {
+    const found = []
+    for (let i = 0; i < 12; i++) {
+      const pool = group.map(each => ({ ...each, id: `${each.id}/${i}` }))
+      found.push(...(await order(pool, over, more)))
+    }
+    return found.join('')
+  }
+  const session = (id: string) => ({ request: { headers: { 'session-id': id } } })
+  const saying = (...words: string[]): Partial<Conversation> => ({
+    turns: words.map((word, i) => ({ role: i % 2 ? 'assistant' : 'user', parts: [text(word)] }) as const),
+  })
+  const pairs: [same: boolean, a: Promise<string>, b: Promise<string>][] = [
+    [true, places(keyed('k'), session('1')), places(keyed('k'), session('2'))],
+    [true, places(saying('a'), session('1')), places(saying('b'), session('1'))],
+    [false, places({}, session('1')), places({}, session('2'))],
+    [true, places(saying('a')), places(saying('a', 'b', 'c'))],
+    [false, places(saying('a')), places(saying('b'))],
+    [false, places(keyed('k')), places(keyed('k'), { slots: [[identity, caller({ id: 'globex' })]] })],
+  ]
+  for (const [i, [same, a, b]] of pairs.entries()) assert.equal((await a) === (await b), same, `pair ${i}`)
+})
