@@ -125,34 +125,6 @@ for (const engine of engines) {
         assert.equal(other.headers.get('retry-after'), null)
       }))
 
-    test('[IDEM-3] a denial before dispatch keeps nothing; keys are checked', () =>
-      using({}, async t => {
-        const denied = await post(t, CHAT, chat('x', { model: 'eb1-nope' }), 'denied')
-        assert.equal(denied.status, 404)
-        assert.equal((await again(t, CHAT, chat('x'), 'denied')).status, 200)
-        for (const key of ['k'.repeat(256), 'two words', 'knäuel']) {
-          const response = await t
-            .post(CHAT, chat('x'), { 'idempotency-key': Buffer.from(key).toString('latin1') })
-            .then(r => r.status)
-          assert.equal(response, 400, key)
-        }
-      }))
-
-    test('[IDEM-3] a reply too large to keep is given once; then the key is taken, and the message says why', () =>
-      using({ plugins: { idempotency: '{ max_record: 2KiB }' } }, async t => {
-        const body = chat('[[sim: tokens 250]] x', { stream: true })
-        const first = await post(t, CHAT, body, 'large')
-        assert.equal(first.status, 200)
-        assert.ok(first.text.length > 2048)
-        assert.match(first.text, /\[DONE\]/)
-        const second = await again(t, CHAT, body, 'large')
-        assert.equal(second.status, 409)
-        assert.match(errorOf(second).message, /was executed \(.+\), but its reply was too large to keep/)
-        assert.ok(errorOf(second).message.includes(first.headers.get('x-request-id')!))
-        assert.equal(second.headers.get('x-should-retry'), 'false')
-        assert.equal(t.simulator.requests.length, 1)
-      }))
-
     test('[IDEM-1] a cut stream is replayed as it was cut; one that delivered nothing may run again', () =>
       using({}, async t => {
         const body = chat('[[sim: tokens 40; cut 10]] x', { stream: true })

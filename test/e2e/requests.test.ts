@@ -917,20 +917,6 @@ test('[METER-5] a client’s cache markers become an affinity key where the dial
   }
 })
 
-test('[GEN-2] what a dialect leaves out or lowers is in the log, at debug', async () => {
-  const ask = { messages: [{ role: 'user', content: 'x' }], temperature: 1.5, seed: 7 }
-  const told = async (model: string): Promise<unknown[]> => {
-    const response = await t.post('/v1/chat/completions', { model, ...ask })
-    assert.equal(response.status, 200)
-    const id = response.headers.get('x-request-id')
-    return t.log
-      .filter(entry => entry.level === 'debug' && entry.fields.request_id === id && entry.fields.left_out)
-      .map(entry => entry.fields.left_out)
-  }
-  assert.deepEqual(await told('eb1-fast-preview'), [['temperature 1.5 as 1', 'seed']])
-  assert.deepEqual(await told('eb1-preview'), [])
-})
-
 test('[RESP-2] [METER-1] a response with reasoning counts the same by previous_response_id and sent back as it came, its summary shown or not', async () => {
   const user = [{ role: 'user', content: '[[sim: reason 3; text "So."]] why?' }]
   const more = [{ role: 'user', content: 'and then?' }]

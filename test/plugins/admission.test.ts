@@ -132,6 +132,13 @@ for (const [limits, code, [least, most], [dimension, limit]] of DENIED) {
     assert.deepEqual([status, json.error.code, json.error.retryable], [429, code, true])
     assert.match(json.error.message, new RegExp(`raise ${Object.keys(limits)}`))
     assert.equal(headers.get(`x-ratelimit-limit-${dimension}`), limit)
+    const told = [...headers.keys()].filter(name => name.startsWith('x-ratelimit')).sort()
+    const own = ['limit', 'remaining', 'reset'].map(part => `x-ratelimit-${part}-${dimension}`)
+    assert.deepEqual(told, [...own, 'x-ratelimit-scope'], 'of the denied dimension alone')
+    assert.equal(headers.get('x-ratelimit-scope'), 'org')
+    assert.deepEqual(json.error.details.limit, Number(limit))
+    assert.equal(json.error.details.dimension, dimension.replace('-', '_'))
+    assert.equal(json.error.type, 'rate_limit_error')
     const wait = Number(headers.get('retry-after-ms'))
     assert.ok(least <= wait && wait <= most, String(wait))
     clock.advance(Math.ceil(wait))
@@ -150,16 +157,25 @@ test('[LIM-5] over concurrent_requests: 429 while the other runs, admitted when 
   assert.equal((await ask()).status, 200)
 })
 
-test('[LIM-5] over the money of a day: 429 without a word on usage, until the day ends', async () => {
-  const { ask, clock } = await limited({ daily_spend_usd: 50_000 })
-  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
-  const { status, json, headers } = await ask({ input: 10, cap: 5 })
-  assert.deepEqual([status, json.error.code], [429, 'rate_limit_exceeded'])
-  assert.doesNotMatch(json.error.message, /\d/)
-  assert.ok(Number(headers.get('retry-after-ms')) >= 14 * 3_600_000)
-  clock.advance(14 * 3_600_000)
-  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
-})
+for (const [limit, hours] of [
+  ['daily_spend_usd', 14],
+  ['monthly_spend_usd', 9 * 24 + 14],
+] as const) {
+  test(`[LIM-8] [ERR-10] over ${limit}: 429 without a word on money, until the UTC day or month ends, and no client sleeps that long`, async () => {
+    const { ask, clock } = await limited({ [limit]: 50_000 })
+    assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+    const { status, json, headers } = await ask({ input: 10, cap: 5 })
+    assert.deepEqual([status, json.error.code], [429, 'rate_limit_exceeded'])
+    assert.doesNotMatch(json.error.message, /\d|usd|spend|\$|cost|bill/i)
+    assert.equal(Number(headers.get('retry-after')), hours * 3600)
+    assert.equal(headers.get('x-should-retry'), 'false')
+    assert.equal(headers.get('x-ratelimit-limit-spend'), '0.00005')
+    clock.advance(hours * 3_600_000 - 1)
+    assert.equal((await ask({ input: 10, cap: 5 })).status, 429)
+    clock.advance(1)
+    assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+  })
+}
 
 test('[LIM-2] a denial takes from no limit', async () => {
   const { ask } = await limited({
@@ -175,66 +191,80 @@ test('[LIM-2] a denial takes from no limit', async () => {
   assert.deepEqual([before[0]![1], after[0]![1]], [99, 98])
 })
 
-const NEVER: [what: string, limits: Partial<Limits>, code: string, retryAfter: boolean, message: RegExp][] = [
-  [
-    'more than a minute of tokens',
-    { tokens_per_minute: 149 },
-    'request_exceeds_capacity',
-    false,
-    /150 tokens; one full minute of the budget is 149/,
-  ],
-  [
-    'more prompt than a minute',
-    { input_tokens_per_minute: 99 },
-    'request_exceeds_capacity',
-    false,
-    /raise input_tokens_per_minute/,
-  ],
-  [
-    'more output than a minute',
-    { output_tokens_per_minute: 49 },
-    'request_exceeds_capacity',
-    false,
-    /raise output_tokens_per_minute/,
-  ],
-  [
-    'more than a request may need',
-    { max_request_tokens: 149 },
-    'request_token_budget_exceeded',
-    true,
-    /max_request_tokens/,
-  ],
-  [
-    'more than a request may cost',
-    { max_request_usd: 299_999 },
-    'request_spend_cap_exceeded',
-    true,
-    /0\.0003 USD; one request may cost 0\.000299/,
-  ],
-  [
-    'any money, where there is none',
-    { daily_spend_usd: 0 },
-    'request_spend_cap_exceeded',
-    false,
-    /the spend cap is 0\.00/,
-  ],
-  [
-    'a larger cap than the account has',
-    { max_output_tokens: 49 },
-    'invalid_value',
-    false,
-    /max_tokens is 50; the account's maximum is 49/,
-  ],
+interface Never {
+  asks: string
+  limits: Partial<Limits>
+  answer: [status: number, code: string]
+  details?: object
+  /** It says when to come again, though not with the same. */
+  retryAfter?: true
+  says: RegExp
+}
+const minute = (limit: number) => ({ dimension: 'token_budget_request', limit })
+const NEVER: Never[] = [
+  {
+    asks: 'more than a minute of tokens',
+    limits: { tokens_per_minute: 149 },
+    answer: [400, 'request_exceeds_capacity'],
+    details: minute(149),
+    says: /150 tokens; one full minute of the budget is 149.*raise tokens_per_minute/,
+  },
+  {
+    asks: 'more prompt than a minute',
+    limits: { input_tokens_per_minute: 99 },
+    answer: [400, 'request_exceeds_capacity'],
+    details: minute(99),
+    says: /raise input_tokens_per_minute/,
+  },
+  {
+    asks: 'more output than a minute',
+    limits: { output_tokens_per_minute: 49 },
+    answer: [400, 'request_exceeds_capacity'],
+    details: minute(49),
+    says: /raise output_tokens_per_minute/,
+  },
+  {
+    asks: 'more tokens than one request may need',
+    limits: { max_request_tokens: 149 },
+    answer: [429, 'request_token_budget_exceeded'],
+    details: { dimension: 'token_budget', limit: 149 },
+    retryAfter: true,
+    says: /max_request_tokens/,
+  },
+  {
+    asks: 'more money than one request may cost',
+    limits: { max_request_usd: 299_999 },
+    answer: [429, 'request_spend_cap_exceeded'],
+    details: { dimension: 'spend_request' },
+    retryAfter: true,
+    says: /0\.0003 USD; one request may cost 0\.000299/,
+  },
+  ...(['max_request_usd', 'daily_spend_usd', 'monthly_spend_usd'] as const).map(
+    (limit): Never => ({
+      asks: `any money, where ${limit} is none`,
+      limits: { [limit]: 0 },
+      answer: [429, 'request_spend_cap_exceeded'],
+      details: { dimension: 'spend_request' },
+      says: /the spend cap is 0\.00/,
+    }),
+  ),
+  {
+    asks: 'a larger cap than the account has',
+    limits: { max_output_tokens: 49 },
+    answer: [400, 'invalid_value'],
+    says: /max_tokens is 50; the account's maximum is 49/,
+  },
 ]
-for (const [what, limits, code, retryAfter, message] of NEVER) {
-  test(`[LIM-6] [LIM-7] a request that asks for ${what} is told not to come again as it is: ${code}`, async () => {
+for (const { asks, limits, answer, details, retryAfter = false, says } of NEVER) {
+  test(`[LIM-6] [LIM-7] a request that asks for ${asks} is told not to come again as it is: ${answer.join(' ')}`, async () => {
     const { ask } = await limited(limits)
-    const { json, headers } = await ask({ input: 100, cap: 50 })
-    assert.equal(json.error.code, code)
-    assert.match(json.error.message, message)
+    const { status, json, headers } = await ask({ input: 100, cap: 50 })
+    assert.deepEqual([status, json.error.code], answer)
+    assert.match(json.error.message, says)
+    for (const [name, value] of Object.entries(details ?? {})) assert.equal(json.error.details[name], value)
     assert.deepEqual([headers.has('retry-after'), headers.get('x-should-retry')], [retryAfter, 'false'])
     assert.equal(json.error.retryable, false)
-    assert.notEqual((await ask({ input: 0, cap: 0 })).json?.error?.code, code)
+    assert.notEqual((await ask({ input: 0, cap: 0 })).json?.error?.code, answer[1])
   })
 }
 

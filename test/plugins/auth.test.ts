@@ -12,6 +12,9 @@ const keys = Object.entries(SECRETS).map(
   ([status, secret]) =>
     caller({}, { id: `key_${status}`, status: status as 'active', sha256: hash('sha256', secret, 'hex') }).key,
 )
+/** Its digest is known, but bytes like these may have been altered on the way in. */
+const ODD = 'sk-acme-schlüssel-0004'
+keys.push(caller({}, { id: 'key_odd', sha256: hash('sha256', ODD, 'hex') }).key)
 const { organization } = caller({ keys })
 const gateway = gatewayOf({ organizations: { acme: organization } })
 
@@ -46,6 +49,7 @@ const REFUSED: [what: string, headers: Record<string, string>, code: string][] =
   ['a key in another case', { authorization: `Bearer ${SECRETS.active.toUpperCase()}` }, 'invalid_api_key'],
   ['a key and more', { authorization: `Bearer ${SECRETS.active}%00` }, 'invalid_api_key'],
   ['a digest instead of a key', { authorization: `Bearer ${keys[0]!.sha256}` }, 'invalid_api_key'],
+  ['a key of bytes that no key has', { authorization: `Bearer ${ODD}` }, 'invalid_api_key'],
   ['257 characters', { authorization: `Bearer ${'k'.repeat(257)}` }, 'invalid_api_key'],
 ]
 for (const [what, headers, code] of REFUSED) {

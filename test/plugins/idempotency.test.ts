@@ -53,6 +53,19 @@ test('[IDEM-2] a replay has a request id of its own', async () => {
   assert.deepEqual(ids, ['req_1', 'req_2'])
 })
 
+test('[IDEM-2] what belongs to one sending of the reply is not kept with it', async () => {
+  const store = await memoryStore()
+  const kept: string[] = []
+  const finish = store.idempotency.finish.bind(store.idempotency)
+  store.idempotency.finish = (...record) => {
+    kept.push(...record[2]!.headers.map(([name]) => name))
+    return finish(...record)
+  }
+  await client(store)()
+  assert.ok(kept.includes('content-type'))
+  assert.ok(!kept.includes('x-request-id'))
+})
+
 test('without the header every request is executed', async () => {
   const ask = client(await memoryStore())
   const bare = { request: { body: '{"a":1}' } }

@@ -82,11 +82,11 @@ test('[MOD-1] limits are the least of organization and key, over all models and 
   const who = caller(
     {
       limits: { requests_per_minute: 100, tokens_per_day: 5000, daily_spend_usd: 7e9, max_request_usd: 1e9 },
-      model_limits: { small: { requests_per_minute: 20 } },
+      model_limits: { small: { requests_per_minute: 20, max_input_tokens: 10 } },
     },
     { limits: { requests_per_minute: 60 }, model_limits: { small: { tokens_per_day: 4000 } } },
   )
   const [large, small] = (await list(who)).data
   assert.deepEqual(large.limits, { requests_per_minute: 60, tokens_per_day: 5000 })
-  assert.deepEqual(small.limits, { requests_per_minute: 20, tokens_per_day: 4000 })
+  assert.deepEqual(small.limits, { requests_per_minute: 20, tokens_per_day: 4000, max_input_tokens: 10 })
 })

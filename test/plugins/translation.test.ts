@@ -157,15 +157,14 @@ test('half of a surrogate pair goes upstream as U+FFFD: providers take JSON with
   assert.match(await said('spelled \\ud83d'), /spelled \\\\ud83d/)
 })
 
-test('[GEN-3] a control that the dialect cannot carry is left out, and the log says which', async () => {
-  const { body, log } = await write(
-    { sampling: { stop: [], logprobs: false, seed: 7 } },
-    { dialect: 'anthropic-messages' },
-  )
-  assert.equal('seed' in body, false)
-  const line = log.find(({ message }) => message === 'controls were left out or lowered')
-  assert.equal(line?.level, 'debug')
-  assert.deepEqual(line?.fields.left_out, ['seed'])
+test('[GEN-2] a control that the dialect cannot carry is left out or lowered, and the log says which', async () => {
+  const sampling = { stop: [], logprobs: false, seed: 7, temperature: 1.5 }
+  const told = async (dialect: DialectName) => {
+    const { log } = await write({ sampling }, { dialect })
+    return log.map(({ level, fields }) => [level, fields.left_out])
+  }
+  assert.deepEqual(await told('anthropic-messages'), [['debug', ['temperature 1.5 as 1', 'seed']]])
+  assert.deepEqual(await told('openai-chat'), [])
 })
 
 test('long texts go upstream as the bytes they came in', async () => {

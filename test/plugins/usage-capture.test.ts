@@ -2,9 +2,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { StreamEvent } from '../../core/events.ts'
-import { estimate, usage } from '../../core/plugin.ts'
+import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/store.ts'
-import { GatewayError, ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../core/testing.ts'
+import {
+  GatewayError,
+  ManualClock,
+  MemoryIncoming,
+  plainConversation,
+  type RunOptions,
+  runPlugin,
+} from '../../core/testing.ts'
 import { countTokens } from '../../meter/index.ts'
 import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/slots.ts'
 import { usageCapture } from '../../plugins/usage-capture.ts'
@@ -175,6 +182,11 @@ for (const [how, events, leaveAfter, outcome, billed] of ENDS) {
     assert.deepEqual([row.outcome, row.cost > 0, row.input > 0], [outcome, billed, billed])
   })
 }
+
+test('[BILL-3] a buffered reply that failed on its way was never seen: not billed', async () => {
+  const { row } = await run([text('yes'), failure], { slots: [[conversation, plainConversation({ stream: false })]] })
+  assert.deepEqual([row.outcome, row.cost, row.output], ['upstream_error', 0, 0])
+})
 
 test('[BILL-3] what a draining upstream says after the client left is not delivered; its report still counts', async () => {
   const client = new MemoryIncoming()
