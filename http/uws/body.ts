@@ -24,12 +24,12 @@ type BodyReader = (fault: BodyFault | null, body: Uint8Array) => void
 /** R12: how long, and for how many bytes, an upload is swallowed behind an early answer, so that it can be read. */
 const LINGER_MS = 5_000
 const LINGER_BYTES = 64 * 1024 * 1024
-/** R2: bytes held for a reader that has not asked yet, before the socket is paused; one read (512 KB) may come on top. */
+/** R2: bytes held for a reader that has not asked yet, before the socket is paused; one read (512 KB) may top it. */
 const HELD_BYTES = 256 * 1024
 /**
- * Bytes that may still arrive after a sink has said pause: a blocked write makes uSockets poll for reading again, and its
- * read loop does not look at the pause before the kernel's buffers are empty (up to 33 MB of `tcp_rmem`, and a local
- * sender's own on top).
+ * Bytes that may still arrive after a sink has said pause: a blocked write makes uSockets poll for reading again, and
+ * its read loop does not look at the pause before the kernel's buffers are empty (up to 33 MB of `tcp_rmem`, and a
+ * local sender's own on top).
  */
 const PAUSED_BYTES = 64 * 1024 * 1024
 
@@ -74,7 +74,7 @@ export class UwsBody {
   get unread(): boolean {
     return this.#state === 'unread'
   }
-  /** A registered onData has not seen the last byte: ending now would leak the socket or reset it under the answer (R12). */
+  /** onData waits for more: ending the answer now would leak the socket, or reset it under the answer (R12). */
   get open(): boolean {
     return !this.#ended && this.#state !== 'unread'
   }
@@ -254,8 +254,8 @@ export class UwsBody {
   // ---- its clocks ---------------------------------------------------------------------------------------------------
 
   /**
-   * Starts the clocks of a body that is not there yet. Most bodies come with their head and are whole when the turn ends,
-   * so that they need neither timer nor tick.
+   * Starts the clocks of a body that is not there yet. Most bodies come with their head and are whole when the turn
+   * ends, so that they need neither timer nor tick.
    */
   #watchLater(): void {
     if (inTurn()) defer(this.#exchange)

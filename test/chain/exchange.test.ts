@@ -653,3 +653,53 @@ test('a bytes reply passes chunks untouched and ends whole', async () => {
   assert.equal(r.incoming.sent, 'abc')
   assert.deepEqual(sizes, [3])
 })
+
+test('a head hook that ends its exchange: one answer, and no head after it', async () => {
+  // The head of the stream was sent all the same: a second head behind the error, which a listener throws at.
+  let once = true
+  const r = await run([
+    asks(),
+    part('ends', {
+      onResponseHead(x) {
+        if (once) {
+          once = false
+          x.fail(new GatewayError('upstream_server_error', { message: 'not this head' }))
+        }
+        return undefined
+      },
+    }),
+    says('one'),
+  ])
+  assert.equal((await r.settled).outcome, 'upstream_error')
+  assert.equal(r.incoming.answers, 1)
+  assert.equal(r.incoming.status, 502)
+  assert.doesNotMatch(r.incoming.sent, /one/)
+})
+
+test('an exchange that fails by what was held resumes no upstream, and says nothing that came behind the failure', async () => {
+  // The upstream that had been told to stop was told to go on again.
+  const calls: string[] = []
+  let release!: () => void
+  const r = await run([
+    asks(),
+    terminal(x => {
+      x.control({
+        pause: () => void calls.push('pause'),
+        resume: () => void calls.push('resume'),
+        abort: () => void calls.push('abort') as undefined,
+      })
+      x.emit(text('one'))
+      release = x.hold()
+      x.emit({ type: 'error', error: new GatewayError('upstream_server_error', { message: 'no more' }) })
+      x.emit(text('late'))
+    }),
+  ])
+  await turn()
+  release()
+  await r.settled
+  assert.deepEqual(calls, ['pause', 'abort'])
+  assert.deepEqual(
+    r.events().map(e => e.type),
+    ['start', 'text', 'error'],
+  )
+})
