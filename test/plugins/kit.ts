@@ -70,8 +70,6 @@ export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayCon
     models: {},
     price_book: '2026-11',
     platform: { max_concurrent_requests: 10, compress_above: 0.8 },
-    media: { fetch: [], max_bytes: 1024, timeout: 1000 },
-    web_search: { provider: null, max_turns: 3 },
     ...over,
   }
 }
@@ -83,7 +81,7 @@ export const countingGateway = gatewayOf({
 
 /** A surface that checks and parses as a real one does, and answers in the frames of `plainSurface`, which a test can read. */
 export function reading(name: SurfaceName): Surface {
-  const { validate, parse, parseLoosely, requestIdHeaders } = surfaces[name]
+  const { validate, parse, parseLoosely, requestIdHeaders } = surfaces[name]!
   return { ...plainSurface, name, validate, parse, ...(parseLoosely && { parseLoosely }), requestIdHeaders }
 }
 
