@@ -126,7 +126,7 @@ test('/metrics counts exchanges by route, model, status and outcome; durations, 
     assert.ok(seen.get('sluice_open_connections')! >= 1)
     assert.ok(seen.has('sluice_event_loop_delay_seconds{quantile="0.99"}'))
     assert.equal(seen.get('sluice_plugin_calls_total{pipeline="completions",plugin="auth"}'), 4)
-    assert.equal(seen.get('sluice_plugin_refusals_total{pipeline="completions",plugin="conversation"}'), 1)
+    assert.equal(seen.get('sluice_plugin_refusals_total{pipeline="completions",plugin="model-access"}'), 1)
     assert.ok(seen.has('sluice_plugin_sampled_seconds_total{pipeline="completions",plugin="translation"}'))
     assert.ok(seen.has('process_resident_memory_bytes'))
     await g.gateway.reload()

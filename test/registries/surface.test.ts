@@ -64,7 +64,6 @@ test('the configuration names it: in faults, for editors and in the docs; sluice
   const files = generated()
   assert.match(files['config/gateway.schema.json']!, /"messages", "toy"/)
   assert.match(files['docs/compatibility.md']!, /\| Messages \| Toys \|/)
-  assert.ok(files['core/validators/generated/toy.cjs'])
   const { routeReport } = await import('../../cli/route-report.ts')
   const { config, plugins } = await load(g.file)
   const body = JSON.stringify({ model: 'eb1-preview', say: 'x' })

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import type { Conversation, NativeTool } from '../../core/conversation.ts'
 import { GatewayError } from '../../core/errors.ts'
+import { form } from '../../surfaces/messages/form.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 import { accepted, bodyOf, type RefusedRow, refusal, refuses } from './request-kit.ts'
 
@@ -229,6 +230,7 @@ test('[MSG-1] controls become canonical', () => {
   )
   assert.deepEqual(conversation, {
     surface: 'messages',
+    form,
     requestedModel: 'eb1-preview-fast',
     model: 'eb1-preview-fast',
     stream: true,

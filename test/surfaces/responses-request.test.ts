@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { form } from '../../surfaces/responses/form.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 import { accepted, refuses } from './request-kit.ts'
 
@@ -276,6 +277,7 @@ describe('responses request: what is accepted', () => {
     })
     assert.deepEqual(c, {
       surface: 'responses',
+      form,
       requestedModel: 'eb1-preview',
       model: 'eb1-preview',
       stream: true,
