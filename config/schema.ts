@@ -39,12 +39,13 @@ const named = <N extends string = string>(part: keyof Names, description: string
 /** By schema: the names it was last filled with, and the result. Validators are found by the schema's identity. */
 const filledBefore = new WeakMap<Schema, { names: string; schema: Schema }>()
 
-/** The schema, with the names in the members that take one. The same object for the same names. */
+/** The schema, with the names in the members that take one; itself when none does. The same object for the same names. */
 export function withNames<S extends Schema>(schema: S, names: Names): S {
   const key = JSON.stringify(names)
   const before = filledBefore.get(schema)
   if (before?.names === key) return before.schema as S
   const members = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)
+  if (members.every(([, member]) => typeof member['enum'] !== 'string')) return schema
   const filled = ([key, member]: [string, Schema]) => {
     const part = member['enum']
     return [key, typeof part === 'string' ? { ...member, enum: [...names[part as keyof Names]] } : member]
