@@ -79,3 +79,7 @@ export interface OrganizationConfig extends Required<Omit<Arrives<typeof organiz
 
 /** The digest is in lower case. Limits are only what the key itself narrows; both scopes are enforced. */
 export type KeyConfig = Required<Arrives<typeof key>>
+
+declare module '../core/plugin.ts' {
+  interface Configuration extends GatewayConfig {}
+}

@@ -3,12 +3,15 @@
  * `explain` and `route`, the harness `sluice/testing`, and the tests of the engine.
  */
 import { type BuildOptions, buildChain, type Chain, type PipelineEntry } from './chain.ts'
-import type { Plugin, PluginContext } from './plugin.ts'
+import type { Configuration, Plugin, PluginContext } from './plugin.ts'
 import { SearchProviders } from './search.ts'
 import type { Surface } from './surface.ts'
 
 /** What all plugins of a configuration share. */
-export type Services = Omit<PluginContext, 'id' | 'pipeline' | 'surfaces' | 'searchProviders'>
+export type Services = Omit<PluginContext, 'config' | 'id' | 'pipeline' | 'surfaces' | 'searchProviders'> & {
+  /** Whole; each plugin gets the sections that it uses. */
+  config: Configuration
+}
 
 export interface Blueprint {
   pipelines: Readonly<Record<string, readonly PipelineEntry[]>>
@@ -47,8 +50,9 @@ export async function assemble({
   try {
     for (const [pipeline, entries] of Object.entries(pipelines)) {
       const surfaces = surfacesOf(pipeline)
-      const context = ({ id }: PipelineEntry): PluginContext => ({
+      const context = ({ id, plugin }: PipelineEntry): PluginContext<any> => ({
         ...services,
+        config: sectionsOf(services.config, plugins.get(plugin)),
         id,
         pipeline,
         surfaces,
@@ -61,6 +65,12 @@ export async function assemble({
     throw error
   }
   return { chains, searchProviders }
+}
+
+/** What a plugin may see of the configuration. */
+function sectionsOf(config: Configuration, plugin: Plugin | undefined): Partial<Configuration> {
+  const used = plugin?.uses ?? []
+  return Object.fromEntries(used.map(section => [section, config[section as keyof Configuration]]))
 }
 
 /** Closes all of them, whatever a plugin does: what one leaves open must not leave open what others have. */

@@ -339,3 +339,13 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
   if (!error.retriable || (error.horizonMs !== null && error.horizonMs > 60_000)) headers['x-should-retry'] = 'false'
   return headers
 }
+
+/** Client text in a message: short, visible ASCII. */
+export function printable(value: string): string {
+  let out = ''
+  for (let i = 0; i < value.length && out.length < 80; i++) {
+    const c = value.charCodeAt(i)
+    out += c >= 0x20 && c <= 0x7e ? value[i] : '?'
+  }
+  return out.length < value.length ? out + '…' : out
+}

@@ -5,7 +5,6 @@
  * chain, once per configuration. docs/plugins.md walks through writing one; core/README.md draws the life of an exchange.
  */
 
-import type { GatewayConfig } from '../config/types.ts'
 import type { Clock } from './clock.ts'
 import type { Conversation, SurfaceName } from './conversation.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from './errors.ts'
@@ -169,9 +168,14 @@ export interface UpstreamControl {
 
 // ---- the plugin -------------------------------------------------------------------------------------------------------
 
+/** The sections of gateway.yaml, checked. The engine knows none of them: config/types.ts says what they hold. */
+// biome-ignore lint/suspicious/noEmptyInterface: config/types.ts fills it
+export interface Configuration {}
+
 /** The gateway around a plugin: what `create` may use. */
-export interface PluginContext {
-  readonly config: GatewayConfig
+export interface PluginContext<S extends keyof Configuration = keyof Configuration> {
+  /** The sections that the plugin `uses`, and no others. */
+  readonly config: Pick<Configuration, S>
   readonly store: Store
   readonly clock: Clock
   /** Uniform in [0, 1). */
@@ -229,7 +233,7 @@ export interface PluginHooks {
   close?(): void | Promise<void>
 }
 
-export interface Plugin<C = any> {
+export interface Plugin<C = any, S extends keyof Configuration = any> {
   /** One name everywhere: YAML, file, log line and test. */
   readonly name: string
   /** One sentence for `sluice list` and docs. */
@@ -254,15 +258,19 @@ export interface Plugin<C = any> {
    * stands below the terminal, or above this plugin: a reply that starts between the two would miss it.
    */
   readonly needsLate?: readonly Slot<any>[]
+  /** Sections of gateway.yaml that `create` reads from its context. */
+  readonly uses?: readonly S[]
   /** True for the one plugin that answers: upstream, proxy, models, count-tokens. */
   readonly terminal?: boolean
   /** Checks beyond the schema; each message becomes a configuration error at the entry's line. */
-  check?(config: C, gateway: GatewayConfig): string[]
-  create(config: C, context: PluginContext): PluginHooks | Promise<PluginHooks>
+  check?(config: C, gateway: Configuration): string[]
+  create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>
 }
 
 /** Identity function that types a plugin. */
-export function definePlugin<C = Record<string, never>>(plugin: Plugin<C>): Plugin<C> {
+export function definePlugin<C = Record<string, never>, const S extends keyof Configuration = never>(
+  plugin: Plugin<C, S>,
+): Plugin<C, S> {
   return plugin
 }
 

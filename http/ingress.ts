@@ -5,7 +5,7 @@
 
 import { type Chain, handshakeChain } from '../core/chain.ts'
 import { DenseSet } from '../core/collections.ts'
-import { advertise, type ErrorCode, type ErrorInit, GatewayError, retryHeaders } from '../core/errors.ts'
+import { advertise, type ErrorCode, type ErrorInit, GatewayError, printable, retryHeaders } from '../core/errors.ts'
 import { type ExchangeHost, RunningExchange } from '../core/exchange/index.ts'
 import { requestId } from '../core/ids.ts'
 import type { Incoming } from '../core/listener.ts'
@@ -294,14 +294,4 @@ function isJson(type: string | undefined): boolean {
   if (type === 'application/json') return true
   const semicolon = type.indexOf(';')
   return (semicolon === -1 ? type : type.slice(0, semicolon)).trim().toLowerCase() === 'application/json'
-}
-
-/** Client text in a message: short, visible ASCII. */
-export function printable(value: string): string {
-  let out = ''
-  for (let i = 0; i < value.length && out.length < 80; i++) {
-    const c = value.charCodeAt(i)
-    out += c >= 0x20 && c <= 0x7e ? value[i] : '?'
-  }
-  return out.length < value.length ? out + '…' : out
 }

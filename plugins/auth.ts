@@ -5,7 +5,7 @@ import { flag, object } from '../core/vocabulary.ts'
 import { type Identity, identity } from './slots.ts'
 
 /** Keys that work, by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
-function keysByDigest(config: GatewayConfig): Map<string, Identity> {
+function keysByDigest(config: Pick<GatewayConfig, 'organizations'>): Map<string, Identity> {
   const keys = new Map<string, Identity>()
   for (const organization of Object.values(config.organizations)) {
     for (const key of organization.keys) if (key.status !== 'revoked') keys.set(key.sha256, { organization, key })
@@ -26,6 +26,7 @@ export const auth = definePlugin({
   summary: 'Resolves the Bearer key to an organization and key.',
   config: schema,
   provides: [identity],
+  uses: ['organizations'],
   create({ x_api_key }, context) {
     const keys = keysByDigest(context.config)
     const remembered = new Map<string, Identity>()

@@ -11,6 +11,7 @@ export const models = definePlugin({
   summary: 'Answers with the models this key can call.',
   needs: [identity],
   terminal: true,
+  uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
     const created = Math.floor(context.clock.now() / 1000)

@@ -17,6 +17,7 @@ export const tokenEstimate = definePlugin({
   config: schema,
   needs: [identity, conversation],
   provides: [estimate],
+  uses: ['pipelines'],
   create(media, context) {
     const counting = isCountingChain(context)
     // The tables are built on first use: at start, not under the first request.

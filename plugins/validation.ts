@@ -60,6 +60,7 @@ export const validation = definePlugin({
   needs: [requestBody],
   provides: [request, contentLimits],
   mayProvide: [strippedFields, verbatim, wouldRefuse],
+  uses: ['pipelines', 'server'],
   create(options, context) {
     const counting = isCountingChain(context)
     const limits: ContentLimits = {

@@ -21,6 +21,7 @@ export const admission = definePlugin({
   provides: [reservation],
   // It opens the ledger row and takes the reserve; who fills this closes the one and settles the other.
   needsLate: [usage],
+  uses: ['platform', 'price_book'],
   create({ output_reserve }, context) {
     const { store, config } = context
     /** For each caller, by model. `auth` gives a key the same identity each time. */

@@ -52,6 +52,7 @@ export const conversationPlugin = definePlugin({
   needs: [identity, request, askedSlot],
   provides: [conversation],
   mayProvide: [recording, openReasoning],
+  uses: ['pipelines'],
   create(options, context) {
     const memory = new Memory(
       context.store,

@@ -1,7 +1,7 @@
 import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import { type Conversation, EFFORTS, formOf } from '../../core/conversation.ts'
+import { printable } from '../../core/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import { printable } from '../../http/ingress.ts'
 import { leastOf } from '../account-limits.ts'
 import type { Identity } from '../slots.ts'
 
@@ -10,7 +10,7 @@ export class ModelAccess {
   readonly #models: ModelConfig[]
   readonly #byName = new Map<string, ModelConfig>()
 
-  constructor(config: GatewayConfig) {
+  constructor(config: Pick<GatewayConfig, 'models'>) {
     this.#models = Object.values(config.models)
     for (const model of this.#models) {
       this.#byName.set(model.id, model)

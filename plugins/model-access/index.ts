@@ -15,6 +15,7 @@ export const modelAccess = definePlugin({
   summary: 'Finds the model that a request asks for, and holds it to what plan, key and model allow.',
   needs: [identity, request],
   provides: [askedSlot, model, rights],
+  uses: ['models', 'pipelines'],
   create(_, context) {
     const access = new ModelAccess(context.config)
     const counting = isCountingChain(context)

@@ -22,6 +22,7 @@ export const upstream = definePlugin({
   needs: [conversation, model, candidates, outbound],
   providesLate: [servedBy],
   terminal: true,
+  uses: ['providers', 'stream_limits'],
   create(options, { config, clock, log, random, shared, searchProviders }) {
     const ticker = shared.use('upstream.ticker', () => new Ticker(clock, TICK_MS))
     const targets = new Targets(config.providers, options, shared)
