@@ -1,15 +1,26 @@
 /** `routing`: which backends of the model can serve the request, in order of preference. It dispatches nothing. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { AccountCapability } from '../../config/types.ts'
 import type { Conversation, Part } from '../../core/conversation.ts'
 import { type Backend, CAPABILITIES, type Capability } from '../../core/dialect.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../core/testing.ts'
 import { routing } from '../../plugins/routing.ts'
-import { candidates, identity, model } from '../../plugins/slots.ts'
+import {
+  candidates,
+  type HostedSearch,
+  hostedSearch,
+  identity,
+  type MediaFetch,
+  mediaFetch,
+  model,
+  type Rights,
+  rights,
+} from '../../plugins/slots.ts'
 import { backend, caller, gatewayOf, modelOf, text } from './kit.ts'
 
+const noSearch: HostedSearch = { native: () => null, asFunction: () => null }
+const noFetch: MediaFetch = { lacking: () => null, fetch: () => assert.fail('nothing may be fetched') }
 const named = (name: string, over: Partial<Backend> = {}) => backend({ id: `local/${name}`, model: name, ...over })
 const route = (backends: Backend[], over: Partial<Conversation> = {}, { slots = [], ...more }: RunOptions<any> = {}) =>
   runPlugin(routing, {
@@ -21,6 +32,9 @@ const route = (backends: Backend[], over: Partial<Conversation> = {}, { slots = 
       [conversation, plainConversation(over)],
       [model, modelOf({ backends })],
       [estimate, { input: 100 }],
+      [rights, () => null],
+      [hostedSearch, noSearch],
+      [mediaFetch, noFetch],
       ...slots,
     ],
   })
@@ -67,38 +81,16 @@ test('a model without a backend: 503 provider_unavailable, to be retried', async
   assert.deepEqual([status, json.error.code, json.error.retryable], [503, 'provider_unavailable', true])
 })
 
-// ---- what the plan includes -------------------------------------------------------------------------------------------
-
-const document: Part = { type: 'document', source: { kind: 'text', text: 'x' }, path: 'messages[0].content[0]' }
-const OWNED: [capability: AccountCapability, over: Partial<Conversation>, param: string][] = [
-  ['tools', { tools: [tool] }, 'tools[0]'],
-  ['web_search', { tools: [{ type: 'web_search', path: 'tools[0]' }] }, 'tools[0]'],
-  ['reasoning', { reasoning: { effort: 'low' } }, 'reasoning'],
-  ['reasoning', { reasoning: { thinking: 'adaptive' } }, 'reasoning'],
-  ['images', { turns: [{ role: 'user', parts: [image] }] }, 'messages[0].content[0]'],
-  ['documents', { turns: [{ role: 'user', parts: [document] }] }, 'messages[0].content[0]'],
-]
-const able = named('able', { dialect: 'openai-responses' })
-for (const [capability, over, param] of OWNED) {
-  for (const [whose, who] of [
-    ['plan', caller({ capabilities: [] })],
-    ['key', caller({}, { capabilities: [] })],
-  ] as const) {
-    test(`[REQ-1] ${whose} without ${capability}: ${JSON.stringify(over).slice(0, 50)} is refused although a backend has it`, async () => {
-      assert.equal((await route([able], over)).status, 200)
-      const { json } = await route([able], over, { slots: [[identity, who]] })
-      assert.deepEqual([json.error.code, json.error.param], ['request_requirements_unsatisfied', param])
-      assert.match(json.error.message, /which the plan does not include/)
-      const owns = caller({ capabilities: [capability] })
-      assert.equal((await route([able], over, { slots: [[identity, owns]] })).status, 200)
-    })
-  }
-}
-
-test('[REQ-1] a plan without reasoning takes a request that asks for none', async () => {
-  const slots = [[identity, caller({ capabilities: [] })]] as const
-  for (const reasoning of [{}, { effort: 'none' as const }, { thinking: 'disabled' as const }])
-    assert.equal((await route([able], { reasoning }, { slots })).status, 200)
+test('[REQ-1] what plan or key do not include is refused by name, although a backend has it', async () => {
+  const over = { tools: [tool] }
+  assert.deepEqual(await order([named('able')], over), ['able'])
+  const noTools: Rights = ({ tools }) =>
+    tools.length > 0 ? { param: tools[0]!.path, requirement: 'tools, which the plan does not include' } : null
+  const slots = [[rights, noTools]] as const
+  const { status, json } = await route([named('able')], over, { slots })
+  assert.deepEqual([status, json.error.code, json.error.param], [400, 'request_requirements_unsatisfied', 'tools[0]'])
+  assert.match(json.error.message, /asks for tools, which the plan does not include/)
+  assert.deepEqual(await order([named('able')], {}, { slots }), ['able'])
 })
 
 // ---- groups -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /** `translation`: writes the upstream request of each attempt in its backend's dialect, when `upstream` asks, and reads the reply back. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Conversation, Part } from '../../core/conversation.ts'
+import type { Conversation, Part, SurfaceName } from '../../core/conversation.ts'
 import type { Backend, DialectName } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { conversation } from '../../core/plugin.ts'
@@ -10,7 +10,7 @@ import { JsonShape } from '../../plugins/json-shape.ts'
 import { candidates, identity, outbound, upstreamConversation, verbatim } from '../../plugins/slots.ts'
 import { translation } from '../../plugins/translation.ts'
 import { joined, Verbatim } from '../../plugins/verbatim.ts'
-import { backend, caller, text } from './kit.ts'
+import { backend, caller, reading, text } from './kit.ts'
 
 /** What goes to a backend for a conversation, and the log. */
 async function write(over: Partial<Conversation> = {}, to: Partial<Backend> = {}, more: RunOptions<any> = {}) {
@@ -108,7 +108,8 @@ const STREAMS: [what: string, over: Partial<Conversation>, stream: boolean][] = 
 for (const [what, over, stream] of STREAMS) {
   test(`read from the upstream ${stream ? 'as a stream' : 'whole'}: ${what}`, async () => {
     const { sent, body } = await write(over)
-    assert.deepEqual([sent.stream, body.stream === true], [stream, stream])
+    const { accept } = sent.request.headers
+    assert.deepEqual([accept, body.stream === true], [stream ? 'text/event-stream' : 'application/json', stream])
   })
 }
 
@@ -182,9 +183,9 @@ test('long texts go upstream as the bytes they came in', async () => {
 
 test('[MSG-1] previews that a Messages client asked for by name reach its own dialect alone', async () => {
   const request = { headers: { 'anthropic-beta': 'interleaved-thinking-2025-05-14' } }
-  const headers = async (over: Partial<Conversation>, dialect: DialectName) =>
-    JSON.stringify((await write(over, { dialect }, { request })).sent.request.headers)
-  assert.match(await headers({ surface: 'messages' }, 'anthropic-messages'), /interleaved-thinking/)
-  assert.doesNotMatch(await headers({ surface: 'chat' }, 'anthropic-messages'), /interleaved-thinking/)
-  assert.doesNotMatch(await headers({ surface: 'messages' }, 'openai-chat'), /interleaved-thinking/)
+  const headers = async (surface: SurfaceName, dialect: DialectName) =>
+    JSON.stringify((await write({}, { dialect }, { request, surface: reading(surface) })).sent.request.headers)
+  assert.match(await headers('messages', 'anthropic-messages'), /interleaved-thinking/)
+  assert.doesNotMatch(await headers('chat', 'anthropic-messages'), /interleaved-thinking/)
+  assert.doesNotMatch(await headers('messages', 'openai-chat'), /interleaved-thinking/)
 })

@@ -211,7 +211,7 @@ test('an exchange that was never admitted has no row to close', async () => {
 
 test('a proxied reply: bytes both ways, and no tokens', async () => {
   const bytes = (n: number) => ({ type: 'bytes' as const, bytes: new Uint8Array(n) })
-  const events = [(x: any) => x.respondHead(200, []), bytes(300), bytes(200), (x: any) => x.set(receivedBytes, 40)]
+  const events = [(x: any) => x.respondHead(200, []), bytes(300), bytes(200)]
   const store = await memoryStore()
   const outcomes: any[] = []
   const outcome = store.ledger.outcome.bind(store.ledger)
@@ -219,15 +219,15 @@ test('a proxied reply: bytes both ways, and no tokens', async () => {
     outcomes.push(row)
     outcome(row)
   }
-  await runPlugin(
-    { ...usageCapture, providesLate: [] },
-    {
-      below: true,
-      store,
-      events,
-      slots: [[reservation, { cells: [], states: [], compressed: false, input: 0, output: 0, cost: 0 }]],
-    },
-  )
+  await runPlugin(usageCapture, {
+    below: true,
+    store,
+    events,
+    slots: [
+      [reservation, { cells: [], states: [], compressed: false, input: 0, output: 0, cost: 0 }],
+      [receivedBytes, 40],
+    ],
+  })
   assert.equal(outcomes.length, 1)
   assert.deepEqual([outcomes[0].bytes_in, outcomes[0].bytes_out, outcomes[0].usage.output], [40, 500, 0])
 })

@@ -91,7 +91,7 @@ const CODES = new Set([
 const good = { model: 'm', messages: [{ role: 'user', content: 'hi' }] }
 
 test('[GEN-2] [CHAT-1] wrong types in every field and unknown fields at every depth of the chat table are refused by name', () => {
-  const { chat } = surfaces
+  const chat = surfaces.chat!
   const made = inside(chat.requestSchema, value => ({ ...good, ...(value as object) }), '')
   const all = [...new Map([...made].map(each => [JSON.stringify(each.body), each])).values()]
   assert.ok(all.filter(each => each.kind === 'type').length > 300, String(all.length))
