@@ -1,161 +1,266 @@
-/** `model-access`: which model a request gets, and what plan, key and model allow of it. */
+/** `model-access`: what a request asks, which model it gets, and what plan, key and model allow of it. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import type { Conversation } from '../../core/conversation.ts'
+import type { Limits, ModelConfig } from '../../config/types.ts'
+import type { Conversation, Effort, SurfaceName } from '../../core/conversation.ts'
 import { request } from '../../core/plugin.ts'
-import { plainConversation, runPlugin } from '../../core/testing.ts'
+import { plainConversation, type RunOptions, runPlugin } from '../../core/testing.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
-import { asked, identity, model, rights } from '../../plugins/slots.ts'
+import { asked, type Identity, identity, model, rights, wouldRefuse } from '../../plugins/slots.ts'
+import { backend, caller, countingGateway, gatewayOf, modelOf, reading, text } from './kit.ts'
 
-const backends = [{ id: 'b', maxOutputTokens: 900 }]
-const entry = (id: string, more = {}) => ({
-  id,
-  aliases: [],
-  listed: true,
-  price: { input: 1, output: 1 },
-  max_output_tokens: null,
-  effort_ceiling: null,
-  backends,
-  ...more,
-})
-const models = {
-  large: entry('large', { aliases: ['big'], effort_ceiling: 'high', max_output_tokens: 1000 }),
-  small: entry('small'),
-  unpriced: entry('unpriced', { price: null }),
+const models: Record<string, ModelConfig> = {
+  large: modelOf({ id: 'large', aliases: ['big'], max_output_tokens: 100, effort_ceiling: 'medium' }),
+  small: modelOf({ id: 'small' }),
+  hidden: modelOf({ id: 'hidden', listed: false }),
+  unpriced: modelOf({ id: 'unpriced', price: null }),
 }
-interface Caller {
-  organization?: object
-  key?: object
+const user = (content: unknown) => ({ role: 'user', content })
+const BODIES: Record<SurfaceName, object> = {
+  chat: { messages: [user('hi')] },
+  responses: { input: 'hi' },
+  messages: { messages: [user('hi')], max_tokens: 10 },
 }
-const everything = { models: 'all', capabilities: 'all', streaming: true, limits: {}, model_limits: {} }
-const caller = ({ organization, key }: Caller = {}) => ({
-  organization: { id: 'acme', billing: 'standard', ...everything, ...organization },
-  key: { id: 'k', ...everything, ...key },
-})
-
-/** The test's surface takes the body for the conversation: what is asked is written as one. */
-async function ask(body: Partial<Conversation>, who: Caller = {}, headers: Record<string, string> = {}) {
-  const run = await runPlugin(modelAccess, {
-    gateway: { models } as any,
-    slots: [
-      [request, { ...body }],
-      [identity, caller(who)],
-    ],
-    request: { headers },
-    events: [{ type: 'finish', reason: 'stop' }],
+interface Asking extends RunOptions<any> {
+  who?: Identity
+  on?: SurfaceName
+  plugin?: typeof modelAccess
+}
+async function ask(body: object, { who = caller(), on = 'chat', plugin = modelAccess, ...more }: Asking = {}) {
+  const run = await runPlugin(plugin, {
+    gateway: gatewayOf({ models }),
+    surface: reading(on),
+    events: [text('hi')],
+    ...more,
+    slots: [[identity, who], [request, { model: 'large', ...BODIES[on], ...body }], ...(more.slots ?? [])],
   })
   return { ...run, refused: run.json?.error && [run.status, run.json.error.code, run.json.error.param] }
 }
 
-describe('the model', () => {
-  test('[MOD-3] is found by its id or an alias, and the conversation has its id', async () => {
-    for (const name of ['large', 'big']) {
-      const { exchange } = await ask({ model: name })
-      assert.equal(exchange.get(model).id, 'large')
-      assert.equal(exchange.get(asked).model, 'large')
-    }
+// ---- what is asked ----------------------------------------------------------------------------------------------------
+
+for (const on of Object.keys(BODIES)) {
+  test(`[METER-1] a body of ${on} becomes the same conversation`, async () => {
+    const run = await ask({}, { on })
+    assert.equal(run.status, 200)
+    assert.deepEqual(run.exchange.get(asked).turns, [{ role: 'user', parts: [text('hi')] }])
   })
-  test('[MOD-5] that is unknown, or has no price, is 404 and the message lists those that there are', async () => {
-    for (const name of ['huge', 'unpriced']) {
-      const { refused, json } = await ask({ model: name })
-      assert.deepEqual(refused, [404, 'model_not_found', 'model'])
-      assert.match(json.error.message, /Models this key can call: large, small\.$/)
-    }
-    assert.equal((await ask({ model: 'unpriced' }, { organization: { billing: 'free' } })).refused, undefined)
-  })
-  test('[MOD-4] that plan or key leave out is 403, and the message says which of them', async () => {
-    for (const [who, whose] of [
-      [{ organization: { models: ['small'] } }, 'plan'],
-      [{ key: { models: ['small'] } }, 'key'],
-    ] as const) {
-      const { refused, json } = await ask({ model: 'large' }, who)
-      assert.deepEqual(refused, [403, 'model_not_available', 'model'])
-      assert.match(json.error.message, new RegExp(`not available to this ${whose}\\..*: small\\.$`))
-    }
-  })
-  test('[MOD-7] x-excluded-models names other models that there are', async () => {
-    const excluding = (value: string) => ask({ model: 'large' }, {}, { 'x-excluded-models': value })
-    assert.equal((await excluding('small')).refused, undefined)
-    for (const value of ['big', 'small,', 'huge'])
-      assert.deepEqual((await excluding(value)).refused, [400, 'bad_request', 'x-excluded-models'])
-  })
+}
+
+test('[GEN-3] what a schema cannot say, parsing does: the refusal names the member', async () => {
+  const { refused } = await ask({ system: 'a', messages: [{ role: 'system', content: 'b' }, user('c')] })
+  assert.deepEqual(refused, [400, 'invalid_value', 'system'])
 })
 
-describe('what the model is held to', () => {
-  test('a stream needs a plan and a key that include it', async () => {
-    for (const who of [{ organization: { streaming: false } }, { key: { streaming: false } }]) {
-      assert.deepEqual((await ask({ model: 'small', stream: true }, who)).refused, [
-        403,
-        'streaming_not_available',
-        'stream',
-      ])
-      assert.equal((await ask({ model: 'small', stream: false }, who)).refused, undefined)
-    }
+// ---- the model --------------------------------------------------------------------------------------------------------
+
+for (const [name, id] of [
+  ['large', 'large'],
+  ['big', 'large'],
+  ['hidden', 'hidden'],
+] as const) {
+  test(`[MOD-3] ${name} means ${id}; the client’s own word is kept beside it`, async () => {
+    const run = await ask({ model: name })
+    const { model: canonical, requestedModel } = run.exchange.get(asked)
+    assert.deepEqual([run.exchange.get(model).id, canonical, requestedModel], [id, id, name])
   })
-  test('[MSG-2] effort above its ceiling is lowered on Messages and refused elsewhere', async () => {
-    const effort = (surface: 'messages' | 'responses' | 'chat') =>
-      ask({ model: 'large', surface, reasoning: { effort: 'max' } })
-    assert.equal((await effort('messages')).exchange.get(asked).reasoning.effort, 'high')
-    assert.deepEqual((await effort('chat')).refused, [400, 'unsupported_value', 'reasoning_effort'])
-    assert.deepEqual((await effort('responses')).refused, [400, 'unsupported_value', 'reasoning.effort'])
+}
+
+const REFUSED: [what: string, model: string, who: Identity, status: number, code: string, says: RegExp][] = [
+  ['a model that does not exist', 'huge', caller(), 404, 'model_not_found', /huge does not exist.*: large, small\.$/],
+  ['a model without a price', 'unpriced', caller(), 404, 'model_not_found', /has no price.*: large, small\.$/],
+  [
+    'a model outside the plan',
+    'small',
+    caller({ models: ['big'] }),
+    403,
+    'model_not_available',
+    /to this plan\..*: large\.$/,
+  ],
+  [
+    'a model outside the key’s list',
+    'small',
+    caller({}, { models: ['large'] }),
+    403,
+    'model_not_available',
+    /to this key\..*: large\.$/,
+  ],
+  ['any model, where there is none', 'small', caller({ models: [] }), 403, 'model_not_available', /can call: none\.$/],
+]
+for (const [what, name, who, status, code, says] of REFUSED) {
+  test(`[MOD-1] [MOD-4] [MOD-5] ${what}: ${status} ${code}, with the models that this key can call`, async () => {
+    const { refused, json } = await ask({ model: name }, { who })
+    assert.deepEqual(refused, [status, code, 'model'])
+    assert.match(json.error.message, says)
   })
-  test('an output cap over its maximum is refused under the name that the client used', async () => {
-    const cap = (maxOutputTokens: number) =>
-      ask({ model: 'large', maxOutputTokens, maxOutputField: 'max_output_tokens' })
-    assert.equal((await cap(1000)).refused, undefined)
-    assert.deepEqual((await cap(1001)).refused, [400, 'invalid_value', 'max_output_tokens'])
-  })
-  test("without a cap the account's is taken, and no more than any backend takes", async () => {
-    const taken = async (max_output_tokens: number) => {
-      const { exchange } = await ask({ model: 'small' }, { key: { limits: { max_output_tokens } } })
-      return exchange.get(asked).maxOutputTokens
-    }
-    assert.equal(await taken(500), 500)
-    assert.equal(await taken(5000), 900)
-    assert.equal((await ask({ model: 'small' })).exchange.get(asked).maxOutputTokens, undefined)
-  })
-  test('first the model, then streaming, then effort, then the cap', async () => {
-    const wrong = {
-      model: 'huge',
-      stream: true,
-      surface: 'chat' as const,
-      reasoning: { effort: 'max' as const },
-      maxOutputTokens: 2000,
-    }
-    const narrow = { key: { streaming: false } }
-    const codes = [
-      await ask(wrong, narrow),
-      await ask({ ...wrong, model: 'large' }, narrow),
-      await ask({ ...wrong, model: 'large', stream: false }, narrow),
-      await ask({ ...wrong, model: 'large', stream: false, reasoning: {} }, narrow),
-    ].map(run => run.refused[1])
-    assert.deepEqual(codes, ['model_not_found', 'streaming_not_available', 'unsupported_value', 'invalid_value'])
-  })
+}
+
+test('an organization that is free may call what has no price', async () => {
+  assert.equal((await ask({ model: 'unpriced' }, { who: caller({ billing: 'free' }) })).status, 200)
 })
 
-describe('the rights that it hands on', () => {
-  const image = { type: 'image', source: { kind: 'url', url: 'https://a.example/' }, path: 'image' }
-  const document = { type: 'document', source: { kind: 'url', url: 'https://a.example/' }, path: 'document' }
-  const user = (part: object) => ({ turns: [{ role: 'user', parts: [part] }] })
-  const cases: [string, object, string][] = [
-    ['tools', { tools: [{ type: 'function', path: 'tools[0]' }] }, 'tools[0]'],
-    ['web_search', { tools: [{ type: 'web_search', path: 'tools[0]' }] }, 'tools[0]'],
-    ['reasoning', { reasoning: { effort: 'low' } }, 'reasoning'],
-    ['images', user(image), 'image'],
-    ['documents', user(document), 'document'],
-    ['images', user({ type: 'result', content: [image] }), 'image'],
+test('a model name of a client’s cannot bring control characters into the message', async () => {
+  const { json } = await ask({ model: 'a\r\nb\u001b[31m' })
+  assert.doesNotMatch(json.error.message, /[\u0000-\u001f]/)
+})
+
+const EXCLUDED: [header: string, refused: RegExp | null][] = [
+  ['small, hidden', null],
+  ['', /malformed/],
+  ['small,', /malformed/],
+  ['small,, hidden', /malformed/],
+  ['huge', /names huge, which is not a public model id/],
+  ['small, large', /excludes large, the model the request asks for/],
+  ['big', /excludes large/],
+]
+for (const [header, says] of EXCLUDED) {
+  test(`[MOD-7] x-excluded-models: ${header} is ${says ? 'refused' : 'taken'}`, async () => {
+    const { status, json, refused } = await ask({}, { request: { headers: { 'x-excluded-models': header } } })
+    if (!says) return assert.equal(status, 200)
+    assert.deepEqual(refused, [400, 'bad_request', 'x-excluded-models'])
+    assert.equal(json.error.retryable, false)
+    assert.match(json.error.message, says)
+  })
+}
+
+// ---- what the model is held to ----------------------------------------------------------------------------------------
+
+for (const [whose, who] of [
+  ['plan', caller({ streaming: false })],
+  ['key', caller({}, { streaming: false })],
+] as const) {
+  test(`a ${whose} without streaming: a stream is 403, a whole reply is not`, async () => {
+    const { refused } = await ask({ stream: true }, { who })
+    assert.deepEqual(refused, [403, 'streaming_not_available', 'stream'])
+    assert.equal((await ask({ stream: false }, { who })).status, 200)
+  })
+}
+
+for (const [on, effort, param] of [
+  ['chat', (reasoning_effort: Effort) => ({ reasoning_effort }), 'reasoning_effort'],
+  ['responses', (effort: Effort) => ({ reasoning: { effort } }), 'reasoning.effort'],
+] as const) {
+  test(`[MSG-2] effort above the model’s ceiling is refused on ${on}`, async () => {
+    assert.equal((await ask(effort('medium'), { on })).status, 200)
+    const { json, refused } = await ask(effort('high'), { on })
+    assert.deepEqual(refused, [400, 'unsupported_value', param])
+    assert.match(json.error.message, /up to medium/)
+  })
+}
+
+test('[MSG-2] on Messages it is lowered', async () => {
+  const run = await ask({ output_config: { effort: 'max' } }, { on: 'messages' })
+  assert.equal(run.exchange.get(asked).reasoning.effort, 'medium')
+})
+
+for (const [on, field] of [
+  ['chat', 'max_tokens'],
+  ['chat', 'max_completion_tokens'],
+  ['responses', 'max_output_tokens'],
+  ['messages', 'max_tokens'],
+] as const) {
+  test(`a cap above the model’s maximum is refused by the name that the client used: ${field} on ${on}`, async () => {
+    assert.equal((await ask({ [field]: 100 }, { on })).status, 200)
+    assert.deepEqual((await ask({ [field]: 101 }, { on })).refused, [400, 'invalid_value', field])
+  })
+}
+
+const CAPS: [what: string, limits: Partial<Limits>, backends: (number | undefined)[], cap: number | undefined][] = [
+  ['none where the account has no maximum', {}, [60], undefined],
+  ['the account’s maximum', { max_output_tokens: 80 }, [undefined, 90], 80],
+  ['no more than any backend takes', { max_output_tokens: 80 }, [undefined, 60], 60],
+]
+for (const [what, limits, backends, cap] of CAPS) {
+  test(`the cap of a request that names none is ${what}`, async () => {
+    const large = modelOf({
+      id: 'large',
+      backends: backends.map(most => backend(most === undefined ? {} : { maxOutputTokens: most })),
+    })
+    const gateway = gatewayOf({ models: { large } })
+    for (const who of [caller({ limits }), caller({}, { limits: limits as Limits })]) {
+      const { maxOutputTokens, maxOutputField } = (await ask({}, { who, gateway })).exchange.get(asked)
+      assert.deepEqual([maxOutputTokens, maxOutputField], [cap, undefined])
+    }
+  })
+}
+
+test('first the model, then streaming, then effort, then the cap', async () => {
+  const who = caller({}, { streaming: false })
+  const wrong = { model: 'huge', stream: true, reasoning_effort: 'max', max_tokens: 200 }
+  const codes = []
+  for (const mended of [{}, { model: 'large' }, { stream: false }, { reasoning_effort: 'low' }])
+    codes.push((await ask(Object.assign(wrong, mended), { who })).json.error.code)
+  assert.deepEqual(codes, ['model_not_found', 'streaming_not_available', 'unsupported_value', 'invalid_value'])
+})
+
+// ---- counting ---------------------------------------------------------------------------------------------------------
+
+describe('[CNT-1] in front of count-tokens', () => {
+  const counting = {
+    on: 'messages',
+    gateway: { ...gatewayOf({ models }), pipelines: countingGateway.pipelines! },
+    // What is refused elsewhere fills no slot but the first here, and nobody reads the others.
+    plugin: { ...modelAccess, provides: [asked], mayProvide: [model, rights] },
+  }
+  const FAULTS: [what: string, body: object, more?: Asking][] = [
+    ['a model that does not exist', { model: 'huge' }],
+    ['a body that cannot be parsed', { tool_choice: { type: 'tool', name: 'undeclared' } }],
+    ['a stream outside the plan', { stream: true }, { who: caller({ streaming: false }) }],
+    ['a cap above the model’s maximum', { max_tokens: 101 }],
   ]
-  for (const [capability, over, param] of cases) {
-    test(`${capability} that plan or key do not include is told with its place`, async () => {
-      const all = ['images', 'documents', 'reasoning', 'tools', 'web_search']
-      const rest = { capabilities: all.filter(name => name !== capability) }
-      const conversation = plainConversation(over as Partial<Conversation>)
-      for (const who of [{ organization: rest }, { key: rest }]) {
-        const { exchange } = await ask({ model: 'small' }, who)
-        assert.equal(exchange.get(rights)(conversation)?.param, param)
-      }
-      const { exchange } = await ask({ model: 'small' }, { key: { capabilities: [capability] } })
-      assert.equal(exchange.get(rights)(conversation), null)
+  for (const [what, body, more] of FAULTS) {
+    test(`${what} is counted all the same`, async () => {
+      assert.notEqual((await ask(body, { on: 'messages', ...more })).status, 200, 'refused elsewhere')
+      const run = await ask(body, { ...counting, ...more })
+      assert.equal(run.status, 200)
+      assert.deepEqual(run.exchange.get(asked).turns[0]?.parts[0], text('hi'))
     })
   }
+
+  test('a body that validation would have refused is read as far as it goes', async () => {
+    const surface = { ...reading('messages'), parse: () => assert.fail('parsing takes checked bodies alone') }
+    const slots = [[wouldRefuse, new Error('null')]] as const
+    const run = await ask({ messages: [user('hi'), null] }, { ...counting, surface, slots })
+    assert.equal(run.status, 200)
+    assert.deepEqual(run.exchange.get(asked).turns[0]?.parts[0], text('hi'))
+    assert.equal(run.exchange.peek(model), undefined)
+  })
+})
+
+// ---- the rights that it hands on --------------------------------------------------------------------------------------
+
+const image = { type: 'image', source: { kind: 'url', url: 'https://a.example/' }, path: 'image' }
+const document = { type: 'document', source: { kind: 'url', url: 'https://a.example/' }, path: 'document' }
+const saying = (part: object) => ({ turns: [{ role: 'user', parts: [part] }] })
+const judge = async (who: Identity, over: object) => {
+  const { exchange } = await ask({ model: 'small' }, { who })
+  return exchange.get(rights)(plainConversation(over as Partial<Conversation>))
+}
+const NEEDS: [capability: (typeof ALL)[number], over: object, param: string][] = [
+  ['tools', { tools: [{ type: 'function', path: 'tools[0]' }] }, 'tools[0]'],
+  ['web_search', { tools: [{ type: 'web_search', path: 'tools[0]' }] }, 'tools[0]'],
+  ['reasoning', { reasoning: { effort: 'low' } }, 'reasoning'],
+  ['reasoning', { reasoning: { thinking: 'adaptive' } }, 'reasoning'],
+  ['images', saying(image), 'image'],
+  ['documents', saying(document), 'document'],
+  ['images', saying({ type: 'result', content: [image] }), 'image'],
+]
+const ALL = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
+for (const [capability, over, param] of NEEDS) {
+  test(`[REQ-1] ${capability} that plan or key do not include is told with its place: ${JSON.stringify(over)}`, async () => {
+    const capabilities = ALL.filter(name => name !== capability)
+    for (const who of [caller({ capabilities }), caller({}, { capabilities })]) {
+      const lack = await judge(who, over)
+      assert.equal(lack?.param, param)
+      assert.match(lack.requirement, /which the plan does not include$/)
+    }
+    assert.equal(await judge(caller({ capabilities: [capability] }), over), null)
+    assert.equal(await judge(caller({}, { capabilities: [capability] }), over), null)
+  })
+}
+
+test('[REQ-1] a plan without reasoning takes a request that asks for none', async () => {
+  const none = caller({ capabilities: [] })
+  for (const reasoning of [{}, { effort: 'none' }, { thinking: 'disabled' }])
+    assert.equal(await judge(none, { reasoning }), null)
 })
