@@ -51,7 +51,7 @@ test('it draws: six charts, every chain with its plugins, backends, accounts, co
   )
   assert.match((await chain.locator('tr.is-terminal').textContent()) ?? '', /^upstream terminal/)
   // Rails: down with a dot for each request hook, up with those that look at the response, out below the terminal.
-  assert.equal(await chain.locator('circle.down').count(), 8)
+  assert.equal(await chain.locator('circle.down').count(), 11)
   assert.ok((await chain.locator('circle.up').count()) >= 2)
   assert.equal(await chain.locator('circle.out').count(), 2)
   assert.deepEqual(await chain.locator('.routes code').allTextContents(), [

@@ -18,7 +18,8 @@ import { commandsOf, type PageText, pages, QUICKSTART, ROOT } from './pages.ts'
 /** Not run here, and what stands for it. */
 const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm ci$/, 'how the project was installed'],
-  [/^npm test$/, 'this run'],
+  [/^npm (?:test|run test:(?:long|golden))$/, 'continuous integration, and this run'],
+  [/^npm run size$/, 'installs the project twice; continuous integration runs it'],
   [/^npm run check$/, 'continuous integration, beside this run'],
   [/^ssh /, 'needs another machine'],
   [/ \| socat stdio /, 'test/deploy/deploy.test.ts says the same to a running HAProxy'],
@@ -205,6 +206,7 @@ test('what is not run has a reason that still holds', () => {
   for (const file of FOLLOWED_ELSEWHERE)
     assert.ok(readFileSync(join(ROOT, 'test/e2e/plugins.test.ts'), 'utf8').includes(file), file)
   const ci = readFileSync(join(ROOT, '.ci/run'), 'utf8')
-  for (const command of ['npm ci', 'npm run check', 'npm test']) assert.ok(ci.includes(command), command)
+  for (const command of ['npm ci', 'npm run check', 'npm test', 'npm run test:long', 'npm run size'])
+    assert.ok(ci.includes(command), command)
   assert.ok(readFileSync(join(ROOT, 'test/deploy/deploy.test.ts'), 'utf8').includes('server gateways'))
 })
