@@ -18,8 +18,8 @@ import {
 } from '../../core/plugin.ts'
 import { createSharedState } from '../../core/shared-state.ts'
 import type { Store } from '../../core/store.ts'
-import { declaredOnly, plainConversation, plainSurface } from '../../core/testing.ts'
 import { Ticker } from '../../core/ticker.ts'
+import { declaredOnly, plainConversation, plainSurface } from '../../plugins/testing.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
 

@@ -9,7 +9,7 @@ import {
   MemoryIncoming,
   plainSurface,
   runPlugin,
-} from '../../core/testing.ts'
+} from '../../plugins/testing.ts'
 
 const mark = slot<string>('testing.mark')
 const text = (t: string) => ({ type: 'text' as const, text: t })

@@ -9,7 +9,7 @@ import { buildGateway, type Gateway, type GatewayOptions } from '../../cli/gatew
 import { type Clock, systemClock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/store.ts'
-import { declaredOnly } from '../../core/testing.ts'
+import { declaredOnly } from '../../plugins/testing.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { LeakScan } from './leak-scan.ts'
 

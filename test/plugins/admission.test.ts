@@ -4,6 +4,8 @@ import { test } from 'node:test'
 import type { Limits } from '../../config/types.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { Store } from '../../core/store.ts'
+import { admission } from '../../plugins/admission/index.ts'
+import { identity, model, reservation } from '../../plugins/slots.ts'
 import {
   createSharedState,
   ManualClock,
@@ -11,9 +13,7 @@ import {
   plainConversation,
   type RunOptions,
   runPlugin,
-} from '../../core/testing.ts'
-import { admission } from '../../plugins/admission/index.ts'
-import { identity, model, reservation } from '../../plugins/slots.ts'
+} from '../../plugins/testing.ts'
 import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, text } from './kit.ts'
 
 interface Asked {

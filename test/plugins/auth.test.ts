@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { hash } from 'node:crypto'
 import { test } from 'node:test'
-import { runPlugin } from '../../core/testing.ts'
 import { auth } from '../../plugins/auth.ts'
 import { identity } from '../../plugins/slots.ts'
+import { runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, reading, text } from './kit.ts'
 
 const SECRETS = { active: 'sk-acme-active-0001', staged: 'sk-acme-staged-0002', revoked: 'sk-acme-gone-0003' } as const

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { estimate } from '../../core/plugin.ts'
-import { runPlugin } from '../../core/testing.ts'
 import { countTokens } from '../../plugins/count-tokens.ts'
+import { runPlugin } from '../../plugins/testing.ts'
 
 test('[CNT-1] the answer is the number that token-estimate found, and nothing else', async () => {
   const run = await runPlugin(countTokens, { slots: [[estimate, { input: 123 }]] })

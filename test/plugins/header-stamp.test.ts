@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ErrorCode } from '../../core/errors.ts'
-import { GatewayError, runPlugin } from '../../core/testing.ts'
 import { headerStamp } from '../../plugins/header-stamp.ts'
 import { type Reservation, reservation } from '../../plugins/slots.ts'
+import { GatewayError, runPlugin } from '../../plugins/testing.ts'
 import { bucket, slots as places, spend } from '../stores/kit.ts'
 import { reading, text } from './kit.ts'
 

@@ -7,7 +7,6 @@ import { after, before, describe, test } from 'node:test'
 import type { Conversation, Part } from '../../core/conversation.ts'
 import type { Backend, DialectName } from '../../core/dialect.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
-import { plainConversation, runPlugin } from '../../core/testing.ts'
 import { isPublicAddress } from '../../plugins/media/addresses.ts'
 import { MediaFault, MediaFetcher, mediaKey, type Outside, type WantedMedia } from '../../plugins/media/fetch-media.ts'
 import { HostList } from '../../plugins/media/hosts.ts'
@@ -22,6 +21,7 @@ import {
   rights,
   upstreamConversation,
 } from '../../plugins/slots.ts'
+import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { dialects } from '../../providers/index.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
 

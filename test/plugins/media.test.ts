@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Part } from '../../core/conversation.ts'
-import { plainConversation, runPlugin } from '../../core/testing.ts'
 import { mediaPlugin } from '../../plugins/media/index.ts'
 import { mediaFetch } from '../../plugins/slots.ts'
+import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 
 const image: Part = { type: 'image', source: { kind: 'url', url: 'https://files.example/a.png' }, path: 'image' }
 const pdf: Part = { type: 'document', source: { kind: 'url', url: 'https://files.example/a.pdf' }, path: 'pdf' }

@@ -4,9 +4,9 @@ import { describe, test } from 'node:test'
 import type { Limits, ModelConfig } from '../../config/types.ts'
 import type { Conversation, Effort, SurfaceName } from '../../core/conversation.ts'
 import { request } from '../../core/plugin.ts'
-import { plainConversation, type RunOptions, runPlugin } from '../../core/testing.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
 import { asked, type Identity, identity, model, rights, wouldRefuse } from '../../plugins/slots.ts'
+import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, countingGateway, gatewayOf, modelOf, reading, text } from './kit.ts'
 
 const models: Record<string, ModelConfig> = {

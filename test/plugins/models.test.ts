@@ -1,9 +1,9 @@
 /** `models`: a terminal that answers with what this key can call. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock, runPlugin } from '../../core/testing.ts'
 import { models } from '../../plugins/models.ts'
 import { identity } from '../../plugins/slots.ts'
+import { ManualClock, runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, modelOf } from './kit.ts'
 
 const offered = {

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict'
 import http from 'node:http'
 import { mock, test } from 'node:test'
-import { type RunOptions, runPlugin } from '../../core/testing.ts'
 import { proxy } from '../../plugins/proxy/index.ts'
+import { type RunOptions, runPlugin } from '../../plugins/testing.ts'
 
 const target = 'http://target.invalid'
 const ask = (path: string, config: RunOptions<any>['config'] = { target }) =>

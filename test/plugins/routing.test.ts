@@ -4,7 +4,6 @@ import { test } from 'node:test'
 import type { Conversation, Part } from '../../core/conversation.ts'
 import { type Backend, CAPABILITIES, type Capability } from '../../core/dialect.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
-import { plainConversation, type RunOptions, runPlugin } from '../../core/testing.ts'
 import { routing } from '../../plugins/routing.ts'
 import {
   candidates,
@@ -17,6 +16,7 @@ import {
   type Rights,
   rights,
 } from '../../plugins/slots.ts'
+import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, gatewayOf, modelOf, text } from './kit.ts'
 
 const noSearch: HostedSearch = { native: () => null, asFunction: () => null }

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
 import type { Backend } from '../../core/dialect.ts'
+import { candidates, identity, model, outbound, servedBy } from '../../plugins/slots.ts'
 import {
   createSharedState,
   GatewayError,
@@ -13,8 +14,7 @@ import {
   MemoryIncoming,
   type RunOptions,
   runPlugin,
-} from '../../core/testing.ts'
-import { candidates, identity, model, outbound, servedBy } from '../../plugins/slots.ts'
+} from '../../plugins/testing.ts'
 import { sharedBackends, sharedPools, upstreamHealth } from '../../plugins/upstream/health.ts'
 import { upstream } from '../../plugins/upstream/index.ts'
 import { backend, caller, gatewayOf, modelOf } from './kit.ts'

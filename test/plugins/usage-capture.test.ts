@@ -4,6 +4,8 @@ import { test } from 'node:test'
 import type { StreamEvent } from '../../core/events.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/store.ts'
+import { countTokens } from '../../meter/index.ts'
+import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/slots.ts'
 import {
   GatewayError,
   ManualClock,
@@ -11,9 +13,7 @@ import {
   plainConversation,
   type RunOptions,
   runPlugin,
-} from '../../core/testing.ts'
-import { countTokens } from '../../meter/index.ts'
-import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/slots.ts'
+} from '../../plugins/testing.ts'
 import { usageCapture } from '../../plugins/usage-capture.ts'
 import { intent } from '../stores/kit.ts'
 import { backend, caller, finish, memoryStore, modelOf, text } from './kit.ts'

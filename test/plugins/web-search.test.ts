@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Tool } from '../../core/conversation.ts'
-import { plainConversation, runPlugin } from '../../core/testing.ts'
 import { hostedSearch } from '../../plugins/slots.ts'
+import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { webSearch } from '../../plugins/web-search/index.ts'
 
 const search: Tool = { type: 'web_search', path: 'tools[0]' }

@@ -10,13 +10,13 @@
 
 import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { assemble } from './assemble.ts'
-import { ManualClock } from './clock.ts'
-import type { Conversation } from './conversation.ts'
-import { errorMembers, type GatewayError } from './errors.ts'
-import type { FinishEvent, StreamEvent, Usage } from './events.ts'
-import { RunningExchange } from './exchange/index.ts'
-import { MemoryIncoming, type MemoryRequest } from './memory-incoming.ts'
+import { assemble } from '../core/assemble.ts'
+import { ManualClock } from '../core/clock.ts'
+import type { Conversation } from '../core/conversation.ts'
+import { errorMembers, type GatewayError } from '../core/errors.ts'
+import type { FinishEvent, StreamEvent, Usage } from '../core/events.ts'
+import { RunningExchange } from '../core/exchange/index.ts'
+import { MemoryIncoming, type MemoryRequest } from '../core/memory-incoming.ts'
 import {
   conversation,
   definePlugin,
@@ -28,11 +28,11 @@ import {
   type Settlement,
   type SharedState,
   type Slot,
-} from './plugin.ts'
-import { createSharedState } from './shared-state.ts'
-import type { Store } from './store.ts'
-import type { EncodeContext, Encoder, Surface } from './surface.ts'
-import { Ticker } from './ticker.ts'
+} from '../core/plugin.ts'
+import { createSharedState } from '../core/shared-state.ts'
+import type { Store } from '../core/store.ts'
+import type { EncodeContext, Encoder, Surface } from '../core/surface.ts'
+import { Ticker } from '../core/ticker.ts'
 
 /** A surface whose frames are the events themselves, one JSON text a line: what passed the chain can be read off what was sent. */
 export const plainSurface: Surface = {
@@ -362,7 +362,7 @@ const missingStore = new Proxy({} as Store, {
   },
 })
 
-export { ManualClock } from './clock.ts'
-export { GatewayError } from './errors.ts'
-export { MemoryIncoming } from './memory-incoming.ts'
-export { createSharedState } from './shared-state.ts'
+export { ManualClock } from '../core/clock.ts'
+export { GatewayError } from '../core/errors.ts'
+export { MemoryIncoming } from '../core/memory-incoming.ts'
+export { createSharedState } from '../core/shared-state.ts'
