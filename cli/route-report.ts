@@ -179,10 +179,9 @@ function report(
   if (reserved) result.estimate = { input: reserved.input, output: reserved.output, cost: reserved.cost }
   for (const backend of served && asked ? served.backends : []) {
     if (chosen.includes(backend)) continue
-    const dialect = dialects[backend.dialect]
+    const dialect = dialects[backend.dialect]!
     let because = 'it was not asked'
     if (fit.includes(backend)) because = outOf(backend.id)!
-    else if (!dialect) because = `this build has no ${backend.dialect}`
     else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)
       because = `its context window is ${backend.contextWindow} tokens, the prompt has ${input}`
     else {

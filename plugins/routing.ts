@@ -51,13 +51,9 @@ export const routing = definePlugin({
 /** Which backends can serve a conversation: as it is, or with the bytes of its media in place. */
 function judge(x: Exchange, asked: Conversation): Judged {
   const tokens = x.get(estimate).input
-  const judged: Judged = { fit: [], lacksBytes: new Map(), why: null, absent: 0 }
+  const judged: Judged = { fit: [], lacksBytes: new Map(), why: null }
   for (const backend of x.get(model).backends) {
-    const dialect = dialects[backend.dialect]
-    if (!dialect) {
-      judged.absent++
-      continue
-    }
+    const dialect = dialects[backend.dialect]!
     const over = overWindow(backend, tokens)
     const reason = over ?? dialect.unfit(asked, backend)
     if (!reason) {
@@ -73,11 +69,8 @@ function judge(x: Exchange, asked: Conversation): Judged {
 }
 
 function choose(x: Exchange, asked: Conversation, judged: Judged): undefined | Reply | Promise<undefined | Reply> {
-  const { fit, lacksBytes, why, absent } = judged
-  if (!isServed(judged)) {
-    if (why) return unsatisfied(x, why)
-    return absent > 0 ? notBuilt() : noBackend()
-  }
+  const { fit, lacksBytes, why } = judged
+  if (!isServed(judged)) return why ? unsatisfied(x, why) : noBackend()
   if (lacksBytes.size > 0) {
     const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
     const first = inOrder(x, asked, all)[0]!
@@ -120,8 +113,6 @@ interface Judged {
   lacksBytes: Map<Backend, readonly WantedMedia[]>
   /** Why the first unfit one is. */
   why: Unfit | null
-  /** Backends whose dialect this build does not have. */
-  absent: number
 }
 
 function isServed({ fit, lacksBytes }: Judged): boolean {
@@ -182,11 +173,7 @@ function unsatisfied(x: Exchange, { param, requirement }: Unfit): Reply {
     param,
   })
 }
-function notBuilt(): Reply {
-  return deny('not_implemented', {
-    message: 'This model is configured with parts that this build does not have. Choose another model.',
-  })
-}
+
 function noBackend(): Reply {
   return deny('provider_unavailable', {
     message: 'No upstream is configured for this model at present. Retry shortly.',
