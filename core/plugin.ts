@@ -262,6 +262,8 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
   readonly uses?: readonly S[]
   /** True for the one plugin that answers: upstream, proxy, models, count-tokens. */
   readonly terminal?: boolean
+  /** Of a terminal that hands a request and its reply on as they are: a WebSocket is tunnelled to it, where the listener can. */
+  readonly passesThrough?: boolean
   /** Checks beyond the schema; each message becomes a configuration error at the entry's line. */
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>

@@ -243,7 +243,7 @@ export class Ingress {
 }
 
 function isProxied({ chain }: Route): boolean {
-  return chain.links[chain.terminal]?.plugin.name === 'proxy'
+  return chain.links[chain.terminal]?.plugin.passesThrough === true
 }
 
 /** Whether a handshake that the listener can tunnel is an exchange. What the client sends behind it is the target's: no plugin may read it as a body first. */

@@ -44,6 +44,7 @@ export const proxy = definePlugin({
   config: schema,
   providesLate: [receivedBytes],
   terminal: true,
+  passesThrough: true,
   create({ target, timeout, api_key }, context) {
     const { createProxyServer } = require('http-proxy-3') as typeof import('http-proxy-3')
     const { Agent } = require(target.startsWith('https:') ? 'node:https' : 'node:http') as typeof import('node:https')
