@@ -10,7 +10,7 @@ import { join } from 'node:path'
 const ROOT = join(import.meta.dirname, '..', '..')
 const args = process.argv.slice(2)
 const book = args.find(arg => !arg.startsWith('-'))
-const files = ['golden', 'commands'].map(name => join('test', 'golden', `${name}.test.ts`))
+const files = ['golden.test.ts', 'commands.long.test.ts'].map(name => join('test', 'golden', name))
 const { status } = spawnSync(
   process.execPath,
   [join(ROOT, 'bin', 'sluice.mjs'), '--run', join(ROOT, 'test', 'run.ts'), ...files],
