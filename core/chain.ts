@@ -126,8 +126,8 @@ async function within<T>(ms: number, what: string, work: T | Promise<T>): Promis
   return Promise.race([work, late]).finally(() => clearTimeout(timer))
 }
 
-/** Types forbid it, and are not checked when a plugin runs. */
-const NEVER_WAIT = [
+/** Hooks that answer at once: types forbid a promise, and are not checked when a plugin runs. */
+export const NEVER_WAIT = [
   'forward',
   'onResponseHead',
   'onEvent',

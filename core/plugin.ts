@@ -2,7 +2,7 @@
  * The plugin contract, in one file. Public: plugins outside the clone import it as `sluice`.
  *
  * A plugin is one line of a pipeline in gateway.yaml. `definePlugin` describes it; `create` makes one instance for each place it stands in a
- * chain, once per configuration. docs/plugins.md walks through writing one; core/README.md draws the life of an exchange.
+ * chain, once per configuration. docs/plugins.md walks through writing one; docs/architecture.md draws the way of an exchange.
  */
 
 import type { Clock } from './clock.ts'

@@ -11,6 +11,7 @@
 import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { assemble } from '../core/assemble.ts'
+import { NEVER_WAIT } from '../core/chain.ts'
 import { ManualClock } from '../core/clock.ts'
 import type { Conversation } from '../core/conversation.ts'
 import { errorMembers, type GatewayError } from '../core/errors.ts'
@@ -283,18 +284,6 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
   }
 }
 
-const HOOKS = [
-  'onRequest',
-  'forward',
-  'onResponseHead',
-  'onEvent',
-  'rewriteEvent',
-  'onChunk',
-  'onResponseEnd',
-  'onError',
-  'onSettle',
-] as const satisfies readonly (keyof PluginHooks)[]
-
 /**
  * A plugin's hooks on a view of the exchange whose `set` throws for a slot that the plugin does not declare: the `around` of a chain under test.
  * @param tell also hears of it, since what a hook throws may end as a log line
@@ -330,7 +319,7 @@ export function declaredOnly(
     return view
   }
   const checked: Record<string, unknown> = { body: hooks.body, close: hooks.close?.bind(hooks) }
-  for (const name of HOOKS) {
+  for (const name of ['onRequest', ...NEVER_WAIT] as const) {
     const hook = hooks[name] as ((x: Exchange, ...more: unknown[]) => unknown) | undefined
     if (hook) checked[name] = (x: Exchange, ...more: unknown[]) => hook.call(hooks, viewOf(x), ...more)
   }

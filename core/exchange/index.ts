@@ -1,5 +1,5 @@
 /**
- * One request and its response, on its way through a chain. core/README.md draws this folder as one chart.
+ * One request and its response, on its way through a chain. docs/architecture.md draws the way, core/README.md the parts.
  *
  * Each part has one state of its own: how far the request came (way-down.ts), from where its reply comes back
  * (way-back.ts), what of it may not leave yet (holds.ts), what its client has been sent (reply.ts), and whether all of
