@@ -1,6 +1,7 @@
 /**
  * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of
- * docs/configuration.md and docs/limits.md, docs/openapi.yaml, docs/errors.md and docs/compatibility.md.
+ * docs/configuration.md and docs/limits.md, docs/openapi.yaml, docs/errors.md, docs/compatibility.md and
+ * THIRD_PARTY_NOTICES.md.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -14,6 +15,7 @@ import { surfaces } from '../../surfaces/index.ts'
 import { compatibility } from './compatibility.ts'
 import { errorReference } from './errors.ts'
 import { limitTable } from './limits.ts'
+import { notices } from './notices.ts'
 import { openApiYaml } from './openapi.ts'
 
 const NAMES: Names = { dialects: Object.keys(dialects), surfaces: Object.keys(surfaces) }
@@ -30,6 +32,7 @@ export function generated(): Record<string, string> {
     'docs/compatibility.md': compatibility(),
     'docs/configuration.md': withTables('docs/configuration.md', referenceTables(plugins, NAMES)),
     'docs/limits.md': withTables('docs/limits.md', limitTable()),
+    'THIRD_PARTY_NOTICES.md': notices(),
   }
 }
 

@@ -1,0 +1,30 @@
+/** docs/dependencies.md names every direct dependency, in its own table, and none that is gone. */
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+const ROOT = join(import.meta.dirname, '..', '..')
+const read = (file: string) => readFileSync(join(ROOT, file), 'utf8')
+
+test('the page and package.json name the same packages', () => {
+  const { dependencies, optionalDependencies, devDependencies } = JSON.parse(read('package.json'))
+  const [, production, development] = read('docs/dependencies.md').split(/^## In .*$/m)
+  const named = (text: string) => rowHeads(text).flatMap(head => head.match(/(?<=`)[^`,\s]+(?=`)/g) ?? [])
+  assert.deepEqual(named(production!).sort(), Object.keys({ ...dependencies, ...optionalDependencies }).sort())
+  assert.deepEqual(named(development!).sort(), Object.keys(devDependencies).sort())
+})
+
+test('no package runs a script at its installation', () => {
+  const { packages } = JSON.parse(read('package-lock.json'))
+  const scripted = Object.entries<any>(packages).filter(([path, entry]) => path !== '' && entry.hasInstallScript)
+  assert.deepEqual(
+    scripted.map(([path]) => path),
+    [],
+  )
+})
+
+/** The first cell of each row of a page's tables. */
+function rowHeads(text: string): string[] {
+  return text.split('\n').flatMap(line => (line.startsWith('| `') ? [line.slice(2, line.indexOf(' |', 2))] : []))
+}
