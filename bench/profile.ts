@@ -108,7 +108,7 @@ function threads(
 const STEPS: [step: string, files: RegExp][] = [
   ['parse and check (surface)', /^surfaces\/|^plugins\/validation|node_modules\/(ajv|fast-)/],
   ['digest and key (auth)', /^plugins\/auth|crypto/],
-  ['count (meter)', /^meter\/|^plugins\/(token-estimate|counting|count-tokens)/],
+  ['count (meter)', /^meter\/|^plugins\/(token-estimate|count-tokens)/],
   ['admit (limits)', /^plugins\/admission|^stores\/limits/],
   ['translate and decode (providers)', /^providers\/|^plugins\/translation/],
   ['dispatch (upstream, undici)', /^plugins\/upstream|node_modules\/undici|node:(net|internal\/stream)/],

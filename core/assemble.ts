@@ -8,7 +8,10 @@ import { SearchProviders } from './search.ts'
 import type { Surface } from './surface.ts'
 
 /** What all plugins of a configuration share. */
-export type Services = Omit<PluginContext, 'config' | 'id' | 'pipeline' | 'surfaces' | 'searchProviders'> & {
+export type Services = Omit<
+  PluginContext,
+  'config' | 'id' | 'pipeline' | 'terminal' | 'surfaces' | 'searchProviders'
+> & {
   /** Whole; each plugin gets the sections that it uses. */
   config: Configuration
 }
@@ -50,11 +53,13 @@ export async function assemble({
   try {
     for (const [pipeline, entries] of Object.entries(pipelines)) {
       const surfaces = surfacesOf(pipeline)
+      const terminal = entries.map(({ plugin }) => plugins.get(plugin)).find(plugin => plugin?.terminal)!
       const context = ({ id, plugin }: PipelineEntry): PluginContext<any> => ({
         ...services,
         config: sectionsOf(services.config, plugins.get(plugin)),
         id,
         pipeline,
+        terminal,
         surfaces,
         searchProviders,
       })

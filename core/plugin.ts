@@ -184,6 +184,8 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
   /** This instance's id in its pipeline. */
   readonly id: string
   readonly pipeline: string
+  /** What the definition of the pipeline's terminal says of it. */
+  readonly terminal: Pick<Plugin, 'advisory' | 'passesThrough'>
   /** Surface of the routes that use this pipeline; several routes may share one. */
   readonly surfaces: readonly Surface[]
   /** Shared by all chains of the process and across reloads: platform load, breakers, caches. */
@@ -264,6 +266,12 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
   readonly terminal?: boolean
   /** Of a terminal that hands a request and its reply on as they are: a WebSocket is tunnelled to it, where the listener can. */
   readonly passesThrough?: boolean
+  /**
+   * Of a terminal that answers about a request without serving it. The plugins above let pass what they would refuse
+   * elsewhere, as long as it can be read; a slot that such a request has no value for stays empty then, even one of
+   * `provides`.
+   */
+  readonly advisory?: boolean
   /** Checks beyond the schema; each message becomes a configuration error at the entry's line. */
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>

@@ -6,6 +6,7 @@ export const countTokens = definePlugin({
   summary: 'Answers with the prompt’s metered size.',
   needs: [estimate],
   terminal: true,
+  advisory: true,
   create() {
     return {
       forward(x) {

@@ -25,7 +25,7 @@ export const model = slot<ModelConfig>('model')
 export const rights = slot<Rights>('rights')
 export type Rights = (asked: Conversation) => Unfit | null
 
-/** Filled by `validation` on count_tokens chains only: what it would have refused. */
+/** Filled by `validation` above an advisory terminal alone: what it would have refused. */
 export const wouldRefuse = slot<Error>('wouldRefuse')
 
 /** Filled by `routing`: backends that can serve the request, in order of preference. Never empty. */

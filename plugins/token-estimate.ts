@@ -2,7 +2,6 @@ import { conversation, definePlugin, deny, type Exchange, estimate, type Reply }
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './account-limits.ts'
-import { isCountingChain } from './counting.ts'
 import { identity, model } from './slots.ts'
 
 const schema = object({
@@ -17,15 +16,13 @@ export const tokenEstimate = definePlugin({
   config: schema,
   needs: [identity, conversation],
   provides: [estimate],
-  uses: ['pipelines'],
-  create(media, context) {
-    const counting = isCountingChain(context)
+  create(media, { terminal }) {
     // The tables are built on first use: at start, not under the first request.
     countTokens('')
 
     function judge(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
-      if (counting) return undefined
+      if (terminal.advisory) return undefined
       const served = x.get(model)
       const account = leastOf('max_input_tokens', x.get(identity), served.id)
       const maximum = Math.min(served.context_window, account ?? Number.POSITIVE_INFINITY)

@@ -12,7 +12,6 @@ import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { isCountingChain } from './counting.ts'
 import { JsonShape } from './json-shape.ts'
 import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './slots.ts'
 import { Verbatim } from './verbatim.ts'
@@ -60,9 +59,9 @@ export const validation = definePlugin({
   needs: [requestBody],
   provides: [request, contentLimits],
   mayProvide: [strippedFields, verbatim, wouldRefuse],
-  uses: ['pipelines', 'server'],
+  uses: ['server'],
   create(options, context) {
-    const counting = isCountingChain(context)
+    const { advisory } = context.terminal
     const limits: ContentLimits = {
       images: options.max_images,
       documents: options.max_documents,
@@ -118,7 +117,7 @@ export const validation = definePlugin({
         const stripped = surface.validate(body, options.unknown_fields[surface.name]!)
         if (stripped.length > 0) x.set(strippedFields, stripped)
       } catch (error) {
-        if (!counting || !(error instanceof GatewayError)) throw error
+        if (!advisory || !(error instanceof GatewayError)) throw error
         x.set(wouldRefuse, error)
       }
       x.set(request, body)

@@ -14,7 +14,6 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { isCountingChain } from '../counting.ts'
 import { asked as askedSlot, contentLimits, identity } from '../slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
@@ -52,7 +51,6 @@ export const conversationPlugin = definePlugin({
   needs: [identity, request, askedSlot],
   provides: [conversation],
   mayProvide: [recording, openReasoning],
-  uses: ['pipelines'],
   create(options, context) {
     const memory = new Memory(
       context.store,
@@ -61,13 +59,12 @@ export const conversationPlugin = definePlugin({
       options.retain,
       options.continuation,
     )
-    const counting = isCountingChain(context)
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const asked = x.get(askedSlot)
       x.set(conversation, asked)
-      // What would be refused is counted all the same (CNT-1).
-      if (counting) return undefined
+      // No history is refused, and none is remembered.
+      if (context.terminal.advisory) return undefined
 
       const connection = x.incoming.connection
       const retains = formOf(asked).retains === true && (asked.store !== false || connection !== undefined)

@@ -1,6 +1,5 @@
 import type { Conversation } from '../../core/conversation.ts'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
-import { isCountingChain } from '../counting.ts'
 import { asked as askedSlot, identity, model, rights, wouldRefuse } from '../slots.ts'
 import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './access.ts'
 import { rightsOf } from './rights.ts'
@@ -15,20 +14,20 @@ export const modelAccess = definePlugin({
   summary: 'Finds the model that a request asks for, and holds it to what plan, key and model allow.',
   needs: [identity, request],
   provides: [askedSlot, model, rights],
-  uses: ['models', 'pipelines'],
+  uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
-    const counting = isCountingChain(context)
+    const { advisory } = context.terminal
 
-    /** On a chain that only counts, a request that would be refused is read as far as it goes, and counted all the same (CNT-1). */
+    /** Where nothing is refused, a request that would be is read as far as it goes. */
     function read(x: Exchange): { asked: Conversation; faulty: boolean } {
       const surface = x.surface!
       const body = x.get(request)
-      if (counting && x.peek(wouldRefuse)) return { asked: surface.parseLoosely!(body), faulty: true }
+      if (advisory && x.peek(wouldRefuse)) return { asked: surface.parseLoosely!(body), faulty: true }
       try {
         return { asked: surface.parse(body), faulty: false }
       } catch (error) {
-        if (!counting || !(error instanceof GatewayError)) throw error
+        if (!advisory || !(error instanceof GatewayError)) throw error
         return { asked: surface.parseLoosely!(body), faulty: true }
       }
     }
@@ -41,11 +40,11 @@ export const modelAccess = definePlugin({
         const caller = x.get(identity)
         const { organization, key } = caller
         const found = access.resolve(asked.model, organization, key, x.incoming.headers.get('x-excluded-models'))
-        if ('kind' in found) return counting ? undefined : found
+        if ('kind' in found) return advisory ? undefined : found
         asked.model = found.id
         x.set(model, found)
         x.set(rights, rightsOf(caller))
-        if (counting) return undefined
+        if (advisory) return undefined
 
         if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
         const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)

@@ -243,3 +243,17 @@ test('an id, a surface, and state that two runs share', async () => {
     ['req_1 messages messages 1', 'req_2 messages messages 2', 'req_test chat chat 1'],
   )
 })
+
+test('a plugin knows an advisory terminal, and may leave empty above it what it provides elsewhere', async () => {
+  const lenient = definePlugin({
+    name: 'mine',
+    summary: '',
+    provides: [mark],
+    create: (_, { terminal }) => ({
+      onRequest: () => (terminal.advisory ? undefined : deny('invalid_value', { message: 'no' })),
+    }),
+  })
+  assert.equal((await runPlugin(lenient)).status, 400)
+  const run = await runPlugin(lenient, { advisory: true, events: [text('a')] })
+  assert.deepEqual([run.status, run.exchange.peek(mark)], [200, undefined])
+})

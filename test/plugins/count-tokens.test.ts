@@ -12,7 +12,7 @@ test('[CNT-1] the answer is the number that token-estimate found, and nothing el
   assert.equal(run.settlement.outcome, 'completed')
 })
 
-test('it is a terminal, and needs the count', () => {
-  assert.equal(countTokens.terminal, true)
+test('it is a terminal, for which the plugins above refuse nothing that can be read, and needs the count', () => {
+  assert.deepEqual([countTokens.terminal, countTokens.advisory], [true, true])
   assert.deepEqual(countTokens.needs, [estimate])
 })

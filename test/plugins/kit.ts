@@ -74,11 +74,6 @@ export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayCon
   }
 }
 
-/** A pipeline whose terminal is `count-tokens`: it refuses nothing that can be counted. */
-export const countingGateway = gatewayOf({
-  pipelines: { test: [{ plugin: 'count-tokens' }] } as unknown as GatewayConfig['pipelines'],
-})
-
 /** A surface that checks and parses as a real one does, and answers in the frames of `plainSurface`, which a test can read. */
 export function reading(name: SurfaceName): Surface {
   const { encoder, error } = plainSurface

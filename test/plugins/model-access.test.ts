@@ -7,7 +7,7 @@ import { request } from '../../core/plugin.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
 import { asked, type Identity, identity, model, rights, wouldRefuse } from '../../plugins/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
-import { backend, caller, countingGateway, gatewayOf, modelOf, reading, text } from './kit.ts'
+import { backend, caller, gatewayOf, modelOf, reading, text } from './kit.ts'
 
 const models: Record<string, ModelConfig> = {
   large: modelOf({ id: 'large', aliases: ['big'], max_output_tokens: 100, effort_ceiling: 'medium' }),
@@ -24,10 +24,9 @@ const BODIES: Record<SurfaceName, object> = {
 interface Asking extends RunOptions<any> {
   who?: Identity
   on?: SurfaceName
-  plugin?: typeof modelAccess
 }
-async function ask(body: object, { who = caller(), on = 'chat', plugin = modelAccess, ...more }: Asking = {}) {
-  const run = await runPlugin(plugin, {
+async function ask(body: object, { who = caller(), on = 'chat', ...more }: Asking = {}) {
+  const run = await runPlugin(modelAccess, {
     gateway: gatewayOf({ models }),
     surface: reading(on),
     events: [text('hi')],
@@ -198,10 +197,8 @@ test('first the model, then streaming, then effort, then the cap', async () => {
 describe('[CNT-1] in front of count-tokens', () => {
   const counting = {
     on: 'messages',
-    gateway: { ...gatewayOf({ models }), pipelines: countingGateway.pipelines! },
-    // What is refused elsewhere fills no slot but the first here, and nobody reads the others.
-    plugin: { ...modelAccess, provides: [asked], mayProvide: [model, rights] },
-  }
+    advisory: true,
+  } as const
   const FAULTS: [what: string, body: object, more?: Asking][] = [
     ['a model that does not exist', { model: 'huge' }],
     ['a body that cannot be parsed', { tool_choice: { type: 'tool', name: 'undeclared' } }],
