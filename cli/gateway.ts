@@ -31,7 +31,7 @@ import { upstreamHealth } from '../plugins/upstream/health.ts'
 import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
-import { surfaces } from '../surfaces/index.ts'
+import { surfaceAt, surfaces } from '../surfaces/index.ts'
 import { buildHouse, ConfigRefused } from './assembly.ts'
 import { routeReport, withModel } from './route-report.ts'
 import { Failure } from './terminal.ts'
@@ -189,7 +189,7 @@ class RunningGateway implements Gateway {
       random: this.#random,
       keepAliveMs: config.server.keep_alive,
       ticker: new Ticker(this.#clock, Math.min(1000, Math.max(20, config.server.keep_alive / 4))),
-      surfaceOf,
+      surfaceAt,
       onSettled: (x, settlement) => this.#observer.settled(x, settlement),
       onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),
     })
@@ -514,11 +514,6 @@ function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknow
     if (entry) return entry.config
   }
   return undefined
-}
-
-/** What lies below a surface's path is refused in its form; all else in the plain one. */
-function surfaceOf(path: string) {
-  return Object.values(surfaces).find(surface => path.includes(surface.path))
 }
 
 /** The listener's answer to a head it finds ambiguous (reliability R4). */

@@ -23,8 +23,8 @@ export interface Generation {
 }
 
 export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
-  /** The error form of a path that no route has. */
-  surfaceOf(path: string): Surface | undefined
+  /** In whose form a path that no route has is refused; undefined: in the plain one. */
+  surfaceAt(path: string): Surface | undefined
   /** Whether a new request is to be refused to protect those that run (http/overload.ts). Default: never. */
   overloaded?(running: number): boolean
   onSettled(x: RunningExchange, settlement: Settlement): void
@@ -114,7 +114,7 @@ export class Ingress {
       })
 
     if (path === '/v24b/v1' || path.startsWith('/v24b/v1/')) {
-      return this.#refuse(incoming, '', this.#options.surfaceOf(path), 'endpoint_retired', {
+      return this.#refuse(incoming, '', this.#options.surfaceAt(path), 'endpoint_retired', {
         message: `The path ${printable(path)} is retired. Use /v1 instead of /v24b/v1.`,
       })
     }
@@ -125,7 +125,7 @@ export class Ingress {
 
     const methods = current.generation.router.methods(path)
     if (!methods) {
-      const surface = this.#options.surfaceOf(path)
+      const surface = this.#options.surfaceAt(path)
       const twice = path.startsWith('/v1/v1/')
       return this.#refuse(incoming, '', surface, 'not_found', {
         message: twice
