@@ -31,7 +31,7 @@ import { upstreamHealth } from '../plugins/upstream/health.ts'
 import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
-import { surfaceAt, surfaces } from '../surfaces/index.ts'
+import { offered, surfaceAt, surfaces } from '../surfaces/index.ts'
 import { buildHouse, ConfigRefused } from './assembly.ts'
 import { routeReport, withModel } from './route-report.ts'
 import { Failure } from './terminal.ts'
@@ -190,6 +190,7 @@ class RunningGateway implements Gateway {
       keepAliveMs: config.server.keep_alive,
       ticker: new Ticker(this.#clock, Math.min(1000, Math.max(20, config.server.keep_alive / 4))),
       surfaceAt,
+      offered,
       onSettled: (x, settlement) => this.#observer.settled(x, settlement),
       onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),
     })

@@ -121,7 +121,7 @@ export const ERRORS = {
     type: 'invalid_request_error',
     retriable: false,
     fault: 'client',
-    docs: 'The /v24b path is retired; use /v1.',
+    docs: 'The path is retired; the message names the one to use instead.',
   },
   request_too_large: {
     status: 413,

@@ -25,12 +25,17 @@ export interface Generation {
 export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   /** In whose form a path that no route has is refused; undefined: in the plain one. */
   surfaceAt(path: string): Surface | undefined
+  /** The requests that such a refusal points to, in words. */
+  offered: string
   /** Whether a new request is to be refused to protect those that run (http/overload.ts). Default: never. */
   overloaded?(running: number): boolean
   onSettled(x: RunningExchange, settlement: Settlement): void
   /** Refusals that never became an exchange, for metrics: route is '' when none matched. */
   onRefused(route: string, error: GatewayError, requestId: string): void
 }
+
+/** A prefix that is /v1 today: answered with 410, and no route may take it (config/pipelines.ts). */
+const RETIRED = '/v24b/v1'
 
 /** A generation and the exchanges on it. */
 interface Serving {
@@ -113,9 +118,9 @@ export class Ingress {
         message: 'A platform service is starting. Retry shortly.',
       })
 
-    if (path === '/v24b/v1' || path.startsWith('/v24b/v1/')) {
+    if (path === RETIRED || path.startsWith(`${RETIRED}/`)) {
       return this.#refuse(incoming, '', this.#options.surfaceAt(path), 'endpoint_retired', {
-        message: `The path ${printable(path)} is retired. Use /v1 instead of /v24b/v1.`,
+        message: `The path ${printable(path)} is retired. Use /v1 instead of ${RETIRED}.`,
       })
     }
     if ((path === '/' && method === 'HEAD') || (path === '/api/hello' && (method === 'HEAD' || method === 'GET'))) {
@@ -130,7 +135,7 @@ export class Ingress {
       return this.#refuse(incoming, '', surface, 'not_found', {
         message: twice
           ? `No such path: ${printable(path)}. The base URL already ends in /v1: configure it without the second /v1 (the Anthropic SDK takes the origin alone).`
-          : `No such path: ${printable(path)}. See GET /v1/models, POST /v1/chat/completions, /v1/responses and /v1/messages.`,
+          : `No such path: ${printable(path)}. See ${this.#options.offered}.`,
       })
     }
     const route = routeFor(methods, method)

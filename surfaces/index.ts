@@ -12,3 +12,9 @@ export const surfaces: SurfaceTable = Object.fromEntries(all.map(surface => [sur
 export function surfaceAt(path: string): Surface | undefined {
   return all.find(surface => path.includes(surface.path))
 }
+
+/** What a client can ask for, in words for one that has missed it: the list of models, then chat, which most speak. */
+export const offered = `GET /v1/models, POST ${[...new Set([chat, ...all])]
+  .map(({ path }) => path)
+  .join(', ')
+  .replace(/, ([^,]*)$/, ' and $1')}`

@@ -37,7 +37,7 @@ const CURES: Record<ErrorCode, string> = {
   method_not_allowed: 'Use a method of the `Allow` header.',
   request_body_timeout: 'Send the body faster, then retry.',
   idempotency_key_conflict: 'Use a new key for a new request; for a running first use, wait and retry.',
-  endpoint_retired: 'Use the same path under /v1.',
+  endpoint_retired: 'Write `/v1` instead of `/v24b/v1`.',
   request_too_large: 'Send less; images and documents by URL where the gateway fetches them.',
   unsupported_media_type: 'Send `Content-Type: application/json` and an uncompressed body.',
   upgrade_required: 'Send it as a plain HTTP request; agents fall back by themselves.',

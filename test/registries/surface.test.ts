@@ -51,6 +51,11 @@ test('a fault of the request, a path below it and an unknown model are refused i
   }
 })
 
+test('a path that nobody serves is refused with the paths that are, its own among them', async () => {
+  const refused: any = await (await g.post('/v1/nothing', {})).json()
+  assert.match(refused.error.message, /POST \/v1\/chat\/completions, .*\/v1\/messages and \/v1\/toy\.$/)
+})
+
 test('the validation plugin has its option for unknown fields', async () => {
   const stripped = await g.post('/v1/toy', { model: 'eb1-preview', say: 'x', more: 1 })
   assert.equal(stripped.status, 200)
