@@ -2,7 +2,7 @@
 import type { GatewayError } from '../core/errors.ts'
 import type { RunningExchange } from '../core/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
-import { identity, model, reservation, servedBy } from '../plugins/slots.ts'
+import { identity, model, reservation, servedBy } from '../plugins/shared/slots.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
 import { UseByKey } from './usage.ts'

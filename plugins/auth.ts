@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import type { GatewayConfig } from '../config/types.ts'
 import { definePlugin, deny, type Reply } from '../core/plugin.ts'
 import { flag, object } from '../core/vocabulary.ts'
-import { type Identity, identity } from './slots.ts'
+import { type Identity, identity } from './shared/slots.ts'
 
 /** Keys that work, by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
 function keysByDigest(config: Pick<GatewayConfig, 'organizations'>): Map<string, Identity> {

@@ -1,6 +1,6 @@
 import { definePlugin } from '../core/plugin.ts'
 import { limitHeaders } from './admission/headers.ts'
-import { reservation } from './slots.ts'
+import { reservation } from './shared/slots.ts'
 
 /** Denials that an upstream's or the platform's state made: known by their code, never by limit headers (ERR-7, LIM-10). */
 const WITHOUT_LIMITS = new Set(['insufficient_quota', 'capacity_exceeded'])

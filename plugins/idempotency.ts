@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { definePlugin, deny, type Exchange, type Reply, requestBody, slot } from '../core/plugin.ts'
 import type { IdempotencyState } from '../core/store.ts'
 import { duration, object, size } from '../core/vocabulary.ts'
-import { identity } from './slots.ts'
+import { identity } from './shared/slots.ts'
 
 const recording = slot<Recording>('idempotencyRecording')
 const executed = slot<boolean>('idempotencyExecuted')

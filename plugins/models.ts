@@ -1,9 +1,9 @@
 import type { ModelConfig } from '../config/types.ts'
 import { isUsd, LIMITS } from '../core/limits.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
-import { leastOf } from './account-limits.ts'
 import { ModelAccess } from './model-access/access.ts'
-import { type Identity, identity } from './slots.ts'
+import { leastOf } from './shared/account-limits.ts'
+import { type Identity, identity } from './shared/slots.ts'
 
 /** Answers GET /v1/models with what the key may call, in a form that both official SDKs read (MOD-1, wire.md A.6). */
 export const models = definePlugin({

@@ -13,7 +13,7 @@ import {
   rights,
   searchPlan,
   upstreamConversation,
-} from './slots.ts'
+} from './shared/slots.ts'
 
 /** Finds the backends that can serve the request, in order of preference (REQ-1, TOOL-5). */
 export const routing = definePlugin({

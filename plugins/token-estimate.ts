@@ -1,8 +1,8 @@
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
-import { leastOf } from './account-limits.ts'
-import { identity, model } from './slots.ts'
+import { leastOf } from './shared/account-limits.ts'
+import { identity, model } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts (METER-3).'),

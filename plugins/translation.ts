@@ -6,7 +6,15 @@ import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
-import { candidates, identity, type Outbound, outbound, searchPlan, upstreamConversation, verbatim } from './slots.ts'
+import {
+  candidates,
+  identity,
+  type Outbound,
+  outbound,
+  searchPlan,
+  upstreamConversation,
+  verbatim,
+} from './shared/slots.ts'
 import type { Pieces } from './verbatim.ts'
 
 /**

@@ -3,7 +3,7 @@ import { ZERO_USAGE } from '../core/events.ts'
 import { cost } from '../core/money.ts'
 import { definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import { identity, model, receivedBytes, reservation, servedBy } from './slots.ts'
+import { identity, model, receivedBytes, reservation, servedBy } from './shared/slots.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */

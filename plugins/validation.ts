@@ -13,7 +13,7 @@ import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { JsonShape } from './json-shape.ts'
-import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './slots.ts'
+import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './verbatim.ts'
 
 /** Paths removed under `unknown_fields: strip`. */

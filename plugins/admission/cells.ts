@@ -5,7 +5,7 @@
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'
 import type { Cell } from '../../core/store.ts'
-import { least } from '../account-limits.ts'
+import { least } from '../shared/account-limits.ts'
 
 /** Per-request maxima, the least of all scopes; null is none. */
 export interface Maxima {

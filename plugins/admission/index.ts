@@ -4,7 +4,7 @@ import { exposure as mostCost } from '../../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Reply, usage } from '../../core/plugin.ts'
 import type { Admission } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
-import { type Identity, identity, model, reservation } from '../slots.ts'
+import { type Identity, identity, model, reservation } from '../shared/slots.ts'
 import { type CellSet, cellsFor, compress, compression } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 

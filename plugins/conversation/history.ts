@@ -1,7 +1,7 @@
 import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import { JsonShape } from '../json-shape.ts'
-import type { ContentLimits } from '../slots.ts'
+import type { ContentLimits } from '../shared/slots.ts'
 
 /**
  * Tool history, checked once before any model runs (TOOL-4, wire.md B.6): an id issued twice, a result for an unknown call, a second result,

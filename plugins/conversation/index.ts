@@ -14,7 +14,7 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { asked as askedSlot, contentLimits, identity } from '../slots.ts'
+import { asked as askedSlot, contentLimits, identity } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { Sealer } from './seal.ts'

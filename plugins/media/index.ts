@@ -1,6 +1,6 @@
 import { definePlugin, deny, type Reply } from '../../core/plugin.ts'
 import { duration, list, object, size, text } from '../../core/vocabulary.ts'
-import { type MediaFetch, mediaFetch } from '../slots.ts'
+import { type MediaFetch, mediaFetch } from '../shared/slots.ts'
 import { notFetched, tooManyFetches } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
 import { urlMedia, withMedia, withPlaceholders } from './url-media.ts'

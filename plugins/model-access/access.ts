@@ -2,8 +2,8 @@ import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '
 import { type Conversation, EFFORTS, formOf } from '../../core/conversation.ts'
 import { printable } from '../../core/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import { leastOf } from '../account-limits.ts'
-import type { Identity } from '../slots.ts'
+import { leastOf } from '../shared/account-limits.ts'
+import type { Identity } from '../shared/slots.ts'
 
 /** Which models exist and who may call them (MOD-1, MOD-3…5, MOD-7). */
 export class ModelAccess {

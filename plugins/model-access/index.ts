@@ -1,6 +1,6 @@
 import type { Conversation } from '../../core/conversation.ts'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
-import { asked as askedSlot, identity, model, rights, wouldRefuse } from '../slots.ts'
+import { asked as askedSlot, identity, model, rights, wouldRefuse } from '../shared/slots.ts'
 import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './access.ts'
 import { rightsOf } from './rights.ts'
 

@@ -2,7 +2,7 @@
 import type { AccountCapability } from '../../config/types.ts'
 import { type Conversation, EFFORTS } from '../../core/conversation.ts'
 import type { Unfit } from '../../core/dialect.ts'
-import type { Identity, Rights } from '../slots.ts'
+import type { Identity, Rights } from '../shared/slots.ts'
 
 const everything: Rights = () => null
 

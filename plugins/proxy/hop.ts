@@ -5,7 +5,7 @@ import { type Duplex, Readable } from 'node:stream'
 import type { BodyFlow } from '../../core/listener.ts'
 import { type Exchange, GatewayError, requestBody, type UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
-import { receivedBytes } from '../slots.ts'
+import { receivedBytes } from '../shared/slots.ts'
 import { requestHeaders, responseHeaders } from './hop-by-hop.ts'
 
 /** The client's request. The body is read from the listener as the target takes it. */

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { definePlugin, deny } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { duration, nullable, object, secretText, text } from '../../core/vocabulary.ts'
-import { receivedBytes } from '../slots.ts'
+import { receivedBytes } from '../shared/slots.ts'
 import { Hop } from './hop.ts'
 
 // Loaded where a pipeline has the plugin: most have not.

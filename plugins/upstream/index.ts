@@ -1,6 +1,6 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
-import { candidates, model, outbound, searchPlan, servedBy, upstreamConversation } from '../slots.ts'
+import { candidates, model, outbound, searchPlan, servedBy, upstreamConversation } from '../shared/slots.ts'
 import { OpenSearches } from '../web-search/provider.ts'
 import { type AttemptContext, Attempts } from './attempts.ts'
 import { schema } from './options.ts'

@@ -28,7 +28,7 @@ import { keepResults, resultsOf, type SearchErrorCode, SearchFailed, type Search
 import { Sequencer } from '../../core/sequence.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
 import { TokenCounter } from '../../meter/index.ts'
-import type { SearchPlan } from '../slots.ts'
+import type { SearchPlan } from '../shared/slots.ts'
 import { Citations } from '../web-search/citations.ts'
 import { append, relaxed, resultOf, type ToldSearch, withoutSearch } from '../web-search/function-form.ts'
 import { mostResults, usableResults } from '../web-search/results.ts'

@@ -1,8 +1,8 @@
 /** Headers by which a provider's logs can be joined with ours: the request id, and the trace (W3C Trace Context). */
 import type { Backend } from '../../core/dialect.ts'
 import type { Exchange } from '../../core/plugin.ts'
-import { trace } from '../slots.ts'
-import { traceParent } from '../trace-context.ts'
+import { trace } from '../shared/slots.ts'
+import { traceParent } from '../shared/trace-context.ts'
 
 /** Longest `tracestate` that is passed on (Trace Context 3.3.1.5 asks for at least 512). */
 const MAX_STATE = 512

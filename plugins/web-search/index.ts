@@ -1,6 +1,6 @@
 import { definePlugin } from '../../core/plugin.ts'
 import { count, nullable, object, text } from '../../core/vocabulary.ts'
-import { type HostedSearch, hostedSearch } from '../slots.ts'
+import { type HostedSearch, hostedSearch } from '../shared/slots.ts'
 import { searchToolOf, withSearchFunction } from './function-form.ts'
 
 const schema = object({

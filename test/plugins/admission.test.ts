@@ -5,7 +5,7 @@ import type { Limits } from '../../config/types.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { Store } from '../../core/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
-import { identity, model, reservation } from '../../plugins/slots.ts'
+import { identity, model, reservation } from '../../plugins/shared/slots.ts'
 import {
   createSharedState,
   ManualClock,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { hash } from 'node:crypto'
 import { test } from 'node:test'
 import { auth } from '../../plugins/auth.ts'
-import { identity } from '../../plugins/slots.ts'
+import { identity } from '../../plugins/shared/slots.ts'
 import { runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, reading, text } from './kit.ts'
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Store } from '../../core/store.ts'
 import { idempotency } from '../../plugins/idempotency.ts'
-import { identity } from '../../plugins/slots.ts'
+import { identity } from '../../plugins/shared/slots.ts'
 import { GatewayError, ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, heldStore, lateStore, memoryStore, OUT, text } from './kit.ts'
 

@@ -20,7 +20,7 @@ import {
   model,
   rights,
   upstreamConversation,
-} from '../../plugins/slots.ts'
+} from '../../plugins/shared/slots.ts'
 import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { dialects } from '../../providers/index.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'

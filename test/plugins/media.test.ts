@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Part } from '../../core/conversation.ts'
 import { mediaPlugin } from '../../plugins/media/index.ts'
-import { mediaFetch } from '../../plugins/slots.ts'
+import { mediaFetch } from '../../plugins/shared/slots.ts'
 import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 
 const image: Part = { type: 'image', source: { kind: 'url', url: 'https://files.example/a.png' }, path: 'image' }

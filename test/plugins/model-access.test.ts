@@ -5,7 +5,7 @@ import type { Limits, ModelConfig } from '../../config/types.ts'
 import type { Conversation, Effort, SurfaceName } from '../../core/conversation.ts'
 import { request } from '../../core/plugin.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
-import { asked, type Identity, identity, model, rights, wouldRefuse } from '../../plugins/slots.ts'
+import { asked, type Identity, identity, model, rights, wouldRefuse } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, gatewayOf, modelOf, reading, text } from './kit.ts'
 

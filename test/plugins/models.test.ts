@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { models } from '../../plugins/models.ts'
-import { identity } from '../../plugins/slots.ts'
+import { identity } from '../../plugins/shared/slots.ts'
 import { ManualClock, runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, modelOf } from './kit.ts'
 

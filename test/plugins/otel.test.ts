@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { afterEach, beforeEach, mock, test } from 'node:test'
 import { conversation, usage } from '../../core/plugin.ts'
 import { otel } from '../../plugins/otel/index.ts'
-import { identity, model, servedBy, trace } from '../../plugins/slots.ts'
+import { identity, model, servedBy, trace } from '../../plugins/shared/slots.ts'
 import { GatewayError, ManualClock, plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, modelOf, text } from './kit.ts'
 

@@ -15,7 +15,7 @@ import {
   model,
   type Rights,
   rights,
-} from '../../plugins/slots.ts'
+} from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, gatewayOf, modelOf, text } from './kit.ts'
 

@@ -5,7 +5,7 @@ import type { StreamEvent } from '../../core/events.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/store.ts'
 import { countTokens } from '../../meter/index.ts'
-import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/slots.ts'
+import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/shared/slots.ts'
 import {
   GatewayError,
   ManualClock,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Tool } from '../../core/conversation.ts'
-import { hostedSearch } from '../../plugins/slots.ts'
+import { hostedSearch } from '../../plugins/shared/slots.ts'
 import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { webSearch } from '../../plugins/web-search/index.ts'
 

@@ -1,4 +1,4 @@
-import type { Limits } from '../config/types.ts'
+import type { Limits } from '../../config/types.ts'
 import type { Identity } from './slots.ts'
 
 /** The least that organization and key set for a limit, over all models and over this one; null when none does. */

@@ -1,12 +1,12 @@
 /** Facts that the built-in plugins share. One writer each, named in its comment. Slots core itself reads are in core/plugin.ts. */
-import type { KeyConfig, ModelConfig, OrganizationConfig } from '../config/types.ts'
-import type { Conversation, SearchTool } from '../core/conversation.ts'
-import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../core/dialect.ts'
-import type { ErrorCode, GatewayError } from '../core/errors.ts'
-import { type Exchange, type Reply, slot } from '../core/plugin.ts'
-import type { Cell, CellState } from '../core/store.ts'
-import type { WantedMedia } from './media/fetch-media.ts'
-import type { Pieces, Verbatim } from './verbatim.ts'
+import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
+import type { Conversation, SearchTool } from '../../core/conversation.ts'
+import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../../core/dialect.ts'
+import type { ErrorCode, GatewayError } from '../../core/errors.ts'
+import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
+import type { Cell, CellState } from '../../core/store.ts'
+import type { WantedMedia } from '../media/fetch-media.ts'
+import type { Pieces, Verbatim } from '../verbatim.ts'
 
 /** Filled by `auth`. */
 export const identity = slot<Identity>('identity')
