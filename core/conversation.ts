@@ -78,7 +78,7 @@ export interface Conversation {
   form?: ClientForm
   /** The model id as the client wrote it; aliases included. */
   requestedModel: string
-  /** The canonical public id. Equal to `requestedModel` until the `conversation` plugin resolves aliases. */
+  /** The canonical public id. Equal to `requestedModel` until `model-access` resolves aliases. */
   model: string
   stream: boolean
   /** Leading system text, one entry per part, in order. */

@@ -262,7 +262,7 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
   readonly needsLate?: readonly Slot<any>[]
   /** Sections of gateway.yaml that `create` reads from its context. */
   readonly uses?: readonly S[]
-  /** True for the one plugin that answers: upstream, proxy, models, count-tokens. */
+  /** True for the one plugin of a pipeline that answers, by itself or by asking an upstream. */
   readonly terminal?: boolean
   /** Of a terminal that hands a request and its reply on as they are: a WebSocket is tunnelled to it, where the listener can. */
   readonly passesThrough?: boolean
