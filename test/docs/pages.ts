@@ -3,7 +3,11 @@ import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 export const ROOT = join(import.meta.dirname, '../..')
-export const FILES: readonly string[] = ['README.md', 'CONTRIBUTING.md', ...globSync('docs/*.md', { cwd: ROOT }).sort()]
+export const FILES: readonly string[] = [
+  'README.md',
+  'CONTRIBUTING.md',
+  ...globSync('docs/{,spec/}*.md', { cwd: ROOT }).sort(),
+]
 export const QUICKSTART: string = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')
 
 export interface Block {
