@@ -192,10 +192,10 @@ function routeFault(method: string, path: string): string | null {
     return 'a * may only stand last, after a slash: /v1/files/*'
   if (path === '/*')
     return 'a route over every path would take the built-in ones too; name a prefix such as /v1/files/*'
-  if (/^\/v24b\/v1(\/|$)/.test(path)) return '/v24b/v1 is retired and answers 410 by itself (GEN-4); remove this route'
+  if (/^\/v24b\/v1(\/|$)/.test(path)) return '/v24b/v1 is retired and answers 410 by itself; remove this route'
   const probe =
     (path === '/' && method === 'HEAD') || (path === '/api/hello' && ['GET', 'HEAD', 'ANY'].includes(method))
-  if (probe) return `${method} ${path} is a built-in probe; routes cannot take it (decisions 8)`
+  if (probe) return `${method} ${path} is a built-in probe, which answers 200 by itself; remove this route`
   return null
 }
 

@@ -115,13 +115,13 @@ export const server = object(
         'Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin.',
     } as Filled<number | 'auto'>,
     drain: duration('30s', 'On SIGTERM: how long running streams may still run.'),
-    keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive (STR-5), and a WebSocket its ping.'),
+    keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive, and a WebSocket its ping.'),
     websocket: choice(
       ['on', 'off'],
       'Responses over WebSocket on the path of POST /v1/responses, with listener uws. Off, and with listener node: 426, at which agents fall back to HTTP.',
       'on',
     ),
-    stall_timeout: duration('30s', 'A client that takes no byte for so long is gone (decisions 15).'),
+    stall_timeout: duration('30s', 'A client that takes no byte for this long is disconnected.'),
     max_connections: count(20_000, 'Most client connections at once.', 1),
     trust_proxy: list(
       text('An address or network.', { format: 'network' }),
@@ -154,10 +154,7 @@ const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+s
 
 const storeMembers = object({
   url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
-  timeout: duration(
-    '250ms',
-    'Longest wait for one call to redis; beyond it requests are refused with 503 (decisions 27).',
-  ),
+  timeout: duration('250ms', 'Longest wait for one call to Redis. After it the request is refused with 503.'),
 })
 
 export const store = {
@@ -291,7 +288,7 @@ export const backend = object(
         pattern: '^(bash|text_editor|memory)_\\d{8}$',
         examples: ['bash_20250124', 'text_editor_20250728', 'memory_20250818'],
       }),
-      'Versions of client tools that the backend takes natively (MSG-4).',
+      'Versions of client tools that the backend takes natively. Any other goes as a plain function.',
       { default: [], uniqueItems: true },
     ),
     effort_ceiling: effort('Highest reasoning effort of this backend.'),
@@ -312,16 +309,12 @@ export const backend = object(
 
 export const model = object(
   {
-    aliases: list(
-      modelName,
-      'Other ids that requests may use; never listed, and replies name the canonical id (MOD-3).',
-      {
-        default: [],
-        uniqueItems: true,
-      },
-    ),
+    aliases: list(modelName, 'Other ids that requests may use; never listed, and replies name the canonical id.', {
+      default: [],
+      uniqueItems: true,
+    }),
     listed: flag(true, 'Shown by GET /v1/models.'),
-    context_window: { type: 'integer', minimum: 1, description: 'Most prompt tokens (MOD-2).' } as Schema<number>,
+    context_window: { type: 'integer', minimum: 1, description: 'Largest prompt, in tokens.' } as Schema<number>,
     max_output_tokens: nullable(count(0, 'Most output tokens a request may ask for.', 1)),
     price: nullable(
       object(
@@ -329,11 +322,13 @@ export const model = object(
         ['input', 'output'],
         {
           description:
-            'USD per million tokens. Not set: the model cannot be priced and answers 404 before dispatch (BILL-2).',
+            'USD per million tokens. A model without a price answers 404, except to organizations with billing: free.',
         },
       ),
     ),
-    effort_ceiling: effort('Highest reasoning effort (MSG-2).'),
+    effort_ceiling: effort(
+      'Highest reasoning effort. On Messages a higher one is lowered to it; elsewhere it answers 400.',
+    ),
     default_stream_row: choice(STREAM_ROWS, 'Row of stream_limits when the request sets no effort.', 'medium'),
     on_client_gone: choice(['cancel', 'drain'], 'What happens upstream when the client leaves.', 'cancel'),
     backends: list(backend, 'In order of preference: the first that can serve the request and is healthy.', {
@@ -364,7 +359,7 @@ export const streamLimits = object(
     max: row('120s', '60m', 'Effort max and ultra.'),
   },
   [],
-  { default: {}, description: 'How long a stream may be silent and run, by reasoning effort (STR-1).' },
+  { default: {}, description: 'How long a stream may be silent, and how long it may run, by reasoning effort.' },
 )
 
 export const platform = object(
@@ -375,7 +370,7 @@ export const platform = object(
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.8,
-      description: 'Share of that above which account limits shrink (LIM-10).',
+      description: 'Share of that above which the limits of accounts shrink.',
     } as Filled<number>,
   },
   [],
@@ -429,7 +424,7 @@ export const plan = object(
   {
     models: allOr(modelName, 'Models that the plan includes: all, or a list.', 'all'),
     capabilities: allOr(capability, 'What requests may use: all, or a list.', 'all'),
-    streaming: flag(true, 'Whether requests may stream (AUTH-6).'),
+    streaming: flag(true, 'Whether requests may stream. If not, a request for a stream answers 403.'),
     active_keys: nullable(count(0, 'Most keys that are active or staged.')),
     limits: limits('~ or left out is unlimited.'),
     model_limits: modelLimits,
@@ -455,7 +450,7 @@ export const key = object(
     models: allOr(modelName, 'Only these models.'),
     capabilities: allOr(capability, 'Only these capabilities.'),
     streaming: { type: 'boolean', description: 'false: this key may not stream.' } as Schema<boolean>,
-    limits: limits("Narrower limits of this key; the organization's hold as well (AUTH-4)."),
+    limits: limits('Narrower limits of this key. Those of its organization hold as well.'),
     model_limits: modelLimits,
   },
   ['id', 'sha256'],
@@ -464,13 +459,13 @@ export const key = object(
 export const organization = object(
   {
     plan: name('A plan of the plans section, or a built-in one: free, tier1 … tier5, beta, benchmark, custom.'),
-    billing: choice(['standard', 'free'], 'free: priced at zero on purpose (decisions 21).', 'standard'),
+    billing: choice(['standard', 'free'], 'free: every request costs 0, on purpose.', 'standard'),
     models: allOr(modelName, 'Instead of the models of the plan.'),
     capabilities: allOr(capability, 'Instead of the capabilities of the plan.'),
     streaming: { type: 'boolean', description: 'Instead of the plan.' } as Schema<boolean>,
     limits: limits('What differs from the plan, wider or narrower.'),
     model_limits: modelLimits,
-    keys: list(key, 'API keys, as digests only (AUTH-3).', { default: [] }),
+    keys: list(key, 'API keys, each by its digest alone.', { default: [] }),
   },
   ['plan'],
 )

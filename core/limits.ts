@@ -146,13 +146,13 @@ export const MAXIMA = [
   },
   {
     name: 'max_request_tokens',
-    description: 'Largest exposure of one request, in tokens (LIM-7).',
+    description: 'Most tokens that one request can need: its prompt and its output cap.',
     counts: 'the estimate of one request',
     denial: '`request_token_budget_exceeded`',
   },
   {
     name: 'max_request_usd',
-    description: 'Largest exposure of one request, in USD (LIM-7).',
+    description: 'Most that one request can cost, in USD.',
     counts: 'the most that one request can cost',
     denial: '`request_spend_cap_exceeded`',
   },

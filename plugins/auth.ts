@@ -17,7 +17,7 @@ function keysByDigest(config: Pick<GatewayConfig, 'organizations'>): Map<string,
 const REMEMBERED = 10_000
 
 const schema = object({
-  x_api_key: flag(false, 'Accept x-api-key on the Messages surface when there is no Authorization header (AUTH-2).'),
+  x_api_key: flag(false, 'Accept x-api-key on the Messages surface when there is no Authorization header.'),
 })
 
 /** Resolves a Bearer key to its organization (AUTH-1, AUTH-2). */
@@ -98,7 +98,7 @@ function hasBearerScheme(value: string): boolean {
   )
 }
 
-/** Keys are made of [A-Za-z0-9_.:-], at most 256: other bytes may have been altered on the way in (reliability R5). */
+/** Keys are made of [A-Za-z0-9_.:-], at most 256: other bytes may have been altered on the way in (R5). */
 function isKeyText(value: string): boolean {
   if (value.length === 0 || value.length > 256) return false
   for (let i = 0; i < value.length; i++) {

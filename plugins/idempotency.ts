@@ -18,7 +18,7 @@ interface Recording {
 const OF_THE_SENDING = new Set(['x-request-id', 'request-id', 'date', 'connection'])
 
 const schema = object({
-  keep: duration('24h', 'How long a record can be replayed (IDEM-3).'),
+  keep: duration('24h', 'How long a reply can be replayed.'),
   max_record: size('4MiB', 'Largest reply that is kept; a larger one is remembered as executed but not kept.'),
   max_total: size('1GiB', 'Most bytes kept over all organizations.'),
 })

@@ -5,8 +5,8 @@ import { leastOf } from './shared/account-limits.ts'
 import { identity, model } from './shared/slots.ts'
 
 const schema = object({
-  image_tokens: count(85, 'Least tokens that an image counts (METER-3).'),
-  document_tokens: count(1500, 'Least tokens that a document counts (METER-3).'),
+  image_tokens: count(85, 'Least tokens that an image counts.'),
+  document_tokens: count(1500, 'Least tokens that a document counts.'),
 })
 
 /** Counts the prompt in o200k_base (METER-1) and holds the window (MOD-2, MOD-6). Large prompts are counted off the event loop. */

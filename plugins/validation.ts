@@ -22,27 +22,24 @@ const strippedFields = slot<string[]>('strippedFields')
 const unknownFields = (surface: string) =>
   choice(
     ['reject', 'strip'],
-    `Unknown fields on the ${surface} surface: reject with 400, or strip and name them in x-sluice-stripped (GEN-2).`,
+    `Unknown fields on the ${surface} surface: reject with 400, or strip and name them in x-sluice-stripped.`,
     'reject',
   )
 
 const schema = object({
-  max_body: size('32MiB', 'Largest request body; more is 413 request_too_large (GEN-5).'),
-  body_timeout: duration(
-    '60s',
-    'The body must be whole this long after the gateway starts to read it, else 408 (GEN-6).',
-  ),
-  max_depth: count(64, 'Deepest nesting of the JSON body (REQ-2).', 1),
+  max_body: size('32MiB', 'Largest request body; more is 413 request_too_large.'),
+  body_timeout: duration('60s', 'The body must be whole this long after the gateway starts to read it, else 408.'),
+  max_depth: count(64, 'Deepest nesting of the JSON body.', 1),
   max_nodes: count(
     100_000,
-    'Most values (members, items and scalars) in the JSON body, and in the arguments of its tool calls (REQ-2).',
+    'Most values (members, items and scalars) in the JSON body, and in the arguments of its tool calls.',
     1,
   ),
-  max_images: count(50, 'Most images in one request (REQ-2).'),
-  max_documents: count(10, 'Most documents in one request (REQ-2).'),
+  max_images: count(50, 'Most images in one request.'),
+  max_documents: count(10, 'Most documents in one request.'),
   max_replay: size(
     '16MiB',
-    'Largest replayed conversation history, ids and reasoning included, without the last user turn (REQ-2).',
+    'Largest replayed conversation history, ids and reasoning included, without the last user turn.',
   ),
   unknown_fields: object(
     Object.fromEntries(Object.values(surfaces).map(({ name, title }) => [name, unknownFields(title)])),

@@ -9,7 +9,7 @@ import { type CellSet, cellsFor, compress, compression } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 
 const schema = object({
-  output_reserve: count(4096, 'Output tokens reserved when the request names no cap (LIM-4).', 1),
+  output_reserve: count(4096, 'Output tokens reserved when the request names no cap.', 1),
 })
 
 /** Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its ledger row (LIM-1…10). */

@@ -35,9 +35,12 @@ interface Recording {
 const openReasoning = slot<string | undefined>('openReasoning')
 
 const schema = object({
-  retain: duration('24h', 'How long a response can be continued by previous_response_id (RESP-3).'),
-  max_retained: size('1MiB', 'A larger response object is served and not retained (RESP-3).'),
-  continuation: duration('72h', "How long providers' private continuation data is kept (TOOL-6)."),
+  retain: duration('24h', 'How long a response can be continued by previous_response_id.'),
+  max_retained: size('1MiB', 'A larger response object is served and not retained.'),
+  continuation: duration(
+    '72h',
+    'How long the data is kept that a provider needs back on the next turn, and that no client sees.',
+  ),
 })
 
 /**

@@ -26,7 +26,7 @@ const schema = object(
       'Longest silence of the target before the reply is given up; through a WebSocket, of both sides together.',
     ),
     api_key: nullable(
-      secretText("Sent as a Bearer token to the target; the gateway's own credential never is (decisions 35).", {
+      secretText("Sent as a Bearer token to the target; the gateway's own credential never is.", {
         format: 'credential',
       }),
     ),

@@ -2,7 +2,7 @@ import { type Arrives, count, duration, number, object } from '../../core/vocabu
 
 export const schema = object({
   connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
-  first_byte_timeout: duration('120s', "Longest wait for the first event of a backend's answer (decisions 11)."),
+  first_byte_timeout: duration('120s', "Longest wait for the first event of a backend's answer."),
   attempts: count(
     2,
     'Most attempts for one request, the first included; retries happen only before the head is out.',

@@ -9,7 +9,7 @@ const schema = object({
       minLength: 1,
     }),
   ),
-  max_turns: count(8, 'Most rounds of searches for one request (decisions 34).', 1),
+  max_turns: count(8, 'Most rounds of searches for one request.', 1),
 })
 
 /** Says how a hosted search goes upstream: as it is, or as a function whose calls the gateway runs (MSG-3). */
