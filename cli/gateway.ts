@@ -517,7 +517,7 @@ function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknow
   return undefined
 }
 
-/** The listener's answer to a head it finds ambiguous (reliability R4). */
+/** The listener's answer to a head it finds ambiguous (R4). */
 function refuse(reason: string) {
   const id = requestId()
   const error = new GatewayError('bad_request', { message: `The request head is not acceptable: ${reason}.` })

@@ -1,5 +1,5 @@
 /**
- * The error table: every code the gateway can answer with, in one place. Contract: ERR-1…10, `spec` Errors.
+ * The error table: every code the gateway can answer with, in one place. The contract has it as ERR-1…10.
  * A surface turns a GatewayError into its own envelope; `retryHeaders` gives the headers that go with it.
  */
 import { COUNTED, DIMENSIONS, denialCode, type Rated } from './limits.ts'
@@ -312,7 +312,7 @@ export function errorMembers(error: GatewayError, requestId: string): Record<str
 
 /**
  * Fixes the advertised wait of an error, once: the computed horizon lengthened by a random 0–25 %, by at most 30 s, never
- * shorter; a horizon of 60 s or less stays at or below 60 s (ERR-4, LIM rules 3).
+ * shorter; a horizon of 60 s or less stays at or below 60 s (ERR-4).
  * @param random uniform in [0, 1)
  */
 export function advertise(error: GatewayError, random: () => number): void {

@@ -4,7 +4,7 @@
  */
 import type { Clock } from './clock.ts'
 
-/** A request whose head has been parsed and found unambiguous (R4 of docs/listeners.md). Valid for the life of the exchange. */
+/** A request whose head has been parsed and found unambiguous (R4 of docs/spec/listener.md). Valid for the life of the exchange. */
 export interface Incoming {
   /** Upper case, from the allow list. */
   readonly method: string

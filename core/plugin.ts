@@ -286,7 +286,7 @@ export function definePlugin<C = Record<string, never>, const S extends keyof Co
 
 // ---- slots that core itself fills or reads ----------------------------------------------------------------------------
 
-/** The raw body, whole. Needing it makes the chain wait for the body just above (style.md). */
+/** The raw body, whole. Needing it makes the chain wait for the body just above. */
 export const requestBody = slot<Uint8Array>('requestBody')
 /** The canonical conversation; core reads it for encoding. */
 export const conversation = slot<Conversation>('conversation')

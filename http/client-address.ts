@@ -1,4 +1,4 @@
-/** Whose word is taken on where a request comes from (R20 of docs/listeners.md). */
+/** Whose word is taken on where a request comes from (R20 of docs/spec/listener.md). */
 import { BlockList, isIP, SocketAddress } from 'node:net'
 
 /** The addresses of `trust_proxy`. */

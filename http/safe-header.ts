@@ -1,5 +1,5 @@
 /**
- * What both adapters believe of a request's head, and what they let into an answer's (R4, R5 and R6 of docs/listeners.md). One place, so that a head which
+ * What both adapters believe of a request's head, and what they let into an answer's (R4, R5 and R6 of docs/spec/listener.md). One place, so that a head which
  * one adapter refuses is refused by the other.
  */
 import { HeaderFields } from '../core/header-fields.ts'

@@ -1,6 +1,6 @@
 /**
  * Depth and number of values of a JSON text, in one pass over its bytes and before anything is built from them: JSON.parse takes a
- * million levels, and what later walks the value would not (reliability 3, rows 35 and 36).
+ * million levels, and what later walks the value would not.
  */
 export class JsonShape {
   /** Deepest nesting seen. */

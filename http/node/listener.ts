@@ -1,6 +1,6 @@
 /**
  * The second listener: the same contract on node:http, for systems without a uWebSockets.js binary and as the way out when one of its defects
- * bites. R numbers: docs/listeners.md.
+ * bites. R numbers: docs/spec/listener.md.
  */
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'

@@ -1,6 +1,6 @@
 /**
  * The request's body on uWebSockets.js: what has arrived waits for a reader, goes to one, or is swallowed. R numbers:
- * docs/listeners.md.
+ * docs/spec/listener.md.
  */
 
 import type { Timer } from '../../core/clock.ts'

@@ -1,6 +1,6 @@
 /**
  * One exchange on uWebSockets.js: its head, whole answers, and its end. body.ts has the request's body, stream.ts has
- * streamed answers. R numbers: docs/listeners.md.
+ * streamed answers. R numbers: docs/spec/listener.md.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -380,8 +380,8 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   }
 
   /**
-   * R12: the answer must arrive although the client is still uploading. Closing now would reset the connection under the answer (p), ending it
-   * would disarm the idle timer for good when the upload ends (q). So the answer is written whole, but for uWebSockets.js the response stays
+   * R12: the answer must arrive although the client is still uploading. Closing now would reset the connection under the answer, ending it
+   * would disarm the idle timer for good when the upload ends. So the answer is written whole, but for uWebSockets.js the response stays
    * pending: a second request on the connection makes it close the socket. What the client still sends is swallowed, then we close.
    *
    * `writeStatus` writes its text, unchecked, and a line end. With a head in the text that line end is the empty line that ends the head; with
@@ -476,7 +476,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.#untick()
   }
 
-  /** R1, finding t: an exception in a callback leaves no request hanging. 500 when nothing has been said yet, else the connection is cut. */
+  /** R1: an exception in a callback leaves no request hanging. 500 when nothing has been said yet, else the connection is cut. */
   fail(error: unknown): void {
     this.shared.options.onError?.(error)
     if (this.over) return

@@ -1,5 +1,5 @@
 /**
- * The default listener: HTTP/1.1 on uWebSockets.js, which has to be fenced: the rules R1 to R20 are listed in docs/listeners.md and named where each is
+ * The default listener: HTTP/1.1 on uWebSockets.js, which has to be fenced: the rules R1 to R20 are listed in docs/spec/listener.md and named where each is
  * kept. What the fences leave open stands there, too.
  */
 

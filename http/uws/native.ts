@@ -1,6 +1,6 @@
 /**
  * The native part of uWebSockets.js: which file it is, whether it is the one that was tested, and what it exports. The adapter alone loads it, since the
- * adapter keeps the rules of docs/listeners.md; so do the benchmarks' bare servers.
+ * adapter keeps the rules of docs/spec/listener.md; so do the benchmarks' bare servers.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'

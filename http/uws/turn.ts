@@ -1,5 +1,5 @@
 /**
- * When it is safe to write to a uWebSockets.js socket (R3 of docs/listeners.md).
+ * When it is safe to write to a uWebSockets.js socket (R3 of docs/spec/listener.md).
  *
  * uWebSockets.js parses all that one read brought before it returns to the event loop. An answer that is complete while the parser is still
  * going lets bytes behind the request (a smuggled tail, a pipelined request) be served as a second one; an answer that is still pending

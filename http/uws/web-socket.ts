@@ -1,5 +1,5 @@
 /**
- * A WebSocket on uWebSockets.js. R numbers: docs/listeners.md. What the tested build does by itself, and can't be told otherwise: it answers pings,
+ * A WebSocket on uWebSockets.js. R numbers: docs/spec/listener.md. What the tested build does by itself, and can't be told otherwise: it answers pings,
  * puts fragments together, and cuts the connection without a close frame at a message that is too long, text that is not UTF-8, or bytes that
  * are no frame.
  */
@@ -232,7 +232,7 @@ export class UwsSocket implements Socket, Deferred {
     this.#ws?.close()
   }
 
-  /** R1, finding t: an exception leaves nobody hanging. */
+  /** R1: an exception leaves nobody hanging. */
   #guarded(work: () => void): void {
     try {
       work()

@@ -101,7 +101,7 @@ export function fits(cell: Cell, level: Level, amount: number): boolean {
 }
 
 /**
- * Milliseconds until the amount may fit (ERR-4, spec Limits rule 4), for an advanced level that has no room. Buckets: exactly until it fits; what
+ * Milliseconds until the amount may fit (ERR-4), for an advanced level that has no room. Buckets: exactly until it fits; what
  * is above the whole capacity never does and waits a whole window. Concurrency: 1 s. Spend: until the next UTC day or month.
  */
 export function horizon(cell: Cell, level: Level, amount: number, now: number): number {

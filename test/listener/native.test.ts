@@ -1,5 +1,5 @@
 /**
- * What the tested build of uWebSockets.js does when it is left alone: the reasons of the adapter's rules (docs/listeners.md). A test that fails here on a
+ * What the tested build of uWebSockets.js does when it is left alone: the reasons of the adapter's rules (docs/spec/listener.md). A test that fails here on a
  * newer build is good news: that rule, or part of it, has lost its reason.
  */
 import assert from 'node:assert/strict'

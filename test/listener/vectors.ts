@@ -1,6 +1,6 @@
 /**
  * Bytes that a client, a proxy or an attacker may send, and what each adapter makes of them. Classes as in RFC 9112's section on request
- * smuggling, Http11Probe's list and the reliability notes (table 2.2); the vectors are our own.
+ * smuggling and in Http11Probe's list; the vectors are our own.
  */
 
 export type Outcome =
@@ -203,7 +203,7 @@ export const vectors: readonly Vector[] = [
     uws: own(400),
     node: malformed,
   },
-  // 2.4 (4): an empty name hides the headers behind it from uWebSockets.js and from us. The tail dies all the same (R3).
+  // An empty name hides the headers behind it from uWebSockets.js and from us. The tail dies all the same (R3).
   {
     name: 'empty header name',
     bytes: post(`: x\r\nContent-Length: ${tail.length}\r\n`, tail),
@@ -369,7 +369,7 @@ export const vectors: readonly Vector[] = [
     uws: refused('header_value'),
     node: refused('header_value'),
   },
-  // Finding u: uWebSockets.js takes such bytes off the ends before we can see them. No legal key ends in one (R5).
+  // uWebSockets.js takes such bytes off the ends before we can see them. No legal key ends in one (R5).
   {
     name: 'Latin-1 at the end of a key',
     bytes: get('Authorization: Bearer a\xff\xfe\r\n'),
