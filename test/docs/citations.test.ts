@@ -91,7 +91,8 @@ const LISTENER_RULE = /(?<![\w./-])R\d{1,2}(?![\w.-]*\w)/g
 /** Any page, so that nobody is sent to one that is not here. */
 const PAGE = /(?<![\w@:/.-])(?:[\w-]+\/|\.{1,2}\/)*[\w-]+\.md\b/g
 /** Words for what lies outside of the repository. */
-const ELSEWHERE = /\bservice-spec\b|(?:\.\.|work)\/shared\/(?:spec|findings|research|style|design)\b|\b[Ii]ssue \d+\b|\breliability R\d/g
+const ELSEWHERE =
+  /\bservice-spec\b|(?:\.\.|work)\/shared\/(?:spec|findings|research|style|design)\b|\b[Ii]ssue \d+\b|\breliability R\d/g
 
 interface Fault {
   at: string
