@@ -6,7 +6,7 @@
  * when the stream ends; until then a second call waits. An empty argument text is not complete: its deltas may still come.
  */
 import type { FinishEvent, ProviderUsage, StreamEvent } from './events.ts'
-import { JsonNesting } from './json.ts'
+import { JsonNesting } from './json-text.ts'
 
 interface Lane {
   /** Call index, or -1 for everything that is not a call. */

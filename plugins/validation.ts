@@ -1,3 +1,4 @@
+import { JsonShape } from '../core/json-bytes.ts'
 import {
   definePlugin,
   deny,
@@ -12,7 +13,6 @@ import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { JsonShape } from './json-shape.ts'
 import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './verbatim.ts'
 

@@ -11,8 +11,8 @@ import { type Conversation, formOf } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
 import type { FinishReason, ProviderUsage, StreamEvent, ToolCallEvent } from '../core/events.ts'
 import { faultOf } from './faults.ts'
-import { JsonObjectText } from './json-text.ts'
 import { type JsonObject, parseObject } from './loose-json.ts'
+import { JsonObjectText } from './object-text.ts'
 import { keepsTo } from './strict-arguments.ts'
 
 type Push = (event: StreamEvent) => void

@@ -1,6 +1,6 @@
 import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
+import { JsonShape } from '../../core/json-bytes.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import { JsonShape } from '../json-shape.ts'
 import type { ContentLimits } from '../shared/slots.ts'
 
 /**

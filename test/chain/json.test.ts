@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { JsonNesting, nestsDeeply } from '../../core/json.ts'
+import { nestsDeeply } from '../../core/json.ts'
+import { JsonNesting } from '../../core/json-text.ts'
 
 function depthOf(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0

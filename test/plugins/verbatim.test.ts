@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { JsonShape } from '../../core/json-bytes.ts'
 import { parseJson } from '../../meter/index.ts'
-import { JsonShape } from '../../plugins/json-shape.ts'
 import { wellFormed } from '../../plugins/translation.ts'
 import { joined, type Pieces, Verbatim } from '../../plugins/verbatim.ts'
 

@@ -6,7 +6,7 @@ import fc from 'fast-check'
 import type { Conversation } from '../../core/conversation.ts'
 import type { Decoder } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
-import { JsonObjectText } from '../../providers/json-text.ts'
+import { JsonObjectText } from '../../providers/object-text.ts'
 import { wholeArguments } from '../../providers/whole-arguments.ts'
 import { conversationOf } from './dialect-kit.ts'
 
