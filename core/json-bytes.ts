@@ -1,74 +1,116 @@
 /**
- * Depth and number of values of a JSON text, in one pass over its bytes and before anything is built from them: JSON.parse takes a
- * million levels, and what later walks the value would not.
+ * Walks JSON in an array of bytes, in slices, before anything is built from it. Nothing is checked: what is no JSON has a shape too, and whoever
+ * parses it says what is wrong with it. A walker that reads all of the text tells its depth and number of values, for bounds: JSON.parse takes a
+ * million levels, and what walks the value later would not. One that reads value by value tells where each ends.
  */
-export class JsonShape {
+export class JsonBytes {
+  readonly bytes: Uint8Array
+  /** The byte that is looked at next. Who reads value by value sets it to where a value begins. */
+  at: number
   /** Deepest nesting seen. */
   deepest = 0
   /** Values, counted by what separates and opens them: never fewer than there are, at most one more a container. */
   nodes = 1
-  /** Where strings of at least `LONG` bytes stand, their quotation marks included: known when all bytes come from one array. */
+  /** Strings of at least `LONG` bytes, names of members among them: where their quotation marks stand, `to` behind the second. */
   readonly long: { from: number; to: number }[] = []
   #depth = 0
-  #stringFrom = 0
-  #inString = false
-  #escaped = false
+  /** Where the string that is being read began; -1 outside of strings. */
+  #string = -1
 
-  /** Takes the next bytes of the text; a text may come in any pieces. */
-  push(bytes: Uint8Array, from = 0, to = bytes.length): void {
-    let i = this.#inString ? this.#stringEnd(bytes, from, to) : from
-    while (i < to) {
+  constructor(bytes: Uint8Array, at = 0) {
+    this.bytes = bytes
+    this.at = at
+  }
+
+  /** Reads on, at most up to `limit`. */
+  readAll(limit = this.bytes.length): void {
+    this.#read(Math.min(limit, this.bytes.length), false)
+  }
+
+  /**
+   * Reads on to the end of the value that begins at `at`: behind its quotation mark or bracket, or on what follows a number or a word, blanks
+   * before it included. The end of the bytes is an end too.
+   * @returns false when `limit` came before: call it again
+   */
+  readValue(limit = this.bytes.length): boolean {
+    return this.#read(Math.min(limit, this.bytes.length), true) || this.at === this.bytes.length
+  }
+
+  /** @returns true when `one` value was asked for, and `at` is at its end */
+  #read(limit: number, one: boolean): boolean {
+    const { bytes } = this
+    if (this.#string !== -1 && this.#pastString(limit) && one && this.#depth === 0) return true
+    let i = this.at
+    while (i < limit) {
       const c = bytes[i++]!
-      if (c === 0x22) {
-        this.#stringFrom = i - 1
-        i = this.#stringEnd(bytes, i, to)
+      if (c === QUOTE) {
+        this.#string = i - 1
+        this.at = i
+        if (this.#pastString(limit) && one && this.#depth === 0) return true
+        i = this.at
       } else if (c === 0x7b || c === 0x5b) {
         this.nodes++
         if (++this.#depth > this.deepest) this.deepest = this.#depth
-      } else if (c === 0x7d || c === 0x5d) this.#depth--
-      else if (c === 0x2c) this.nodes++
+      } else if (c === 0x2c) {
+        if (one && this.#depth === 0) return this.#stopOn(i - 1)
+        this.nodes++
+      } else if (c === 0x7d || c === 0x5d) {
+        // It belongs to what is around a value that has no brackets.
+        if (one && this.#depth === 0) return this.#stopOn(i - 1)
+        this.#depth--
+        if (one && this.#depth === 0) return this.#stopOn(i)
+      }
     }
+    this.at = i
+    return false
   }
 
-  /** Where the string goes on after `i` ends, behind its quotation mark; `to` when the end is not among these bytes. */
-  #stringEnd(bytes: Uint8Array, i: number, to: number): number {
-    let escaped = this.#escaped
-    let near = Math.min(to, i + NEAR)
-    for (;;) {
-      for (; i < near; i++) {
-        if (escaped) escaped = false
-        else if (bytes[i] === 0x5c) escaped = true
-        else if (bytes[i] === 0x22) {
-          this.#inString = this.#escaped = false
-          if (i + 1 - this.#stringFrom >= LONG) this.long.push({ from: this.#stringFrom, to: i + 1 })
-          return i + 1
-        }
-      }
-      if (escaped && i < to) {
-        escaped = false
-        i++
-      }
-      if (i === to) break
-      // A mark behind an odd number of backslashes is escaped. They are looked at once: the next search begins behind the mark.
-      const found = nextMark(bytes, i, to)
-      const mark = found < 0 ? to : i + found
-      let backslashes = mark
-      while (backslashes > i && bytes[backslashes - 1] === 0x5c) backslashes--
-      escaped = ((mark - backslashes) & 1) === 1
-      i = mark
-      near = Math.min(to, i + NEAR)
+  #stopOn(at: number): true {
+    this.at = at
+    return true
+  }
+
+  /** Goes behind the end of the string that is being read; false when it does not end before `limit`. */
+  #pastString(limit: number): boolean {
+    const { bytes } = this
+    let i = this.at
+    while (i < limit) {
+      const near = Math.min(limit, i + NEAR)
+      while (i < near && bytes[i] !== QUOTE) i++
+      if (i === near && i < limit) i = nextQuote(bytes, i, limit)
+      if (i === limit) break
+      // A mark behind an odd number of backslashes is escaped. The string's first mark stops the search for them.
+      let before = i - 1
+      while (bytes[before] === BACKSLASH) before--
+      i++
+      if (((i - before) & 1) === 1) continue
+      if (i - this.#string >= LONG) this.long.push({ from: this.#string, to: i })
+      this.#string = -1
+      this.at = i
+      return true
     }
-    this.#inString = true
-    this.#escaped = escaped
-    return to
+    this.at = i
+    return false
   }
 }
 
+/**
+ * Where the next byte stands that is no blank. Two control characters count as blanks which JSON forbids there: a text with them is refused when
+ * it is parsed.
+ */
+export function pastBlanks(bytes: Uint8Array, at: number): number {
+  while (bytes[at] === 0x20 || (bytes[at]! >= 0x09 && bytes[at]! <= 0x0d)) at++
+  return at
+}
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
 const LONG = 16 * 1024
 /** Bytes of a string that are looked at one by one: starting a native search costs as much, and most strings are shorter. */
 const NEAR = 48
 
-/** Where in `bytes[from, to)` the first quotation mark stands, or -1. */
-function nextMark(bytes: Uint8Array, from: number, to: number): number {
-  return Buffer.from(bytes.buffer, bytes.byteOffset + from, to - from).indexOf(0x22)
+/** Where the first quotation mark of `bytes[from, to)` stands; `to` when there is none. */
+function nextQuote(bytes: Uint8Array, from: number, to: number): number {
+  const found = Buffer.from(bytes.buffer, bytes.byteOffset + from, to - from).indexOf(QUOTE)
+  return found === -1 ? to : from + found
 }

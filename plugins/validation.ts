@@ -1,4 +1,4 @@
-import { JsonShape } from '../core/json-bytes.ts'
+import { JsonBytes } from '../core/json-bytes.ts'
 import {
   definePlugin,
   deny,
@@ -75,7 +75,7 @@ export const validation = definePlugin({
         warm(surface.socket.surface, unknownFields)
     }
 
-    function overShape({ deepest, nodes }: JsonShape): undefined | Reply {
+    function overShape({ deepest, nodes }: JsonBytes): undefined | Reply {
       if (deepest > options.max_depth) return tooDeep(deepest, options.max_depth)
       if (nodes > options.max_nodes) return tooMany(nodes, options.max_nodes)
       return undefined
@@ -83,16 +83,17 @@ export const validation = definePlugin({
 
     /** A large body could hold up every other exchange: looked over in slices, then parsed in a worker, unless it is little more than text. */
     async function parseLarge(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
-      const shape = new JsonShape()
-      for (let at = 0; at < bytes.length; at += SLICE) {
-        if (at > 0) await turnOfItsOwn()
-        shape.push(bytes, at, Math.min(at + SLICE, bytes.length))
+      const shape = new JsonBytes(bytes)
+      for (;;) {
+        shape.readAll(shape.at + SLICE)
+        if (shape.at === bytes.length) break
+        await turnOfItsOwn()
       }
       const over = overShape(shape)
       if (over) return over
       if (bytes.length + NODE_BYTES * shape.nodes <= PARSE_TEXT_HERE) {
         await turnOfItsOwn()
-        return judge(x, parseHere(x, bytes, shape), bytes)
+        return judge(x, parseHere(x, shape), bytes)
       }
       const gone = new AbortController()
       x.incoming.onAborted(() => gone.abort())
@@ -127,9 +128,9 @@ export const validation = definePlugin({
         if (!x.surface) return noSurface(x.route)
         const bytes = x.get(requestBody)
         if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
-        const shape = new JsonShape()
-        shape.push(bytes)
-        return overShape(shape) ?? judge(x, parseHere(x, bytes, shape), bytes)
+        const shape = new JsonBytes(bytes)
+        shape.readAll()
+        return overShape(shape) ?? judge(x, parseHere(x, shape), bytes)
       },
       onResponseHead(x, head) {
         const stripped = x.peek(strippedFields)
@@ -169,11 +170,11 @@ function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
 }
 
 /** Undefined when the bytes are no JSON. */
-function parseHere(x: Exchange, bytes: Uint8Array, shape: JsonShape): unknown {
+function parseHere(x: Exchange, shape: JsonBytes): unknown {
   try {
-    if (!Verbatim.pays(shape)) return parseJson(bytes)
+    if (!Verbatim.pays(shape)) return parseJson(shape.bytes)
     const sent = new Verbatim()
-    const value = sent.parse(bytes, shape.long)
+    const value = sent.parse(shape)
     x.set(verbatim, sent)
     return value
   } catch {

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
-import type { JsonShape } from '../core/json-bytes.ts'
+import { type JsonBytes, pastBlanks } from '../core/json-bytes.ts'
 import { jsonBytes } from '../meter/index.ts'
 
 /** A JSON text in pieces, written one after the other. */
@@ -30,23 +30,20 @@ export class Verbatim {
   readonly #long: { text: string; json: Uint8Array }[] = []
 
   /** Whether the body's long strings outweigh what looking at each of its values costs. */
-  static pays({ long, nodes }: JsonShape): boolean {
+  static pays({ long, nodes }: JsonBytes): boolean {
     let bytes = 0
     for (const { from, to } of long) bytes += to - from
     return bytes > NODE_BYTES * nodes
   }
 
-  /**
-   * The value of a JSON body, the same that `parseJson` gives. Throws a SyntaxError.
-   * @param long where its long strings stand, in order
-   */
-  parse(bytes: Uint8Array, long: JsonShape['long']): unknown {
+  /** The value of a JSON body that was read to its end, the same that `parseJson` gives. Throws a SyntaxError. */
+  parse({ bytes, long }: JsonBytes): unknown {
     const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     const texts: string[] = []
     let rest = ''
     let at = body.length - jsonBytes(bytes).length
     for (const { from, to } of long) {
-      if (isName(body, to)) continue
+      if (body[pastBlanks(body, to)] === COLON) continue // The name of a member.
       const json = body.subarray(from, to)
       const text = JSON.parse(json.toString('utf8')) as string
       rest += `${body.toString('utf8', at, from)}"${MARK}${texts.length}"`
@@ -89,9 +86,4 @@ export class Verbatim {
 
 /** A value costs about as much to look at, twice, as so many bytes to write. */
 const NODE_BYTES = 128
-
-/** Whether the string that ends at `at` is a member's name. */
-function isName(body: Uint8Array, at: number): boolean {
-  while (body[at] === 0x20 || body[at] === 0x0a || body[at] === 0x0d || body[at] === 0x09) at++
-  return body[at] === 0x3a
-}
+const COLON = 0x3a

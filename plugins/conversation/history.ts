@@ -1,5 +1,5 @@
 import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
-import { JsonShape } from '../../core/json-bytes.ts'
+import { JsonBytes } from '../../core/json-bytes.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { ContentLimits } from '../shared/slots.ts'
 
@@ -142,8 +142,8 @@ function nodesOf({ turns }: Conversation): number {
   for (const { parts } of turns) {
     for (const part of parts) {
       if (part.type !== 'call' || part.kind !== 'function') continue
-      const shape = new JsonShape()
-      shape.push(Buffer.from(part.input))
+      const shape = new JsonBytes(Buffer.from(part.input))
+      shape.readAll()
       nodes += shape.nodes
     }
   }

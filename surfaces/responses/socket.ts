@@ -3,6 +3,7 @@
  * envelope's, and the JSON of the stream's events as the answer.
  */
 import { GatewayError } from '../../core/errors.ts'
+import { JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
 import type { HeaderList } from '../../core/listener.ts'
 import type { Envelope, SocketForm, Surface } from '../../core/surface.ts'
 import { compileRequest } from '../check.ts'
@@ -99,7 +100,6 @@ function* open(message: Uint8Array): Generator<undefined, Envelope> {
 // ---- the envelope's members -------------------------------------------------------------------------------------------
 
 const QUOTE = 0x22
-const BACKSLASH = 0x5c
 const OPEN = 0x7b
 const CLOSE = 0x7d
 /** Bytes looked at in one turn of the event loop: 10 ms at worst, for a text of nothing but brackets. */
@@ -113,30 +113,31 @@ const LONGEST_NAME = 56
  */
 function* members(bytes: Buffer): Generator<undefined, { type?: unknown; stream_id?: unknown } | null> {
   const found: { type?: unknown; stream_id?: unknown } = {}
-  let at = skipBlank(bytes, 0)
+  let at = pastBlanks(bytes, 0)
   if (bytes[at] !== OPEN) return null
-  at = skipBlank(bytes, at + 1)
+  at = pastBlanks(bytes, at + 1)
+  const walk = new JsonBytes(bytes)
   let pause = SLICE
   const end = function* (from: number): Generator<undefined, number> {
-    const value = new Skipped(from)
-    while (!value.run(bytes, pause)) {
-      pause = value.at + SLICE
+    walk.at = from
+    while (!walk.readValue(pause)) {
+      pause = walk.at + SLICE
       yield
     }
-    return value.at
+    return walk.at
   }
   while (bytes[at] === QUOTE) {
     const behind = yield* end(at)
     const name = behind - at > LONGEST_NAME ? undefined : nameOf(bytes, at, behind)
-    const colon = skipBlank(bytes, behind)
+    const colon = pastBlanks(bytes, behind)
     if (bytes[colon] !== 0x3a) return null
-    const start = skipBlank(bytes, colon + 1)
+    const start = pastBlanks(bytes, colon + 1)
     at = yield* end(start)
     if (name !== undefined) found[name] = parsed(bytes, start, at)
-    at = skipBlank(bytes, at)
+    at = pastBlanks(bytes, at)
     if (bytes[at] === CLOSE) return found
     if (bytes[at] !== 0x2c) return null
-    at = skipBlank(bytes, at + 1)
+    at = pastBlanks(bytes, at + 1)
   }
   return bytes[at] === CLOSE ? found : null
 }
@@ -153,52 +154,5 @@ function parsed(bytes: Buffer, from: number, to: number): unknown {
     return JSON.parse(bytes.toString('utf8', from, to))
   } catch {
     return null
-  }
-}
-
-function skipBlank(bytes: Buffer, at: number): number {
-  while (bytes[at] === 0x20 || (bytes[at]! >= 0x09 && bytes[at]! <= 0x0d)) at++
-  return at
-}
-
-/** A value that is passed over, in pieces. */
-class Skipped {
-  at: number
-  #depth = 0
-  #inString = false
-
-  constructor(at: number) {
-    this.at = at
-  }
-
-  /** True when `at` is behind the value, false when it has come to `limit` before. */
-  run(bytes: Buffer, limit: number): boolean {
-    while (this.at < bytes.length) {
-      if (this.at >= limit) return false
-      if (this.#inString) {
-        const quote = bytes.indexOf(QUOTE, this.at)
-        if (quote === -1) break
-        this.at = quote + 1
-        let before = quote - 1
-        while (bytes[before] === BACKSLASH) before--
-        if ((quote - before) % 2 === 0) continue
-        this.#inString = false
-        if (this.#depth === 0) return true
-        continue
-      }
-      const c = bytes[this.at]!
-      if (c === QUOTE) this.#inString = true
-      else if (c === OPEN || c === 0x5b) this.#depth++
-      else if (c === CLOSE || c === 0x5d) {
-        if (this.#depth === 0) return true
-        if (--this.#depth === 0) {
-          this.at++
-          return true
-        }
-      } else if (c === 0x2c && this.#depth === 0) return true
-      this.at++
-    }
-    this.at = bytes.length
-    return true
   }
 }

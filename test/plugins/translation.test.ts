@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import type { Conversation, Part, SurfaceName } from '../../core/conversation.ts'
 import type { Backend, DialectName } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
-import { JsonShape } from '../../core/json-bytes.ts'
+import { JsonBytes } from '../../core/json-bytes.ts'
 import { conversation } from '../../core/plugin.ts'
 import { candidates, identity, outbound, upstreamConversation, verbatim } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
@@ -171,10 +171,10 @@ test('[GEN-2] a control that the dialect cannot carry is left out or lowered, an
 test('long texts go upstream as the bytes they came in', async () => {
   const long = `${'a long text '.repeat(2000)}https://e.x/`
   const bytes = Buffer.from(JSON.stringify({ content: long }).replaceAll('/', '\\/'))
-  const shape = new JsonShape()
-  shape.push(bytes)
+  const shape = new JsonBytes(bytes)
+  shape.readAll()
   const sent = new Verbatim()
-  const { content } = sent.parse(bytes, shape.long) as { content: string }
+  const { content } = sent.parse(shape) as { content: string }
   const parts: Part[] = [text(content)]
   const { raw, body } = await write({ turns: [{ role: 'user', parts }] }, {}, { slots: [[verbatim, sent]] })
   assert.ok(raw.includes('https:\\/\\/e.x\\/'))

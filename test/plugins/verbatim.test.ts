@@ -2,16 +2,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { JsonShape } from '../../core/json-bytes.ts'
+import { JsonBytes } from '../../core/json-bytes.ts'
 import { parseJson } from '../../meter/index.ts'
 import { wellFormed } from '../../plugins/translation.ts'
 import { joined, type Pieces, Verbatim } from '../../plugins/verbatim.ts'
 
-function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonShape } {
-  const shape = new JsonShape()
-  shape.push(bytes)
+function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonBytes } {
+  const shape = new JsonBytes(bytes)
+  shape.readAll()
   const sent = new Verbatim()
-  return { value: sent.parse(bytes, shape.long) as T, sent, shape }
+  return { value: sent.parse(shape) as T, sent, shape }
 }
 const whole = (json: string | Pieces) => Buffer.from(joined(json))
 const long = (text: string) => text.repeat(Math.ceil(40_000 / text.length))
