@@ -1,4 +1,25 @@
 /**
+ * JSON text that arrives in pieces cut anywhere: how far the plain part of a string goes, and how deep a value nests. What a reader of strings does
+ * about an escape that is none, or about a control character, is its own: one that only looks for the end passes over it, one that must know
+ * whether the text is JSON says no, one that unwraps what a model wrote takes it as text.
+ */
+
+export const QUOTE = 0x22
+export const BACKSLASH = 0x5c
+
+/**
+ * Where the characters of a string that stand for themselves end, from `at` on: at a quotation mark, at a backslash, at a control character, which
+ * JSON forbids there, or at the end of the text.
+ */
+export function plainEnd(text: string, at: number): number {
+  for (; at < text.length; at++) {
+    const c = text.charCodeAt(at)
+    if (c === QUOTE || c === BACKSLASH || c < 0x20) break
+  }
+  return at
+}
+
+/**
  * How deep JSON text nests, as it comes in pieces cut anywhere. Strings are passed over and nothing is checked: what is no JSON has some depth too.
  */
 export class JsonNesting {
@@ -14,7 +35,7 @@ export class JsonNesting {
     if (this.closed) return
     for (let i = this.#inString ? this.#stringEnd(text, 0) : 0; i < text.length; i++) {
       const c = text.charCodeAt(i)
-      if (c === 0x22) {
+      if (c === QUOTE) {
         this.#inString = true
         i = this.#stringEnd(text, i + 1) - 1
       } else if (c === 0x5b || c === 0x7b) {
@@ -28,15 +49,20 @@ export class JsonNesting {
 
   /** Where the open string goes on from `i`: behind its quotation mark, or the end of the text. */
   #stringEnd(text: string, i: number): number {
-    for (; i < text.length; i++) {
-      const c = text.charCodeAt(i)
-      if (this.#escaped) this.#escaped = false
-      else if (c === 0x5c) this.#escaped = true
-      else if (c === 0x22) {
+    while (i < text.length) {
+      if (this.#escaped) {
+        this.#escaped = false
+        i++
+      }
+      i = plainEnd(text, i)
+      if (i === text.length) break
+      const c = text.charCodeAt(i++)
+      if (c === BACKSLASH) this.#escaped = true
+      else if (c === QUOTE) {
         this.#inString = false
-        return i + 1
+        return i
       }
     }
-    return i
+    return text.length
   }
 }

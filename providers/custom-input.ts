@@ -4,6 +4,7 @@
  * 47).
  */
 import type { CustomTool } from '../core/conversation.ts'
+import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 
 /** JSON Schema of a wrapped custom tool. */
 export const CUSTOM_INPUT_SCHEMA = Object.freeze({
@@ -30,8 +31,6 @@ export function wrapCustomInput(input: string): string {
   return JSON.stringify({ input })
 }
 
-const QUOTE = 34
-const BACKSLASH = 92
 /** `{ "input" : "`, whitespace apart. */
 const OPENING = '{"input":"'
 const ESCAPES: Readonly<Record<string, string>> = {
@@ -128,17 +127,18 @@ export class CustomInputDecoder {
         }
         continue
       }
-      const run = at
-      let unit = 0
-      while (at < text.length && (unit = text.charCodeAt(at)) !== QUOTE && unit !== BACKSLASH) at++
-      if (at > run) out += text.slice(run, at)
-      if (at === text.length) break
-      at++
+      const end = plainEnd(text, at)
+      out += text.slice(at, end)
+      if (end === text.length) break
+      at = end + 1
+      const unit = text.charCodeAt(end)
       if (unit === QUOTE) {
         this.#state = 'closed'
         return out
       }
-      this.#escape = '\\'
+      if (unit === BACKSLASH) this.#escape = '\\'
+      // JSON forbids a line break here. A model that writes one means it.
+      else out += text[end]
     }
     if (out !== '' && (out.charCodeAt(out.length - 1) & 0xfc00) === 0xd800) {
       this.#highHalf = out.slice(-1)

@@ -1,4 +1,8 @@
-/** Follows the text of one JSON object while it arrives, and says where it stops being one. */
+/**
+ * Follows the text of one JSON object while it arrives, and says where it stops being one. Its strings are read as core/json-text.ts reads them. The
+ * rest is JSON's grammar character by character, which no other reader needs: one that counts brackets would let `{'a':1}` through.
+ */
+import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 
 /** What may come next. */
 const NEXT = {
@@ -33,8 +37,6 @@ const NEXT = {
 } as const
 type Next = (typeof NEXT)[keyof typeof NEXT]
 
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
 const OPEN_BRACE = 0x7b
 const CLOSE_BRACE = 0x7d
 const OPEN_BRACKET = 0x5b
@@ -63,12 +65,14 @@ export class JsonObjectText {
   /** @returns false as soon as no further text could make it one object */
   push(text: string): boolean {
     for (let i = 0; i < text.length && !this.#broken; i++) {
-      const c = text.charCodeAt(i)
       if (this.#next === NEXT.inString) {
+        i = plainEnd(text, i)
+        if (i === text.length) break
+        const c = text.charCodeAt(i)
         if (c === QUOTE) this.#next = this.#isKey ? NEXT.colon : NEXT.commaOrEnd
         else if (c === BACKSLASH) this.#next = NEXT.escape
-        else if (c < 0x20) this.#broken = true
-      } else if (!this.#step(c, text[i]!)) this.#broken = true
+        else this.#broken = true
+      } else if (!this.#step(text.charCodeAt(i), text[i]!)) this.#broken = true
     }
     return !this.#broken
   }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { nestsDeeply } from '../../core/json.ts'
-import { JsonNesting } from '../../core/json-text.ts'
+import { JsonNesting, plainEnd } from '../../core/json-text.ts'
 
 function depthOf(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0
@@ -32,6 +32,35 @@ test('any value, cut anywhere: its depth, and closed with its last character and
       assert.equal(nesting.deepest, depthOf(value), 'what is behind the value does not count')
     }),
     { numRuns: 300, seed: 1 },
+  )
+})
+
+test('the plain part of a string ends where JSON.stringify would write an escape, and nowhere else (1000 cases)', () => {
+  const unit = fc.oneof(fc.constantFrom('"', '\\', '\n', '\u0000', '\u001f', ' ', '\u007f', 'é', '😀'), fc.string())
+  fc.assert(
+    fc.property(fc.string({ unit, maxLength: 30 }), fc.nat(30), (text, at) => {
+      const end = plainEnd(text, Math.min(at, text.length))
+      const plain = text.slice(Math.min(at, text.length), end).toWellFormed()
+      assert.equal(JSON.stringify(plain), `"${plain}"`)
+      if (end < text.length) assert.match(JSON.stringify(text[end]), /^"\\/)
+    }),
+    { numRuns: 1000 },
+  )
+})
+
+test('text that is no JSON, cut anywhere: what is told of it does not depend on the pieces (3000 cases)', () => {
+  const junk = fc.array(fc.constantFrom(...'"\\[]{},: \nx'), { maxLength: 40 }).map(parts => parts.join(''))
+  const told = (pieces: Iterable<string>) => {
+    const nesting = new JsonNesting()
+    for (const piece of pieces) nesting.push(piece)
+    return { deepest: nesting.deepest, closed: nesting.closed }
+  }
+  fc.assert(
+    fc.property(junk, fc.nat(40), (text, at) => {
+      assert.deepEqual(told(text), told([text]))
+      assert.deepEqual(told([text.slice(0, at), '', text.slice(at)]), told([text]))
+    }),
+    { numRuns: 3000 },
   )
 })
 

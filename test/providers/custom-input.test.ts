@@ -52,6 +52,17 @@ test('custom input: any string in any split is decoded, and no half of a pair go
   )
 })
 
+test('custom input: what JSON forbids in a string is text, in any split: a model that writes it means it', () => {
+  for (const [json, meant] of [
+    ['{"input":"a\n\tb\u0000"}', 'a\n\tb\u0000'],
+    ['{"input":"\\d+\\.\\\\"}', 'd+.\\'],
+    ['{"input":"\\uzzzz"}', 'uzzzz'],
+  ] as const) {
+    assert.equal(unwrap([json]).text, meant)
+    assert.equal(unwrap([...json]).text, meant)
+  }
+})
+
 test('custom input: arguments of another shape are judged whole at the end', () => {
   assert.equal(unwrap(['ls -l']).text, 'ls -l')
   assert.equal(unwrap(['{"other": 1, "inp', 'ut": "x"}']).text, 'x')
