@@ -1,7 +1,7 @@
 /**
  * `npm run bench:frames`: an event of a provider's stream read by providers/frame-parser.ts, and by a plain parse.
  * Both read the same streams in turns, as slices of one text, which is how events come out of a read of the upstream's
- * socket. Figures are ns an event, the best of all turns: what else the machine does only ever adds. About five seconds.
+ * socket. Figures are ns an event, the best of all turns: what else the machine does only ever adds.
  */
 import { cpus, loadavg } from 'node:os'
 import { FrameParser } from '../providers/frame-parser.ts'

@@ -1,4 +1,4 @@
-/** How `bench:meter` takes times and prints them. */
+/** How the benchmarks of one part take times and print them. */
 
 export function time(work: () => void): number {
   const start = performance.now()

@@ -1,7 +1,9 @@
 /**
- * Walks JSON in an array of bytes, in slices, before anything is built from it. Nothing is checked: what is no JSON has a shape too, and whoever
- * parses it says what is wrong with it. A walker that reads all of the text tells its depth and number of values, for bounds: JSON.parse takes a
- * million levels, and what walks the value later would not. One that reads value by value tells where each ends.
+ * Walks JSON in an array of bytes, in slices, before anything is built from it. Nothing is checked: what is no JSON has
+ * a shape too, and whoever parses it says what is wrong with it. One walker does one of two things:
+ * - `readAll` tells depth and number of values, for bounds: JSON.parse takes a million levels, and what walks the value
+ *   later would not.
+ * - `readValue` tells where the value that begins here ends.
  */
 export class JsonBytes {
   readonly bytes: Uint8Array
@@ -11,7 +13,7 @@ export class JsonBytes {
   deepest = 0
   /** Values, counted by what separates and opens them: never fewer than there are, at most one more a container. */
   nodes = 1
-  /** Strings of at least `LONG` bytes, names of members among them: where their quotation marks stand, `to` behind the second. */
+  /** Strings of at least `LONG` bytes, names of members too: `from` their first quotation mark to behind the last. */
   readonly long: { from: number; to: number }[] = []
   #depth = 0
   /** Where the string that is being read began; -1 outside of strings. */
@@ -28,8 +30,8 @@ export class JsonBytes {
   }
 
   /**
-   * Reads on to the end of the value that begins at `at`: behind its quotation mark or bracket, or on what follows a number or a word, blanks
-   * before it included. The end of the bytes is an end too.
+   * Reads on to the end of the value that begins at `at`. Then `at` is behind its last quotation mark or bracket; for a
+   * number or a word it is on the comma or bracket that follows. The end of the bytes is an end too.
    * @returns false when `limit` came before: call it again
    */
   readValue(limit = this.bytes.length): boolean {
@@ -95,8 +97,8 @@ export class JsonBytes {
 }
 
 /**
- * Where the next byte stands that is no blank. Two control characters count as blanks which JSON forbids there: a text with them is refused when
- * it is parsed.
+ * Where the next byte stands that is no blank. Vertical tabs and form feeds count as blanks here. JSON forbids them: a
+ * text that has them is refused when it is parsed.
  */
 export function pastBlanks(bytes: Uint8Array, at: number): number {
   while (bytes[at] === 0x20 || (bytes[at]! >= 0x09 && bytes[at]! <= 0x0d)) at++
@@ -106,7 +108,7 @@ export function pastBlanks(bytes: Uint8Array, at: number): number {
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const LONG = 16 * 1024
-/** Bytes of a string that are looked at one by one: starting a native search costs as much, and most strings are shorter. */
+/** Bytes of a string that are looked at one by one: a native search costs as much to start, and most are shorter. */
 const NEAR = 48
 
 /** Where the first quotation mark of `bytes[from, to)` stands; `to` when there is none. */

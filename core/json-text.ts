@@ -1,15 +1,17 @@
 /**
- * JSON text that arrives in pieces cut anywhere: how far the plain part of a string goes, and how deep a value nests. What a reader of strings does
- * about an escape that is none, or about a control character, is its own: one that only looks for the end passes over it, one that must know
- * whether the text is JSON says no, one that unwraps what a model wrote takes it as text.
+ * JSON text that arrives in pieces cut anywhere: how far the plain part of a string goes, and how deep a value nests.
+ *
+ * A reader of strings decides itself what a malformed escape or a control character means. One that only looks for the
+ * end passes over it. One that must know whether the text is JSON says no. One that unwraps what a model wrote takes it
+ * as text.
  */
 
 export const QUOTE = 0x22
 export const BACKSLASH = 0x5c
 
 /**
- * Where the characters of a string that stand for themselves end, from `at` on: at a quotation mark, at a backslash, at a control character, which
- * JSON forbids there, or at the end of the text.
+ * Where the characters of a string that stand for themselves end, from `at` on: at a quotation mark, a backslash, a
+ * control character (which JSON forbids there), or the end of the text.
  */
 export function plainEnd(text: string, at: number): number {
   for (; at < text.length; at++) {
@@ -20,7 +22,8 @@ export function plainEnd(text: string, at: number): number {
 }
 
 /**
- * How deep JSON text nests, as it comes in pieces cut anywhere. Strings are passed over and nothing is checked: what is no JSON has some depth too.
+ * How deep JSON text nests, as it comes in pieces cut anywhere. Strings are passed over and nothing is checked: what is
+ * no JSON has some depth too.
  */
 export class JsonNesting {
   /** Deepest nesting so far. */

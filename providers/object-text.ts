@@ -1,6 +1,7 @@
 /**
- * Follows the text of one JSON object while it arrives, and says where it stops being one. Its strings are read as core/json-text.ts reads them. The
- * rest is JSON's grammar character by character, which no other reader needs: one that counts brackets would let `{'a':1}` through.
+ * Follows the text of one JSON object while it arrives, and says where it stops being one. The plain part of its strings
+ * is read by core/json-text.ts. The rest is JSON's grammar, character by character, which no other reader needs: to count
+ * brackets would let `{'a':1}` through.
  */
 import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 

@@ -65,7 +65,8 @@ test('[REQ-2] depth and values of any JSON text, in any slices', () => {
   )
 })
 
-// A long string is searched for its end, not read: what looks like JSON in it must stay text, and a mark behind backslashes in it.
+// A long string is searched for its end, not read: what looks like JSON in it must stay text, and a mark behind
+// backslashes must stay in it.
 test('[REQ-2] what a long string holds is not counted, in any slices', () => {
   fc.assert(
     fc.property(fc.array(text, { minLength: 1, maxLength: 4 }), fc.integer({ min: 1, max: 700 }), (texts, slice) => {
