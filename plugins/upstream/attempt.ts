@@ -1,9 +1,9 @@
 /**
- * One attempt: one request to one backend, read to its end. It is undici's handler and the exchange's upstream control in one object, so that
- * a chunk costs no closure on its way.
+ * One attempt: one request to one backend, whose reply is read into events until its end. It is undici's handler and the exchange's upstream
+ * control in one object, so that a chunk costs no closure on its way. reply-connection.ts has the connection under it.
  */
+import { StringDecoder } from 'node:string_decoder'
 import type { Dispatcher } from 'undici'
-import type { Timer } from '../../core/clock.ts'
 import type { Backend, Decoder } from '../../core/dialect.ts'
 import { asGatewayError, GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
@@ -16,15 +16,17 @@ import { type DecodedSink, Decoding } from './decoding.ts'
 import type { ReplyHandler } from './http1/client.ts'
 import type { ReplyHeaders } from './http1/parser.ts'
 import type { ProviderPool } from './pools.ts'
+import { ReplyConnection } from './reply-connection.ts'
 import type { Clocks } from './stream-limits.ts'
 import { traceHeaders } from './trace-headers.ts'
 
-/** One for all: making an Error costs more than the abort. */
-const ENDED = new Error('the exchange has ended')
-
-/** What may follow a provider's terminal event, and for how long, before the connection is given up: trailers, a last chunk, pings. */
-const MAX_TAIL = 1024
-const TAIL_MS = 1000
+/**
+ * silent    no event has come: when it fails, the owner may try elsewhere
+ * answered  its events go to the sink, and a failure ends the exchange
+ * draining  as answered, for the sake of the usage report: the client has left
+ * over      whatever comes is ignored
+ */
+type State = 'silent' | 'answered' | 'draining' | 'over'
 
 /** A buffered reply, what a stream says in all, or an error body, may be this long. */
 const MAX_BODY = 64 * 1024 * 1024
@@ -58,10 +60,11 @@ export interface AttemptOwner {
    * @param tooLong the backend has been silent for as long as it may
    */
   silent(attempt: Attempt, tooLong: boolean): void
-  /** Nothing of this attempt was passed on: the owner may try elsewhere. */
-  failed(attempt: Attempt, fault: AttemptFault): void
-  /** The attempt is over; it holds nothing any more. Always last, exactly once. */
-  over(attempt: Attempt): void
+  /**
+   * The attempt is over, and has given everything back. Always last, exactly once.
+   * @param fault nothing of this attempt was passed on: the owner may try elsewhere
+   */
+  over(attempt: Attempt, fault: AttemptFault | null): void
 }
 
 export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Ticking {
@@ -75,32 +78,25 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   readonly #sink: AttemptSink
   /** Of the whole exchange: attempts share the ceiling. */
   readonly #exchangeMono: number
-  #controller: Dispatcher.DispatchController | null = null
+  readonly #connection = new ReplyConnection()
+  #state: State = 'silent'
   #status = 0
   #headers: ReplyHeaders = {}
   #reader: SseReader | null = null
   #decoder: Decoder | null = null
   #decoding: Decoding | null = null
-  /** Why the reply broke off, while the decoder is asked whether it had been whole. */
+  /** Why the reply broke off, while the decoder says whether it had been whole. */
   #cause: GatewayError | null = null
-  /** What is not read as a stream: its text, as far as that can be told, and the bytes after it. */
+  /** What is not read as a stream: its text so far, and what keeps a character that its pieces cut in two. */
   #text = ''
-  #rest: Buffer[] = []
+  #cut: StringDecoder | null = null
+  /** Of that text, bytes; of a stream, what its events come to. */
   #size = 0
-  #sent = false
-  #answered = false
-  #over = false
-  /** The client has read the reply to its end. */
-  #ended = false
-  /** Bytes that came after the terminal event; null before it. */
-  #tail: number | null = null
-  #tailTimer: Timer | undefined
-  #aborted = false
-  #paused = false
   #activityMono: number
-  /** What is being read holds an event. */
+  /** The piece that is being read has brought an event. */
   #spoke = false
-  #goneMono: number | null = null
+  /** When the client left. */
+  #goneMono = 0
 
   constructor(
     x: Exchange,
@@ -140,17 +136,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   // ---- the client's handler ---------------------------------------------------------------------------------------------------------
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller
-    this.#sent = true
-    if (this.#aborted) controller.abort(ENDED)
-    else if (this.#paused) controller.pause()
+    this.#connection.begun(controller)
   }
 
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void {
-    if (status < 200) return
+    if (status < 200 || this.#state === 'over') return
     this.#status = status
     this.#headers = headers
-    if (this.#over) return
     const encoding = headers['content-encoding']
     if (encoding !== undefined && encoding !== 'identity') {
       const limit = status < 300 ? MAX_BODY : MAX_ERROR_BODY
@@ -168,13 +160,9 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.#over) {
-      // The tail of a reply that is whole may still come; a model that talks on is cut off.
-      if (this.#tail !== null && (this.#tail += chunk.length) > MAX_TAIL) this.#cancel()
-      return
-    }
-    if (!this.#decoding) this.#data(chunk)
-    else if (!this.#decoding.push(chunk)) this.#controller?.pause()
+    if (this.#state === 'over') this.#connection.ignored(chunk.length)
+    else if (!this.#decoding) this.#data(chunk)
+    else if (!this.#decoding.push(chunk)) this.#connection.stall()
   }
 
   /** Bytes of the body, as they were before any encoding. */
@@ -192,13 +180,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
       return
     }
-    if (this.#over) return
+    if (this.#state === 'over') return
     if (this.#spoke) {
       this.#spoke = false
       this.#activityMono = this.#x.clock.mono()
     }
     if (this.#decoder!.done) {
-      this.#tail = 0
+      this.#connection.whole()
       this.#finish()
       return
     }
@@ -206,20 +194,18 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   #keep(chunk: Buffer): void {
-    // Behind an ASCII character text can be cut, and most replies are one chunk that ends with a brace: nothing is copied but the text.
-    if (chunk[chunk.length - 1]! > 0x7f) this.#rest.push(Buffer.from(chunk))
-    else if (this.#rest.length === 0) this.#text += chunk.toString('utf8')
-    else this.#text += Buffer.concat([...this.#rest.splice(0), chunk]).toString('utf8')
+    // Behind an ASCII character text can be cut, and most replies are one chunk that ends with a brace: they need no decoder.
+    if (this.#cut === null && chunk[chunk.length - 1]! <= 0x7f) this.#text += chunk.toString('utf8')
+    else this.#text += (this.#cut ??= new StringDecoder('utf8')).write(chunk)
   }
 
   #whole(): string {
-    return this.#rest.length === 0 ? this.#text : this.#text + Buffer.concat(this.#rest).toString('utf8')
+    return this.#cut === null ? this.#text : this.#text + this.#cut.end()
   }
 
   onResponseEnd(): void {
-    this.#ended = true
-    this.#tailTimer?.cancel()
-    if (this.#over) return
+    this.#connection.ended()
+    if (this.#state === 'over') return
     if (this.#decoding) this.#decoding.end()
     else this.#dataEnd()
   }
@@ -240,24 +226,25 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
           : this.#outbound.fault(this.#status, this.#headers, this.#whole())
       const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
-      this.#fault({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400, restMs })
+      this.#end({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400, restMs })
       return
     }
     if (this.#reader) this.#reader.end(this.#frame)
     else this.#decoder!.body(this.#whole(), this.#push)
-    if (!this.#over) this.#finish()
+    if (this.#state !== 'over') this.#finish()
   }
 
   onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
-    this.#tailTimer?.cancel()
-    if (this.#over) return
+    const { used } = this.#connection
+    this.#connection.ended()
+    if (this.#state === 'over') return
     const code = (cause as NodeJS.ErrnoException).code ?? ''
-    if (!this.#sent) {
+    if (!used) {
       const timedOut = code === 'UND_ERR_CONNECT_TIMEOUT'
       const message = timedOut
         ? 'The upstream could not be reached in time. Retry shortly.'
         : 'The upstream could not be reached. Retry shortly.'
-      this.#fault({
+      this.#end({
         error: new GatewayError(timedOut ? 'gateway_timeout' : 'provider_unavailable', { message, cause }),
         retriable: true,
         neverSent: true,
@@ -271,7 +258,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   // ---- an encoding undone -----------------------------------------------------------------------------------------------
 
   decoded(bytes: Buffer): void {
-    if (this.#over) return
+    if (this.#state === 'over') return
     try {
       this.#data(bytes)
     } catch (error) {
@@ -279,13 +266,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
   }
   decodedDrain(): void {
-    if (!this.#paused && !this.#over) this.#connection?.resume()
+    this.#connection.unstall()
   }
   decodedEnd(): void {
-    if (!this.#over) this.#dataEnd()
+    if (this.#state !== 'over') this.#dataEnd()
   }
   decodedError(error: Error): void {
-    if (this.#over) return
+    if (this.#state === 'over') return
     // An error's body only says which error it is; its status stands.
     if (this.#status >= 300) this.#dataEnd()
     else this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))
@@ -294,11 +281,11 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   // ---- events ---------------------------------------------------------------------------------------------------------
 
   readonly #frame = (event: string, data: string): void => {
-    if (!this.#over && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
+    if (this.#state !== 'over' && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
   }
 
   readonly #push = (event: StreamEvent): void => {
-    if (this.#over) return
+    if (this.#state === 'over') return
     if (event.type === 'error') {
       if (this.#cause) this.#break(this.#cause)
       else this.#break(event.error, SAID_SO.has(event.error.code))
@@ -306,8 +293,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
     if (event.type !== 'usage') this.#spoke = true
     if (this.#reader !== null && (this.#size += sizeOf(event)) > MAX_BODY) return this.#break(beyondBounds())
-    if (!this.#answered) {
-      this.#answered = true
+    if (this.#state === 'silent') {
+      this.#state = 'answered'
       this.#owner.answered(this)
     }
     this.#sink.emit(event)
@@ -316,14 +303,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   /** The reply is whole, by the provider's own word, or the decoder says that it is not. */
   #finish(): void {
     this.#decoder!.end(this.#push)
-    if (this.#over) return
-    this.#close()
+    if (this.#state === 'over') return
+    this.#end(null)
     this.#sink.end()
   }
 
   /** The connection failed. A stream whose provider had said its last word is whole all the same; else this is the end (STR-6). */
   #brokeOff(error: GatewayError): void {
-    if (!this.#reader || !this.#answered) return this.#break(error)
+    if (!this.#reader || this.#state === 'silent') return this.#break(error)
     this.#cause = error
     this.#finish()
   }
@@ -333,12 +320,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
    * @param saidSo the provider itself says that it did not do the work
    */
   #break(error: GatewayError, saidSo = false): void {
-    if (!this.#answered) {
+    if (this.#state === 'over') return
+    if (this.#state === 'silent') {
       const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
-      return this.#fault({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
+      return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
     }
     this.#reportCut()
-    this.#close()
+    this.#end(null)
     this.#x.flush()
     this.#x.fail(error)
   }
@@ -346,7 +334,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   /** A fault of the gateway's own, found where nobody would catch it: it ends this exchange and not the process. */
   #threw(error: unknown): void {
     const fault = asGatewayError(error)
-    if (this.#over) this.#x.fail(fault)
+    if (this.#state === 'over') this.#x.fail(fault)
     else this.#break(fault)
   }
 
@@ -356,92 +344,68 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (usage) this.#sink.emit({ type: 'usage', usage })
   }
 
-  #fault(fault: AttemptFault): void {
-    if (this.#over) return
-    this.#over = true
-    this.#cancel()
-    this.#owner.failed(this, fault)
-    this.#owner.over(this)
-  }
-
-  #close(): void {
-    if (this.#over) return
-    this.#over = true
-    // A reply read to its terminal event ends by itself in a moment, and keeps its connection.
-    if (this.#tail === null) this.#cancel()
-    else if (!this.#ended) {
-      if (this.#paused) this.#controller?.resume()
-      this.#tailTimer = this.#x.clock.setTimer(TAIL_MS, () => this.#cancel())
-    }
-    this.#owner.over(this)
-  }
-
-  #cancel(): void {
-    this.#aborted = true
+  /** @param fault what another attempt might mend; null when there is no such thing */
+  #end(fault: AttemptFault | null): void {
+    if (this.#state === 'over') return
+    this.#state = 'over'
     this.#decoding?.destroy()
-    this.#tailTimer?.cancel()
-    // After a whole reply there is nothing to abort, and the connection stays.
-    if (this.#controller && !this.#ended && !this.#controller.aborted) this.#controller.abort(ENDED)
+    if (fault) this.#connection.abort()
+    else this.#connection.release(this.#x.clock)
+    this.#owner.over(this, fault)
   }
 
   // ---- the exchange's control -----------------------------------------------------------------------------------------
 
   pause(): void {
-    if (this.#paused || this.#over) return
-    this.#paused = true
+    if (this.#connection.paused || this.#state === 'over') return
     this.#decoding?.pause()
-    this.#connection?.pause()
+    this.#connection.pause()
   }
 
   resume(): void {
-    if (!this.#paused || this.#over) return
-    this.#paused = false
+    if (!this.#connection.paused || this.#state === 'over') return
     // A pause is the client's silence, not the model's.
     this.#activityMono = this.#x.clock.mono()
     this.#decoding?.resume()
-    this.#connection?.resume()
-  }
-
-  /** Null once the reply has been read to its end: it may be another's by now. */
-  get #connection(): Dispatcher.DispatchController | null {
-    return this.#ended ? null : this.#controller
+    this.#connection.resume()
   }
 
   abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
-    if (this.#over) return undefined
-    if (reason === 'client_gone' && this.#answered && this.#clocks.drain > 0) {
+    if (this.#state === 'over') return undefined
+    if (reason === 'client_gone' && this.#state === 'answered' && this.#clocks.drain > 0) {
+      this.#state = 'draining'
       this.#goneMono = this.#x.clock.mono()
-      if (this.#paused) this.resume()
+      this.resume()
       return 'draining'
     }
     this.#reportCut()
-    this.#close()
+    this.#end(null)
     return undefined
   }
 
   // ---- clocks ---------------------------------------------------------------------------------------------------------
 
   tick(now: number): void {
-    if (this.#over) return
+    if (this.#state === 'over') return
     const clocks = this.#clocks
-    if (this.#goneMono !== null && now - this.#goneMono >= clocks.drain) {
-      this.#close()
+    if (this.#state === 'draining' && now - this.#goneMono >= clocks.drain) {
+      this.#end(null)
       this.#sink.end()
       return
     }
     // A client that takes a byte now and then still has its ceiling; the other clocks judge the upstream, which may not speak now.
-    if (this.#paused) {
+    if (this.#connection.paused) {
       if (now - this.#exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
       return
     }
     if (now - this.#exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
-    if (!this.#answered) {
+    if (this.#state === 'silent') {
       const waited = now - this.startedMono
       if (waited >= clocks.firstByte) {
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',
         })
-        this.#fault({ error, retriable: false, mayHaveActed: true, unhealthy: true })
+        this.#end({ error, retriable: false, mayHaveActed: true, unhealthy: true })
         return
       }
       if (waited >= clocks.headWait && !this.#x.headSent) this.#x.sendHead()
@@ -451,13 +415,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   /** An idle or ceiling stop is an ordinary, incomplete end (STR-2). */
   #stop(reason: 'idle_timeout' | 'ceiling_timeout'): void {
-    if (!this.#answered) {
-      this.#answered = true
+    if (this.#state === 'silent') {
+      this.#state = 'answered'
       this.#owner.silent(this, reason === 'idle_timeout')
     }
     // Some providers mark no last event (gemini): what had said its finish reason is whole, and only its connection is idle.
     const whole = reason === 'idle_timeout' && this.#reader !== null && this.#decoderSaysWhole()
-    this.#close()
+    this.#end(null)
     if (!whole) {
       this.#reportCut()
       this.#sink.emit({ type: 'finish', reason })

@@ -40,8 +40,6 @@ export class Attempts implements AttemptOwner {
   #target!: Target
   #made = 0
   #failures = 0
-  /** Of the attempt that is about to be over. */
-  #fault: AttemptFault | null = null
   /** Of the attempt before. */
   #last: AttemptFault | null = null
   /** What the attempt says of its backend's health has been told to the breaker. */
@@ -62,8 +60,8 @@ export class Attempts implements AttemptOwner {
    */
   send(conversation: Conversation | undefined, sink: AttemptSink): void {
     const all = this.#x.get(candidates)
-    const served = this.#x.peek(servedBy)
-    this.#untried = served ? [served, ...all.filter(backend => backend !== served)] : [...all]
+    const before = this.#x.peek(servedBy)
+    this.#untried = before ? [before, ...all.filter(backend => backend !== before)] : [...all]
     this.#conversation = conversation
     this.#sink = sink
     this.#next()
@@ -183,10 +181,22 @@ export class Attempts implements AttemptOwner {
     this.#x.set(servedBy, attempt.backend)
   }
 
-  failed(attempt: Attempt, fault: AttemptFault): void {
+  over(attempt: Attempt, fault: AttemptFault | null): void {
+    if (fault) this.#failed(attempt, fault)
+    this.#context.ticker.delete(attempt)
+    const target = this.#target
+    target.state.ended()
+    // The client left before there was an answer. A trial that nobody ends would keep the backend out for ever.
+    if (!this.#judged) target.breaker.abstained()
+    target.pool.gate.leave()
+    if (!fault || this.#x.closed) return
+    this.#last = fault
+    if (this.#x.headSent || !this.#retry(target, fault)) this.#x.fail(fault.error)
+  }
+
+  #failed(attempt: Attempt, fault: AttemptFault): void {
     this.#judged = true
     this.#x.peek(trace)?.failed(fault.error.code)
-    this.#fault = fault
     this.#failures++
     const { breaker, state } = this.#target
     state.failedWith(fault.error.code)
@@ -205,20 +215,6 @@ export class Attempts implements AttemptOwner {
       },
       'attempt failed',
     )
-  }
-
-  over(attempt: Attempt): void {
-    this.#context.ticker.delete(attempt)
-    const target = this.#target
-    target.state.ended()
-    // The client left before there was an answer. A trial that nobody ends would keep the backend out for ever.
-    if (!this.#judged) target.breaker.abstained()
-    target.pool.gate.leave()
-    const fault = this.#fault
-    this.#fault = null
-    if (!fault || this.#x.closed) return
-    this.#last = fault
-    if (this.#x.headSent || !this.#retry(target, fault)) this.#x.fail(fault.error)
   }
 
   // ---- retries ----------------------------------------------------------------------------------------------------------
