@@ -8,7 +8,7 @@
  *
  * The events of a round's reply pass
  *
- *   emit ──► the round's Sequencer ──► #ordered ──► queue (a running search blocks it) ──► citations ──► exchange
+ *   emit ──► the round's Sequencer ──► #ordered ──► ShownOrder (a running search blocks it) ──► exchange
  *
  * Each round has a Sequencer of its own, since its usage and its finish are not the exchange's. The model's calls of the search function are taken
  * out and run; the client sees `search_start` and `search_end` where the call stood, and what came after waits behind them, so that the order
@@ -18,25 +18,29 @@
  * A round with calls of the client's own ends the turn: its searches are run and shown, and the client answers the rest. The same loop continues a
  * native search that its provider pauses.
  */
-import type { Timer } from '../../core/clock.ts'
 import { type Conversation, formOf, type SearchTool } from '../../core/conversation.ts'
-import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
-import { searchId } from '../../core/ids.ts'
+import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.ts'
 import type { Exchange, Logger, UpstreamControl } from '../../core/plugin.ts'
 import { ReplyRecorder } from '../../core/recorder.ts'
-import { keepResults, resultsOf, type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/search.ts'
+import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/search.ts'
 import { Sequencer } from '../../core/sequence.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
 import { TokenCounter } from '../../meter/index.ts'
 import type { SearchPlan } from '../shared/slots.ts'
-import { Citations } from '../web-search/citations.ts'
-import { append, relaxed, resultOf, type ToldSearch, withoutSearch } from '../web-search/function-form.ts'
-import { mostResults, usableResults } from '../web-search/results.ts'
+import { append, relaxed, resultOf, withoutSearch } from '../web-search/function-form.ts'
 import type { AttemptSink } from './attempt.ts'
 import type { Attempts } from './attempts.ts'
+import { RoundsUsage } from './rounds-usage.ts'
+import { Search } from './search.ts'
+import { ShownOrder } from './shown-order.ts'
 
-/** A search that takes longer has failed. */
-const SEARCH_MS = 10_000
+/**
+ * reading    a round's request runs, and its attempt is the exchange's control
+ * searching  the round is over, and its searches run: pauses, clocks and the client's leaving are for the loop to see to
+ * concluded  the reply has its end, or nobody is left who would read it
+ */
+type State = 'reading' | 'searching' | 'concluded'
+
 /** UTF-16 units of a query. */
 const MAX_QUERY = 1000
 /** Searches in one round; more are refused, whatever the client allows. */
@@ -50,18 +54,6 @@ export interface SearchLoopOptions {
 }
 
 type SearchEnd = Extract<StreamEvent, { type: 'search_end' }>
-
-/** One search of the model's. */
-interface Search extends ToldSearch {
-  /** Public id. */
-  id: string
-  /** Whether the client sees it. */
-  shown: boolean
-  begun: boolean
-  done: boolean
-  /** Stops it while it runs. */
-  cancel(): void
-}
 
 class Round {
   readonly sequencer: Sequencer
@@ -81,6 +73,10 @@ class Round {
   constructor(ordered: (event: StreamEvent) => void) {
     this.sequencer = new Sequencer(ordered)
   }
+
+  get searching(): boolean {
+    return this.searches.some(search => !search.done)
+  }
 }
 
 export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
@@ -95,24 +91,20 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   readonly #name: string | null
   /** Most searches of the request. */
   readonly #limit: number
-  readonly #citations = new Citations()
+  readonly #shown: ShownOrder
+  readonly #usage = new RoundsUsage()
+  #state: State = 'reading'
   /** What the round at hand asks. */
   #conversation: Conversation
   #round: Round
   /** Rounds that were followed by another. */
   #turns = 0
+  /** Searches that were run, here or by the provider. */
   #made = 0
-  #running = 0
   /** Calls that the client was shown. */
   #calls = 0
-  #usage: ProviderUsage | null = null
-  /** Reasoning, by its deltas, of rounds whose provider told nothing: a clock stopped them, or it never does. */
-  #unreported = 0
   /** End of a native search that its provider paused in the middle of: it waits for the real one, out of the next round. */
   #unfinished: SearchEnd | null = null
-  /** What waits behind a search that runs. */
-  #queue: (StreamEvent | Search)[] = []
-  #concluded = false
   #paused = false
   #activityMono = 0
 
@@ -133,9 +125,10 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#name = plan.name
     this.#limit = Math.min(plan.tool.maxUses ?? Number.POSITIVE_INFINITY, first.maxSearches ?? Number.POSITIVE_INFINITY)
     this.#round = new Round(this.#ordered)
+    this.#shown = new ShownOrder(event => x.emit(event))
     if (this.#name === null) return
     for (const turn of first.turns) {
-      for (const part of turn.parts) if (part.type === 'search') this.#citations.found(resultsOf(part))
+      for (const part of turn.parts) if (part.type === 'search') this.#shown.knows(resultsOf(part))
     }
     x.defer(() => this.#cancel())
   }
@@ -156,10 +149,11 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     const round = this.#round
     round.sequencer.end(nothing, { type: 'finish', reason: 'stop' })
     const { reason } = round.finish!
-    if (!round.reported) this.#unreported += round.reasoning?.total ?? 0
+    if (!round.reported) this.#usage.addUnreported(round.reasoning?.total ?? 0)
     // Stopped by a clock, or only drained: what runs has no time, or no reader, left.
     if (reason === 'idle_timeout' || reason === 'ceiling_timeout' || this.#x.clientGone) this.#cancel()
-    if (this.#running > 0) {
+    if (round.searching) {
+      this.#state = 'searching'
       this.#activityMono = this.#x.clock.mono()
       this.#paused = false
       this.#x.control(this)
@@ -177,7 +171,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
         return
       case 'usage':
         round.reported = true
-        this.#usage = added(this.#usage, event.usage, this.#turns === 0)
+        this.#usage.add(event.usage, this.#turns === 0)
         return
       case 'reasoning':
         round.reasoning ??= new TokenCounter()
@@ -240,30 +234,17 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   #called(callId: string, args: string): void {
     // The cap is reached: the round ends the reply, and nothing more is run.
     if (this.#turns >= this.#options.plan.maxTurns) return
-    const query = queryOf(args)
-    const search: Search = {
-      callId,
-      id: searchId(),
-      query,
-      args,
-      results: [],
-      shown: true,
-      begun: false,
-      done: false,
-      cancel: nothing,
-    }
-    const refused = this.#refusal(query)
+    const search = new Search(callId, args)
+    const refused = this.#refusal(search.query)
     this.#round.searches.push(search)
-    if (refused !== undefined) {
-      search.done = true
-      search.errorCode = refused
-      search.shown = refused !== 'max_uses_exceeded' || formOf(this.#conversation).showsRefusedSearches === true
-    } else {
+    if (refused === undefined) {
       this.#made++
       this.#run(search)
+    } else {
+      search.refuse(refused)
+      if (refused === 'max_uses_exceeded' && !formOf(this.#conversation).showsRefusedSearches) return
     }
-    this.#queue.push(search)
-    this.#drain()
+    this.#shown.search(search)
   }
 
   #refusal(query: string): SearchErrorCode | undefined {
@@ -277,55 +258,16 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   #run(search: Search): void {
     const { provider, log } = this.#options
-    const controller = new AbortController()
-    const settle = (results: Search['results'], errorCode?: SearchErrorCode) => {
-      if (search.done) return
-      search.done = true
-      search.results = results
-      search.errorCode = errorCode
-      timer.cancel()
-      this.#running--
-    }
-    const failed = (error: unknown) => {
-      if (search.done) return
-      log.warn({ request_id: this.#x.id, err: error }, 'a web search failed')
-      settle([], error instanceof SearchFailed ? error.code : 'unavailable')
-      controller.abort()
-      this.#resumed()
-    }
-    const timer: Timer = this.#x.clock.setTimer(SEARCH_MS, () =>
-      failed(new SearchFailed('unavailable', `no answer within ${SEARCH_MS / 1000} s`)),
-    )
-    search.cancel = () => {
-      if (search.done) return
-      settle([], 'unavailable')
-      controller.abort()
-    }
-    this.#running++
-    const ask = async () => {
-      if (!provider) throw new SearchFailed('unavailable', 'there is no search provider')
-      return provider.search(search.query, {
-        maxResults: mostResults(this.#tool),
-        allowedDomains: this.#tool.allowedDomains ?? [],
-        blockedDomains: this.#tool.blockedDomains ?? [],
-        userLocation: this.#tool.userLocation,
-        signal: controller.signal,
-      })
-    }
-    ask().then(found => {
-      if (search.done) return
-      settle(usableResults(found, this.#tool))
-      this.#resumed()
-    }, failed)
+    const failed = (error: unknown) => log.warn({ request_id: this.#x.id, err: error }, 'a web search failed')
+    search.run(provider, this.#tool, this.#x.clock, () => this.#searchEnded(), failed)
   }
 
-  /** A search has ended by itself. */
-  #resumed(): void {
-    if (this.#x.closed || this.#concluded) return
+  #searchEnded(): void {
+    if (this.#x.closed || this.#state === 'concluded') return
     this.#activityMono = this.#x.clock.mono()
-    this.#drain()
+    this.#shown.drain()
     this.#x.flush()
-    if (this.#round.finish) this.#advance()
+    if (this.#state === 'searching') this.#advance()
   }
 
   #cancel(): void {
@@ -337,59 +279,23 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   #put(event: StreamEvent): void {
     this.#endUnfinished()
-    if (this.#queue.length === 0) this.#out(event)
-    else this.#queue.push(event)
+    this.#shown.event(event)
   }
 
   /** Its result did not come. */
   #endUnfinished(): void {
     const end = this.#unfinished
     this.#unfinished = null
-    if (end) this.#out(end)
-  }
-
-  /** Lets out what is no longer held up by a search. */
-  #drain(): void {
-    const queue = this.#queue
-    let taken = 0
-    for (; taken < queue.length; taken++) {
-      const item = queue[taken]!
-      if (!('callId' in item)) this.#out(item)
-      else if (!this.#show(item)) break
-    }
-    this.#queue = queue.slice(taken)
-  }
-
-  /** False while it runs. */
-  #show(search: Search): boolean {
-    if (!search.begun) {
-      search.begun = true
-      if (search.shown) this.#out({ type: 'search_start', id: search.id })
-    }
-    if (!search.done) return false
-    const { id, query, results, errorCode } = search
-    if (!search.shown) return true
-    // Titles and URLs are the client's. What the pages said is kept for the next turn, and neither metered nor retained with the reply.
-    const end: StreamEvent = { type: 'search_end', id, query, results: results.map(({ text: _, ...shown }) => shown) }
-    if (errorCode !== undefined) end.errorCode = errorCode
-    if (results.some(result => result.text !== undefined)) end.continuation = keepResults(results)
-    this.#out(end)
-    this.#citations.found(results)
-    return true
-  }
-
-  #out(event: StreamEvent): void {
-    this.#citations.before(event, citation => this.#x.emit(citation))
-    this.#x.emit(event)
+    if (end) this.#shown.event(end)
   }
 
   // ---- from round to round ----------------------------------------------------------------------------------------------
 
   /** Goes on once the round is over and its searches have ended. */
   #advance(): void {
-    if (this.#running > 0) return
+    if (this.#round.searching) return
     this.#options.ticker.delete(this)
-    this.#drain()
+    this.#shown.drain()
     const { finish, searches, clientCalls } = this.#round
     const { reason } = finish!
     const paused = reason === 'pause' || (searches.length > 0 && (reason === 'tool_calls' || reason === 'stop'))
@@ -424,12 +330,13 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     else if (this.#mustAnswer()) next.toolChoice = withoutSearch(next, this.#name)
     this.#conversation = next
     this.#round = new Round(this.#ordered)
+    this.#state = 'reading'
     this.#attempts.send(next, this)
   }
 
   /** The client's cap is one for all rounds; a provider that reports no usage leaves each its own. */
   #outputLeft(): number {
-    return this.#first.maxOutputTokens! - (this.#usage?.output ?? 0)
+    return this.#first.maxOutputTokens! - this.#usage.output
   }
 
   /** No search would be run any more: the model has to answer with what it has, unless the reply can say that it paused. */
@@ -447,20 +354,13 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   }
 
   #conclude(finish: FinishEvent): void {
-    if (this.#concluded) return
-    this.#concluded = true
+    if (this.#state === 'concluded') return
+    this.#state = 'concluded'
     this.#cancel()
-    this.#endUnfinished()
-    if (this.#usage) this.#out(this.#reported(this.#usage))
-    this.#out(finish)
+    const usage = this.#usage.report()
+    if (usage) this.#put(usage)
+    this.#put(finish)
     this.#x.end()
-  }
-
-  /** Where some rounds were reported, the others' reasoning is added: the report of the whole is taken at its word (METER-4). */
-  #reported(usage: ProviderUsage): StreamEvent {
-    if (this.#unreported === 0) return { type: 'usage', usage }
-    const reasoning = (usage.reasoning ?? 0) + this.#unreported
-    return { type: 'usage', usage: { ...usage, reasoning }, estimated: true }
   }
 
   // ---- the exchange's control and clocks, while only searches run ---------------------------------------------------------
@@ -475,13 +375,13 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   }
 
   abort(): undefined {
-    this.#concluded = true
+    this.#state = 'concluded'
     this.#cancel()
     return undefined
   }
 
   tick(now: number): void {
-    if (this.#concluded || this.#paused) return
+    if (this.#state !== 'searching' || this.#paused) return
     const { clocks, startedMono } = this.#attempts
     if (now - startedMono >= clocks.ceiling) this.#stop('ceiling_timeout')
     else if (now - this.#activityMono >= clocks.idle) this.#stop('idle_timeout')
@@ -489,37 +389,9 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   #stop(reason: FinishReason): void {
     this.#cancel()
-    this.#drain()
+    this.#shown.drain()
     this.#conclude({ type: 'finish', reason })
   }
-}
-
-/** The prompt is the client's, once: its cache figures are those of the first round. Output is that of all rounds. */
-function added(sum: ProviderUsage | null, round: ProviderUsage, first: boolean): ProviderUsage {
-  if (first || sum === null)
-    return first ? round : { output: round.output, reasoning: round.reasoning, searches: round.searches }
-  const plus = (a: number | undefined, b: number | undefined) => (a === undefined ? b : a + (b ?? 0))
-  return {
-    ...sum,
-    output: plus(sum.output, round.output),
-    reasoning: plus(sum.reasoning, round.reasoning),
-    searches: plus(sum.searches, round.searches),
-  }
-}
-
-/** The query of a call; '' when there is none. Models do not always keep to the schema. */
-function queryOf(args: string): string {
-  let value: unknown
-  try {
-    value = JSON.parse(args)
-  } catch {
-    return ''
-  }
-  if (typeof value === 'object' && value !== null) {
-    const { query, q } = value as Record<string, unknown>
-    value = query ?? q
-  }
-  return typeof value === 'string' ? value.trim() : ''
 }
 
 function nothing(): void {}

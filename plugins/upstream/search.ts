@@ -1,0 +1,116 @@
+/** One search that the model called for, and that the gateway runs. */
+import type { Clock } from '../../core/clock.ts'
+import type { SearchPart, SearchTool } from '../../core/conversation.ts'
+import { searchId } from '../../core/ids.ts'
+import { type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/search.ts'
+import type { ToldSearch } from '../web-search/function-form.ts'
+import { mostResults, usableResults } from '../web-search/results.ts'
+
+/**
+ * called   nobody has been asked yet
+ * running  the provider is asked, for ten seconds at most
+ * done     it has results, or an error code
+ */
+type State = 'called' | 'running' | 'done'
+
+/** A search that takes longer has failed. */
+const SEARCH_MS = 10_000
+
+export class Search implements ToldSearch {
+  /** As the client sees it. */
+  readonly id = searchId()
+  readonly callId: string
+  readonly query: string
+  readonly args: string
+  results: SearchPart['results'] = []
+  errorCode?: SearchErrorCode
+  #state: State = 'called'
+  #stop!: () => void
+
+  /** @param args of the call, as the model wrote them */
+  constructor(callId: string, args: string) {
+    this.callId = callId
+    this.query = queryOf(args)
+    this.args = args
+  }
+
+  get done(): boolean {
+    return this.#state === 'done'
+  }
+
+  refuse(code: SearchErrorCode): void {
+    this.#end([], code)
+  }
+
+  /**
+   * @param ended the search has come to its end by itself; not called when it is cancelled
+   * @param failed called before `ended`, with why there are no results
+   */
+  run(
+    provider: SearchProvider | undefined,
+    tool: SearchTool,
+    clock: Clock,
+    ended: () => void,
+    failed: (error: unknown) => void,
+  ): void {
+    this.#state = 'running'
+    const controller = new AbortController()
+    const fail = (error: unknown): void => {
+      if (this.done) return
+      failed(error)
+      this.#end([], error instanceof SearchFailed ? error.code : 'unavailable')
+      this.#stop()
+      ended()
+    }
+    const timer = clock.setTimer(SEARCH_MS, () =>
+      fail(new SearchFailed('unavailable', `no answer within ${SEARCH_MS / 1000} s`)),
+    )
+    this.#stop = () => {
+      timer.cancel()
+      controller.abort()
+    }
+    const ask = async () => {
+      if (!provider) throw new SearchFailed('unavailable', 'there is no search provider')
+      return provider.search(this.query, {
+        maxResults: mostResults(tool),
+        allowedDomains: tool.allowedDomains ?? [],
+        blockedDomains: tool.blockedDomains ?? [],
+        userLocation: tool.userLocation,
+        signal: controller.signal,
+      })
+    }
+    ask().then(found => {
+      if (this.done) return
+      this.#end(usableResults(found, tool))
+      timer.cancel()
+      ended()
+    }, fail)
+  }
+
+  cancel(): void {
+    if (this.#state !== 'running') return
+    this.#end([], 'unavailable')
+    this.#stop()
+  }
+
+  #end(results: SearchPart['results'], errorCode?: SearchErrorCode): void {
+    this.#state = 'done'
+    this.results = results
+    this.errorCode = errorCode
+  }
+}
+
+/** The query of a call; '' when there is none. Models do not always keep to the schema. */
+function queryOf(args: string): string {
+  let value: unknown
+  try {
+    value = JSON.parse(args)
+  } catch {
+    return ''
+  }
+  if (typeof value === 'object' && value !== null) {
+    const { query, q } = value as Record<string, unknown>
+    value = query ?? q
+  }
+  return typeof value === 'string' ? value.trim() : ''
+}
