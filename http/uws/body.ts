@@ -5,6 +5,7 @@
 
 import type { Timer } from '../../core/clock.ts'
 import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/listener.ts'
+import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
 import type { UwsExchange } from './exchange.ts'
 import { defer, enterTurn, inTurn } from './turn.ts'
 
@@ -21,9 +22,6 @@ type BodyState = 'none' | 'unread' | 'held' | 'reading' | 'streaming' | 'discard
 
 type BodyReader = (fault: BodyFault | null, body: Uint8Array) => void
 
-/** R12: how long, and for how many bytes, an upload is swallowed behind an early answer, so that it can be read. */
-const LINGER_MS = 5_000
-const LINGER_BYTES = 64 * 1024 * 1024
 /** R2: bytes held for a reader that has not asked yet, before the socket is paused; one read (512 KB) may top it. */
 const HELD_BYTES = 256 * 1024
 /**

@@ -3,7 +3,7 @@
  * streamed answers. R numbers: docs/spec/listener.md.
  */
 
-import type { Clock, Timer } from '../../core/clock.ts'
+import type { Clock } from '../../core/clock.ts'
 import type { DenseSet, Placed } from '../../core/collections.ts'
 import { HeaderFields } from '../../core/header-fields.ts'
 import type {
@@ -19,8 +19,8 @@ import type {
   SocketSession,
   WebSocketOffer,
 } from '../../core/listener.ts'
-import { withListener } from '../aborts.ts'
 import { addressOfBytes, type TrustedPeers } from '../client-address.ts'
+import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
 import {
   asksClose,
   declaresBody,
@@ -36,6 +36,7 @@ import {
 import { UwsBody } from './body.ts'
 import { byteLength, type Cork, fitsCork } from './cork.ts'
 import type { UwsRequest, UwsResponse } from './native.ts'
+import { StallClock } from './stall.ts'
 import { UwsStream } from './stream.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
 import { UwsSocket } from './web-socket.ts'
@@ -72,7 +73,7 @@ export class FieldReader {
   }
 }
 
-export class UwsExchange implements Incoming, Deferred, Placed {
+export class UwsExchange extends ClientExchange implements Incoming, Deferred, Placed {
   /** In its slice of `ticking`. */
   place = -1
   method = ''
@@ -85,39 +86,29 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   readonly res: UwsResponse
   readonly shared: UwsShared
-  /** The client is gone, or we have closed: `res` must not be touched (it throws). */
-  gone = false
-  /** The whole answer is in uWebSockets.js's hands: `res` must not be touched. */
-  ended = false
   readonly body: UwsBody
 
-  /** `respond` or `stream` has been called. */
-  #answered = false
-  #settled = false
+  /** A whole answer that waits for the end of the parser's turn. */
   #head: SafeHead | undefined
   #payload: string | Uint8Array = ''
   #stream: UwsStream | undefined
-  #writeTimer: Timer | undefined
-  #clientCloses = false
-  #mustClose = false
+  /** Of a large whole answer. */
+  #stall: StallClock | undefined
+  /** The connection ends with the answer. */
+  #lastAnswer = false
   #slice = -1
-  #abortListener: (() => void) | undefined
-  #aborted = false
   #handshake: Handshake | undefined
 
   constructor(res: UwsResponse, shared: UwsShared) {
+    super()
     this.res = res
     this.shared = shared
     this.body = new UwsBody(this)
   }
 
-  /** The handler has answered, or will not: nobody waits for the request any more. */
-  get settled(): boolean {
-    return this.#settled
-  }
-  /** `res` must not be touched any more. */
+  /** `res` must not be touched any more: it throws. */
   get over(): boolean {
-    return this.gone || this.ended
+    return this.state === 'ended' || this.gone
   }
 
   // ---- the request ----------------------------------------------------------------------------------------------------
@@ -132,10 +123,10 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.query = req.getQuery() ?? ''
     const headers = this.headers
     const fault = judgeHead(this.method, this.path, this.query, this.shared.fields.read(req), headers)
-    this.#clientCloses = asksClose(headers.get('connection'))
+    this.#lastAnswer = asksClose(headers.get('connection'))
     if (fault !== null) {
       // R4: an uncertain parse is never answered on a kept connection. Whatever framing is announced is swallowed, not served.
-      this.#mustClose = true
+      this.#lastAnswer = true
       if (headers.has('content-length') || headers.has('transfer-encoding')) this.body.discard()
       const refusal = this.shared.options.refuse(fault)
       this.respond(refusal.status, refusal.headers, refusal.body)
@@ -146,14 +137,14 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.upgrade = upgradeOf(headers)
     // What follows an upgrade request is not HTTP (as CVE-2026-2833): nothing is served after it.
     if (this.upgrade !== undefined) {
-      this.#mustClose = true
+      this.#lastAnswer = true
       if (context !== undefined && isHandshake(this.method, headers)) this.#handshake = new Handshake(context)
     }
     this.shared.handler(this)
     if (this.#handshake !== undefined) this.#handshake.parsing = false
     if (this.body.unread) {
       // R2: not asked for and not yet refused. Listen now, or the body is lost.
-      if (!this.#settled) this.body.hold()
+      if (!this.settled) this.body.hold()
       // A connection that closes with the answer must not close over unread bytes: the reset would take the answer with it.
       else if (this.#closes()) this.body.discard()
       // R12: else it was refused by its head alone: no onData, uWebSockets.js discards the body and the connection goes on.
@@ -223,7 +214,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   // ---- the answer -----------------------------------------------------------------------------------------------------
 
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
-    if (this.#answered || this.gone) return
+    if (this.state !== 'open') return
     const opens = status === 101 && this.#handshake?.session !== undefined
     if (!opens) this.#handshake = undefined
     // 101 is no final status, and has no content whose type could be told.
@@ -234,9 +225,8 @@ export class UwsExchange implements Incoming, Deferred, Placed {
         )
       : safeHead(status, headers)
     this.#payload = body
-    this.#answered = true
-    this.#settled = true
-    if (this.#head.close || endsConnection(status, this)) this.#mustClose = true
+    this.state = 'answered'
+    if (this.#head.close || endsConnection(status, this)) this.#lastAnswer = true
     if (opens && this.#handshake!.parsing) return this.endOfTurn()
     // R3
     if (inTurn()) defer(this)
@@ -244,10 +234,10 @@ export class UwsExchange implements Incoming, Deferred, Placed {
   }
 
   stream(status: number, headers: HeaderList): OutgoingStream {
-    if (this.#answered) throw new Error('the exchange has been answered already')
+    if (this.state !== 'open' && !this.gone) throw new Error('the exchange has been answered already')
     const head = safeHead(status, headers)
-    this.#answered = true
-    if (head.close || endsConnection(status, this)) this.#mustClose = true
+    if (!this.gone) this.state = 'streaming'
+    if (head.close || endsConnection(status, this)) this.#lastAnswer = true
     return this.#openStream(head)
   }
 
@@ -268,11 +258,11 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   /** Whatever the answer is, the connection ends with it. */
   closeAfterAnswer(): void {
-    this.#mustClose = true
+    this.#lastAnswer = true
   }
 
   #closes(): boolean {
-    return this.#mustClose || this.#clientCloses || this.shared.draining
+    return this.#lastAnswer || this.shared.draining
   }
 
   /** What waited for the end of the parser's turn: the clocks, the answer, or the end of a linger. */
@@ -352,31 +342,24 @@ export class UwsExchange implements Incoming, Deferred, Placed {
    * that must not fail, overflowing the cork) is not reached, and a large body is never copied into uWebSockets.js's own buffer.
    */
   #sendLarge(text: string, body: Uint8Array): void {
-    let progress = this.shared.clock.mono()
+    const stall = new StallClock(this)
+    this.#stall = stall
     const pump = (): void => {
       if (this.over) return
       const offset = this.res.getWriteOffset()
       if (this.res.tryEnd(offset === 0 ? body : body.subarray(offset), body.length)[1]) this.finished()
     }
     this.#onWritable(() => {
-      progress = this.shared.clock.mono()
+      stall.start()
       this.res.cork(pump)
     })
     this.res.cork(() => {
       this.res.writeStatus(text)
       pump()
     })
-    if (this.ended) return
+    if (this.over) return
     this.startTicking()
-    // R10
-    const { stallTimeoutMs } = this.shared.options
-    const check = (): void => {
-      if (this.over) return
-      const left = stallTimeoutMs - (this.shared.clock.mono() - progress)
-      if (left <= 0) this.abandon()
-      else this.#writeTimer = this.shared.clock.setTimer(left, check)
-    }
-    this.#writeTimer = this.shared.clock.setTimer(stallTimeoutMs, check)
+    stall.start()
   }
 
   /**
@@ -405,7 +388,7 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   #onWritable(listener: () => void): void {
     this.res.onWritable(() => {
-      if (!this.gone && !this.ended) {
+      if (!this.over) {
         try {
           listener()
         } catch (error) {
@@ -425,14 +408,12 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   /** The gateway is done with the answer, and the kernel (or a lingering upload) is not. */
   get unsent(): boolean {
-    if (this.over) return false
-    return this.#stream === undefined ? this.#answered : this.#stream.ending
+    return this.#stream === undefined ? this.state === 'answered' : !this.over && this.#stream.ending
   }
 
   /** R18: the whole answer has been handed over, not delivered: uWebSockets.js owns the socket from now on and tells nothing more of it. */
   finished(): void {
-    this.ended = true
-    this.#settled = true
+    this.state = 'ended'
     this.#clear()
   }
 
@@ -444,35 +425,22 @@ export class UwsExchange implements Incoming, Deferred, Placed {
 
   /** As `abandon`, by our own wish: the exchange is not told that its client left. */
   closeQuietly(): void {
-    this.#settled = true
+    if (this.over) return
+    this.state = 'answered'
     this.abandon()
   }
 
-  onAborted(listener: () => void): void {
-    if (this.#aborted) return void listener()
-    this.#abortListener = withListener(this.#abortListener, listener)
-  }
-
-  /** R1: registered before anything else. The socket is closed, by whomever. */
+  /** R1: registered before anything else. */
   socketClosed(): void {
-    this.gone = true
+    this.state = this.settled ? 'closed' : 'aborted'
     this.#clear()
     this.#stream?.dropped()
-    if (this.#settled) return
-    this.#settled = true
-    this.#aborted = true
-    const listener = this.#abortListener
-    if (listener === undefined) return
-    try {
-      listener()
-    } catch (error) {
-      this.shared.options.onError?.(error)
-    }
+    if (this.state === 'aborted') this.tellAborted(this.shared.options.onError)
   }
 
   #clear(): void {
     this.body.clear()
-    this.#writeTimer?.cancel()
+    this.#stall?.stop()
     this.#untick()
   }
 
@@ -481,8 +449,8 @@ export class UwsExchange implements Incoming, Deferred, Placed {
     this.shared.options.onError?.(error)
     if (this.over) return
     if (this.#stream !== undefined) return this.abandon()
-    if (this.#answered) return
-    this.#mustClose = true
+    if (this.state !== 'open') return
+    this.#lastAnswer = true
     if (this.body.unread) this.body.discard()
     this.respond(500, failureHeaders, failureBody)
   }
@@ -501,9 +469,6 @@ class Handshake implements WebSocketOffer {
     this.session = session
   }
 }
-
-const failureHeaders: HeaderList = [['content-type', 'application/json']]
-const failureBody = '{"error":{"message":"Internal error","type":"server_error","code":"internal_error","param":null}}'
 
 /**
  * Status and headers as one text for `writeStatus`, which writes what it is given: one call into native code instead of one a header.

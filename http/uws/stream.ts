@@ -1,16 +1,12 @@
 /** A streamed answer on uWebSockets.js. */
 
-import type { Timer } from '../../core/clock.ts'
 import type { OutgoingStream } from '../../core/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
+import { PieceQueue, type StreamState } from '../outgoing.ts'
 import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES } from './cork.ts'
 import type { UwsExchange } from './exchange.ts'
+import { StallClock } from './stall.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
-
-const OPEN = 0
-const ENDING = 1
-const CUTTING = 2
-const CLOSED = 3
 
 const nothing = (): void => {}
 
@@ -23,32 +19,28 @@ export class UwsStream implements OutgoingStream, Deferred {
   #head: string
   /** Text written since the last flush: it is measured once, whole. */
   #fresh = ''
-  #queue: (string | Uint8Array)[] = []
-  /** Bytes in the queue. */
-  #queued = 0
+  readonly #queue = new PieceQueue(CHUNK_BYTES)
   /** Bytes of the write that blocked: uWebSockets.js holds them. */
   #native = 0
-  /** Bytes written, and those of them that were while the client was blocked. */
-  #written = 0
-  #overrun = 0
-  #state = OPEN
+  /** What had been written when the client blocked. */
+  #beforeBlock = 0
+  #state: StreamState = 'open'
   #deferred = false
   /** The kernel has been full once. */
   #slow = false
   #owesDrain = false
   #drainListener: (() => void) | undefined
-  #progress = 0
-  #stallTimer: Timer | undefined
+  #stall: StallClock | undefined
 
   constructor(exchange: UwsExchange, head: string, bodiless: boolean) {
     this.exchange = exchange
     this.#head = head
     this.#bodiless = bodiless
-    if (exchange.gone) this.#state = CLOSED
+    if (exchange.gone) this.#state = 'closed'
   }
 
   write(data: string | Uint8Array): void {
-    if (this.#state !== OPEN || this.#bodiless || data.length === 0) return
+    if (this.#state !== 'open' || this.#bodiless || data.length === 0) return
     if (typeof data === 'string') {
       // Small events of one flush go out as one chunk.
       if (this.#fresh.length + data.length > CHUNK_BYTES) this.#enqueueText()
@@ -56,8 +48,7 @@ export class UwsStream implements OutgoingStream, Deferred {
       if (this.blocked) this.#enqueueText()
     } else {
       this.#enqueueText()
-      this.#queue.push(data)
-      this.#count(data.byteLength)
+      this.#enqueue(data)
     }
   }
 
@@ -65,27 +56,21 @@ export class UwsStream implements OutgoingStream, Deferred {
     const text = this.#fresh
     if (text === '') return
     this.#fresh = ''
-    const queue = this.#queue
-    const last = queue.length - 1
-    const before = queue[last]
-    if (typeof before === 'string' && before.length + text.length <= CHUNK_BYTES) queue[last] = before + text
-    else queue.push(text)
-    this.#count(Buffer.byteLength(text))
+    this.#enqueue(text)
   }
 
-  #count(bytes: number): void {
-    this.#queued += bytes
-    this.#written += bytes
-    if (!this.blocked) return
-    this.#overrun += bytes
-    if (overruns(this.#overrun, this.#written - this.#overrun)) this.exchange.abandon()
+  #enqueue(data: string | Uint8Array): void {
+    const queue = this.#queue
+    queue.push(data)
+    const before = this.#beforeBlock
+    if (this.blocked && overruns(queue.total - before, before)) this.exchange.abandon()
   }
 
   flush(): boolean {
-    if (this.#state !== OPEN) return false
+    if (this.#state !== 'open') return false
     this.#enqueueText()
     this.#advance()
-    if (this.blocked || this.#queued > HIGH_WATER) this.#owesDrain = true
+    if (this.blocked || this.#queue.bytes > HIGH_WATER) this.#owesDrain = true
     return !this.#owesDrain && !this.exchange.gone
   }
 
@@ -95,25 +80,25 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   get buffered(): number {
     this.#enqueueText()
-    return this.#queued + this.#native
+    return this.#queue.bytes + this.#native
   }
 
   /** The last byte has been queued, and not everything has left. */
   get ending(): boolean {
-    return this.#state === ENDING || this.#state === CUTTING
+    return this.#state === 'ending' || this.#state === 'cutting'
   }
 
   end(): void {
-    if (this.#state !== OPEN) return
+    if (this.#state !== 'open') return
     this.#enqueueText()
-    this.#state = ENDING
+    this.#state = 'ending'
     this.#advance()
   }
 
   cut(): void {
-    if (this.#state !== OPEN) return
+    if (this.#state !== 'open') return
     this.#enqueueText()
-    this.#state = CUTTING
+    this.#state = 'cutting'
     this.#advance()
   }
 
@@ -138,43 +123,24 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   #pump(): void {
     if (this.exchange.over) return
-    while (!this.blocked && this.#queue.length > 0) {
+    while (!this.blocked && !this.#queue.empty) {
       const piece = this.#take()
-      const last = this.#queue.length === 0
-      if (last && this.#state === ENDING && !this.exchange.body.open && !this.#holdsBack) return this.#finish(piece)
+      const last = this.#queue.empty
+      if (last && this.#state === 'ending' && !this.exchange.body.open && !this.#holdsBack) return this.#finish(piece)
       if (!this.#write(piece)) this.#block(piece)
     }
-    if (this.blocked || this.#queue.length > 0) return
-    if (this.#state === ENDING) {
+    if (this.blocked || !this.#queue.empty) return
+    if (this.#state === 'ending') {
       if (this.exchange.body.open) this.exchange.body.linger(() => this.#finish(''))
       else this.#finish('')
-    } else if (this.#state === CUTTING) this.#close()
+    } else if (this.#state === 'cutting') this.#close()
   }
 
   /** The next piece that fits in a cork (R7). */
   #take(): string | Uint8Array {
-    const queue = this.#queue
     let room = this.#head === '' ? CHUNK_BYTES : Math.max(1024, CORK_BYTES - HEAD_FRAMING_BYTES - this.#head.length)
-    if (this.#holdsBack && this.#queued > 1) room = Math.min(room, this.#queued - 1)
-    let first = queue[0]!
-    if (typeof first === 'string') {
-      // All that is queued is one text that fits: the usual case.
-      const bytes = queue.length === 1 ? this.#queued : Buffer.byteLength(first)
-      if (bytes <= room) {
-        queue.shift()
-        this.#queued -= bytes
-        return first
-      }
-      first = Buffer.from(first)
-    }
-    if (first.byteLength <= room) {
-      queue.shift()
-      this.#queued -= first.byteLength
-      return first
-    }
-    queue[0] = first.subarray(room)
-    this.#queued -= room
-    return first.subarray(0, room)
+    if (this.#holdsBack && this.#queue.bytes > 1) room = Math.min(room, this.#queue.bytes - 1)
+    return this.#queue.take(room)
   }
 
   /**
@@ -182,7 +148,7 @@ export class UwsStream implements OutgoingStream, Deferred {
    * an end that a slow reader or a drain could meet (what uWebSockets.js holds after `end` is out of sight, and a close takes it along).
    */
   get #holdsBack(): boolean {
-    return this.#state === CUTTING || (this.#state === ENDING && (this.#slow || this.exchange.shared.draining))
+    return this.#state === 'cutting' || (this.#state === 'ending' && (this.#slow || this.exchange.shared.draining))
   }
 
   /** One cork. False when the kernel has not taken what was written before it, or all of this. */
@@ -193,8 +159,8 @@ export class UwsStream implements OutgoingStream, Deferred {
   }
 
   #finish(piece: string | Uint8Array): void {
-    this.#state = CLOSED
-    this.#stallTimer?.cancel()
+    this.#state = 'closed'
+    this.#stall?.stop()
     const { res } = this.exchange
     const head = this.#head
     this.exchange.finished()
@@ -212,8 +178,8 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   /** Everything is in the kernel: no terminator, so that nobody takes the stream for a whole one (STR-6). */
   #close(): void {
-    this.#state = CLOSED
-    this.#stallTimer?.cancel()
+    this.#state = 'closed'
+    this.#stall?.stop()
     const exchange = this.exchange
     if (exchange.body.open) exchange.body.linger(() => exchange.closeQuietly())
     else exchange.closeQuietly()
@@ -222,50 +188,35 @@ export class UwsStream implements OutgoingStream, Deferred {
   #block(piece: string | Uint8Array): void {
     this.blocked = true
     this.#slow = true
-    this.#overrun = 0
+    this.#beforeBlock = this.#queue.total
     this.#native = typeof piece === 'string' ? Buffer.byteLength(piece) : piece.byteLength
-    const { clock } = this.exchange.shared
-    this.#progress = clock.mono()
-    // R10
-    if (this.#stallTimer === undefined) this.#armStall(this.exchange.shared.options.stallTimeoutMs)
-  }
-
-  #armStall(ms: number): void {
-    const { clock, options } = this.exchange.shared
-    this.#stallTimer = clock.setTimer(ms, () => {
-      this.#stallTimer = undefined
-      if (!this.blocked || this.exchange.over) return
-      const left = options.stallTimeoutMs - (clock.mono() - this.#progress)
-      if (left > 0) this.#armStall(left)
-      else this.exchange.abandon()
-    })
+    this.#stall ??= new StallClock(this.exchange)
+    this.#stall.start()
   }
 
   /** The kernel has room again. */
   onWritable(): void {
-    this.#progress = this.exchange.shared.clock.mono()
+    this.#stall?.rest()
     this.blocked = false
     this.#native = 0
     // R9: without a write uWebSockets.js would never hand on what it holds itself.
-    if (this.#queue.length === 0) this.exchange.res.cork(nothing)
+    if (this.#queue.empty) this.exchange.res.cork(nothing)
     this.#pump()
     this.#drained()
   }
 
   #drained(): void {
-    if (!this.#owesDrain || this.blocked || this.#queue.length > 0 || this.#state !== OPEN) return
+    if (!this.#owesDrain || this.blocked || !this.#queue.empty || this.#state !== 'open') return
     this.#owesDrain = false
     this.#drainListener?.()
   }
 
   /** The connection is gone. */
   dropped(): void {
-    this.#state = CLOSED
+    this.#state = 'closed'
     this.#fresh = ''
-    this.#queue = []
-    this.#queued = 0
+    this.#queue.clear()
     this.#native = 0
-    this.#stallTimer?.cancel()
-    this.#stallTimer = undefined
+    this.#stall?.stop()
   }
 }
