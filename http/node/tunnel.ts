@@ -5,7 +5,9 @@
 import { type IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { BodyFlow, BodySink, OutgoingStream } from '../../core/listener.ts'
-import { type NodeShared, onStall, swallow } from './exchange.ts'
+import { swallow } from './body.ts'
+import type { NodeShared } from './exchange.ts'
+import { onStall } from './stream.ts'
 
 /** What a tunnel tells its exchange. */
 export interface TunnelOwner {
