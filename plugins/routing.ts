@@ -1,7 +1,14 @@
 import { hash } from 'node:crypto'
 import type { Conversation } from '../core/conversation.ts'
 import type { Backend, Unfit } from '../core/dialect.ts'
-import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
+import {
+  conversation as conversationSlot,
+  definePlugin,
+  deny,
+  type Exchange,
+  estimate,
+  type Reply,
+} from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
 import {
@@ -19,27 +26,27 @@ import {
 export const routing = definePlugin({
   name: 'routing',
   summary: 'Finds the backends that can serve the request, in order.',
-  needs: [identity, conversation, model, rights, estimate, hostedSearch, mediaFetch],
+  needs: [identity, conversationSlot, model, rights, estimate, hostedSearch, mediaFetch],
   provides: [candidates],
   mayProvide: [upstreamConversation, searchPlan],
   create() {
     return {
       onRequest(x): undefined | Reply | Promise<undefined | Reply> {
-        const asked = x.get(conversation)
-        const denied = x.get(rights)(asked)
+        const conversation = x.get(conversationSlot)
+        const denied = x.get(rights)(conversation)
         if (denied) return unsatisfied(x, denied)
-        const native = judge(x, asked)
+        const native = judge(x, conversation)
         const search = x.get(hostedSearch)
-        const plan = search.native(asked)
-        if (!plan) return choose(x, asked, native)
-        const form = isServed(native) ? null : search.asFunction(asked)
+        const plan = search.native(conversation)
+        if (!plan) return choose(x, conversation, native)
+        const form = isServed(native) ? null : search.asFunction(conversation)
         if (!form) {
           x.set(searchPlan, plan)
-          return choose(x, asked, native)
+          return choose(x, conversation, native)
         }
         // No backend searches by itself: the gateway does, and the model sees a function (decisions 34).
         const ours = judge(x, form.conversation)
-        if (!isServed(ours)) return choose(x, asked, native)
+        if (!isServed(ours)) return choose(x, conversation, native)
         x.set(searchPlan, form.plan)
         x.set(upstreamConversation, form.conversation)
         return choose(x, form.conversation, ours)
@@ -49,62 +56,66 @@ export const routing = definePlugin({
 })
 
 /** Which backends can serve a conversation: as it is, or with the bytes of its media in place. */
-function judge(x: Exchange, asked: Conversation): Judged {
+function judge(x: Exchange, conversation: Conversation): Judged {
   const tokens = x.get(estimate).input
   const judged: Judged = { fit: [], lacksBytes: new Map(), why: null }
   for (const backend of x.get(model).backends) {
     const dialect = dialects[backend.dialect]!
     const over = overWindow(backend, tokens)
-    const reason = over ?? dialect.unfit(asked, backend)
+    const reason = over ?? dialect.unfit(conversation, backend)
     if (!reason) {
       judged.fit.push(backend)
       continue
     }
     judged.why ??= reason
     if (over || !dialect.bytesOnly) continue
-    const lacking = x.get(mediaFetch).lacking(asked, dialect.bytesOnly)
+    const lacking = x.get(mediaFetch).lacking(conversation, dialect.bytesOnly)
     if (lacking && !dialect.unfit(lacking.whole, backend)) judged.lacksBytes.set(backend, lacking.wanted)
   }
   return judged
 }
 
-function choose(x: Exchange, asked: Conversation, judged: Judged): undefined | Reply | Promise<undefined | Reply> {
+function choose(
+  x: Exchange,
+  conversation: Conversation,
+  judged: Judged,
+): undefined | Reply | Promise<undefined | Reply> {
   const { fit, lacksBytes, why } = judged
   if (!isServed(judged)) return why ? unsatisfied(x, why) : noBackend()
   if (lacksBytes.size > 0) {
     const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
-    const first = inOrder(x, asked, all)[0]!
+    const first = inOrder(x, conversation, all)[0]!
     const wanted = lacksBytes.get(first)
-    if (wanted) return withBytes(x, asked, judged, wanted)
+    if (wanted) return withBytes(x, conversation, judged, wanted)
   }
-  x.set(candidates, inOrder(x, asked, fit))
+  x.set(candidates, inOrder(x, conversation, fit))
   return undefined
 }
 
 /** The backend that comes first needs bytes: they are fetched, and who can serve is judged once more. */
 async function withBytes(
   x: Exchange,
-  asked: Conversation,
+  conversation: Conversation,
   { fit }: Judged,
   wanted: readonly WantedMedia[],
 ): Promise<undefined | Reply> {
-  const fetched = await x.get(mediaFetch).fetch(x, asked, wanted)
+  const fetched = await x.get(mediaFetch).fetch(x, conversation, wanted)
   if (fetched.refused) {
     if (fetched.final || fit.length === 0) return fetched.refused
     // Another backend takes the URL itself.
-    x.set(candidates, inOrder(x, asked, fit))
+    x.set(candidates, inOrder(x, conversation, fit))
     return undefined
   }
   const judged = judge(x, fetched.whole)
   // What came may be of a kind that no backend takes.
   if (judged.fit.length === 0) return unsatisfied(x, judged.why!)
   x.set(upstreamConversation, fetched.whole)
-  x.set(candidates, inOrder(x, asked, judged.fit))
+  x.set(candidates, inOrder(x, conversation, judged.fit))
   return undefined
 }
 
-function inOrder(x: Exchange, asked: Conversation, backends: readonly Backend[]): Backend[] {
-  return backends.length === 1 ? [...backends] : prefer(backends, affinity(x, asked))
+function inOrder(x: Exchange, conversation: Conversation, backends: readonly Backend[]): Backend[] {
+  return backends.length === 1 ? [...backends] : prefer(backends, affinity(x, conversation))
 }
 
 interface Judged {
@@ -148,16 +159,16 @@ function score(backend: Backend, key: string): number {
 const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
 
 /** What requests of one conversation share: the client's cache key, its session header, else the organization and the first turns. */
-function affinity(x: Exchange, asked: Conversation): string {
+function affinity(x: Exchange, conversation: Conversation): string {
   const organization = x.get(identity).organization.id
-  if (asked.cacheKey !== undefined) return `${organization}\0${asked.cacheKey}`
+  if (conversation.cacheKey !== undefined) return `${organization}\0${conversation.cacheKey}`
   for (const name of SESSION_HEADERS) {
     const value = x.incoming.headers.get(name)
     if (value !== undefined) return `${organization}\0${value}`
   }
   let first = ''
-  for (const part of asked.system) first += part.text.slice(0, 2000)
-  const user = asked.turns.find(turn => turn.role === 'user')?.parts[0]
+  for (const part of conversation.system) first += part.text.slice(0, 2000)
+  const user = conversation.turns.find(turn => turn.role === 'user')?.parts[0]
   if (user?.type === 'text') first += `\0${user.text.slice(0, 2000)}`
   return `${organization}\0${first}`
 }

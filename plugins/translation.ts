@@ -135,9 +135,9 @@ function cacheKey(x: Exchange, own: Conversation): string | undefined {
 }
 
 /** System text and tools of a request with cache markers: its later turns have the same. */
-function markedPrefix(asked: Conversation): string | undefined {
-  const { system, tools, turns } = asked
-  if (!formOf(asked).marksCache || (system.length === 0 && tools.length === 0)) return undefined
+function markedPrefix(conversation: Conversation): string | undefined {
+  const { system, tools, turns } = conversation
+  if (!formOf(conversation).marksCache || (system.length === 0 && tools.length === 0)) return undefined
   const marked =
     system.some(part => part.cache) ||
     tools.some(tool => 'cache' in tool && tool.cache) ||

@@ -3,7 +3,7 @@ import { GatewayError } from '../errors.ts'
 import { type FinishEvent, type StreamEvent, ZERO_USAGE } from '../events.ts'
 import { itemId, searchId } from '../ids.ts'
 import type { HeaderList, OutgoingStream } from '../listener.ts'
-import { conversation, estimate, request, type SentTap, usage } from '../plugin.ts'
+import { conversation as conversationSlot, estimate, request, type SentTap, usage } from '../plugin.ts'
 import { type EncodeContext, type Encoder, errorBody } from '../surface.ts'
 import type { Ticking } from '../ticker.ts'
 import type { RunningExchange } from './index.ts'
@@ -113,14 +113,14 @@ export class ClientReply implements Ticking {
   /** False when the exchange has ended because of it. */
   #begin(): boolean {
     const x = this.#x
-    const asked = x.peek(conversation)
-    if (!asked) {
+    const conversation = x.peek(conversationSlot)
+    if (!conversation) {
       x.fail(new GatewayError('internal_error', { message: 'A reply was made before the request was understood.' }))
       return false
     }
-    const encoder = x.surface!.encoder(this.#context(asked))
+    const encoder = x.surface!.encoder(this.#context(conversation))
     this.#encoder = encoder
-    if (!asked.stream) {
+    if (!conversation.stream) {
       this.#state = 'collecting'
       encoder.start()
       return true
@@ -132,15 +132,15 @@ export class ClientReply implements Ticking {
     return !x.closed
   }
 
-  #context(asked: EncodeContext['conversation']): EncodeContext {
+  #context(conversation: EncodeContext['conversation']): EncodeContext {
     const x = this.#x
     const { clock } = x
     return {
       requestId: x.id,
       created: Math.floor(x.startedAt / 1000),
-      model: asked.model,
+      model: conversation.model,
       body: x.peek(request) ?? {},
-      conversation: asked,
+      conversation,
       promptTokens: this.#back.origin === 'gateway' ? 0 : (x.peek(estimate)?.input ?? 0),
       objectId: x.objectId,
       mint,

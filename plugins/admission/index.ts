@@ -1,7 +1,14 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { Counted } from '../../core/limits.ts'
 import { exposure as mostCost } from '../../core/money.ts'
-import { conversation, definePlugin, type Exchange, estimate, type Reply, usage } from '../../core/plugin.ts'
+import {
+  conversation as conversationSlot,
+  definePlugin,
+  type Exchange,
+  estimate,
+  type Reply,
+  usage,
+} from '../../core/plugin.ts'
 import type { Admission } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
 import { type Identity, identity, model, reservation } from '../shared/slots.ts'
@@ -43,19 +50,26 @@ export const admission = definePlugin({
         const caller = x.get(identity)
         const served = x.peek(model)
         const set = cellSet(caller, served?.id ?? null)
-        const asked = x.peek(conversation)
+        const conversation = x.peek(conversationSlot)
         const input = x.peek(estimate)?.input ?? 0
-        const output = asked ? outputReserve(asked, set, output_reserve) : 0
+        const output = conversation ? outputReserve(conversation, set, output_reserve) : 0
         const exposure =
           served?.price && caller.organization.billing !== 'free' ? mostCost(input, output, served.price) : 0
 
-        const refused = holdMaxima(set, asked?.maxOutputTokens, asked?.maxOutputField, input, output, exposure)
+        const refused = holdMaxima(
+          set,
+          conversation?.maxOutputTokens,
+          conversation?.maxOutputField,
+          input,
+          output,
+          exposure,
+        )
         if (refused) return refused
 
         const factor = compression(platform.running / max_concurrent_requests, compress_above)
         const compressed = factor < 1
         const cells = compressed ? compress(set, factor) : set.cells
-        const amounts = set.counts.map(counted => counted.reserve(input, output, exposure, asked))
+        const amounts = set.counts.map(counted => counted.reserve(input, output, exposure, conversation))
         const now = x.clock.now()
 
         const decide = (result: Admission): undefined | Reply | Promise<undefined> => {
@@ -91,11 +105,11 @@ export const admission = definePlugin({
 })
 
 /** The cap that the client named, or what is set aside when it named none: never more than the account can use, or no such request would ever be admitted. */
-function outputReserve(asked: Conversation, { minuteBudget }: CellSet, reserve: number): number {
-  if (asked.maxOutputField !== undefined) return asked.maxOutputTokens!
+function outputReserve(conversation: Conversation, { minuteBudget }: CellSet, reserve: number): number {
+  if (conversation.maxOutputField !== undefined) return conversation.maxOutputTokens!
   return Math.min(
     reserve,
-    asked.maxOutputTokens ?? Number.POSITIVE_INFINITY,
+    conversation.maxOutputTokens ?? Number.POSITIVE_INFINITY,
     minuteBudget.output_tokens ?? Number.POSITIVE_INFINITY,
   )
 }

@@ -69,13 +69,13 @@ function broken(callId: string, path: string, why: string): Reply {
 }
 
 /** REQ-2: caps on images, documents, replayed history, and what is in the arguments of its calls. */
-export function checkContent(asked: Conversation, limits: ContentLimits): undefined | Reply {
+export function checkContent(conversation: Conversation, limits: ContentLimits): undefined | Reply {
   let images = 0
   let documents = 0
   let replay = 0
   let input = 0
-  const lastUser = asked.turns.findLastIndex(turn => turn.role === 'user')
-  for (const [i, turn] of asked.turns.entries()) {
+  const lastUser = conversation.turns.findLastIndex(turn => turn.role === 'user')
+  for (const [i, turn] of conversation.turns.entries()) {
     for (const part of turn.parts) {
       for (const item of part.type === 'result' ? part.content : [part]) {
         if (item.type === 'image') images++
@@ -89,7 +89,7 @@ export function checkContent(asked: Conversation, limits: ContentLimits): undefi
   if (documents > limits.documents) return over('documents', documents, limits.documents, 'max_documents')
   if (replay > limits.replayBytes) return over('bytes of replayed history', replay, limits.replayBytes, 'max_replay')
   // A value takes a byte at least: what is shorter need not be looked at.
-  const nodes = input > limits.nodes ? nodesOf(asked) : 0
+  const nodes = input > limits.nodes ? nodesOf(conversation) : 0
   if (nodes > limits.nodes) return over('values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
   return undefined
 }

@@ -2,7 +2,7 @@ import { type Conversation, formOf } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { itemId } from '../../core/ids.ts'
 import {
-  conversation,
+  conversation as conversationSlot,
   definePlugin,
   deny,
   type Exchange,
@@ -52,7 +52,7 @@ export const conversationPlugin = definePlugin({
   summary: 'Recalls and checks the history, and remembers what the next turn needs.',
   config: schema,
   needs: [identity, request, askedSlot],
-  provides: [conversation],
+  provides: [conversationSlot],
   mayProvide: [recording, openReasoning],
   create(options, context) {
     const memory = new Memory(
@@ -64,25 +64,26 @@ export const conversationPlugin = definePlugin({
     )
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
-      const asked = x.get(askedSlot)
-      x.set(conversation, asked)
+      const conversation = x.get(askedSlot)
+      x.set(conversationSlot, conversation)
       // No history is refused, and none is remembered.
       if (context.terminal.advisory) return undefined
 
       const connection = x.incoming.connection
-      const retains = formOf(asked).retains === true && (asked.store !== false || connection !== undefined)
+      const retains =
+        formOf(conversation).retains === true && (conversation.store !== false || connection !== undefined)
       if (retains)
         x.set(recording, {
           recorder: new ReplyRecorder(),
-          fresh: freshOf(asked),
-          summaries: asked.reasoning.summary !== undefined,
-          local: asked.store === false && connection ? ConnectionMemory.of(connection) : undefined,
+          fresh: freshOf(conversation),
+          summaries: conversation.reasoning.summary !== undefined,
+          local: conversation.store === false && connection ? ConnectionMemory.of(connection) : undefined,
         })
-      if (asked.previousResponseId !== undefined) return recall(x, asked, asked.previousResponseId)
-      return complete(x, asked)
+      if (conversation.previousResponseId !== undefined) return recall(x, conversation, conversation.previousResponseId)
+      return complete(x, conversation)
     }
 
-    async function recall(x: Exchange, asked: Conversation, id: string): Promise<undefined | Reply> {
+    async function recall(x: Exchange, conversation: Conversation, id: string): Promise<undefined | Reply> {
       const { connection } = x.incoming
       const local = connection && ConnectionMemory.of(connection)
       const limits = x.get(contentLimits)
@@ -91,25 +92,25 @@ export const conversationPlugin = definePlugin({
       const stored = await memory.recall(x.get(identity).organization.id, id, room, local)
       if (stored === null) return unknownResponse(id)
       if (typeof stored === 'number') return tooMuchRecalled(stored, limits)
-      continueFrom(stored, asked)
-      return complete(x, asked)
+      continueFrom(stored, conversation)
+      return complete(x, conversation)
     }
 
-    function complete(x: Exchange, asked: Conversation): undefined | Reply | Promise<undefined | Reply> {
-      const fault = checkHistory(asked.turns) ?? checkContent(asked, x.get(contentLimits))
+    function complete(x: Exchange, conversation: Conversation): undefined | Reply | Promise<undefined | Reply> {
+      const fault = checkHistory(conversation.turns) ?? checkContent(conversation, x.get(contentLimits))
       if (fault) return fault
       const organization = x.get(identity).organization.id
-      if (asked.generate === false) return takeIn(x, asked, organization)
-      const restored = memory.restore(organization, asked)
+      if (conversation.generate === false) return takeIn(x, conversation, organization)
+      const restored = memory.restore(organization, conversation)
       return restored instanceof Promise ? restored.then(() => undefined) : undefined
     }
 
     /** A request that generates nothing: it is there to be continued. */
-    function takeIn(x: Exchange, asked: Conversation, organization: string): Reply | Promise<Reply> {
+    function takeIn(x: Exchange, conversation: Conversation, organization: string): Reply | Promise<Reply> {
       const { fresh, local } = x.get(recording)
       if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
         return tooLargeToKeep(options.max_retained)
-      const saved = memory.retain(organization, `resp_${x.objectId}`, asked.previousResponseId, fresh, local)
+      const saved = memory.retain(organization, `resp_${x.objectId}`, conversation.previousResponseId, fresh, local)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
@@ -158,7 +159,7 @@ export const conversationPlugin = definePlugin({
     }
 
     function retainReply(x: Exchange, { recorder, fresh, local }: Recording): void {
-      const asked = x.get(conversation)
+      const conversation = x.get(conversationSlot)
       const reply = recorder.turn()
       if (!local) {
         const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
@@ -166,7 +167,7 @@ export const conversationPlugin = definePlugin({
       }
       const added = reply ? { ...fresh, turns: [...fresh.turns, reply] } : fresh
       const { organization } = x.get(identity)
-      holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, asked.previousResponseId, added, local))
+      holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, conversation.previousResponseId, added, local))
     }
 
     return {

@@ -156,10 +156,10 @@ export class Memory {
   }
 
   /** Fills `continuation` of replayed calls, reasoning and searches. A miss leaves plain history (wire.md F.7). */
-  restore(organization: string, asked: Conversation): MaybePromise<void> {
+  restore(organization: string, conversation: Conversation): MaybePromise<void> {
     const parts: (Part & { continuation?: Continuation })[] = []
     const handles: string[] = []
-    for (const turn of asked.turns) {
+    for (const turn of conversation.turns) {
       if (turn.role !== 'assistant') continue
       for (const part of turn.parts) {
         const handle =
@@ -193,14 +193,14 @@ function isOurs(handle: string): boolean {
 }
 
 /** Prepends what is remembered to a request, in canonical form. Instructions stay first: they are this request's alone. */
-export function continueFrom(stored: Added, asked: Conversation): void {
+export function continueFrom(stored: Added, conversation: Conversation): void {
   const list = new TurnList()
   for (const turn of stored.turns) list.push(turn.role, [...turn.parts])
-  for (const turn of asked.turns) list.push(turn.role, [...turn.parts])
-  asked.system.splice(asked.instructionParts ?? 0, 0, ...stored.system, ...list.system)
-  asked.turns = list.turns
+  for (const turn of conversation.turns) list.push(turn.role, [...turn.parts])
+  conversation.system.splice(conversation.instructionParts ?? 0, 0, ...stored.system, ...list.system)
+  conversation.turns = list.turns
   if (!stored.tools?.length) return
-  const { tools, loadedTools = 0 } = asked
+  const { tools, loadedTools = 0 } = conversation
   const loaded = tools.splice(tools.length - loadedTools)
   const all = new LoadedTools(tools)
   all.append(stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })))

@@ -33,19 +33,19 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
       const load = shared.use('media.fetching', () => ({ requests: 0 }))
 
       const service: MediaFetch = {
-        lacking(asked, kinds) {
+        lacking(conversation, kinds) {
           if (!fetcher.isOn) return null
-          const wanted = urlMedia(asked).filter(file => kinds.has(file.kind))
+          const wanted = urlMedia(conversation).filter(file => kinds.has(file.kind))
           if (wanted.length === 0 || !wanted.every(file => fetcher.allows(file.url))) return null
-          return { wanted, whole: withPlaceholders(asked, kinds) }
+          return { wanted, whole: withPlaceholders(conversation, kinds) }
         },
-        async fetch(x, asked, wanted) {
+        async fetch(x, conversation, wanted) {
           if (load.requests >= MAX_FETCHING) return { refused: tooManyFetches(), final: true }
           load.requests++
           const gone = new AbortController()
           x.incoming.onAborted(() => gone.abort())
           try {
-            return { whole: withMedia(asked, await fetcher.fetchAll(wanted, gone.signal)) }
+            return { whole: withMedia(conversation, await fetcher.fetchAll(wanted, gone.signal)) }
           } catch (error) {
             if (gone.signal.aborted) return { refused: clientLeft(), final: true }
             if (!(error instanceof MediaFault)) throw error

@@ -5,9 +5,9 @@ import { type FetchedMedia, mediaKey, type WantedMedia } from './fetch-media.ts'
 export type MediaKind = WantedMedia['kind']
 
 /** Every image and document that is a URL. */
-export function urlMedia(asked: Conversation): WantedMedia[] {
+export function urlMedia(conversation: Conversation): WantedMedia[] {
   const found: WantedMedia[] = []
-  for (const turn of asked.turns) {
+  for (const turn of conversation.turns) {
     for (const part of turn.parts) {
       for (const media of part.type === 'result' ? part.content : [part]) {
         if ((media.type === 'image' || media.type === 'document') && media.source.kind === 'url')
@@ -19,19 +19,19 @@ export function urlMedia(asked: Conversation): WantedMedia[] {
 }
 
 /** @param files by `mediaKey`; what is not among them stays a URL */
-export function withMedia(asked: Conversation, files: ReadonlyMap<string, FetchedMedia>): Conversation {
-  return { ...asked, turns: asked.turns.map(turn => turnWith(turn, files)) }
+export function withMedia(conversation: Conversation, files: ReadonlyMap<string, FetchedMedia>): Conversation {
+  return { ...conversation, turns: conversation.turns.map(turn => turnWith(turn, files)) }
 }
 
 /** As it would be with all of some kinds in place, for asking whether a backend could serve it then. */
-export function withPlaceholders(asked: Conversation, kinds: ReadonlySet<MediaKind>): Conversation {
+export function withPlaceholders(conversation: Conversation, kinds: ReadonlySet<MediaKind>): Conversation {
   const files = new Map<string, FetchedMedia>()
-  for (const media of urlMedia(asked)) {
+  for (const media of urlMedia(conversation)) {
     if (!kinds.has(media.kind)) continue
     const mediaType = media.kind === 'image' ? 'image/png' : 'application/pdf'
     files.set(mediaKey(media), { kind: 'data', mediaType, data: '' })
   }
-  return withMedia(asked, files)
+  return withMedia(conversation, files)
 }
 
 function turnWith(turn: Turn, files: ReadonlyMap<string, FetchedMedia>): Turn {

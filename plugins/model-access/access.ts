@@ -96,27 +96,28 @@ export class ModelAccess {
 }
 
 /** Effort above the model's ceiling: lowered or refused, as the client's API has it. */
-export function holdEffort(asked: Conversation, model: ModelConfig): undefined | Reply {
-  const { effort } = asked.reasoning
+export function holdEffort(conversation: Conversation, model: ModelConfig): undefined | Reply {
+  const { effort } = conversation.reasoning
   const ceiling = model.effort_ceiling
   if (effort === undefined || ceiling === null || EFFORTS.indexOf(effort) <= EFFORTS.indexOf(ceiling)) return undefined
-  if (formOf(asked).lowersEffort) {
-    asked.reasoning.effort = ceiling
+  if (formOf(conversation).lowersEffort) {
+    conversation.reasoning.effort = ceiling
     return undefined
   }
   return deny('unsupported_value', {
     message: `${model.id} takes reasoning effort up to ${ceiling}; the request asks for ${effort}. Lower it.`,
-    param: formOf(asked).members.effort,
+    param: formOf(conversation).members.effort,
   })
 }
 
 /** A cap over the model's own maximum is refused, never clamped (decisions 23). */
-export function holdOutputCap(asked: Conversation, model: ModelConfig): undefined | Reply {
+export function holdOutputCap(conversation: Conversation, model: ModelConfig): undefined | Reply {
   const maximum = model.max_output_tokens
-  if (maximum === null || asked.maxOutputTokens === undefined || asked.maxOutputTokens <= maximum) return undefined
-  const field = asked.maxOutputField ?? 'max_tokens'
+  if (maximum === null || conversation.maxOutputTokens === undefined || conversation.maxOutputTokens <= maximum)
+    return undefined
+  const field = conversation.maxOutputField ?? 'max_tokens'
   return deny('invalid_value', {
-    message: `${field} is ${asked.maxOutputTokens}; the maximum of ${model.id} is ${maximum}. Lower it.`,
+    message: `${field} is ${conversation.maxOutputTokens}; the maximum of ${model.id} is ${maximum}. Lower it.`,
     param: field,
   })
 }
@@ -125,11 +126,11 @@ export function holdOutputCap(asked: Conversation, model: ModelConfig): undefine
  * Of a request that names no cap: the account's maximum becomes it, or leaving the field out would be the way past it. No more than any backend takes: a
  * request is not refused for what it did not ask.
  */
-export function assumeOutputCap(asked: Conversation, model: ModelConfig, caller: Identity): void {
-  if (asked.maxOutputTokens !== undefined) return
+export function assumeOutputCap(conversation: Conversation, model: ModelConfig, caller: Identity): void {
+  if (conversation.maxOutputTokens !== undefined) return
   const most = leastOf('max_output_tokens', caller, model.id)
   if (most === null) return
-  asked.maxOutputTokens = model.backends.reduce(
+  conversation.maxOutputTokens = model.backends.reduce(
     (least, { maxOutputTokens }) => Math.min(least, maxOutputTokens ?? least),
     most,
   )

@@ -10,21 +10,22 @@ const everything: Rights = () => null
 export function rightsOf({ organization, key }: Identity): Rights {
   const lists = [organization.capabilities, key.capabilities]
   if (lists.every(list => list === 'all')) return everything
-  return asked => lackOf(asked, capability => lists.some(list => list !== 'all' && !list.includes(capability)))
+  return conversation =>
+    lackOf(conversation, capability => lists.some(list => list !== 'all' && !list.includes(capability)))
 }
 
 /** The first capability that a conversation needs and the caller lacks. */
-function lackOf(asked: Conversation, lacks: (capability: AccountCapability) => boolean): Unfit | null {
-  for (const tool of asked.tools) {
+function lackOf(conversation: Conversation, lacks: (capability: AccountCapability) => boolean): Unfit | null {
+  for (const tool of conversation.tools) {
     const capability = tool.type === 'web_search' ? 'web_search' : 'tools'
     if (lacks(capability)) return { param: tool.path, requirement: `${capability}, which the plan does not include` }
   }
-  const { effort, thinking } = asked.reasoning
+  const { effort, thinking } = conversation.reasoning
   const thinks =
     (effort !== undefined && EFFORTS.indexOf(effort) > 0) || (thinking !== undefined && thinking !== 'disabled')
   if (thinks && lacks('reasoning'))
     return { param: 'reasoning', requirement: 'reasoning, which the plan does not include' }
-  for (const turn of asked.turns) {
+  for (const turn of conversation.turns) {
     for (const part of turn.parts) {
       for (const item of part.type === 'result' ? part.content : [part]) {
         if (item.type === 'image' && lacks('images'))

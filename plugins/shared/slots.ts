@@ -23,7 +23,7 @@ export const model = slot<ModelConfig>('model')
 
 /** Filled by `model-access`: says which capability a conversation needs that plan or key do not include; null when they include all. */
 export const rights = slot<Rights>('rights')
-export type Rights = (asked: Conversation) => Unfit | null
+export type Rights = (conversation: Conversation) => Unfit | null
 
 /** Filled by `validation` above an advisory terminal alone: what it would have refused. */
 export const wouldRefuse = slot<Error>('wouldRefuse')
@@ -44,9 +44,9 @@ export interface MediaFetch {
    * The files that stand between a conversation and a backend that takes these kinds as bytes alone, and the conversation as it would be with them.
    * Null when there are none, or when one of them may not be fetched.
    */
-  lacking(asked: Conversation, kinds: ReadonlySet<WantedMedia['kind']>): LackingMedia | null
+  lacking(conversation: Conversation, kinds: ReadonlySet<WantedMedia['kind']>): LackingMedia | null
   /** Fetches them. Rejects for what is no fault of the files'. */
-  fetch(x: Exchange, asked: Conversation, wanted: readonly WantedMedia[]): Promise<Fetched>
+  fetch(x: Exchange, conversation: Conversation, wanted: readonly WantedMedia[]): Promise<Fetched>
 }
 export interface LackingMedia {
   wanted: readonly WantedMedia[]
@@ -62,9 +62,9 @@ export type Fetched =
 export const hostedSearch = slot<HostedSearch>('hostedSearch')
 export interface HostedSearch {
   /** For a backend that searches by itself. Null: the conversation declares no search. */
-  native(asked: Conversation): SearchPlan | null
+  native(conversation: Conversation): SearchPlan | null
   /** For backends that don't: the model sees a function, whose calls the gateway runs. Null: nobody answers them, or there is no search. */
-  asFunction(asked: Conversation): { conversation: Conversation; plan: SearchPlan } | null
+  asFunction(conversation: Conversation): { conversation: Conversation; plan: SearchPlan } | null
 }
 
 /** Filled by `routing` when the request declares a hosted search: who runs it. */

@@ -24,35 +24,35 @@ const PARAMETERS = Object.freeze({
 })
 
 /** The hosted search that a conversation declares. */
-export function searchToolOf(asked: Conversation): SearchTool | undefined {
-  return asked.tools.find(tool => tool.type === 'web_search')
+export function searchToolOf(conversation: Conversation): SearchTool | undefined {
+  return conversation.tools.find(tool => tool.type === 'web_search')
 }
 
 /** The same conversation with its search as a function, and the function's name. Undefined: it declares none. */
 export function withSearchFunction(
-  asked: Conversation,
+  conversation: Conversation,
 ): { conversation: Conversation; tool: SearchTool; name: string } | undefined {
-  const tool = searchToolOf(asked)
+  const tool = searchToolOf(conversation)
   if (!tool) return undefined
-  const name = freeName(asked)
-  const conversation: Conversation = {
-    ...asked,
-    tools: asked.tools.flatMap(other => {
+  const name = freeName(conversation)
+  const changed: Conversation = {
+    ...conversation,
+    tools: conversation.tools.flatMap(other => {
       if (other === tool) return [searchFunction(tool, name)]
       return other.type === 'web_search' ? [] : [other]
     }),
-    toolChoice: chosen(asked.toolChoice, name),
-    turns: withRounds(asked.turns, name, tool.path),
+    toolChoice: chosen(conversation.toolChoice, name),
+    turns: withRounds(conversation.turns, name, tool.path),
   }
   // One call at a time is asked for the client's sake (TOOL-5): where it has no tools, its absence is no reason to refuse a backend.
-  if (asked.tools.every(other => other.type === 'web_search')) conversation.parallelToolCalls = true
-  return { conversation, tool, name }
+  if (conversation.tools.every(other => other.type === 'web_search')) changed.parallelToolCalls = true
+  return { conversation: changed, tool, name }
 }
 
 /** `web_search`, unless a tool of the client has that name. */
-function freeName(asked: Conversation): string {
+function freeName(conversation: Conversation): string {
   const taken = new Set<string>()
-  for (const tool of asked.tools) {
+  for (const tool of conversation.tools) {
     if (tool.type === 'native' || (tool.type !== 'web_search' && tool.namespace === undefined)) taken.add(tool.name)
   }
   let name = 'web_search'

@@ -30,12 +30,12 @@ export class HttpSearch implements SearchProvider {
     { maxResults, allowedDomains, blockedDomains, signal }: SearchOptions,
   ): Promise<SearchResult[]> {
     const { dispatcher, origin, prefix, headers } = this.#endpoint
-    const asked = new URLSearchParams({ q: query, max_results: String(maxResults) })
-    for (const domain of allowedDomains) asked.append('allowed_domain', domain)
-    for (const domain of blockedDomains) asked.append('blocked_domain', domain)
+    const parameters = new URLSearchParams({ q: query, max_results: String(maxResults) })
+    for (const domain of allowedDomains) parameters.append('allowed_domain', domain)
+    for (const domain of blockedDomains) parameters.append('blocked_domain', domain)
     const { statusCode, body } = await dispatcher.request({
       origin,
-      path: `${prefix}/search?${asked}`,
+      path: `${prefix}/search?${parameters}`,
       method: 'GET',
       headers: { accept: 'application/json', 'accept-encoding': 'identity', ...headers },
       signal,

@@ -20,15 +20,15 @@ export const webSearch = definePlugin({
   provides: [hostedSearch],
   create({ provider, max_turns }) {
     const service: HostedSearch = {
-      native(asked) {
-        const tool = searchToolOf(asked)
+      native(conversation) {
+        const tool = searchToolOf(conversation)
         return tool ? { tool, name: null, provider, maxTurns: max_turns } : null
       },
-      asFunction(asked) {
-        const form = provider === null ? undefined : withSearchFunction(asked)
+      asFunction(conversation) {
+        const form = provider === null ? undefined : withSearchFunction(conversation)
         if (!form) return null
-        const { conversation, tool, name } = form
-        return { conversation, plan: { tool, name, provider, maxTurns: max_turns } }
+        const { tool, name } = form
+        return { conversation: form.conversation, plan: { tool, name, provider, maxTurns: max_turns } }
       },
     }
     return {
