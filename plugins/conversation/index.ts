@@ -14,7 +14,7 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { asked as askedSlot, contentLimits, identity } from '../shared/slots.ts'
+import { contentLimits, identity, parsedConversation } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { Sealer } from './seal.ts'
@@ -51,7 +51,7 @@ export const conversationPlugin = definePlugin({
   name: 'conversation',
   summary: 'Recalls and checks the history, and remembers what the next turn needs.',
   config: schema,
-  needs: [identity, request, askedSlot],
+  needs: [identity, request, parsedConversation],
   provides: [conversationSlot],
   mayProvide: [recording, openReasoning],
   create(options, context) {
@@ -64,7 +64,7 @@ export const conversationPlugin = definePlugin({
     )
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
-      const conversation = x.get(askedSlot)
+      const conversation = x.get(parsedConversation)
       x.set(conversationSlot, conversation)
       // No history is refused, and none is remembered.
       if (context.terminal.advisory) return undefined

@@ -1,6 +1,6 @@
 import type { Conversation } from '../../core/conversation.ts'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
-import { asked as askedSlot, identity, model, rights, wouldRefuse } from '../shared/slots.ts'
+import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
 import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './access.ts'
 import { rightsOf } from './rights.ts'
 
@@ -13,43 +13,43 @@ export const modelAccess = definePlugin({
   name: 'model-access',
   summary: 'Finds the model that a request asks for, and holds it to what plan, key and model allow.',
   needs: [identity, request],
-  provides: [askedSlot, model, rights],
+  provides: [parsedConversation, model, rights],
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
     const { advisory } = context.terminal
 
     /** Where nothing is refused, a request that would be is read as far as it goes. */
-    function read(x: Exchange): { asked: Conversation; faulty: boolean } {
+    function read(x: Exchange): { conversation: Conversation; faulty: boolean } {
       const surface = x.surface!
       const body = x.get(request)
-      if (advisory && x.peek(wouldRefuse)) return { asked: surface.parseLoosely!(body), faulty: true }
+      if (advisory && x.peek(wouldRefuse)) return { conversation: surface.parseLoosely!(body), faulty: true }
       try {
-        return { asked: surface.parse(body), faulty: false }
+        return { conversation: surface.parse(body), faulty: false }
       } catch (error) {
         if (!advisory || !(error instanceof GatewayError)) throw error
-        return { asked: surface.parseLoosely!(body), faulty: true }
+        return { conversation: surface.parseLoosely!(body), faulty: true }
       }
     }
 
     return {
       onRequest(x): undefined | Reply {
-        const { asked, faulty } = read(x)
-        x.set(askedSlot, asked)
+        const { conversation, faulty } = read(x)
+        x.set(parsedConversation, conversation)
         if (faulty) return undefined
         const caller = x.get(identity)
         const { organization, key } = caller
-        const found = access.resolve(asked.model, organization, key, x.incoming.headers.get('x-excluded-models'))
+        const found = access.resolve(conversation.model, organization, key, x.incoming.headers.get('x-excluded-models'))
         if ('kind' in found) return advisory ? undefined : found
-        asked.model = found.id
+        conversation.model = found.id
         x.set(model, found)
         x.set(rights, rightsOf(caller))
         if (advisory) return undefined
 
-        if (asked.stream && !(organization.streaming && key.streaming)) return noStreaming()
-        const held = holdEffort(asked, found) ?? holdOutputCap(asked, found)
+        if (conversation.stream && !(organization.streaming && key.streaming)) return noStreaming()
+        const held = holdEffort(conversation, found) ?? holdOutputCap(conversation, found)
         if (held) return held
-        assumeOutputCap(asked, found, caller)
+        assumeOutputCap(conversation, found, caller)
         return undefined
       },
     }

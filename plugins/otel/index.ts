@@ -2,10 +2,17 @@ import { randomBytes } from 'node:crypto'
 import type { Backend } from '../../core/dialect.ts'
 import type { ErrorCode } from '../../core/errors.ts'
 import type { FinishReason } from '../../core/events.ts'
-import { conversation, definePlugin, type Exchange, type Settlement, slot, usage } from '../../core/plugin.ts'
+import {
+  conversation as conversationSlot,
+  definePlugin,
+  type Exchange,
+  type Settlement,
+  slot,
+  usage,
+} from '../../core/plugin.ts'
 import { count, duration, type Filled, flag, number, object, text } from '../../core/vocabulary.ts'
 import { dialects } from '../../providers/index.ts'
-import { asked, identity, model, servedBy, type Trace, trace } from '../shared/slots.ts'
+import { identity, model, parsedConversation, servedBy, type Trace, trace } from '../shared/slots.ts'
 import { traceParent } from '../shared/trace-context.ts'
 import { Exporter } from './exporter.ts'
 import { type AttributeValue, attributes, CLIENT, failedStatus, nanos, SERVER, type Span } from './span.ts'
@@ -173,7 +180,7 @@ class TracedExchange implements Trace {
       'http.route': x.route.slice(x.route.indexOf(' ') + 1),
       'http.response.status_code': settlement.status || undefined,
       'error.type': settlement.error?.code,
-      ...((x.peek(conversation) ?? x.peek(asked)) && { 'gen_ai.operation.name': 'chat' }),
+      ...((x.peek(conversationSlot) ?? x.peek(parsedConversation)) && { 'gen_ai.operation.name': 'chat' }),
       'gen_ai.request.model': x.peek(model)?.id,
       ...this.#replyAttributes(),
       'sluice.request_id': x.id,
@@ -202,21 +209,21 @@ class TracedExchange implements Trace {
       attempt.began,
       attempt.ended ?? settlement.durationMs,
     )
-    const asked = this.#x.peek(conversation)
-    const served = last && code === undefined
-    const fault = code ?? (served ? settlement.error?.code : undefined)
+    const conversation = this.#x.peek(conversationSlot)
+    const answered = last && code === undefined
+    const fault = code ?? (answered ? settlement.error?.code : undefined)
     span.attributes = attributes({
       'gen_ai.operation.name': 'chat',
       'gen_ai.provider.name': dialects[backend.dialect]!.vendor,
       'gen_ai.request.model': backend.model,
-      'gen_ai.request.max_tokens': asked?.maxOutputTokens,
-      'gen_ai.request.temperature': asked?.sampling.temperature,
-      'gen_ai.request.top_p': asked?.sampling.topP,
+      'gen_ai.request.max_tokens': conversation?.maxOutputTokens,
+      'gen_ai.request.temperature': conversation?.sampling.temperature,
+      'gen_ai.request.top_p': conversation?.sampling.topP,
       'server.address': hostname,
       'server.port': Number(port) || (protocol === 'https:' ? 443 : 80),
       'error.type': fault,
       'sluice.provider': backend.provider,
-      ...(served && this.#replyAttributes()),
+      ...(answered && this.#replyAttributes()),
     })
     if (fault !== undefined) span.status = failedStatus
     return span

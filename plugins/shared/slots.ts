@@ -15,8 +15,11 @@ export interface Identity {
   key: KeyConfig
 }
 
-/** Filled by `model-access`: the request as its surface parsed it, before anything is recalled. */
-export const asked = slot<Conversation>('asked')
+/**
+ * Filled by `model-access`: the request as its surface parsed it, before anything is recalled. `sluice explain` and the faults of a pipeline show it as
+ * `asked`.
+ */
+export const parsedConversation = slot<Conversation>('asked')
 
 /** Filled by `model-access`. */
 export const model = slot<ModelConfig>('model')

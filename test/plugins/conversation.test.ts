@@ -9,7 +9,7 @@ import type { StreamEvent } from '../../core/events.ts'
 import { conversation, request } from '../../core/plugin.ts'
 import type { Store } from '../../core/store.ts'
 import { conversationPlugin } from '../../plugins/conversation/index.ts'
-import { asked as askedSlot, type ContentLimits, contentLimits, identity } from '../../plugins/shared/slots.ts'
+import { type ContentLimits, contentLimits, identity, parsedConversation } from '../../plugins/shared/slots.ts'
 import { ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { caller, gatewayOf, heldStore, lateStore, memoryStore, OUT, reading, text } from './kit.ts'
@@ -31,7 +31,7 @@ function asking(store: Store, surface = reading('responses'), clock = new Manual
         [identity, caller()],
         [contentLimits, LIMITS],
         [request, body],
-        [askedSlot, surface.parse(body)],
+        [parsedConversation, surface.parse(body)],
         [conversation, undefined],
         ...(more.slots ?? []),
       ],

@@ -5,7 +5,7 @@ import type { Limits, ModelConfig } from '../../config/types.ts'
 import type { Conversation, Effort, SurfaceName } from '../../core/conversation.ts'
 import { request } from '../../core/plugin.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
-import { asked, type Identity, identity, model, rights, wouldRefuse } from '../../plugins/shared/slots.ts'
+import { type Identity, identity, model, parsedConversation, rights, wouldRefuse } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, gatewayOf, modelOf, reading, text } from './kit.ts'
 
@@ -36,13 +36,13 @@ async function ask(body: object, { who = caller(), on = 'chat', ...more }: Askin
   return { ...run, refused: run.json?.error && [run.status, run.json.error.code, run.json.error.param] }
 }
 
-// ---- what is asked ----------------------------------------------------------------------------------------------------
+// ---- what is parsedConversation ----------------------------------------------------------------------------------------------------
 
 for (const on of Object.keys(BODIES)) {
   test(`[METER-1] a body of ${on} becomes the same conversation`, async () => {
     const run = await ask({}, { on })
     assert.equal(run.status, 200)
-    assert.deepEqual(run.exchange.get(asked).turns, [{ role: 'user', parts: [text('hi')] }])
+    assert.deepEqual(run.exchange.get(parsedConversation).turns, [{ role: 'user', parts: [text('hi')] }])
   })
 }
 
@@ -60,7 +60,7 @@ for (const [name, id] of [
 ] as const) {
   test(`[MOD-3] ${name} means ${id}; the client’s own word is kept beside it`, async () => {
     const run = await ask({ model: name })
-    const { model: canonical, requestedModel } = run.exchange.get(asked)
+    const { model: canonical, requestedModel } = run.exchange.get(parsedConversation)
     assert.deepEqual([run.exchange.get(model).id, canonical, requestedModel], [id, id, name])
   })
 }
@@ -149,7 +149,7 @@ for (const [on, effort, param] of [
 
 test('[MSG-2] on Messages it is lowered', async () => {
   const run = await ask({ output_config: { effort: 'max' } }, { on: 'messages' })
-  assert.equal(run.exchange.get(asked).reasoning.effort, 'medium')
+  assert.equal(run.exchange.get(parsedConversation).reasoning.effort, 'medium')
 })
 
 for (const [on, field] of [
@@ -177,7 +177,7 @@ for (const [what, limits, backends, cap] of CAPS) {
     })
     const gateway = gatewayOf({ models: { large } })
     for (const who of [caller({ limits }), caller({}, { limits: limits as Limits })]) {
-      const { maxOutputTokens, maxOutputField } = (await ask({}, { who, gateway })).exchange.get(asked)
+      const { maxOutputTokens, maxOutputField } = (await ask({}, { who, gateway })).exchange.get(parsedConversation)
       assert.deepEqual([maxOutputTokens, maxOutputField], [cap, undefined])
     }
   })
@@ -210,7 +210,7 @@ describe('[CNT-1] in front of count-tokens', () => {
       assert.notEqual((await ask(body, { on: 'messages', ...more })).status, 200, 'refused elsewhere')
       const run = await ask(body, { ...counting, ...more })
       assert.equal(run.status, 200)
-      assert.deepEqual(run.exchange.get(asked).turns[0]?.parts[0], text('hi'))
+      assert.deepEqual(run.exchange.get(parsedConversation).turns[0]?.parts[0], text('hi'))
     })
   }
 
@@ -219,7 +219,7 @@ describe('[CNT-1] in front of count-tokens', () => {
     const slots = [[wouldRefuse, new Error('null')]] as const
     const run = await ask({ messages: [user('hi'), null] }, { ...counting, surface, slots })
     assert.equal(run.status, 200)
-    assert.deepEqual(run.exchange.get(asked).turns[0]?.parts[0], text('hi'))
+    assert.deepEqual(run.exchange.get(parsedConversation).turns[0]?.parts[0], text('hi'))
     assert.equal(run.exchange.peek(model), undefined)
   })
 })
