@@ -41,9 +41,9 @@ const NOTHING = Buffer.alloc(0)
 
 export class SseReader {
   readonly #limit: number
-  /** The bytes of a line whose end has not come yet: the first `#held` of it. */
+  /** The bytes of a line whose end has not come yet: the first `#keptBytes` of it. */
   #partial = NOTHING
-  #held = 0
+  #keptBytes = 0
   #started = false
   /** The last chunk ended with CR: an LF at the start of the next belongs to it. */
   #skipLf = false
@@ -71,27 +71,27 @@ export class SseReader {
     const lastCr = chunk.lastIndexOf(CR)
     const complete = Math.max(chunk.lastIndexOf(LF), lastCr) + 1
     if (complete === 0) {
-      this.#hold(chunk)
+      this.#keep(chunk)
       return
     }
     if (lastCr === chunk.length - 1) this.#skipLf = true
-    if (this.#held + complete > this.#limit) this.#checkLines(chunk.subarray(0, complete))
+    if (this.#keptBytes + complete > this.#limit) this.#checkLines(chunk.subarray(0, complete))
     let text: string
-    if (this.#held === 0) text = chunk.toString('utf8', 0, complete)
+    if (this.#keptBytes === 0) text = chunk.toString('utf8', 0, complete)
     else {
-      // Only the first line of the chunk belongs to what is held; the rest comes along in one decode.
+      // Only the first line of the chunk belongs to what is kept; the rest comes along in one decode.
       this.#append(chunk.subarray(0, complete))
-      text = this.#partial.toString('utf8', 0, this.#held)
+      text = this.#partial.toString('utf8', 0, this.#keptBytes)
       this.#release()
     }
-    if (complete < chunk.length) this.#hold(chunk.subarray(complete))
+    if (complete < chunk.length) this.#keep(chunk.subarray(complete))
     this.#lines(text, lastCr !== -1, onEvent)
   }
 
   /** The stream has ended: delivers what a missing last line end or blank line left open. */
   end(onEvent: SseHandler): void {
-    if (this.#held > 0) {
-      const text = this.#partial.toString('utf8', 0, this.#held) + '\n'
+    if (this.#keptBytes > 0) {
+      const text = this.#partial.toString('utf8', 0, this.#keptBytes) + '\n'
       this.#release()
       this.#lines(text, false, onEvent)
     }
@@ -141,26 +141,26 @@ export class SseReader {
     if (data !== '') onEvent(event, data)
   }
 
-  #hold(bytes: Buffer): void {
+  #keep(bytes: Buffer): void {
     if (bytes.length === 0) return
-    if (this.#held + bytes.length > this.#limit) throw new SseLimit(this.#limit)
+    if (this.#keptBytes + bytes.length > this.#limit) throw new SseLimit(this.#limit)
     this.#append(bytes)
   }
 
   #append(bytes: Buffer): void {
-    const size = this.#held + bytes.length
+    const size = this.#keptBytes + bytes.length
     if (size > this.#partial.length) {
       // Doubling keeps a long line in small pieces linear.
       const larger = Buffer.allocUnsafeSlow(Math.max(size, 2 * this.#partial.length, 256))
-      this.#partial.copy(larger, 0, 0, this.#held)
+      this.#partial.copy(larger, 0, 0, this.#keptBytes)
       this.#partial = larger
     }
-    bytes.copy(this.#partial, this.#held)
-    this.#held = size
+    bytes.copy(this.#partial, this.#keptBytes)
+    this.#keptBytes = size
   }
 
   #release(): void {
-    this.#held = 0
+    this.#keptBytes = 0
     if (this.#partial.length > KEEP_BYTES) this.#partial = NOTHING
   }
 
@@ -169,7 +169,7 @@ export class SseReader {
    * than the cap.
    */
   #checkLines(lines: Buffer): void {
-    let length = this.#held
+    let length = this.#keptBytes
     for (const byte of lines) {
       if (byte === LF || byte === CR) length = 0
       else if (++length > this.#limit) throw new SseLimit(this.#limit)

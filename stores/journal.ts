@@ -118,7 +118,7 @@ export class Journal {
   append(kind: RecordKind, json: string): Item {
     const item: Item = { kind, json, segment: undefined, place: -1 }
     this.note(kind, json)
-    this.hold(item)
+    this.keep(item)
     return item
   }
 
@@ -161,7 +161,7 @@ export class Journal {
   }
 
   /** The item's record, just committed, is open until the item is released. An earlier record that it stood for no longer is. */
-  hold(item: Item): void {
+  keep(item: Item): void {
     const segment = this.#segments[this.#segments.length - 1]!
     if (item.segment === segment) return
     this.release(item)
@@ -245,7 +245,7 @@ export class Journal {
         const start = this.#end
         this.stage(item.kind, item.json)
         this.#put(start)
-        this.hold(item)
+        this.keep(item)
       }
       this.#trim()
     }

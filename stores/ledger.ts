@@ -202,8 +202,8 @@ export class JournaledLedger implements Ledger {
     }
     turn.resolve(undefined)
     if (journal) {
-      for (const kept of opened) journal.hold(kept)
-      for (const kept of ended) journal.hold(kept)
+      for (const kept of opened) journal.keep(kept)
+      for (const kept of ended) journal.keep(kept)
     }
     this.#offer(ended)
   }

@@ -12,18 +12,18 @@ import { defer, enterTurn, inTurn } from './turn.ts'
 /**
  * none       the request has no body
  * unread     it has one, and no onData is registered: uWebSockets.js discards it (R12)
- * held       nobody has asked yet, and what arrives is kept (R2)
+ * kept       nobody has asked yet, and what arrives waits for a reader (R2)
  * reading    it is gathered for a reader who wants it whole
  * streaming  a sink gets each piece
  * discarded  nobody wants what still arrives
  * lingering  as discarded; when it has ended, or when there is too much of it, the answer's end follows (R12)
  */
-type BodyState = 'none' | 'unread' | 'held' | 'reading' | 'streaming' | 'discarded' | 'lingering'
+type BodyState = 'none' | 'unread' | 'kept' | 'reading' | 'streaming' | 'discarded' | 'lingering'
 
 type BodyReader = (fault: BodyFault | null, body: Uint8Array) => void
 
-/** R2: bytes held for a reader that has not asked yet, before the socket is paused; one read (512 KB) may top it. */
-const HELD_BYTES = 256 * 1024
+/** R2: bytes kept for a reader that has not asked yet, before the socket is paused; one read (512 KB) may top it. */
+const KEPT_BYTES = 256 * 1024
 /**
  * Bytes that may still arrive after a sink has said pause: a blocked write makes uSockets poll for reading again, and
  * its read loop does not look at the pause before the kernel's buffers are empty (up to 33 MB of `tcp_rmem`, and a
@@ -38,7 +38,7 @@ export class UwsBody {
   #state: BodyState = 'none'
   #ended = true
   #paused = false
-  #held: Uint8Array[] = []
+  #kept: Uint8Array[] = []
   /** Arrived in all, arrived although its reader has paused it, and arrived while lingering. */
   #bytes = 0
   #pausedBytes = 0
@@ -86,8 +86,8 @@ export class UwsBody {
   }
 
   /** Keeps what arrives for a reader who has not asked yet. */
-  hold(): void {
-    this.#register('held')
+  keep(): void {
+    this.#register('kept')
   }
 
   /** Swallows what arrives. */
@@ -139,7 +139,7 @@ export class UwsBody {
     if (this.#exchange.settled) {
       // Nothing will come.
     } else if (this.#state === 'unread') this.#register('streaming')
-    else if (this.#state === 'none' || this.#state === 'held') {
+    else if (this.#state === 'none' || this.#state === 'kept') {
       const none = this.#state === 'none'
       if (!none) this.#state = 'streaming'
       queueMicrotask(() => this.#handOver(none))
@@ -164,9 +164,9 @@ export class UwsBody {
   #handOver(none: boolean): void {
     if (this.#exchange.gone) return
     try {
-      const held = this.#held
-      this.#held = []
-      for (const chunk of held) this.#sink!.chunk(chunk)
+      const kept = this.#kept
+      this.#kept = []
+      for (const chunk of kept) this.#sink!.chunk(chunk)
       if (none || this.#ended) this.#sink!.end()
       else if (!this.#sinkPaused) this.#resume()
     } catch (error) {
@@ -198,24 +198,24 @@ export class UwsBody {
     const bytes = chunk.byteLength
     this.#bytes += bytes
     switch (this.#state) {
-      case 'held':
-        if (bytes > 0) this.#held.push(copyOf(chunk))
-        // A paused socket does not see its client leave; so it is paused only when there is much to hold.
-        if (!last && this.#bytes > HELD_BYTES) this.#pause()
+      case 'kept':
+        if (bytes > 0) this.#kept.push(copyOf(chunk))
+        // A paused socket does not see its client leave; so it is paused only when there is much to keep.
+        if (!last && this.#bytes > KEPT_BYTES) this.#pause()
         break
       case 'reading':
         // R11: the cap counts what arrives, whatever Content-Length said.
         if (this.#bytes > this.#maxBytes) return this.#fault('too_large')
         if (last) this.#finish(chunk)
-        else if (bytes > 0) this.#held.push(copyOf(chunk))
+        else if (bytes > 0) this.#kept.push(copyOf(chunk))
         break
       case 'streaming':
         if (bytes > 0) {
-          if (this.#held.length > 0) this.#held.push(copyOf(chunk))
+          if (this.#kept.length > 0) this.#kept.push(copyOf(chunk))
           else this.#sink!.chunk(copyOf(chunk))
         }
         if (this.#paused && !last) this.#pausedAnyway(bytes)
-        else if (last && this.#held.length === 0) this.#sink!.end()
+        else if (last && this.#kept.length === 0) this.#sink!.end()
         break
       case 'lingering':
         this.#lingered += bytes
@@ -234,15 +234,15 @@ export class UwsBody {
   /** @param rest what has just arrived; of several pieces it is copied once, to where it belongs */
   #finish(rest?: ArrayBuffer): void {
     this.#stopTimer()
-    const held = this.#held
-    this.#held = []
-    if (rest !== undefined && rest.byteLength > 0) held.push(held.length === 0 ? copyOf(rest) : new Uint8Array(rest))
-    this.#done!(null, held.length === 1 ? held[0]! : held.length === 0 ? empty : Buffer.concat(held, this.#bytes))
+    const kept = this.#kept
+    this.#kept = []
+    if (rest !== undefined && rest.byteLength > 0) kept.push(kept.length === 0 ? copyOf(rest) : new Uint8Array(rest))
+    this.#done!(null, kept.length === 1 ? kept[0]! : kept.length === 0 ? empty : Buffer.concat(kept, this.#bytes))
   }
 
   #fault(fault: BodyFault): void {
     this.#stopTimer()
-    this.#held = []
+    this.#kept = []
     this.#state = 'discarded'
     this.#exchange.closeAfterAnswer()
     this.#resume()
@@ -288,7 +288,7 @@ export class UwsBody {
   linger(then: () => void): void {
     if (this.#ended) return then()
     this.#state = 'lingering'
-    this.#held = []
+    this.#kept = []
     this.#lingered = 0
     this.#afterLinger = then
     this.#resume()
@@ -320,7 +320,7 @@ export class UwsBody {
   /** The exchange is over. */
   clear(): void {
     this.#stopTimer()
-    this.#held = []
+    this.#kept = []
   }
 }
 

@@ -144,7 +144,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     if (this.#handshake !== undefined) this.#handshake.parsing = false
     if (this.body.unread) {
       // R2: not asked for and not yet refused. Listen now, or the body is lost.
-      if (!this.settled) this.body.hold()
+      if (!this.settled) this.body.keep()
       // A connection that closes with the answer must not close over unread bytes: the reset would take the answer with it.
       else if (this.#closes()) this.body.discard()
       // R12: else it was refused by its head alone: no onData, uWebSockets.js discards the body and the connection goes on.

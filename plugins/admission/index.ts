@@ -56,7 +56,7 @@ export const admission = definePlugin({
         const exposure =
           served?.price && caller.organization.billing !== 'free' ? mostCost(input, output, served.price) : 0
 
-        const refused = holdMaxima(
+        const refused = checkMaxima(
           set,
           conversation?.maxOutputTokens,
           conversation?.maxOutputField,
@@ -121,7 +121,7 @@ function finals(counts: readonly Counted[], reserved: readonly number[], x: Exch
   return counts.map((counted, i) => counted.settle(billed, reserved[i]!))
 }
 
-function holdMaxima(
+function checkMaxima(
   set: CellSet,
   cap: number | undefined,
   field: string | undefined,

@@ -96,7 +96,7 @@ export class ModelAccess {
 }
 
 /** Effort above the model's ceiling: lowered or refused, as the client's API has it. */
-export function holdEffort(conversation: Conversation, model: ModelConfig): undefined | Reply {
+export function checkEffort(conversation: Conversation, model: ModelConfig): undefined | Reply {
   const { effort } = conversation.reasoning
   const ceiling = model.effort_ceiling
   if (effort === undefined || ceiling === null || EFFORTS.indexOf(effort) <= EFFORTS.indexOf(ceiling)) return undefined
@@ -111,7 +111,7 @@ export function holdEffort(conversation: Conversation, model: ModelConfig): unde
 }
 
 /** A cap over the model's own maximum is refused, never clamped (decisions 23). */
-export function holdOutputCap(conversation: Conversation, model: ModelConfig): undefined | Reply {
+export function checkOutputCap(conversation: Conversation, model: ModelConfig): undefined | Reply {
   const maximum = model.max_output_tokens
   if (maximum === null || conversation.maxOutputTokens === undefined || conversation.maxOutputTokens <= maximum)
     return undefined

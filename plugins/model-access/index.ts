@@ -1,7 +1,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
-import { assumeOutputCap, holdEffort, holdOutputCap, ModelAccess } from './access.ts'
+import { assumeOutputCap, checkEffort, checkOutputCap, ModelAccess } from './access.ts'
 import { rightsOf } from './rights.ts'
 
 /**
@@ -47,8 +47,8 @@ export const modelAccess = definePlugin({
         if (advisory) return undefined
 
         if (conversation.stream && !(organization.streaming && key.streaming)) return noStreaming()
-        const held = holdEffort(conversation, found) ?? holdOutputCap(conversation, found)
-        if (held) return held
+        const refused = checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
+        if (refused) return refused
         assumeOutputCap(conversation, found, caller)
         return undefined
       },

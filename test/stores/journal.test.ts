@@ -134,7 +134,7 @@ test('a row takes the place of its intent: the intent’s segment goes, the row 
   journal.stage('o', (item.json = '["a",1]'))
   item.kind = 'o'
   journal.commit()
-  journal.hold(item)
+  journal.keep(item)
   assert.equal(fs.existsSync(first!), false)
   for (let i = 0; i < 20; i++) fill()
   journal.close()

@@ -59,7 +59,7 @@ export class ResponseParser {
   readonly #handler: ResponseHandler
   #state = IDLE
   /** Bytes of a head or line that is not whole yet. */
-  #held: Buffer = EMPTY
+  #kept: Buffer = EMPTY
   #remaining = 0
   #interim = 0
   #keepAlive = false
@@ -132,8 +132,8 @@ export class ResponseParser {
 
   /** Collects a head, or the trailers, up to the empty line. @returns where what follows it begins */
   #block(chunk: Buffer, at: number): number {
-    const before = this.#held.length
-    const bytes = before === 0 ? chunk : Buffer.concat([this.#held, chunk.subarray(at)])
+    const before = this.#kept.length
+    const bytes = before === 0 ? chunk : Buffer.concat([this.#kept, chunk.subarray(at)])
     const from = before === 0 ? at : 0
     const end = emptyLine(bytes, before === 0 ? at : Math.max(0, before - 3))
     if ((end === -1 ? bytes.length : end) - from > MAX_HEAD)
@@ -143,10 +143,10 @@ export class ResponseParser {
       if (this.#state === HEAD && !beginsLike(bytes, from, 'HTTP/1.'))
         throw new MalformedResponse('it does not begin with HTTP/1.1')
       if (hasBareLineFeed(bytes, before === 0 ? at : before)) throw new MalformedResponse('a line ends without CRLF')
-      this.#held = before === 0 ? Buffer.from(chunk.subarray(at)) : bytes
+      this.#kept = before === 0 ? Buffer.from(chunk.subarray(at)) : bytes
       return chunk.length
     }
-    this.#held = EMPTY
+    this.#kept = EMPTY
     if (this.#state === HEAD) this.#head(bytes, from, end)
     else this.#trailers(bytes, from, end)
     return before === 0 ? end + 4 : at + (end + 4 - before)
@@ -181,13 +181,13 @@ export class ResponseParser {
   #chunkSize(chunk: Buffer, at: number): number {
     const end = chunk.indexOf(LF, at)
     const rest = end === -1 ? chunk.subarray(at) : chunk.subarray(at, end + 1)
-    const line = this.#held.length === 0 ? rest : Buffer.concat([this.#held, rest])
+    const line = this.#kept.length === 0 ? rest : Buffer.concat([this.#kept, rest])
     if (line.length > MAX_SIZE_LINE) throw new MalformedResponse('a chunk size line is too long')
     if (end === -1) {
-      this.#held = Buffer.from(line)
+      this.#kept = Buffer.from(line)
       return chunk.length
     }
-    this.#held = EMPTY
+    this.#kept = EMPTY
     if (line.length < 3 || line[line.length - 2] !== CR)
       throw new MalformedResponse('a chunk size line ends without CRLF')
     let size = 0
@@ -209,7 +209,7 @@ export class ResponseParser {
     if (size > 0) return end + 1
     // The end of this line opens the trailers: an empty line right behind it says that there are none.
     if (end > at) return end - 1
-    this.#held = CR_SEEN
+    this.#kept = CR_SEEN
     return end
   }
 }
