@@ -337,11 +337,11 @@ export class Snapshots {
     const health = this.#sources.upstream()
     const known = new Map(health.backends.map(backend => [backend.id, backend]))
     const rows = new Map<string, BackendRow>()
-    for (const served of Object.values(this.#sources.config().models)) {
-      for (const { id, provider, dialect } of served.backends) {
+    for (const model of Object.values(this.#sources.config().models)) {
+      for (const { id, provider, dialect } of model.backends) {
         const row = rows.get(id)
         if (row) {
-          row.models.push(served.id)
+          row.models.push(model.id)
           continue
         }
         const now = known.get(id)
@@ -349,7 +349,7 @@ export class Snapshots {
           id,
           provider,
           dialect,
-          models: [served.id],
+          models: [model.id],
           breaker: now?.breaker ?? 'closed',
           errorRate: round(now?.errorRate ?? 0),
           inFlight: now?.inFlight ?? 0,

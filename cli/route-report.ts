@@ -8,7 +8,7 @@ import { systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { RunningExchange } from '../core/exchange/index.ts'
 import { MemoryIncoming } from '../core/memory-incoming.ts'
-import { answer, conversation, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
+import { answer, conversation as conversationSlot, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
 import { Ticker } from '../core/ticker.ts'
 import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
 import { joined } from '../plugins/verbatim.ts'
@@ -154,17 +154,17 @@ function report(
   caller: Caller,
   outOf: (backend: string) => string | undefined,
 ): RouteReport {
-  const served = x.peek(model)
+  const requested = x.peek(model)
   const fit = x.peek(candidates) ?? []
   const chosen = fit.filter(backend => outOf(backend.id) === undefined)
   const made = x.peek(outbound)
   const reserved = x.peek(reservation)
-  const asked = x.peek(upstreamConversation) ?? x.peek(conversation)
+  const conversation = x.peek(upstreamConversation) ?? x.peek(conversationSlot)
   const input = x.peek(estimate)?.input
   const result: RouteReport = {
     organization: caller.organization.id,
     key: caller.key.id,
-    ...(served && { model: served.id }),
+    ...(requested && { model: requested.id }),
     candidates: chosen.map(backend => backend.id),
     passed: [],
     limits: (reserved?.cells ?? []).map(({ id, scope, dimension, capacity, windowMs, period }) => ({
@@ -177,7 +177,7 @@ function report(
   }
   if (!made) result.refused = { status: incoming.status, body: parsed(incoming.sent) }
   if (reserved) result.estimate = { input: reserved.input, output: reserved.output, cost: reserved.cost }
-  for (const backend of served && asked ? served.backends : []) {
+  for (const backend of requested && conversation ? requested.backends : []) {
     if (chosen.includes(backend)) continue
     const dialect = dialects[backend.dialect]!
     let because = 'it was not asked'
@@ -185,7 +185,7 @@ function report(
     else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)
       because = `its context window is ${backend.contextWindow} tokens, the prompt has ${input}`
     else {
-      const unfit = dialect.unfit(asked!, backend)
+      const unfit = dialect.unfit(conversation!, backend)
       if (unfit) because = `it can't carry ${unfit.requirement} (${unfit.param})`
       else if (backend.group !== undefined && backend.weight === 0) because = 'its weight is 0'
     }

@@ -23,9 +23,9 @@ export const tokenEstimate = definePlugin({
     function judge(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
       if (terminal.advisory) return undefined
-      const served = x.get(model)
-      const account = leastOf('max_input_tokens', x.get(identity), served.id)
-      const maximum = Math.min(served.context_window, account ?? Number.POSITIVE_INFINITY)
+      const requested = x.get(model)
+      const account = leastOf('max_input_tokens', x.get(identity), requested.id)
+      const maximum = Math.min(requested.context_window, account ?? Number.POSITIVE_INFINITY)
       return input > maximum ? tooLong(input, maximum) : undefined
     }
 

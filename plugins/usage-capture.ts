@@ -58,9 +58,9 @@ export const usageCapture = definePlugin({
 function capture(x: Exchange, count: Tally, finished: boolean): void {
   const input = x.peek(estimate)?.input ?? 0
   const billed = count.usage(input, finished)
-  const served = x.peek(model)
+  const requested = x.peek(model)
   const free = x.peek(identity)?.organization.billing === 'free'
-  x.set(usage, { usage: billed, cost: served?.price && !free ? cost(billed, served.price) : 0, billed: true })
+  x.set(usage, { usage: billed, cost: requested?.price && !free ? cost(billed, requested.price) : 0, billed: true })
 }
 
 /** Ends that are the gateway's: the provider has not said its last word. */

@@ -48,13 +48,13 @@ export const admission = definePlugin({
       onRequest(x) {
         if (platform.running >= max_concurrent_requests) return platformFull()
         const caller = x.get(identity)
-        const served = x.peek(model)
-        const set = cellSet(caller, served?.id ?? null)
+        const requested = x.peek(model)
+        const set = cellSet(caller, requested?.id ?? null)
         const conversation = x.peek(conversationSlot)
         const input = x.peek(estimate)?.input ?? 0
         const output = conversation ? outputReserve(conversation, set, output_reserve) : 0
         const exposure =
-          served?.price && caller.organization.billing !== 'free' ? mostCost(input, output, served.price) : 0
+          requested?.price && caller.organization.billing !== 'free' ? mostCost(input, output, requested.price) : 0
 
         const refused = checkMaxima(
           set,
@@ -86,7 +86,7 @@ export const admission = definePlugin({
             organization: caller.organization.id,
             key_id: caller.key.id,
             surface: x.surface?.name ?? x.route,
-            model: served?.id ?? '',
+            model: requested?.id ?? '',
             price_book: config.price_book,
             billing: caller.organization.billing,
             input_tokens: input,
