@@ -17,7 +17,7 @@ import { FormatRefused, markOf } from '../format.ts'
 import { type Script, script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
 import { bringUpToDate, FORMAT, HELD, type LayoutStep, LEASE_PREFIX } from './format.ts'
-import type { Holding } from './plan.ts'
+import type { OrgKeys } from './plan.ts'
 import { LEASE_BURY, LEASE_RENEW, LEASE_TAKE, RECLAIM } from './scripts.ts'
 
 export interface LeaseTimes {
@@ -58,7 +58,7 @@ export class Leases {
   /** Organizations registered under the present lease; the promise while that is on its way. */
   #orgs = new Map<string, Promise<void> | true>()
   /** Of the same organizations, and others that were asked about, under the present lease. */
-  #holdings = new Map<string, Holding>()
+  #orgKeys = new Map<string, OrgKeys>()
   #taking: Promise<void> | undefined
   #started = false
   #reapAfter = Number.NEGATIVE_INFINITY
@@ -129,22 +129,22 @@ export class Leases {
   }
 
   /** Where an organization's cells and its reservations under a lease are. */
-  holding(org: string, lease = this.#id): Holding {
-    const known = lease === this.#id ? this.#holdings.get(org) : undefined
+  keysOf(org: string, lease = this.#id): OrgKeys {
+    const known = lease === this.#id ? this.#orgKeys.get(org) : undefined
     if (known) return known
     const tag = tagOf(org)
-    const holding = {
+    const keys = {
       cells: `sluice:${tag}:limits`,
       reclaimed: `sluice:${tag}:reclaimed:${lease}`,
       prefix: `@${lease}/`,
     }
-    if (lease === this.#id) this.#holdings.set(org, holding)
-    return holding
+    if (lease === this.#id) this.#orgKeys.set(org, keys)
+    return keys
   }
 
   /** Marks of what is held in an organization under a lease. */
   async marks(org: string, lease = this.#id): Promise<string[]> {
-    const { cells, prefix } = this.holding(org, lease)
+    const { cells, prefix } = this.keysOf(org, lease)
     const fields = await this.#client.call(this.#client.redis.hkeys(cells))
     return fields.filter(field => field.startsWith(prefix))
   }
@@ -183,7 +183,7 @@ export class Leases {
 
   /** Gives back what a dead lease holds in one organization. Twice does no harm. */
   async reclaim(lease: string, org: string): Promise<number> {
-    const { cells, reclaimed } = this.holding(org, lease)
+    const { cells, reclaimed } = this.keysOf(org, lease)
     const marks = await this.marks(org, lease)
     let count = 0
     for (let i = 0; i < marks.length; i += RECLAIM_GROUP)
@@ -212,7 +212,7 @@ export class Leases {
     this.#epoch++
     this.#id = id
     this.#orgs.clear()
-    this.#holdings.clear()
+    this.#orgKeys.clear()
     this.#renewedAt = at
   }
 

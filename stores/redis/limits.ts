@@ -19,7 +19,7 @@ import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { GROUP_BYTES } from './layout.ts'
 import type { Leases } from './lease.ts'
-import { type Holding, type Plan, planOf, type Settlement } from './plan.ts'
+import { type OrgKeys, type Plan, planOf, type Settlement } from './plan.ts'
 import { GIVE_UP, RECLAIM } from './scripts.ts'
 
 const RECLAIM_SCRIPT = script(RECLAIM)
@@ -33,7 +33,7 @@ const DELIVERY_GROUP = 100
 const AUDIT_MS = 60_000
 
 interface Reservation {
-  readonly holding: Holding
+  readonly keys: OrgKeys
   readonly cells: readonly Cell[]
   readonly amounts: readonly number[]
   /** Spend cells: the period charged; parallel to cells. */
@@ -43,7 +43,7 @@ interface Reservation {
 /** What must reach Redis sometime: a settlement, or the end of an admission whose answer was lost (no plan). */
 interface Delivery extends Settlement, Placed {
   readonly plan: Plan | undefined
-  readonly holding: Holding
+  readonly keys: OrgKeys
 }
 const NOTHING = { amounts: [], finals: [], periods: [], now: 0 }
 
@@ -83,15 +83,15 @@ export class RedisLimits implements LimitEngine {
     const { org, id, cells, amounts, now } = request
     if (cells.length === 0) return { admitted: true, states: [] }
     if (!leases.covers(org)) await leases.cover(org)
-    const holding = leases.holding(org)
+    const keys = leases.keysOf(org)
     const plan = planOf(cells)
     let reply: Buffer
     try {
-      reply = (await client.send(plan.admission(holding, id, amounts, now))) as Buffer
+      reply = (await client.send(plan.admission(keys, id, amounts, now))) as Buffer
     } catch (error) {
       // It may have been taken all the same: it is given back as soon as Redis answers.
       this.#givenUp.add(nameOf(org, id))
-      this.#deliver({ id, plan: undefined, holding, ...NOTHING, place: -1 })
+      this.#deliver({ id, plan: undefined, keys, ...NOTHING, place: -1 })
       throw error
     }
     // Redis answers: what it has not been told yet holds slots and reservations that are free.
@@ -100,7 +100,7 @@ export class RedisLimits implements LimitEngine {
     const states = statesOf(cells, levels, now)
     if (reply[0] === 49) {
       // Asked a second time, the first reservation stands.
-      this.#of(org).add(id, { holding, cells, amounts, periods: levels.map(level => level.at) })
+      this.#of(org).add(id, { keys, cells, amounts, periods: levels.map(level => level.at) })
       return { admitted: true, states }
     }
     const denied = denial(cells, levels, amounts, now)
@@ -111,7 +111,7 @@ export class RedisLimits implements LimitEngine {
   settle(org: string, id: string, finals: readonly number[], now: number): void {
     const reservation = this.#reservations.get(org)?.take(id)
     if (!reservation) return
-    const { holding, cells, amounts, periods } = reservation
+    const { keys, cells, amounts, periods } = reservation
     let charges: Charge[] | undefined
     for (let i = 0; i < cells.length; i++) {
       const cell = cells[i]!
@@ -119,14 +119,14 @@ export class RedisLimits implements LimitEngine {
       if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, periods[i]!, final])
     }
     if (charges) this.#options.onCharge(org, id, charges)
-    this.#deliver({ id, plan: planOf(cells), holding, amounts, finals, periods, now, place: -1 })
+    this.#deliver({ id, plan: planOf(cells), keys, amounts, finals, periods, now, place: -1 })
   }
 
   async peek(org: string, cells: readonly Cell[], now: number): Promise<CellState[]> {
     if (cells.length === 0) return []
     const { client, leases } = this.#options
     const plan = planOf(cells)
-    const found = await client.call(client.redis.hmgetBuffer(leases.holding(org).cells, ...plan.groups))
+    const found = await client.call(client.redis.hmgetBuffer(leases.keysOf(org).cells, ...plan.groups))
     const levels = plan.levels(Buffer.concat(found.map(group => group ?? NO_GROUP)), 0)
     return statesOf(cells, levels, now)
   }
@@ -191,21 +191,21 @@ export class RedisLimits implements LimitEngine {
   async #sendAll(deliveries: readonly Delivery[]): Promise<boolean> {
     const calls: Promise<boolean>[] = []
     for (const [plan, ofPlan] of Map.groupBy(deliveries, delivery => delivery.plan))
-      for (const [holding, group] of Map.groupBy(ofPlan, delivery => delivery.holding))
+      for (const [keys, group] of Map.groupBy(ofPlan, delivery => delivery.keys))
         for (let i = 0; i < group.length; i += DELIVERY_GROUP)
-          calls.push(this.#send(plan, holding, group.slice(i, i + DELIVERY_GROUP)))
+          calls.push(this.#send(plan, keys, group.slice(i, i + DELIVERY_GROUP)))
     return (await Promise.all(calls)).every(Boolean)
   }
 
-  async #send(plan: Plan | undefined, holding: Holding, group: readonly Delivery[]): Promise<boolean> {
+  async #send(plan: Plan | undefined, keys: OrgKeys, group: readonly Delivery[]): Promise<boolean> {
     const { client } = this.#options
     try {
-      if (plan) await client.send(plan.settlement(holding, group))
+      if (plan) await client.send(plan.settlement(keys, group))
       else
         await client.script(
           GIVE_UP_SCRIPT,
-          [holding.cells],
-          group.map(({ id }) => holding.prefix + id),
+          [keys.cells],
+          group.map(({ id }) => keys.prefix + id),
         )
     } catch {
       if (!this.#closed) this.#retryLater()
@@ -256,7 +256,7 @@ export class RedisLimits implements LimitEngine {
     const seen = new Set<string>()
     let strays = 0
     for (const org of leases.organizations()) {
-      const { cells, prefix } = leases.holding(org)
+      const { cells, prefix } = leases.keysOf(org)
       const marks = await leases.marks(org)
       const leaving = new Set(this.#leaving())
       for (const mark of marks) {

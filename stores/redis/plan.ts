@@ -9,7 +9,7 @@ const ADMIT_SCRIPT = script(ADMIT)
 const SETTLE_SCRIPT = script(SETTLE)
 
 /** Where an organization's cells are, and its reservations under a lease. The same object as long as both are the same. */
-export interface Holding {
+export interface OrgKeys {
   /** The organization's hash: groups of levels, and reservations under their marks. */
   readonly cells: string
   /** Marks of the lease that RECLAIM took: a set, and there only when the lease has been declared dead. */
@@ -55,7 +55,7 @@ export class Plan {
   readonly #ats: Int32Array
   readonly #request: Block
   readonly #settled: Block
-  #holding: Holding | undefined
+  #keys: OrgKeys | undefined
   #admission!: CallTemplate
   #settlement!: CallTemplate
   /** The groups of the last reply, and the levels taken out of them. */
@@ -91,15 +91,15 @@ export class Plan {
     this.#levels = cells.map(emptyLevel)
   }
 
-  admission(holding: Holding, id: string, amounts: readonly number[], now: number): ScriptCall {
-    this.#use(holding)
-    return this.#admission.make([holding.prefix + id], () => this.#ask(this.#request.numbers, amounts, now))
+  admission(keys: OrgKeys, id: string, amounts: readonly number[], now: number): ScriptCall {
+    this.#use(keys)
+    return this.#admission.make([keys.prefix + id], () => this.#ask(this.#request.numbers, amounts, now))
   }
 
-  settlement(holding: Holding, settlements: readonly Settlement[]): ScriptCall {
-    this.#use(holding)
+  settlement(keys: OrgKeys, settlements: readonly Settlement[]): ScriptCall {
+    this.#use(keys)
     return this.#settlement.make(
-      settlements.map(({ id }) => holding.prefix + id),
+      settlements.map(({ id }) => keys.prefix + id),
       index => {
         const { numbers } = this.#settled
         const { amounts, finals, periods, now } = settlements[index]!
@@ -132,14 +132,14 @@ export class Plan {
     return levels
   }
 
-  #use(holding: Holding): void {
-    if (this.#holding === holding) return
-    const { cells, reclaimed } = holding
+  #use(keys: OrgKeys): void {
+    if (this.#keys === keys) return
+    const { cells, reclaimed } = keys
     const { groups } = this
     this.#admission = new CallTemplate(ADMIT_SCRIPT, [cells], groups, this.#request.bytes)
     const args = [String(groups.length), ...groups]
     this.#settlement = new CallTemplate(SETTLE_SCRIPT, [cells, reclaimed], args, this.#settled.bytes)
-    this.#holding = holding
+    this.#keys = keys
   }
 
   #ask(numbers: Float64Array, amounts: readonly number[], now: number): void {

@@ -244,7 +244,7 @@ export class RedisStore implements Store {
           const { group, place } = placeOf({ id, kind: 'spend', dimension: 'spend', period })
           return [group, STARTS[place]!, index, amount]
         })
-        const { cells, reclaimed, prefix } = this.leases.holding(organization, lease)
+        const { cells, reclaimed, prefix } = this.leases.keysOf(organization, lease)
         count += (await this.client.script(CHARGE_SCRIPT, [cells, reclaimed], [prefix + request_id, ...args])) as number
       }
     }

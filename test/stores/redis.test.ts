@@ -141,7 +141,7 @@ test('the settlements of a turn share calls: of those that stand, were given bac
 
   const org = newOrg()
   for (const id of ['open', 'stands', 'reclaimed', 'unknown']) await admit(org, id)
-  const { cells: hash, reclaimed, prefix } = store.leases.holding(org)
+  const { cells: hash, reclaimed, prefix } = store.leases.keysOf(org)
   await store.client.script(script(RECLAIM), [hash, reclaimed], [`${prefix}reclaimed`])
   await store.client.redis.hdel(hash, `${prefix}unknown`)
   assert.deepEqual(await used(org), [3, 300, 3000])
@@ -440,7 +440,7 @@ test('a reservation that nobody knows is found and given back', { skip }, async 
   await store.limits.admit({ org, id: 'known', cells, amounts: [1], now: T0 })
   await store.limits.admit({ org, id: 'copied', cells, amounts: [1], now: T0 })
   // The field of another request, as if its admission had been carried out after it was given up.
-  const { cells: hash, prefix } = store.leases.holding(org)
+  const { cells: hash, prefix } = store.leases.keysOf(org)
   const { redis } = store.client
   await redis.hset(hash, `${prefix}stray`, (await redis.hgetBuffer(hash, `${prefix}copied`))!)
   assert.equal(await store.limits.audit(), 0)
@@ -454,7 +454,7 @@ test('an admission that arrives after it was given up takes nothing, and its mar
   const org = newOrg()
   const cells = [slots('o:slots', 5)]
   await store.limits.admit({ org, id: 'known', cells, amounts: [1], now: T0 })
-  const holding = store.leases.holding(org)
+  const holding = store.leases.keysOf(org)
   const late = planOf(cells).admission(holding, 'late', [1], T0)
   // The answer to an admission is lost; the call itself is delayed until after it was given up.
   const send = t.mock.method(store.client, 'send', async () => {
