@@ -1,4 +1,7 @@
-/** What an exchange is on either listener: how far its answer has come, and who is told when its client leaves before that. */
+/**
+ * What an exchange is on either listener: how far its answer has come, and who is told when its client leaves before
+ * that.
+ */
 import type { HeaderList } from '../core/listener.ts'
 import { withListener } from './aborts.ts'
 

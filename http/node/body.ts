@@ -10,11 +10,14 @@ import type { NodeExchange } from './exchange.ts'
  * reading    it is gathered for a reader who wants it whole
  * streaming  a sink gets each piece
  * read       its reader has it, or has been told why not; there may be none
- * lingering  what still comes is swallowed; when it has ended, or when there is too much of it, the answer's end follows (R12)
+ * lingering  what still comes is swallowed; when it has ended, or is too much, the answer's end follows (R12)
  */
 type BodyState = 'unread' | 'reading' | 'streaming' | 'read' | 'lingering'
 
-/** How long a kept connection may take to finish an upload that was refused by its head; uWebSockets.js gives 8 to 12 s. */
+/**
+ * How long a kept connection may take to finish an upload that was refused by its head; uWebSockets.js gives 8 to 12
+ * s.
+ */
 const DISCARD_MS = 10_000
 
 const empty = new Uint8Array(0)
@@ -40,7 +43,7 @@ export class NodeBody {
     return (headers.has('content-length') || headers.has('transfer-encoding')) && !req.complete
   }
 
-  // ---- its reader -----------------------------------------------------------------------------------------------------
+  // ---- its reader --------------------------------------------------------------------------------------------------
 
   /** As `Incoming.readBody`. */
   read(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
@@ -115,7 +118,7 @@ export class NodeBody {
     if (this.#exchange.headers.has('expect')) this.#exchange.res.writeContinue()
   }
 
-  // ---- its end --------------------------------------------------------------------------------------------------------
+  // ---- its end -----------------------------------------------------------------------------------------------------
 
   /** Swallows the rest of the upload, then calls `then`, which ends the answer and with it the connection. */
   linger(then: () => void): void {
@@ -135,7 +138,9 @@ export class NodeBody {
     this.#timer = swallow(req, shared.clock, stop)
   }
 
-  /** node:http discards the rest of a refused upload for as long as it lasts; the connection must not be held that way. */
+  /**
+   * node:http discards the rest of a refused upload for as long as it lasts; the connection must not be held that way.
+   */
   limitDiscard(): void {
     const { req, shared } = this.#exchange
     const { socket } = req
@@ -150,7 +155,10 @@ export class NodeBody {
   }
 }
 
-/** R12: takes what a client still sends, and calls `stop` when that lasts too long or is too much: more than once, it may be. */
+/**
+ * R12: takes what a client still sends, and calls `stop` when that lasts too long or is too much: more than once, it
+ * may be.
+ */
 export function swallow(from: Readable, clock: Clock, stop: () => void): Timer {
   let bytes = 0
   from.on('data', (chunk: Buffer) => {

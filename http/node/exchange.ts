@@ -1,6 +1,6 @@
 /**
- * One exchange on node:http: its head, whole answers, and its end. body.ts has the request's body, stream.ts has streamed
- * answers, tunnel.ts what follows a 101. R numbers: docs/listeners.md.
+ * One exchange on node:http: its head, whole answers, and its end. body.ts has the request's body, stream.ts has
+ * streamed answers, tunnel.ts has what follows a 101. R numbers: docs/listeners.md.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'

@@ -16,8 +16,8 @@ export interface Identity {
 }
 
 /**
- * Filled by `model-access`: the request as its surface parsed it, before anything is recalled. `sluice explain` and the faults of a pipeline show it as
- * `asked`.
+ * Filled by `model-access`: the request as its surface parsed it, before anything is recalled. `sluice explain` and the
+ * faults of a pipeline show it as `asked`.
  */
 export const parsedConversation = slot<Conversation>('asked')
 

@@ -1,6 +1,7 @@
 /**
- * One attempt: one request to one backend, whose reply is read into events until its end. It is undici's handler and the exchange's upstream
- * control in one object, so that a chunk costs no closure on its way. reply-connection.ts has the connection under it.
+ * One attempt: one request to one backend, whose reply is read into events until its end. It is undici's handler and
+ * the exchange's upstream control in one object, so that a chunk costs no closure on its way. reply-connection.ts has
+ * the connection under it.
  */
 import { StringDecoder } from 'node:string_decoder'
 import type { Dispatcher } from 'undici'
@@ -194,7 +195,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   #keep(chunk: Buffer): void {
-    // Behind an ASCII character text can be cut, and most replies are one chunk that ends with a brace: they need no decoder.
+    // Behind an ASCII character text can be cut, and most replies are one chunk that ends with a brace: they need no
+    // decoder.
     if (this.#cut === null && chunk[chunk.length - 1]! <= 0x7f) this.#text += chunk.toString('utf8')
     else this.#text += (this.#cut ??= new StringDecoder('utf8')).write(chunk)
   }

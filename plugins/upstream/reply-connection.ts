@@ -1,11 +1,13 @@
-/** The connection on which an attempt's reply comes: paused while nobody reads, given up, or kept for the next request. */
+/**
+ * The connection on which an attempt's reply comes: paused while nobody reads, given up, or kept for the next request.
+ */
 import type { Dispatcher } from 'undici'
 import type { Clock, Timer } from '../../core/clock.ts'
 
 /**
  * waiting  nothing of the request has left, and there may be no connection yet
  * reading  the request was sent, and its reply is read
- * tail     the reply is whole by the provider's own word; what may follow it is dropped, so that the connection can be kept
+ * tail     the provider has said its last word; what may follow it is dropped, so that the connection can be kept
  * ended    it has been read to its end, or has failed: the connection may be another's by now
  * aborted  it was given up
  */
@@ -14,7 +16,10 @@ type State = 'waiting' | 'reading' | 'tail' | 'ended' | 'aborted'
 /** One for all: making an Error costs more than the abort. */
 const ENDED = new Error('the exchange has ended')
 
-/** What may follow a provider's terminal event, and for how long, before the connection is given up: trailers, a last chunk, pings. */
+/**
+ * What may follow a provider's terminal event, and for how long, before the connection is given up: trailers, a last
+ * chunk, pings.
+ */
 const MAX_TAIL = 1024
 const TAIL_MS = 1000
 
@@ -77,7 +82,10 @@ export class ReplyConnection {
     this.#tailTimer?.cancel()
   }
 
-  /** Nobody reads any more. What is whole ends by itself in a moment, and keeps its connection; what is not is given up. */
+  /**
+   * Nobody reads any more. What is whole ends by itself in a moment, and keeps its connection; what is not is given
+   * up.
+   */
   release(clock: Clock): void {
     if (this.#state !== 'tail') return this.abort()
     if (this.#paused) this.#controller!.resume()

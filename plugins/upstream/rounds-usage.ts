@@ -32,7 +32,8 @@ export class RoundsUsage {
   }
 
   /**
-   * The report of the whole, which is taken at its word: where some rounds were reported, the others' reasoning is added (METER-4). Null when none was.
+   * The report of the whole, which is taken at its word: where some rounds were reported, the others' reasoning is
+   * added (METER-4). Null when none was.
    */
   report(): StreamEvent | null {
     const usage = this.#sum

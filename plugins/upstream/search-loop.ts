@@ -36,7 +36,7 @@ import { ShownOrder } from './shown-order.ts'
 
 /**
  * reading    a round's request runs, and its attempt is the exchange's control
- * searching  the round is over, and its searches run: pauses, clocks and the client's leaving are for the loop to see to
+ * searching  the round is over, and its searches run: the loop is the exchange's control, and its clocks run
  * concluded  the reply has its end, or nobody is left who would read it
  */
 type State = 'reading' | 'searching' | 'concluded'

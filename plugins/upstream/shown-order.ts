@@ -1,4 +1,7 @@
-/** What the client is shown of a reply with searches: in the order of the model's words, although searches take their time. */
+/**
+ * What the client is shown of a reply with searches: in the order of the model's words, although searches take their
+ * time.
+ */
 import type { SearchResult } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { keepResults } from '../../core/search.ts'
@@ -53,7 +56,8 @@ export class ShownOrder {
     }
     if (!search.done) return false
     const { id, query, results, errorCode } = search
-    // Titles and URLs are the client's. What the pages said is kept for the next turn, and neither metered nor retained with the reply.
+    // Titles and URLs are the client's. What the pages said is kept for the next turn, and neither metered nor
+    // retained with the reply.
     const end: StreamEvent = { type: 'search_end', id, query, results: results.map(({ text: _, ...shown }) => shown) }
     if (errorCode !== undefined) end.errorCode = errorCode
     if (results.some(result => result.text !== undefined)) end.continuation = keepResults(results)
