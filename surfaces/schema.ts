@@ -61,6 +61,11 @@ export const number = (minimum: number, maximum: number, extra?: Schema): Schema
 export const integer = (minimum: number, maximum?: number, extra?: Schema): Schema<number> =>
   maximum === undefined ? { type: 'integer', minimum, ...extra } : { type: 'integer', minimum, maximum, ...extra }
 export const boolean = (extra?: Schema): Schema<boolean> => ({ type: 'boolean', ...extra })
+/** This value alone. */
+export const exactly = <const V extends string | number | boolean>(value: V, extra?: Schema): Schema<V> => ({
+  ...extra,
+  const: value,
+})
 /** One of the listed strings. */
 export const oneOfStrings = <const W extends string>(values: readonly W[], extra?: Schema): Schema<W> => ({
   type: 'string',
@@ -115,7 +120,7 @@ export function variant<T extends string, const W extends string, P extends Memb
 
 /** The variant whose tag may be absent. */
 type Untagged<V, T extends string, A> =
-  V extends Record<T, infer W> ? (A extends W ? Omit<V, T> & { [K in T]?: Optional<W> } : V) : never
+  V extends Record<T, infer W> ? (A extends W ? Omit<V, T> & { [K in T]?: Optional<W> } : V) : V
 
 /** A union of objects told apart by the string member `tag`. Exactly one variant is looked at, so that faults name the exact place. */
 export function tagged<T extends string, const V extends readonly Schema[], const A extends string = never>(

@@ -12,7 +12,9 @@ import {
 } from '../../core/conversation.ts'
 import { describe, fault } from '../check.ts'
 import { documentData, httpsSource, imageData } from '../media.ts'
-import { type CacheMarker, isObject, type Json, listOf, type Reading, stringOf } from './body.ts'
+import { isObject, listOf, stringOf } from '../unchecked.ts'
+import type { CacheMarker, Reading } from './body.ts'
+import type { Block, Message, MessagesBody, Source } from './schema.ts'
 
 /** An opaque token of this gateway, as opposed to a provider's signature (wire.md F.7). */
 const GATEWAY_HANDLE = /^[a-z]+_eba1_[A-Za-z0-9_-]+$/
@@ -31,11 +33,11 @@ export class BlockReader {
   }
 
   /** The top-level `system`. */
-  system(system: unknown): void {
+  system(system: MessagesBody['system']): void {
     this.turns.push('system', this.#system(system))
   }
 
-  #system(system: unknown): TextPart[] {
+  #system(system: MessagesBody['system']): TextPart[] {
     if (typeof system === 'string') return [textPart(system)]
     const parts: TextPart[] = []
     const blocks = listOf(system)
@@ -50,11 +52,11 @@ export class BlockReader {
   }
 
   /** One entry of `messages`. */
-  message(message: unknown, path: string): void {
+  message(message: Message, path: string): void {
     if (typeof message === 'string') this.turns.push('user', [textPart(message)])
     if (!isObject(message)) return
-    const role = message['role'] === 'assistant' || message['role'] === 'system' ? message['role'] : 'user'
-    const content = message['content']
+    const role = message.role === 'assistant' || message.role === 'system' ? message.role : 'user'
+    const content = message.content
     if (typeof content === 'string') {
       this.turns.push(role, [textPart(content)])
       return
@@ -71,8 +73,8 @@ export class BlockReader {
     if (parts.length > 0 || results.length === 0) this.turns.push(role, parts)
   }
 
-  #block(block: Json, path: string, parts: Part[], results: ResultPart[]): void {
-    switch (block['type']) {
+  #block(block: Block, path: string, parts: Part[], results: ResultPart[]): void {
+    switch (block.type) {
       case 'text':
         parts.push(this.#text(block, path))
         return
@@ -83,14 +85,14 @@ export class BlockReader {
         results.push(this.#result(block, path))
         return
       case 'thinking':
-        this.#thinking(block['signature'], stringOf(block['thinking']) ?? '', parts)
+        this.#thinking(block.signature, stringOf(block.thinking) ?? '', parts)
         return
       case 'redacted_thinking':
-        this.#thinking(block['data'], '', parts)
+        this.#thinking(block.data, '', parts)
         return
       case 'server_tool_use':
         this.#reading.cache(block, path)
-        if (block['name'] === 'web_search') parts.push(this.#search(block))
+        if (block.name === 'web_search') parts.push(this.#search(block))
         else if (!this.#reading.strict) parts.push(textPart(jsonOf(block, path, false)))
         return
       case 'web_search_tool_result':
@@ -103,8 +105,8 @@ export class BlockReader {
   }
 
   /** Blocks that may also stand inside a tool result. */
-  #medium(block: Json, path: string, parts: Part[]): void {
-    switch (block['type']) {
+  #medium(block: Block, path: string, parts: Part[]): void {
+    switch (block.type) {
       case 'text':
         parts.push(this.#text(block, path))
         return
@@ -115,19 +117,19 @@ export class BlockReader {
         this.#document(block, path, parts)
         return
       case 'search_result': {
-        const text = listOf(block['content'])
-          .map(inner => (isObject(inner) ? (stringOf(inner['text']) ?? '') : ''))
+        const text = listOf(block.content)
+          .map(inner => (isObject(inner) ? (stringOf(inner.text) ?? '') : ''))
           .join('\n')
         const part: DocumentPart = { type: 'document', source: { kind: 'text', text }, path }
-        if (stringOf(block['title'])) part.title = stringOf(block['title'])
-        if (stringOf(block['source'])) part.context = stringOf(block['source'])
+        if (stringOf(block.title)) part.title = stringOf(block.title)
+        if (stringOf(block.source)) part.context = stringOf(block.source)
         const cache = this.#reading.cache(block, path)
         if (cache) part.cache = cache
         parts.push(part)
         return
       }
       case 'tool_reference': {
-        const part = textPart(`[tool: ${stringOf(block['tool_name']) ?? ''}]`)
+        const part = textPart(`[tool: ${stringOf(block.tool_name) ?? ''}]`)
         const cache = this.#reading.cache(block, path)
         if (cache) part.cache = cache
         parts.push(part)
@@ -135,49 +137,49 @@ export class BlockReader {
       }
       default:
         // Only a body that the endpoint would refuse gets here: count what it says.
-        parts.push(textPart(stringOf(block['text']) ?? jsonOf(block, path, false)))
+        parts.push(textPart(stringOf(block.text) ?? jsonOf(block, path, false)))
     }
   }
 
-  #text(block: Json, path: string): TextPart {
-    const part = textPart(stringOf(block['text']) ?? '')
+  #text(block: Block, path: string): TextPart {
+    const part = textPart(stringOf(block.text) ?? '')
     const cache = this.#reading.cache(block, path)
     if (cache) part.cache = cache
     return part
   }
 
-  #image(block: Json, path: string): ImagePart {
-    const source = isObject(block['source']) ? block['source'] : {}
+  #image(block: Block, path: string): ImagePart {
+    const source: Source = isObject(block.source) ? block.source : {}
     const part: ImagePart = { type: 'image', source: this.#imageSource(source, `${path}.source`), path }
     const cache = this.#reading.cache(block, path)
     if (cache) part.cache = cache
     return part
   }
 
-  #imageSource(source: Json, path: string): ImagePart['source'] {
-    if (source['type'] === 'base64') {
-      const mediaType = stringOf(source['media_type']) ?? ''
-      const data = stringOf(source['data']) ?? ''
+  #imageSource(source: Source, path: string): ImagePart['source'] {
+    if (source.type === 'base64') {
+      const mediaType = stringOf(source.media_type) ?? ''
+      const data = stringOf(source.data) ?? ''
       if (this.#reading.strict) return imageData(mediaType, data, `${path}.media_type`, `${path}.data`)
       return { kind: 'data', mediaType, data }
     }
     return this.#url(source, path)
   }
 
-  #url(source: Json, path: string): ImagePart['source'] {
-    const url = stringOf(source['url']) ?? ''
+  #url(source: Source, path: string): ImagePart['source'] {
+    const url = stringOf(source.url) ?? ''
     return this.#reading.strict ? httpsSource(url, `${path}.url`) : { kind: 'url', url }
   }
 
-  #document(block: Json, path: string, parts: Part[]): void {
-    const source = isObject(block['source']) ? block['source'] : {}
+  #document(block: Block, path: string, parts: Part[]): void {
+    const source: Source = isObject(block.source) ? block.source : {}
     const at = `${path}.source`
     const images: ImagePart[] = []
     const part: DocumentPart = { type: 'document', source: { kind: 'text', text: '' }, path }
-    const data = stringOf(source['data']) ?? ''
-    switch (source['type']) {
+    const data = stringOf(source.data) ?? ''
+    switch (source.type) {
       case 'base64': {
-        const mediaType = stringOf(source['media_type']) ?? ''
+        const mediaType = stringOf(source.media_type) ?? ''
         part.source = this.#reading.strict
           ? documentData(mediaType, data, `${at}.data`)
           : { kind: 'data', mediaType, data }
@@ -187,14 +189,14 @@ export class BlockReader {
         part.source = { kind: 'text', text: data }
         break
       case 'content':
-        part.source = { kind: 'text', text: this.#documentText(source['content'], `${at}.content`, images) }
+        part.source = { kind: 'text', text: this.#documentText(source.content, `${at}.content`, images) }
         break
       default:
         part.source = this.#url(source, at)
     }
-    const title = stringOf(block['title'])
+    const title = stringOf(block.title)
     if (title) part.title = title
-    const context = stringOf(block['context'])
+    const context = stringOf(block.context)
     if (context) part.context = context
     const cache = this.#reading.cache(block, path)
     if (cache) part.cache = cache
@@ -202,36 +204,36 @@ export class BlockReader {
   }
 
   /** Text of a document given as blocks; its images follow it as parts of their own. */
-  #documentText(content: unknown, path: string, images: ImagePart[]): string {
+  #documentText(content: Source['content'], path: string, images: ImagePart[]): string {
     if (typeof content === 'string') return content
     const texts: string[] = []
     const blocks = listOf(content)
     for (let k = 0; k < blocks.length; k++) {
       const block = blocks[k]
       if (!isObject(block)) continue
-      if (block['type'] === 'image') images.push(this.#image(block, `${path}[${k}]`))
+      if (block.type === 'image') images.push(this.#image(block, `${path}[${k}]`))
       else texts.push(this.#text(block, `${path}[${k}]`).text)
     }
     return texts.join('\n')
   }
 
-  #call(block: Json, path: string): CallPart {
+  #call(block: Block, path: string): CallPart {
     this.#reading.cache(block, path)
     return {
       type: 'call',
-      id: stringOf(block['id']) ?? '',
+      id: stringOf(block.id) ?? '',
       kind: 'function',
-      name: stringOf(block['name']) ?? '',
-      input: jsonOf(block['input'] ?? {}, `${path}.input`, this.#reading.strict),
+      name: stringOf(block.name) ?? '',
+      input: jsonOf(block.input ?? {}, `${path}.input`, this.#reading.strict),
       path,
     }
   }
 
-  #result(block: Json, path: string): ResultPart {
+  #result(block: Block, path: string): ResultPart {
     const content: ResultPart['content'] = []
-    if (typeof block['content'] === 'string') content.push(textPart(block['content']))
+    if (typeof block.content === 'string') content.push(textPart(block.content))
     else {
-      const inner = listOf(block['content'])
+      const inner = listOf(block.content)
       for (let k = 0; k < inner.length; k++) {
         const entry = inner[k]
         if (isObject(entry)) this.#medium(entry, `${path}.content[${k}]`, content as Part[])
@@ -241,12 +243,12 @@ export class BlockReader {
     if (cache) markLast(content, cache)
     const part: ResultPart = {
       type: 'result',
-      callId: stringOf(block['tool_use_id']) ?? '',
+      callId: stringOf(block.tool_use_id) ?? '',
       kind: 'function',
       content,
       path,
     }
-    if (block['is_error'] === true) part.isError = true
+    if (block.is_error === true) part.isError = true
     return part
   }
 
@@ -256,23 +258,23 @@ export class BlockReader {
     parts.push({ type: 'reasoning', summary: summary === '' ? [] : [summary], handle: token })
   }
 
-  #search(block: Json): SearchPart {
-    const id = stringOf(block['id']) ?? ''
-    const input = isObject(block['input']) ? block['input'] : {}
-    const part: SearchPart = { type: 'search', id, query: stringOf(input['query']) ?? '', results: [] }
+  #search(block: Block): SearchPart {
+    const id = stringOf(block.id) ?? ''
+    const input = isObject(block.input) ? block.input : {}
+    const part: SearchPart = { type: 'search', id, query: stringOf(input.query) ?? '', results: [] }
     this.#searches.set(id, part)
     return part
   }
 
-  #searchResult(block: Json, parts: Part[]): void {
-    const id = stringOf(block['tool_use_id']) ?? ''
+  #searchResult(block: Block, parts: Part[]): void {
+    const id = stringOf(block.tool_use_id) ?? ''
     let part = this.#searches.get(id)
     if (!part) {
       part = { type: 'search', id, query: '', results: [] }
       parts.push(part)
     }
-    const content = block['content']
-    if (isObject(content)) part.errorCode = stringOf(content['error_code']) ?? 'unavailable'
+    const content = block.content
+    if (isObject(content)) part.errorCode = stringOf(content.error_code) ?? 'unavailable'
     for (const entry of listOf(content)) if (isObject(entry)) part.results.push(searchResult(entry))
   }
 
@@ -291,10 +293,10 @@ function markLast(parts: Part[], cache: CacheMarker): void {
     last.cache = cache
 }
 
-function searchResult(entry: Json): SearchResult {
-  const result: SearchResult = { title: stringOf(entry['title']) ?? '', url: stringOf(entry['url']) ?? '' }
-  if (typeof entry['page_age'] === 'string') result.pageAge = entry['page_age']
-  const token = entry['encrypted_content']
+function searchResult(entry: Block): SearchResult {
+  const result: SearchResult = { title: stringOf(entry.title) ?? '', url: stringOf(entry.url) ?? '' }
+  if (typeof entry.page_age === 'string') result.pageAge = entry.page_age
+  const token = entry.encrypted_content
   if (typeof token === 'string' && GATEWAY_HANDLE.test(token)) result.handle = token
   return result
 }

@@ -14,8 +14,10 @@ import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '..
 import { parseExactly } from '../../core/json.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { TextJoiner } from '../text.ts'
-import type { Json } from './body.ts'
 import { showsThinking } from './parse.ts'
+import type { MessagesBody } from './schema.ts'
+
+type Json = Record<string, unknown>
 
 const STOP_REASONS: Readonly<Record<FinishReason, string>> = {
   stop: 'end_turn',
@@ -75,7 +77,7 @@ class MessagesEncoder implements Encoder {
 
   constructor(context: EncodeContext) {
     this.#context = context
-    this.#thinking = showsThinking(context.body)
+    this.#thinking = showsThinking(context.body as MessagesBody)
   }
 
   start(): string {
@@ -339,8 +341,8 @@ class MessagesEncoder implements Encoder {
 
   /** No edit is ever applied; who asked is told so. */
   #contextManagement(): Json | undefined {
-    const asked = this.#context.body['context_management']
-    return asked === undefined || asked === null ? undefined : { context_management: { applied_edits: [] } }
+    const { context_management: asked } = this.#context.body as MessagesBody
+    return asked == null ? undefined : { context_management: { applied_edits: [] } }
   }
 }
 

@@ -4,14 +4,19 @@
  * Shapes: the provider's tool documentation; the text a text editor inserts is `new_str` up to 20250429 and `insert_text` from
  * 20250728 on, as the models call it.
  */
+import { integer } from '../schema.ts'
+
+/** Members of a declaration beside those that every tool has. */
+export const NATIVE_OPTIONS = { max_characters: integer(1) }
+type NativeOption = keyof typeof NATIVE_OPTIONS
+
 export interface NativeToolShape {
   /** The only name a declaration of this version may carry. */
   name: string
   description: string
   /** JSON Schema of the call's input. */
   parameters: Record<string, unknown>
-  /** Members of the declaration beside those that every tool has. */
-  options: readonly string[]
+  options: readonly NativeOption[]
 }
 
 const text = (description: string) => ({ type: 'string', description })
@@ -62,7 +67,7 @@ const MEMORY: NativeToolShape = {
 
 function textEditor(
   name: string,
-  form: { undo: boolean; inserted: 'new_str' | 'insert_text'; options?: string[] },
+  form: { undo: boolean; inserted: 'new_str' | 'insert_text'; options?: NativeOption[] },
 ): NativeToolShape {
   const commands = ['view', 'create', 'str_replace', 'insert']
   if (form.undo) commands.push('undo_edit')
@@ -111,13 +116,15 @@ export const NATIVE_TOOLS: ReadonlyMap<string, NativeToolShape> = new Map([
 const NEWER_EDITOR = textEditor('str_replace_based_edit_tool', { undo: false, inserted: 'insert_text' })
 const OLDER_EDITOR = textEditor('str_replace_editor', { undo: true, inserted: 'new_str' })
 
-const DATED_EDITOR = /^text_editor_(\d{8})$/
+const EDITOR = 'text_editor_'
+/** Types of text editors, as a regular expression. */
+export const DATED_EDITOR = `^${EDITOR}[0-9]{8}$`
+const IS_DATED_EDITOR = new RegExp(DATED_EDITOR)
 
 /** The shape for a dated text editor that is not in NATIVE_TOOLS; undefined when `type` is no dated text editor. */
 export function otherTextEditor(type: string): NativeToolShape | undefined {
-  const date = DATED_EDITOR.exec(type)?.[1]
-  if (date === undefined) return undefined
-  return date < '20250429' ? OLDER_EDITOR : NEWER_EDITOR
+  if (!IS_DATED_EDITOR.test(type)) return undefined
+  return type.slice(EDITOR.length) < '20250429' ? OLDER_EDITOR : NEWER_EDITOR
 }
 
 /** Declarations of hosted web search (MSG-3). */

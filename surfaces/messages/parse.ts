@@ -4,20 +4,22 @@
  */
 import { type Conversation, EFFORTS, type Effort, type ReasoningControls } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
+import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'
 import { BlockReader } from './blocks.ts'
-import { isObject, type Json, listOf, numberOf, Reading, stringOf } from './body.ts'
+import { Reading } from './body.ts'
 import { form } from './form.ts'
+import type { MessagesBody } from './schema.ts'
 import { readToolChoice, readTools } from './tools.ts'
 
 /** @throws GatewayError for what a schema can't say: budgets, cache markers, tool names and choice, strict schemas, media */
 export function parse(body: unknown): Conversation {
-  return read(body as Json, new Reading(true))
+  return read(body as MessagesBody, new Reading(true))
 }
 
 /** @throws GatewayError missing_required_parameter when there is no `messages` array; nothing else, whatever the body */
 export function parseLoosely(body: unknown): Conversation {
-  const members = isObject(body) ? body : {}
-  if (!Array.isArray(members['messages']))
+  const members = body as MessagesBody | undefined
+  if (!isObject(members) || !Array.isArray(members.messages))
     throw fault(
       'missing_required_parameter',
       'messages',
@@ -26,38 +28,38 @@ export function parseLoosely(body: unknown): Conversation {
   return read(members, new Reading(false))
 }
 
-function read(body: Json, reading: Reading): Conversation {
+function read(body: MessagesBody, reading: Reading): Conversation {
   const tools = readTools(body, reading)
   const blocks = new BlockReader(reading)
-  blocks.system(body['system'])
-  const messages = body['messages'] as unknown[]
-  for (let i = 0; i < messages.length; i++) blocks.message(messages[i], `messages[${i}]`)
+  blocks.system(body.system)
+  const messages = listOf(body.messages)
+  for (let i = 0; i < messages.length; i++) blocks.message(messages[i]!, `messages[${i}]`)
   const automatic = reading.cache(body, '')
   if (automatic) blocks.markLast(automatic)
 
-  const model = stringOf(body['model']) ?? ''
-  const choice = isObject(body['tool_choice']) ? body['tool_choice'] : undefined
+  const model = stringOf(body.model) ?? ''
+  const choice = isObject(body.tool_choice) ? body.tool_choice : undefined
   const conversation: Conversation = {
     surface: 'messages',
     form,
     requestedModel: model,
     model,
-    stream: body['stream'] === true,
+    stream: body.stream === true,
     system: blocks.turns.system,
     turns: blocks.turns.turns,
     tools,
     toolChoice: readToolChoice(choice, tools, reading),
-    parallelToolCalls: choice?.['disable_parallel_tool_use'] !== true,
+    parallelToolCalls: choice?.disable_parallel_tool_use !== true,
     sampling: {
-      temperature: numberOf(body['temperature']),
-      topP: numberOf(body['top_p']),
-      topK: numberOf(body['top_k']),
-      stop: listOf(body['stop_sequences']).filter(s => typeof s === 'string'),
+      temperature: numberOf(body.temperature),
+      topP: numberOf(body.top_p),
+      topK: numberOf(body.top_k),
+      stop: listOf(body.stop_sequences).filter(s => typeof s === 'string'),
       logprobs: false,
     },
     reasoning: readReasoning(body, reading),
   }
-  const cap = numberOf(body['max_tokens'])
+  const cap = numberOf(body.max_tokens)
   if (cap !== undefined) {
     conversation.maxOutputTokens = cap
     conversation.maxOutputField = 'max_tokens'
@@ -65,21 +67,21 @@ function read(body: Json, reading: Reading): Conversation {
   return conversation
 }
 
-function readReasoning(body: Json, reading: Reading): ReasoningControls {
+function readReasoning(body: MessagesBody, reading: Reading): ReasoningControls {
   const reasoning: ReasoningControls = {}
-  const output = body['output_config']
-  const effort = isObject(output) ? output['effort'] : undefined
+  const output = body.output_config
+  const effort = isObject(output) ? output.effort : undefined
   if (EFFORTS.includes(effort as Effort)) reasoning.effort = effort as Effort
-  const thinking = body['thinking']
+  const thinking = body.thinking
   if (!isObject(thinking)) return reasoning
-  const type = thinking['type']
+  const type = thinking.type
   if (type !== 'enabled' && type !== 'adaptive' && type !== 'disabled' && type !== 'between_tools') return reasoning
   reasoning.thinking = type
   if (showsThinking(body)) reasoning.summary = 'auto'
-  const budget = numberOf(thinking['budget_tokens'])
+  const budget = numberOf(thinking.budget_tokens)
   if (type !== 'enabled' || budget === undefined) return reasoning
   reasoning.budgetTokens = budget
-  const cap = body['max_tokens']
+  const cap = body.max_tokens
   if (reading.strict && budget >= (cap as number))
     throw fault(
       'invalid_value',
@@ -90,8 +92,8 @@ function readReasoning(body: Json, reading: Reading): ReasoningControls {
 }
 
 /** Whether the reply shows thinking blocks (wire.md C.3). */
-export function showsThinking(body: Json): boolean {
-  const thinking = body['thinking']
-  if (!isObject(thinking) || thinking['display'] === 'omitted') return false
-  return thinking['type'] === 'enabled' || thinking['type'] === 'adaptive' || thinking['type'] === 'between_tools'
+export function showsThinking(body: MessagesBody): boolean {
+  const thinking = body.thinking
+  if (!isObject(thinking) || thinking.display === 'omitted') return false
+  return thinking.type === 'enabled' || thinking.type === 'adaptive' || thinking.type === 'between_tools'
 }

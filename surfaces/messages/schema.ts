@@ -1,9 +1,11 @@
 /** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5), after the provider's published types. */
 import { model, toolName } from '../fields.ts'
 import {
+  type Arrives,
   anything,
   array,
   boolean,
+  exactly,
   forms,
   integer,
   noop,
@@ -18,10 +20,11 @@ import {
   tagged,
   variant,
 } from '../schema.ts'
-import { NATIVE_TOOLS, WEB_SEARCH_TYPES } from './native-tools.ts'
+import type { ObjectOf, Unchecked, UncheckedObject } from '../unchecked.ts'
+import { DATED_EDITOR, NATIVE_OPTIONS, NATIVE_TOOLS, WEB_SEARCH_TYPES } from './native-tools.ts'
 
 const cacheControl = noop(
-  object({ type: { const: 'ephemeral' }, ttl: oneOfStrings(['5m', '1h']), scope: oneOfStrings(['global']) }, ['type']),
+  object({ type: exactly('ephemeral'), ttl: oneOfStrings(['5m', '1h']), scope: oneOfStrings(['global']) }, ['type']),
 )
 
 /** Who made a call: only the model itself, here. */
@@ -179,7 +182,7 @@ const serverToolUse = variant(
   'server_tool_use',
   {
     id: string({ minLength: 1 }),
-    name: only({ const: 'web_search', type: 'string' }),
+    name: only(exactly('web_search', { type: 'string' })),
     input: opaqueObject(),
     caller,
     cache_control: cacheControl,
@@ -187,22 +190,19 @@ const serverToolUse = variant(
   ['id', 'name', 'input'],
 )
 
+const webSearchResult = variant(
+  'type',
+  'web_search_result',
+  { url: string(), title: string(), encrypted_content: string(), page_age: string() },
+  ['url'],
+)
 const webSearchToolResult = variant(
   'type',
   'web_search_tool_result',
   {
     tool_use_id: string({ minLength: 1 }),
     content: forms([
-      array(
-        tagged('type', [
-          variant(
-            'type',
-            'web_search_result',
-            { url: string(), title: string(), encrypted_content: string(), page_age: string() },
-            ['url'],
-          ),
-        ]),
-      ),
+      array(tagged('type', [webSearchResult])),
       tagged('type', [variant('type', 'web_search_tool_result_error', { error_code: string() }, ['error_code'])]),
     ]),
     caller,
@@ -213,12 +213,12 @@ const webSearchToolResult = variant(
 
 // ---- messages ---------------------------------------------------------------------------------------------------------
 
-const content = (blocks: readonly Schema[]): Schema => forms([string(), array(tagged('type', blocks))])
+const content = <const B extends readonly Schema[]>(blocks: B) => forms([string(), array(tagged('type', blocks))])
 
 /** What the gateway puts round the content of a reply (wire.md C.3): a reply pushed whole onto `messages` is accepted (0.2 rule 3). */
-const replyMembers: Record<string, Schema> = {
+const replyMembers = {
   id: noop(string()),
-  type: noop({ const: 'message' }),
+  type: noop(exactly('message')),
   model: noop(string()),
   stop_reason: noop(string()),
   stop_sequence: noop(string()),
@@ -256,7 +256,7 @@ const message = tagged(
 // ---- tools ------------------------------------------------------------------------------------------------------------
 
 /** Members that every declaration may carry. Hints: nothing here calls tools from code or loads them late. */
-const toolHints: Record<string, Schema> = {
+const toolHints = {
   cache_control: cacheControl,
   defer_loading: noop(boolean()),
   allowed_callers: array(only(oneOfStrings(['direct']))),
@@ -277,7 +277,7 @@ const webSearchTool = variant(
   'type',
   WEB_SEARCH_TYPES,
   {
-    name: { type: 'string', const: 'web_search' },
+    name: exactly('web_search', { type: 'string' }),
     max_uses: integer(1),
     allowed_domains: domains,
     blocked_domains: domains,
@@ -295,9 +295,9 @@ const nativeTools = [...NATIVE_TOOLS].map(([type, shape]) =>
     'type',
     type,
     {
-      name: { type: 'string', const: shape.name },
+      name: exactly(shape.name, { type: 'string' }),
       strict: noop(boolean()),
-      ...(shape.options.includes('max_characters') && { max_characters: integer(1) }),
+      ...Object.fromEntries(shape.options.map(name => [name, NATIVE_OPTIONS[name]])),
       ...toolHints,
     },
     ['name'],
@@ -307,10 +307,10 @@ const nativeTools = [...NATIVE_TOOLS].map(([type, shape]) =>
 /** Text editors of other dates are carried as plain functions (decisions 32). */
 const otherTextEditor = object(
   {
-    type: { type: 'string', pattern: '^text_editor_[0-9]{8}$' },
+    type: string({ pattern: DATED_EDITOR }),
     name: toolName,
     strict: noop(boolean()),
-    max_characters: noop(integer(1)),
+    max_characters: noop(NATIVE_OPTIONS.max_characters),
     ...toolHints,
   },
   ['name'],
@@ -386,7 +386,7 @@ const NOTHING: readonly unknown[] = [[], {}, '']
 const AS_HEADER = 'SDKs send it as a header.'
 const FORMAT = 'Ask for the format in the prompt, or declare a tool with that schema and choose it with tool_choice.'
 
-export const requestSchema: Schema = object(
+export const requestSchema = object(
   {
     model,
     max_tokens: integer(1, undefined, { 'x-hint': 'It caps the reply, reasoning included.' }),
@@ -428,3 +428,31 @@ export const requestSchema: Schema = object(
   ['model', 'max_tokens', 'messages'],
   { title: 'Messages request' },
 )
+
+// ---- the body for `parse`, which may not have passed the schema: count_tokens takes any -------------------------------
+
+export type MessagesBody = UncheckedObject<Arrives<typeof requestSchema>>
+export type Message = Unchecked<Arrives<typeof message>>
+/** Any content block, and any of those within blocks. */
+export type Block = UncheckedObject<
+  Arrives<
+    | typeof text
+    | typeof image
+    | typeof document
+    | typeof searchResult
+    | typeof toolReference
+    | typeof toolResult
+    | typeof toolUse
+    | typeof thinking
+    | typeof redactedThinking
+    | typeof serverToolUse
+    | typeof webSearchToolResult
+    | typeof webSearchResult
+  >
+>
+/** Where the bytes of an image or a document are. */
+export type Source = ObjectOf<Block['source']>
+export type DeclaredTool = UncheckedObject<Arrives<typeof tool>>
+export type WireToolChoice = UncheckedObject<Arrives<typeof toolChoice>>
+/** What may carry a cache marker. */
+export type Marked = Pick<Block, 'cache_control'>

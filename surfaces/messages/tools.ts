@@ -2,13 +2,15 @@
 import type { Tool, ToolChoice } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
-import { given, isObject, type Json, listOf, numberOf, type Reading, stringOf } from './body.ts'
+import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'
+import type { Reading } from './body.ts'
 import { NATIVE_TOOLS, otherTextEditor, WEB_SEARCH_TYPES } from './native-tools.ts'
+import type { DeclaredTool, MessagesBody, WireToolChoice } from './schema.ts'
 
 /** The declared tools. @throws GatewayError for names, strict schemas and search domains */
-export function readTools(body: Json, reading: Reading): Tool[] {
+export function readTools(body: MessagesBody, reading: Reading): Tool[] {
   const tools: Tool[] = []
-  const declared = listOf(body['tools'])
+  const declared = listOf(body.tools)
   for (let i = 0; i < declared.length; i++) {
     const entry = declared[i]
     if (isObject(entry)) tools.push(readTool(entry, `tools[${i}]`, reading))
@@ -20,38 +22,42 @@ export function readTools(body: Json, reading: Reading): Tool[] {
   return tools
 }
 
-function readTool(entry: Json, path: string, reading: Reading): Tool {
-  const type = stringOf(entry['type']) ?? 'custom'
+function readTool(entry: DeclaredTool, path: string, reading: Reading): Tool {
+  const type = stringOf(entry.type) ?? 'custom'
   const cache = reading.cache(entry, path)
   if (WEB_SEARCH_TYPES.includes(type)) return readSearchTool(entry, path, reading)
-  const name = stringOf(entry['name']) ?? ''
+  const name = stringOf(entry.name) ?? ''
   const native = NATIVE_TOOLS.get(type)
   if (native) {
     const { description, parameters } = native
     const tool: Tool = { type: 'native', version: type, name, description, parameters, path }
-    const options: Json = {}
-    for (const option of native.options) if (given(entry[option])) options[option] = entry[option]
+    const options: Record<string, unknown> = {}
+    for (const option of native.options) if (entry[option] != null) options[option] = entry[option]
     if (Object.keys(options).length > 0) tool.options = options
     if (cache) tool.cache = cache
     return tool
   }
   const editor = otherTextEditor(type)
-  const schema = isObject(entry['input_schema']) ? entry['input_schema'] : undefined
+  const schema = isObject(entry.input_schema) ? entry.input_schema : undefined
   const tool: Tool = {
     type: 'function',
     name,
-    description: editor?.description ?? stringOf(entry['description']),
+    description: editor?.description ?? stringOf(entry.description),
     parameters: editor?.parameters ?? readParameters(schema, `${path}.input_schema`, reading),
     path,
   }
-  if (typeof entry['strict'] === 'boolean' && !editor) tool.strict = entry['strict']
+  if (typeof entry.strict === 'boolean' && !editor) tool.strict = entry.strict
   if (cache) tool.cache = cache
   if (reading.strict && tool.strict && schema) checkStrict(schema, `${path}.input_schema`)
   return tool
 }
 
 /** The same canonical schema on both readings: what was added to it is counted (CNT-1). */
-function readParameters(schema: Json | undefined, path: string, reading: Reading): Json {
+function readParameters(
+  schema: Record<string, unknown> | undefined,
+  path: string,
+  reading: Reading,
+): Record<string, unknown> {
   try {
     return objectParameters(schema, path)
   } catch (error) {
@@ -60,12 +66,12 @@ function readParameters(schema: Json | undefined, path: string, reading: Reading
   }
 }
 
-function readSearchTool(entry: Json, path: string, reading: Reading): Tool {
+function readSearchTool(entry: DeclaredTool, path: string, reading: Reading): Tool {
   const tool: Tool = { type: 'web_search', path }
-  const uses = numberOf(entry['max_uses'])
+  const uses = numberOf(entry.max_uses)
   if (uses !== undefined) tool.maxUses = uses
-  const allowed = listOf(entry['allowed_domains']).filter(domain => typeof domain === 'string')
-  const blocked = listOf(entry['blocked_domains']).filter(domain => typeof domain === 'string')
+  const allowed = listOf(entry.allowed_domains).filter(domain => typeof domain === 'string')
+  const blocked = listOf(entry.blocked_domains).filter(domain => typeof domain === 'string')
   if (reading.strict && allowed.length > 0 && blocked.length > 0)
     throw fault(
       'invalid_value',
@@ -74,25 +80,25 @@ function readSearchTool(entry: Json, path: string, reading: Reading): Tool {
     )
   if (allowed.length > 0) tool.allowedDomains = allowed
   if (blocked.length > 0) tool.blockedDomains = blocked
-  if (isObject(entry['user_location'])) tool.userLocation = entry['user_location']
+  if (isObject(entry.user_location)) tool.userLocation = entry.user_location
   return tool
 }
 
 /** @throws GatewayError invalid_value at `tool_choice` when it asks for what is not declared */
-export function readToolChoice(choice: Json | undefined, tools: Tool[], reading: Reading): ToolChoice {
+export function readToolChoice(choice: WireToolChoice | undefined, tools: Tool[], reading: Reading): ToolChoice {
   const chosen = choiceOf(choice, tools)
   if (reading.strict) checkChoice(chosen, tools, 'tool_choice')
   return chosen.type === 'auto' && tools.length === 0 ? { type: 'none' } : chosen
 }
 
-function choiceOf(choice: Json | undefined, tools: Tool[]): ToolChoice {
-  switch (choice?.['type']) {
+function choiceOf(choice: WireToolChoice | undefined, tools: Tool[]): ToolChoice {
+  switch (choice?.type) {
     case 'none':
       return { type: 'none' }
     case 'any':
       return { type: 'required' }
     case 'tool': {
-      const name = stringOf(choice['name']) ?? ''
+      const name = stringOf(choice.name) ?? ''
       const hosted = name === 'web_search' && tools.some(tool => tool.type === 'web_search')
       return { type: 'tool', name, kind: hosted ? 'web_search' : 'function' }
     }
