@@ -2,8 +2,10 @@
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig, ModelConfig } from '../config/types.ts'
-import type { SurfaceName } from '../core/conversation.ts'
 import { cost, formatUsd } from '../core/money.ts'
+import type { Surface } from '../core/surface.ts'
+import type { Samples, Told } from '../surfaces/described.ts'
+import { surfaces } from '../surfaces/index.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail } from './problems.ts'
@@ -24,80 +26,6 @@ The requests are real: they are counted, limited and billed.
 Exit code: 0 every surface answered well, 1 not, 2 called wrongly.
 `
 
-interface Told {
-  text: string
-  input: number
-  cached: number
-  output: number
-}
-
-interface Probe {
-  headers(key: string): Record<string, string>
-  body(model: string, prompt: string): object
-  /** Takes one event of the stream. @returns true when it was the last one of a whole reply */
-  read(event: any, told: Told): boolean
-}
-
-const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
-
-/** By surface: one that has none is not tried. */
-const PROBES: Record<SurfaceName, Probe> = {
-  responses: {
-    headers: bearer,
-    body: (model, prompt) => ({ model, stream: true, store: false, max_output_tokens: 1000, input: prompt }),
-    read(event, told) {
-      if (event.type === 'response.output_text.delta') told.text += event.delta
-      const usage = event.response?.usage
-      if (usage) {
-        told.input = usage.input_tokens
-        told.cached = usage.input_tokens_details?.cached_tokens ?? 0
-        told.output = usage.output_tokens
-      }
-      return event.type === 'response.completed' || event.type === 'response.incomplete'
-    },
-  },
-  chat: {
-    headers: bearer,
-    body: (model, prompt) => ({
-      model,
-      stream: true,
-      stream_options: { include_usage: true },
-      max_completion_tokens: 1000,
-      messages: [{ role: 'user', content: prompt }],
-    }),
-    read(event, told) {
-      if (event === '[DONE]') return true
-      told.text += event.choices?.[0]?.delta?.content ?? ''
-      if (event.usage) {
-        told.input = event.usage.prompt_tokens
-        told.cached = event.usage.prompt_tokens_details?.cached_tokens ?? 0
-        told.output = event.usage.completion_tokens
-      }
-      return false
-    },
-  },
-  messages: {
-    headers: key => ({ ...bearer(key), 'anthropic-version': '2023-06-01' }),
-    body: (model, prompt) => ({
-      model,
-      stream: true,
-      max_tokens: 1000,
-      messages: [{ role: 'user', content: prompt }],
-    }),
-    read(event, told) {
-      if (event.delta?.type === 'text_delta') told.text += event.delta.text
-      const usage = { ...event.message?.usage, ...event.usage }
-      // Here cached tokens stand beside input_tokens, not inside it.
-      if (usage.input_tokens !== undefined) {
-        told.cached = usage.cache_read_input_tokens ?? 0
-        told.input = usage.input_tokens + told.cached + (usage.cache_creation_input_tokens ?? 0)
-      }
-      if (usage.output_tokens !== undefined) told.output = usage.output_tokens
-      return event.type === 'message_stop'
-    },
-  },
-}
-
 export const tryGateway: Verb = {
   summary: 'Sends one request per surface to a running gateway.',
   help: HELP,
@@ -112,19 +40,16 @@ export const tryGateway: Verb = {
     const key = values.key ?? process.env['SLUICE_API_KEY'] ?? demoKey(config)
     const model = values.model === undefined ? firstModel(config) : named(config, values.model)
     const url = (values.url ?? address(config)).replace(/\/(v1\/?)?$/, '')
-    const routes = config.routes.filter(
-      route =>
-        route.surface &&
-        PROBES[route.surface] &&
-        route.path.match(/\/(responses|completions|messages)$/) &&
-        /POST|ANY/.test(route.method),
-    )
-    if (routes.length === 0) throw new Failure('no route of this configuration speaks one of the three surfaces')
+    const routes = config.routes.flatMap(({ surface: name, path, method }) => {
+      const surface = name && surfaces[name]
+      return surface && isWhole(path, surface) && /POST|ANY/.test(method) ? [{ surface, path }] : []
+    })
+    if (routes.length === 0)
+      throw new Failure(`no route of this configuration speaks one of the surfaces ${Object.keys(surfaces).join(', ')}`)
     let failed = false
-    for (const route of routes) {
-      const probe = PROBES[route.surface!]!
-      terminal.out(`${route.surface}  POST ${url}${route.path}  ${model.id}`)
-      const problem = await ask(`${url}${route.path}`, probe, {
+    for (const { surface, path } of routes) {
+      terminal.out(`${surface.name}  POST ${url}${path}  ${model.id}`)
+      const problem = await ask(`${url}${path}`, surface.samples, {
         key,
         model,
         prompt: values.prompt ?? 'Say hello in one short sentence.',
@@ -139,6 +64,9 @@ export const tryGateway: Verb = {
   },
 }
 
+/** Whether it is a route for requests of the surface: another of its routes, e.g. one that counts tokens, ends otherwise. */
+const isWhole = (path: string, surface: Surface) => path.endsWith(surface.path.slice(surface.path.lastIndexOf('/')))
+
 interface Asked {
   key: string
   model: ModelConfig
@@ -148,15 +76,16 @@ interface Asked {
 }
 
 /** @returns what was wrong, in words; null when the reply was whole */
-async function ask(url: string, probe: Probe, asked: Asked): Promise<string | null> {
-  const { model, terminal } = asked
+async function ask(url: string, samples: Samples, asked: Asked): Promise<string | null> {
+  const { key, model, prompt, terminal } = asked
+  const { headers, members, read } = samples.stream
   const started = performance.now()
   const told: Told = { text: '', input: 0, cached: 0, output: 0 }
   try {
     const response = await fetch(url, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', ...probe.headers(asked.key) },
-      body: JSON.stringify(probe.body(model.id, asked.prompt)),
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}`, ...headers },
+      body: JSON.stringify({ ...samples.body(model.id, prompt), ...members }),
       signal: AbortSignal.timeout(asked.timeoutMs),
     })
     const request = response.headers.get('x-request-id') ?? 'none'
@@ -165,7 +94,7 @@ async function ask(url: string, probe: Probe, asked: Asked): Promise<string | nu
     let whole = false
     for await (const event of events(response.body!)) {
       if (event.error) return `${message(JSON.stringify(event))} (request ${request})`
-      whole = probe.read(event, told) || whole
+      whole = read(event, told) || whole
       if (told.text !== '') first ??= performance.now() - started
     }
     if (!whole) return `the stream ended before the reply was whole (request ${request})`

@@ -1,6 +1,26 @@
 /** What Chat Completions and Responses share: the error envelope, log probabilities and how a reply ends. */
-import { errorMembers, type GatewayError } from '../core/errors.ts'
+import { ERRORS, errorMembers, type GatewayError } from '../core/errors.ts'
 import type { TokenLogprob } from '../core/events.ts'
+import type { NamedSchema } from './described.ts'
+import { among, boolean, opaqueObject, orNull, type Schema, shape, string } from './schema.ts'
+
+/** Of an error, on every surface: what `errorMembers` makes. */
+export const errorSchema = shape(
+  {
+    message: string({ description: 'Names the field, what was measured and what to change.' }),
+    type: among([...new Set(Object.values(ERRORS).map(spec => spec.type))].sort()),
+    code: among(Object.keys(ERRORS).sort()),
+    param: orNull(string({ description: 'Path of the member, in the notation of the surface.' })),
+    request_id: string(),
+    retryable: boolean(),
+    details: opaqueObject(),
+  },
+  ['details'],
+)
+/** Body of an error reply, on these two surfaces and on paths that have none. */
+export const errorReply: NamedSchema = { name: 'Error', schema: shape({ error: errorSchema }) }
+
+export const unixSeconds: Schema<number> = { type: 'integer' }
 
 /** Body of an error reply (ERR-1, wire.md E.1). `advertise` must have run. */
 export function errorBody(error: GatewayError, requestId: string): string {

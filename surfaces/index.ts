@@ -1,15 +1,18 @@
 /** The wire formats that clients speak: each is a folder here and a line in this list, and everything that names surfaces is made from it. */
-import type { Surface, SurfaceTable } from '../core/surface.ts'
+import type { SurfaceName } from '../core/conversation.ts'
 import { chat } from './chat/index.ts'
+import type { DescribedSurface } from './described.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
 const all = [responses, chat, messages]
 
-export const surfaces: SurfaceTable = Object.fromEntries(all.map(surface => [surface.name, surface]))
+export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.fromEntries(
+  all.map(surface => [surface.name, surface]),
+)
 
 /** The surface at or below whose path a request stands: without a route it is refused in that surface's form. */
-export function surfaceAt(path: string): Surface | undefined {
+export function surfaceAt(path: string): DescribedSurface | undefined {
   return all.find(surface => path.includes(surface.path))
 }
 

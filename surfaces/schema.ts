@@ -1,5 +1,5 @@
 /**
- * Words for writing a request schema. They make plain JSON Schema (2020-12) with a few annotations that `check.ts` reads:
+ * Words for writing the schemas of requests and replies. They make plain JSON Schema (2020-12) with a few annotations that `check.ts` reads:
  *
  * - `x-sluice`: the class of a member (wire.md): `NOOP` validated and not acted upon; `DEF` only the listed values are offered;
  *   `REJ` an official member that is not offered. Absent: `USE`.
@@ -161,6 +161,27 @@ export const forms = <const A extends readonly Schema[]>(
   'x-forms': true,
   ...extra,
 })
+
+// ---- replies ----------------------------------------------------------------------------------------------------------
+
+/** One of the listed strings, in a reply. */
+export const among = <const W extends string>(values: readonly W[]): Schema<W> => ({ enum: [...values] })
+export const orNull = <T>(schema: Schema<T>): Schema<T | null> => ({ anyOf: [schema, { type: 'null' }] })
+/** An object of a reply: it has these members, and others may come to it. */
+export const shape = <P extends Members, const O extends string = never>(
+  properties: P,
+  optional: readonly O[] = [],
+): Schema<
+  { [K in keyof P as K extends O ? never : K]: Arrives<P[K]> } & {
+    [K in keyof P as K extends O ? K : never]?: Arrives<P[K]>
+  }
+> => ({
+  type: 'object',
+  properties,
+  required: Object.keys(properties).filter(name => !(optional as readonly string[]).includes(name)),
+})
+
+// ---- classes ----------------------------------------------------------------------------------------------------------
 
 /** Marks a member as accepted and not acted upon. */
 export const noop = <T>(schema: Schema<T>, hint?: string): Schema<T> => classed(schema, 'NOOP', hint)

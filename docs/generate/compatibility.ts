@@ -6,16 +6,8 @@ import type { Conversation, SurfaceName } from '../../core/conversation.ts'
 import type { Backend, Dialect } from '../../core/dialect.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { dialects } from '../../providers/index.ts'
+import { FEATURES, type Feature } from '../../surfaces/described.ts'
 import { surfaces } from '../../surfaces/index.ts'
-
-type Json = Record<string, unknown>
-type Bodies = Partial<Record<SurfaceName, Json>>
-
-interface Feature {
-  name: string
-  /** Members on top of a minimal body; a surface without an entry has no notation for it. */
-  bodies: Bodies
-}
 
 const SURFACES = Object.keys(surfaces)
 const DIALECTS = Object.keys(dialects)
@@ -31,225 +23,6 @@ const FAMILIES: readonly [string, string][] = [
   ['gemini', 'gemini-2.5-pro'],
   ['gemini', 'gemini-3-pro-preview'],
 ]
-
-const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
-const GIF = 'R0lGODlhAQABAAAAADs='
-const PDF = 'JVBERi0xLjQKJSVFT0Y='
-const user = (content: unknown) => [{ role: 'user', content }]
-const schema = { type: 'object', properties: { a: { type: 'string' } }, required: ['a'], additionalProperties: false }
-const tool = (extra: Json = {}): Record<SurfaceName, Json> => ({
-  chat: { type: 'function', function: { name: 'f', parameters: schema, ...extra } },
-  responses: { type: 'function', name: 'f', parameters: schema, ...extra },
-  messages: { name: 'f', input_schema: schema, ...extra },
-})
-/** With one tool and more members. */
-const withTool = (more: Partial<Record<SurfaceName, Json>> = {}, extra: Json = {}): Bodies =>
-  Object.fromEntries(SURFACES.map(s => [s, { tools: [tool(extra)[s]], ...more[s] }]))
-
-const FEATURES: readonly Feature[] = [
-  { name: 'Text, system text, history', bodies: { responses: {}, chat: {}, messages: {} } },
-  { name: 'Streams', bodies: { responses: { stream: true }, chat: { stream: true }, messages: { stream: true } } },
-  {
-    name: 'Image, base64',
-    bodies: {
-      responses: { input: user([{ type: 'input_image', image_url: `data:image/png;base64,${PIXEL}` }]) },
-      chat: { messages: user([{ type: 'image_url', image_url: { url: `data:image/png;base64,${PIXEL}` } }]) },
-      messages: {
-        messages: user([{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PIXEL } }]),
-      },
-    },
-  },
-  {
-    name: 'GIF images',
-    bodies: {
-      responses: { input: user([{ type: 'input_image', image_url: `data:image/gif;base64,${GIF}` }]) },
-      chat: { messages: user([{ type: 'image_url', image_url: { url: `data:image/gif;base64,${GIF}` } }]) },
-      messages: {
-        messages: user([{ type: 'image', source: { type: 'base64', media_type: 'image/gif', data: GIF } }]),
-      },
-    },
-  },
-  {
-    name: 'Image, URL',
-    bodies: {
-      responses: { input: user([{ type: 'input_image', image_url: 'https://example.com/a.png' }]) },
-      chat: { messages: user([{ type: 'image_url', image_url: { url: 'https://example.com/a.png' } }]) },
-      messages: { messages: user([{ type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } }]) },
-    },
-  },
-  {
-    name: 'PDF, base64',
-    bodies: {
-      responses: {
-        input: user([{ type: 'input_file', filename: 'a.pdf', file_data: `data:application/pdf;base64,${PDF}` }]),
-      },
-      chat: {
-        messages: user([
-          { type: 'file', file: { filename: 'a.pdf', file_data: `data:application/pdf;base64,${PDF}` } },
-        ]),
-      },
-      messages: {
-        messages: user([{ type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: PDF } }]),
-      },
-    },
-  },
-  {
-    name: 'PDF, URL',
-    bodies: {
-      responses: { input: user([{ type: 'input_file', file_url: 'https://example.com/a.pdf' }]) },
-      messages: { messages: user([{ type: 'document', source: { type: 'url', url: 'https://example.com/a.pdf' } }]) },
-    },
-  },
-  {
-    name: 'Text document',
-    bodies: {
-      messages: {
-        messages: user([{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'x' } }]),
-      },
-    },
-  },
-  { name: 'Function tools', bodies: withTool() },
-  { name: 'Strict tools', bodies: withTool({}, { strict: true }) },
-  {
-    name: 'Forced tool',
-    bodies: withTool({
-      chat: { tool_choice: 'required' },
-      responses: { tool_choice: 'required' },
-      messages: { tool_choice: { type: 'any' } },
-    }),
-  },
-  {
-    name: 'One call a turn',
-    bodies: withTool({
-      chat: { parallel_tool_calls: false },
-      responses: { parallel_tool_calls: false },
-      messages: { tool_choice: { type: 'auto', disable_parallel_tool_use: true } },
-    }),
-  },
-  {
-    name: 'allowed_tools',
-    bodies: withTool({
-      chat: {
-        tool_choice: {
-          type: 'allowed_tools',
-          allowed_tools: { mode: 'auto', tools: [{ type: 'function', function: { name: 'f' } }] },
-        },
-      },
-      responses: { tool_choice: { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'f' }] } },
-    }),
-  },
-  {
-    name: 'Custom tools',
-    bodies: {
-      chat: { tools: [{ type: 'custom', custom: { name: 'c' } }] },
-      responses: {
-        tools: [{ type: 'custom', name: 'c', format: { type: 'grammar', syntax: 'lark', definition: 'start: "x"' } }],
-      },
-    },
-  },
-  {
-    name: 'Namespaces, client tool search',
-    bodies: {
-      responses: {
-        tools: [
-          { type: 'namespace', name: 'n', tools: [{ type: 'function', name: 'f', parameters: schema }] },
-          { type: 'tool_search', execution: 'client' },
-        ],
-      },
-    },
-  },
-  {
-    name: 'bash, text editor, memory',
-    bodies: {
-      messages: {
-        tools: [
-          { type: 'bash_20250124', name: 'bash' },
-          { type: 'memory_20250818', name: 'memory' },
-        ],
-      },
-    },
-  },
-  {
-    name: 'Web search',
-    bodies: {
-      responses: { tools: [{ type: 'web_search' }] },
-      chat: { web_search_options: {} },
-      messages: { tools: [{ type: 'web_search_20250305', name: 'web_search' }] },
-    },
-  },
-  {
-    name: 'Web search, allowed domains',
-    bodies: {
-      responses: { tools: [{ type: 'web_search', filters: { allowed_domains: ['example.com'] } }] },
-      messages: { tools: [{ type: 'web_search_20250305', name: 'web_search', allowed_domains: ['example.com'] }] },
-    },
-  },
-  {
-    name: 'Web search, blocked domains',
-    bodies: {
-      messages: { tools: [{ type: 'web_search_20250305', name: 'web_search', blocked_domains: ['example.com'] }] },
-    },
-  },
-  {
-    name: 'Web search, limited in number',
-    bodies: {
-      responses: { tools: [{ type: 'web_search' }], max_tool_calls: 2 },
-      messages: { tools: [{ type: 'web_search_20250305', name: 'web_search', max_uses: 2 }] },
-    },
-  },
-  {
-    name: 'Reasoning effort',
-    bodies: {
-      responses: { reasoning: { effort: 'high' } },
-      chat: { reasoning_effort: 'high' },
-      messages: { output_config: { effort: 'high' } },
-    },
-  },
-  {
-    name: 'Thinking, reasoning summaries',
-    bodies: { responses: { reasoning: { summary: 'auto' } }, messages: { thinking: { type: 'adaptive' } } },
-  },
-  {
-    name: 'Forced tool while thinking',
-    bodies: { messages: { tools: [tool().messages], tool_choice: { type: 'any' }, thinking: { type: 'adaptive' } } },
-  },
-  {
-    name: 'temperature, top_p',
-    bodies: {
-      responses: { temperature: 0.5, top_p: 0.5 },
-      chat: { temperature: 0.5, top_p: 0.5 },
-      messages: { temperature: 0.5, top_p: 0.5 },
-    },
-  },
-  { name: 'top_k', bodies: { chat: { top_k: 5 }, messages: { top_k: 5 } } },
-  { name: 'seed', bodies: { chat: { seed: 1 } } },
-  { name: 'Stop strings', bodies: { chat: { stop: ['a'] }, messages: { stop_sequences: ['a'] } } },
-  {
-    name: 'Log probabilities',
-    bodies: { responses: { include: ['message.output_text.logprobs'] }, chat: { logprobs: true } },
-  },
-  {
-    name: 'An assistant message to continue',
-    bodies: { messages: { messages: [...user('x'), { role: 'assistant', content: 'It is' }] } },
-  },
-  { name: 'previous_response_id', bodies: { responses: { previous_response_id: 'resp_1' } } },
-  { name: 'n > 1', bodies: { chat: { n: 2 } } },
-  {
-    name: 'JSON output',
-    bodies: {
-      responses: { text: { format: { type: 'json_object' } } },
-      chat: { response_format: { type: 'json_object' } },
-      messages: { output_config: { format: { type: 'json_schema', schema: {} } } },
-    },
-  },
-  { name: 'Audio', bodies: { chat: { modalities: ['text', 'audio'] } } },
-]
-
-const MINIMAL: Record<SurfaceName, Json> = {
-  responses: { model: 'm', input: 'x' },
-  chat: { model: 'm', messages: user('x') },
-  messages: { model: 'm', max_tokens: 4000, messages: user('x') },
-}
 
 function backendOf(dialect: Dialect, model: string): Backend {
   return {
@@ -267,13 +40,14 @@ function backendOf(dialect: Dialect, model: string): Backend {
 }
 
 /** The conversation that asks for the feature, or the refusal of the surface; undefined where it has no notation for it. */
-function ask(feature: Feature, surface: SurfaceName): Conversation | GatewayError | undefined {
-  const more = feature.bodies[surface]
+function ask(feature: Feature, name: SurfaceName): Conversation | GatewayError | undefined {
+  const { samples, validate, parse } = surfaces[name]!
+  const more = samples.features[feature]
   if (!more) return undefined
-  const body = structuredClone({ ...MINIMAL[surface], ...more })
+  const body = structuredClone({ ...samples.body('m', 'x'), ...more })
   try {
-    surfaces[surface]!.validate(body, 'reject')
-    return surfaces[surface]!.parse(body)
+    validate(body, 'reject')
+    return parse(body)
   } catch (error) {
     if (error instanceof GatewayError) return error
     throw error
@@ -305,14 +79,14 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 
 export function compatibility(): string {
   const general = FEATURES.map(feature => [
-    feature.name,
+    feature,
     ...SURFACES.map(surface => taken(feature, surface)),
     ...DIALECTS.map(name => carried(feature, dialects[name]!, 'model')),
   ])
   const special: string[][] = []
   for (const [name, model] of FAMILIES) {
     const dialect = dialects[name]!
-    const lacks = FEATURES.filter(f => carried(f, dialect, model) !== carried(f, dialect, 'model')).map(f => f.name)
+    const lacks = FEATURES.filter(f => carried(f, dialect, model) !== carried(f, dialect, 'model'))
     special.push([`\`${model}\``, name, lacks.join(', ') || 'nothing more'])
   }
   return `<!-- made by docs/generate/index.ts: edit docs/generate/compatibility.ts instead -->

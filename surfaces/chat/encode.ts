@@ -8,14 +8,7 @@ import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
 import { TextJoiner } from '../text.ts'
-
-type ChatFinish = 'stop' | 'length' | 'tool_calls' | 'content_filter'
-
-interface ToolCall {
-  id: string
-  type: 'function'
-  function: { name: string; arguments: string }
-}
+import type { ChatFinish, ToolCall } from './reply.ts'
 
 /** wire.md F.6. A pause is the gateway's own loop cap: what there is, is whole. */
 const FINISH: Record<FinishReason, ChatFinish> = {

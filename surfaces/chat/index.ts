@@ -1,17 +1,22 @@
 /** The Chat Completions surface. */
-import type { Surface } from '../../core/surface.ts'
 import { compileRequest } from '../check.ts'
-import { errorBody } from '../envelope.ts'
+import type { DescribedSurface } from '../described.ts'
+import { errorBody, errorReply } from '../envelope.ts'
 import { ChatEncoder } from './encode.ts'
 import { parse } from './parse.ts'
+import { reply } from './reply.ts'
+import { samples } from './samples.ts'
 import type { ChatBody } from './schema.ts'
 import { requestSchema } from './schema.ts'
 
-export const chat: Surface = {
+export const chat: DescribedSurface = {
   name: 'chat',
   title: 'Chat Completions',
   path: '/v1/chat/completions',
   requestSchema,
+  reply,
+  errorReply,
+  samples,
   validate: compileRequest(requestSchema),
   parse: body => parse(body as ChatBody),
   encoder: context => new ChatEncoder(context),

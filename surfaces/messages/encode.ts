@@ -15,11 +15,12 @@ import { parseExactly } from '../../core/json.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { TextJoiner } from '../text.ts'
 import { showsThinking } from './parse.ts'
+import type { ReplyBlock, StopReason } from './reply.ts'
 import type { MessagesBody } from './schema.ts'
 
 type Json = Record<string, unknown>
 
-const STOP_REASONS: Readonly<Record<FinishReason, string>> = {
+const STOP_REASONS: Readonly<Record<FinishReason, StopReason>> = {
   stop: 'end_turn',
   stop_sequence: 'stop_sequence',
   tool_calls: 'tool_use',
@@ -49,7 +50,7 @@ const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 interface OpenBlock {
   kind: 'text' | 'thinking' | 'tool_use' | 'search'
   /** The block as it goes into the object. */
-  block: Json
+  block: ReplyBlock
   /** A delta frame up to its text. */
   head: string
   /** Text, thinking or arguments so far. */
@@ -66,7 +67,7 @@ type State = 'new' | 'open' | 'ended'
 class MessagesEncoder implements Encoder {
   readonly #context: EncodeContext
   readonly #thinking: boolean
-  readonly #content: Json[] = []
+  readonly #content: ReplyBlock[] = []
   #state: State = 'new'
   #block: OpenBlock | undefined
   /** Index of the next block in the stream. */
@@ -180,7 +181,7 @@ class MessagesEncoder implements Encoder {
   }
 
   #openText(): string {
-    const block = { type: 'text', text: '', citations: this.#searched ? [] : null }
+    const block: ReplyBlock = { type: 'text', text: '', citations: this.#searched ? [] : null }
     return this.#open('text', block, '"text_delta","text":')
   }
 
@@ -215,7 +216,7 @@ class MessagesEncoder implements Encoder {
   }
 
   #call(index: number, id: string, name: string, custom: boolean): string {
-    const block = { type: 'tool_use', id, name, input: {}, caller: DIRECT }
+    const block: ReplyBlock = { type: 'tool_use', id, name, input: {}, caller: DIRECT }
     const frames = this.#open('tool_use', block, '"input_json_delta","partial_json":')
     const open = this.#block!
     open.number = index
@@ -238,7 +239,7 @@ class MessagesEncoder implements Encoder {
 
   #search(id: string): string {
     this.#searched = true
-    const block = { type: 'server_tool_use', id, name: 'web_search', input: {}, caller: DIRECT }
+    const block: ReplyBlock = { type: 'server_tool_use', id, name: 'web_search', input: {}, caller: DIRECT }
     return this.#open('search', block, '"input_json_delta","partial_json":')
   }
 
@@ -254,14 +255,14 @@ class MessagesEncoder implements Encoder {
             type: 'web_search_tool_result_error',
             error_code: SEARCH_ERRORS.has(errorCode) ? errorCode : 'unavailable',
           }
-    const block = { type: 'web_search_tool_result', tool_use_id: id, content, caller: DIRECT }
+    const block: ReplyBlock = { type: 'web_search_tool_result', tool_use_id: id, content, caller: DIRECT }
     const stopped = this.#close()
     const index = this.#index++
     this.#content.push(block)
     return `${input}${stopped}${blockStart(index, block)}${blockStop(index)}`
   }
 
-  #open(kind: OpenBlock['kind'], block: Json, delta: string): string {
+  #open(kind: OpenBlock['kind'], block: ReplyBlock, delta: string): string {
     const stopped = this.#close()
     const index = this.#index++
     const head = `event: content_block_delta\ndata: {"type":"content_block_delta","index":${index},"delta":{"type":${delta}`
@@ -309,7 +310,7 @@ class MessagesEncoder implements Encoder {
 
   // ---- the message ------------------------------------------------------------------------------------------------------
 
-  #message(content: Json[]): Json {
+  #message(content: ReplyBlock[]): Json {
     const context = this.#context
     return {
       id: `msg_${context.objectId}`,
@@ -364,7 +365,7 @@ export function errorBody(error: GatewayError, requestId: string, frame = false)
   return JSON.stringify(body)
 }
 
-function blockStart(index: number, block: Json): string {
+function blockStart(index: number, block: ReplyBlock): string {
   return `event: content_block_start\ndata: {"type":"content_block_start","index":${index},"content_block":${JSON.stringify(block)}}\n\n`
 }
 

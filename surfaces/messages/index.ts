@@ -1,20 +1,25 @@
 /** The Messages surface: POST /v1/messages and, for parsing, POST /v1/messages/count_tokens. */
 import { GatewayError } from '../../core/errors.ts'
-import type { Surface } from '../../core/surface.ts'
 import { compileRequest } from '../check.ts'
+import type { DescribedSurface } from '../described.ts'
 import { encoder, errorBody } from './encode.ts'
 import { parse, parseLoosely } from './parse.ts'
+import { errorReply, reply } from './reply.ts'
+import { samples } from './samples.ts'
 import { requestSchema } from './schema.ts'
 
 const check = compileRequest(requestSchema)
 
-export const messages: Surface = {
+export const messages: DescribedSurface = {
   name: 'messages',
   title: 'Messages',
   path: '/v1/messages',
   keyHeader: 'x-api-key',
   previewHeader: 'anthropic-beta',
   requestSchema,
+  reply,
+  errorReply,
+  samples,
   validate(body, unknownFields) {
     try {
       return check(body, unknownFields)

@@ -13,7 +13,6 @@ import { TextJoiner } from '../text.ts'
 import {
   type CustomCallItem,
   type FunctionCallItem,
-  type ItemStatus,
   type MessageItem,
   type OutputItem,
   type ReasoningItem,
@@ -23,10 +22,11 @@ import {
   type ToolSearchItem,
   type WebSearchItem,
 } from './items.ts'
+import type { IncompleteReason, Status, Warning } from './reply.ts'
 import { echoOf, IN_PROGRESS, type Progress, responseOf } from './response.ts'
 
 /** wire.md F.6; absent: the reply is complete. */
-const INCOMPLETE: Partial<Record<FinishReason, string>> = {
+const INCOMPLETE: Partial<Record<FinishReason, IncompleteReason>> = {
   length: 'max_output_tokens',
   context_full: 'max_output_tokens',
   content_filter: 'content_filter',
@@ -474,7 +474,7 @@ export class ResponsesEncoder implements Encoder {
   }
 
   /** Ends the open item well. */
-  #closeItem(status: ItemStatus = 'completed'): string {
+  #closeItem(status: Status = 'completed'): string {
     const item = this.#open
     if (!item) return ''
     let out = this.#closePart()
@@ -520,7 +520,7 @@ export class ResponsesEncoder implements Encoder {
     return `${this.#inItem()},"summary_index":${this.#summary}`
   }
 
-  #warning(usage: Usage): { code: string; message: string } {
+  #warning(usage: Usage): Warning {
     const cap = this.#context.conversation.maxOutputTokens
     const budget = cap === undefined ? 'the output budget' : `max_output_tokens (${cap})`
     return {

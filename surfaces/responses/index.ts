@@ -1,9 +1,12 @@
 /** The Responses surface. */
 import type { Surface } from '../../core/surface.ts'
 import { compileRequest } from '../check.ts'
-import { errorBody } from '../envelope.ts'
+import type { DescribedSurface } from '../described.ts'
+import { errorBody, errorReply } from '../envelope.ts'
 import { ResponsesEncoder } from './encode.ts'
 import { parse } from './parse.ts'
+import { reply } from './reply.ts'
+import { samples } from './samples.ts'
 import type { ResponsesBody } from './schema.ts'
 import { requestSchema } from './schema.ts'
 import { socketForm } from './socket.ts'
@@ -20,4 +23,4 @@ const http: Surface = {
   requestIdHeaders: [],
 }
 
-export const responses: Surface = { ...http, socket: socketForm(http) }
+export const responses: DescribedSurface = { ...http, reply, errorReply, samples, socket: socketForm(http) }

@@ -1,7 +1,12 @@
 /** Output items of Responses replies as they grow (wire.md C.2). Every item has `id` and `status`: the clients' accumulators need them. */
 import type { WireLogprob } from '../envelope.ts'
+import type { ItemType, Status } from './reply.ts'
 
-export type ItemStatus = 'in_progress' | 'completed' | 'incomplete' | 'failed'
+interface ItemOf<T extends ItemType> {
+  id: string
+  type: T
+  status: Status
+}
 
 export interface Annotation {
   type: 'url_citation'
@@ -20,50 +25,32 @@ export interface RefusalContent {
   type: 'refusal'
   refusal: string
 }
-export interface MessageItem {
-  id: string
-  type: 'message'
-  status: ItemStatus
+export interface MessageItem extends ItemOf<'message'> {
   role: 'assistant'
   content: (TextContent | RefusalContent)[]
 }
-export interface ReasoningItem {
-  id: string
-  type: 'reasoning'
-  status: ItemStatus
+export interface ReasoningItem extends ItemOf<'reasoning'> {
   summary: { type: 'summary_text'; text: string }[]
   encrypted_content?: string
 }
-export interface FunctionCallItem {
-  id: string
-  type: 'function_call'
-  status: ItemStatus
+export interface FunctionCallItem extends ItemOf<'function_call'> {
   call_id: string
   name: string
   arguments: string
   namespace?: string
 }
-export interface CustomCallItem {
-  id: string
-  type: 'custom_tool_call'
-  status: ItemStatus
+export interface CustomCallItem extends ItemOf<'custom_tool_call'> {
   call_id: string
   name: string
   input: string
   namespace?: string
 }
-export interface ToolSearchItem {
-  id: string
-  type: 'tool_search_call'
-  status: ItemStatus
+export interface ToolSearchItem extends ItemOf<'tool_search_call'> {
   execution: 'client'
   call_id: string
   arguments: unknown
 }
-export interface WebSearchItem {
-  id: string
-  type: 'web_search_call'
-  status: ItemStatus
+export interface WebSearchItem extends ItemOf<'web_search_call'> {
   action: { type: 'search'; query?: string; queries?: string[]; sources?: { type: 'url'; url: string }[] }
 }
 export type OutputItem =

@@ -4,9 +4,8 @@
  */
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
+import type { IncompleteReason, Status, Warning } from './reply.ts'
 import type { ResponsesBody } from './schema.ts'
-
-export type Status = 'in_progress' | 'completed' | 'incomplete' | 'failed'
 
 /** How far the reply has come. */
 export interface Progress {
@@ -14,9 +13,9 @@ export interface Progress {
   /** Unix seconds; completed replies only. */
   completedAt: number | null
   error: Record<string, unknown> | null
-  incompleteReason: string | null
+  incompleteReason: IncompleteReason | null
   usage: Usage | undefined
-  warning: { code: string; message: string } | undefined
+  warning: Warning | undefined
 }
 
 export const IN_PROGRESS: Progress = Object.freeze({

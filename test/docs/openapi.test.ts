@@ -47,13 +47,12 @@ function compile(name: string) {
   return ajv.compile({ $ref: `doc#/components/schemas/${name}` })
 }
 
-const REPLIES = { chat: 'ChatCompletion', responses: 'Response', messages: 'Message' } as const
-
 test('[GEN-1] requests and replies of the gateway are as described', async () => {
   const tools = [{ name: 'f', schema: { type: 'object', properties: { a: { type: 'string' } } } }]
   for (const surface of SURFACES) {
-    const request = compile(`${REPLIES[surface]}Request`)
-    const reply = compile(REPLIES[surface])
+    const described = surfaces[surface]!
+    const request = compile(`${described.reply.name}Request`)
+    const reply = compile(described.reply.name)
     for (const text of [
       'hi',
       '[[sim: call f {"a":"b"}]] x',
@@ -71,7 +70,7 @@ test('[GEN-1] requests and replies of the gateway are as described', async () =>
     }
     const unknown: any = bodyOf(surface, 'eb1-preview', [{ user: 'x' }], { more: { foo: 1 } })
     assert.equal(request(JSON.parse(JSON.stringify(unknown))), false, 'unknown members are refused')
-    const error = compile(surface === 'messages' ? 'MessagesError' : 'Error')
+    const error = compile(described.errorReply.name)
     const refused = await t.post(PATHS[surface], unknown)
     assert.ok(document.paths[PATHS[surface]].post.responses[refused.status])
     assert.ok(error(await refused.json()), JSON.stringify(error.errors))
@@ -91,9 +90,9 @@ test('[ERR-1] every code of the error table is in the description, under its sta
 })
 
 test('every member of every surface’s schema is in the document', () => {
-  for (const surface of SURFACES) {
-    const described = Object.keys(document.components.schemas[`${REPLIES[surface]}Request`].properties)
-    assert.deepEqual(described, Object.keys(surfaces[surface]!.requestSchema['properties'] as object))
+  for (const { reply, requestSchema } of Object.values(surfaces)) {
+    const described = Object.keys(document.components.schemas[`${reply.name}Request`].properties)
+    assert.deepEqual(described, Object.keys(requestSchema['properties'] as object))
   }
 })
 

@@ -1,7 +1,9 @@
-/** A surface is a folder and a line in surfaces/index.ts: with no other change the toy is configured, served, billed, refused in and documented. */
+/** A surface is a folder and a line in surfaces/index.ts: with no other change the toy is configured, served, billed, refused in, tried out and documented. */
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { parse } from 'yaml'
 import type { TestGateway } from '../e2e/harness.ts'
 import { changeLine } from './one-line.ts'
 
@@ -63,12 +65,50 @@ test('the validation plugin has its option for unknown fields', async () => {
   await stripped.text()
 })
 
-test('the configuration names it: in faults, for editors and in the docs; sluice route knows it', async () => {
-  const { load } = await import('../../cli/gateway.ts')
+test('sluice try asks it, and reads its stream', async () => {
+  const { sluice } = await import('../cli/capture.ts')
+  const { KEY } = await import('../e2e/harness.ts')
+  const ran = await sluice('try', '--config', g.file, '--url', g.url, '--key', KEY, '--prompt', 'hello')
+  assert.deepEqual([ran.code, ran.err], [0, ''])
+  const told = ran.out.slice(ran.out.indexOf('toy  POST '))
+  const [, reply, usage] = told.split('\n')
+  assert.match(reply!, /^ {2}reply {2}\w/)
+  assert.match(usage!, /^ {2}usage {2}0 tokens in, [1-9]/)
+})
+
+test('docs/openapi.yaml has its path, request, reply and error; docs/compatibility.md what it takes', async () => {
   const { generated } = await import('../../docs/generate/index.ts')
   const files = generated()
-  assert.match(files['config/gateway.schema.json']!, /"messages", "toy"/)
-  assert.match(files['docs/compatibility.md']!, /\| Messages \| Toys \|/)
+  const document = parse(files['docs/openapi.yaml']!)
+  assert.deepEqual((await new Validator().validate(structuredClone(document))).errors ?? [], [])
+  const { requestBody, responses } = document.paths['/v1/toy'].post
+  const described = ({ content }: any) => {
+    const { $ref } = content['application/json'].schema
+    return Object.keys(document.components.schemas[$ref.split('/').pop()].properties)
+  }
+  assert.deepEqual(described(requestBody), ['model', 'say', 'stream'])
+  assert.deepEqual(described(responses[200]), ['said', 'tokens'])
+  assert.deepEqual(described(responses[429]), ['oops', 'why'])
+
+  const lines = files['docs/compatibility.md']!.split('\n').filter(line => line.startsWith('| '))
+  const column = lines[0]!.split('|').indexOf(' Toys ')
+  const cell = (feature: string) =>
+    lines
+      .find(line => line.startsWith(`| ${feature} |`))!
+      .split('|')
+      [column]!.trim()
+  assert.deepEqual(['Text, system text, history', 'Streams', 'seed', 'Audio'].map(cell), [
+    'yes',
+    'yes',
+    '400 `unknown_parameter` at `seed`',
+    '–',
+  ])
+})
+
+test('the configuration names it: in faults and for editors; sluice route knows it', async () => {
+  const { load } = await import('../../cli/gateway.ts')
+  const { generated } = await import('../../docs/generate/index.ts')
+  assert.match(generated()['config/gateway.schema.json']!, /"messages", "toy"/)
   const { routeReport } = await import('../../cli/route-report.ts')
   const { config, plugins } = await load(g.file)
   const body = JSON.stringify({ model: 'eb1-preview', say: 'x' })

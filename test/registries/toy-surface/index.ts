@@ -1,19 +1,34 @@
 /** An API that nobody has: `{ model, say }` is answered by `{ said, tokens }`, streamed as lines of it; a refusal is `{ oops, why }`. */
 import type { FinishEvent, StreamEvent, Usage } from '../../../core/events.ts'
-import type { Encoder, Surface } from '../../../core/surface.ts'
+import type { Encoder } from '../../../core/surface.ts'
 import { compileRequest } from '../../../surfaces/check.ts'
-import { boolean, object, string } from '../../../surfaces/schema.ts'
+import type { DescribedSurface } from '../../../surfaces/described.ts'
+import { type Arrives, boolean, integer, object, shape, string } from '../../../surfaces/schema.ts'
 
 const requestSchema = object({ model: string(), say: string(), stream: boolean() }, ['model', 'say'])
 
-export const toy: Surface = {
+export const toy: DescribedSurface = {
   name: 'toy',
   title: 'Toys',
   path: '/v1/toy',
   requestSchema,
+  reply: { name: 'Toy', schema: shape({ said: string(), tokens: integer(0) }) },
+  errorReply: { name: 'ToyError', schema: shape({ oops: string(), why: string() }) },
+  samples: {
+    body: (model, prompt) => ({ model, say: prompt }),
+    features: { 'Text, system text, history': {}, Streams: { stream: true }, seed: { seed: 1 } },
+    stream: {
+      members: { stream: true },
+      read(data, told) {
+        told.text += data.said ?? ''
+        told.output = data.tokens ?? 0
+        return data.tokens !== undefined
+      },
+    },
+  },
   validate: compileRequest(requestSchema),
   parse(body) {
-    const { model, say, stream } = body as { model: string; say: string; stream?: boolean }
+    const { model, say, stream } = body as Arrives<typeof requestSchema>
     return {
       surface: 'toy',
       requestedModel: model,

@@ -1,0 +1,54 @@
+/** A whole Chat Completions reply. */
+import type { NamedSchema } from '../described.ts'
+import { unixSeconds } from '../envelope.ts'
+import { type Arrives, among, array, exactly, integer, opaqueObject, orNull, shape, string } from '../schema.ts'
+
+const toolCall = shape({
+  id: string(),
+  type: exactly('function'),
+  function: shape({ name: string(), arguments: string() }),
+})
+const finishReason = among(['stop', 'length', 'tool_calls', 'content_filter'])
+const tokens = integer(0)
+
+export const reply: NamedSchema = {
+  name: 'ChatCompletion',
+  schema: shape(
+    {
+      id: string({ pattern: '^chatcmpl-' }),
+      object: exactly('chat.completion'),
+      created: unixSeconds,
+      model: string(),
+      choices: array(
+        shape({
+          index: exactly(0),
+          message: shape(
+            {
+              role: exactly('assistant'),
+              content: orNull(string()),
+              refusal: orNull(string()),
+              tool_calls: array(toolCall),
+            },
+            ['tool_calls'],
+          ),
+          logprobs: orNull(opaqueObject()),
+          finish_reason: finishReason,
+        }),
+        { minItems: 1, maxItems: 1 },
+      ),
+      usage: shape({
+        prompt_tokens: tokens,
+        completion_tokens: tokens,
+        total_tokens: tokens,
+        completion_tokens_details: shape({ reasoning_tokens: tokens }),
+        prompt_tokens_details: shape({ cached_tokens: tokens }),
+      }),
+      service_tier: exactly('default'),
+      metadata: opaqueObject(),
+    },
+    ['metadata'],
+  ),
+}
+
+export type ToolCall = Arrives<typeof toolCall>
+export type ChatFinish = Arrives<typeof finishReason>
