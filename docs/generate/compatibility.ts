@@ -89,7 +89,7 @@ export function compatibility(): string {
     const lacks = FEATURES.filter(f => carried(f, dialect, model) !== carried(f, dialect, 'model'))
     special.push([`\`${model}\``, name, lacks.join(', ') || 'nothing more'])
   }
-  return `<!-- made by docs/generate/index.ts: edit docs/generate/compatibility.ts instead -->
+  return `<!-- made by docs/generate/index.ts: edit docs/generate/compatibility.ts, and samples.ts of the surfaces -->
 
 # Compatibility
 

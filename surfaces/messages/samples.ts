@@ -19,8 +19,6 @@ const features: Samples['features'] = {
   'Strict tools': { tools: [{ ...tool, strict: true }] },
   'Forced tool': { tools: [tool], tool_choice: { type: 'any' } },
   'One call a turn': { tools: [tool], tool_choice: { type: 'auto', disable_parallel_tool_use: true } },
-  // It has none, so this is what a client can do.
-  allowed_tools: { tools: [tool] },
   'bash, text editor, memory': {
     tools: [
       { type: 'bash_20250124', name: 'bash' },
