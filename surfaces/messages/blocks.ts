@@ -75,9 +75,6 @@ export class BlockReader {
 
   #block(block: Block, path: string, parts: Part[], results: ResultPart[]): void {
     switch (block.type) {
-      case 'text':
-        parts.push(this.#text(block, path))
-        return
       case 'tool_use':
         parts.push(this.#call(block, path))
         return
@@ -123,18 +120,12 @@ export class BlockReader {
         const part: DocumentPart = { type: 'document', source: { kind: 'text', text }, path }
         if (stringOf(block.title)) part.title = stringOf(block.title)
         if (stringOf(block.source)) part.context = stringOf(block.source)
-        const cache = this.#reading.cache(block, path)
-        if (cache) part.cache = cache
-        parts.push(part)
+        parts.push(this.#marked(part, block, path))
         return
       }
-      case 'tool_reference': {
-        const part = textPart(`[tool: ${stringOf(block.tool_name) ?? ''}]`)
-        const cache = this.#reading.cache(block, path)
-        if (cache) part.cache = cache
-        parts.push(part)
+      case 'tool_reference':
+        parts.push(this.#marked(textPart(`[tool: ${stringOf(block.tool_name) ?? ''}]`), block, path))
         return
-      }
       default:
         // Only a body that the endpoint would refuse gets here: count what it says.
         parts.push(textPart(stringOf(block.text) ?? jsonOf(block, path, false)))
@@ -142,7 +133,11 @@ export class BlockReader {
   }
 
   #text(block: Block, path: string): TextPart {
-    const part = textPart(stringOf(block.text) ?? '')
+    return this.#marked(textPart(stringOf(block.text) ?? ''), block, path)
+  }
+
+  /** The part with the cache marker of its block. */
+  #marked<P extends TextPart | ImagePart | DocumentPart>(part: P, block: Block, path: string): P {
     const cache = this.#reading.cache(block, path)
     if (cache) part.cache = cache
     return part
@@ -150,10 +145,7 @@ export class BlockReader {
 
   #image(block: Block, path: string): ImagePart {
     const source: Source = isObject(block.source) ? block.source : {}
-    const part: ImagePart = { type: 'image', source: this.#imageSource(source, `${path}.source`), path }
-    const cache = this.#reading.cache(block, path)
-    if (cache) part.cache = cache
-    return part
+    return this.#marked({ type: 'image', source: this.#imageSource(source, `${path}.source`), path }, block, path)
   }
 
   #imageSource(source: Source, path: string): ImagePart['source'] {
@@ -198,9 +190,7 @@ export class BlockReader {
     if (title) part.title = title
     const context = stringOf(block.context)
     if (context) part.context = context
-    const cache = this.#reading.cache(block, path)
-    if (cache) part.cache = cache
-    parts.push(part, ...images)
+    parts.push(this.#marked(part, block, path), ...images)
   }
 
   /** Text of a document given as blocks; its images follow it as parts of their own. */
