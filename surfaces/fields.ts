@@ -1,4 +1,4 @@
-/** Schemas of members that Chat Completions and Responses have in common (wire.md A.1, A.2). */
+/** Schemas of members that surfaces have in common (wire.md A.1, A.2). */
 import { EFFORTS } from '../core/conversation.ts'
 import { array, map, noop, object, oneOfStrings, only, type Schema, string } from './schema.ts'
 
@@ -20,6 +20,12 @@ export const promptCacheRetention = noop(oneOfStrings(['in_memory', 'in-memory',
 /** On any content part. */
 export const cacheBreakpoint = noop(object({ mode: oneOfStrings(['explicit']), ttl: string() }, ['mode']))
 export const serviceTier = only(oneOfStrings(['auto', 'default']))
+/** How far tools may be called, where none is named. */
+export const toolMode = oneOfStrings(['auto', 'none', 'required'])
+/** The same of a list of allowed tools. */
+export const allowedMode = oneOfStrings(['auto', 'required'])
+/** Of the user, for hosted search. */
+export const place = { city: string(), country: string(), region: string(), timezone: string() }
 export const imageDetail = oneOfStrings(['auto', 'low', 'high', 'original'])
 /** Names of declared tools; longer or odd ones get an alias upstream (TOOL-3). */
 export const toolName = string({ minLength: 1, maxLength: 1024 })

@@ -152,6 +152,12 @@ export function tagged<T extends string, const V extends readonly Schema[], cons
   return { type: 'object', oneOf, 'x-tag': annotation, ...extra }
 }
 
+/** The values of `type` that a union has variants for. */
+export const tagsOf = <T extends string>(union: Schema<{ type: T }>): readonly T[] =>
+  Object.keys((union['x-tag'] as TagAnnotation).variants) as T[]
+export const hasTag = <T extends string>(union: Schema<{ type: T }>, value: unknown): value is T =>
+  typeof value === 'string' && Object.hasOwn((union['x-tag'] as TagAnnotation).variants, value)
+
 /** Alternatives that differ by JSON type, e.g. a string or an array of parts. */
 export const forms = <const A extends readonly Schema[]>(
   alternatives: A,

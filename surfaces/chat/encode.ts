@@ -8,7 +8,8 @@ import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
 import { TextJoiner } from '../text.ts'
-import type { ChatFinish, ToolCall } from './reply.ts'
+import { type ChatFinish, ID, type ToolCall } from './reply.ts'
+import type { ChatBody } from './schema.ts'
 
 /** wire.md F.6. A pause is the gateway's own loop cap: what there is, is whole. */
 const FINISH: Record<FinishReason, ChatFinish> = {
@@ -50,14 +51,14 @@ export class ChatEncoder implements Encoder {
 
   constructor(context: EncodeContext) {
     this.#context = context
-    const body = context.body as { stream_options?: { include_usage?: boolean | null } | null }
+    const body = context.body as ChatBody
     this.#whole = !context.conversation.stream
     this.#usageMember = context.conversation.stream && body.stream_options?.include_usage === true
     this.#withLogprobs = context.conversation.sampling.logprobs
     const { objectId, created, model } = context
     this.#head = this.#whole
       ? ''
-      : `data: {"id":"chatcmpl-${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
+      : `data: {"id":"${ID}${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
     this.#beforeDelta = this.#whole ? '' : `${this.#head}{"index":0,"delta":`
     this.#behindDelta = this.#whole ? '' : `,"logprobs":null,"finish_reason":null${this.#tail}`
   }
@@ -135,7 +136,7 @@ export class ChatEncoder implements Encoder {
     const logprobs = this.#logprobs ? `{"content":${JSON.stringify(this.#logprobs)},"refusal":null}` : 'null'
     const usage = this.#usage ? `,"usage":${usageOf(this.#usage)}` : ''
     const metadata = body['metadata'] == null ? '' : `,"metadata":${JSON.stringify(body['metadata'])}`
-    return `{"id":"chatcmpl-${objectId}","object":"chat.completion","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(content)},"refusal":${JSON.stringify(this.#refusal)}${calls}},"logprobs":${logprobs},"finish_reason":${JSON.stringify(this.#finish)}}]${usage}${metadata}}`
+    return `{"id":"${ID}${objectId}","object":"chat.completion","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(content)},"refusal":${JSON.stringify(this.#refusal)}${calls}},"logprobs":${logprobs},"finish_reason":${JSON.stringify(this.#finish)}}]${usage}${metadata}}`
   }
 
   #guard(type: string): void {

@@ -10,12 +10,14 @@ const toolCall = shape({
 })
 const finishReason = among(['stop', 'length', 'tool_calls', 'content_filter'])
 const tokens = integer(0)
+/** What the id of a reply begins with. */
+export const ID = 'chatcmpl-'
 
 export const reply: NamedSchema = {
   name: 'ChatCompletion',
   schema: shape(
     {
-      id: string({ pattern: '^chatcmpl-' }),
+      id: string({ pattern: `^${ID}` }),
       object: exactly('chat.completion'),
       created: unixSeconds,
       model: string(),

@@ -1,5 +1,6 @@
 /** Request schema of POST /v1/chat/completions (wire.md A.2, B.1, B.4, B.5). */
 import {
+  allowedMode,
   cacheBreakpoint,
   callId,
   effort,
@@ -12,6 +13,7 @@ import {
   safetyIdentifier,
   serviceTier,
   textOr,
+  toolMode,
   toolName,
   user,
   verbosity,
@@ -115,10 +117,10 @@ const allowedTools = variant(
   'type',
   'allowed_tools',
   {
-    allowed_tools: object(
-      { mode: oneOfStrings(['auto', 'required']), tools: array(tagged('type', [namedFunction]), { minItems: 1 }) },
-      ['mode', 'tools'],
-    ),
+    allowed_tools: object({ mode: allowedMode, tools: array(tagged('type', [namedFunction]), { minItems: 1 }) }, [
+      'mode',
+      'tools',
+    ]),
   },
   ['allowed_tools'],
 )
@@ -143,7 +145,7 @@ export const requestSchema = titled(
       max_tokens: integer(1),
       max_completion_tokens: integer(1),
       tools: array(tagged('type', [functionTool]), { maxItems: 128 }),
-      tool_choice: forms([oneOfStrings(['auto', 'none', 'required']), tagged('type', [namedFunction, allowedTools])]),
+      tool_choice: forms([toolMode, tagged('type', [namedFunction, allowedTools])]),
       parallel_tool_calls: boolean(),
       reasoning_effort: effort,
       verbosity,

@@ -15,7 +15,7 @@ import { parseExactly } from '../../core/json.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { TextJoiner } from '../text.ts'
 import { showsThinking } from './parse.ts'
-import type { ReplyBlock, StopReason } from './reply.ts'
+import { ID, type ReplyBlock, type StopReason } from './reply.ts'
 import type { MessagesBody } from './schema.ts'
 
 type Json = Record<string, unknown>
@@ -313,7 +313,7 @@ class MessagesEncoder implements Encoder {
   #message(content: ReplyBlock[]): Json {
     const context = this.#context
     return {
-      id: `msg_${context.objectId}`,
+      id: `${ID}${context.objectId}`,
       type: 'message',
       role: 'assistant',
       model: context.model,

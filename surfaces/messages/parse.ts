@@ -4,11 +4,12 @@
  */
 import { type Conversation, EFFORTS, type Effort, type ReasoningControls } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
+import { hasTag } from '../schema.ts'
 import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'
 import { BlockReader } from './blocks.ts'
 import { Reading } from './body.ts'
 import { form } from './form.ts'
-import type { MessagesBody } from './schema.ts'
+import { type MessagesBody, thinkingControl } from './schema.ts'
 import { readToolChoice, readTools } from './tools.ts'
 
 /** @throws GatewayError for what a schema can't say: budgets, cache markers, tool names and choice, strict schemas, media */
@@ -75,7 +76,7 @@ function readReasoning(body: MessagesBody, reading: Reading): ReasoningControls 
   const thinking = body.thinking
   if (!isObject(thinking)) return reasoning
   const type = thinking.type
-  if (type !== 'enabled' && type !== 'adaptive' && type !== 'disabled' && type !== 'between_tools') return reasoning
+  if (!hasTag(thinkingControl, type)) return reasoning
   reasoning.thinking = type
   if (showsThinking(body)) reasoning.summary = 'auto'
   const budget = numberOf(thinking.budget_tokens)
@@ -95,5 +96,5 @@ function readReasoning(body: MessagesBody, reading: Reading): ReasoningControls 
 export function showsThinking(body: MessagesBody): boolean {
   const thinking = body.thinking
   if (!isObject(thinking) || thinking.display === 'omitted') return false
-  return thinking.type === 'enabled' || thinking.type === 'adaptive' || thinking.type === 'between_tools'
+  return hasTag(thinkingControl, thinking.type) && thinking.type !== 'disabled'
 }

@@ -14,12 +14,14 @@ const stopReason = among([
   'model_context_window_exceeded',
 ])
 const tokens = integer(0)
+/** What the id of a reply begins with. */
+export const ID = 'msg_'
 
 export const reply: NamedSchema = {
   name: 'Message',
   schema: shape(
     {
-      id: string({ pattern: '^msg_' }),
+      id: string({ pattern: `^${ID}` }),
       type: exactly('message'),
       role: exactly('assistant'),
       model: string(),

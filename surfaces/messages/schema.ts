@@ -1,5 +1,6 @@
 /** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5), after the provider's published types. */
-import { model, toolName } from '../fields.ts'
+import { EFFORTS } from '../../core/conversation.ts'
+import { model, place, toolName } from '../fields.ts'
 import {
   type Arrives,
   anything,
@@ -281,9 +282,7 @@ const webSearchTool = variant(
     max_uses: integer(1),
     allowed_domains: domains,
     blocked_domains: domains,
-    user_location: tagged('type', [
-      variant('type', 'approximate', { city: string(), country: string(), region: string(), timezone: string() }),
-    ]),
+    user_location: tagged('type', [variant('type', 'approximate', place)]),
     strict: noop(boolean()),
     ...toolHints,
   },
@@ -335,7 +334,7 @@ const toolChoice = tagged(
 const display = oneOfStrings(['summarized', 'omitted', 'updates'])
 const blockBinding = noop(opaqueObject())
 
-const thinkingControl = tagged(
+export const thinkingControl = tagged(
   'type',
   [
     variant('type', 'enabled', { budget_tokens: integer(1024), display, block_binding: blockBinding }, [
@@ -399,7 +398,7 @@ export const requestSchema = object(
     top_k: integer(0),
     thinking: thinkingControl,
     output_config: object({
-      effort: oneOfStrings(['minimal', 'low', 'medium', 'high', 'xhigh', 'max', 'ultra']),
+      effort: oneOfStrings(EFFORTS.filter(effort => effort !== 'none')),
       format: rejected(FORMAT),
       task_budget: rejected(),
     }),

@@ -13,6 +13,7 @@ import { TextJoiner } from '../text.ts'
 import {
   type CustomCallItem,
   type FunctionCallItem,
+  ITEM,
   type MessageItem,
   type OutputItem,
   type ReasoningItem,
@@ -24,6 +25,7 @@ import {
 } from './items.ts'
 import type { IncompleteReason, Status, Warning } from './reply.ts'
 import { echoOf, IN_PROGRESS, type Progress, responseOf } from './response.ts'
+import type { ResponsesBody } from './schema.ts'
 
 /** wire.md F.6; absent: the reply is complete. */
 const INCOMPLETE: Partial<Record<FinishReason, IncompleteReason>> = {
@@ -69,8 +71,8 @@ export class ResponsesEncoder implements Encoder {
   constructor(context: EncodeContext, framing: 'sse' | 'lines' = 'sse') {
     this.#context = context
     this.#framing = framing
-    const { conversation, body } = context
-    const include = Array.isArray(body['include']) ? (body['include'] as string[]) : []
+    const { conversation } = context
+    const include = (context.body as ResponsesBody).include ?? []
     this.#streaming = conversation.stream
     this.#withSummaries = conversation.reasoning.summary !== undefined
     this.#withEncrypted = conversation.reasoning.includeEncrypted === true
@@ -460,7 +462,7 @@ export class ResponsesEncoder implements Encoder {
   // ---- items and frames ---------------------------------------------------------------------------------------------------
 
   #mint(): string {
-    return this.#context.mint('item_eba1_')
+    return this.#context.mint(ITEM)
   }
 
   #add(item: OutputItem): string {

@@ -61,7 +61,7 @@ export type OutputItem =
   | ToolSearchItem
   | WebSearchItem
 
-const ITEM = 'item_eba1_'
+export const ITEM = 'item_eba1_'
 const SEARCH = 'hist_eba1_'
 
 /** A hosted search has one id in two forms: `item_eba1_…` on this surface, `hist_eba1_…` on Messages and in the gateway (wire.md B.7). */

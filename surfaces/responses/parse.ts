@@ -17,14 +17,15 @@ import type { Optional } from '../schema.ts'
 import { checkChoice, checkUniqueNames } from '../tools.ts'
 import { form } from './form.ts'
 import { searchIdOf } from './items.ts'
-import type {
-  InputPart,
-  Item,
-  MessageItem,
-  OutputItem,
-  ReasoningItem,
-  ResponsesBody,
-  SearchCallItem,
+import {
+  type InputPart,
+  type Item,
+  type MessageItem,
+  type OutputItem,
+  PARTS,
+  type ReasoningItem,
+  type ResponsesBody,
+  type SearchCallItem,
 } from './schema.ts'
 import { choiceOf, TOOL_SEARCH, toolsOf, withNamespaces } from './tools.ts'
 
@@ -189,17 +190,12 @@ function text(value: string): TextPart {
 
 function messagePart(part: Exclude<MessageItem['content'], string>[number], role: MessageItem['role'], path: string) {
   if (part.type === 'input_text') return text(part.text)
-  const ofAssistant = part.type === 'output_text' || part.type === 'refusal'
-  if (role === 'assistant' ? !ofAssistant : role !== 'user' || ofAssistant)
-    throw fault('unsupported_value', `${path}.type`, w => {
-      const offered =
-        role === 'assistant'
-          ? 'output_text, refusal'
-          : role === 'user'
-            ? 'input_text, input_image, input_file'
-            : 'input_text'
-      return `${w} is ${describe(part.type)}; a message of role ${role} may have ${offered}.`
-    })
+  if (!PARTS[role].includes(part.type))
+    throw fault(
+      'unsupported_value',
+      `${path}.type`,
+      w => `${w} is ${describe(part.type)}; a message of role ${role} may have ${PARTS[role].join(', ')}.`,
+    )
   if (part.type === 'output_text') return text(part.text)
   if (part.type === 'refusal') return { type: 'refusal' as const, text: part.refusal }
   return inputPart(part, path)

@@ -13,6 +13,7 @@ import {
   shape,
   string,
 } from '../schema.ts'
+import { ITEM } from './items.ts'
 
 /** Of the response, and of each of its items. */
 const status = among(['completed', 'incomplete', 'in_progress', 'failed'])
@@ -27,12 +28,14 @@ const itemType = among([
 ])
 const warning = shape({ code: string(), message: string() })
 const tokens = integer(0)
+/** What the id of a reply begins with. */
+export const ID = 'resp_'
 
 export const reply: NamedSchema = {
   name: 'Response',
   schema: shape(
     {
-      id: string({ pattern: '^resp_' }),
+      id: string({ pattern: `^${ID}` }),
       object: exactly('response'),
       created_at: unixSeconds,
       completed_at: orNull(unixSeconds),
@@ -40,7 +43,7 @@ export const reply: NamedSchema = {
       status,
       error: orNull(opaqueObject()),
       incomplete_details: orNull(shape({ reason: incompleteReason })),
-      output: array(shape({ id: string({ pattern: '^item_eba1_' }), type: itemType, status })),
+      output: array(shape({ id: string({ pattern: `^${ITEM}` }), type: itemType, status })),
       usage: orNull(
         shape({
           input_tokens: tokens,

@@ -4,7 +4,7 @@
  */
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
-import type { IncompleteReason, Status, Warning } from './reply.ts'
+import { ID, type IncompleteReason, type Status, type Warning } from './reply.ts'
 import type { ResponsesBody } from './schema.ts'
 
 /** How far the reply has come. */
@@ -38,7 +38,7 @@ export function responseOf(context: EncodeContext, progress: Progress, output: s
   const incomplete = incompleteReason === null ? 'null' : `{"reason":"${incompleteReason}"}`
   const tail = warning === undefined ? echo : `"warning":${JSON.stringify(warning)},${echo}`
   return (
-    `{"id":"resp_${context.objectId}","object":"response","created_at":${context.created},"status":"${status}"` +
+    `{"id":"${ID}${context.objectId}","object":"response","created_at":${context.created},"status":"${status}"` +
     `,"completed_at":${completedAt},"error":${error === null ? 'null' : JSON.stringify(error)}` +
     `,"incomplete_details":${incomplete},"model":${JSON.stringify(context.model)}` +
     `,"output":[${output}],"usage":${usage ? usageOf(usage) : 'null'},${tail}}`

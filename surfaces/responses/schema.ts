@@ -1,16 +1,19 @@
 /** Request schema of POST /v1/responses (wire.md A.3, B.2, B.4, B.5). */
 import {
+  allowedMode,
   cacheBreakpoint,
   callId,
   effort,
   imageDetail,
   metadata,
   model,
+  place,
   promptCacheKey,
   promptCacheOptions,
   promptCacheRetention,
   safetyIdentifier,
   serviceTier,
+  toolMode,
   toolName,
   user,
   verbosity,
@@ -34,6 +37,7 @@ import {
   type Schema,
   string,
   tagged,
+  tagsOf,
   titled,
   variant,
 } from '../schema.ts'
@@ -68,9 +72,17 @@ const outputText = variant(
   ['text'],
 )
 const refusal = variant('type', 'refusal', { refusal: string(), parsed: noop(anything()) }, ['refusal'])
-/** Which of them a role may carry is for `parse`: the tag of an item is its type, not its role. */
-const messageContent = forms([string(), array(tagged('type', [inputText, inputImage, inputFile, outputText, refusal]))])
-const outputContent = forms([string(), array(tagged('type', [inputText, inputImage, inputFile]))])
+const ofUser = [inputText, inputImage, inputFile] as const
+const ofAssistant = [outputText, refusal] as const
+const messageContent = forms([string(), array(tagged('type', [...ofUser, ...ofAssistant]))])
+const outputContent = forms([string(), array(tagged('type', ofUser))])
+/** What a message of a role may have: for `parse`, because the tag of an item is its type, not its role. */
+export const PARTS: Readonly<Record<MessageItem['role'], readonly string[]>> = {
+  user: tagsOf(tagged('type', ofUser)),
+  assistant: tagsOf(tagged('type', ofAssistant)),
+  system: ['input_text'],
+  developer: ['input_text'],
+}
 
 // ---- tools ------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +121,7 @@ const customTool = variant(
   },
   ['name'],
 )
-export const SEARCH_TYPES = [
+const SEARCH_TYPES = [
   'web_search',
   'web_search_2025_08_26',
   'web_search_preview',
@@ -117,13 +129,7 @@ export const SEARCH_TYPES = [
 ] as const
 const searchTool = variant('type', SEARCH_TYPES, {
   search_context_size: oneOfStrings(['low', 'medium', 'high']),
-  user_location: object({
-    type: oneOfStrings(['approximate']),
-    city: string(),
-    country: string(),
-    region: string(),
-    timezone: string(),
-  }),
+  user_location: object({ type: oneOfStrings(['approximate']), ...place }),
   filters: object({ allowed_domains: array(string({ minLength: 1 }), { maxItems: 100 }) }),
   external_web_access: boolean(),
   search_content_types: noop(array(oneOfStrings(['text', 'image']))),
@@ -341,13 +347,13 @@ export const requestSchema = titled(
       }),
       tools: { ...tools, maxItems: 512 },
       tool_choice: forms([
-        oneOfStrings(['auto', 'none', 'required']),
+        toolMode,
         tagged('type', [
           ...namedTool,
           variant(
             'type',
             'allowed_tools',
-            { mode: oneOfStrings(['auto', 'required']), tools: array(tagged('type', namedTool), { minItems: 1 }) },
+            { mode: allowedMode, tools: array(tagged('type', namedTool), { minItems: 1 }) },
             ['mode', 'tools'],
           ),
         ]),
