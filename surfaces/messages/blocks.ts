@@ -13,7 +13,7 @@ import {
 import { describe, fault } from '../check.ts'
 import { documentData, httpsSource, imageData } from '../media.ts'
 import { isObject, listOf, stringOf } from '../unchecked.ts'
-import type { CacheMarker, Reading } from './body.ts'
+import type { CacheMarker, Reading } from './reading.ts'
 import type { Block, Message, MessagesBody, Source } from './schema.ts'
 
 /** An opaque token of this gateway, as opposed to a provider's signature (wire.md F.7). */

@@ -3,8 +3,8 @@ import type { Tool, ToolChoice } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
 import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'
-import type { Reading } from './body.ts'
 import { NATIVE_TOOLS, otherTextEditor, WEB_SEARCH_TYPES } from './native-tools.ts'
+import type { Reading } from './reading.ts'
 import type { DeclaredTool, MessagesBody, WireToolChoice } from './schema.ts'
 
 /** The declared tools. @throws GatewayError for names, strict schemas and search domains */
