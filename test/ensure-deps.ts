@@ -1,7 +1,7 @@
 /**
- * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser, the proxies of deploy/, what pages of
- * docs/ use. Only those that a given test file names, or a helper that it imports. Where they can't be installed it says what to do; tests that need
- * them are then skipped, and say so.
+ * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser, the proxies
+ * of deploy/, what pages of docs/ use. Only those that a given test file names, or a helper that it imports. Where they
+ * can't be installed it says what to do; tests that need them are then skipped, and say so.
  */
 import { spawnSync } from 'node:child_process'
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs'

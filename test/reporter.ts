@@ -1,4 +1,7 @@
-/** Reports a run briefly: a line for each file, failures within one screen each, skips with their reason, and the runner's closing summary. */
+/**
+ * Reports a run briefly: a line for each file, failures within one screen each, skips with their reason, and the
+ * runner's closing summary.
+ */
 import { relative } from 'node:path'
 import { inspect } from 'node:util'
 

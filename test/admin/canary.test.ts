@@ -1,6 +1,7 @@
 /**
- * Keys, prompts and secrets as canaries through every way an exchange can go: none may be in the log as it is written, in /metrics, or in what the
- * dashboard is fed. Each canary holds the mark, so that one search finds them all; halves of it are searched too, against redaction by cutting.
+ * Keys, prompts and secrets as canaries through every way an exchange can go: none may be in the log as it is written,
+ * in /metrics, or in what the dashboard is fed. Each canary holds the mark, so that one search finds them all; halves
+ * of it are searched too, against redaction by cutting.
  */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -439,7 +440,10 @@ test('what crashes: a plugin that quotes key and prompt in what it throws, in ev
   assert.match(log, /a deferred release failed/)
 })
 
-/** Codes of the error table that no request of this file meets: of builds that lack a part, and of WebSockets, which test/e2e has. */
+/**
+ * Codes of the error table that no request of this file meets: of builds that lack a part, and of WebSockets, which
+ * test/e2e has.
+ */
 const ELSEWHERE = /^(not_implemented|invalid_stream_id|websocket_\w+)$/
 
 test('every code of the error table, with canaries in what brings it about', async () => {

@@ -1,4 +1,6 @@
-/** A page that stays open holds what it needs and no more: hours of snapshots, pushed as fast as the page takes them. */
+/**
+ * A page that stays open holds what it needs and no more: hours of snapshots, pushed as fast as the page takes them.
+ */
 import assert from 'node:assert/strict'
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -47,7 +49,9 @@ after(async () => {
 
 let second = 0
 let seq = 1000
-/** So many seconds of a busy gateway: new exchanges in each, with timelines, changing figures, and reloads now and then. */
+/**
+ * So many seconds of a busy gateway: new exchanges in each, with timelines, changing figures, and reloads now and then.
+ */
 async function push(seconds: number): Promise<void> {
   for (let i = 0; i < seconds; i++) {
     second++
@@ -81,7 +85,8 @@ test('hours of the feed grow neither the heap nor the document', { skip }, async
   const devtools = await page.context().newCDPSession(page)
   await devtools.send('Performance.enable')
   const measure = async () => {
-    // The page has drawn the last snapshot when its newest exchange stands in the first row; then what nobody holds is dropped.
+    // The page has drawn the last snapshot when its newest exchange stands in the first row; then what nobody holds is
+    // dropped.
     await page.locator('#connection', { hasText: 'live' }).waitFor()
     await page.waitForFunction(
       `document.querySelector('#configuration')?.textContent.includes('generation${Math.floor(second / 600)}')`,

@@ -1,4 +1,7 @@
-/** /metrics: what it counts, that docs/metrics.md and deploy/ tell the truth about it, and that clients can't make it grow. */
+/**
+ * /metrics: what it counts, that docs/metrics.md and deploy/ tell the truth about it, and that clients can't make it
+ * grow.
+ */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { after, before, test } from 'node:test'

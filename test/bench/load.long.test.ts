@@ -43,7 +43,8 @@ test('a reply that is short, altered or an error is wrong', () => {
 test('a stream that lacks any frame, has one twice, or is cut anywhere is wrong', () => {
   for (const surface of surfaces) {
     const frames = stream(surface)
-    // The frames that open and close carry no text on some surfaces; those with text, the end and the usage must be there.
+    // The frames that open and close carry no text on some surfaces; those with text, the end and the usage must be
+    // there.
     for (let i = 5; i < frames.length; i += 13) {
       assert.ok(wrong(surface, true, 200, frames.toSpliced(i, 1).join('')), `${surface} without frame ${i}`)
       assert.ok(wrong(surface, true, 200, frames.toSpliced(i, 0, frames[i]!).join('')), `${surface} with ${i} twice`)

@@ -24,8 +24,8 @@ function holding(onLeave: (event: StreamEvent, holds: Holds) => void = () => {})
 }
 
 test('events leave in order, once each, however holds are taken and released meanwhile', () => {
-  // One action after the other: an event passes, a hold is taken, or one of those taken is released. Some events bring about a hold as
-  // they leave, and some an event.
+  // One action after the other: an event passes, a hold is taken, or one of those taken is released. Some events bring
+  // about a hold as they leave, and some an event.
   const action = fc.oneof(
     fc.record({ kind: fc.constant('event' as const), as: fc.constantFrom('plain', 'holds', 'passes') }),
     fc.record({ kind: fc.constant('hold' as const) }),

@@ -1,4 +1,7 @@
-/** `npm ci` of npm 11 refuses a lockfile that lacks the optional packages of other platforms; `npm install` on one platform may prune them. */
+/**
+ * `npm ci` of npm 11 refuses a lockfile that lacks the optional packages of other platforms; `npm install` on one
+ * platform may prune them.
+ */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'

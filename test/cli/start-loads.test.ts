@@ -1,4 +1,7 @@
-/** What an ordinary start must not load, since it would wait for it. ajv is for the first start, which keeps what it makes with it. */
+/**
+ * What an ordinary start must not load, since it would wait for it. ajv is for the first start, which keeps what it
+ * makes with it.
+ */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -9,7 +12,10 @@ import { after, type TestContext, test } from 'node:test'
 const ROOT = join(import.meta.dirname, '../..')
 const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...ENV } = process.env
 
-/** Starts a gateway in a process of its own. @returns paths of CommonJS files and names of Node's own modules that it has loaded by then */
+/**
+ * Starts a gateway in a process of its own. @returns paths of CommonJS files and names of Node's own modules that it
+ * has loaded by then
+ */
 function loaded(t: TestContext, cache: string, change: (config: string) => string): { files: string[]; own: string[] } {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-loads-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))

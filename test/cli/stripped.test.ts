@@ -1,4 +1,7 @@
-/** bin/stripped.mjs: modules are kept as JavaScript between starts, and only while their source is what they were made from. */
+/**
+ * bin/stripped.mjs: modules are kept as JavaScript between starts, and only while their source is what they were made
+ * from.
+ */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,7 @@
-/** The built-in plugins with their names, options and slots, and without their code: what loading a configuration looks at. */
+/**
+ * The built-in plugins with their names, options and slots, and without their code: what loading a configuration looks
+ * at.
+ */
 import type { DialectFacts } from '../../config/models.ts'
 import { CAPABILITIES } from '../../core/dialect.ts'
 import type { Plugin } from '../../core/plugin.ts'

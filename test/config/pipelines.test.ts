@@ -272,7 +272,8 @@ test('a pipeline without a route is a warning', async () => {
   assert.deepEqual(lines(warnings), ['gateway.yaml:4:3  no route uses pipeline spare'])
 })
 
-// Whatever order the plugins stand in: the chain loads exactly when each slot is filled above its reader, and a message names every fault.
+// Whatever order the plugins stand in: the chain loads exactly when each slot is filled above its reader, and a message
+// names every fault.
 test('a chain loads exactly when every need is met above', () => {
   const at = { file: 'g.yaml', line: 1, column: 1 }
   fc.assert(

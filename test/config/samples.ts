@@ -1,4 +1,7 @@
-/** Values for a schema: mostly what it takes, here and there something else. Property tests compare validators with them. */
+/**
+ * Values for a schema: mostly what it takes, here and there something else. Property tests compare validators with
+ * them.
+ */
 import type { GeneratorValue } from 'fast-check'
 import fc from 'fast-check'
 

@@ -1,6 +1,6 @@
 /**
- * The validators of the gateway's own schemas are made together, with what they share written once. Against each schema compiled alone and as it is:
- * a reference that went wrong would lose a default, a fault or its place.
+ * The validators of the gateway's own schemas are made together, with what they share written once. Against each schema
+ * compiled alone and as it is: a reference that went wrong would lose a default, a fault or its place.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

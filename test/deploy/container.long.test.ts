@@ -1,6 +1,6 @@
 /**
- * The Dockerfile, outside a container: its instructions are read, the image's files are laid out as they say, and its commands are run there as its
- * user, on a root that can't be written.
+ * The Dockerfile, outside a container: its instructions are read, the image's files are laid out as they say, and its
+ * commands are run there as its user, on a root that can't be written.
  */
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
@@ -92,7 +92,10 @@ function stage(name: string): Instruction[] {
   return instructions.slice(from, next)
 }
 
-/** Carries out a stage in `dir` for one processor, as the builder would; the cache stays, which is not the builder's. `COPY . .` is the caller's. */
+/**
+ * Carries out a stage in `dir` for one processor, as the builder would; the cache stays, which is not the builder's.
+ * `COPY . .` is the caller's.
+ */
 function build(name: string, dir: string, targetArch: string): void {
   for (const { word, rest } of stage(name)) {
     if (word === 'COPY' && rest !== '. .')
@@ -113,7 +116,8 @@ function build(name: string, dir: string, targetArch: string): void {
 
 const dockerArch = { x64: 'amd64', arm64: 'arm64' } as const
 for (const arch of ['x64', 'arm64'] as const) {
-  // Where there is no tested file the image must say so: its gateway would not start, and nobody chooses another listener for it without a word.
+  // Where there is no tested file the image must say so: its gateway would not start, and nobody chooses another
+  // listener for it without a word.
   test(`the image for ${arch} has the pinned native file of that processor alone, or is told to do without`, t => {
     const dir = mkdtempSync(join(tmpdir(), 'sluice-install-'))
     t.after(() => rmSync(dir, { recursive: true, force: true }))
@@ -138,8 +142,8 @@ for (const arch of ['x64', 'arm64'] as const) {
 }
 
 /*
- * npm leaves an optional package out when the Node that npm itself runs under is not of its `engines`, and the launcher brings the right Node along: so
- * that `npm ci` under Node 20 gets the file, too, the lockfile has no `engines` for it.
+ * npm leaves an optional package out when the Node that npm itself runs under is not of its `engines`, and the launcher
+ * brings the right Node along: so that `npm ci` under Node 20 gets the file, too, the lockfile has no `engines` for it.
  */
 test('the lockfile has the native file’s packages whatever Node runs npm, and nothing that the image installs builds itself', () => {
   const { packages } = JSON.parse(read('package-lock.json'))
@@ -187,7 +191,8 @@ describe('the image’s files', { skip }, () => {
       .rest.split(' ')
       .at(-1)!
     assert.ok(existsSync(join(app, written)))
-    // What that stage's own run has kept stays there. And without its entry ajv can't be loaded: the image has to do with what was written.
+    // What that stage's own run has kept stays there. And without its entry ajv can't be loaded: the image has to do
+    // with what was written.
     rmSync(join(app, 'node_modules/.cache'), { recursive: true, force: true })
     rmSync(join(app, 'node_modules/ajv/dist/ajv.js'))
     cpSync(join(ROOT, 'package.json'), join(app, 'package.json'))

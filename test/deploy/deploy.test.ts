@@ -1,4 +1,7 @@
-/** The files of deploy/: they parse, name what exists, and the proxies run in front of a gateway where they are installed. */
+/**
+ * The files of deploy/: they parse, name what exists, and the proxies run in front of a gateway where they are
+ * installed.
+ */
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -53,7 +56,9 @@ async function streamed(url: string): Promise<string[]> {
   return pieces
 }
 
-/** Asks for a WebSocket. @returns the status of the answer: what a gateway says itself, and not what a proxy makes of it */
+/**
+ * Asks for a WebSocket. @returns the status of the answer: what a gateway says itself, and not what a proxy makes of it
+ */
 async function handshake(url: string): Promise<number> {
   const { hostname, port } = new URL(url)
   const socket = connect(Number(port), hostname)

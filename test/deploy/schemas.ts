@@ -1,6 +1,7 @@
 /**
- * What a Compose file and Kubernetes manifests may hold, as far as deploy/ uses them: closed, so that a slip in a name or a type is found here and not
- * by the cluster. From the Compose specification and the API reference of Kubernetes 1.32.
+ * What a Compose file and Kubernetes manifests may hold, as far as deploy/ uses them: closed, so that a slip in a name
+ * or a type is found here and not by the cluster. From the Compose specification and the API reference of Kubernetes
+ * 1.32.
  */
 const text = { type: 'string', minLength: 1 }
 const whole = { type: 'integer', minimum: 0 }
@@ -14,7 +15,7 @@ const closed = (required: Record<string, object>, optional: Record<string, objec
   properties: { ...required, ...optional },
 })
 
-// ---- Compose ----------------------------------------------------------------------------------------------------------
+// ---- Compose --------------------------------------------------------------------------------------------------------
 
 const duration = { type: 'string', pattern: '^(\\d+(ms|s|m|h))+$' }
 const service = closed(
@@ -41,7 +42,7 @@ const service = closed(
 )
 export const COMPOSE = closed({ services: map(service) }, { volumes: map({ type: 'null' }) })
 
-// ---- Kubernetes -------------------------------------------------------------------------------------------------------
+// ---- Kubernetes -----------------------------------------------------------------------------------------------------
 
 const name = { type: 'string', pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$', maxLength: 63 }
 const labels = map({ type: 'string', pattern: '^[A-Za-z0-9]([-\\w.]*[A-Za-z0-9])?$' })

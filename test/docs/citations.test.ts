@@ -1,6 +1,7 @@
 /**
- * Rules have ids (`AUTH-2`, `decision 30`, `wire.md B.4`, `R7`), and code, tests and pages cite them. Here every citation in git is looked up in docs/spec,
- * every row of the contract has to have its test, and text for operators and clients must do without ids.
+ * Rules have ids (`AUTH-2`, `decision 30`, `wire.md B.4`, `R7`), and code, tests and pages cite them. Here every
+ * citation in git is looked up in docs/spec, every row of the contract has to have its test, and text for operators and
+ * clients must do without ids.
  */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
@@ -24,7 +25,7 @@ function found(file: string, pattern: RegExp): Set<string> {
   return new Set(ids)
 }
 
-// ---- what there is to cite --------------------------------------------------------------------------------------------
+// ---- what there is to cite ------------------------------------------------------------------------------------------
 
 /** `AUTH-2`: the first cell of a row. */
 const ROWS = found('docs/spec/contract.md', /^\| ([A-Z]+-\d+) \|/gm)
@@ -65,7 +66,7 @@ const FOREIGN = new Set([
   'UTF',
 ])
 
-// ---- where it is cited ------------------------------------------------------------------------------------------------
+// ---- where it is cited ----------------------------------------------------------------------------------------------
 
 /** Recordings and fixtures are somebody's bytes; the licence and the lockfile are not ours to word. */
 const NOT_OURS =
@@ -203,7 +204,7 @@ describe('a citation that leads nowhere is found', () => {
     })
 })
 
-// ---- tests of the contract --------------------------------------------------------------------------------------------
+// ---- tests of the contract ------------------------------------------------------------------------------------------
 
 test('every row of the contract has a test whose name carries its id', () => {
   const named = new Set<string>()
@@ -217,7 +218,7 @@ test('every row of the contract has a test whose name carries its id', () => {
   )
 })
 
-// ---- text for operators and clients -----------------------------------------------------------------------------------
+// ---- text for operators and clients ---------------------------------------------------------------------------------
 
 /** Pages for people who change the code. */
 const CONTRIBUTORS = /^(?:CONTRIBUTING\.md|core\/README\.md|bench\/README\.md|docs\/spec\/.*)$/

@@ -1,6 +1,6 @@
 /**
- * The programs and settings of clients in docs/: run as they stand against a gateway at the address they name, where their language and packages
- * are here; Python and TOML are read by Python itself, and what they set is tried.
+ * The programs and settings of clients in docs/: run as they stand against a gateway at the address they name, where
+ * their language and packages are here; Python and TOML are read by Python itself, and what they set is tried.
  */
 import assert from 'node:assert/strict'
 import { execFile, spawnSync } from 'node:child_process'

@@ -1,7 +1,7 @@
 /**
- * Every command of the README and docs/, typed as it stands into a shell in a checkout: a page from its top to its end, one command after the
- * other. Only addresses change (a test can't have port 8080), the key that stands for the reader's own, and what would leave this machine.
- * Pages use curl and sqlite3.
+ * Every command of the README and docs/, typed as it stands into a shell in a checkout: a page from its top to its end,
+ * one command after the other. Only addresses change (a test can't have port 8080), the key that stands for the
+ * reader's own, and what would leave this machine. Pages use curl and sqlite3.
  */
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFile, spawn } from 'node:child_process'

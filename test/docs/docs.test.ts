@@ -1,4 +1,7 @@
-/** Every YAML block of the README and docs/ loads; commands, links and scripts name what is there; worked figures are right. */
+/**
+ * Every YAML block of the README and docs/ loads; commands, links and scripts name what is there; worked figures are
+ * right.
+ */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -52,8 +55,8 @@ describe('YAML', () => {
 })
 
 test('every block is of a kind that a test runs or checks', () => {
-  // sh and console: commands.long.test.ts; yaml: here; ts, js, python, toml: code.test.ts, and test/e2e for the plugins' pages.
-  // text is what a program prints, or a setting of something else.
+  // sh and console: commands.long.test.ts; yaml: here; ts, js, python, toml: code.test.ts, and test/e2e for the
+  // plugins' pages. text is what a program prints, or a setting of something else.
   const kinds = new Set(['sh', 'console', 'yaml', 'ts', 'js', 'python', 'toml', 'text'])
   for (const { blocks } of pages) for (const { at, language } of blocks) assert.ok(kinds.has(language), at)
   for (const { file, text } of pages)

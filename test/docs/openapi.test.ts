@@ -1,4 +1,6 @@
-/** docs/openapi.yaml is valid OpenAPI 3.1 and says what the gateway does; docs/compatibility.md names every capability. */
+/**
+ * docs/openapi.yaml is valid OpenAPI 3.1 and says what the gateway does; docs/compatibility.md names every capability.
+ */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

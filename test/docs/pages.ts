@@ -36,7 +36,9 @@ export const pages: readonly PageText[] = FILES.map(file => {
 export const blocksOf = (language: string): Block[] =>
   pages.flatMap(page => page.blocks).filter(block => block.language === language)
 
-/** The commands of a shell block, or those after a `$` of a console block; one that goes on over lines is one command. */
+/**
+ * The commands of a shell block, or those after a `$` of a console block; one that goes on over lines is one command.
+ */
 export function commandsOf({ language, text }: Block): string[] {
   if (language === 'console') return [...text.matchAll(/^\$ (.+)$/gm)].map(found => found[1]!)
   if (language !== 'sh') return []

@@ -1,4 +1,7 @@
-/** The coding agents' request shapes (wire.md H): fixtures go through on the surface they use, and a Codex-style loop runs to its end. */
+/**
+ * The coding agents' request shapes (wire.md H): fixtures go through on the surface they use, and a Codex-style loop
+ * runs to its end.
+ */
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { after, before, describe, test } from 'node:test'
@@ -175,7 +178,7 @@ test('[GEN-1] probes and model pickers of agents', async () => {
   assert.match(((await twice.json()) as any).error.message, /base URL/i)
 })
 
-// ---- a Codex-style loop -----------------------------------------------------------------------------------------------
+// ---- a Codex-style loop ---------------------------------------------------------------------------------------------
 
 /** Reads a stream as Codex does: only output_item.done and the terminal event count. */
 async function turn(body: Record<string, unknown>): Promise<{ items: any[]; response: any }> {

@@ -1,4 +1,7 @@
-/** The Vercel AI SDK, unmodified: a multi-turn tool loop with parallel calls, an image and reasoning, on three surfaces × four dialects, buffered and streamed. */
+/**
+ * The Vercel AI SDK, unmodified: a multi-turn tool loop with parallel calls, an image and reasoning, on three surfaces
+ * × four dialects, buffered and streamed.
+ */
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { createAnthropic } from '@ai-sdk/anthropic'

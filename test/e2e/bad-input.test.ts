@@ -1,6 +1,7 @@
 /**
- * Bad input through the wire, on both listeners, each with the answer it got; and clients that leave half way. What a body may hold is shown in
- * test/surfaces/ and test/plugins/validation.test.ts: here is what its bytes, its framing and its head do to the connection.
+ * Bad input through the wire, on both listeners, each with the answer it got; and clients that leave half way. What a
+ * body may hold is shown in test/surfaces/ and test/plugins/validation.test.ts: here is what its bytes, its framing and
+ * its head do to the connection.
  */
 import assert from 'node:assert/strict'
 import { after, before, describe, mock, test } from 'node:test'
@@ -294,7 +295,8 @@ for (const listener of ['uws', 'node'] as const) {
     })
 
     test('[GEN-5] early refusals do not wait for the body, and the next request on the connection is answered right', async () => {
-      // A plugin that waits before it refuses has uWebSockets.js listen for the body by then, and such a connection closes behind the answer.
+      // A plugin that waits before it refuses has uWebSockets.js listen for the body by then, and such a connection
+      // closes behind the answer.
       const byPlugin = listener === 'uws' && process.env['SLUICE_FORCE_ASYNC'] === '1' ? 'closed' : 'kept'
       const cases: [string, string, string][] = [
         [
@@ -333,8 +335,9 @@ for (const listener of ['uws', 'node'] as const) {
       }
     })
 
-    // uWebSockets.js reads the chunk size `9;` as 0x9b. After an early 404, 415 or 401 the connection went on, and 155 bytes were discarded as that chunk: the
-    // rest of the body, and the head of the next message, which a proxy may send for somebody else. What stood in that message's body was served.
+    // uWebSockets.js reads the chunk size `9;` as 0x9b. After an early 404, 415 or 401 the connection went on, and 155
+    // bytes were discarded as that chunk: the rest of the body, and the head of the next message, which a proxy may
+    // send for somebody else. What stood in that message's body was served.
     for (const [early, first] of [
       ['404 not_found', head(`${AUTH}${JSON_TYPE}Transfer-Encoding: chunked\r\n`, '/v1/nothing')],
       ['415 unsupported_media_type', head(`${AUTH}Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n`)],

@@ -1,4 +1,7 @@
-/** One conversation in the notation of each surface, and replies read back: for tests that hold the three surfaces against each other. */
+/**
+ * One conversation in the notation of each surface, and replies read back: for tests that hold the three surfaces
+ * against each other.
+ */
 import assert from 'node:assert/strict'
 import type { TestGateway } from './harness.ts'
 

@@ -1,6 +1,6 @@
 /**
- * A client whose network is gone: no FIN, no RST, and no acknowledgement. Needs root and iproute2 for a network namespace of its own; skipped loudly
- * where they are missing.
+ * A client whose network is gone: no FIN, no RST, and no acknowledgement. Needs root and iproute2 for a network
+ * namespace of its own; skipped loudly where they are missing.
  */
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
@@ -16,7 +16,10 @@ const NAME = `sl${process.pid}`
 const octet = process.pid % 250
 const ip = (...args: string[]) => execFileSync('ip', args, { stdio: 'ignore' })
 
-/** No name is this namespace; `gateway` is where a gateway process runs in two of the tests; `client` is the peer that dies. */
+/**
+ * No name is this namespace; `gateway` is where a gateway process runs in two of the tests; `client` is the peer that
+ * dies.
+ */
 const links = {
   near: { from: null, to: 'client', net: `10.231.${octet}` },
   upstream: { from: null, to: 'gateway', net: `10.232.${octet}` },
@@ -101,7 +104,9 @@ interface Near {
   dial(stream: boolean): ReturnType<typeof dial>
 }
 
-/** A gateway of this process for a client in its namespace; afterwards the client is gone and the way to it open again. */
+/**
+ * A gateway of this process for a client in its namespace; afterwards the client is gone and the way to it open again.
+ */
 async function nearGateway(gateway: { listener?: 'node' }, body: (near: Near) => Promise<void>): Promise<void> {
   const upstream = await startFaultServer()
   const t = await startGateway({

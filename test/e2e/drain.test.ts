@@ -1,4 +1,7 @@
-/** SIGTERM: no more requests, running streams finish within `drain`, the rest end in an honest frame; the ledger has every row. */
+/**
+ * SIGTERM: no more requests, running streams finish within `drain`, the rest end in an honest frame; the ledger has
+ * every row.
+ */
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -253,7 +256,7 @@ for (const listener of ['uws', 'node'] as const) {
   })
 }
 
-// ---- the process ------------------------------------------------------------------------------------------------------
+// ---- the process ----------------------------------------------------------------------------------------------------
 
 async function startProcess(
   yaml: string,

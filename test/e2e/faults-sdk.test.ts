@@ -1,4 +1,7 @@
-/** What the official clients make of an upstream that fails on the wire: the class one would expect, never a reply that looks whole. */
+/**
+ * What the official clients make of an upstream that fails on the wire: the class one would expect, never a reply that
+ * looks whole.
+ */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'

@@ -1,4 +1,7 @@
-/** A listening gateway for black-box tests: a real listener, a real upstream over HTTP, the embedded store in memory, port 0. */
+/**
+ * A listening gateway for black-box tests: a real listener, a real upstream over HTTP, the embedded store in memory,
+ * port 0.
+ */
 import { createHash } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,7 @@
-/** Large prompts: read and counted off the event loop, exactly, while others are served. Large replies: whole, whatever their framing. */
+/**
+ * Large prompts: read and counted off the event loop, exactly, while others are served. Large replies: whole, whatever
+ * their framing.
+ */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -50,7 +53,8 @@ for (const [where, long] of [
   })
 }
 
-// What a client spells in an odd way may go on as it was spelled, and must then be the same text to the provider, on every way through the gateway.
+// What a client spells in an odd way may go on as it was spelled, and must then be the same text to the provider, on
+// every way through the gateway.
 test('a long text reaches every provider from every surface as it was meant, however it was spelled', async () => {
   const words = String.raw`plain \u0041 \/ \"quoted\" \n é 的 😀 \ud83d\ude00 \\ `
   for (const repeated of [3000, 20_000]) {

@@ -1,7 +1,7 @@
 /**
- * Watches every byte that reaches a client for what must not leave the gateway (GEN-7): upstream ids and models, base URLs, private
- * continuation data, and the texts of upstream and internal errors. It reads along on the client's end of each connection of this process to the
- * gateway, whoever opened it: an SDK, `fetch`, a raw socket.
+ * Watches every byte that reaches a client for what must not leave the gateway (GEN-7): upstream ids and models, base
+ * URLs, private continuation data, and the texts of upstream and internal errors. It reads along on the client's end of
+ * each connection of this process to the gateway, whoever opened it: an SDK, `fetch`, a raw socket.
  */
 import assert from 'node:assert/strict'
 import { subscribe } from 'node:diagnostics_channel'
@@ -59,7 +59,8 @@ export class LeakScan {
 
   /**
    * @param url where the gateway listens
-   * @param config of one in this process; a process of its own is watched for what holds whatever its configuration says
+   * @param config of one in this process; a process of its own is watched for what holds whatever its configuration
+   *   says
    */
   constructor(url: string, config: () => GatewayConfig | undefined = () => undefined) {
     this.#port = Number(new URL(url).port)
@@ -86,8 +87,8 @@ export class LeakScan {
   }
 
   /**
-   * Upstream models, backends and base URLs of the running configuration, each as a word of its own: four letters inside a longer run of them
-   * are a random id's sooner or later. Names of fewer than four letters occur in any text.
+   * Upstream models, backends and base URLs of the running configuration, each as a word of its own: four letters
+   * inside a longer run of them are a random id's sooner or later. Names of fewer than four letters occur in any text.
    */
   #patternList(): RegExp[] {
     const config = this.#config()

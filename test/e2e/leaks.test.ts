@@ -1,6 +1,7 @@
 /**
- * [GEN-7] Every byte of a representative run: replies, refusals, failures of each kind from each dialect, streams, cut streams, model lists. On top
- * of what the harness looks for in every test (leak-scan.ts), nothing here may name a vendor, a dialect, a provider or a price.
+ * [GEN-7] Every byte of a representative run: replies, refusals, failures of each kind from each dialect, streams, cut
+ * streams, model lists. On top of what the harness looks for in every test (leak-scan.ts), nothing here may name a
+ * vendor, a dialect, a provider or a price.
  */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

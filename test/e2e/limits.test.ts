@@ -198,7 +198,10 @@ test('[BILL-3] what was cut is billed once output was delivered, else not', () =
     assert.equal(rows[1]!.input + rows[1]!.output, 0)
   }))
 
-/** Chat shows no reasoning: the client got an error frame and nothing else, and was billed for prompt and hidden reasoning. */
+/**
+ * Chat shows no reasoning: the client got an error frame and nothing else, and was billed for prompt and hidden
+ * reasoning.
+ */
 test('[BILL-3] a stream that was cut while the model reasoned out of sight delivered nothing', () =>
   using({}, async t => {
     const reasons = { reasoning_effort: 'high', max_tokens: 5000, stream: true }
@@ -226,7 +229,10 @@ test('[BILL-3] a stream that was cut while the model reasoned out of sight deliv
     )
   }))
 
-/** Anthropic and Gemini say at the start how much of the prompt was cached; a reply that was cut was billed as if nothing had been, up to ten times. */
+/**
+ * Anthropic and Gemini say at the start how much of the prompt was cached; a reply that was cut was billed as if
+ * nothing had been, up to ten times.
+ */
 test('[BILL-1] [BILL-3] [METER-5] a cut reply is billed with the cache figures its provider had given', () =>
   using(
     { extra: 'stream_limits: { medium: { idle: 1s, ceiling: 10m }, max: { idle: 1s, ceiling: 10m } }' },

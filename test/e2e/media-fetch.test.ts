@@ -1,4 +1,7 @@
-/** `media.fetch` from outside: what a client may make the gateway do, on each surface. The fetching itself: test/plugins/media-fetch.test.ts. */
+/**
+ * `media.fetch` from outside: what a client may make the gateway do, on each surface. The fetching itself:
+ * test/plugins/media-fetch.test.ts.
+ */
 import assert from 'node:assert/strict'
 import { type AddressInfo, createServer } from 'node:net'
 import { after, before, describe, test } from 'node:test'

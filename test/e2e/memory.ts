@@ -11,7 +11,8 @@ export async function memory(): Promise<number> {
     collect()
     await new Promise<void>(resolve => setImmediate(resolve))
   }
-  // Not `external`: what it says of freed buffers lags behind a collection, by half a megabyte a stream on a busy machine.
+  // Not `external`: what it says of freed buffers lags behind a collection, by half a megabyte a stream on a busy
+  // machine.
   const { heapUsed, arrayBuffers } = process.memoryUsage()
   return heapUsed + arrayBuffers
 }

@@ -20,8 +20,8 @@ interface Receiver {
 }
 
 /**
- * `ExportTraceServiceRequest` in OTLP's JSON form (opentelemetry-proto 1.3), closed: members in lowerCamelCase, ids in hex of their length and not all
- * zeros, 64-bit numbers as text, enumerations as numbers.
+ * `ExportTraceServiceRequest` in OTLP's JSON form (opentelemetry-proto 1.3), closed: members in lowerCamelCase, ids in
+ * hex of their length and not all zeros, 64-bit numbers as text, enumerations as numbers.
  */
 const closed = (required: Record<string, object>, optional: Record<string, object> = {}) => ({
   type: 'object',
@@ -83,7 +83,10 @@ const isRequest = new Ajv({ allErrors: true, strict: false }).compile(
   }),
 )
 
-/** Checks each post against the shape that collectors ask for. `statuses`: what it answers, the last one for all that follow. */
+/**
+ * Checks each post against the shape that collectors ask for. `statuses`: what it answers, the last one for all that
+ * follow.
+ */
 async function receiver(t: TestContext, statuses: number[] = [200]): Promise<Receiver> {
   const posts: Receiver['posts'] = []
   const wrong: string[] = []

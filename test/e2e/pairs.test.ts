@@ -1,6 +1,6 @@
 /**
- * Three surfaces × four dialects, buffered and streamed, from the official clients: a conversation of two turns with an image, reasoning, parallel
- * calls and several rounds. The Vercel AI SDK does the same in ai-sdk.test.ts.
+ * Three surfaces × four dialects, buffered and streamed, from the official clients: a conversation of two turns with an
+ * image, reasoning, parallel calls and several rounds. The Vercel AI SDK does the same in ai-sdk.test.ts.
  */
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'

@@ -1,4 +1,7 @@
-/** WebSockets through the `proxy` pipeline on `listener: node`: a real target, a real client, and ends whose every byte is the test's. */
+/**
+ * WebSockets through the `proxy` pipeline on `listener: node`: a real target, a real client, and ends whose every byte
+ * is the test's.
+ */
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,4 +1,7 @@
-/** The `proxy` pipeline of the reference file: bytes through the gateway to a target and back, on both listeners. Upgrades: proxy-tunnel.test.ts. */
+/**
+ * The `proxy` pipeline of the reference file: bytes through the gateway to a target and back, on both listeners.
+ * Upgrades: proxy-tunnel.test.ts.
+ */
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
@@ -155,7 +158,8 @@ for (const listener of ['uws', 'node'] as const) {
     })
 
     test('no path leads out of its route, and none is rewritten on the way to the target', async () => {
-      // http-proxy-3 resolved `..` by itself: /v1/embeddings/../x was matched by this route and sent on, with the target's key, as /v1/x.
+      // http-proxy-3 resolved `..` by itself: /v1/embeddings/../x was matched by this route and sent on, with the
+      // target's key, as /v1/x.
       const seen: string[] = []
       const watch = (request: IncomingMessage) => void seen.push(request.url!)
       target.on('request', watch)

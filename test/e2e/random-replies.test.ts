@@ -1,6 +1,7 @@
 /**
- * Random replies of each dialect to each surface, over real connections: streamed in random pieces and accumulated by the official client they are
- * what the same reply is when buffered, and a stream that is cut ends in an error frame or was whole (STR-6).
+ * Random replies of each dialect to each surface, over real connections: streamed in random pieces and accumulated by
+ * the official client they are what the same reply is when buffered, and a stream that is cut ends in an error frame or
+ * was whole (STR-6).
  */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
@@ -37,7 +38,7 @@ const MORE: Record<SurfaceName, Record<string, unknown>> = {
   messages: { thinking: { type: 'adaptive' } },
 }
 
-// ---- what the simulator says ------------------------------------------------------------------------------------------
+// ---- what the simulator says ----------------------------------------------------------------------------------------
 
 const words = fc
   .array(fc.constantFrom('word', ' ', '😀', 'é', '\n\n', '"', '\\', 'data: x', '[DONE]', '👩‍👧', '\u2028'), {
@@ -71,7 +72,7 @@ function* cutUp(bytes: Buffer, sizes: readonly number[]): Generator<Buffer> {
     yield bytes.subarray(at, at + sizes[i % sizes.length]!)
 }
 
-// ---- what a client gets -----------------------------------------------------------------------------------------------
+// ---- what a client gets ---------------------------------------------------------------------------------------------
 
 function accumulate(surface: SurfaceName, sse: string): Promise<any> {
   const headers = { 'content-type': 'text/event-stream; charset=utf-8' }

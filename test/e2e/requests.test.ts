@@ -24,7 +24,7 @@ after(() => t.close())
 const user = (text: string): Entry[] => [{ user: text }]
 const SUM: Tool = { name: 'sum', schema: { type: 'object', properties: {}, additionalProperties: false, required: [] } }
 
-// ---- requirements -----------------------------------------------------------------------------------------------------
+// ---- requirements ---------------------------------------------------------------------------------------------------
 
 describe('[REQ-1] what no backend can do is refused before dispatch, naming the member', () => {
   const PROVIDERS = { oc: 'chat', or: 'responses', am: 'messages', gg: 'gemini' } as const
@@ -263,7 +263,7 @@ describe('[REQ-1] what no backend can do is refused before dispatch, naming the 
   })
 })
 
-// ---- caps -------------------------------------------------------------------------------------------------------------
+// ---- caps -----------------------------------------------------------------------------------------------------------
 
 test('[REQ-2] caps on images, documents, replay, nodes and nesting, each named, on every surface', async () => {
   const small = await startGateway({
@@ -335,7 +335,7 @@ test('[REQ-2] [RESP-2] what counts no tokens is replayed history too: a chain of
   }
 })
 
-// ---- unknown fields ---------------------------------------------------------------------------------------------------
+// ---- unknown fields -------------------------------------------------------------------------------------------------
 
 test('[GEN-2] strip mode removes unknown fields at any depth and says which; what is known is still checked', async () => {
   const lenient = await startGateway({
@@ -629,7 +629,7 @@ test('[RESP-4] [GEN-2] null on an optional member is absent; empty lists are abs
   }
 })
 
-// ---- counts -----------------------------------------------------------------------------------------------------------
+// ---- counts ---------------------------------------------------------------------------------------------------------
 
 test('[METER-1] one conversation counts the same on all three surfaces, on every dialect, every time', async () => {
   const call = { id: 'c1', name: 'get_weather', input: { city: 'Zürich 🌍' } }
@@ -776,7 +776,7 @@ test('[STR-3] reasoning that ate the whole budget says so on every surface', asy
   }
 })
 
-// ---- retained responses -----------------------------------------------------------------------------------------------
+// ---- retained responses ---------------------------------------------------------------------------------------------
 
 test('[RESP-2] [MOD-3] a chain continues on any model, by legacy ids too, and keeps what was said; instructions are not inherited', async () => {
   const say = (body: Record<string, unknown>) => served(t, 'responses', body)

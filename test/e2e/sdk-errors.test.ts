@@ -538,7 +538,8 @@ for (const surface of SURFACES) {
 }
 
 test('[ERR-8] a client that reads slowly still gets the typed error', async () => {
-  // The connection used to be cut behind the frame: a fetch body then fails with all that was not read, the frame included.
+  // The connection used to be cut behind the frame: a fetch body then fails with all that was not read, the frame
+  // included.
   const slow = await startGateway()
   try {
     const stream = await slow.openai().chat.completions.create({

@@ -1,4 +1,7 @@
-/** Several gateways on one Redis: limits exact over all of them, calls and replays answered by any, failures of the engine said clearly. */
+/**
+ * Several gateways on one Redis: limits exact over all of them, calls and replays answered by any, failures of the
+ * engine said clearly.
+ */
 import assert from 'node:assert/strict'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,7 @@
-/** The store slow, full, restarted, failing over, its scripts forgotten: what clients see, and that nothing needs a restart afterwards. */
+/**
+ * The store slow, full, restarted, failing over, its scripts forgotten: what clients see, and that nothing needs a
+ * restart afterwards.
+ */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { eventually } from '../eventually.ts'
@@ -41,7 +44,9 @@ const readyz = async (g: TestGateway) => {
   return { status: response.status, text: await response.text() }
 }
 
-/** Asks on every surface until the store is felt missing; then checks what clients are told. A valid key is never 401. */
+/**
+ * Asks on every surface until the store is felt missing; then checks what clients are told. A valid key is never 401.
+ */
 async function isRefused(g: TestGateway): Promise<void> {
   const asked: [string, object][] = [
     ['/v1/chat/completions', ask()],
@@ -65,7 +70,9 @@ async function isRefused(g: TestGateway): Promise<void> {
   await eventually(async () => (await readyz(g)).status === 503)
 }
 
-/** Serves again by itself; meanwhile nothing but 200 and 503. Then all slots are free, and the rows are what was spent. */
+/**
+ * Serves again by itself; meanwhile nothing but 200 and 503. Then all slots are free, and the rows are what was spent.
+ */
 async function recovers(g: TestGateway, fresh = false): Promise<void> {
   let free = 0
   await eventually(async () => {

@@ -1,4 +1,7 @@
-/** What time does to a stream: idle and ceiling stops, keep-alives, the head that goes out without an event. The clock is the test's. */
+/**
+ * What time does to a stream: idle and ceiling stops, keep-alives, the head that goes out without an event. The clock
+ * is the test's.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'

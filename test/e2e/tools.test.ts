@@ -1,4 +1,7 @@
-/** Tools on every surface and dialect: ids, private data, names, strict schemas, choices, history, custom and client-run tools. */
+/**
+ * Tools on every surface and dialect: ids, private data, names, strict schemas, choices, history, custom and client-run
+ * tools.
+ */
 import assert from 'node:assert/strict'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -55,7 +58,7 @@ function assertPrivateDataIn(sent: string, dialect: DialectName): void {
   }
 }
 
-// ---- ids --------------------------------------------------------------------------------------------------------------
+// ---- ids ------------------------------------------------------------------------------------------------------------
 
 for (const [dialect, model] of Object.entries(DIALECTS) as [DialectName, string][]) {
   test(`[TOOL-1] [TOOL-6] ${dialect}: a call made on any surface is answered on any other, and private data goes back`, async () => {
@@ -312,7 +315,7 @@ describe('what outlives a process', () => {
   })
 })
 
-// ---- declarations -----------------------------------------------------------------------------------------------------
+// ---- declarations ---------------------------------------------------------------------------------------------------
 
 test('[TOOL-2] strict needs every property required and additional ones closed, at every depth; the path names the schema', async () => {
   const strictAt: Record<SurfaceName, (rest: string) => string> = {
@@ -424,7 +427,7 @@ function namesIn(dialect: DialectName, sent: any): string[] {
   return sent.tools.map((tool: any) => tool.function?.name ?? tool.name)
 }
 
-// ---- history ----------------------------------------------------------------------------------------------------------
+// ---- history --------------------------------------------------------------------------------------------------------
 
 test('[TOOL-4] history that does not add up is refused once, before any model runs, on all three surfaces', async () => {
   const call = (id: string): Call => ({ id, name: 'get_weather', input: { city: 'Oslo' } })
@@ -525,7 +528,7 @@ test('[GEN-2] replayed arguments that are no JSON are history like any other', a
   }
 })
 
-// ---- choices ----------------------------------------------------------------------------------------------------------
+// ---- choices --------------------------------------------------------------------------------------------------------
 
 const SINGLE: Record<SurfaceName, Record<string, unknown>> = {
   chat: { parallel_tool_calls: false },
@@ -758,7 +761,7 @@ test('[CHAT-1] [RESP-1] [MSG-1] tool choices: none, required, named; an undeclar
   }
 })
 
-// ---- custom and client-run tools --------------------------------------------------------------------------------------
+// ---- custom and client-run tools ------------------------------------------------------------------------------------
 
 test('[RESP-1] [TOOL-1] custom tools with free-form input and a grammar, over every dialect, streamed and buffered', async () => {
   const patch = '*** Begin Patch\n*** Update File: a.ts\n-"old" \\ ü\n+new 🌍\n*** End Patch'

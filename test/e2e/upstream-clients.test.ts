@@ -153,7 +153,8 @@ test('[STR-4] [STR-2] fifty readers that stall: endless streams stop being read,
   const rows = await t.ledger()
   assert.equal(rows.length, 50)
   assert.ok(rows.every(row => row.outcome === 'incomplete' || row.outcome === 'client_gone'))
-  // Gateway, upstream and clients are all in this process; kernel buffers are not. A reply's own text is kept once (a word is a token).
+  // Gateway, upstream and clients are all in this process; kernel buffers are not. A reply's own text is kept once (a
+  // word is a token).
   const text = rows.reduce((sum, row) => sum + row.output * 'word '.length, 0)
   const buffered = (grown - text) / 50
   assert.ok(buffered < 1024 * 1024, `${Math.round(buffered / 1024)} KiB of buffers for each reader`)

@@ -212,7 +212,10 @@ test('DNS: a resolver that never answers ends with the connect timeout', async c
   await assert.rejects(ask(), { code: 'UND_ERR_CONNECT_TIMEOUT' })
 })
 
-/** A buffered reply is decoded when its connection is free again: what a hold then paused was the connection, and the next request on it waited for ever. */
+/**
+ * A buffered reply is decoded when its connection is free again: what a hold then paused was the connection, and the
+ * next request on it waited for ever.
+ */
 test('[STR-4] a hold on a reply that has been read to its end leaves its connection to the next request', {
   timeout: 120_000,
 }, async context => {

@@ -278,7 +278,8 @@ test('[ERR-6] breaker: a client that leaves during the trial does not keep the b
 })
 
 test('[ERR-6] breaker: a backend that is silent counts as failing, whichever clock ends the wait', async context => {
-  // The head of a stream goes out after 30 s. The idle row (90 s) comes before the default of first_byte_timeout (120 s).
+  // The head of a stream goes out after 30 s. The idle row (90 s) comes before the default of first_byte_timeout (120
+  // s).
   for (const [upstream, waits] of [
     ['first_byte_timeout: 60s', [30_001, 30_000]],
     ['', [90_001]],

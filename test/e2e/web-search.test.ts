@@ -1,4 +1,7 @@
-/** Web search that the gateway runs for backends without one (decisions 34), and native search beside it, from the official clients. */
+/**
+ * Web search that the gateway runs for backends without one (decisions 34), and native search beside it, from the
+ * official clients.
+ */
 import assert from 'node:assert/strict'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

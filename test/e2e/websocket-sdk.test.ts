@@ -7,7 +7,8 @@ import OpenAI from 'openai'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 import { SocketClient } from './socket-client.ts'
 
-// The SDK leaves its transport, the package `ws`, to be installed; here it is the one that playwright-core brings along.
+// The SDK leaves its transport, the package `ws`, to be installed; here it is the one that playwright-core brings
+// along.
 registerHooks({
   resolve(specifier, context, next) {
     if (specifier !== 'ws') return next(specifier, context)

@@ -505,7 +505,8 @@ describe('slow and gone', () => {
       await eventually(() => flow.pushed > 0)
       await standsStill(() => flow.pushed)
       assert.equal(t.gateway.ingress.running.size, 2)
-      // A reply's own text is kept by encoder and recorder; gateway, upstream and clients are all in this process, kernel buffers are not.
+      // A reply's own text is kept by encoder and recorder; gateway, upstream and clients are all in this process,
+      // kernel buffers are not.
       const each = ((await memory()) - before - 3 * flow.pushed) / 2
       assert.ok(each < 1024 * 1024, `${Math.round(each / 1024)} KiB of buffers for each reader`)
       flow.enough = true

@@ -1,6 +1,6 @@
 /**
- * A provider that misbehaves on the wire: a bare TCP (or TLS) server that hands each request to a script, with the reply the simulator would have
- * given at hand. What HTTP forbids is what it is for, so it writes bytes, not responses.
+ * A provider that misbehaves on the wire: a bare TCP (or TLS) server that hands each request to a script, with the
+ * reply the simulator would have given at hand. What HTTP forbids is what it is for, so it writes bytes, not responses.
  */
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
@@ -92,7 +92,10 @@ export class Turn {
     if (!this.socket.destroyed) await new Promise(resolve => this.socket.once('close', resolve))
   }
 
-  /** RST. What was written before has been taken by the kernel, which throws away what the peer has not read: give it a moment to. */
+  /**
+   * RST. What was written before has been taken by the kernel, which throws away what the peer has not read: give it a
+   * moment to.
+   */
   async reset(): Promise<void> {
     await settle()
     this.socket.resetAndDestroy()

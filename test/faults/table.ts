@@ -1,6 +1,6 @@
 /**
- * One row of the table of faults: what the upstream does, what the client gets on each surface in each mode, what the ledger says, and that
- * nothing is left behind.
+ * One row of the table of faults: what the upstream does, what the client gets on each surface in each mode, what the
+ * ledger says, and that nothing is left behind.
  */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
@@ -13,8 +13,8 @@ export const SURFACES = ['chat', 'responses', 'messages'] as const
 export type SurfaceName = (typeof SURFACES)[number]
 
 /**
- * How a reply travels. `streamed`: as a stream all the way. `collected`: read from the upstream as a stream, given to the client whole. `whole`: asked
- * for whole.
+ * How a reply travels. `streamed`: as a stream all the way. `collected`: read from the upstream as a stream, given to
+ * the client whole. `whole`: asked for whole.
  */
 export const MODES = ['streamed', 'collected', 'whole'] as const
 export type Mode = (typeof MODES)[number]
@@ -64,7 +64,10 @@ export const cut = (code = 'upstream_server_error'): Record<Mode, Expected> => (
 })
 export const failed: Expected = { status: 502, code: 'upstream_server_error' }
 
-/** A clock that stands still but for the backoff of retries: timers shorter than a tick of the stream clocks run at once. */
+/**
+ * A clock that stands still but for the backoff of retries: timers shorter than a tick of the stream clocks run at
+ * once.
+ */
 export class TableClock extends ManualClock {
   override setTimer(ms: number, fn: () => void): Timer {
     if (ms >= 250) return super.setTimer(ms, fn)
@@ -194,7 +197,10 @@ export interface Table {
   readonly timers: number
 }
 
-/** A gateway whose every model is at a fault server. One exchange at a time fits: a slot that is not given back refuses the next. */
+/**
+ * A gateway whose every model is at a fault server. One exchange at a time fits: a slot that is not given back refuses
+ * the next.
+ */
 export async function startTable(options: TestOptions = {}): Promise<Table & { close(): Promise<void> }> {
   const upstream = await startFaultServer()
   const clock = new TableClock()

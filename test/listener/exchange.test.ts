@@ -152,7 +152,8 @@ for (const kind of kinds) {
           const client = await RawClient.open(h.port)
           for (let i = 0; i < 3; i++) {
             client.send(post('/out', 300_000))
-            // Half of it before the answer is awaited, half after: whatever is left over belongs to the refused request.
+            // Half of it before the answer is awaited, half after: whatever is left over belongs to the refused
+            // request.
             client.send(Buffer.alloc(150_000, 'GET /in HTTP/1.1\r\nHost: a\r\n\r\n'))
             const answers = await client.answers(2 * i + 1)
             assert.equal(answers.at(-1)?.status, 401)
@@ -1055,8 +1056,9 @@ for (const kind of kinds) {
     })
 
     /*
-     * What a stream says last may be several times what it has said (Responses repeats a reply's text four times). Above 32 MB of it, a reader that happened to
-     * be slow at that moment was cut: streams of 9 MB of text ended near their end, some of twenty.
+     * What a stream says last may be several times what it has said (Responses repeats a reply's text four times).
+     * Above 32 MB of it, a reader that happened to be slow at that moment was cut: streams of 9 MB of text ended near
+     * their end, some of twenty.
      */
     it('a last word four times as long as all before it reaches a client that was slow when it came', async () => {
       const piece = Buffer.alloc(100_000, 'a')

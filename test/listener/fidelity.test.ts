@@ -1,8 +1,10 @@
 /**
- * Byte fidelity: what a handler writes is what the client reads, whatever the sizes, the stalls of the client and the pauses of the upstream.
- * This is the alarm for rule R7: uWebSockets.js of this build loses bytes when a cork outgrows 16 KB while the client is slow.
+ * Byte fidelity: what a handler writes is what the client reads, whatever the sizes, the stalls of the client and the
+ * pauses of the upstream. This is the alarm for rule R7: uWebSockets.js of this build loses bytes when a cork outgrows
+ * 16 KB while the client is slow.
  *
- * SLUICE_FIDELITY_STREAMS sets the number of streams an adapter (default 300, a full run is 2000), SLUICE_FIDELITY_SEED the seed.
+ * SLUICE_FIDELITY_STREAMS sets the number of streams an adapter (default 300, a full run is 2000), SLUICE_FIDELITY_SEED
+ * the seed.
  */
 import assert from 'node:assert/strict'
 import { createHash, type Hash } from 'node:crypto'
@@ -14,7 +16,9 @@ import { kinds, random, serving, turns } from './harness.ts'
 const streams = Number(process.env['SLUICE_FIDELITY_STREAMS'] ?? 300)
 const seed = Number(process.env['SLUICE_FIDELITY_SEED'] ?? 1)
 const atOnce = 16
-/** One stream in so many is longer than what the kernel takes for a client that does not read (about 4 MB on loopback). */
+/**
+ * One stream in so many is longer than what the kernel takes for a client that does not read (about 4 MB on loopback).
+ */
 const longEvery = 10
 
 const pool = Buffer.alloc(1 << 20)
@@ -130,7 +134,9 @@ class Unchunked {
   }
 }
 
-/** Reads one stream, stalling now and then; a long one again and again until the server has been told that we are slow. */
+/**
+ * Reads one stream, stalling now and then; a long one again and again until the server has been told that we are slow.
+ */
 function consume(port: number, id: number, sent: Map<number, Sent>): Promise<Unchunked> {
   const next = random(seed * 7_919 + id)
   const long = id % longEvery === 0

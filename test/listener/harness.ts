@@ -115,7 +115,10 @@ export class RawClient {
     this.socket.write(typeof data === 'string' ? Buffer.from(data, 'latin1') : data)
   }
 
-  /** Each piece in a packet of its own, as far as a socket can promise that: the next is written once the kernel has taken the last. */
+  /**
+   * Each piece in a packet of its own, as far as a socket can promise that: the next is written once the kernel has
+   * taken the last.
+   */
   async sendPieces(pieces: readonly string[]): Promise<void> {
     for (const piece of pieces) {
       if (this.closed) return

@@ -1,6 +1,7 @@
 /**
- * What the tested build of uWebSockets.js does when it is left alone: the reasons of the adapter's rules (docs/spec/listener.md). A test that fails here on a
- * newer build is good news: that rule, or part of it, has lost its reason.
+ * What the tested build of uWebSockets.js does when it is left alone: the reasons of the adapter's rules
+ * (docs/spec/listener.md). A test that fails here on a newer build is good news: that rule, or part of it, has lost its
+ * reason.
  */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -52,7 +53,10 @@ async function fate(handler: string, request: string): Promise<{ code: number | 
   return { code, signal }
 }
 
-/** Resolves when a connection that is younger than those the caller has, and as idle, has been closed by uWebSockets.js's clock. */
+/**
+ * Resolves when a connection that is younger than those the caller has, and as idle, has been closed by
+ * uWebSockets.js's clock.
+ */
 async function idle(port: number): Promise<void> {
   const control = await RawClient.open(port)
   control.send(get('/last'))

@@ -1,6 +1,7 @@
 /**
- * What only real time shows: uWebSockets.js closes after 8 to 12 s on its own clock, where we mean it to and nowhere else (R11, decisions 15).
- * What must outlast that clock is shown by a second connection, which the clock does close. All cases run side by side.
+ * What only real time shows: uWebSockets.js closes after 8 to 12 s on its own clock, where we mean it to and nowhere
+ * else (R11, decisions 15). What must outlast that clock is shown by a second connection, which the clock does close.
+ * All cases run side by side.
  */
 import assert from 'node:assert/strict'
 import { after, before, suite, test } from 'node:test'
@@ -11,7 +12,10 @@ import { json, type Kind, kinds, parseAnswers, RawClient, serving, text, turns }
 const big = Buffer.alloc(12_000_000, '0123456789')
 const limits = { maxBytes: 1 << 20, timeoutMs: 60_000 }
 
-/** Resolves when a connection that was opened now has been closed for its silence: by then, so would any older one have been. */
+/**
+ * Resolves when a connection that was opened now has been closed for its silence: by then, so would any older one have
+ * been.
+ */
 async function outlasted(port: number): Promise<void> {
   const control = await RawClient.open(port)
   await control.closing()
@@ -173,7 +177,8 @@ function cases(kind: Kind): void {
 test('[STR-4] uws: a loop whose every turn takes seconds cuts no reader that stalls', {
   timeout: 120_000,
 }, async () => {
-  // The exchanges were ticked one slice a timer, so that slow turns came round to each too late for uWebSockets.js’s own 8 to 12 s.
+  // The exchanges were ticked one slice a timer, so that slow turns came round to each too late for uWebSockets.js’s
+  // own 8 to 12 s.
   await serving(
     'uws',
     incoming => incoming.respond(200, text, big),

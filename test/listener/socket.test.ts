@@ -1,4 +1,7 @@
-/** WebSockets on `uws`, below any wire format: messages in, messages out, byte for byte, whatever the packets and however slow the reader. */
+/**
+ * WebSockets on `uws`, below any wire format: messages in, messages out, byte for byte, whatever the packets and
+ * however slow the reader.
+ */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'

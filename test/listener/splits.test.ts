@@ -14,7 +14,8 @@ const bodies = { get: 0, length: 11, chunks: 11 }
 
 for (const kind of kinds) {
   for (const name of ['get', 'length', 'chunks'] as const) {
-    // Builds of uWebSockets.js before C++ v20.70 answered 505 to a request line cut behind its method or in ` HTTP/1.1\r\n`.
+    // Builds of uWebSockets.js before C++ v20.70 answered 505 to a request line cut behind its method or in `
+    // HTTP/1.1\r\n`.
     test(`${kind}: ${name}, cut in two at every byte`, { timeout: 120_000 }, async () => {
       const message = messages[name]
       await serving(kind, echo, async h => {

@@ -1,4 +1,7 @@
-/** Tunnels on `node`: a WebSocket handshake answered with 101 is a pipe of raw bytes; answered with anything else it is an upgrade request like any other. */
+/**
+ * Tunnels on `node`: a WebSocket handshake answered with 101 is a pipe of raw bytes; answered with anything else it is
+ * an upgrade request like any other.
+ */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -312,7 +315,8 @@ test('[GEN-4] a client that still talks gets the end of a tunnel, or the answer 
           out.end()
         }
         assert.equal(listener.unsent, 1)
-        // What is on its way to a socket that has been closed is answered with a reset, which takes all unread bytes along.
+        // What is on its way to a socket that has been closed is answered with a reset, which takes all unread bytes
+        // along.
         for (let i = 0; i < 200; i++) {
           client.send(Buffer.alloc(5_000))
           await turns(2)

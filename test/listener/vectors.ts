@@ -1,6 +1,6 @@
 /**
- * Bytes that a client, a proxy or an attacker may send, and what each adapter makes of them. Classes as in RFC 9112's section on request
- * smuggling and in Http11Probe's list; the vectors are our own.
+ * Bytes that a client, a proxy or an attacker may send, and what each adapter makes of them. Classes as in RFC 9112's
+ * section on request smuggling and in Http11Probe's list; the vectors are our own.
  */
 
 export type Outcome =

@@ -54,7 +54,8 @@ test('[METER-2] fixtures of many scripts, code and odd characters equal js-tikto
 })
 
 test('[METER-2] every code point once, lone surrogates too', () => {
-  // The splitter's classes are pinned, while js-tiktoken asks the running Node: they agree where both know the character.
+  // The splitter's classes are pinned, while js-tiktoken asks the running Node: they agree where both know the
+  // character.
   const sameUnicode = tables().unicode === process.versions['unicode']
   const known = (cp: number) => sameUnicode || !/^\p{Cn}/u.test(String.fromCodePoint(cp))
   let run = ''

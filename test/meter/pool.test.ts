@@ -32,7 +32,8 @@ test('texts of more bytes than a worker’s memory are counted in parts, and beg
   )
 })
 
-// The memory of a thread is written anew for each job: what a job that was given up had in it must not come into the next one's counts.
+// The memory of a thread is written anew for each job: what a job that was given up had in it must not come into the
+// next one's counts.
 test('a job given up in the middle of a text leaves nothing to the next', async () => {
   const narrow = createMeterPool({ workers: 1 })
   for (const turns of [0, 1, 2, 3, 5, 8, 13]) {

@@ -1,6 +1,7 @@
 /**
- * Two independent tokenizers to test against. `oracle` is js-tiktoken itself, quadratic in a piece's length, so for short inputs. `reference` is js-tiktoken's
- * own pattern with a plain heap-based byte-pair merge over its own ranks, for long ones; it shares nothing with meter/ and is itself tested against the oracle.
+ * Two independent tokenizers to test against. `oracle` is js-tiktoken itself, quadratic in a piece's length, so for
+ * short inputs. `reference` is js-tiktoken's own pattern with a plain heap-based byte-pair merge over its own ranks,
+ * for long ones; it shares nothing with meter/ and is itself tested against the oracle.
  */
 import { Tiktoken } from 'js-tiktoken/lite'
 import data from 'js-tiktoken/ranks/o200k_base'

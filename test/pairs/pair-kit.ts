@@ -1,6 +1,7 @@
 /**
- * A provider's reply fixture all the way to a client, without a network: bytes, SSE reader, decoder, sequencer, the encoder of each surface, and
- * the official client's accumulator (STR-6). The bytes are cut anywhere and split anywhere.
+ * A provider's reply fixture all the way to a client, without a network: bytes, SSE reader, decoder, sequencer, the
+ * encoder of each surface, and the official client's accumulator (STR-6). The bytes are cut anywhere and split
+ * anywhere.
  */
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
@@ -63,7 +64,10 @@ const BODIES: Record<SurfaceName, any> = {
   },
 }
 
-/** What a surface can declare: its clients get calls of no other tools. Searches and namespaces in a fixture are only left out. */
+/**
+ * What a surface can declare: its clients get calls of no other tools. Searches and namespaces in a fixture are only
+ * left out.
+ */
 function declarable(surface: SurfaceName, tool: Tool): boolean {
   if (surface === 'responses') return tool.type !== 'native'
   if (tool.type === 'function' && tool.namespace !== undefined) return false
@@ -167,7 +171,7 @@ function encode(
   return { sse, object: JSON.parse(encoder.body()) }
 }
 
-// ---- the official clients ---------------------------------------------------------------------------------------------
+// ---- the official clients -------------------------------------------------------------------------------------------
 
 const answer = (sse: string) => async () =>
   new Response(sse, { headers: { 'content-type': 'text/event-stream; charset=utf-8', 'x-request-id': 'req_test' } })
@@ -233,7 +237,7 @@ async function check(surface: SurfaceName, conversation: Conversation, reply: Re
   assert.deepEqual(bare(buffered.object), bare(object))
 }
 
-// ---- the tests --------------------------------------------------------------------------------------------------------
+// ---- the tests ------------------------------------------------------------------------------------------------------
 
 const key = ({ events, end }: Reply): string =>
   JSON.stringify(events) + (end.type === 'finish' ? JSON.stringify(end) : `error ${(end as GatewayError).code}`)

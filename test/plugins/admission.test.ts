@@ -1,4 +1,7 @@
-/** `admission`: a request is held against every limit of its organization and key in one step; from all is taken, or from none. */
+/**
+ * `admission`: a request is held against every limit of its organization and key in one step; from all is taken, or
+ * from none.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Limits } from '../../config/types.ts'
@@ -113,7 +116,7 @@ test('[AUTH-4] organization and key are held at once, over all models and over t
   )
 })
 
-// ---- denials ----------------------------------------------------------------------------------------------------------
+// ---- denials --------------------------------------------------------------------------------------------------------
 
 const DENIED: [limits: Partial<Limits>, code: string, wait: [least: number, most: number], header: [string, string]][] =
   [
@@ -273,7 +276,7 @@ test('[BILL-2] an organization that is free is held to no money', async () => {
   assert.equal((await requests(who, await memoryStore())()).status, 200)
 })
 
-// ---- the platform -----------------------------------------------------------------------------------------------------
+// ---- the platform ---------------------------------------------------------------------------------------------------
 
 test('[LIM-10] a full platform: 429 capacity_exceeded, and no limit is touched', async () => {
   const clock = new ManualClock()
@@ -309,7 +312,7 @@ test('[LIM-10] above compress_above rates and places shrink, money does not', as
   await first
 })
 
-// ---- the ledger -------------------------------------------------------------------------------------------------------
+// ---- the ledger -----------------------------------------------------------------------------------------------------
 
 test('[BILL-4] the ledger row is open before the request goes on', async () => {
   const store = await memoryStore()
@@ -338,7 +341,7 @@ test('[BILL-4] the ledger row is open before the request goes on', async () => {
   ])
 })
 
-// ---- failures ---------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 for (const [how, out] of Object.entries(OUT)) {
   test(`a store that ${how}: 503 provider_unavailable, nothing goes on, and the places on the platform are given back`, async () => {

@@ -16,7 +16,8 @@ test('[LIM-10] under load rates and concurrency shrink to a tenth; spend does no
   assert.deepEqual(capacities(0.1), { 'o:rpm': 100, 'o:rpd': 0, 'o:conc': 1, 'o:day': 5e9 })
 })
 
-// Each request had a list of its own: the plans of limits, headers and Redis, cached by the list, were made anew just when there was no time.
+// Each request had a list of its own: the plans of limits, headers and Redis, cached by the list, were made anew just
+// when there was no time.
 test('[LIM-10] requests at one load share one list of cells, and all loads make few', () => {
   const set = cellsFor(organization, key, null)
   const lists = new Set<unknown>()

@@ -1,6 +1,6 @@
 /**
- * `conversation`: makes what is asked a whole conversation, checks its tool history, and remembers what the next turn needs: retained responses, and
- * the private data of providers.
+ * `conversation`: makes what is asked a whole conversation, checks its tool history, and remembers what the next turn
+ * needs: retained responses, and the private data of providers.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -46,7 +46,7 @@ const said = ({ turns }: Conversation) =>
 const asked = (run: Run) => said(run.exchange.get(conversation))
 const user = (content: unknown) => ({ role: 'user', content })
 
-// ---- the tool history -------------------------------------------------------------------------------------------------
+// ---- the tool history -----------------------------------------------------------------------------------------------
 
 const call = (id: string) => ({ type: 'function_call', call_id: id, name: 'f', arguments: '{}' })
 const result = (id: string) => ({ type: 'function_call_output', call_id: id, output: 'done' })
@@ -68,7 +68,7 @@ for (const [what, input, callId] of HISTORIES) {
   })
 }
 
-// ---- bounds of the content --------------------------------------------------------------------------------------------
+// ---- bounds of the content ------------------------------------------------------------------------------------------
 
 const image = { type: 'input_image', image_url: 'https://e.x/a.png' }
 const file = { type: 'input_file', file_url: 'https://e.x/a.pdf' }
@@ -96,7 +96,7 @@ for (const [limit, taken, refused] of BOUNDS) {
   })
 }
 
-// ---- retained responses -----------------------------------------------------------------------------------------------
+// ---- retained responses ---------------------------------------------------------------------------------------------
 
 for (const [engine, of] of Object.entries({ 'at once': (store: Store) => store, late: lateStore })) {
   test(`[RESP-2] previous_response_id brings back the turns before, from a store that answers ${engine}`, async () => {
@@ -193,7 +193,7 @@ test('over a WebSocket, generate: false takes the input in, asks nobody, and can
   assert.deepEqual(asked(await ask({ input: 'two', previous_response_id: idOf(first) })), ['user: one two'])
 })
 
-// ---- private data of providers ----------------------------------------------------------------------------------------
+// ---- private data of providers --------------------------------------------------------------------------------------
 
 const secret: Continuation = { dialect: 'gemini', model: 'small', data: { signature: 'PRIVATE' } }
 const calling: StreamEvent[] = [
@@ -255,7 +255,7 @@ test('[TOOL-6] reasoning gets a handle in the place of its private data', async 
   assert.deepEqual(restored(next).filter(Boolean), [secret])
 })
 
-// ---- failures ---------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 test('what the next turn needs is written before this turn is seen to end', async () => {
   let write = () => {}

@@ -112,7 +112,7 @@ for (const key of ['', 'k'.repeat(256), 'two words', 'schlüssel', 'tab\t']) {
   })
 }
 
-// ---- what is kept -----------------------------------------------------------------------------------------------------
+// ---- what is kept ---------------------------------------------------------------------------------------------------
 
 const fault = { type: 'error' as const, error: new GatewayError('upstream_server_error', { message: 'x' }) }
 
@@ -165,7 +165,7 @@ test('[IDEM-3] max_record: a larger reply is remembered as executed, and not exe
   assert.match(again.json.error.message, /was executed \(req_1\)/)
 })
 
-// ---- failures ---------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 for (const [how, out] of Object.entries(OUT)) {
   test(`a store that ${how}: 503 provider_unavailable, and nothing is executed`, async () => {

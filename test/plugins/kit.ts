@@ -1,4 +1,7 @@
-/** What the specifications of the plugins share: a caller, a model with its backend, a configuration, and stores in every state. */
+/**
+ * What the specifications of the plugins share: a caller, a model with its backend, a configuration, and stores in
+ * every state.
+ */
 import { after } from 'node:test'
 import type { GatewayConfig, KeyConfig, Limits, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import { type Clock, ManualClock } from '../../core/clock.ts'
@@ -74,7 +77,10 @@ export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayCon
   }
 }
 
-/** A surface that checks and parses as a real one does, and answers in the frames of `plainSurface`, which a test can read. */
+/**
+ * A surface that checks and parses as a real one does, and answers in the frames of `plainSurface`, which a test can
+ * read.
+ */
 export function reading(name: SurfaceName): Surface {
   const { encoder, error } = plainSurface
   return { ...surfaces[name]!, encoder, error }

@@ -1,4 +1,7 @@
-/** What a limit tells its caller, as pure functions over any state: advertised waits, the three places that carry them, headers. */
+/**
+ * What a limit tells its caller, as pure functions over any state: advertised waits, the three places that carry them,
+ * headers.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

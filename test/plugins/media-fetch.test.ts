@@ -1,4 +1,6 @@
-/** Media that the gateway fetches itself: what it must never connect to, what it takes, and what routing makes of it. */
+/**
+ * Media that the gateway fetches itself: what it must never connect to, what it takes, and what routing makes of it.
+ */
 import assert from 'node:assert/strict'
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
@@ -40,7 +42,7 @@ async function fault(fetcher: MediaFetcher, wanted: WantedMedia[] | WantedMedia)
   throw new assert.AssertionError({ message: 'it was fetched' })
 }
 
-// ---- what is never connected to ---------------------------------------------------------------------------------------
+// ---- what is never connected to -------------------------------------------------------------------------------------
 
 describe('server-side request forgery', () => {
   /** Listens on loopback and must never hear anything. */
@@ -161,7 +163,7 @@ describe('server-side request forgery', () => {
   })
 })
 
-// ---- a server of our own ----------------------------------------------------------------------------------------------
+// ---- a server of our own --------------------------------------------------------------------------------------------
 
 const PNG = Buffer.from(
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
@@ -432,7 +434,7 @@ describe('fetching', { skip }, () => {
     await closed
   })
 
-  // ---- routing --------------------------------------------------------------------------------------------------------
+  // ---- routing ------------------------------------------------------------------------------------------------------
 
   const backend = (dialect: DialectName, more: Partial<Backend> = {}): Backend => ({
     id: `p/${dialect}`,

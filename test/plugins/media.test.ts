@@ -1,4 +1,7 @@
-/** `media`: what it may fetch for a backend that takes bytes alone. test/plugins/media-fetch.test.ts shows how it fetches. */
+/**
+ * `media`: what it may fetch for a backend that takes bytes alone. test/plugins/media-fetch.test.ts shows how it
+ * fetches.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Part } from '../../core/conversation.ts'

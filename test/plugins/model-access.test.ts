@@ -36,7 +36,7 @@ async function ask(body: object, { who = caller(), on = 'chat', ...more }: Askin
   return { ...run, refused: run.json?.error && [run.status, run.json.error.code, run.json.error.param] }
 }
 
-// ---- what is parsedConversation ----------------------------------------------------------------------------------------------------
+// ---- what is parsedConversation -------------------------------------------------------------------------------------
 
 for (const on of Object.keys(BODIES)) {
   test(`[METER-1] a body of ${on} becomes the same conversation`, async () => {
@@ -51,7 +51,7 @@ test('[GEN-3] what a schema cannot say, parsing does: the refusal names the memb
   assert.deepEqual(refused, [400, 'invalid_value', 'system'])
 })
 
-// ---- the model --------------------------------------------------------------------------------------------------------
+// ---- the model ------------------------------------------------------------------------------------------------------
 
 for (const [name, id] of [
   ['large', 'large'],
@@ -122,7 +122,7 @@ for (const [header, says] of EXCLUDED) {
   })
 }
 
-// ---- what the model is held to ----------------------------------------------------------------------------------------
+// ---- what the model is held to --------------------------------------------------------------------------------------
 
 for (const [whose, who] of [
   ['plan', caller({ streaming: false })],
@@ -192,7 +192,7 @@ test('first the model, then streaming, then effort, then the cap', async () => {
   assert.deepEqual(codes, ['model_not_found', 'streaming_not_available', 'unsupported_value', 'invalid_value'])
 })
 
-// ---- counting ---------------------------------------------------------------------------------------------------------
+// ---- counting -------------------------------------------------------------------------------------------------------
 
 describe('[CNT-1] in front of count-tokens', () => {
   const counting = {
@@ -224,7 +224,7 @@ describe('[CNT-1] in front of count-tokens', () => {
   })
 })
 
-// ---- the rights that it hands on --------------------------------------------------------------------------------------
+// ---- the rights that it hands on ------------------------------------------------------------------------------------
 
 const image = { type: 'image', source: { kind: 'url', url: 'https://a.example/' }, path: 'image' }
 const document = { type: 'document', source: { kind: 'url', url: 'https://a.example/' }, path: 'document' }

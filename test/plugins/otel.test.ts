@@ -1,4 +1,6 @@
-/** `otel`: one span for the exchange, one for each attempt, posted in batches. Losing spans never touches an exchange. */
+/**
+ * `otel`: one span for the exchange, one for each attempt, posted in batches. Losing spans never touches an exchange.
+ */
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, mock, test } from 'node:test'
 import { conversation, usage } from '../../core/plugin.ts'
@@ -144,7 +146,7 @@ for (const [how, error, events, failed] of ENDS) {
   })
 }
 
-// ---- what is traced ---------------------------------------------------------------------------------------------------
+// ---- what is traced -------------------------------------------------------------------------------------------------
 
 const SAMPLED: [what: string, config: object, traceparent: string | undefined, traced: boolean][] = [
   ['everything, by default', {}, undefined, true],
@@ -167,7 +169,7 @@ test('the span is a child of the client’s', async () => {
   assert.deepEqual([span.traceId, span.parentSpanId], [PARENT.slice(3, 35), PARENT.slice(36)])
 })
 
-// ---- the receiver -----------------------------------------------------------------------------------------------------
+// ---- the receiver ---------------------------------------------------------------------------------------------------
 
 test('endpoint, headers and service_name: where and as what spans are posted', async () => {
   await run({ config: { endpoint: 'https://t.invalid/otlp/', headers: { 'x-tenant': 'blue' }, service_name: 'edge' } })

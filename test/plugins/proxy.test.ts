@@ -1,6 +1,7 @@
 /**
- * `proxy`: a terminal that passes an exchange to its target, bytes untouched. What it sends, and what becomes of a target that is slow, cut or gone,
- * needs a real one: test/e2e/proxy.test.ts and test/e2e/proxy-tunnel.test.ts. Here is what never leaves the gateway.
+ * `proxy`: a terminal that passes an exchange to its target, bytes untouched. What it sends, and what becomes of a
+ * target that is slow, cut or gone, needs a real one: test/e2e/proxy.test.ts and test/e2e/proxy-tunnel.test.ts. Here is
+ * what never leaves the gateway.
  */
 import assert from 'node:assert/strict'
 import http from 'node:http'

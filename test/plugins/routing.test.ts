@@ -93,7 +93,7 @@ test('[REQ-1] what plan or key do not include is refused by name, although a bac
   assert.deepEqual(await order([named('able')], {}, { slots }), ['able'])
 })
 
-// ---- groups -----------------------------------------------------------------------------------------------------------
+// ---- groups ---------------------------------------------------------------------------------------------------------
 
 const group = ['a', 'b', 'c', 'd'].map(name => named(name, { group: 'pool' }))
 const keyed = (cacheKey: string): Partial<Conversation> => ({ cacheKey })

@@ -1,4 +1,7 @@
-/** Every plugin that the gateway brings has a specification in this folder: a file of its name, driven by the harness that plugin authors get. */
+/**
+ * Every plugin that the gateway brings has a specification in this folder: a file of its name, driven by the harness
+ * that plugin authors get.
+ */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

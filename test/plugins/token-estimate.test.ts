@@ -51,7 +51,7 @@ test('[METER-1] a large prompt is counted off the event loop, to the same number
   assert.equal(total, (await counted([words(100)])) + (large / 100 - 1) * step)
 })
 
-// ---- the window -------------------------------------------------------------------------------------------------------
+// ---- the window -----------------------------------------------------------------------------------------------------
 
 const WINDOWS: [whose: string, slots: readonly (readonly [any, unknown])[]][] = [
   ['the model', [[model, modelOf({ context_window: 50 })]]],
@@ -79,7 +79,7 @@ test('[CNT-1] in front of count-tokens no prompt is too long', async () => {
   assert.ok(run.exchange.get(estimate).input > 1)
 })
 
-// ---- failures ---------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 const large = text('x'.repeat(SYNC_LIMIT * 2))
 

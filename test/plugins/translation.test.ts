@@ -1,4 +1,7 @@
-/** `translation`: writes the upstream request of each attempt in its backend's dialect, when `upstream` asks, and reads the reply back. */
+/**
+ * `translation`: writes the upstream request of each attempt in its backend's dialect, when `upstream` asks, and reads
+ * the reply back.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Conversation, Part, SurfaceName } from '../../core/conversation.ts'
@@ -89,7 +92,7 @@ test('what its decoder reads are the canonical events', async () => {
   )
 })
 
-// ---- streamed or whole ------------------------------------------------------------------------------------------------
+// ---- streamed or whole ----------------------------------------------------------------------------------------------
 
 const STREAMS: [what: string, over: Partial<Conversation>, stream: boolean][] = [
   ['a client that wants a stream', { stream: true, maxOutputTokens: 10 }, true],
@@ -113,7 +116,7 @@ for (const [what, over, stream] of STREAMS) {
   })
 }
 
-// ---- ids, keys, and what must not leak --------------------------------------------------------------------------------
+// ---- ids, keys, and what must not leak ------------------------------------------------------------------------------
 
 const called = (id: string): Partial<Conversation> => ({
   turns: [

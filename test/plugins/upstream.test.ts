@@ -1,6 +1,7 @@
 /**
- * `upstream`: a terminal that sends the request to the first candidate that may be asked. Attempts, clocks, pools and failover need a real server:
- * test/upstream/, test/e2e/upstreams.test.ts and test/e2e/faults-*.test.ts. Here is what is decided before anything is dispatched.
+ * `upstream`: a terminal that sends the request to the first candidate that may be asked. Attempts, clocks, pools and
+ * failover need a real server: test/upstream/, test/e2e/upstreams.test.ts and test/e2e/faults-*.test.ts. Here is what
+ * is decided before anything is dispatched.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -64,7 +65,7 @@ function refuse(): never {
   throw new GatewayError('request_requirements_unsatisfied', { message: 'It cannot be written.', param: 'tools' })
 }
 
-// ---- a request that cannot be written ---------------------------------------------------------------------------------
+// ---- a request that cannot be written -------------------------------------------------------------------------------
 
 test('a request that a dialect refuses to write gets that refusal', async () => {
   const { ask } = asking()
@@ -95,7 +96,7 @@ test('its connection is free for the next request, and its backend none the wors
   assert.deepEqual(providers, [{ provider: 'local', inFlight: 0, queued: 0, capacity: 1, refused: 0 }])
 })
 
-// ---- backends that are left out ---------------------------------------------------------------------------------------
+// ---- backends that are left out -------------------------------------------------------------------------------------
 
 const OPTIONS = { failures: 5, error_rate: 0.5, window: 30_000, open_for: 15_000 }
 
@@ -143,7 +144,7 @@ for (const [code, status] of [
   })
 }
 
-// ---- connections that are all busy ------------------------------------------------------------------------------------
+// ---- connections that are all busy ----------------------------------------------------------------------------------
 
 /** A provider whose connections are all in use: it is given none. */
 const busy = (queue: ProviderConfig['queue']) => gatewayWith({ local: provider({ max_connections: 0, queue }) })

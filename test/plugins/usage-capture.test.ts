@@ -1,4 +1,7 @@
-/** `usage-capture`: stands below the terminal, counts what is delivered, prices it, and closes the ledger row that admission opened. */
+/**
+ * `usage-capture`: stands below the terminal, counts what is delivered, prices it, and closes the ledger row that
+ * admission opened.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { StreamEvent } from '../../core/events.ts'
@@ -46,7 +49,7 @@ async function run(events: RunOptions<any>['events'] = [], more: RunOptions<any>
 }
 const counted = async (...events: StreamEvent[]) => (await run(events)).exchange.get(usage).usage
 
-// ---- what counts ------------------------------------------------------------------------------------------------------
+// ---- what counts ----------------------------------------------------------------------------------------------------
 
 const args = (words: string): StreamEvent => ({ type: 'tool_args', index: 0, text: words })
 const call: StreamEvent = { type: 'tool_call', index: 0, id: 'call_eba1_1', kind: 'function', name: 'get_weather' }
@@ -117,7 +120,7 @@ test('searches that came to something are counted', async () => {
   assert.equal(found.searches, 1)
 })
 
-// ---- the bill and its row ---------------------------------------------------------------------------------------------
+// ---- the bill and its row -------------------------------------------------------------------------------------------
 
 test('[BILL-1] [BILL-4] the row: tokens, cost in nano-USD at the model’s price, who served, and how long it took', async () => {
   const clock = new ManualClock()

@@ -62,7 +62,7 @@ test('[GEN-3] what the schema refuses is refused with the name of the member', a
   assert.deepEqual([json.error.code, json.error.param], ['unsupported_value', 'n'])
 })
 
-// ---- bounds -----------------------------------------------------------------------------------------------------------
+// ---- bounds ---------------------------------------------------------------------------------------------------------
 
 test('[GEN-5] max_body: a larger body is 413 request_too_large', async () => {
   const size = Buffer.byteLength(JSON.stringify(good))
@@ -108,7 +108,7 @@ for (const [what, body] of [
   })
 }
 
-// ---- unknown fields ---------------------------------------------------------------------------------------------------
+// ---- unknown fields -------------------------------------------------------------------------------------------------
 
 const grown = { ...good, top_k: 4, messages: [{ ...user, tone: 'x' }] }
 
@@ -142,7 +142,7 @@ test('names that a client chose cannot break the header, nor fill it', async () 
   assert.match(header, /, and more: 500 in all$/)
 })
 
-// ---- large bodies -----------------------------------------------------------------------------------------------------
+// ---- large bodies ---------------------------------------------------------------------------------------------------
 
 /** Over what is parsed on the spot: one long text, and many small values, which go to a worker. */
 const LARGE = {
@@ -179,7 +179,7 @@ test('a client that leaves while a worker parses its body: the work is called of
   assert.deepEqual([run.settlement.outcome, calledOff], ['client_gone', true])
 })
 
-// ---- count_tokens -----------------------------------------------------------------------------------------------------
+// ---- count_tokens ---------------------------------------------------------------------------------------------------
 
 test('[CNT-1] in front of count-tokens a body that would be refused goes on, with why; one that is no JSON does not', async () => {
   const run = await check({ ...good, top_k: 4 }, { advisory: true })

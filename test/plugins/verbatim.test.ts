@@ -1,4 +1,7 @@
-/** Long strings that go on as they came: the same value to whoever reads them, whatever their spelling, and nothing that only looks like them. */
+/**
+ * Long strings that go on as they came: the same value to whoever reads them, whatever their spelling, and nothing that
+ * only looks like them.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

@@ -8,7 +8,10 @@ import { gemini } from '../../providers/gemini/index.ts'
 import { openaiResponses } from '../../providers/openai-responses/index.ts'
 import { bodyOf } from './dialect-kit.ts'
 
-/** Histories that the tool-history rules allow (wire.md B.6): results in any order, with text of assistant or system between. */
+/**
+ * Histories that the tool-history rules allow (wire.md B.6): results in any order, with text of assistant or system
+ * between.
+ */
 const histories = fc
   .array(
     fc.record({

@@ -70,7 +70,7 @@ export function decoderFor(dialect: Dialect, conversation: Conversation, backend
   })
 }
 
-// ---- golden files -----------------------------------------------------------------------------------------------------
+// ---- golden files ---------------------------------------------------------------------------------------------------
 
 const GOLDEN = new URL('./golden/', import.meta.url)
 const LINE = '\n----------\n'
@@ -157,7 +157,7 @@ export function printed(events: readonly StreamEvent[]): string {
     .join('\n')
 }
 
-// ---- replay ---------------------------------------------------------------------------------------------------------------
+// ---- replay ---------------------------------------------------------------------------------------------------------
 
 /**
  * The turns that a client sends back for a reply, with the private data that the store has put in again, and a result for every call.
@@ -220,7 +220,7 @@ export function unfitOf(dialect: Dialect, conversation: ConversationInit, backen
   return dialect.unfit(conversationOf(conversation), backendOf(dialect, backend))?.param ?? null
 }
 
-// ---- events -----------------------------------------------------------------------------------------------------------
+// ---- events ---------------------------------------------------------------------------------------------------------
 
 /** What core makes of a decoder's events. */
 export function sequenced(events: readonly StreamEvent[]): StreamEvent[] {

@@ -1,4 +1,7 @@
-/** Arguments go through dialects and surfaces that hold them as objects, and a double holds 15 to 17 digits: an id of 18 has to come out as it went in. */
+/**
+ * Arguments go through dialects and surfaces that hold them as objects, and a double holds 15 to 17 digits: an id of 18
+ * has to come out as it went in.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Dialect } from '../../core/dialect.ts'

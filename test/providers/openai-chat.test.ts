@@ -183,7 +183,7 @@ test('[STR-6] openai-chat: after core has put the events in order, every fixture
   }
 })
 
-// ---- buffered bodies ------------------------------------------------------------------------------------------------------
+// ---- buffered bodies ------------------------------------------------------------------------------------------------
 
 const reply = (message: object, over: object = {}) => ({
   id: 'chatcmpl-1',
@@ -344,7 +344,7 @@ test('[TOOL-3] openai-chat: a call by alias comes back with the declared name an
   })
 })
 
-// ---- what a backend can't carry ---------------------------------------------------------------------------------------------
+// ---- what a backend can't carry -------------------------------------------------------------------------------------
 
 const text = { type: 'text', text: 'Hi' } as const
 const png = {
@@ -450,7 +450,7 @@ test('[TOOL-5] openai-chat: a backend without single-call mode is unfit for para
   assert.equal(JSON.parse(openaiChat.request(of, backend(), context()).body).parallel_tool_calls, false)
 })
 
-// ---- requests: what must not go out ------------------------------------------------------------------------------------------
+// ---- requests: what must not go out ---------------------------------------------------------------------------------
 
 test('openai-chat request: the credential, the operator’s headers, and nothing of the client’s own ids', () => {
   const of = conversation({ cacheKey: 'client-key', previousResponseId: 'resp_1' })
@@ -484,7 +484,7 @@ test('openai-chat request: the client’s part order is kept when turns are merg
   )
 })
 
-// ---- faults -----------------------------------------------------------------------------------------------------------------------
+// ---- faults ---------------------------------------------------------------------------------------------------------
 
 const fault = (status: number, body: unknown = '', headers: Record<string, string> = {}): GatewayError =>
   openaiChat.fault(status, headers, typeof body === 'string' ? body : JSON.stringify(body))

@@ -67,7 +67,8 @@ test('stop: any split gives the same text and match, and no fragment leaks (prop
   )
 })
 
-// Milliseconds; a matcher that starts over at each letter would need hours: the runner's end of this file is the assertion.
+// Milliseconds; a matcher that starts over at each letter would need hours: the runner's end of this file is the
+// assertion.
 test('stop: linear on a stop string that nearly matches everywhere', () => {
   const stop = 'a'.repeat(50_000) + 'b'
   const matcher = new StopMatcher([stop])

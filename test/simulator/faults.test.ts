@@ -56,7 +56,10 @@ test('cut: a reset after the events, or at the byte', () =>
     assert.ok(payload.startsWith('32\r\ndata: '), 'one chunk of 50 bytes')
   }))
 
-/** The bytes and the reset were read together on a busy machine, and so seen as a FIN: the delay between them was over before the reader had had a turn. */
+/**
+ * The bytes and the reset were read together on a busy machine, and so seen as a FIN: the delay between them was over
+ * before the reader had had a turn.
+ */
 test('cut: a reset is one, though each turn of the loop takes longer than the delay before it', () =>
   withSimulator(async simulator => {
     let over = false

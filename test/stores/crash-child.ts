@@ -1,4 +1,7 @@
-/** Runs exchanges against a store until it is killed; tells on stdout what it has been promised. Arguments: store URL, data folder. */
+/**
+ * Runs exchanges against a store until it is killed; tells on stdout what it has been promised. Arguments: store URL,
+ * data folder.
+ */
 import fs from 'node:fs'
 import { systemClock } from '../../core/clock.ts'
 import { openStore } from '../../stores/index.ts'

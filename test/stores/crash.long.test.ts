@@ -1,4 +1,6 @@
-/** `kill -9` in the middle of exchanges: afterwards the books balance (rows = admitted, slots = 0, spend = sum of rows). */
+/**
+ * `kill -9` in the middle of exchanges: afterwards the books balance (rows = admitted, slots = 0, spend = sum of rows).
+ */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import path from 'node:path'

@@ -49,8 +49,9 @@ test('a dropped cell comes back as a full one, also for a set of cells asked bef
 })
 
 /**
- * The sweep let every level refill as its cell first stood: after a reload that narrowed a limit, an organization that asked before its bucket was full by the
- * old one got the old rate for ever (35,460 requests in this hour instead of 60 a minute), and one whose cell was first met under platform load kept a tenth.
+ * The sweep let every level refill as its cell first stood: after a reload that narrowed a limit, an organization that
+ * asked before its bucket was full by the old one got the old rate for ever (35,460 requests in this hour instead of 60
+ * a minute), and one whose cell was first met under platform load kept a tenth.
  */
 test('[LIM-3] a level refills by the capacity it is now asked for, not by the one it was first met with', () => {
   for (const [before, now, expected] of [

@@ -1,4 +1,7 @@
-/** The limit rules once more, as plainly as they can be said: exact fractions in BigInt, no shortcuts. The engines are compared with it. */
+/**
+ * The limit rules once more, as plainly as they can be said: exact fractions in BigInt, no shortcuts. The engines are
+ * compared with it.
+ */
 import type { Cell } from '../../core/store.ts'
 
 const DAY = 86_400_000n

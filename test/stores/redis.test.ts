@@ -1,4 +1,7 @@
-/** The shared engine when things go wrong: several instances, dead ones, Redis down, restarted, slow, with its scripts flushed. */
+/**
+ * The shared engine when things go wrong: several instances, dead ones, Redis down, restarted, slow, with its scripts
+ * flushed.
+ */
 import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import net from 'node:net'
@@ -36,7 +39,10 @@ const skip = skipWithoutRedis
 let shared: RedisServer
 let count = 0
 const newOrg = () => `org${++count}`
-/** A look at the others' leases every now and then; no lease runs out because its process gets no turn. Tests end them by hand. */
+/**
+ * A look at the others' leases every now and then; no lease runs out because its process gets no turn. Tests end them
+ * by hand.
+ */
 const OFTEN: LeaseTimes = { ttl: 600_000, every: 50 }
 /** None but the first while a test runs. */
 const SELDOM: LeaseTimes = { ttl: 600_000, every: 300_000 }
@@ -626,7 +632,10 @@ test('rows that were sent without an answer are not in the stream twice', { skip
   assert.equal(new Set(rows.map(row => row.request_id)).size, 300)
 })
 
-/** The disk was full when what had been delivered was to be noted, and nobody noted it later: the next start took its intent for open, and the stream had a second row, `lost`. */
+/**
+ * The disk was full when what had been delivered was to be noted, and nobody noted it later: the next start took its
+ * intent for open, and the stream had a second row, `lost`.
+ */
 test('[BILL-4] rows that were delivered while the disk was full are not booked again after a crash', {
   skip,
 }, async t => {

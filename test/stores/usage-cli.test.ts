@@ -120,7 +120,10 @@ test('reads beside a running gateway', async () => {
   assert.equal((JSON.parse(out) as { requests: number }[])[0]!.requests, 1)
 })
 
-/** Runs with standard error on a terminal or not, a tenth of a second passing at each look at the clock. @returns what was written there */
+/**
+ * Runs with standard error on a terminal or not, a tenth of a second passing at each look at the clock. @returns what
+ * was written there
+ */
 async function watched(isTTY: boolean, ...args: string[]): Promise<string> {
   let err = ''
   let now = 0

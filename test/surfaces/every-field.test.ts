@@ -1,4 +1,7 @@
-/** Every member of the chat surface's schema with a value of another type, and an unknown member at every depth: each is refused by name. */
+/**
+ * Every member of the chat surface's schema with a value of another type, and an unknown member at every depth: each is
+ * refused by name.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { surfaces } from '../../surfaces/index.ts'

@@ -6,8 +6,8 @@ import { messages } from '../../surfaces/messages/index.ts'
 import { contextOf, encode, errorOf, type Reply } from './messages-support.ts'
 
 /**
- * Golden files: what the request said, one event a line, the last of them the end; dashes; the frames; dashes; the object.
- * `UPDATE_GOLDEN=1` writes them anew, to be read before they are believed.
+ * Golden files: what the request said, one event a line, the last of them the end; dashes; the frames; dashes; the
+ * object. `UPDATE_GOLDEN=1` writes them anew, to be read before they are believed.
  */
 test('golden replies', async t => {
   const folder = new URL('./golden/messages/', import.meta.url)

@@ -205,7 +205,7 @@ test('strip removes unknown members at any depth, says which, and still refuses 
   })
 })
 
-// ---- the conversation ---------------------------------------------------------------------------------------------------
+// ---- the conversation -----------------------------------------------------------------------------------------------
 
 test('[MSG-1] controls become canonical', () => {
   const conversation = accept(
@@ -610,7 +610,7 @@ test('input nested past what can be written is a content limit, not a crash', ()
   assert.deepEqual([error.code, error.param], ['content_limit_exceeded', 'messages[0].content[0].input'])
 })
 
-// ---- count_tokens -------------------------------------------------------------------------------------------------------
+// ---- count_tokens ---------------------------------------------------------------------------------------------------
 
 test('[CNT-1] an accepted body reads the same for counting; max_tokens and stream may be missing', () => {
   for (const body of fixtures().map(([, body]) => body)) {
@@ -705,7 +705,7 @@ test('[CNT-1] any JSON with a messages array is read without a throw', () => {
   )
 })
 
-// ---- what clients send --------------------------------------------------------------------------------------------------
+// ---- what clients send ----------------------------------------------------------------------------------------------
 
 function fixtures(): [name: string, body: Json][] {
   const folder = new URL('./fixtures/', import.meta.url)

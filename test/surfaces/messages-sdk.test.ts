@@ -11,7 +11,10 @@ import type { StreamEvent } from '../../core/events.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 import { contextOf, encode, errorOf, REQUEST_ID, type Reply } from './messages-support.ts'
 
-/** A stand-in for the gateway: checks the body with the surface and answers from `script`, the next entry for each accepted request. */
+/**
+ * A stand-in for the gateway: checks the body with the surface and answers from `script`, the next entry for each
+ * accepted request.
+ */
 let script: (Reply | GatewayError)[] = []
 let requests: Record<string, unknown>[] = []
 let server: ReturnType<typeof createServer>
@@ -271,7 +274,7 @@ test('the AI SDK reads reasoning, text, sources and calls, buffered and streamed
   }
 })
 
-// ---- any reply, cut anywhere --------------------------------------------------------------------------------------------
+// ---- any reply, cut anywhere ----------------------------------------------------------------------------------------
 
 const character = fc.constantFrom('a', ' ', 'é', '"', '\\', '\n', '\r', '\u2028', '\u0000', '😀', '\ud83d', '\ude00')
 const text = fc.string({ unit: character, maxLength: 6 })

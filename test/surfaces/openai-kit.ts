@@ -1,4 +1,7 @@
-/** What the tests of the chat and responses surfaces share: contexts, canonical replies and a server that plays prepared bytes to the official SDK. */
+/**
+ * What the tests of the chat and responses surfaces share: contexts, canonical replies and a server that plays prepared
+ * bytes to the official SDK.
+ */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -125,7 +128,7 @@ export function golden(path: string, actual: string): void {
   assert.equal(actual, readFileSync(url, 'utf8'), `golden/${path}`)
 }
 
-// ---- canonical replies, at random ---------------------------------------------------------------------------------------
+// ---- canonical replies, at random -----------------------------------------------------------------------------------
 
 const FINISHES: FinishReason[] = [
   'stop',

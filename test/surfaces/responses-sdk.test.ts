@@ -137,7 +137,10 @@ describe('responses and the official SDK', () => {
   })
 })
 
-/** Item ids and places differ by nature; lone surrogates become U+FFFD on the wire; a search or reasoning that was cut is kept by one side only. */
+/**
+ * Item ids and places differ by nature; lone surrogates become U+FFFD on the wire; a search or reasoning that was cut
+ * is kept by one side only.
+ */
 function comparable(turn: Turn | undefined): unknown[] {
   const parts = (turn?.parts ?? []).map((part: Part): unknown => {
     switch (part.type) {

@@ -1,4 +1,7 @@
-/** core/validators/read.ts: the text of validators is made once and kept, and only while all that it is made of stays the same. */
+/**
+ * core/validators/read.ts: the text of validators is made once and kept, and only while all that it is made of stays
+ * the same.
+ */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

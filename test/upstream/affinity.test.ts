@@ -1,4 +1,7 @@
-/** How routing orders backends: by group, by weight, and the same for one conversation whatever comes and goes around its backend. */
+/**
+ * How routing orders backends: by group, by weight, and the same for one conversation whatever comes and goes around
+ * its backend.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

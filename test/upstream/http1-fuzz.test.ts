@@ -1,6 +1,6 @@
 /**
- * Random replies, whole and broken, for the HTTP/1.1 client: the same ones in each run. SLUICE_FUZZ_TIMES=100 tries a hundred times as
- * many, others each time; a failure names the SLUICE_FUZZ_SEED that repeats it.
+ * Random replies, whole and broken, for the HTTP/1.1 client: the same ones in each run. SLUICE_FUZZ_TIMES=100 tries a
+ * hundred times as many, others each time; a failure names the SLUICE_FUZZ_SEED that repeats it.
  */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
@@ -27,7 +27,7 @@ async function holds<T>(property: fc.IAsyncProperty<T>, n: number): Promise<void
   )
 }
 
-// ---- replies and what is done to them --------------------------------------------------------------------------------
+// ---- replies and what is done to them -------------------------------------------------------------------------------
 
 interface Reply {
   bytes: Buffer
@@ -145,7 +145,7 @@ function pieces(bytes: Buffer, sizes: number[]): Buffer[] {
   return all
 }
 
-// ---- the parser --------------------------------------------------------------------------------------------------------
+// ---- the parser -----------------------------------------------------------------------------------------------------
 
 /** What the parser makes of these bytes and the connection's end; `null` for no whole reply. */
 function parsed(all: Buffer[]): Pick<Reply, 'status' | 'body' | 'kept'> | null {
@@ -216,7 +216,8 @@ test('a changed reply is the same whatever the pieces; what is read as whole, no
       assert.deepEqual(parsed(pieces(broken, sizes)), seen)
       if (seen === null) return
       whole++
-      // node:http takes a tab behind `chunked` for a part of it, and reads until the connection closes (RFC 9110 5.6.3 has it as a blank).
+      // node:http takes a tab behind `chunked` for a part of it, and reads until the connection closes (RFC 9110 5.6.3
+      // has it as a blank).
       if (/^transfer-encoding:.*\t\s*$/im.test(broken.toString('latin1'))) return
       const theirs = await byNode(broken)
       if (theirs !== null) assert.deepEqual(theirs, { status: seen.status, body: seen.body })
@@ -226,7 +227,7 @@ test('a changed reply is the same whatever the pieces; what is read as whole, no
   assert.ok(whole > 100, `${whole} replies compared`)
 })
 
-// ---- the client ----------------------------------------------------------------------------------------------------------
+// ---- the client -----------------------------------------------------------------------------------------------------
 
 /** Which tenant's bytes these are: a change of them makes nobody else's of it. */
 const mark = (n: number) => createHash('sha256').update(String(n)).digest('hex').slice(0, 16)
