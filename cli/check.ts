@@ -4,12 +4,15 @@ import { dryRun } from './dry-run.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
 
-const HELP = `Usage: sluice check [FILE]
+const HELP = `Usage: sluice check [FILE] [--strict]
 
 Checks a configuration (default gateway.yaml) the way start-up does: text,
 references, plugin options, chains; every plugin is created. Nothing listens
 and nothing is stored. All faults are told at once, each with its place and
 its cure; warnings do not fail.
+
+  --strict   a variable that is not set is a fault, as it is for \`start\`;
+             without it a warning, so that providers' keys need not be here
 
 Exit code: 0 it would start, 1 it would not, 2 called wrongly.
 `
@@ -18,9 +21,10 @@ export const check: Verb = {
   summary: 'Checks a configuration.',
   help: HELP,
   async run(args, terminal) {
-    const { values, positionals } = parseArgs({ args, options: { config: { type: 'string' } }, allowPositionals: true })
+    const options = { config: { type: 'string' }, strict: { type: 'boolean' } } as const
+    const { values, positionals } = parseArgs({ args, options, allowPositionals: true })
     const file = configFile(values.config, positionals)
-    const { config, plugins, warnings } = await loadOrFail(file)
+    const { config, plugins, warnings } = await loadOrFail(file, !values.strict)
     const { chains, close } = await dryRun(config, plugins)
     await close()
     tellWarnings(warnings, terminal)

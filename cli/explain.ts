@@ -24,7 +24,7 @@ export const explain: Verb = {
       allowPositionals: true,
     })
     const file = configFile(values.config, positionals)
-    const { config, plugins, warnings } = await loadOrFail(file)
+    const { config, plugins, warnings } = await loadOrFail(file, true)
     const wanted = values.pipeline
     if (wanted !== undefined && !config.pipelines[wanted]) {
       throw new Failure(`${file} has no pipeline '${wanted}'; it has ${Object.keys(config.pipelines).join(', ')}`)

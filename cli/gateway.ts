@@ -8,7 +8,7 @@ import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Admin, type RouteAsked, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
-import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
+import { type ConfigError, formatError, type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
 import type { BuildOptions, Chain } from '../core/chain.ts'
@@ -82,15 +82,9 @@ export interface Gateway {
 /** Loads and checks a file with the built-in plugins and dialects: what `sluice check` and start-up share. */
 export function load(
   path: string,
-  options: { env?: Record<string, string | undefined>; generation?: number } = {},
+  options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
 ): Promise<LoadResult> {
-  return loadConfig(path, {
-    plugins: catalog,
-    dialects,
-    surfaces: Object.keys(surfaces),
-    env: options.env,
-    generation: options.generation,
-  })
+  return loadConfig(path, { plugins: catalog, dialects, surfaces: Object.keys(surfaces), ...options })
 }
 
 /** So long the last answers have to be read once the kernel has them, and idle connections to be closed by their clients. */

@@ -7,7 +7,7 @@ import { STORE_URL } from '../config/schema.ts'
 import { DEFAULT_CONFIG } from './arguments.ts'
 import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
 import type { Verb } from './main.ts'
-import { listing } from './problems.ts'
+import { listing, loadEdited } from './problems.ts'
 import { Failure, type Terminal, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--store URL]
@@ -65,7 +65,8 @@ export const init: Verb = {
       const secret = `sk-${randomBytes(32).toString('base64url')}`
       const sha256 = createHash('sha256').update(secret).digest('hex')
       const yaml = initTemplate({ providers, models, store, organization, sha256 })
-      await check(file, yaml)
+      const loaded = await loadEdited(file, file, yaml)
+      if (loaded.errors) throw new Failure(listing(file, loaded.errors))
       writeFileSync(file, yaml, { flag: values.force ? 'w' : 'wx' })
 
       const missing = providers.filter(({ variable }) => variable && !process.env[variable])
@@ -195,22 +196,4 @@ function rate(text: string): { input: string; output: string } {
   if (!input || !output || more !== undefined || !amount.test(input) || !amount.test(output))
     throw new UsageError(`${text} is no price; write two amounts in USD, e.g. 1.25,10.00`)
   return { input, output }
-}
-
-/** What is written must load, keys of providers aside: they come at the start. */
-async function check(file: string, yaml: string): Promise<void> {
-  const { loadConfig } = await import('../config/load.ts')
-  const { catalog } = await import('../plugins/index.ts')
-  const { dialects } = await import('../providers/index.ts')
-  const { surfaces } = await import('../surfaces/index.ts')
-  const env = { ...process.env }
-  for (const { variable } of Object.values(PROVIDERS)) if (variable) env[variable] ??= 'not-set-yet'
-  const loaded = await loadConfig(file, {
-    plugins: catalog,
-    dialects,
-    surfaces: Object.keys(surfaces),
-    env,
-    readFile: async () => yaml,
-  })
-  if (loaded.errors) throw new Failure(listing(file, loaded.errors))
 }

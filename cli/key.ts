@@ -6,7 +6,7 @@ import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/typ
 import { configFile } from './arguments.ts'
 import { addKey, setKeyStatus } from './edit-keys.ts'
 import type { Verb } from './main.ts'
-import { listing, loadEdited, loadOrFail, replaceFile } from './problems.ts'
+import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
 import { columns, Failure, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice key new|list|stage|activate|revoke [OPTIONS]
@@ -41,7 +41,7 @@ export const key: Verb = {
     const [action, organizationId, keyId, ...more] = positionals
     if (more.length > 0) throw new UsageError(`what is '${more[0]}'?`)
     const file = configFile(values.config)
-    const { config } = await loadOrFail(file)
+    const { config } = await loadWithoutSecrets(file, terminal)
     if (action === 'list') {
       terminal.out(table(config, organizationId))
       return 0

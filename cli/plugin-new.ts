@@ -7,7 +7,7 @@ import { configFile } from './arguments.ts'
 import { addItem, insertItem, setEmpty } from './edit-yaml.ts'
 import type { Verb } from './main.ts'
 import { pluginTemplate, testTemplate } from './plugin-template.ts'
-import { listing, loadEdited, loadOrFail, replaceFile } from './problems.ts'
+import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
 import { Failure, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice plugin new NAME [OPTIONS]
@@ -49,7 +49,7 @@ export const plugin: Verb = {
       throw new UsageError(`'${name}' is no plugin name; use lower-case words with hyphens: tenant-tag`)
 
     const file = configFile(values.config)
-    const { config, plugins } = await loadOrFail(file)
+    const { config, plugins } = await loadWithoutSecrets(file, terminal)
     if (plugins.has(name)) throw new Failure(`there is already a plugin '${name}'`)
     const pipeline = values.pipeline ?? Object.keys(config.pipelines)[0]!
     const entries = config.pipelines[pipeline]?.filter(entry => !entry.implied)

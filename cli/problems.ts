@@ -6,15 +6,25 @@ import { Failure, fold, type Terminal } from './terminal.ts'
 
 export type Loaded = Extract<LoadResult, { errors?: undefined }>
 
-/** Loads with the built-in plugins. Throws a Failure with every fault. */
-export async function loadOrFail(file: string): Promise<Loaded> {
+/**
+ * Loads with the built-in plugins. Throws a Failure with every fault.
+ * @param placeholders a variable that is not set is a warning: for what calls no provider
+ */
+export async function loadOrFail(file: string, placeholders = false): Promise<Loaded> {
   const { load } = await import('./gateway.ts')
-  const loaded = await load(file)
+  const loaded = await load(file, { placeholders })
   if (!loaded.errors) return loaded
   throw new Failure(listing(file, loaded.errors))
 }
 
-/** Loads `file` as it would be with `text` in the file `path`, itself or an included one. */
+/** For keys and bills: of the warnings, those of variables that are not set are told. Throws as `loadOrFail`. */
+export async function loadWithoutSecrets(file: string, terminal: Terminal): Promise<Loaded> {
+  const loaded = await loadOrFail(file, true)
+  tellWarnings(loaded.unset, terminal)
+  return loaded
+}
+
+/** Loads `file` as it would be with `text` in the file `path`, itself or an included one; unset variables are no fault. */
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
   const { catalog } = await import('../plugins/index.ts')
   const { dialects } = await import('../providers/index.ts')
@@ -23,6 +33,7 @@ export async function loadEdited(file: string, path: string, text: string): Prom
     plugins: catalog,
     dialects,
     surfaces: Object.keys(surfaces),
+    placeholders: true,
     readFile: async asked => (asked === resolve(path) ? text : readFileSync(asked, 'utf8')),
   })
 }

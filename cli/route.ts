@@ -43,7 +43,7 @@ export const route: Verb = {
     const { surfaces } = await import('../surfaces/index.ts')
     if (!Object.hasOwn(surfaces, values.surface)) throw new UsageError(`there is no surface '${values.surface}'`)
     const file = configFile(values.config, positionals)
-    const { config, plugins, warnings } = await loadOrFail(file)
+    const { config, plugins, warnings } = await loadOrFail(file, true)
     tellWarnings(warnings, terminal)
     const report = await routeReport(config, plugins, file, {
       surface: values.surface,

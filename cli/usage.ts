@@ -2,17 +2,17 @@
 
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
-import { loadOrFail } from './problems.ts'
+import { loadWithoutSecrets } from './problems.ts'
 import { UsageError } from './terminal.ts'
 import { runUsage } from './usage-report.ts'
 
 export const usage: Verb = {
   summary: 'Sums the ledger: who used what, and what it cost.',
-  async run(args) {
+  async run(args, terminal) {
     const named = args.some(arg => arg === '--store' || arg.startsWith('--store='))
     if (named || args.includes('--help') || args.includes('-h')) return runUsage(args)
     const { config, rest } = withoutConfig(args)
-    const loaded = await loadOrFail(configFile(config))
+    const loaded = await loadWithoutSecrets(configFile(config), terminal)
     return runUsage([...rest, '--store', loaded.config.store.url])
   },
 }

@@ -48,6 +48,11 @@ export interface LoadOptions {
   surfaces: readonly string[]
   /** Where `${NAME}` is read; `process.env` by default. */
   env?: Readonly<Record<string, string | undefined>>
+  /**
+   * A variable that is not set is a warning, and a placeholder stands for it: for commands that call no provider, so that
+   * a machine that builds or bills needs no secrets. Where no text can stand (a number, an address) it stays an error.
+   */
+  placeholders?: boolean | undefined
   /** Text of a file; from the disk by default. */
   readFile?(path: string): Promise<string>
   /** Raised at each reload, so that plugin files and their own imports are read anew (decisions 39). */
@@ -72,6 +77,8 @@ export type LoadResult =
       config: GatewayConfig
       /** The built-in plugins and those of `plugins:`. */
       plugins: ReadonlyMap<string, Plugin>
+      /** Those of the warnings that tell where a placeholder stands. */
+      unset: ConfigError[]
     })
   | (Loaded & { errors: ConfigError[]; config?: undefined; plugins?: undefined })
 
@@ -92,7 +99,8 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const read = options.readFile ?? ((file: string) => readFile(file, 'utf8'))
   let source: ConfigSource
   try {
-    source = await readSource(path, { env: options.env ?? process.env, readFile: read })
+    const { env = process.env, placeholders } = options
+    source = await readSource(path, { env, placeholders, readFile: read })
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code
     const why =
@@ -187,7 +195,13 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     report.push(error)
   }
   if (report.errors.length > 0) return fail()
-  return { config, plugins, warnings: report.sorted(report.warnings), files: source.files }
+  return {
+    config,
+    plugins,
+    warnings: report.sorted(report.warnings),
+    unset: report.sorted(source.unset),
+    files: source.files,
+  }
 }
 
 /** Whoever answers searches must be there: in the section of version 1, or in the lines of a pipeline. */

@@ -1,4 +1,5 @@
 /** Collects everything that is wrong, with its place, so that one run shows it all. */
+import type { Position } from '../core/chain.ts'
 import type { Arrives, Schema } from '../core/vocabulary.ts'
 import type { ConfigError, ConfigSource, Path } from './source.ts'
 import { validate } from './validate.ts'
@@ -11,6 +12,7 @@ export class Report {
   constructor(source: ConfigSource) {
     this.source = source
     this.errors.push(...source.errors)
+    this.warnings.push(...source.unset)
   }
 
   push(error: ConfigError): void {
@@ -18,11 +20,18 @@ export class Report {
   }
 
   error(path: Path, message: string, part: 'key' | 'value' = 'value'): void {
-    this.errors.push({ ...this.source.position(path, part), message })
+    const at = this.source.position(path, part)
+    // No placeholder can stand for an address or a number: what is wrong there is that the variable is not set.
+    this.errors.push(this.#unset(at) ?? { ...at, message })
   }
 
   warn(path: Path, message: string, part: 'key' | 'value' = 'value'): void {
-    this.warnings.push({ ...this.source.position(path, part), message })
+    const at = this.source.position(path, part)
+    if (!this.#unset(at)) this.warnings.push({ ...at, message })
+  }
+
+  #unset({ file, line, column }: Position): ConfigError | undefined {
+    return this.source.unset.find(e => e.file === file && e.line === line && e.column === column)
   }
 
   /** Checks the value at `path`; null after reporting what is wrong with it. `name` is what messages call it. */

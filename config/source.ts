@@ -31,6 +31,8 @@ export type Path = readonly (string | number)[]
 
 export interface SourceOptions {
   env: Readonly<Record<string, string | undefined>>
+  /** A variable that is not set gives `unset-NAME` instead of an error. */
+  placeholders?: boolean | undefined
   readFile(path: string): Promise<string>
 }
 
@@ -51,6 +53,8 @@ export interface ConfigSource {
   readonly names: string[]
   /** Faults of the text itself: syntax, duplicate keys, unset variables, unreadable files. */
   readonly errors: ConfigError[]
+  /** Where a placeholder stands for a variable that is not set. */
+  readonly unset: ConfigError[]
   /** False when the text could not be read at all: nothing else is worth checking. */
   readonly usable: boolean
   /** Sections whose own file could not be read: faults inside them are already reported. */
@@ -72,6 +76,7 @@ const MAX_DEPTH = 100
 /** Reads the main file and what it includes. Throws only when the main file itself can't be read. */
 export async function readSource(path: string, options: SourceOptions): Promise<ConfigSource> {
   const errors: ConfigError[] = []
+  const unset: ConfigError[] = []
   const main = parseFile(path, await options.readFile(resolve(path)), errors)
   const files = [main.absolute]
   const names = [main.name]
@@ -84,6 +89,7 @@ export async function readSource(path: string, options: SourceOptions): Promise<
     files,
     names,
     errors,
+    unset,
     brokenSections,
     position: (at: Path, part: 'key' | 'value' = 'value') => locate(main, included, at, part),
     fromEnvironment: (at: Path) => expanded.has(at.join('\0')),
@@ -108,7 +114,7 @@ export async function readSource(path: string, options: SourceOptions): Promise<
     return { ...source, data: {}, usable: false }
   }
 
-  const reader = new Reader(options.env, errors, expanded)
+  const reader = new Reader(options.env, errors, options.placeholders ? unset : null, expanded)
   const data: Record<string, unknown> = {}
   for (const pair of root.items) {
     const section = reader.key(pair.key as Node | null, main)
@@ -198,12 +204,15 @@ function syntaxMessage(code: string, message: string, line: string): string {
 class Reader {
   #env: SourceOptions['env']
   #errors: ConfigError[]
+  /** Null: a variable that is not set is an error. */
+  #unset: ConfigError[] | null
   #expanded: Set<string>
   #nodes = 0
 
-  constructor(env: SourceOptions['env'], errors: ConfigError[], expanded: Set<string>) {
+  constructor(env: SourceOptions['env'], errors: ConfigError[], unset: ConfigError[] | null, expanded: Set<string>) {
     this.#env = env
     this.#errors = errors
+    this.#unset = unset
     this.#expanded = expanded
   }
 
@@ -268,11 +277,12 @@ class Reader {
       // As in a shell: `:-` also covers a variable that is set and empty.
       if (value !== undefined && (value !== '' || match[2] === undefined)) return value
       if (match[2] !== undefined) return match[2]
-      this.#errors.push({
+      const problems = this.#unset ?? this.#errors
+      problems.push({
         ...at,
         message: `environment variable ${match[1]} is not set; set it, or give a default: \${${match[1]}:-…}`,
       })
-      return ''
+      return this.#unset ? `unset-${match[1]}` : ''
     })
   }
 }

@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: the notation of gateway.yaml
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { chmodSync, chownSync, existsSync, lstatSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -244,4 +245,42 @@ test('text folds at 80 columns', () => {
     ),
     '  a    one two\n       three\n  bbb  x',
   )
+})
+
+// A machine that builds or bills should not hold providers' keys. These commands call no provider, and once refused to
+// run without every variable of the file: each ended with exit code 1 and "environment variable … is not set".
+test('commands that call no provider warn of a variable that is not set; start and check --strict refuse it', async t => {
+  const { file } = folder(
+    t,
+    YAML.replace('base_url: simulator', 'base_url: "https://127.0.0.1:9/v1", api_key: "${NO_SUCH_KEY_HERE}"'),
+  )
+  const body = join(file, '..', 'body.json')
+  writeFileSync(body, JSON.stringify({ model: 'eb1-preview', messages: [{ role: 'user', content: 'hi' }] }))
+  for (const args of [
+    ['check', file],
+    ['explain', file],
+    ['route', file, '--body', body],
+    ['key', 'list', '--config', file],
+    ['key', 'new', 'demo', '--config', file],
+  ]) {
+    const { code, err } = await sluice(...args)
+    assert.equal(code, 0, `${args.join(' ')}: ${err}`)
+    assert.match(err, /^warning: .*gateway\.yaml:27:\d+ {2}environment variable NO_SUCH_KEY_HERE is not set/m)
+  }
+  for (const args of [
+    ['check', '--strict', file],
+    ['start', file],
+    ['try', file],
+  ]) {
+    const { code, err } = await sluice(...args)
+    assert.equal(code, 1)
+    assert.match(err, /^\S*gateway\.yaml:27:\d+ {2}environment variable NO_SUCH_KEY_HERE is not set/)
+  }
+})
+
+test('where no placeholder can stand, the fault is the variable that is not set', async t => {
+  const { file } = folder(t, YAML.replace('"sqlite::memory:"', '"${NO_SUCH_STORE}"'))
+  const { code, err } = await sluice('check', file)
+  assert.equal(code, 1)
+  assert.match(err, /:5:8 {2}environment variable NO_SUCH_STORE is not set; [^\n]*\n[^\n]* has 1 fault\.$/)
 })
