@@ -125,7 +125,7 @@ export const COUNTED = {
     settle: billed => (billed ? billed.cost : 0),
     counts: 'cost in the UTC day or month',
     denied: 'A spend limit of the organization or key is reached.',
-    cure: 'Wait for the next UTC day or month, or ask the operator for more.',
+    cure: 'As the message says: shorten the prompt or lower the output cap, wait for the next UTC day or month, or ask the operator for more. Not retryable when the request by itself is over the limit.',
   },
 } as const satisfies Record<string, Counted>
 

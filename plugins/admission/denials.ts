@@ -7,18 +7,34 @@ import { deny, type Reply } from '../../core/plugin.ts'
 import type { Admission, Cell } from '../../core/store.ts'
 import { limitHeaders } from './headers.ts'
 
+/**
+ * What a caller is told of a spend limit: nothing of money (LIM-8), but whether waiting helps, or a smaller request.
+ * - never: the request by itself is over the limit of a whole period, so that no wait is a remedy
+ * - smaller: something is left of the period, and it is less than this request may need
+ * - later: nothing is left
+ */
+const SPEND_DENIALS = {
+  never:
+    'This request may need more than a limit of this account allows in its whole period, so waiting does not help. Shorten the prompt, lower the output cap, or raise the limit.',
+  smaller:
+    'This request may need more than what is left of a limit of this account. Shorten the prompt, lower the output cap, retry later, or raise the limit.',
+  later: 'A limit of this account is used up for now. Retry later, or raise the limit.',
+}
+
 export function denied(
   cells: readonly Cell[],
   amounts: readonly number[],
   admission: Admission & { admitted: false },
   compressed: boolean,
 ): Reply {
-  const cell = cells[admission.denied]!
   const scope = compressed ? 'platform' : 'org'
+  const outgrown = cells.find((cell, i) => cell.kind === 'spend' && amounts[i]! > cell.capacity)
+  const cell = outgrown ?? cells[admission.denied]!
   if (cell.dimension === 'spend') {
+    const fate = outgrown ? 'never' : admission.states[admission.denied]!.remaining > 0 ? 'smaller' : 'later'
     return deny('rate_limit_exceeded', {
-      message: 'A rate limit of this account is reached. Retry later, or raise the limit.',
-      horizonMs: admission.horizonMs,
+      message: SPEND_DENIALS[fate],
+      ...(fate === 'never' ? { retriable: false } : { horizonMs: admission.horizonMs }),
       headers: { 'x-ratelimit-limit-spend': formatUsd(cell.capacity), 'x-ratelimit-scope': scope },
     })
   }

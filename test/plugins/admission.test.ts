@@ -180,6 +180,33 @@ for (const [limit, hours] of [
   })
 }
 
+// All three were "A rate limit of this account is reached", retryable, with a wait of days: a client whose request could
+// never fit waited for nothing, and one with most of its budget left was not told that a smaller request would pass.
+test('[LIM-8] a spend limit says whether a smaller request passes, and is retryable only where waiting helps', async () => {
+  const { ask } = await limited({ daily_spend_usd: 40_000, monthly_spend_usd: 1e9 })
+  const refusal = async (asked: Asked) => {
+    const { status, json, headers } = await ask(asked)
+    assert.deepEqual([status, json.error.code], [429, 'rate_limit_exceeded'])
+    assert.doesNotMatch(json.error.message, /\d|usd|spend|\$|cost|bill/i)
+    assert.equal(headers.get('x-ratelimit-limit-spend'), '0.00004')
+    const { message, retryable } = json.error
+    return { message, retryable, waits: headers.has('retry-after'), retried: headers.get('x-should-retry') }
+  }
+  const never = await refusal({ input: 10, cap: 10 })
+  assert.match(never.message, /more than a limit of this account allows in its whole period.*[Ll]ower the output cap/i)
+  assert.deepEqual([never.retryable, never.waits, never.retried], [false, false, 'false'])
+
+  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+  const smaller = await refusal({ input: 10, cap: 5 })
+  assert.match(smaller.message, /more than what is left of a limit.*lower the output cap/)
+  assert.deepEqual([smaller.retryable, smaller.waits], [true, true])
+
+  assert.equal((await ask({ input: 10, cap: 0 })).status, 200)
+  const later = await refusal({ input: 10, cap: 5 })
+  assert.match(later.message, /used up for now\. Retry later/)
+  assert.deepEqual([later.retryable, later.waits], [true, true])
+})
+
 test('[LIM-2] a denial takes from no limit', async () => {
   const { ask } = await limited({
     requests_per_day: 100,
