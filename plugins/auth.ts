@@ -84,7 +84,7 @@ function wrongScheme(): Reply {
 function invalid(credential: string): Reply {
   const hint = redact(credential)
   return deny('invalid_api_key', {
-    message: `The API key ${hint} is not valid. Check it, or create one in the console.`,
+    message: `The API key ${hint} is not valid. Check it, or ask whoever runs this gateway for a new one.`,
     details: { key_hint: hint },
     headers: challenge,
   })

@@ -88,3 +88,9 @@ test('who sends x-api-key to a gateway that does not take it is told what to set
   const { json } = await ask({ 'x-api-key': SECRETS.active }, {}, reading('messages'))
   assert.match(json.error.message, /x-api-key is not accepted here: send "Authorization: Bearer <API_KEY>"/)
 })
+
+// It said "create one in the console". There is none: keys are made by whoever has the configuration.
+test('a key that is not valid is sent to the people who make keys', async () => {
+  const { json } = await ask({ authorization: 'Bearer sk-acme-unknown-9999' })
+  assert.match(json.error.message, /ask whoever runs this gateway for a new one/)
+})
