@@ -154,7 +154,10 @@ const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+s
 
 const storeMembers = object({
   url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
-  timeout: duration('250ms', 'Longest wait for one call to Redis. After it the request is refused with 503.'),
+  timeout: duration(
+    '250ms',
+    'Longest wait for one call to Redis. After it a request that needs the answer is refused with 503.',
+  ),
 })
 
 export const store = {

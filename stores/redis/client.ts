@@ -74,7 +74,7 @@ export class RedisClient {
       error =>
         this.#log.error(
           { store: this.name, error: (error as Error).message },
-          'redis is not reachable; requests are refused until it is',
+          'redis is not reachable; requests that need it are refused until it is',
         ),
     )
     let timer: NodeJS.Timeout | undefined
@@ -156,7 +156,11 @@ export class RedisClient {
     const down = error !== undefined
     if (down !== this.#down) {
       this.#down = down
-      if (error) this.#log.error({ store: this.name, error: error.message }, 'redis calls fail; requests are refused')
+      if (error)
+        this.#log.error(
+          { store: this.name, error: error.message },
+          'redis calls fail; requests that need it are refused',
+        )
       else this.#log.info({ store: this.name }, 'redis answers again')
     }
     return error!

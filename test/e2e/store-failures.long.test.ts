@@ -108,6 +108,32 @@ test('[AUTH-1] [ERR-6] Redis slow: 503 within the budget, streams go on, settlem
   await recovers(g)
 })
 
+// Log, alert and docs said that requests are refused while Redis is down. Those that need nothing of it never were.
+test('Redis down: an organization without limits is served, and what needs Redis is refused', { skip }, async t => {
+  const redis = await ownRedis(t)
+  const g = await startGateway({
+    yaml: sim =>
+      defaultYaml(sim, {})
+        .replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 500ms }`)
+        .replace(/plan: \w+/, 'plan: custom'),
+  })
+  t.after(() => g.close())
+  await redis.stop()
+  await eventually(async () => (await readyz(g)).status === 503)
+  const status = async (path: string, body: object, headers: Record<string, string> = {}) => {
+    const response = await g.post(path, body, headers)
+    await response.text()
+    return response.status
+  }
+  assert.equal(await status('/v1/chat/completions', ask()), 200)
+  const plain = { model: 'eb1-preview', input: 'x', max_output_tokens: 400 }
+  assert.equal(await status('/v1/responses', { ...plain, store: false }), 200)
+  assert.equal(await status('/v1/responses', plain), 503)
+  assert.equal(await status('/v1/responses', { ...plain, store: false, previous_response_id: 'resp_1' }), 503)
+  assert.equal(await status('/v1/chat/completions', ask(), { 'idempotency-key': 'k1' }), 503)
+  assert.ok(g.log.some(line => line.message.includes('requests that need it are refused')))
+})
+
 test('[AUTH-1] [ERR-6] Redis full: writes are refused, and /readyz says why', { skip }, async t => {
   const redis = await ownRedis(t)
   const g = await gatewayOn(t, redis.url)
