@@ -38,6 +38,8 @@ import { Failure } from './terminal.ts'
 
 export interface GatewayOptions {
   log: Logger
+  /** Takes the section `log` of each configuration that is loaded anew. */
+  configureLog?(settings: GatewayConfig['log']): void
   clock?: Clock
   random?(): number
   /** How late the event loop is; default: measured. */
@@ -434,6 +436,7 @@ class RunningGateway implements Gateway {
       this.warnings = loaded.warnings
       this.#files = loaded.files
       this.ingress.use(built)
+      this.#options.configureLog?.(loaded.config.log)
       this.#loadedAt = this.#clock.now()
       this.#refusedReload = null
       this.#pendingSections = fixed

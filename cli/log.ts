@@ -15,7 +15,17 @@ const CLOSE_MS = 1000
 /** At most, in UTF-8. */
 const BYTES_A_UNIT = 3
 
+/** The section `log` of gateway.yaml. */
+export interface LogSettings {
+  /** Least level that is written. */
+  level: string
+  /** Messages of errors too, which may quote user data. */
+  bodies: boolean
+}
+
 export interface Log extends Logger {
+  /** What is written from now on. */
+  configure(settings: LogSettings): void
   /** Writes what is still buffered at once; before the process is ended by force. */
   flush(): void
   /** Writes what is still buffered, and waits for what is under way; a reader who takes nothing is not waited for long. */
@@ -29,12 +39,11 @@ export interface LogOptions {
   pretty?: boolean
   /** With colours; only together with `pretty`. */
   colour?: boolean
-  /** `log.bodies` of gateway.yaml: messages of errors too, which may quote user data. */
-  bodies?: boolean
 }
 
-export function openLog(level: string, options: LogOptions = {}): Log {
-  const { descriptor = 2, pretty = false, colour = false, bodies = false } = options
+export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
+  const { descriptor = 2, pretty = false, colour = false } = options
+  let { bodies } = settings
   // Written in the background: a slow reader of the log must not stall requests.
   const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1, contentMode: 'buffer' })
   // Grouped here, as bytes: the destination's own grouping measures all that it holds again with each line, and a text put together of a thousand pieces is
@@ -66,7 +75,7 @@ export function openLog(level: string, options: LogOptions = {}): Log {
   }
   const log = pino(
     {
-      level,
+      level: settings.level,
       base: undefined,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: label => ({ level: label }) },
@@ -86,7 +95,9 @@ export function openLog(level: string, options: LogOptions = {}): Log {
    * One for each exchange: as pino would write it, at a third of the cost, most of which is that of a text made of forty pieces.
    * What is not plain data is pino's.
    */
+  let informs = log.isLevelEnabled('info')
   const info = (fields: Record<string, unknown>, message: string): void => {
+    if (!informs) return
     if ('err' in fields) return log.info(fields, message)
     try {
       const members = JSON.stringify(fields).slice(1, -1)
@@ -99,17 +110,23 @@ export function openLog(level: string, options: LogOptions = {}): Log {
   }
   /** What somebody should look at does not wait for company. */
   const soon =
-    <A extends unknown[]>(write: (...line: A) => void) =>
-    (...line: A): void => {
-      write(...line)
+    (level: 'warn' | 'error') =>
+    (fields: object, message: string): void => {
+      log[level](fields, message)
       release()
     }
   return {
-    debug: log.debug.bind(log),
-    info: log.isLevelEnabled('info') ? info : () => {},
-    warn: soon(log.warn.bind(log)),
-    error: soon(log.error.bind(log)),
+    // Called by name each time: pino puts other methods in place when the level changes.
+    debug: (fields, message) => log.debug(fields, message),
+    info,
+    warn: soon('warn'),
+    error: soon('error'),
     flush,
+    configure(changed) {
+      log.level = changed.level
+      informs = log.isLevelEnabled('info')
+      bodies = changed.bodies
+    },
     async close() {
       release()
       const written = new Promise<void>(resolve => destination.flush(() => resolve()))

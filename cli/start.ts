@@ -38,8 +38,7 @@ export const start: Verb = {
       tellWarnings(warnings, terminal)
       return supervise(config.server.workers, args, terminal)
     }
-    const log = openLog(config.log.level, {
-      bodies: config.log.bodies,
+    const log = openLog(config.log, {
       pretty: values.pretty,
       colour: process.stderr.isTTY && !process.env['NO_COLOR'],
     })
@@ -80,6 +79,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
   try {
     gateway = await buildGateway(file, {
       log,
+      configureLog: log.configure,
       watch,
       ...(worker === undefined ? {} : { worker, sharePort: true }),
     })

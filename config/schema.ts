@@ -393,10 +393,13 @@ export const log = object(
       'Least level that is written.',
       'info',
     ),
-    bodies: flag(false, 'Write request and reply bodies to the log. They are user data: for debugging only.'),
+    bodies: flag(
+      false,
+      'Write the messages of all errors. They may quote requests and replies, which are user data: for debugging only.',
+    ),
   },
   [],
-  { default: {}, description: 'Log lines, as JSON on standard output.' },
+  { default: {}, description: 'Log lines, as JSON on standard error. A reload applies it.' },
 )
 
 // ---- accounts ---------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ plugins: [./plugins/thrower.ts, ./plugins/late.ts]
   file = join(folder, 'gateway.yaml')
   await writeFile(file, yaml)
   descriptor = openSync(join(folder, 'log'), 'w')
-  log = openLog('debug', { descriptor })
+  log = openLog({ level: 'debug', bodies: false }, { descriptor })
   gateway = await buildGateway(file, { log, watch: false })
 })
 after(async () => {

@@ -20,7 +20,7 @@ async function written(options: LogOptions, use: (log: ReturnType<typeof openLog
   const folder = mkdtempSync(join(tmpdir(), 'sluice-log-'))
   const descriptor = openSync(join(folder, 'log'), 'w')
   try {
-    const log = openLog('debug', { ...options, descriptor })
+    const log = openLog({ level: 'debug', bodies: false }, { ...options, descriptor })
     await use(log)
     await log.close()
     return readFileSync(join(folder, 'log'), 'utf8')
@@ -87,6 +87,35 @@ test('lines arrive whole and in their order, however long they are and whatever 
     assert.equal(plain.length, i % 300)
     assert.equal(wide, '€'.repeat(i % 700 === 0 ? 50_000 : i % 7))
   }
+})
+
+test('configure: level and messages of errors change for the lines that follow', async () => {
+  const text = await written({}, log => {
+    const { debug, info } = log
+    const lines = (name: string) => {
+      debug({ name }, 'debug')
+      info({ name }, 'info')
+      log.warn({ name, err: new Error('the prompt') }, 'warn')
+    }
+    lines('first')
+    log.configure({ level: 'warn', bodies: true })
+    lines('second')
+    log.configure({ level: 'info', bodies: false })
+    lines('third')
+  })
+  const told = text
+    .trimEnd()
+    .split('\n')
+    .map(line => JSON.parse(line))
+    .map(({ name, level, err }) => [name, level, err?.message])
+  assert.deepEqual(told, [
+    ['first', 'debug', undefined],
+    ['first', 'info', undefined],
+    ['first', 'warn', undefined],
+    ['second', 'warn', 'the prompt'],
+    ['third', 'info', undefined],
+    ['third', 'warn', undefined],
+  ])
 })
 
 test('an error is told by type, code and place; its message only where the system wrote it, or bodies are asked for', () => {

@@ -168,6 +168,21 @@ test('start serves, reloads on SIGHUP, drains on SIGTERM', async t => {
   assert.match(run.text(), /draining/)
 })
 
+// The section was read at the start alone: after a reload the log said "configuration reloaded" and went on as before.
+// Here it would say nothing at all.
+test('a reload applies the section log', async t => {
+  const file = join(folder(t), 'gateway.yaml')
+  const log = (level: string) => writeFileSync(file, `${YAML}log: { level: ${level} }\n`)
+  log('silent')
+  const run = launch(t, process.execPath, [LAUNCHER, 'start', '--config', file, '--no-watch'])
+  await run.says(/Sluice listens on/)
+  log('info')
+  run.child.kill('SIGHUP')
+  await run.says('configuration reloaded')
+  run.child.kill('SIGTERM')
+  assert.deepEqual(await run.ended, { code: 0, signal: null })
+})
+
 test('a gateway whose launcher was killed outright stops by itself', async t => {
   const file = join(folder(t), 'gateway.yaml')
   writeFileSync(file, YAML)
