@@ -133,8 +133,11 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
   )
 }
 
-/** By slot: what is made from it on the way down. Whoever replaces the slot below that changes nothing any more. */
-const MADE_INTO: ReadonlyMap<string, string> = new Map([['conversation', 'outbound']])
+/**
+ * By slot: what is made from it on the way down, first to last. Whoever replaces the slot below one of these changes
+ * less than it means to: `routing` may have made the conversation that goes upstream, `translation` has the one to send.
+ */
+const MADE_INTO: Readonly<Record<string, readonly string[]>> = { conversation: ['candidates', 'outbound'] }
 
 /** What is worth telling of a chain that can be built. */
 export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
@@ -143,10 +146,13 @@ export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): Conf
   for (const entry of chain.entries) {
     const plugin = catalog.get(entry.plugin)
     for (const { name } of plugin?.rewrites ?? []) {
-      const by = made.get(MADE_INTO.get(name) ?? '')
+      const by = MADE_INTO[name]?.map(slot => made.get(slot)).find(writer => writer !== undefined)
       if (!by) continue
-      const why = `${by.id} (${place(by.at, entry.at)}) has read it by then`
-      warnings.push({ ...entry.at, message: `${entry.id} rewrites '${name}' to no effect: ${why}. Move it above.` })
+      const why = `${by.id} (${place(by.at, entry.at)}) has read it by then, and what goes upstream may be without the change`
+      warnings.push({
+        ...entry.at,
+        message: `${entry.id} rewrites '${name}' too late: ${why}. Move it above ${by.id}.`,
+      })
     }
     for (const slot of plugin?.provides ?? []) made.set(slot.name, entry)
   }

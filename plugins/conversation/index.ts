@@ -165,9 +165,13 @@ export const conversationPlugin = definePlugin({
         const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
         if (size > options.max_retained) return
       }
-      const added = reply ? { ...fresh, turns: [...fresh.turns, reply] } : fresh
+      // A plugin below may have masked what must not be kept: then all that it left is kept, and no link to what was before.
+      const rewritten = conversation !== x.get(parsedConversation)
+      const own = rewritten ? freshOf(conversation) : fresh
+      const added = reply ? { ...own, turns: [...own.turns, reply] } : own
+      const previous = rewritten ? undefined : conversation.previousResponseId
       const { organization } = x.get(identity)
-      holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, conversation.previousResponseId, added, local))
+      holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local))
     }
 
     return {
@@ -186,7 +190,7 @@ export const conversationPlugin = definePlugin({
   },
 })
 
-/** What a request adds itself: told before anything is recalled. */
+/** What a continued response has of a conversation: all but its `instructions` and declared tools, which are one request's own. */
 function freshOf({ system, instructionParts, turns, tools, loadedTools }: Conversation): Added {
   const fresh: Added = { system: system.slice(instructionParts), turns }
   if (loadedTools) fresh.tools = tools.slice(-loadedTools)

@@ -202,7 +202,9 @@ export function continueFrom(stored: Added, conversation: Conversation): void {
   if (!stored.tools?.length) return
   const { tools, loadedTools = 0 } = conversation
   const loaded = tools.splice(tools.length - loadedTools)
+  const declared = tools.length
   const all = new LoadedTools(tools)
   all.append(stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })))
   all.append(loaded)
+  asked.loadedTools = tools.length - declared
 }

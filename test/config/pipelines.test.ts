@@ -377,14 +377,19 @@ test('who rewrites a slot stands below its writer, and above what is made of it'
   ])
   const well = await at('conversation')
   assert.deepEqual([well.errors, lines(well.warnings)], [undefined, []])
-  const late = await at('translation')
-  assert.deepEqual(
-    [late.errors, lines(late.warnings)],
-    [
-      undefined,
+  for (const [above, line] of [
+    ['routing', 9],
+    ['translation', 10],
+  ] as const) {
+    const late = await at(above)
+    assert.deepEqual(
+      [late.errors, lines(late.warnings)],
       [
-        "gateway.yaml:10:7  rule rewrites 'conversation' to no effect: translation (line 9) has read it by then. Move it above.",
+        undefined,
+        [
+          `gateway.yaml:${line}:7  rule rewrites 'conversation' too late: routing (line 8) has read it by then, and what goes upstream may be without the change. Move it above routing.`,
+        ],
       ],
-    ],
-  )
+    )
+  }
 })

@@ -357,6 +357,40 @@ describe('docs/plugins.md', () => {
     }
   })
 
+  // The prompt was retained as the client sent it, whatever a plugin made of it: when a plugin that masks addresses was
+  // taken away, previous_response_id sent them upstream in clear.
+  test('what a plugin rewrote is what goes upstream and what is retained', async () => {
+    const files = ['mask-addresses', 'house-rule'].map(name => join(place, `my-plugins/${name}.ts`))
+    const yaml = (url: string) => configured(url, files, { conversation: 'house-rule, mask-addresses' })
+    const t = await startGateway({ yaml })
+    try {
+      const sent = async (input: unknown, previous?: string): Promise<{ id: string; upstream: string }> => {
+        const body = { model: 'eb1-preview', instructions: 'Be kind to a@b.example.', input }
+        const response = await t.post('/v1/responses', { ...body, ...(previous && { previous_response_id: previous }) })
+        const { id, status } = (await response.json()) as any
+        assert.equal(status, 'completed')
+        return { id, upstream: t.simulator.requests.at(-1)!.body }
+      }
+      const count = (text: string, word: string) => text.split(word).length - 1
+      const system = { role: 'system', content: 'I am a@b.example.' }
+      const first = await sent([system, { role: 'user', content: '[[sim: text "ok"]] write to a@b.example' }])
+      assert.deepEqual([count(first.upstream, 'a@b.example'), count(first.upstream, '(address)')], [0, 3])
+      const second = await sent('[[sim: text "ok"]] again to a@b.example', first.id)
+      assert.deepEqual([count(second.upstream, 'a@b.example'), count(second.upstream, '(address)')], [0, 4])
+      assert.equal(count(second.upstream, 'Answer in plain words.'), 1, 'one rule a request, not one more each turn')
+
+      await writeFile(t.file, defaultYaml(t.simulator.url))
+      assert.equal((await t.gateway.reload()).applied, true)
+      const { upstream } = await sent('end', second.id)
+      // The instructions are this request's own, and nobody masks them now.
+      assert.deepEqual([count(upstream, 'a@b.example'), count(upstream, '(address)')], [1, 3])
+      assert.match(upstream, /write to \(address\).*again to \(address\).*end/)
+      assert.doesNotMatch(upstream, /plain words/)
+    } finally {
+      await t.close()
+    }
+  })
+
   test('every configuration loads and serves', async () => {
     for (const block of blocks.filter(b => b.language === 'yaml')) {
       const path = join(place, block.name)
