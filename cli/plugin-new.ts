@@ -3,10 +3,12 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative, resolve, sep } from 'node:path'
 import { parseArgs } from 'node:util'
 import { isMap, isScalar, isSeq, parseDocument } from 'yaml'
+import type { PipelineEntry } from '../core/chain.ts'
+import { estimate, type Plugin } from '../core/plugin.ts'
 import { configFile } from './arguments.ts'
 import { addItem, insertItem, setEmpty } from './edit-yaml.ts'
 import type { Verb } from './main.ts'
-import { pluginTemplate, testTemplate } from './plugin-template.ts'
+import { packageTemplate, pluginTemplate, testTemplate, tsconfigTemplate } from './plugin-template.ts'
 import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
 import { Failure, UsageError } from './terminal.ts'
 
@@ -15,8 +17,10 @@ const HELP = `Usage: sluice plugin new NAME [OPTIONS]
 
   plugin new NAME
       Writes DIR/NAME.ts with a request hook and a stream hook, its test, and
-      the lines in the configuration that put it into a pipeline, just above
-      the terminal plugin.
+      the lines in the configuration that put it into a pipeline: above
+      token-estimate, where it may still change what is asked, or just above
+      the terminal plugin. Where they are missing, a tsconfig.json and a
+      package.json let an editor resolve \`sluice\`.
 
       --dir DIR         where the files go (default my-plugins, beside the
                         configuration)
@@ -65,18 +69,18 @@ export const plugin: Verb = {
     const written = relative(dirname(resolve(file)), source)
       .split(sep)
       .join('/')
-    const terminalIndex = entries.findIndex(entry => plugins.get(entry.plugin)?.terminal)
+    const place = placeFor(entries, plugins)
     const text = addPlugin(
       readFileSync(file, 'utf8'),
       written.startsWith('.') ? written : `./${written}`,
       pipeline,
-      terminalIndex,
+      place.index,
       name,
     )
     mkdirSync(folder, { recursive: true })
     writeFileSync(source, pluginTemplate(name), { flag: 'wx' })
     writeFileSync(test, testTemplate(name), { flag: 'wx' })
-    terminal.out(`${source}\n${test}`)
+    terminal.out([source, test, ...writeProject(folder)].join('\n'))
     if (text === null) {
       terminal.err(`Add to ${file} by hand: ${written} under plugins:, and '- ${name}' in pipeline ${pipeline}.`)
       return 0
@@ -85,10 +89,38 @@ export const plugin: Verb = {
     if (loaded.errors)
       throw new Failure(`${listing(file, loaded.errors)}\n${file} was not changed; the plugin's files were written.`)
     replaceFile(file, text)
-    terminal.out(`${file}: in pipeline ${pipeline}, above ${entries[terminalIndex]!.id}`)
+    terminal.out(`${file}: in pipeline ${pipeline}, above ${entries[place.index]!.id}`)
+    if (place.changes)
+      terminal.err('There it may change what is asked, and the change is counted: docs/plugins.md tells how.')
     terminal.err(`Run its test: sluice plugin test ${relative(process.cwd(), test)}`)
     return 0
   },
+}
+
+/** Above what counts the conversation, where a change of it still takes effect; in a pipeline without one, above the terminal. */
+function placeFor(
+  entries: readonly PipelineEntry[],
+  plugins: ReadonlyMap<string, Plugin>,
+): { index: number; changes: boolean } {
+  const counts = entries.findIndex(entry =>
+    plugins.get(entry.plugin)?.provides?.some(slot => slot.name === estimate.name),
+  )
+  if (counts !== -1) return { index: counts, changes: true }
+  return { index: entries.findIndex(entry => plugins.get(entry.plugin)?.terminal), changes: false }
+}
+
+/** What an editor needs to resolve \`sluice\` and to check types, where it is not there yet. @returns the files written */
+function writeProject(folder: string): string[] {
+  const root = relative(folder, join(import.meta.dirname, '..'))
+    .split(sep)
+    .join('/')
+  const files = { 'tsconfig.json': tsconfigTemplate(root), 'package.json': packageTemplate() }
+  return Object.entries(files).flatMap(([name, text]) => {
+    const path = join(folder, name)
+    if (existsSync(path)) return []
+    writeFileSync(path, text, { flag: 'wx' })
+    return [path]
+  })
 }
 
 /**

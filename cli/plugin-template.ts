@@ -26,7 +26,8 @@ export default definePlugin<Options>({
   mayProvide: [characters],
   create({ require_header }, { log }) {
     return {
-      // On the way down, once for each request. Return nothing to go on, or a Reply to answer; may wait.
+      // On the way down, once for each request. Return nothing to go on, or a Reply to answer; may wait. To change what is
+      // asked, declare \`rewrites: [conversation]\` and set a new one: x.set(conversation, { ...x.get(conversation), turns }).
       onRequest(x) {
         if (require_header === '' || x.incoming.headers.has(require_header)) return undefined
         return deny('bad_request', { message: \`Send the header \${require_header}.\` })
@@ -68,4 +69,24 @@ test('${name} lets a request with the header through, and counts its text', asyn
   assert.equal(run.log.find(line => line.message === '${name}')?.fields.characters, 5)
 })
 `
+}
+
+/** @param root of the checkout, as seen from the plugin's folder, with forward slashes */
+export function tsconfigTemplate(root: string): string {
+  return `${JSON.stringify(
+    {
+      extends: `${root}/tsconfig.json`,
+      compilerOptions: {
+        paths: { sluice: [`${root}/core/plugin.ts`], 'sluice/testing': [`${root}/plugins/testing.ts`] },
+        typeRoots: [`${root}/node_modules/@types`],
+      },
+      include: ['*.ts'],
+    },
+    null,
+    2,
+  )}\n`
+}
+
+export function packageTemplate(): string {
+  return `${JSON.stringify({ private: true, type: 'module' }, null, 2)}\n`
 }

@@ -1,12 +1,25 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: the notation of gateway.yaml
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chmodSync, chownSync, existsSync, lstatSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
 import { columns, fold } from '../../cli/terminal.ts'
 import { folder, sluice, YAML } from './capture.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
 
 test('help lists every verb; a wrong call is exit code 2', async () => {
   const help = await sluice('--help')
@@ -195,12 +208,14 @@ test('plugin new writes a plugin, its test and the lines that use it, and all of
   assert.equal(code, 0, err)
   assert.ok(existsSync(join(dir, 'my-plugins/tenant-tag.ts')) && out.includes('tenant-tag.test.ts'))
   const expected =
-    YAML.replace('    - upstream ', '    - tenant-tag\n    - upstream ') + '\nplugins: [./my-plugins/tenant-tag.ts]\n'
+    YAML.replace('    - token-estimate\n', '    - tenant-tag\n    - token-estimate\n') +
+    '\nplugins: [./my-plugins/tenant-tag.ts]\n'
   assert.equal(read(), expected)
   const check = await sluice('check', file)
   assert.deepEqual([check.code, check.err], [0, ''])
   const explained = await sluice('explain', file)
-  assert.match(explained.out, /11 +tenant-tag/)
+  assert.match(explained.out, /5 +tenant-tag/)
+  assert.match(err, /There it may change what is asked/)
 
   const second = await sluice(
     'plugin',
@@ -230,6 +245,30 @@ test('plugin new writes a plugin, its test and the lines that use it, and all of
   ] as const) {
     assert.equal((await sluice('plugin', ...args, '--config', file)).code, expectedCode, args.join(' '))
   }
+})
+
+// Without them an editor did not know `sluice`, and an untyped test hid three type errors.
+test('plugin new: the files that it writes are checked by TypeScript, and what is there already stays', async t => {
+  const { file, dir } = folder(t)
+  const at = (name: string) => join(dir, 'my-plugins', name)
+  assert.equal((await sluice('plugin', 'new', 'tenant-tag', '--config', file)).code, 0)
+  const tsc = () =>
+    spawnSync(process.execPath, [join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', at('tsconfig.json')], {
+      encoding: 'utf8',
+    })
+  const good = tsc()
+  assert.deepEqual([good.status, good.stdout], [0, ''])
+  appendFileSync(at('tenant-tag.test.ts'), "\nawait runPlugin(plugin, { config: { require_heder: 'x' } })\n")
+  const bad = tsc()
+  assert.match(bad.stdout, /tenant-tag\.test\.ts.*require_heder/)
+  assert.equal(bad.status === 0, false)
+
+  assert.deepEqual(JSON.parse(readFileSync(at('package.json'), 'utf8')).type, 'module')
+  writeFileSync(at('tsconfig.json'), '{}')
+  const second = await sluice('plugin', 'new', 'other', '--config', file)
+  assert.equal(second.code, 0)
+  assert.doesNotMatch(second.out, /tsconfig/)
+  assert.equal(readFileSync(at('tsconfig.json'), 'utf8'), '{}')
 })
 
 test('text folds at 80 columns', () => {
