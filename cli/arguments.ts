@@ -1,5 +1,6 @@
-/** Arguments that several verbs share. */
+/** Arguments that several verbs share, and how to call this program again. */
 import { existsSync } from 'node:fs'
+import { dirname, join, relative, resolve, sep } from 'node:path'
 import { UsageError } from './terminal.ts'
 
 export const DEFAULT_CONFIG = 'gateway.yaml'
@@ -13,4 +14,30 @@ export function configFile(option: string | undefined, positionals: readonly str
     throw new UsageError(`there is no ${DEFAULT_CONFIG} here; name a file`)
   }
   return file
+}
+
+/** Each worker has its own admin pages, on the n-th port from the one that is named: figures and readiness are a process's own. */
+export function adminPort(first: number, worker = 1): number {
+  return first === 0 ? 0 : first + worker - 1
+}
+
+const ROOT = resolve(import.meta.dirname, '..')
+
+/** What to type in `folder` to call this program: `npx sluice` where npx finds it, else the path of its launcher. */
+export function ownCommand(folder: string = process.cwd()): string {
+  const inside = `${folder}${sep}`.startsWith(`${ROOT}${sep}`)
+  if (inside || isInstalledAbove(folder)) return 'npx sluice'
+  const launcher = join(ROOT, 'bin', 'sluice.mjs')
+  const seen = relative(folder, launcher)
+  return `node ${shellWord(seen.length < launcher.length ? seen : launcher)}`
+}
+
+function isInstalledAbove(folder: string): boolean {
+  if (existsSync(join(folder, 'node_modules', '.bin', 'sluice'))) return true
+  return dirname(folder) !== folder && isInstalledAbove(dirname(folder))
+}
+
+/** As a shell reads it back: quoted where it has to be. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }

@@ -32,6 +32,7 @@ import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { offered, surfaceAt, surfaces } from '../surfaces/index.ts'
+import { adminPort } from './arguments.ts'
 import { buildHouse, ConfigRefused } from './assembly.ts'
 import { routeReport, withModel } from './route-report.ts'
 import { Failure } from './terminal.ts'
@@ -109,11 +110,6 @@ export async function buildGateway(configPath: string, options: GatewayOptions):
     throw error
   }
   return gateway
-}
-
-/** Each worker has its own admin pages, on the n-th port from the one that is named: figures and readiness are a process's own. */
-function adminPort(first: number, worker = 1): number {
-  return first === 0 ? 0 : first + worker - 1
 }
 
 class RunningGateway implements Gateway {

@@ -4,7 +4,7 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
 import { STORE_URL } from '../config/schema.ts'
-import { DEFAULT_CONFIG } from './arguments.ts'
+import { DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
 import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
 import type { Verb } from './main.ts'
 import { listing, loadEdited } from './problems.ts'
@@ -72,6 +72,7 @@ export const init: Verb = {
       const missing = providers.filter(({ variable }) => variable && !process.env[variable])
       for (const { name, variable } of missing)
         terminal.err(`${variable} is not set; ${name} needs it when the gateway starts.`)
+      const command = ownCommand()
       terminal.out(
         [
           `${file} is written. Your key, shown only this once:`,
@@ -79,8 +80,8 @@ export const init: Verb = {
           `  ${secret}`,
           '',
           'Next:',
-          `  npx sluice start --config ${file}`,
-          `  SLUICE_API_KEY=${secret} npx sluice try --config ${file}`,
+          `  ${command} start --config ${shellWord(file)}`,
+          `  SLUICE_API_KEY=${secret} ${command} try --config ${shellWord(file)}`,
         ].join('\n'),
       )
       return 0

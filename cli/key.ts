@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
-import { configFile } from './arguments.ts'
+import { configFile, ownCommand } from './arguments.ts'
 import { addKey, setKeyStatus } from './edit-keys.ts'
 import type { Verb } from './main.ts'
 import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
@@ -76,8 +76,9 @@ export const key: Verb = {
       const id = values.id ?? freshId(organization, `${keyId.replace(/_\d+$/, '')}`)
       const secret = await create(file, config, organization, id, 'staged')
       tellSecret(secret, id)
+      const command = `${ownCommand()} key`
       terminal.err(
-        `When clients use it: sluice key revoke ${organizationId} ${keyId}, then sluice key activate ${organizationId} ${id}`,
+        `When clients use it: ${command} revoke ${organizationId} ${keyId}, then ${command} activate ${organizationId} ${id}`,
       )
       return 0
     }

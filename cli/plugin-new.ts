@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import { isMap, isScalar, isSeq, parseDocument } from 'yaml'
 import type { PipelineEntry } from '../core/chain.ts'
 import { estimate, type Plugin } from '../core/plugin.ts'
-import { configFile } from './arguments.ts'
+import { configFile, ownCommand, shellWord } from './arguments.ts'
 import { addItem, insertItem, setEmpty } from './edit-yaml.ts'
 import type { Verb } from './main.ts'
 import { packageTemplate, pluginTemplate, testTemplate, tsconfigTemplate } from './plugin-template.ts'
@@ -92,7 +92,7 @@ export const plugin: Verb = {
     terminal.out(`${file}: in pipeline ${pipeline}, above ${entries[place.index]!.id}`)
     if (place.changes)
       terminal.err('There it may change what is asked, and the change is counted: docs/plugins.md tells how.')
-    terminal.err(`Run its test: sluice plugin test ${relative(process.cwd(), test)}`)
+    terminal.err(`Run its test: ${ownCommand()} plugin test ${shellWord(relative(process.cwd(), test))}`)
     return 0
   },
 }

@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { configFile } from './arguments.ts'
+import { adminPort, configFile } from './arguments.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
@@ -136,7 +136,7 @@ export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'conf
   const { workers } = gateway.config.server
   if (gateway.adminAddress !== undefined)
     lines.push(
-      `dashboard          ${gateway.adminAddress}/${workers > 1 ? ` (of worker 1; the next ${workers - 1} on the ports after it)` : ''}`,
+      `dashboard          ${gateway.adminAddress}/${workers > 1 ? ` (${portsOf(gateway.config.server)})` : ''}`,
     )
   const demo = demoOrganization(gateway.config)
   const route = gateway.config.routes.find(r => r.surface === 'chat' && (r.method === 'POST' || r.method === 'ANY'))
@@ -157,6 +157,16 @@ export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'conf
     `      "messages":[{"role":"user","content":"Hello"}]}'`,
   )
   return lines.join('\n')
+}
+
+/** `worker 1: 9090, worker 2: 9091`: each worker has a dashboard of its own. */
+function portsOf({ admin, workers }: GatewayConfig['server']): string {
+  if (admin.port === 0) return 'of worker 1; each worker has one, on a port of its own'
+  const named = (worker: number) => `worker ${worker}: ${adminPort(admin.port, worker)}`
+  const last = named(workers)
+  return workers > 4
+    ? `${named(1)}, ${named(2)} … ${last}`
+    : Array.from({ length: workers }, (_, i) => named(i + 1)).join(', ')
 }
 
 function demoOrganization(config: GatewayConfig) {

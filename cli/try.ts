@@ -6,7 +6,7 @@ import { cost, formatUsd } from '../core/money.ts'
 import type { Surface } from '../core/surface.ts'
 import type { Samples, Told } from '../surfaces/described.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { configFile } from './arguments.ts'
+import { configFile, ownCommand } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail } from './problems.ts'
 import { Failure, type Terminal } from './terminal.ts'
@@ -111,7 +111,7 @@ async function ask(url: string, samples: Samples, asked: Asked): Promise<string 
   } catch (error) {
     const { cause, message: why, name } = error as Error & { cause?: Error }
     if (name === 'TimeoutError') return `no whole reply within ${asked.timeoutMs / 1000} s`
-    return `${cause?.message || why}; is the gateway running? \`sluice start\``
+    return `${cause?.message || why}; is the gateway running? \`${ownCommand()} start\``
   }
 }
 

@@ -1,17 +1,19 @@
 /** init, try and usage: from an empty folder to a bill. */
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, type TestContext, test } from 'node:test'
 import { parse } from 'yaml'
+import { ownCommand } from '../../cli/arguments.ts'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { folder, sluice, YAML } from './capture.ts'
 
 const MAIN = join(import.meta.dirname, '../../cli/main.ts')
+const LAUNCHER = join(import.meta.dirname, '../../bin/sluice.mjs')
 const VARIABLES = ['OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'GEMINI_API_KEY', 'SLUICE_API_KEY']
 
 function empty(t: TestContext): string {
@@ -74,6 +76,31 @@ test('init by flags', async t => {
   assert.deepEqual(yaml.models.smart.backends, [{ provider: 'anthropic', model: 'claude-x' }])
   assert.deepEqual(yaml.models.fast.price, { input: 1.5, output: 6 })
   assert.equal(yaml.providers.openai.api_key, ['$', '{OPENAI_API_KEY}'].join(''))
+})
+
+// It printed `npx sluice …` everywhere, and outside the checkout npx asks the registry for a package of that name.
+test('init prints commands that work where it was called: outside the checkout, in it, and where it is installed', t => {
+  const dir = join(empty(t), '..')
+  const odd = join(dir, 'a folder')
+  mkdirSync(odd)
+  const env = { ...process.env, OPENAI_API_KEY: '', ANTHROPIC_API_KEY: '', GEMINI_API_KEY: '' }
+  const made = spawnSync(process.execPath, [LAUNCHER, 'init', join(odd, 'my gateway.yaml')], {
+    cwd: odd,
+    env,
+    encoding: 'utf8',
+  })
+  assert.equal(made.status, 0, made.stderr)
+  const command = /^ {2}(.*) start --config (.*)$/m.exec(made.stdout)!
+  assert.doesNotMatch(command[1]!, /npx/)
+  const typed = spawnSync('sh', ['-c', `${command[1]} check ${command[2]}`], { cwd: odd, env, encoding: 'utf8' })
+  assert.deepEqual([typed.status, typed.stderr], [0, ''])
+  assert.match(typed.stdout, /is good/)
+
+  assert.equal(ownCommand(join(LAUNCHER, '../..')), 'npx sluice')
+  assert.equal(ownCommand(join(LAUNCHER, '../../docs')), 'npx sluice')
+  mkdirSync(join(dir, 'node_modules/.bin'), { recursive: true })
+  writeFileSync(join(dir, 'node_modules/.bin/sluice'), '')
+  assert.equal(ownCommand(odd), 'npx sluice')
 })
 
 test('init refuses what it can’t do, and never overwrites unasked', async t => {

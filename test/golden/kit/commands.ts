@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { type Book, type Case, marked } from './book.ts'
 import { configuration, ROOT, sluice } from './gateway.ts'
 import { Normaliser } from './normalise.ts'
@@ -43,7 +43,13 @@ async function run({ argv, base, input, files = {}, typed = '' }: Command): Prom
       writeFileSync(join(folder, name), text)
     }
     const { code, out, err } = await sluice(argv, folder, typed)
-    const normaliser = new Normaliser([...secrets(out), [folder, '‹folder›'], [ROOT, '‹root›']])
+    // Seen from these folders the project is somewhere else on each machine; the longest way up is looked for first.
+    const ways = [relative(join(folder, 'my-plugins'), ROOT), relative(folder, ROOT), ROOT]
+    const normaliser = new Normaliser([
+      ...secrets(out),
+      [folder, '‹folder›'],
+      ...ways.map((way): [string, string] => [way, '‹root›']),
+    ])
     const lines = [`exit ${code}`]
     if (out !== '') lines.push(...marked('|', normaliser.text(out)))
     if (err !== '') lines.push(...marked('error |', normaliser.text(err)))
