@@ -101,5 +101,9 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
 }
 
 if (process.argv[1] === import.meta.filename) {
+  // Whoever read the output is gone, as behind `| head`: no reason for a stack, and none for a gateway to stop.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error
+  })
   process.exitCode = await main(process.argv.slice(2))
 }

@@ -14,15 +14,19 @@ import { countStream, scanStream, toColumns } from '../stores/redis/ledger.ts'
 import { countLedger, scanLedger } from '../stores/sqlite/ledger.ts'
 import { checkDatabase } from '../stores/sqlite/schema.ts'
 import { Progress, type ProgressStream } from './progress.ts'
+import { Failure, UsageError } from './terminal.ts'
 
-const HELP = `sluice usage: sums of the ledger
+const HELP = `Usage: sluice usage [FILE] [OPTIONS]
+
+Sums of the ledger of FILE's store (default gateway.yaml).
 
   --org ID --key ID --model ID   only these
   --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
+  --month WHEN                   a whole UTC month: 2026-11
   --group-by LIST                organization, key, model, provider, surface, outcome, day, hour, month; comma-separated (default: organization,model)
   --rows                         the single rows instead of sums
   --json | --csv                 for programs; amounts in nano-USD (1e-9 USD)
-  --config FILE                  the configuration that names the store (default gateway.yaml)
+  --config FILE                  the same as FILE
   --store URL                    the store itself, without a configuration
 `
 
@@ -51,8 +55,18 @@ export interface UsageIo {
 }
 const processIo: UsageIo = { out: process.stdout, err: process.stderr, now: () => Date.now() }
 
+/** The store of a configuration; where `--store` does not name one. */
+type StoreOf = (config: string | undefined, positionals: readonly string[]) => Promise<string>
+const noStore: StoreOf = () => {
+  throw new UsageError('no store: give --store URL')
+}
+
 /** Runs the verb; resolves to the exit code: 0, 1 when the store cannot be read, 2 on wrong arguments. */
-export async function runUsage(args: readonly string[], io: UsageIo = processIo): Promise<number> {
+export async function runUsage(
+  args: readonly string[],
+  io: UsageIo = processIo,
+  storeOf: StoreOf = noStore,
+): Promise<number> {
   try {
     const request = parse(args, io.now())
     if (request === 'help') {
@@ -62,20 +76,23 @@ export async function runUsage(args: readonly string[], io: UsageIo = processIo)
     // Rows that scroll by on the same terminal are progress enough.
     const watch = request.rows && io.out.isTTY ? { write() {} } : io.err
     const progress = new Progress(watch, 'rows', io.mono)
-    const pages = open(request.store, request.filter, progress)
+    const store = request.store ?? (await storeOf(request.config, request.positionals))
+    const pages = open(store, request.filter, progress)
     if (request.rows) await writeRows(pages, request.format, io)
     else await writeSums(pages, request.groups, request.format, io)
     return 0
   } catch (error) {
+    // Faults of a configuration are told as every verb tells them.
+    if (error instanceof Failure) throw error
     io.err.write(`sluice usage: ${(error as Error).message}\n`)
     return error instanceof UsageError ? 2 : 1
   }
 }
 
-class UsageError extends Error {}
-
 interface UsageRequest {
-  store: string
+  store: string | undefined
+  config: string | undefined
+  positionals: readonly string[]
   filter: { org?: string; key?: string; model?: string; since?: number; until?: number }
   groups: Group[]
   rows: boolean
@@ -86,11 +103,14 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
   const text = { type: 'string' } as const
   const flag = { type: 'boolean', default: false } as const
   let values: Record<string, string | boolean | undefined>
+  let positionals: string[]
   try {
-    ;({ values } = parseArgs({
+    ;({ values, positionals } = parseArgs({
       args: [...args],
       options: {
         store: text,
+        config: text,
+        month: text,
         org: text,
         key: text,
         model: text,
@@ -102,6 +122,7 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
         csv: flag,
         help: { ...flag, short: 'h' },
       },
+      allowPositionals: true,
     }))
   } catch (error) {
     throw new UsageError((error as Error).message)
@@ -109,19 +130,26 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
   if (values['help']) return 'help'
   const string = (name: string) => values[name] as string | undefined
   const store = string('store')
-  if (!store) throw new UsageError('no store: give --store URL')
+  if (store !== undefined && (positionals.length > 0 || values['config']))
+    throw new UsageError('name the store or the configuration, not both')
   if (values['json'] && values['csv']) throw new UsageError('--json or --csv, not both')
   const date = new Date(now)
+  const month = string('month')
   const since = string('since')
   const until = string('until')
+  if (month !== undefined && (since !== undefined || until !== undefined))
+    throw new UsageError('--month is a --since and an --until by itself')
   return {
     store,
+    config: string('config'),
+    positionals,
     filter: {
       org: string('org'),
       key: string('key'),
       model: string('model'),
       since: since === undefined ? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1) : when(since, now),
       until: until === undefined ? undefined : when(until, now),
+      ...(month !== undefined && wholeMonth(month)),
     },
     groups: (string('group-by') ?? 'organization,model').split(',').map(name => {
       if (!Object.hasOwn(GROUPS, name))
@@ -131,6 +159,13 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
     rows: values['rows'] === true,
     format: values['json'] ? 'json' : values['csv'] ? 'csv' : 'table',
   }
+}
+
+/** The first instant of a UTC month, and that of the next. */
+function wholeMonth(text: string): { since: number; until: number } {
+  const [, year, month] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(text) ?? []
+  if (year === undefined) throw new UsageError(`${text} is no month; use 2026-11`)
+  return { since: Date.UTC(Number(year), Number(month) - 1, 1), until: Date.UTC(Number(year), Number(month), 1) }
 }
 
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 }

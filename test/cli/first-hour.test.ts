@@ -277,6 +277,13 @@ test('try: one streamed request per surface, with usage and cost; usage then sum
   )
   assert.deepEqual([summed.status, summed.stderr], [0, ''])
   assert.match(summed.stdout, /responses/)
+  // The file is taken as `check` takes it.
+  const named = spawnSync(
+    process.execPath,
+    ['--disable-warning=ExperimentalWarning', MAIN, 'usage', file, '--json', '--group-by', 'surface'],
+    { encoding: 'utf8' },
+  )
+  assert.equal(named.stdout, summed.stdout)
   const total = rows.reduce((sum, row) => sum + row.cost, 0)
   const costs = [...summed.stdout.matchAll(/"cost":\s*(\d+)/g)].map(match => Number(match[1]))
   assert.ok(costs.includes(total) || costs.reduce((a, b) => a + b, 0) === total, summed.stdout)

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
@@ -108,6 +109,24 @@ test('sums and rows of a redis ledger', { skip: skipWithoutRedis }, async t => {
   await check(server.url)
 })
 
+test('--month: a whole UTC month and nothing else', async () => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  await fill(url)
+  const ids = async (month: string) => {
+    const { out } = await run('--store', url, '--rows', '--json', '--month', month)
+    return (JSON.parse(out) as { request_id: string }[]).map(row => row.request_id).sort()
+  }
+  assert.deepEqual(await ids('2026-11'), ['r1', 'r2', 'r3', 'r4'])
+  assert.deepEqual(await ids('2026-10'), ['r5'])
+  assert.deepEqual(await ids('2026-12'), [])
+  for (const args of [
+    ['--month', '2026-13'],
+    ['--month', 'november'],
+    ['--month', '2026-11', '--since', '7d'],
+  ])
+    assert.equal((await run('--store', url, ...args)).code, 2, args.join(' '))
+})
+
 test('reads beside a running gateway', async () => {
   const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
   const store = await openStore(options(url))
@@ -168,6 +187,23 @@ test('a big ledger: rate and time left on a terminal, nothing in a pipe', async 
   assert.match(await watched(true, '--store', url, '--model', 'eb1-preview', '--rows', '--csv'), /rows, /)
   assert.equal(await watched(false, '--store', url), '')
   assert.equal(await watched(true, '--store', url, '--org', 'nobody'), '', 'what is over at once needs no line')
+
+  // It ended in the stack of an EPIPE.
+  const main = path.join(import.meta.dirname, '../../cli/main.ts')
+  const first = spawnSync(
+    'bash',
+    [
+      '-c',
+      'set -o pipefail; "$@" | head -n 1',
+      'bash',
+      process.execPath,
+      '--disable-warning=ExperimentalWarning',
+      main,
+    ].concat(['usage', '--store', url, '--rows', '--csv', '--since', '2026-01-01']),
+    { encoding: 'utf8' },
+  )
+  assert.deepEqual([first.status, first.stderr], [0, ''])
+  assert.match(first.stdout, /^request_id,.*\n$/)
 })
 
 test('a big redis ledger: rows that do not match are progress too', { skip: skipWithoutRedis }, async t => {
