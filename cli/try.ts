@@ -9,15 +9,17 @@ import { surfaces } from '../surfaces/index.ts'
 import { configFile, ownCommand } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail } from './problems.ts'
-import { Failure, type Terminal } from './terminal.ts'
+import { Failure, type Terminal, UsageError } from './terminal.ts'
 
-const HELP = `Usage: sluice try [--config FILE] [--key KEY] [--model ID] [--url URL]
+const HELP = `Usage: sluice try [--config FILE] [--key KEY] [--model ID | --all]
 
 Sends one streamed request for each surface to the running gateway of FILE
 (default gateway.yaml) and shows the reply, its usage and its cost.
 
   --key KEY       your API key; default: $SLUICE_API_KEY, else the demo key
   --model ID      default: the first model that is listed and priced
+  --all           every model that is listed and priced: the first on each
+                  surface, the others once. Finds a provider whose key is wrong
   --url URL       where the gateway listens; default: server.listen of FILE
   --prompt TEXT   default: a short greeting
   --timeout S     seconds for one request; default 60
@@ -33,12 +35,22 @@ export const tryGateway: Verb = {
     const text = { type: 'string' } as const
     const { values, positionals } = parseArgs({
       args,
-      options: { config: text, key: text, model: text, url: text, prompt: text, timeout: text },
+      options: {
+        config: text,
+        key: text,
+        model: text,
+        all: { type: 'boolean' },
+        url: text,
+        prompt: text,
+        timeout: text,
+      },
       allowPositionals: true,
     })
     const { config } = await loadOrFail(configFile(values.config, positionals))
     const key = values.key ?? process.env['SLUICE_API_KEY'] ?? demoKey(config)
-    const model = values.model === undefined ? firstModel(config) : named(config, values.model)
+    if (values.all && values.model !== undefined) throw new UsageError('--model or --all, not both')
+    const models = values.model === undefined ? servedModels(config) : [named(config, values.model)]
+    if (!values.all) models.length = 1
     const url = (values.url ?? address(config)).replace(/\/(v1\/?)?$/, '')
     const routes = config.routes.flatMap(({ surface: name, path, method }) => {
       const surface = name && surfaces[name]
@@ -47,7 +59,11 @@ export const tryGateway: Verb = {
     if (routes.length === 0)
       throw new Failure(`no route of this configuration speaks one of the surfaces ${Object.keys(surfaces).join(', ')}`)
     let failed = false
-    for (const { surface, path } of routes) {
+    const probes = models.flatMap((model, i) =>
+      routes.slice(0, i === 0 ? undefined : 1).map(route => ({ model, route })),
+    )
+    for (const { model, route } of probes) {
+      const { surface, path } = route
       terminal.out(`${surface.name}  POST ${url}${path}  ${model.id}`)
       const problem = await ask(`${url}${path}`, surface.samples, {
         key,
@@ -60,12 +76,20 @@ export const tryGateway: Verb = {
       failed = true
       terminal.err(`  failed: ${problem}`)
     }
+    if (values.all) tellUntried(config, models, terminal)
     return failed ? 1 : 0
   },
 }
 
 /** Whether it is a route for requests of the surface: another of its routes, e.g. one that counts tokens, ends otherwise. */
 const isWhole = (path: string, surface: Surface) => path.endsWith(surface.path.slice(surface.path.lastIndexOf('/')))
+
+/** Clients can't choose a backend: one that stands behind others is not called while those serve. */
+function tellUntried(config: GatewayConfig, models: readonly ModelConfig[], terminal: Terminal): void {
+  const first = new Set(models.map(model => model.backends[0]?.provider))
+  const untried = Object.keys(config.providers).filter(provider => !first.has(provider))
+  if (untried.length > 0) terminal.err(`Not tried, since no model that was tried has it first: ${untried.join(', ')}.`)
+}
 
 interface Asked {
   key: string
@@ -153,9 +177,10 @@ function demoKey(config: GatewayConfig): string {
   throw new Failure('no key: give --key, or set SLUICE_API_KEY. `sluice key new ORGANIZATION` makes one')
 }
 
-function firstModel(config: GatewayConfig): ModelConfig {
-  const found = Object.values(config.models).find(model => model.listed && model.price)
-  if (!found) throw new Failure('no model is listed and has a price; name one with --model')
+/** At least one. */
+function servedModels(config: GatewayConfig): ModelConfig[] {
+  const found = Object.values(config.models).filter(model => model.listed && model.price)
+  if (found.length === 0) throw new Failure('no model is listed and has a price; name one with --model')
   return found
 }
 

@@ -206,5 +206,5 @@ export function continueFrom(stored: Added, conversation: Conversation): void {
   const all = new LoadedTools(tools)
   all.append(stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })))
   all.append(loaded)
-  asked.loadedTools = tools.length - declared
+  conversation.loadedTools = tools.length - declared
 }

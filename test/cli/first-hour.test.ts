@@ -9,6 +9,7 @@ import { parse } from 'yaml'
 import { ownCommand } from '../../cli/arguments.ts'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { folder, sluice, YAML } from './capture.ts'
 
@@ -287,6 +288,43 @@ test('try: one streamed request per surface, with usage and cost; usage then sum
   const total = rows.reduce((sum, row) => sum + row.cost, 0)
   const costs = [...summed.stdout.matchAll(/"cost":\s*(\d+)/g)].map(match => Number(match[1]))
   assert.ok(costs.includes(total) || costs.reduce((a, b) => a + b, 0) === total, summed.stdout)
+})
+
+// Only the first model was asked, so that a wrong key of the second provider was not seen until a client met it.
+test('try --all asks every model, and names the providers that it cannot reach', async t => {
+  environment(t, {})
+  const simulator = await startSimulator({ port: 0, apiKey: 'right' })
+  t.after(() => simulator.close())
+  const yaml = (second: string) =>
+    YAML.replace(
+      'base_url: simulator }',
+      `base_url: simulator }
+  second: { dialect: openai-chat, base_url: "${simulator.url}", api_key: ${second} }
+  third: { dialect: openai-chat, base_url: simulator }`,
+    ).replace(
+      'models:\n  eb1',
+      `models:
+  plain: { context_window: 4000, price: { input: 1, output: 2 }, backends: [{ provider: local, model: m }, { provider: third, model: m }] }
+  unlisted: { listed: false, context_window: 4000, price: { input: 1, output: 2 }, backends: [{ provider: third, model: m }] }
+  more: { context_window: 4000, price: { input: 1, output: 2 }, backends: [{ provider: second, model: m }] }
+  eb1`,
+    )
+  const { file } = folder(t, yaml('wrong'))
+  const gateway = await buildGateway(file, { log: silent, watch: false })
+  t.after(() => gateway.close())
+  const all = () => sluice('try', '--config', file, '--url', gateway.address, '--all')
+  const wrong = await all()
+  assert.equal(wrong.code, 1)
+  const tried = [...wrong.out.matchAll(/POST \S+ {2}(\S+)$/gm)].map(match => match[1])
+  assert.deepEqual(tried, ['plain', 'more', 'eb1-preview'])
+  assert.match(wrong.err, /failed: 502 upstream_auth_error/)
+  assert.match(wrong.err, /^Not tried, .*: third\.$/m)
+
+  writeFileSync(file, yaml('right'))
+  assert.equal((await gateway.reload()).applied, true)
+  const right = await all()
+  assert.equal(right.code, 0, right.err)
+  assert.equal((await sluice('try', '--config', file, '--all', '--model', 'plain')).code, 2)
 })
 
 test('try says what went wrong', async t => {
