@@ -8,7 +8,12 @@ export interface ProviderChoice {
   dialect: string
   baseUrl: string
   /** What is exposed when nobody says otherwise. Prices are the provider's list prices when this was written: check them. */
-  model: { name: string; contextWindow: number; price: { input: string; output: string } }
+  model: {
+    /** '': there is no usual one. */
+    name: string
+    contextWindow: number
+    price: { input: string; output: string } | undefined
+  }
 }
 
 export interface ChosenModel {

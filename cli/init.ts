@@ -20,10 +20,17 @@ on a terminal; in a pipe the default holds.
                      fine. Default: those whose variable is in the environment
                      (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY), else
                      the simulator
+  --base-url URL     an OpenAI-compatible server, such as vLLM, Ollama or
+                     OpenRouter, with its /v1; needs --model. Its key is read
+                     from --key-env, or of an https URL from HOST_API_KEY
+  --key-env NAME     environment variable of that server's key
+  --context N        context window of the models of --base-url, in tokens;
+                     default 32768
   --model ID=NAME    expose the provider's model NAME as ID; more than one is
                      fine. With several providers: ID=PROVIDER/NAME. Default:
                      one for each provider
-  --price IN,OUT     USD per million tokens of the models named by --model
+  --price IN,OUT     USD per million tokens of the models named by --model;
+                     default of a --base-url with http: 0,0
   --store URL        default sqlite:./data/gateway.db
   --organization ID  default main
   --force            overwrite FILE
@@ -41,6 +48,9 @@ export const init: Verb = {
       options: {
         provider: { ...text, multiple: true },
         model: { ...text, multiple: true },
+        'base-url': text,
+        'key-env': text,
+        context: text,
         price: text,
         store: text,
         organization: text,
@@ -52,10 +62,15 @@ export const init: Verb = {
     const file = positionals[0] ?? DEFAULT_CONFIG
     if (existsSync(file) && !values.force) throw new Failure(`${file} exists; --force overwrites it`)
 
+    const server = compatibleServer(values['base-url'], values['key-env'], values.context)
+    if (server && !values.model)
+      throw new UsageError('--base-url needs --model ID=NAME: what the server calls its model')
+
     const ask = questions(terminal)
     try {
+      const listed = values.provider && providersOf(values.provider.join())
       const providers =
-        (values.provider && providersOf(values.provider.join())) ??
+        (server ? [...(listed ?? []), server] : listed) ??
         (await ask(`Providers, of ${Object.keys(PROVIDERS).join(', ')}`, found().join(', '), providersOf))
       const models = values.model
         ? values.model.map(model => chosen(model, providers, values.price))
@@ -139,6 +154,39 @@ function provider(name: string): ProviderChoice {
   return known
 }
 
+/** The server at `--base-url`, as a provider that is named after its host. */
+function compatibleServer(
+  url: string | undefined,
+  keyEnv: string | undefined,
+  context: string | undefined,
+): ProviderChoice | undefined {
+  if (url === undefined) {
+    if (keyEnv !== undefined || context !== undefined) throw new UsageError('--key-env and --context are of --base-url')
+    return undefined
+  }
+  const parsed = URL.canParse(url) ? new URL(url) : undefined
+  if (parsed?.protocol !== 'http:' && parsed?.protocol !== 'https:')
+    throw new UsageError(`${url} is no base URL; write http://HOST:PORT/v1 or https://HOST/v1`)
+  if (keyEnv !== undefined && !/^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv))
+    throw new UsageError(`${keyEnv} is no name of an environment variable`)
+  const contextWindow = Number(context ?? 32_768)
+  if (!Number.isSafeInteger(contextWindow) || contextWindow < 1)
+    throw new UsageError(`${context} is no context window; write a number of tokens`)
+  const name = hostName(parsed.hostname)
+  const own = parsed.protocol === 'http:'
+  const variable = keyEnv ?? (own ? null : `${name.replaceAll('-', '_').toUpperCase()}_API_KEY`)
+  const model = { name: '', contextWindow, price: own ? { input: '0', output: '0' } : undefined }
+  return { name, variable, dialect: 'openai-chat', baseUrl: url, model }
+}
+
+/** `openrouter` of openrouter.ai and of api.openrouter.ai; `local` of an address. */
+function hostName(host: string): string {
+  const labels = host.split('.')
+  if (host === 'localhost' || host.includes(':') || /^\d+$/.test(labels.at(-1)!)) return 'local'
+  const name = labels.at(-2) ?? labels[0]!
+  return Object.hasOwn(PROVIDERS, name) ? `${name}-compatible` : name
+}
+
 const providersOf = (text: string): ProviderChoice[] => someOf(text).map(provider)
 
 function storeUrl(text: string): string {
@@ -162,7 +210,7 @@ async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Pro
     for (const name of await ask(`Models of ${from.name}`, usual, someOf)) {
       const id = await ask(`${name} is exposed as`, name, unused)
       // Only of the usual one the price is known.
-      const known = name === usual ? `${price.input}, ${price.output}` : ''
+      const known = price && name === usual ? `${price.input}, ${price.output}` : ''
       const rates = await ask(`${name}: USD per million tokens, input and output`, known, rate)
       models.push({ id, provider: from.name, name, price: rates, contextWindow })
     }
@@ -180,13 +228,15 @@ function chosen(text: string, providers: readonly ProviderChoice[], price: strin
   const of = from ?? providers[0]!
   const name = from ? rest.slice(from.name.length + 1) : rest
   if (id === '' || name === '') throw new UsageError(`--model ${text} is not ID=NAME`)
-  if (price === undefined && name !== of.model.name)
-    throw new UsageError(`--model ${text} needs --price: a model without a price is not served`)
+  // Of the usual model the list price is known; one of a server of one's own costs nothing.
+  const known = name === of.model.name || of.model.name === '' ? of.model.price : undefined
+  const rates = price === undefined ? known : rate(price)
+  if (!rates) throw new UsageError(`--model ${text} needs --price: a model without a price is not served`)
   return {
     id,
     provider: of.name,
     name,
-    price: price === undefined ? of.model.price : rate(price),
+    price: rates,
     contextWindow: of.model.contextWindow,
   }
 }

@@ -79,6 +79,55 @@ test('init by flags', async t => {
   assert.equal(yaml.providers.openai.api_key, ['$', '{OPENAI_API_KEY}'].join(''))
 })
 
+test('init --base-url: any OpenAI-compatible server, of one’s own or on the network', async t => {
+  environment(t, {})
+  const simulator = await startSimulator({ port: 0 })
+  t.after(() => simulator.close())
+  const file = empty(t)
+  const url = `${simulator.url}/v1`
+  const made = await sluice('init', file, '--base-url', url, '--model', 'llama=llama3.2', '--store', 'sqlite::memory:')
+  assert.deepEqual([made.code, made.err], [0, ''])
+  const own = parse(readFileSync(file, 'utf8'))
+  assert.deepEqual(own.providers, { local: { dialect: 'openai-chat', base_url: url } })
+  assert.deepEqual(own.models.llama, {
+    context_window: 32_768,
+    price: { input: 0, output: 0 },
+    backends: [{ provider: 'local', model: 'llama3.2' }],
+  })
+  writeFileSync(
+    file,
+    readFileSync(file, 'utf8').replace('127.0.0.1:8080', '127.0.0.1:0').replace('127.0.0.1:9090', '127.0.0.1:0'),
+  )
+  const gateway = await buildGateway(file, { log: silent, watch: false })
+  t.after(() => gateway.close())
+  const tried = await sluice('try', '--config', file, '--url', gateway.address, '--key', secretOf(made.out))
+  assert.deepEqual([tried.code, tried.err], [0, ''])
+
+  const router = ['--base-url', 'https://openrouter.ai/api/v1', '--model', 'smart=openrouter/vendor/model-1']
+  const more = ['--provider', 'simulator', '--price', '1,2', '--context', '128000']
+  const written = await sluice('init', file, '--force', ...router, ...more)
+  assert.equal(written.code, 0, written.err)
+  assert.match(written.err, /OPENROUTER_API_KEY is not set; openrouter needs it/)
+  const { providers, models } = parse(readFileSync(file, 'utf8'))
+  assert.deepEqual(Object.keys(providers), ['simulator', 'openrouter'])
+  assert.equal(providers.openrouter.api_key, ['$', '{OPENROUTER_API_KEY}'].join(''))
+  assert.deepEqual(models.smart.backends, [{ provider: 'openrouter', model: 'vendor/model-1' }])
+  assert.equal(models.smart.context_window, 128_000)
+
+  const keyed = ['--base-url', 'http://10.0.0.1:8000/v1', '--model', 'a=b', '--key-env', 'VLLM_KEY']
+  assert.equal((await sluice('init', file, '--force', ...keyed)).code, 0)
+  assert.match(readFileSync(file, 'utf8'), /local: .*VLLM_KEY/)
+  for (const wrong of [
+    ['--base-url', url],
+    ['--base-url', 'ftp://x', '--model', 'a=b'],
+    ['--base-url', 'https://openrouter.ai/api/v1', '--model', 'a=b'],
+    ['--base-url', url, '--model', 'a=b', '--context', 'many'],
+    ['--base-url', url, '--model', 'a=b', '--key-env', 'not a name'],
+    ['--key-env', 'X'],
+  ])
+    assert.equal((await sluice('init', file, '--force', ...wrong)).code, 2, wrong.join(' '))
+})
+
 // It printed `npx sluice …` everywhere, and outside the checkout npx asks the registry for a package of that name.
 test('init prints commands that work where it was called: outside the checkout, in it, and where it is installed', t => {
   const dir = join(empty(t), '..')
