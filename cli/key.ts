@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
-import { configFile, ownCommand } from './arguments.ts'
+import { configFile, DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
 import { addKey, setKeyStatus } from './edit-keys.ts'
 import type { Verb } from './main.ts'
 import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
@@ -77,8 +77,9 @@ export const key: Verb = {
       const secret = await create(file, config, organization, id, 'staged')
       tellSecret(secret, id)
       const command = `${ownCommand()} key`
+      const where = file === DEFAULT_CONFIG ? '' : ` --config ${shellWord(file)}`
       terminal.err(
-        `When clients use it: ${command} revoke ${organizationId} ${keyId}, then ${command} activate ${organizationId} ${id}`,
+        `When clients use it: ${command} revoke ${organizationId} ${keyId}${where}, then ${command} activate ${organizationId} ${id}${where}`,
       )
       return 0
     }

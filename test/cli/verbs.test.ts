@@ -142,6 +142,7 @@ test('[AUTH-5] stage, revoke, activate: one line each changes', async t => {
   const staged = await sluice('key', 'stage', 'demo', 'key_demo', '--config', file)
   assert.equal(staged.code, 0)
   assert.match(read(), /id: key_demo_2, sha256: "[0-9a-f]{64}", status: staged \}/)
+  assert.ok(staged.err.includes(`npx sluice key revoke demo key_demo --config ${file}, then npx sluice key activate`))
   assert.equal((await sluice('key', 'revoke', 'demo', 'key_demo', '--config', file)).code, 0)
   assert.equal((await sluice('key', 'activate', 'demo', 'key_demo_2', '--config', file)).code, 0)
   const left = read().replace(/ {6}- \{ id: key_demo_2.*\n/, '')
