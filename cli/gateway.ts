@@ -429,6 +429,7 @@ class RunningGateway implements Gateway {
       if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
       this.config = loaded.config
       this.#plugins = loaded.plugins
+      this.#tellNew(loaded.warnings)
       this.warnings = loaded.warnings
       this.#files = loaded.files
       this.ingress.use(built)
@@ -444,6 +445,15 @@ class RunningGateway implements Gateway {
     this.#metrics.reloaded('applied')
     this.#log.info({ generation }, 'configuration reloaded')
     return { applied: true, errors: [] }
+  }
+
+  /** Warnings of a file that is loaded again: those that it had before have been told. */
+  #tellNew(warnings: readonly ConfigError[]): void {
+    const told = new Set(this.warnings.map(({ message }) => message))
+    for (const warning of warnings) {
+      const { file, line, column, message } = warning
+      if (!told.has(message)) this.#log.warn({ file, line, column }, `configuration warning: ${formatError(warning)}`)
+    }
   }
 
   async drain(): Promise<void> {

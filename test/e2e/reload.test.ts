@@ -433,6 +433,25 @@ test('sections that need a restart are named in the log', async () => {
   }
 })
 
+// Warnings were told by start and check alone: who saved the file of a running gateway saw none of them.
+test('a reload tells the warnings that it brought, each once', async () => {
+  const t = await start('uws', false)
+  try {
+    const told = () => t.log.filter(({ message }) => message.startsWith('configuration warning: '))
+    assert.equal((await t.gateway.reload()).applied, true)
+    assert.deepEqual(told(), [])
+    await write(t, text => text.replace('price_book: ', 'secret: "short"\nprice_book: '))
+    assert.equal((await t.gateway.reload()).applied, true)
+    assert.equal((await t.gateway.reload()).applied, true)
+    assert.deepEqual(
+      told().map(({ level, message }) => [level, /the secret is short/.test(message)]),
+      [['warn', true]],
+    )
+  } finally {
+    await t.close()
+  }
+})
+
 test('a reload that meets a closing gateway changes nothing', async () => {
   const t = await start('uws', false)
   const closed = t.close()
