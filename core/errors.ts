@@ -324,7 +324,9 @@ export function advertise(error: GatewayError, random: () => number): void {
 /** Pure form of ERR-4: `horizonMs` in, advertised milliseconds out. At least 1 ms. */
 export function lengthen(horizonMs: number, r: number): number {
   const computed = Math.max(1, horizonMs)
-  const longer = computed + Math.min(computed * 0.25 * r, 30_000)
+  // The random share is of the bounded quarter: bounded afterwards, nearly every wait beyond two minutes would be 30 s
+  // longer, and all clients of one exhausted day would retry in the same second.
+  const longer = computed + r * Math.min(computed * 0.25, 30_000)
   return computed <= 60_000 ? Math.min(longer, 60_000) : longer
 }
 

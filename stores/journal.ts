@@ -420,6 +420,8 @@ function parseLine(line: Buffer): JournalRecord | null {
 export function acquire(file: string): DatabaseSync | null {
   let db: DatabaseSync | undefined
   try {
+    // Made before SQLite does, which would make it readable to all.
+    fs.closeSync(fs.openSync(file, 'a', 0o600))
     db = new DatabaseSync(file)
     db.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE')
     return db

@@ -33,7 +33,7 @@ export interface SqliteStoreOptions {
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<Store> {
   const { file } = options
   const inMemory = file === ':memory:'
-  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true })
+  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
   // Limits live in one process's memory: a second process on the same file would double every limit.
   const lock = inMemory ? undefined : acquire(file + '.lock')
   if (lock === null)
@@ -49,6 +49,18 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
   }
 }
 
+/**
+ * Makes the database readable to its owner alone before SQLite opens it: it holds replies and the secret, and SQLite
+ * gives its write-ahead log the mode that the database has at that moment. What an earlier release left readable to others
+ * is mended; a folder that is already there stays as the operator made it.
+ */
+function makePrivate(file: string): void {
+  fs.closeSync(fs.openSync(file, 'a', 0o600))
+  for (const name of [file, `${file}.lock`, `${file}-wal`, `${file}-shm`]) {
+    if (fs.existsSync(name)) fs.chmodSync(name, 0o600)
+  }
+}
+
 async function open(options: SqliteStoreOptions, inMemory: boolean, lock: DatabaseSync | undefined): Promise<Store> {
   const { file, caps, clock, log, instance, maxRecord } = options
   const dir = file + '.journal'
@@ -57,9 +69,9 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
   let reader: DatabaseSync | undefined
   let writer: Writer | undefined
   try {
+    if (!inMemory) makePrivate(file)
     reader = new DatabaseSync(file)
     prepare(reader, file)
-    if (!inMemory) fs.chmodSync(file, 0o600)
     const secret = storedSecret(reader)
     writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps)
     const sink = new SqliteLedgerSink(reader, writer)

@@ -31,6 +31,12 @@ test('[ERR-4] an advertised wait is never shorter than computed, longer by at mo
   )
 })
 
+test('[ERR-4] waits spread over all of their range, however long they are', () => {
+  for (const ms of [1000, 60_001, 119_000, 3_600_000, MONTH])
+    for (const r of [0, 0.25, 0.5, 0.999])
+      assert.equal(lengthen(ms, r), Math.min(ms + r * Math.min(ms / 4, 30_000), ms <= 60_000 ? 60_000 : Infinity))
+})
+
 test('[ERR-3] [ERR-10] header, milliseconds and details agree to the digit; Retry-After is that rounded up', () => {
   fc.assert(
     fc.property(horizon, random, (ms, r) => {
