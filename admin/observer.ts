@@ -2,10 +2,13 @@
 import type { GatewayError } from '../core/errors.ts'
 import type { RunningExchange } from '../core/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
-import { identity, model, reservation, servedBy } from '../plugins/shared/slots.ts'
+import { failedAttempts, identity, model, reservation, servedBy } from '../plugins/shared/slots.ts'
+import { upstreamFields } from '../plugins/upstream/failed-attempts.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
 import { UseByKey } from './usage.ts'
+
+const NONE: ExchangeRecord['failed'] = []
 
 export class Observer {
   readonly recent = new RecentExchanges()
@@ -23,13 +26,16 @@ export class Observer {
     const caller = x.peek(identity)
     const bill = x.peek(usage)
     const billed = bill?.billed ? bill.usage : undefined
+    const failed = x.peek(failedAttempts) ?? []
+    const last = failed.at(-1)
+    const backend = x.peek(servedBy)?.id ?? last?.backend
     const record: ExchangeRecord = {
       seq: 0,
       id: x.id,
       at: x.startedAt,
       route: x.route,
       model: x.peek(model)?.id ?? '',
-      backend: x.peek(servedBy)?.id ?? '',
+      backend: backend ?? '',
       organization: caller?.organization.id ?? '',
       key: caller?.key.id ?? '',
       status,
@@ -40,6 +46,7 @@ export class Observer {
       input: billed?.input ?? 0,
       output: billed?.output ?? 0,
       cost: bill?.billed ? bill.cost : 0,
+      failed: last ? failed.map(attempt => ({ ...attempt, told: attempt.told?.toJSON() ?? null })) : NONE,
       timeline: x.timeline?.entries ?? null,
     }
     this.#metrics.observe(record, billed)
@@ -56,7 +63,8 @@ export class Observer {
         organization: caller?.organization.id,
         key: caller?.key.id,
         model: x.peek(model)?.id,
-        backend: x.peek(servedBy)?.id,
+        backend,
+        ...(last && upstreamFields(last)),
         input_tokens: billed?.input,
         output_tokens: billed?.output,
         duration_ms: Math.round(durationMs),
@@ -86,6 +94,7 @@ export class Observer {
       input: 0,
       output: 0,
       cost: 0,
+      failed: NONE,
       timeline: null,
     })
     this.#log.info({ request_id: requestId, route, status, outcome: 'refused', code, duration_ms: 0 }, 'exchange')

@@ -1,5 +1,7 @@
 /** The last exchanges, for the dashboard: facts about them, never a body, a header or a key. */
 import type { TimelineEntry } from '../core/timeline.ts'
+import type { UpstreamFault } from '../core/upstream-fault.ts'
+import type { FailedAttempt } from '../plugins/shared/slots.ts'
 
 export interface ExchangeRecord {
   /** Counts up from 1, so that a page can tell what it has seen. */
@@ -12,7 +14,7 @@ export interface ExchangeRecord {
   route: string
   /** Public model id, '' when none was resolved. */
   model: string
-  /** `provider/model`, '' when none has answered. */
+  /** `provider/model`: the one that answered, else the last that was tried; '' when none was. */
   backend: string
   organization: string
   key: string
@@ -28,6 +30,8 @@ export interface ExchangeRecord {
   output: number
   /** nano-USD. */
   cost: number
+  /** Attempts that came to nothing, oldest first. */
+  failed: readonly (Omit<FailedAttempt, 'told'> & { told: ReturnType<UpstreamFault['toJSON']> | null })[]
   /** Of sampled exchanges; null for the others. */
   timeline: readonly TimelineEntry[] | null
 }

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
+import { UnreadableReply, UpstreamFault } from '../core/upstream-fault.ts'
 import { prettyLine } from './pretty.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
@@ -79,7 +80,10 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
       base: undefined,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: label => ({ level: label }) },
-      serializers: { err: error => describeError(error, bodies) },
+      serializers: {
+        err: error => describeError(error, bodies),
+        upstream_error: told => (told instanceof UpstreamFault ? describeFault(told, bodies) : told),
+      },
     },
     { write },
   )
@@ -98,7 +102,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
   let informs = log.isLevelEnabled('info')
   const info = (fields: Record<string, unknown>, message: string): void => {
     if (!informs) return
-    if ('err' in fields) return log.info(fields, message)
+    if ('err' in fields || 'upstream_error' in fields) return log.info(fields, message)
     try {
       const members = JSON.stringify(fields).slice(1, -1)
       write(
@@ -178,6 +182,11 @@ export function describeError(error: unknown, bodies: boolean, depth = 0): Logge
   return told
 }
 
+/** A provider's error as the log may show it: its sentence may quote the prompt. */
+function describeFault(told: UpstreamFault, bodies: boolean): Record<string, unknown> {
+  return { ...told.toJSON(), ...(bodies && told.words !== '' && { message: told.words }) }
+}
+
 /** The stack without the message that it begins with, which may have lines that look like frames. */
 function framesOf({ stack, message }: Error): string[] {
   if (typeof stack !== 'string') return []
@@ -194,6 +203,7 @@ function hasPlainMessage(error: Error): boolean {
   const { code, syscall } = error as NodeJS.ErrnoException
   return (
     error instanceof StoreUnavailable ||
+    error instanceof UnreadableReply ||
     (typeof code === 'string' &&
       (typeof syscall === 'string' || code.startsWith('UND_ERR') || code === 'ERR_SQLITE_ERROR'))
   )

@@ -33,17 +33,27 @@ function exchange(fields: Record<string, unknown>, paint: Paint): string {
   const { input_tokens, output_tokens, duration_ms, ttfb_ms } = fields
   const good = outcome === 'completed' || outcome === 'incomplete' || outcome === 'replayed'
   const colour = good ? 32 : outcome === 'refused' || outcome === 'client_gone' ? 33 : 31
+  const said = upstream(fields)
   const parts = [
     paint(colour, `${String(status).padStart(3)} ${code ?? outcome}`),
     route === '' ? '(no route)' : String(route),
     organization === undefined ? '' : `${organization}/${key}`,
     model === undefined ? '' : backend === undefined ? String(model) : `${model} → ${backend}`,
+    said === '' ? '' : paint(31, said),
     input_tokens === undefined ? '' : `${input_tokens} in ${output_tokens} out`,
     ttfb_ms === undefined || ttfb_ms === duration_ms ? '' : `ttfb ${ttfb_ms} ms`,
     `${duration_ms} ms`,
     paint(90, String(request_id)),
   ]
   return parts.filter(part => part !== '').join('  ')
+}
+
+/** `upstream 400 invalid_request_error at messages[0].content: "what it said"`. */
+function upstream({ upstream_status: status, upstream_error: told }: Record<string, unknown>): string {
+  if (status === undefined && told === undefined) return ''
+  const { type, code, param, message } = (told ?? {}) as Record<string, string | undefined>
+  const words = ['upstream', status, type, code, param && `at ${param}`].filter(word => word !== undefined)
+  return words.join(' ') + (message === undefined ? '' : `: ${JSON.stringify(message)}`)
 }
 
 interface Told {

@@ -7,6 +7,7 @@
  */
 import type { FaultHeaders } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
+import { UnreadableReply } from '../core/upstream-fault.ts'
 
 export type FaultKind =
   /** The provider refused the gateway's credential. → 502 upstream_auth_error */
@@ -129,11 +130,11 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
   }
 }
 
-/** A reply or an event that can't be read. `detail` is for logs. */
+/** A reply or an event that can't be read. @param detail for the log: a sentence of ours, with nothing of the reply in it */
 export function unreadable(detail: string): GatewayError {
   return new GatewayError('upstream_server_error', {
     message: 'The upstream sent a reply that can’t be read.',
-    cause: detail,
+    cause: new UnreadableReply(detail),
   })
 }
 

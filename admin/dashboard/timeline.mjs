@@ -38,6 +38,7 @@ function panel(exchange) {
     ['route', h('code', {}, exchange.route || 'no route')],
     ['model', exchange.model || '–'],
     ['backend', exchange.backend || '–'],
+    ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
     ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
     ['time', `${ms(exchange.durationMs)}, first byte ${ms(exchange.ttfbMs)}`],
@@ -55,6 +56,13 @@ function panel(exchange) {
           'Its plugins were not timed: on a busy gateway one exchange in sixteen is. The filter “timed” finds those.',
         ),
   )
+}
+
+/** `openai/gpt-x after 120 ms: upstream_server_error; it answered 400, invalid_request_error, at messages[0].content`. */
+function failure({ backend, code, status, told, ms: took }) {
+  const said = [told?.type, told?.code, told?.param && `at ${told.param}`].filter(Boolean)
+  const answered = status > 0 ? `; it answered ${[status, ...said].join(', ')}` : ''
+  return h('span', { class: 'bad' }, h('code', {}, backend), ` after ${ms(took)}: ${code}${answered}`)
 }
 
 function waterfall({ timeline, durationMs }) {

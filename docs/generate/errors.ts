@@ -49,7 +49,8 @@ const CURES: Record<ErrorCode, string> = {
   internal_error: 'Retry; operators find the request id in the log.',
   not_implemented: 'Ask in the way that the message names. Operators: change the route.',
   upstream_auth_error: 'Operators: correct the `api_key` of the provider.',
-  upstream_server_error: 'Retry; the message never holds the provider’s text, the log has the cause.',
+  upstream_server_error:
+    'Retry where `retryable` is true. Operators: the log line of the request id has the status and the error code of the provider.',
   route_capacity: 'Retry shortly. Operators: raise `max_connections` or `queue` of the provider.',
   route_unavailable: 'Retry shortly.',
   provider_unavailable: 'Retry as `Retry-After` says. Operators: look at backends, breakers and the store.',

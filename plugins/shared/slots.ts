@@ -5,6 +5,7 @@ import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../
 import type { ErrorCode, GatewayError } from '../../core/errors.ts'
 import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
 import type { Cell, CellState } from '../../core/store.ts'
+import type { UpstreamFault } from '../../core/upstream-fault.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
 import type { Pieces, Verbatim } from '../verbatim.ts'
 
@@ -96,6 +97,20 @@ export interface Outbound {
   decoder(): Decoder
   /** The error that a reply of another status is for the client. */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
+}
+
+/** Filled by `upstream` when an attempt failed: the exchange's failed attempts, oldest first, at most sixteen. */
+export const failedAttempts = slot<readonly FailedAttempt[]>('failedAttempts')
+export interface FailedAttempt {
+  /** `provider/model`. */
+  backend: string
+  code: ErrorCode
+  /** Status of the provider's reply; 0 when none came. */
+  status: number
+  /** What the provider said; null when it said nothing that is an error. */
+  told: UpstreamFault | null
+  /** From the attempt's start to its failure, milliseconds. */
+  ms: number
 }
 
 /** Filled by `upstream` when an attempt has answered. */

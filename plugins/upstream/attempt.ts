@@ -10,10 +10,12 @@ import { asGatewayError, GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticking } from '../../core/ticker.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
 import { SseLimit, SseReader } from '../../providers/sse.ts'
 import type { Outbound } from '../shared/slots.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
+import { noteFailure } from './failed-attempts.ts'
 import type { ReplyHandler } from './http1/client.ts'
 import type { ReplyHeaders } from './http1/parser.ts'
 import type { ProviderPool } from './pools.ts'
@@ -150,7 +152,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       this.#decoding = Decoding.of(String(encoding), limit, this)
       if (!this.#decoding && status < 300) {
         this.#break(
-          upstreamFailed('The upstream answered in an encoding that was not asked for. Retry shortly.', encoding),
+          upstreamFailed(
+            'The upstream answered in an encoding that was not asked for. Retry shortly.',
+            UpstreamFault.of({ code: 'content-encoding', message: encoding }),
+          ),
         )
         return
       }
@@ -327,6 +332,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
       return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
     }
+    this.#note(error)
     this.#reportCut()
     this.#end(null)
     this.#x.flush()
@@ -346,10 +352,17 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (usage) this.#sink.emit({ type: 'usage', usage })
   }
 
+  #note(error: GatewayError): void {
+    const ms = this.#x.clock.mono() - this.startedMono
+    const failed = { backend: this.backend.id, status: this.#status, ms }
+    noteFailure(this.#x, failed, error, this.#outbound.request.headers)
+  }
+
   /** @param fault what another attempt might mend; null when there is no such thing */
   #end(fault: AttemptFault | null): void {
     if (this.#state === 'over') return
     this.#state = 'over'
+    if (fault) this.#note(fault.error)
     this.#decoding?.destroy()
     if (fault) this.#connection.abort()
     else this.#connection.release(this.#x.clock)

@@ -7,8 +7,10 @@ import type { Backend } from '../../core/dialect.ts'
 import { asGatewayError, ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker } from '../../core/ticker.ts'
-import { candidates, type Outbound, outbound, servedBy, trace } from '../shared/slots.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { candidates, failedAttempts, type Outbound, outbound, servedBy, trace } from '../shared/slots.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
+import { upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'
 import type { Clocks } from './stream-limits.ts'
 import type { Target, Targets } from './targets.ts'
@@ -211,7 +213,8 @@ export class Attempts implements AttemptOwner {
         backend: attempt.backend.id,
         code: fault.error.code,
         attempt: this.#made,
-        err: fault.error.cause,
+        ...upstreamFields(this.#x.get(failedAttempts).at(-1)!),
+        ...(fault.error.cause instanceof UpstreamFault ? {} : { err: fault.error.cause }),
       },
       'attempt failed',
     )

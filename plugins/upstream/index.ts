@@ -1,6 +1,14 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
-import { candidates, model, outbound, searchPlan, servedBy, upstreamConversation } from '../shared/slots.ts'
+import {
+  candidates,
+  failedAttempts,
+  model,
+  outbound,
+  searchPlan,
+  servedBy,
+  upstreamConversation,
+} from '../shared/slots.ts'
 import { OpenSearches } from '../web-search/provider.ts'
 import { type AttemptContext, Attempts } from './attempts.ts'
 import { schema } from './options.ts'
@@ -20,6 +28,7 @@ export const upstream = definePlugin({
   summary: 'Calls the backend: sends the request that translation writes, and streams the decoded reply back.',
   config: schema,
   needs: [conversation, model, candidates, outbound],
+  mayProvide: [failedAttempts],
   providesLate: [servedBy],
   terminal: true,
   uses: ['providers', 'stream_limits'],

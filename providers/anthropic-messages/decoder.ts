@@ -3,7 +3,9 @@
  */
 import { type Continuation, formOf } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
+import type { GatewayError } from '../../core/errors.ts'
 import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
@@ -93,7 +95,7 @@ export class MessagesDecoder implements Decoder {
     if (this.#over) return
     const message = text.includes('"tool_use"') ? parseArguments(text) : parseObject(text)
     if (!message) return this.#fail(unreadable('body is not a JSON object'), push)
-    if (message['type'] === 'error') return this.#fail(faultOf(kindOfAnthropicError(message['error'])), push)
+    if (message['type'] === 'error') return this.#fail(failureOf(message['error']), push)
     if (!Array.isArray(message['content']) || typeof message['stop_reason'] !== 'string') {
       return this.#fail(unreadable('body is not a message'), push)
     }
@@ -132,7 +134,7 @@ export class MessagesDecoder implements Decoder {
       case 'message_stop':
         return this.#messageStop(push)
       case 'error':
-        return this.#fail(faultOf(kindOfAnthropicError(fields['error'])), push)
+        return this.#fail(failureOf(fields['error']), push)
       case 'ping':
         return
       default:
@@ -445,4 +447,9 @@ export class MessagesDecoder implements Decoder {
     this.#searches.settle(push)
     this.#stopped = true
   }
+}
+
+/** What an error object inside a reply of status 200 means. */
+function failureOf(error: unknown): GatewayError {
+  return faultOf(kindOfAnthropicError(error), null, UpstreamFault.of(error))
 }

@@ -2,6 +2,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { faultOf, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
@@ -38,7 +39,7 @@ export const anthropicMessages: Dialect = {
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
     const kind = kindOfAnthropicError(parseObject(body)?.['error'], status)
-    return faultOf(kind, retryAfterMs(headers), body.slice(0, 2000))
+    return faultOf(kind, retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
 }
 

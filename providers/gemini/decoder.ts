@@ -3,6 +3,7 @@
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { utf8 } from '../logprobs.ts'
@@ -61,7 +62,12 @@ export class GeminiDecoder implements Decoder {
     const chunk = data.includes('"functionCall"') ? parseArguments(data) : parseObject(data)
     if (chunk && !('error' in chunk)) return this.#chunk(chunk, push)
     const error = errorOf(data)
-    this.#fail(error ? faultOf(kindOfGoogleError(error)) : unreadable('event data is not a JSON object'), push)
+    this.#fail(
+      error
+        ? faultOf(kindOfGoogleError(error), null, UpstreamFault.of(error))
+        : unreadable('event data is not a JSON object'),
+      push,
+    )
   }
 
   body(text: string, push: Push): void {
@@ -74,7 +80,7 @@ export class GeminiDecoder implements Decoder {
     if (this.#over) return
     if (this.#reason === '' && !this.#blocked) return this.#fail(cutShort(), push)
     const reason = this.#finishReason()
-    if (!reason) return this.#fail(faultOf('server', null, this.#reason), push)
+    if (!reason) return this.#fail(faultOf('server', null, UpstreamFault.of({ code: this.#reason })), push)
     this.#endThinking(push)
     this.#reportGrounding(push)
     this.#reportUsage(push)

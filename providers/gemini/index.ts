@@ -2,6 +2,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { faultOf } from '../faults.ts'
 import { allBut, commonUnfit, requirementsOf, schemaPath } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
@@ -26,7 +27,7 @@ export const gemini: Dialect = {
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
     const error = errorOf(body)
-    return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), body.slice(0, 2000))
+    return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), UpstreamFault.ofBody(body))
   },
 }
 

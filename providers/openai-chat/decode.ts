@@ -6,6 +6,7 @@
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'
@@ -95,7 +96,7 @@ export class ChatDecoder implements Decoder {
     // `{"error": …}` inside a 200 (OpenAI, OpenRouter), or vLLM's flat `{"object": "error", …}`.
     const error = chunk['error'] ?? (chunk['object'] === 'error' ? chunk : undefined)
     if (error !== undefined && error !== null) {
-      this.#fail({ type: 'error', error: faultOf(kindOfOpenAiError(error)) }, push)
+      this.#fail({ type: 'error', error: faultOf(kindOfOpenAiError(error), null, UpstreamFault.of(error)) }, push)
       return
     }
     const choice = firstChoice(chunk['choices'])
@@ -203,7 +204,7 @@ export class ChatDecoder implements Decoder {
     const said = this.#reason
     const failure = said === null ? undefined : FAILURES.get(said)
     if (failure) {
-      this.#fail({ type: 'error', error: faultOf(failure) }, push)
+      this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: said })) }, push)
       return
     }
     // [DONE] says that the reply is whole, but after nothing at all it is a fault that some proxy in between covered

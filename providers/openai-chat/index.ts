@@ -4,6 +4,7 @@
  * handled.
  */
 import type { DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { faultOf, kindOfOpenAiError, kindOfStatus, retryAfterMs } from '../faults.ts'
 import { isObject } from '../loose-json.ts'
 import { allBut } from '../requirements.ts'
@@ -30,7 +31,7 @@ export const openaiChat: Dialect = {
   },
 
   fault(status, headers, body) {
-    return faultOf(faultKind(status, body), retryAfterMs(headers))
+    return faultOf(faultKind(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
 }
 

@@ -4,7 +4,9 @@
  */
 import type { Continuation } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
+import type { GatewayError } from '../../core/errors.ts'
 import type { FinishEvent, StreamEvent } from '../../core/events.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'
@@ -75,8 +77,8 @@ export class ResponsesDecoder implements Decoder {
     const status = response['status']
     if (status === 'completed' || status === 'incomplete' || status === 'failed' || status === 'cancelled') {
       this.#terminal(status, response, push)
-    } else if (isObject(response['error'])) this.#fail(faultOf(kindOfOpenAiError(response['error'])), push)
-    else this.#fail(unreadable(`response status ${JSON.stringify(status)}`), push)
+    } else if (isObject(response['error'])) this.#fail(failureOf(response['error']), push)
+    else this.#fail(unreadable('response has no status that is known'), push)
     this.end(push)
   }
 
@@ -126,7 +128,7 @@ export class ResponsesDecoder implements Decoder {
       case 'response.cancelled':
         return this.#terminal(type.slice('response.'.length), object(fields['response']), push)
       case 'error':
-        return this.#fail(faultOf(kindOfOpenAiError(isObject(fields['error']) ? fields['error'] : fields)), push)
+        return this.#fail(failureOf(isObject(fields['error']) ? fields['error'] : fields), push)
       case 'response.created':
       case 'response.in_progress':
       case 'response.queued':
@@ -389,7 +391,7 @@ export class ResponsesDecoder implements Decoder {
 
   #terminal(status: string, response: JsonObject, push: Push): void {
     if (status === 'failed' || status === 'cancelled') {
-      return this.#fail(faultOf(kindOfOpenAiError(response['error'])), push)
+      return this.#fail(failureOf(response['error']), push)
     }
     for (const [index, item] of list(response['output']).entries()) this.#done(index, object(item), push)
     this.#searches.settle(push)
@@ -451,4 +453,9 @@ function utf16Offset(text: string, characters: number | undefined): number | und
     units += (text.charCodeAt(units) & 0xfc00) === 0xd800 ? 2 : 1
   }
   return Math.min(units, text.length)
+}
+
+/** What an error object inside a reply of status 200 means. */
+function failureOf(error: unknown): GatewayError {
+  return faultOf(kindOfOpenAiError(error), null, UpstreamFault.of(error))
 }

@@ -2,6 +2,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
+import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
@@ -24,7 +25,11 @@ export const openaiResponses: Dialect = {
     return stop.length === 0 ? decoder : new StopDecoder(decoder, stop)
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
-    return faultOf(kindOfOpenAiError(parseObject(body)?.['error'], status), retryAfterMs(headers), body.slice(0, 2000))
+    return faultOf(
+      kindOfOpenAiError(parseObject(body)?.['error'], status),
+      retryAfterMs(headers),
+      UpstreamFault.ofBody(body),
+    )
   },
 }
 

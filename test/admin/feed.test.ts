@@ -121,6 +121,7 @@ test('the last hundred of all and the last hundred that went wrong are kept, in 
       input: 0,
       output: 0,
       cost: 0,
+      failed: [],
       timeline: null,
     })
   for (let i = 0; i < 30; i++) add('refused')
