@@ -2,7 +2,8 @@
 import type { GatewayError } from '../core/errors.ts'
 import type { RunningExchange } from '../core/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
-import { failedAttempts, identity, model, reservation, servedBy } from '../plugins/shared/slots.ts'
+import { asked, failedAttempts, identity, model, reservation, servedBy } from '../plugins/shared/slots.ts'
+import { wordOf } from '../core/word.ts'
 import { upstreamFields } from '../plugins/upstream/failed-attempts.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
@@ -29,18 +30,23 @@ export class Observer {
     const failed = x.peek(failedAttempts) ?? []
     const last = failed.at(-1)
     const backend = x.peek(servedBy)?.id ?? last?.backend
+    // An id that no model has is the client's own text.
+    const unknown = x.peek(model) ? undefined : wordOf(x.peek(asked)?.model)
+    const param = wordOf(error?.param)
     const record: ExchangeRecord = {
       seq: 0,
       id: x.id,
       at: x.startedAt,
       route: x.route,
       model: x.peek(model)?.id ?? '',
+      unknownModel: unknown ?? '',
       backend: backend ?? '',
       organization: caller?.organization.id ?? '',
       key: caller?.key.id ?? '',
       status,
       outcome,
       code: error?.code ?? '',
+      param: param ?? '',
       durationMs,
       ttfbMs,
       input: billed?.input ?? 0,
@@ -60,9 +66,11 @@ export class Observer {
         status,
         outcome,
         code: error?.code,
+        param,
         organization: caller?.organization.id,
         key: caller?.key.id,
         model: x.peek(model)?.id,
+        unknown_model: unknown,
         backend,
         ...(last && upstreamFields(last)),
         input_tokens: billed?.input,
@@ -83,12 +91,14 @@ export class Observer {
       at: now,
       route,
       model: '',
+      unknownModel: '',
       backend: '',
       organization: '',
       key: '',
       status,
       outcome: 'refused',
       code,
+      param: '',
       durationMs: 0,
       ttfbMs: null,
       input: 0,

@@ -14,6 +14,8 @@ export interface ExchangeRecord {
   route: string
   /** Public model id, '' when none was resolved. */
   model: string
+  /** What the client asked for instead; '' when it is no plain id. */
+  unknownModel: string
   /** `provider/model`: the one that answered, else the last that was tried; '' when none was. */
   backend: string
   organization: string
@@ -23,6 +25,8 @@ export interface ExchangeRecord {
   outcome: string
   /** Of the error table, '' when there was none. */
   code: string
+  /** The member or header at fault, '' when none is named. */
+  param: string
   durationMs: number
   ttfbMs: number | null
   /** Billed tokens; 0 when nothing is. */

@@ -9,6 +9,7 @@ import { Observer } from '../admin/observer.ts'
 import { type Admin, type RouteAsked, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
 import { type ConfigError, formatError, type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
+import { changedNames } from '../config/changes.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
 import type { BuildOptions, Chain } from '../core/chain.ts'
@@ -423,8 +424,10 @@ class RunningGateway implements Gateway {
       return { applied: false, errors }
     }
     if (loaded.errors) return refuseReload(loaded.errors)
+    let changed: string[]
     try {
       const built = await this.#build(loaded.config, loaded.plugins)
+      changed = changedNames(this.config, loaded.config)
       const fixed = needRestart(this.#atStart, loaded.config)
       if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
       this.config = loaded.config
@@ -443,7 +446,7 @@ class RunningGateway implements Gateway {
       return refuseReload([{ file: this.#path, line: 1, column: 1, message: (error as Error).message }])
     }
     this.#metrics.reloaded('applied')
-    this.#log.info({ generation }, 'configuration reloaded')
+    this.#log.info({ generation, changed }, 'configuration reloaded')
     return { applied: true, errors: [] }
   }
 

@@ -29,15 +29,16 @@ type Paint = (code: number, text: string) => string
 
 /** `200 completed  POST /v1/responses  acme/key_ci  eb1-preview → chat/sim  12 in 34 out  ttfb 3 ms  15 ms  req_…` */
 function exchange(fields: Record<string, unknown>, paint: Paint): string {
-  const { request_id, route, status, outcome, code, organization, key, model, backend } = fields
+  const { request_id, route, status, outcome, code, organization, key, model, unknown_model, backend, param } = fields
   const { input_tokens, output_tokens, duration_ms, ttfb_ms } = fields
   const good = outcome === 'completed' || outcome === 'incomplete' || outcome === 'replayed'
   const colour = good ? 32 : outcome === 'refused' || outcome === 'client_gone' ? 33 : 31
   const said = upstream(fields)
   const parts = [
-    paint(colour, `${String(status).padStart(3)} ${code ?? outcome}`),
+    paint(colour, `${String(status).padStart(3)} ${code ?? outcome}${param === undefined ? '' : ` at ${param}`}`),
     route === '' ? '(no route)' : String(route),
     organization === undefined ? '' : `${organization}/${key}`,
+    unknown_model === undefined ? '' : `${unknown_model} (unknown)`,
     model === undefined ? '' : backend === undefined ? String(model) : `${model} → ${backend}`,
     said === '' ? '' : paint(31, said),
     input_tokens === undefined ? '' : `${input_tokens} in ${output_tokens} out`,

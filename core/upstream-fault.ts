@@ -1,9 +1,8 @@
 /** What a provider says of its own failure: for the log, the dashboard and whoever debugs. A client never sees it. */
+import { wordOf } from './word.ts'
 
 /** Most that the log takes of a provider's words, in bytes of UTF-8. */
 const MOST_WORDS = 1024
-/** A word of a closed list, or a path to a member. What has spaces, or is longer, may quote the prompt. */
-const WORD = /^[\w.:/$[\]-]{1,128}$/
 /** A value this short is no secret, and would be found in the middle of words. */
 const LEAST_SECRET = 8
 /** Headers that hold no secret: replacing their values would only make the words harder to read. */
@@ -78,11 +77,6 @@ export class UnreadableReply extends Error {
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function wordOf(value: unknown): string | undefined {
-  const text = typeof value === 'number' ? String(value) : value
-  return typeof text === 'string' && WORD.test(text) ? text : undefined
 }
 
 /** `details: [{ fieldViolations: [{ field }] }]`: the first field that Google names. */

@@ -34,9 +34,12 @@ function panel(exchange) {
   const facts = [
     ['request id', h('code', {}, exchange.id)],
     ['at', clock(exchange.at)],
-    ['outcome', `${exchange.status} ${exchange.outcome.replace('_', ' ')}${exchange.code ? `, ${exchange.code}` : ''}`],
+    [
+      'outcome',
+      `${exchange.status} ${exchange.outcome.replace('_', ' ')}${exchange.code ? `, ${exchange.code}` : ''}${exchange.param ? ` at ${exchange.param}` : ''}`,
+    ],
     ['route', h('code', {}, exchange.route || 'no route')],
-    ['model', exchange.model || '–'],
+    ['model', exchange.model || (exchange.unknownModel ? `${exchange.unknownModel}, which is not offered` : '–')],
     ['backend', exchange.backend || '–'],
     ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],

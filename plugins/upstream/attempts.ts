@@ -4,7 +4,7 @@
  */
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
-import { asGatewayError, ERRORS, type ErrorSpec, GatewayError } from '../../core/errors.ts'
+import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } from '../../core/errors.ts'
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
@@ -173,13 +173,15 @@ export class Attempts implements AttemptOwner {
 
   answered(attempt: Attempt): void {
     this.#judged = true
-    this.#target.breaker.succeeded(this.#context.clock.mono())
+    const { clock, log } = this.#context
+    if (this.#target.breaker.succeeded(clock.mono())) log.info({ backend: attempt.backend.id }, 'backend back')
     this.#x.set(servedBy, attempt.backend)
   }
 
   silent(attempt: Attempt, tooLong: boolean): void {
     this.#judged = tooLong
-    if (tooLong) this.#target.breaker.failed(this.#context.clock.mono())
+    const now = this.#context.clock.mono()
+    if (tooLong && this.#target.breaker.failed(now)) this.#leftOut('failures', 'gateway_timeout', now)
     this.#x.set(servedBy, attempt.backend)
   }
 
@@ -203,10 +205,10 @@ export class Attempts implements AttemptOwner {
     const { breaker, state } = this.#target
     state.failedWith(fault.error.code)
     const now = this.#context.clock.mono()
-    if (fault.unhealthy) breaker.failed(now)
-    else breaker.abstained()
+    const opened = fault.unhealthy && breaker.failed(now)
+    if (!fault.unhealthy) breaker.abstained()
     const pause = fault.restMs ?? pauseAskedIn(fault.error)
-    if (pause !== null) breaker.rest(now, pause, fault.error.code)
+    const paused = pause !== null && breaker.rest(now, pause, fault.error.code)
     this.#context.log.warn(
       {
         request_id: this.#x.id,
@@ -217,6 +219,21 @@ export class Attempts implements AttemptOwner {
         ...(fault.error.cause instanceof UpstreamFault ? {} : { err: fault.error.cause }),
       },
       'attempt failed',
+    )
+    if (opened || paused) this.#leftOut(opened ? 'failures' : 'pause', fault.error.code, now)
+  }
+
+  #leftOut(reason: 'failures' | 'pause', code: ErrorCode, now: number): void {
+    const { backend, breaker } = this.#target
+    this.#context.log.warn(
+      {
+        backend: backend.id,
+        reason,
+        for_ms: Math.round(breaker.outFor(now)),
+        error_rate: Math.round(breaker.errorRate * 1000) / 1000,
+        code,
+      },
+      'backend left out',
     )
   }
 

@@ -62,15 +62,22 @@ export class Breaker {
     return true
   }
 
-  /** Keeps the backend out for as long as it asked. */
-  rest(now: number, ms: number, code: ErrorCode): void {
+  /** Keeps the backend out for as long as it asked. @returns true when it begins a pause, false when one goes on */
+  rest(now: number, ms: number, code: ErrorCode): boolean {
+    const begins = this.resting(now) === 0
     this.restsFor = code
     this.#restUntil = Math.max(this.#restUntil, now + Math.min(ms, MAX_REST * this.#options.open_for))
+    return begins
   }
 
   /** Milliseconds that the backend still asked to be left out; 0 when it did not. */
   resting(now: number): number {
     return Math.max(0, this.#restUntil - now)
+  }
+
+  /** Milliseconds until a request may be sent again, a trial at least; 0 when one may be now. */
+  outFor(now: number): number {
+    return Math.max(0, this.#restUntil - now, this.#openUntil - now)
   }
 
   /** Whether a backend that came back takes this one already, where another could. @param r uniform in [0, 1) */
@@ -81,7 +88,8 @@ export class Breaker {
     return r < share
   }
 
-  succeeded(now: number): void {
+  /** @returns true when it closed the breaker */
+  succeeded(now: number): boolean {
     this.#roll(now)
     this.#total[this.#bucket]!++
     this.#inARow = 0
@@ -91,10 +99,13 @@ export class Breaker {
       this.#warmFrom = now
       this.#failed.fill(0)
       this.#total.fill(0)
+      return true
     }
+    return false
   }
 
-  failed(now: number): void {
+  /** @returns true when it opened the breaker, which was closed */
+  failed(now: number): boolean {
     this.#roll(now)
     this.#total[this.#bucket]!++
     this.#failed[this.#bucket]!++
@@ -109,9 +120,12 @@ export class Breaker {
       this.#inARow >= this.#options.failures ||
       (total >= MIN_SAMPLES && rate >= this.#options.error_rate)
     ) {
+      const opened = this.#openUntil === 0
       this.#openUntil = now + this.#options.open_for
       this.#warmFrom = 0
+      return opened
     }
+    return false
   }
 
   /** The attempt says nothing of the backend's health (the client left, the request was bad). */

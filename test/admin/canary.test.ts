@@ -322,9 +322,12 @@ test('what is refused: keys, heads, bodies, paths, limits', async () => {
     await post('/v1/messages', chat('x'), { authorization: '', 'x-api-key': canary('x-api-key') }),
     await post('/v1/chat/completions', `{"model": "${canary('json')}`),
     await post('/v1/chat/completions', `"${canary('json')}"`),
-    await post('/v1/chat/completions', { ...chat(canary('prompt')), [canary('member')]: 1 }),
+    await post('/v1/chat/completions', { ...chat(canary('prompt')), [`${canary('member')} of mine`]: 1 }),
     await post('/v1/chat/completions', { ...chat('x'), temperature: canary('type') }),
-    await post('/v1/chat/completions', chat('x', { model: canary('model') })),
+    await post('/v1/chat/completions', chat('x', { model: `${canary('model')} of mine` })),
+    // A key in the wrong place is not told as the name of a model or a member.
+    await post('/v1/chat/completions', chat('x', { model: KEY })),
+    await post('/v1/chat/completions', { ...chat('x'), [KEY]: 1 }),
     await post(
       '/v1/chat/completions',
       chat('x', { tool_choice: { type: 'function', function: { name: canary('choice') } } }),
@@ -520,8 +523,8 @@ test('what comes over a WebSocket, and what is wrong with it', async () => {
   const messages = [
     create({ input: canary('prompt'), instructions: canary('system'), metadata: { a: canary('metadata') } }),
     create({ input: canary('prompt'), stream_id: `${canary('lane')} ` }),
-    create({ input: canary('prompt'), model: canary('model') }),
-    create({ input: canary('prompt'), [canary('member')]: 1 }),
+    create({ input: canary('prompt'), model: `${canary('model')} of mine` }),
+    create({ input: canary('prompt'), [`${canary('member')} of mine`]: 1 }),
     create({ input: canary('prompt'), previous_response_id: `resp_${canary('response')}` }),
     create({ input: `[[sim: cut 3]] ${canary('prompt')}` }),
     create({ input: `hostile:s500 ${canary('prompt')}`, model: 'hostile' }),

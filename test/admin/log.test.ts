@@ -43,6 +43,7 @@ test('an exchange’s line has the documented fields, and no others', async () =
     try {
       for (let i = 0; i < 20; i++) await request(g, i)
       await (await fetch(`${g.url}/v1/nothing`)).text()
+      await (await g.post('/v1/chat/completions', { model: 'eb1-preview', messages: [], tempreature: 1 })).text()
       await eventually(() => g.gateway.ingress.running.size === 0)
     } finally {
       await g.close()
@@ -54,7 +55,11 @@ test('an exchange’s line has the documented fields, and no others', async () =
     .map(line => JSON.parse(line))
   const seen = new Set<string>()
   const exchanges = lines.filter(line => line.msg === 'exchange')
-  assert.equal(exchanges.length, 21)
+  assert.equal(exchanges.length, 22)
+  // A 404 named no model, and a 400 no member: the log alone did not tell what the client had done wrong.
+  const lost = exchanges.find(line => line.code === 'model_not_found')
+  assert.deepEqual([lost.unknown_model, lost.model, lost.param], ['gpt-9', undefined, 'model'])
+  assert.equal(exchanges.find(line => line.code === 'unknown_parameter').param, 'tempreature')
   for (const line of lines) {
     assert.match(line.level, /^(debug|info|warn|error)$/)
     assert.match(line.time, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)

@@ -244,6 +244,20 @@ test('breaker: opens after failures in a row, leaves the backend out, lets one t
   b.clock.advance(15_001)
   await b.ask()
   assert.deepEqual(counts(b), [7, 7], 'warm again')
+  // One line when it is left out and one when it is back; the trial that failed changed nothing.
+  assert.deepEqual(
+    b.t.log
+      .filter(({ message }) => message.startsWith('backend '))
+      .map(({ level, message, fields }) => [level, message, fields]),
+    [
+      [
+        'warn',
+        'backend left out',
+        { backend: 'one/sim-aaaa', reason: 'failures', for_ms: 15_000, error_rate: 1, code: 'upstream_server_error' },
+      ],
+      ['info', 'backend back', { backend: 'one/sim-aaaa' }],
+    ],
+  )
 })
 
 test('breaker: an error rate opens it too, and client faults do not count', async context => {
