@@ -1,4 +1,4 @@
-/** `/feed`: server-sent events, one snapshot a second for every open page. Without a page there is no timer and no snapshot. */
+/** `/feed`: server-sent events, one snapshot a second for every open page. Without a page there is no snapshot, only the point that the charts keep. */
 import type { ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../core/clock.ts'
 import type { Snapshot, Snapshots } from './snapshot.ts'
@@ -20,6 +20,7 @@ export class Feed {
   constructor(snapshots: Snapshots, clock: Clock) {
     this.#snapshots = snapshots
     this.#clock = clock
+    this.#schedule()
   }
 
   get pages(): number {
@@ -42,32 +43,27 @@ export class Feed {
     if (first) {
       await this.#snapshots.start()
       this.#send()
-      this.#schedule()
     }
     return true
   }
 
   close(): void {
     this.#closed = true
+    this.#timer?.cancel()
     for (const page of this.#pages) page.end()
-    this.#end()
+    this.#snapshots.stop()
+    this.#snapshots.close()
   }
 
   #leave(page: ServerResponse): void {
     this.#pages.delete(page)
-    if (this.#pages.size === 0) this.#end()
-  }
-
-  #end(): void {
-    this.#timer?.cancel()
-    this.#timer = null
-    this.#snapshots.stop()
+    if (this.#pages.size === 0) this.#snapshots.stop()
   }
 
   #schedule(): void {
-    if (this.#pages.size === 0 || this.#closed || this.#timer) return
+    if (this.#closed) return
     this.#timer = this.#clock.setTimer(PERIOD_MS, () => {
-      this.#timer = null
+      this.#snapshots.tick()
       this.#send()
       this.#schedule()
     })

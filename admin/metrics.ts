@@ -143,11 +143,6 @@ export class Metrics {
     this.#plugins.retire(chains)
   }
 
-  /** Whether someone looks at the dashboard. */
-  watch(watched: boolean): void {
-    this.traffic.watched = watched
-  }
-
   /** Exchanges of a route since the start. */
   exchangesOf(route: string): number {
     return this.#routes.get(route)?.duration.count ?? 0

@@ -6,6 +6,7 @@ import type { Registry } from 'prom-client'
 import { systemClock } from '../core/clock.ts'
 import { createServer } from '../core/http.ts'
 import { Feed } from './feed.ts'
+import { SERIES } from './history.ts'
 import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
 import type { Snapshots } from './snapshot.ts'
 
@@ -105,7 +106,7 @@ async function handle(
     return send(response, 401, TEXT, body, { 'www-authenticate': 'Bearer' })
   }
   if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
-  if (path !== '/feed' && path !== '/accounts' && path !== '/route') {
+  if (path !== '/feed' && path !== '/history' && path !== '/accounts' && path !== '/route') {
     return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route\n')
   }
   if (options.token === undefined && !isLocalName(request.headers.host)) {
@@ -113,6 +114,10 @@ async function handle(
   }
   const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
   if (path === '/route') return route(options, query, request, response)
+  if (path === '/history') {
+    const points = options.snapshots.history.since(Number(query.get('since')) || 0)
+    return send(response, 200, 'application/octet-stream', points, { 'x-series': SERIES.join(' ') })
+  }
   if (path === '/accounts') {
     const find = query.get('find') ?? ''
     return send(response, 200, 'application/json', JSON.stringify(await options.snapshots.find(find)))

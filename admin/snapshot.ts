@@ -1,6 +1,6 @@
 /**
- * The gateway's state as one JSON object a second, for the dashboard. Computed once for all open pages; while none is open nothing here runs and
- * nothing is collected beyond what /metrics needs anyway.
+ * The gateway's state as one JSON object a second, for the dashboard. Computed once for all open pages; while none is open only the figures of the
+ * charts are taken, for the hour that `History` keeps.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
 import type { ConfigError } from '../config/load.ts'
@@ -10,6 +10,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Store } from '../core/store.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { AccountReader, type Accounts } from './accounts.ts'
+import { History } from './history.ts'
 import type { Metrics } from './metrics.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { UseByKey } from './usage.ts'
@@ -61,28 +62,12 @@ export interface SnapshotSources {
   ready(): Promise<{ ok: boolean; reason?: string }>
 }
 
-/** Counts are per second since the last snapshot, times in milliseconds. */
+/** Counts of chains and backends are per second since the last snapshot, times in milliseconds. */
 export interface Snapshot {
   at: number
   gateway: GatewayFacts
   config: ConfigState
-  live: {
-    /** Exchanges that ended well, were refused, failed upstream or here, lost their client. */
-    ok: number
-    refused: number
-    failed: number
-    gone: number
-    input: number
-    output: number
-    exchanges: number
-    streams: number
-    connections: number
-    ttfb: { p50: number | null; p99: number | null }
-    duration: { p50: number | null; p99: number | null }
-    loop: { p50: number; p99: number; max: number }
-    rss: number
-    heap: number
-  }
+  live: Live & { rss: number; heap: number }
   chains: ChainRow[]
   backends: BackendRow[]
   providers: UpstreamHealth['providers']
@@ -91,6 +76,25 @@ export interface Snapshot {
   ready: { ok: boolean; reason: string }
   /** New ones since the last snapshot; of a page's first snapshot all that are kept. */
   recent: ExchangeRecord[]
+}
+
+/** Counts are per second, times in milliseconds; both of the second before `at`. */
+export interface Live {
+  /** Unix milliseconds at which the second ended. */
+  at: number
+  /** Exchanges that ended well, were refused, failed upstream or here, lost their client. */
+  ok: number
+  refused: number
+  failed: number
+  gone: number
+  input: number
+  output: number
+  exchanges: number
+  streams: number
+  connections: number
+  ttfb: { p50: number | null; p99: number | null }
+  duration: { p50: number | null; p99: number | null }
+  loop: { p50: number; p99: number; max: number }
 }
 
 export interface ChainRow {
@@ -157,10 +161,15 @@ interface Seen {
 export class Snapshots {
   readonly #sources: SnapshotSources
   readonly #reader: AccountReader
-  #loop: IntervalHistogram | null = null
+  readonly history = new History()
+  readonly #loop: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
+  #live: Live
   #seen = new Map<Link, Seen>()
+  /** Counts at the last look: for snapshots, which begin anew with each first page, and for the charts' figures. */
   #rates = new Map<string, number>()
+  readonly #ticked = new Map<string, number>()
   #lastMono = 0
+  #tickMono: number
   #lastSeq = 0
   #accounts: Accounts = { rows: [], total: 0, failed: false }
   #ready = { ok: true, reason: '' }
@@ -171,13 +180,13 @@ export class Snapshots {
   constructor(sources: SnapshotSources) {
     this.#sources = sources
     this.#reader = new AccountReader(sources.store, sources.use)
+    this.#loop.enable()
+    this.#tickMono = sources.clock.mono()
+    this.#live = this.tick()
   }
 
   /** A first page opens: from now on what only snapshots need is collected. Resolves when there is something to show. */
   async start(): Promise<void> {
-    this.#sources.metrics.watch(true)
-    this.#loop ??= monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
-    this.#loop.enable()
     await this.#askStore()
     // Rates begin now: what was counted before is no one second's.
     this.#lastMono = this.#sources.clock.mono()
@@ -186,11 +195,25 @@ export class Snapshots {
 
   /** The last page has gone. */
   stop(): void {
-    this.#sources.metrics.watch(false)
-    this.#loop?.disable()
     this.#seen.clear()
     this.#rates.clear()
     this.#asked = Number.NEGATIVE_INFINITY
+  }
+
+  /** No tick follows. */
+  close(): void {
+    this.#loop.disable()
+  }
+
+  /** The figures of the charts since the last call. Due once a second, whether somebody looks or not: about 0.15 ms. */
+  tick(): Live {
+    const { clock } = this.#sources
+    const now = clock.mono()
+    const seconds = Math.max(0.001, (now - this.#tickMono) / 1000)
+    this.#tickMono = now
+    this.#live = this.#figures(clock.now(), seconds)
+    this.history.add(this.#live)
+    return this.#live
   }
 
   /** Organizations by name, for a search that the snapshot's list does not hold. */
@@ -211,7 +234,7 @@ export class Snapshots {
       at: sources.clock.now(),
       gateway: (this.#facts ??= sources.facts()),
       config: sources.configState(),
-      live: this.#live(seconds),
+      live: { ...this.#live, ...this.#gauges(), ...memory() },
       chains: this.#chains(seconds),
       ...this.#upstream(seconds),
       accounts: this.#accounts,
@@ -241,39 +264,40 @@ export class Snapshots {
   }
 
   /** Growth of a count since the last snapshot, per second. The first look at a count is no growth. */
-  #rate(name: string, total: number, seconds: number): number {
-    const before = this.#rates.get(name) ?? total
-    this.#rates.set(name, total)
+  #rate(name: string, total: number, seconds: number, seen = this.#rates): number {
+    const before = seen.get(name) ?? total
+    seen.set(name, total)
     return Math.max(0, total - before) / seconds
   }
 
-  #live(seconds: number): Snapshot['live'] {
+  #figures(at: number, seconds: number): Live {
     const { metrics } = this.#sources
     const { traffic } = metrics
-    const rate = (name: string, total: number) => round(this.#rate(name, total, seconds))
+    const rate = (name: string, total: number) => round(this.#rate(name, total, seconds, this.#ticked))
     const [ttfb50, ttfb99] = traffic.ttfb.take(TAKEN)
     const [duration50, duration99] = traffic.duration.take(TAKEN)
-    const loop = this.#loop!
+    const loop = this.#loop
     const delay = (nanos: number) => round(Math.max(0, nanos / 1e6 - LOOP_RESOLUTION_MS))
     const delays = { p50: delay(loop.percentile(50)), p99: delay(loop.percentile(99)), max: delay(loop.max) }
     loop.reset()
-    const { rss, heapUsed } = process.memoryUsage()
     return {
+      at,
       ok: rate('ok', traffic.ok),
       refused: rate('refused', traffic.refused),
       failed: rate('failed', traffic.failed),
       gone: rate('gone', traffic.gone),
       input: rate('input', traffic.input),
       output: rate('output', traffic.output),
-      exchanges: this.#sources.openExchanges(),
-      streams: this.#sources.openStreams(),
-      connections: this.#sources.connections(),
+      ...this.#gauges(),
       ttfb: { p50: round(ttfb50), p99: round(ttfb99) },
       duration: { p50: round(duration50), p99: round(duration99) },
       loop: delays,
-      rss,
-      heap: heapUsed,
     }
+  }
+
+  #gauges(): Pick<Live, 'exchanges' | 'streams' | 'connections'> {
+    const { openExchanges, openStreams, connections } = this.#sources
+    return { exchanges: openExchanges(), streams: openStreams(), connections: connections() }
   }
 
   #chains(seconds: number): ChainRow[] {
@@ -364,6 +388,11 @@ export class Snapshots {
 }
 
 const BACK = ['onResponseHead', 'onEvent', 'rewriteEvent', 'onChunk', 'onResponseEnd', 'onError', 'onSettle'] as const
+
+function memory(): { rss: number; heap: number } {
+  const { rss, heapUsed } = process.memoryUsage()
+  return { rss, heap: heapUsed }
+}
 
 /** Three figures after the point are plenty for a page, and halve the feed. */
 function round<T extends number | null>(value: T): T {

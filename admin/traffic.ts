@@ -1,4 +1,4 @@
-/** Totals over all routes, for the dashboard's rates. Times are kept only while someone looks. */
+/** Totals over all routes, and times since they were last taken, for the dashboard's charts. */
 import { Quantiles } from './quantiles.ts'
 
 export class Traffic {
@@ -11,7 +11,6 @@ export class Traffic {
   output = 0
   readonly ttfb = new Quantiles()
   readonly duration = new Quantiles()
-  watched = false
 
   ended(outcome: string, durationMs: number, ttfbMs: number | null): void {
     switch (outcome) {
@@ -28,7 +27,6 @@ export class Traffic {
       default:
         this.ok++
     }
-    if (!this.watched) return
     this.duration.observe(durationMs)
     if (ttfbMs !== null) this.ttfb.observe(ttfbMs)
   }

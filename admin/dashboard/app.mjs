@@ -5,7 +5,7 @@ import { Chains } from './chains.mjs'
 import { Charts, SERIES, valuesOf } from './charts.mjs'
 import { attribute, text } from './dom.mjs'
 import { Exchanges } from './exchanges.mjs'
-import { follow, keepToken } from './feed.mjs'
+import { follow, keepToken, past } from './feed.mjs'
 import { History } from './history.mjs'
 import { State } from './state.mjs'
 import { Timeline } from './timeline.mjs'
@@ -90,10 +90,17 @@ const STATES = {
 }
 let attempts = 0
 
+/** The charts as they were before this page was opened, or had lost the gateway. Without them it shows what comes from now on. */
+async function loadPast() {
+  const { times, rows } = await past(history.last).catch(() => ({ times: [], rows: [] }))
+  history.fill(times, rows)
+  drawSoon()
+}
+
 follow({
   snapshot(snapshot) {
     latest = snapshot
-    history.push(snapshot.at / 1000, valuesOf(snapshot))
+    history.push(snapshot.live.at / 1000, valuesOf(snapshot))
     exchanges.add(snapshot)
     drawSoon()
   },
@@ -102,7 +109,10 @@ follow({
     text(at('connection'), words)
     attribute(at('connection'), 'class', `badge ${kind}`)
     at('login').hidden = name !== 'locked'
-    if (name === 'live') attempts = 0
+    if (name === 'live') {
+      attempts = 0
+      loadPast()
+    }
     if (name !== 'locked') return
     main.hidden = true
     text(at('login-fault'), attempts > 0 ? 'That is not the token.' : '')

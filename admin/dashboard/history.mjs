@@ -1,4 +1,7 @@
-/** What the charts show: one hour of seconds in typed arrays of fixed size. A page that stays open for a week holds no more than that. */
+/**
+ * What the charts show: one hour of seconds in typed arrays of fixed size. A page that stays open for a week holds no more than that. What was before
+ * the page was opened, or while it had lost the gateway, comes from the gateway's own hour.
+ */
 export const HOUR = 3600
 
 export class History {
@@ -16,8 +19,34 @@ export class History {
     return this.#size
   }
 
+  /** Seconds of the newest point, 0 when there is none. */
+  get last() {
+    return this.#size === 0 ? 0 : this.#times[(this.#next - 1 + HOUR) % HOUR]
+  }
+
+  /**
+   * Puts points of the past where they belong: what came over the feed meanwhile stays behind them.
+   * @param times seconds, oldest first; @param rows of values by name, as many as times
+   */
+  fill(times, rows) {
+    if (times.length === 0) return
+    const newer = []
+    while (this.#size > 0 && this.last >= times[0]) {
+      this.#next = (this.#next - 1 + HOUR) % HOUR
+      this.#size--
+      if (this.#times[this.#next] > times.at(-1))
+        newer.unshift([
+          this.#times[this.#next],
+          Object.fromEntries([...this.#series].map(([name, series]) => [name, series[this.#next]])),
+        ])
+    }
+    for (const [i, at] of times.entries()) this.push(at, rows[i])
+    for (const [at, values] of newer) this.push(at, values)
+  }
+
   /** @param at seconds; @param values by name, null where there is none */
   push(at, values) {
+    if (at === this.last) return
     this.#times[this.#next] = at
     for (const [name, series] of this.#series) series[this.#next] = values[name] ?? Number.NaN
     this.#next = (this.#next + 1) % HOUR

@@ -60,7 +60,7 @@ test('every file of the page comes with a policy that forbids all but its own or
 
 test('without a token the data answers to addresses and localhost only: a name of another site may point here', async () => {
   const { port } = new URL(g.gateway.adminAddress!)
-  for (const path of ['/feed', '/accounts']) {
+  for (const path of ['/feed', '/history', '/accounts']) {
     const url = `${g.gateway.adminAddress}${path}`
     for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, `[::1]:${port}`, 'localhost'])
       assert.equal(await ask(url, host), 200, host)
@@ -73,7 +73,7 @@ test('with a token: the page comes, the data needs it', async () => {
   const base = guarded.gateway.adminAddress!
   assert.equal((await fetch(base)).status, 200)
   assert.doesNotMatch(await (await fetch(base)).text(), new RegExp(TOKEN))
-  for (const path of ['/feed', '/accounts', '/metrics']) {
+  for (const path of ['/feed', '/history', '/accounts', '/metrics']) {
     for (const authorization of [undefined, 'Bearer let-me-in-0002', `Basic ${TOKEN}`]) {
       const refused = await fetch(base + path, { headers: authorization === undefined ? {} : { authorization } })
       assert.equal(refused.status, 401, path)

@@ -4,7 +4,9 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
+import { SERIES } from '../../admin/history.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
+import { eventually } from '../eventually.ts'
 import { launch, open, skip } from './browser.ts'
 import { LIMITS, request, traffic } from './load.ts'
 
@@ -107,6 +109,49 @@ test('it updates under load: rates, tokens, open streams, shares of time, backen
     .waitFor()
   await rows(page).nth(20).waitFor()
   await load.stop()
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('a page that is opened, or reloaded, after an incident shows it', { skip }, async () => {
+  // It was kept by the page: the charts of a page that was opened too late were empty.
+  const { page: early, close: closeEarly } = await openDashboard()
+  await live(early)
+  await closeEarly()
+  for (let i = 0; i < 5; i++)
+    await (await g.post('/v1/chat/completions', { model: 'gpt-9', messages: [{ role: 'user', content: 'x' }] })).text()
+  const { page, complaints, close } = await openDashboard()
+  const reloaded = async () => {
+    await live(page)
+    const answer = page.waitForResponse(response => response.url().includes('/history?'))
+    await page.reload()
+    const bytes = await (await answer).body()
+    await live(page)
+    return bytes
+  }
+  const names = SERIES.length
+  const incidents = (bytes: Buffer) => {
+    const count = bytes.length / (8 + 4 * names)
+    const refused = (point: number) => bytes.readFloatLE(8 * count + 4 * (point * names + SERIES.indexOf('refused')))
+    return Array.from({ length: count }, (_, i) => i).filter(point => refused(point) > 0).length
+  }
+  // The second in which it was has to end.
+  await eventually(
+    async () => incidents(Buffer.from(await (await fetch(`${g.gateway.adminAddress}/history`)).arrayBuffer())) > 0,
+  )
+  assert.ok(incidents(await reloaded()) > 0)
+  // Under the pointer the chart says what was then: it is drawn, not only loaded.
+  const plot = page.locator('.chart', { hasText: 'Requests' }).locator('.u-over')
+  await page.locator('.chart', { hasText: 'Requests' }).scrollIntoViewIfNeeded()
+  const box = (await plot.boundingBox())!
+  const value = page.locator('.chart', { hasText: 'Requests' }).locator('.value', { hasText: 'refused' }).locator('b')
+  await eventually(async () => {
+    for (let x = 1; x < box.width; x++) {
+      await page.mouse.move(box.x + x, box.y + box.height / 2)
+      if (/[1-9]/.test((await value.textContent()) ?? '')) return true
+    }
+    return false
+  })
   assert.deepEqual(complaints, [])
   await close()
 })

@@ -33,6 +33,7 @@ before(async () => {
   server = createServer((request, response) => {
     const page = pages.get(request.url!)
     if (page) return void response.writeHead(200, { 'content-type': page.type }).end(page.body)
+    if (request.url!.startsWith('/history')) return void response.writeHead(200, { 'x-series': '' }).end()
     if (request.url !== '/feed') return void response.writeHead(404).end()
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.flushHeaders()
