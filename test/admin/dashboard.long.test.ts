@@ -288,6 +288,20 @@ test('a phone of 390 px scrolls down only', { skip }, async () => {
     .filter(node => node.scrollWidth > node.clientWidth + 1 || node.getBoundingClientRect().right > 391)
     .map(node => node.className + ' ' + node.scrollWidth)`)
   assert.deepEqual(wide, [], 'what a person needs is there without scrolling sideways')
+  // A bar of a limit was wider than its column and lay over its figure, and the time of an exchange was cut in two lines.
+  await page.evaluate("for (const account of document.querySelectorAll('.account')) account.open = true")
+  const overlaps = await page.evaluate(`[...document.querySelectorAll('.limits li, .share')].flatMap(row => {
+      const [bar, figure] = [row.querySelector('.bar'), row.querySelector('.figure')].map(node => node.getBoundingClientRect())
+      return bar.width > 0 && figure.width > 0 && bar.right > figure.left ? [row.textContent] : []
+    })`)
+  assert.deepEqual(overlaps, [])
+  const wrapped = await page.evaluate(`[...document.querySelectorAll('#exchanges-table .open')].flatMap(time => {
+      const range = document.createRange()
+      range.selectNodeContents(time)
+      return new Set([...range.getClientRects()].map(rect => Math.round(rect.top))).size > 1 ? [time.textContent] : []
+    })`)
+  assert.deepEqual(wrapped, [])
+  assert.ok((await page.locator('.limits li:visible').count()) > 3)
   await close()
 })
 
