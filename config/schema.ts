@@ -395,7 +395,7 @@ export const log = object(
     ),
     bodies: flag(
       false,
-      'Write the messages of all errors. They may quote requests and replies, which are user data: for debugging only.',
+      'Write the messages of all errors, those of plugins and providers too. They may quote prompts: for debugging only. Bodies are never written.',
     ),
   },
   [],

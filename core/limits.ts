@@ -139,9 +139,9 @@ export const MAXIMA = [
   },
   {
     name: 'max_output_tokens',
-    description: 'Most output tokens that one request may ask for, and the cap of one that names none.',
+    description: 'Most output tokens that one request may ask for. A request that names no cap gets this one.',
     counts:
-      'the output cap of one request; of one that names none it becomes the cap, or the least `max_output_tokens` of model and backends where that is lower',
+      'the output cap that a request names. A request that names none gets this cap, or the smallest `max_output_tokens` of its model and backends where that is smaller',
     denial: '400 `invalid_value`',
   },
   {
