@@ -145,7 +145,12 @@ export class Exchanges {
         words,
       ),
       h('td', { class: 'wide' }, h('code', {}, exchange.route || 'no route')),
-      h('td', {}, exchange.model || '–', exchange.backend ? h('small', { class: 'line' }, exchange.backend) : null),
+      h(
+        'td',
+        {},
+        exchange.model || exchange.unknownModel || '–',
+        exchange.backend ? h('small', { class: 'line' }, exchange.backend) : null,
+      ),
       h(
         'td',
         { class: 'wide' },
@@ -202,7 +207,9 @@ export class Exchanges {
 }
 
 function hay(exchange) {
-  const { id, route, model, backend, organization, key, status, outcome, code, timeline } = exchange
+  const { id, route, organization, key, status, outcome, code, timeline } = exchange
+  const model = exchange.model || exchange.unknownModel
+  const backends = [exchange.backend, ...exchange.failed.map(attempt => attempt.backend)].join(' ')
   const timed = timeline ? 'timed' : ''
-  return `${id} ${route} ${model} ${backend} ${organization} ${key} ${status} ${outcome} ${code} ${timed}`.toLowerCase()
+  return `${id} ${route} ${model} ${backends} ${organization} ${key} ${status} ${outcome} ${code} ${timed}`.toLowerCase()
 }

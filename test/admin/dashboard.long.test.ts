@@ -194,6 +194,19 @@ test('exchanges: a filter, failures only, and the timeline of one, plugin by plu
   const wrong = await rows(page).allTextContents()
   assert.ok(wrong.length >= 3)
   for (const text of wrong) assert.match(text, /model not found|upstream server error/)
+  // A refused exchange names the model that was asked for; a failed one the backend, and what it answered.
+  assert.ok(
+    wrong.every(text => !text.includes('model not found') || text.includes('gpt-9')),
+    String(wrong),
+  )
+  await page.fill('#exchanges-filter', 'upstream_server_error')
+  await page.locator('#exchanges-count', { hasText: 'match' }).waitFor()
+  await rows(page).first().click()
+  assert.match(
+    (await page.locator('.timeline dl').textContent()) ?? '',
+    /backend\w+\/sim-\w+attempt 1 failed\w+\/sim-\w+ after .*: upstream_server_error; it answered 500/,
+  )
+  await rows(page).first().click()
   await page.uncheck('#exchanges-wrong')
   await page.fill('#exchanges-filter', 'chat/completions completed')
   await page.locator('#exchanges-count', { hasText: 'match' }).waitFor()
