@@ -1,4 +1,7 @@
-/** `/feed`: server-sent events, one snapshot a second for every open page. Without a page there is no snapshot, only the point that the charts keep. */
+/**
+ * `/feed`: server-sent events, one snapshot a second for every open page. Without a page there is no snapshot, only the
+ * point that the charts keep.
+ */
 import type { ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../core/clock.ts'
 import type { Snapshot, Snapshots } from './snapshot.ts'

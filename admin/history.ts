@@ -1,6 +1,7 @@
 /**
- * What the dashboard's charts show, of the last hour: one point a second, whether a page is open or not, so that a page that is opened after an
- * incident shows it. Of fixed size: 3,600 points of 68 bytes, 245 KB, and no more than that is ever sent.
+ * What the dashboard's charts show, of the last hour: one point a second, whether a page is open or not, so that a page
+ * that is opened after an incident shows it. Of fixed size: 3,600 points of 68 bytes, 245 KB, and no more than that is
+ * ever sent.
  */
 import type { Live } from './snapshot.ts'
 
@@ -42,8 +43,8 @@ export class History {
   }
 
   /**
-   * The points after a time, oldest first: their times as float64 (Unix seconds), then for each point its values as float32 in the order of `SERIES`, NaN
-   * where there is none. Numbers are little-endian.
+   * The points after a time, oldest first: their times as float64 (Unix seconds), then for each point its values as
+   * float32 in the order of `SERIES`, NaN where there is none. Numbers are little-endian.
    * @param seconds Unix seconds
    */
   since(seconds: number): Buffer {

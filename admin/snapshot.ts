@@ -1,6 +1,6 @@
 /**
- * The gateway's state as one JSON object a second, for the dashboard. Computed once for all open pages; while none is open only the figures of the
- * charts are taken, for the hour that `History` keeps.
+ * The gateway's state as one JSON object a second, for the dashboard. Computed once for all open pages; while none is
+ * open only the figures of the charts are taken, for the hour that `History` keeps.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
 import type { ConfigError } from '../config/load.ts'

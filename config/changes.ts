@@ -8,8 +8,9 @@ const NAMED = ['pipelines', 'providers', 'models', 'plans', 'organizations'] as 
 const MOST = 50
 
 /**
- * Names of sections (`server`), entries (`models.eb1`, `pipelines.completions`) and keys (`organizations.acme.keys.key_ci`) that were added, removed
- * or changed, in the order of the file, at most fifty and then how many more. Empty when only comments, places or a plugin's code changed.
+ * Names of sections (`server`), entries (`models.eb1`, `pipelines.completions`) and keys
+ * (`organizations.acme.keys.key_ci`) that were added, removed or changed, in the order of the file, at most fifty and
+ * then how many more. Empty when only comments, places or a plugin's code changed.
  */
 export function changedNames(before: GatewayConfig, after: GatewayConfig): string[] {
   const names: string[] = []

@@ -38,7 +38,8 @@ export class UpstreamFault {
   /** Of an error object, or of what stands in its place. */
   static of(error: unknown): UpstreamFault {
     if (!isRecord(error)) return new UpstreamFault(undefined, undefined, undefined, error)
-    // Google calls its type `status` and names members in `details`; servers built on FastAPI call the message `detail`.
+    // Google calls its type `status` and names members in `details`; servers built on FastAPI call the message
+    // `detail`.
     const { type, status, code, param, message, detail, details } = error
     return new UpstreamFault(type ?? status, code, param ?? violatedField(details), message ?? detail)
   }
@@ -51,7 +52,10 @@ export class UpstreamFault {
       .filter(value => value.length >= LEAST_SECRET)
   }
 
-  /** The provider's words, at most 1 KiB; '' when it said nothing. They may hold user data: only for `log: { bodies: true }`. */
+  /**
+   * The provider's words, at most 1 KiB; '' when it said nothing. They may hold user data: only for `log: { bodies:
+   * true }`.
+   */
   get words(): string {
     const bytes = Buffer.from(this.#conceal(this.#message))
     return bytes.length <= MOST_WORDS

@@ -130,7 +130,10 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
   }
 }
 
-/** A reply or an event that can't be read. @param detail for the log: a sentence of ours, with nothing of the reply in it */
+/**
+ * A reply or an event that can't be read.
+ * @param detail for the log: a sentence of ours, with nothing of the reply in it
+ */
 export function unreadable(detail: string): GatewayError {
   return new GatewayError('upstream_server_error', {
     message: 'The upstream sent a reply that can’t be read.',

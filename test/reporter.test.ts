@@ -1,4 +1,7 @@
-/** What a run of the tests shows. Warnings of uWebSockets.js that mean nothing here filled the output, and hid those that mean something. */
+/**
+ * What a run of the tests shows. Warnings of uWebSockets.js that mean nothing here filled the output, and hid those
+ * that mean something.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import report from './reporter.ts'

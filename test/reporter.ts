@@ -10,8 +10,9 @@ const LINES = 30
 const COLUMNS = 200
 
 /**
- * uWebSockets.js writes this for each WebSocket handshake that a plugin made wait. The gateway answers those outside of any cork on purpose
- * (docs/listeners.md: inside one the build may close the new socket), so the line tells nothing; it is counted instead of shown.
+ * uWebSockets.js writes this for each WebSocket handshake that a plugin made wait. The gateway answers those outside of
+ * any cork on purpose (docs/listeners.md: inside one the build may close the new socket), so the line tells nothing; it
+ * is counted instead of shown.
  */
 const CORK_WARNING = /^Warning: uWS\.HttpResponse writes must be made from within a corked callback\..*\n?/gm
 

@@ -90,7 +90,10 @@ const STATES = {
 }
 let attempts = 0
 
-/** The charts as they were before this page was opened, or had lost the gateway. Without them it shows what comes from now on. */
+/**
+ * The charts as they were before this page was opened, or had lost the gateway. Without them it shows what comes from
+ * now on.
+ */
 async function loadPast() {
   const { times, rows } = await past(history.last).catch(() => ({ times: [], rows: [] }))
   history.fill(times, rows)

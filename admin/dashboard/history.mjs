@@ -1,6 +1,7 @@
 /**
- * What the charts show: one hour of seconds in typed arrays of fixed size. A page that stays open for a week holds no more than that. What was before
- * the page was opened, or while it had lost the gateway, comes from the gateway's own hour.
+ * What the charts show: one hour of seconds in typed arrays of fixed size. A page that stays open for a week holds no
+ * more than that. What was before the page was opened, or while it had lost the gateway, comes from the gateway's own
+ * hour.
  */
 export const HOUR = 3600
 

@@ -61,7 +61,9 @@ function panel(exchange) {
   )
 }
 
-/** `openai/gpt-x after 120 ms: upstream_server_error; it answered 400, invalid_request_error, at messages[0].content`. */
+/**
+ * `openai/gpt-x after 120 ms: upstream_server_error; it answered 400, invalid_request_error, at messages[0].content`.
+ */
 function failure({ backend, code, status, told, ms: took }) {
   const said = [told?.type, told?.code, told?.param && `at ${told.param}`].filter(Boolean)
   const answered = status > 0 ? `; it answered ${[status, ...said].join(', ')}` : ''

@@ -301,7 +301,8 @@ test('a phone of 390 px scrolls down only', { skip }, async () => {
     .filter(node => node.scrollWidth > node.clientWidth + 1 || node.getBoundingClientRect().right > 391)
     .map(node => node.className + ' ' + node.scrollWidth)`)
   assert.deepEqual(wide, [], 'what a person needs is there without scrolling sideways')
-  // A bar of a limit was wider than its column and lay over its figure, and the time of an exchange was cut in two lines.
+  // A bar of a limit was wider than its column and lay over its figure, and the time of an exchange was cut in two
+  // lines.
   await page.evaluate("for (const account of document.querySelectorAll('.account')) account.open = true")
   const overlaps = await page.evaluate(`[...document.querySelectorAll('.limits li, .share')].flatMap(row => {
       const [bar, figure] = [row.querySelector('.bar'), row.querySelector('.figure')].map(node => node.getBoundingClientRect())

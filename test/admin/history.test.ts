@@ -1,4 +1,7 @@
-/** The charts' last hour: kept by the gateway in a ring, sent as it lies there, and put together by the page with what the feed brings. */
+/**
+ * The charts' last hour: kept by the gateway in a ring, sent as it lies there, and put together by the page with what
+ * the feed brings.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { History, SERIES } from '../../admin/history.ts'

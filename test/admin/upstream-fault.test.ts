@@ -1,6 +1,7 @@
 /**
- * What is left of a provider's refusal when the exchange is over. The cause of an upstream 400 was a string, which the log dropped: the line said
- * `"err":{"type":"string"}`, named neither status nor backend, and nobody could find out what the provider had not liked.
+ * What is left of a provider's refusal when the exchange is over. The cause of an upstream 400 was a string, which the
+ * log dropped: the line said `"err":{"type":"string"}`, named neither status nor backend, and nobody could find out
+ * what the provider had not liked.
  */
 import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
@@ -51,7 +52,9 @@ const REFUSALS: Record<string, { path: string; body: object; told: object }> = {
 }
 const NAMES = Object.keys(REFUSALS)
 
-/** A gateway whose providers answer with what `REFUSALS` says; its log lines, and the records that the dashboard is fed. */
+/**
+ * A gateway whose providers answer with what `REFUSALS` says; its log lines, and the records that the dashboard is fed.
+ */
 async function refused(bodies: boolean, use: (g: TestGateway) => Promise<void>) {
   const upstream = createServer((request, response) => {
     request.resume().on('end', () => {
