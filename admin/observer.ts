@@ -2,8 +2,8 @@
 import type { GatewayError } from '../core/errors.ts'
 import type { RunningExchange } from '../core/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
-import { asked, failedAttempts, identity, model, reservation, servedBy } from '../plugins/shared/slots.ts'
 import { wordOf } from '../core/word.ts'
+import { failedAttempts, identity, model, parsedConversation, reservation, servedBy } from '../plugins/shared/slots.ts'
 import { upstreamFields } from '../plugins/upstream/failed-attempts.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
@@ -31,7 +31,7 @@ export class Observer {
     const last = failed.at(-1)
     const backend = x.peek(servedBy)?.id ?? last?.backend
     // An id that no model has is the client's own text.
-    const unknown = x.peek(model) ? undefined : wordOf(x.peek(asked)?.model)
+    const unknown = x.peek(model) ? undefined : wordOf(x.peek(parsedConversation)?.model)
     const param = wordOf(error?.param)
     const record: ExchangeRecord = {
       seq: 0,
