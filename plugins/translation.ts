@@ -15,7 +15,7 @@ import {
   upstreamConversation,
   verbatim,
 } from './shared/slots.ts'
-import type { Pieces } from './verbatim.ts'
+import type { Pieces } from './shared/verbatim.ts'
 
 /**
  * Knows the dialects, so that `upstream` needs to know none. Which backend is asked is known only attempt by attempt: so a request is written, and

@@ -14,7 +14,7 @@ import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './shared/slots.ts'
-import { Verbatim } from './verbatim.ts'
+import { Verbatim } from './shared/verbatim.ts'
 
 /** Paths removed under `unknown_fields: strip`. */
 const strippedFields = slot<string[]>('strippedFields')

@@ -7,7 +7,7 @@ import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
 import type { Cell, CellState } from '../../core/store.ts'
 import type { UpstreamFault } from '../../core/upstream-fault.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
-import type { Pieces, Verbatim } from '../verbatim.ts'
+import type { Pieces, Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`. */
 export const identity = slot<Identity>('identity')

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool, ProxyAgent } from 'undici'
 import type { ProviderConfig } from '../../config/types.ts'
-import { joined } from '../verbatim.ts'
+import { joined } from '../shared/verbatim.ts'
 import { Gate } from './gate.ts'
 import { Http1Client, type HttpClient } from './http1/client.ts'
 

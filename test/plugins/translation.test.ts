@@ -10,9 +10,9 @@ import type { StreamEvent } from '../../core/events.ts'
 import { JsonBytes } from '../../core/json-bytes.ts'
 import { conversation } from '../../core/plugin.ts'
 import { candidates, identity, outbound, upstreamConversation, verbatim } from '../../plugins/shared/slots.ts'
+import { joined, Verbatim } from '../../plugins/shared/verbatim.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { translation } from '../../plugins/translation.ts'
-import { joined, Verbatim } from '../../plugins/verbatim.ts'
 import { backend, caller, reading, text } from './kit.ts'
 
 /** What goes to a backend for a conversation, and the log. */

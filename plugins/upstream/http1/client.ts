@@ -8,7 +8,7 @@
  */
 import net, { type Socket } from 'node:net'
 import type { Dispatcher } from 'undici'
-import type { Pieces } from '../../verbatim.ts'
+import type { Pieces } from '../../shared/verbatim.ts'
 import { MalformedResponse, type ReplyHeaders, type ResponseHandler, ResponseParser } from './parser.ts'
 
 export interface ClientOptions {

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
-import { type JsonBytes, pastBlanks } from '../core/json-bytes.ts'
-import { jsonBytes } from '../meter/index.ts'
+import { type JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
+import { jsonBytes } from '../../meter/index.ts'
 
 /** A JSON text in pieces, written one after the other. */
 export type Pieces = readonly (string | Uint8Array)[]
