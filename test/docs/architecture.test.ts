@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { plugins } from '../../plugins/index.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const page = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8')
@@ -15,6 +16,12 @@ const { overrides } = JSON.parse(readFileSync(join(ROOT, 'biome.json'), 'utf8'))
 test('the page is short, and names every room', () => {
   assert.ok(page.split('\n').length <= 150, String(page.split('\n').length))
   for (const room of rooms) if (!room.startsWith('.')) assert.ok(page.includes(`${room}/`), room)
+})
+
+test('plugins/ holds one entry for each plugin, and nothing else but their registry, their test kit and what they share', () => {
+  const entries = new Set(tracked.filter(file => file.startsWith('plugins/')).map(file => file.split('/')[1]!))
+  const named = [...entries].map(entry => entry.replace(/\.ts$/, '')).sort()
+  assert.deepEqual(named, [...plugins.map(plugin => plugin.name), 'index', 'shared', 'testing'].sort())
 })
 
 test('every room that serves has its rule of imports, which forbids tests, benches and docs', () => {
