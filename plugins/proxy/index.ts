@@ -4,16 +4,11 @@ import { definePlugin, deny } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { duration, nullable, object, secretText, text } from '../../core/vocabulary.ts'
 import { receivedBytes } from '../shared/slots.ts'
+import { climbs } from './climbs.ts'
 import { Hop } from './hop.ts'
 
 // Loaded where a pipeline has the plugin: most have not.
 const require = createRequire(import.meta.url)
-
-/**
- * A segment `..`, however it is spelled: routes match the path as it came, and a target that resolves it would serve what no route names, with the
- * gateway's key.
- */
-const climbs = /(?:[/\\]|%2f|%5c)(?:\.|%2e){2}(?:$|[/\\;]|%2f|%5c|%3b)/i
 
 const schema = object(
   {
@@ -65,7 +60,7 @@ export const proxy = definePlugin({
 
     return {
       forward(x) {
-        if (climbs.test(x.incoming.path)) {
+        if (climbs(x.incoming.path)) {
           x.reply(deny('bad_request', { message: 'The path holds a ".." segment. Send it resolved.' }))
           return undefined
         }

@@ -174,9 +174,10 @@ for (const listener of ['uws', 'node'] as const) {
               .end()
           })
         const climbing = ['..', '../x', 'a/../../x', '%2e%2E/x', '.%2e/x', '..%2fx', 'a%2f..%2fx', '..\\x', '..;/x']
+        climbing.push('..%00/x', '..%09/x', '..%20/x', '%252e%252e/x', '..%25252fx')
         for (const path of climbing) assert.equal(await status(`/v1/embeddings/${path}`), 400, path)
         assert.deepEqual(seen, [])
-        const plain = ['a..b', '...', './a', 'a"|b', '%', 'a//b', 'a?x=/../', 'a?b="c"']
+        const plain = ['a..b', '...', './a', 'a"|b', '%', 'a//b', '%2e', 'a%20..b', '%25', 'a?x=/../', 'a?b="c"']
         for (const path of plain) await status(`/v1/embeddings/${path}`)
         assert.deepEqual(
           seen,

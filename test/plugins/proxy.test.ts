@@ -22,6 +22,16 @@ for (const path of [
   '/v1/..\\admin',
   '/v1%5c..%5cadmin',
   '/v1/..;/admin',
+  '/v1/..%00/admin',
+  '/v1/..%09/admin',
+  '/v1/%20..%20/admin',
+  '/v1/%252e%252e/admin',
+  '/v1/..%252f..%252fadmin',
+  '/v1/%25252e%25252e%25252fadmin',
+  '/v1/..%3bx/admin',
+  '/v1/%c0%ae%c0%ae/admin',
+  '/v1/%u002e%u002e/admin',
+  `/v1/${'%'.padEnd(41, '25')}2e`,
 ]) {
   test(`a path that climbs is refused, however it is spelled, and the target hears nothing of it: ${path}`, async () => {
     const request = mock.method(http, 'request')
