@@ -14,6 +14,8 @@ export interface AdminOptions {
   host: string
   port: number
   token?: string
+  /** Names that a request may carry when there is no token, beside localhost and addresses. */
+  hosts: readonly string[]
   registry: Registry
   /** What the dashboard shows. */
   snapshots: Snapshots
@@ -91,6 +93,13 @@ async function handle(
     const state = await options.ready().catch(() => ({ ok: false, reason: 'the check failed' }))
     return send(response, state.ok ? 200 : 503, TEXT, state.ok ? 'ready\n' : `not ready: ${state.reason}\n`)
   }
+  // A page of another site can give its own name this machine's address and then read from us; its requests still carry
+  // that name. With a token they could carry any: such a page has none.
+  if (options.token === undefined && !isOwnName(request.headers.host, options.hosts)) {
+    const body =
+      'without a token this listener answers to localhost and addresses only; server.admin.hosts adds names\n'
+    return send(response, 421, TEXT, body)
+  }
   // The page itself holds no data; it asks for the token and then for the feed.
   const page = pages.get(path)
   if (page) {
@@ -108,9 +117,6 @@ async function handle(
   if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
   if (path !== '/feed' && path !== '/history' && path !== '/accounts' && path !== '/route') {
     return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route\n')
-  }
-  if (options.token === undefined && !isLocalName(request.headers.host)) {
-    return send(response, 421, TEXT, 'without a token the dashboard answers to localhost and addresses only\n')
   }
   const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
   if (path === '/route') return route(options, query, request, response)
@@ -156,11 +162,16 @@ async function route(
 
 const CLOSE = { connection: 'close' }
 
-/** A page of another site can give its own name this machine's address and then read from us; its requests still carry that name. */
-function isLocalName(host: string | undefined): boolean {
+function isOwnName(host: string | undefined, names: readonly string[]): boolean {
   if (host === undefined) return false
   const name = host.startsWith('[') ? host.slice(1, host.indexOf(']')) : host.replace(/:\d*$/, '')
-  return isIP(name) !== 0 || name === 'localhost' || name.endsWith('.localhost')
+  const lower = name.toLowerCase()
+  return (
+    isIP(name) !== 0 ||
+    lower === 'localhost' ||
+    lower.endsWith('.localhost') ||
+    names.some(own => own.toLowerCase() === lower)
+  )
 }
 
 function hasToken(request: IncomingMessage, token: string): boolean {

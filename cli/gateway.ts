@@ -268,6 +268,7 @@ class RunningGateway implements Gateway {
         host: options.admin?.host ?? server.admin.host,
         port: options.admin?.port ?? adminPort(server.admin.port, options.worker),
         token: server.admin.token,
+        hosts: server.admin.hosts,
         registry: this.#metrics.registry,
         snapshots: this.#snapshots(),
         ready: () => this.#ready(),

@@ -309,7 +309,7 @@ function resolveServer(
   options: LoadOptions,
   report: Report,
 ): ServerConfig {
-  const admin = typeof raw.admin === 'string' ? { listen: raw.admin, token: undefined } : raw.admin
+  const admin = typeof raw.admin === 'string' ? { listen: raw.admin, token: undefined, hosts: [] } : raw.admin
   const listen = parseListen(raw.listen)!
   const adminListen = parseListen(admin.listen)!
   const token = admin.token || undefined
@@ -340,7 +340,7 @@ function resolveServer(
   return {
     ...raw,
     listen,
-    admin: { ...adminListen, ...(token ? { token } : {}) },
+    admin: { ...adminListen, ...(token ? { token } : {}), hosts: admin.hosts ?? [] },
     workers,
     tls: raw.tls && absolutePaths(raw.tls, ['server', 'tls'], new Report(source)),
   }

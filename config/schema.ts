@@ -87,6 +87,11 @@ const adminMembers = object({
   token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
     format: 'credential',
   }),
+  hosts: list(
+    text('Host name, without a port.', { pattern: '^[A-Za-z0-9._-]+$' }),
+    'Names under which the admin pages answer without a token, beside localhost and addresses. Any other name is refused with 421: a page of another site could give its own name this address.',
+    { default: [] },
+  ),
 })
 
 export const server = object(
@@ -97,7 +102,8 @@ export const server = object(
       type: ['string', 'object'],
       format: 'listen',
       default: '127.0.0.1:9090',
-      description: '/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token }. Never public.',
+      description:
+        '/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token, hosts }. Never public.',
     } as Filled<string | Arrives<typeof adminMembers>>,
     listener: choice(
       ['uws', 'node'],

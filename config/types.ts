@@ -37,7 +37,7 @@ export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plug
 
 export interface ServerConfig extends Omit<Arrives<typeof server>, 'listen' | 'admin' | 'workers'> {
   listen: { host: string; port: number }
-  admin: { host: string; port: number; token?: string }
+  admin: { host: string; port: number; token?: string; hosts: readonly string[] }
   /** `auto` is the number of cores. */
   workers: number
 }

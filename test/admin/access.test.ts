@@ -11,7 +11,10 @@ let g: TestGateway
 let guarded: TestGateway
 let browser: Browser | undefined
 before(async () => {
-  g = await startGateway()
+  g = await startGateway({
+    yaml: url =>
+      defaultYaml(url).replace('admin: 127.0.0.1:0', 'admin: { listen: 127.0.0.1:0, hosts: [ops.example.com] }'),
+  })
   guarded = await startGateway({
     yaml: url => defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, token: "${TOKEN}" }`),
   })
@@ -58,12 +61,22 @@ test('every file of the page comes with a policy that forbids all but its own or
   assert.equal((await fetch(`${g.gateway.adminAddress}/dashboard/nothing.mjs`)).status, 404)
 })
 
-test('without a token the data answers to addresses and localhost only: a name of another site may point here', async () => {
+test('without a token all but probes answer to addresses, localhost and configured names only', async () => {
+  // A name of another site may point here (DNS rebinding): its page read /metrics, which names providers.
   const { port } = new URL(g.gateway.adminAddress!)
-  for (const path of ['/feed', '/history', '/accounts']) {
+  for (const path of ['/healthz', '/readyz'])
+    assert.equal(await ask(`${g.gateway.adminAddress}${path}`, 'evil.example'), 200)
+  for (const path of ['/', '/dashboard/app.mjs', '/metrics', '/feed', '/history', '/accounts', '/nothing']) {
     const url = `${g.gateway.adminAddress}${path}`
-    for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, `[::1]:${port}`, 'localhost'])
-      assert.equal(await ask(url, host), 200, host)
+    for (const host of [
+      `127.0.0.1:${port}`,
+      `localhost:${port}`,
+      `[::1]:${port}`,
+      'localhost',
+      'ops.example.com',
+      'OPS.example.com:80',
+    ])
+      assert.equal(await ask(url, host), path === '/nothing' ? 404 : 200, host)
     for (const host of [`evil.example:${port}`, 'localhost.evil.example', '127.0.0.1.evil.example'])
       assert.equal(await ask(url, host), 421, host)
   }
