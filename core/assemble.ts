@@ -1,6 +1,6 @@
 /**
- * Builds the chains of a configuration. Everyone builds them here: a gateway that starts or reloads, `sluice check`,
- * `explain` and `route`, the harness `sluice/testing`, and the tests of the engine.
+ * Builds the chains of a configuration. Everything that needs chains builds them here: a gateway that starts or
+ * reloads, `sluice check`, `explain` and `route`, the test harness `sluice/testing`, and the tests of the engine.
  */
 import { type BuildOptions, buildChain, type Chain, type PipelineEntry } from './chain.ts'
 import type { Configuration, Plugin, PluginContext } from './plugin.ts'
@@ -12,32 +12,35 @@ export type Services = Omit<
   PluginContext,
   'config' | 'id' | 'pipeline' | 'terminal' | 'surfaces' | 'searchProviders'
 > & {
-  /** Whole; each plugin gets the sections that it uses. */
+  /** The whole configuration; each plugin gets only the sections that it uses. */
   config: Configuration
 }
 
 export interface Blueprint {
   pipelines: Readonly<Record<string, readonly PipelineEntry[]>>
-  /** Surfaces of the routes that use a pipeline. */
+  /** The surfaces of the routes that use this pipeline. */
   surfacesOf(pipeline: string): readonly Surface[]
-  /** By the name that stands in a pipeline. */
+  /** The known plugins, by the name that a pipeline entry gives. */
   plugins: ReadonlyMap<string, Plugin>
   services: Services
-  /** Tests: every request hook answers through a promise. */
+  /** For tests: every request hook answers through a promise. */
   forceAsync?: boolean | undefined
-  /** Tests: stands around each plugin's hooks. */
+  /** For tests: wraps the hooks of each plugin. */
   around?: BuildOptions['around']
-  /** Address of the simulated web, where it runs. */
+  /** Base URL of the simulated web search, where the simulator runs. */
   simulator?: string | undefined
 }
 
 export interface Assembly {
   chains: ReadonlyMap<string, Chain>
-  /** Those that plugins of this configuration have registered. */
+  /** The search providers that the plugins of this configuration have registered. */
   searchProviders: SearchProviders
 }
 
-/** Creates every plugin of every pipeline. Throws a ChainError; what had been created is closed by then. */
+/**
+ * Creates every plugin of every pipeline. Before it throws, it closes the plugins that it has already created.
+ * @throws ChainError for the first plugin that fails
+ */
 export async function assemble({
   pipelines,
   surfacesOf,
@@ -72,13 +75,13 @@ export async function assemble({
   return { chains, searchProviders }
 }
 
-/** What a plugin may see of the configuration. */
+/** The sections of the configuration that the plugin declares in `uses`; a plugin sees no others. */
 function sectionsOf(config: Configuration, plugin: Plugin | undefined): Partial<Configuration> {
   const used = plugin?.uses ?? []
   return Object.fromEntries(used.map(section => [section, config[section as keyof Configuration]]))
 }
 
-/** Closes all of them, whatever a plugin does: what one leaves open must not leave open what others have. */
+/** Closes all chains. One that fails to close is logged, and the others are closed all the same. */
 export async function closeChains(chains: Iterable<Chain>, log: PluginContext['log']): Promise<void> {
   for (const chain of chains) {
     try {

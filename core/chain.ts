@@ -1,15 +1,17 @@
 /**
- * A pipeline of gateway.yaml, compiled once per configuration into flat arrays: one per phase, in the order that phase runs.
+ * A pipeline of gateway.yaml, compiled once per configuration into flat arrays: one for each phase, in the order in
+ * which that phase runs.
  *
- * Requests go down the list to the terminal. Responses come back up through the plugins that were passed, then out through those
- * below the terminal. A plugin that answers a request itself was not passed: its reply starts just above it.
+ * A request goes down the list to the terminal. Its response comes back up through the plugins that the request
+ * passed, then out through the plugins below the terminal. The request has not passed a plugin that answers it: the
+ * response hooks of that plugin do not see its own reply.
  */
 import { types } from 'node:util'
 import type { StreamEvent } from './events.ts'
 import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply } from './plugin.ts'
 import { requestBody } from './plugin.ts'
 
-/** Where a value stands, for messages: `gateway.yaml:14:5`. */
+/** Where a value is written, for messages: `gateway.yaml:14:5`. */
 export interface Position {
   file: string
   line: number
@@ -19,17 +21,20 @@ export interface Position {
 /** One line of a pipeline. */
 export interface PipelineEntry {
   plugin: string
-  /** Defaults to the plugin's name; unique in its pipeline. */
+  /** The plugin's name unless the entry gives another; unique in its pipeline. */
   id: string
   on_failure: 'deny' | 'skip'
-  /** Options as `create` takes them: checked by the plugin's own schema, defaults filled, durations in milliseconds, sizes in bytes. */
+  /**
+   * The options as `create` takes them: checked by the plugin's own schema, defaults filled in, durations in
+   * milliseconds, sizes in bytes.
+   */
   config: Record<string, unknown>
   at: Position
-  /** `version: 1` says it without writing it; `at` is then the line below. */
+  /** True for an entry that `version: 1` adds and the file does not contain. `at` is then the entry below it. */
   implied?: true
 }
 
-/** One plugin at its place, with what it did so far. */
+/** One plugin at its place in a chain, with its counters. */
 export interface Link {
   readonly index: number
   readonly id: string
@@ -39,15 +44,18 @@ export interface Link {
   readonly stats: LinkStats
 }
 
-/** Counted for every exchange; time is sampled (see `SAMPLE` in timeline.ts). */
+/**
+ * Counters of one plugin. Calls are counted for every exchange; time is measured for sampled exchanges only (see
+ * `SAMPLE` in timeline.ts).
+ */
 export interface LinkStats {
   calls: number
   refusals: number
   errors: number
   sampledCalls: number
-  /** Of request hooks, what they waited included. */
+  /** Milliseconds in request hooks, including the time they waited. */
   sampledMs: number
-  /** Of all hooks on the way back. */
+  /** Milliseconds in all response hooks. */
   sampledReplyMs: number
 }
 
@@ -55,11 +63,11 @@ export type RequestStep =
   | { kind: 'body'; link: null }
   | { kind: 'hook'; link: Link; run: (x: Exchange) => undefined | Reply | Promise<undefined | Reply> }
 
-/** Hooks of one phase in response order, and where to begin for a reply that starts above link `k`. */
+/** The hooks of one phase in response order. */
 export interface Phase<F> {
   readonly links: readonly Link[]
   readonly hooks: readonly F[]
-  /** Indexed by the link the reply starts from. */
+  /** `from[k]` is the index of the first hook to run for a reply that starts at link `k`. */
   readonly from: readonly number[]
 }
 
@@ -83,7 +91,10 @@ export interface Chain {
   readonly ends: Phase<NonNullable<PluginHooks['onResponseEnd']>>
   readonly errors: Phase<NonNullable<PluginHooks['onError']>>
   readonly settles: Phase<NonNullable<PluginHooks['onSettle']>>
-  /** What the chain's body-taking plugins allow: the strictest of each. Null when none takes the body. */
+  /**
+   * The body limits that hold for the chain: the smallest of each among the plugins that need the body. Null when no
+   * plugin needs it.
+   */
   readonly body: { maxBytes: number; timeoutMs: number } | null
   readonly log: Logger
   readonly forceAsync: boolean
@@ -95,15 +106,21 @@ export interface BuildOptions {
   plugins: ReadonlyMap<string, Plugin>
   context(entry: PipelineEntry): PluginContext
   log: Logger
-  /** Tests: every request hook answers through a promise, so that both ways through the chain are one suite's. */
+  /**
+   * For tests: every request hook answers through a promise, so that one suite covers the synchronous and the
+   * asynchronous way through the chain.
+   */
   forceAsync?: boolean
-  /** Tests: stands around each plugin's hooks, e.g. `declaredOnly` of testing.ts. */
+  /** For tests: wraps the hooks of each plugin, e.g. `declaredOnly` of testing.ts. */
   around?(plugin: Plugin, hooks: PluginHooks): PluginHooks
 }
 
 const DEFAULT_BODY = { maxBytes: 32 * 1024 * 1024, timeoutMs: 60_000 }
 
-/** A plugin that could not be created, or whose hooks don't fit together: which one, and where its entry stands. */
+/**
+ * A plugin could not be created, or its hooks do not fit together. `message` names the plugin; `at` is where its
+ * entry is written.
+ */
 export class ChainError extends Error {
   readonly at: PipelineEntry['at']
   constructor(pipeline: string, entry: PipelineEntry, cause: unknown) {
@@ -113,7 +130,10 @@ export class ChainError extends Error {
   }
 }
 
-/** Reloads take turns, and a gateway that stops waits for the one under way: neither may wait for ever. */
+/**
+ * The time that a plugin's `create` and `close` may take, in milliseconds. Reloads run one after the other, and a
+ * gateway that stops waits for the running one: without a bound one plugin could block both for ever.
+ */
 const CREATE_MS = 30_000
 const CLOSE_MS = 10_000
 
@@ -126,7 +146,10 @@ async function within<T>(ms: number, what: string, work: T | Promise<T>): Promis
   return Promise.race([work, late]).finally(() => clearTimeout(timer))
 }
 
-/** Hooks that answer at once: types forbid a promise, and are not checked when a plugin runs. */
+/**
+ * Hooks that must answer synchronously. Their types forbid a promise, but types are not checked when a plugin is
+ * loaded, so `buildChain` checks for async functions.
+ */
 export const NEVER_WAIT = [
   'forward',
   'onResponseHead',
@@ -138,7 +161,11 @@ export const NEVER_WAIT = [
   'onSettle',
 ] as const satisfies readonly (keyof PluginHooks)[]
 
-/** Creates every plugin of a checked pipeline and lays out its phases. Throws a ChainError; what had been created is closed by then. */
+/**
+ * Creates every plugin of a checked pipeline and lays out its phases. Before it throws, it closes the plugins that it
+ * has already created.
+ * @throws ChainError for the first plugin that fails
+ */
 export async function buildChain(name: string, options: BuildOptions): Promise<Chain> {
   const links: Link[] = []
   for (const [index, entry] of options.entries.entries()) {
@@ -232,8 +259,9 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
 }
 
 /**
- * What a WebSocket's handshake passes before the socket opens: what stands above the body, such as `auth`, and on the way out what stands below the
- * terminal. The rest is for each request that comes over it.
+ * The part of a chain that a WebSocket handshake runs through before the socket opens: the plugins above the body,
+ * such as `auth`, and on the way out the plugins below the terminal. The other plugins run for each request that
+ * arrives over the socket.
  */
 export function handshakeChain(chain: Chain): Chain {
   const body = chain.links.findIndex(link => link.plugin.needs?.includes(requestBody))
@@ -261,7 +289,7 @@ const OPEN: Link = {
   stats: { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 },
 }
 
-/** Closes all, whatever one of them does; throws the first fault. */
+/** Closes all links in reverse order, also when one of them fails; then throws the first error. */
 async function closeLinks(links: readonly Link[]): Promise<void> {
   const faults: unknown[] = []
   for (const link of [...links].reverse()) {

@@ -1,8 +1,8 @@
-/** Time as an argument, so that tests own it. Durations are milliseconds. */
+/** The source of time. It is passed as an argument, so that tests can control it. Durations are in milliseconds. */
 export interface Clock {
-  /** Wall clock, Unix milliseconds. */
+  /** Wall clock, in Unix milliseconds. */
   now(): number
-  /** Monotonic milliseconds, for durations. */
+  /** Monotonic clock in milliseconds, for durations. Its zero is arbitrary. */
   mono(): number
   setTimer(ms: number, fn: () => void): Timer
 }
@@ -10,7 +10,7 @@ export interface Timer {
   cancel(): void
 }
 
-/** Node fires a longer timer at once: 24.8 days must do for what may be written as 30d. */
+/** Node fires a longer timer at once. Longer times (an option may say 30d) are therefore cut to this, 24.8 days. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1
 
 export const systemClock: Clock = {
@@ -23,7 +23,7 @@ export const systemClock: Clock = {
   },
 }
 
-/** A clock that moves only when told to. */
+/** A clock for tests: time passes only in `advance`. */
 export class ManualClock implements Clock {
   #now: number
   #timers = new Set<{ at: number; fn: () => void }>()
@@ -42,7 +42,7 @@ export class ManualClock implements Clock {
     this.#timers.add(entry)
     return { cancel: () => void this.#timers.delete(entry) }
   }
-  /** Moves time on, firing due timers in order. */
+  /** Moves time forward by `ms` and fires the timers that become due, in order. */
   advance(ms: number): void {
     const end = this.#now + ms
     for (;;) {

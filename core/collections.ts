@@ -1,13 +1,14 @@
 /**
- * Collections for what lives as long as an exchange. Not Map and Set: at every rehash V8 leaves their old table behind with a link to the new
- * one. Once such a table has come into old space it holds each later one, and everything that was in them at their own rehash, through every
- * young collection until the next full one: of each exchange some 11 KB were copied and promoted that had long been dead, a sixth of all CPU time
- * and most of the longest pauses.
+ * Collections for objects that live as long as an exchange. Map and Set are not used for them, because of the garbage
+ * collector: each time one of them rehashes, V8 leaves the old table behind with a link to the new one. Once such a
+ * table is in old space, it keeps every later table alive, with all that was in them when they rehashed, through
+ * every young collection until the next full one. For each exchange some 11 KB of dead objects were copied and
+ * promoted, which took a sixth of all CPU time and caused most of the longest pauses.
  */
 
-/** A member knows its place, and is in one set at most. */
+/** An object that knows its index in a `DenseSet`. It can be in one such set at most. */
 export interface Placed {
-  /** Index in the set; -1 outside of it. The set's own. */
+  /** The index in the set; -1 while the object is in none. Only the set writes it. */
   place: number
 }
 
@@ -35,12 +36,15 @@ export class DenseSet<T extends Placed> {
     return true
   }
 
-  /** The newest first. The member at hand may leave; others that come or go meanwhile may be missed or seen twice. */
+  /**
+   * Visits the newest member first. `visit` may delete the member that it is given. Other members that are added or
+   * deleted meanwhile may be missed or visited twice.
+   */
   forEach(visit: (member: T) => void): void {
     for (let i = this.#members.length - 1; i >= 0; i--) if (i < this.#members.length) visit(this.#members[i]!)
   }
 
-  /** A copy, so that members may come and go while it is read. */
+  /** Iterates over a copy, so that members may be added and deleted meanwhile. */
   [Symbol.iterator](): ArrayIterator<T> {
     return this.#members.slice().values()
   }
@@ -48,13 +52,13 @@ export class DenseSet<T extends Placed> {
 
 const SMALLEST = 8
 const HASHED = 8
-/** FNV-1a. */
+/** Constants of the FNV-1a hash. */
 const SEED = 0x811c9dc5
 const PRIME = 0x01000193
 
 /**
- * A map from ids that the gateway made itself: nobody outside chooses them, so that nobody can make them collide. They end in letters of chance (`core/ids.ts`), and
- * the last eight are all that is hashed.
+ * A hash map with open addressing, for ids that the gateway made itself. No client chooses these ids, so no client
+ * can make them collide. They end in random letters (core/ids.ts); only the last eight letters are hashed.
  */
 export class IdMap<V> {
   #ids: (string | undefined)[] = new Array(SMALLEST).fill(undefined)
@@ -78,7 +82,10 @@ export class IdMap<V> {
     if (!this.add(id, value)) this.#values[this.#find(id)] = value
   }
 
-  /** Puts in an id that is not there yet. @returns false, and does nothing, when it is */
+  /**
+   * Adds an id that is not in the map yet.
+   * @returns false when the id is already there; the map is then unchanged
+   */
   add(id: string, value: V): boolean {
     let at = this.#find(id)
     if (this.#ids[at] !== undefined) return false
@@ -98,7 +105,10 @@ export class IdMap<V> {
     return true
   }
 
-  /** Takes an id out. @returns its value, if it was there */
+  /**
+   * Removes an id.
+   * @returns its value, or undefined when the id was not in the map
+   */
   take(id: string): V | undefined {
     const at = this.#find(id)
     const value = this.#values[at]
@@ -108,7 +118,8 @@ export class IdMap<V> {
 
   #remove(hole: number): void {
     this.#size--
-    // Backward shift: no tombstones, so that a table in which much comes and goes stays as quick as a new one.
+    // Deletion by backward shift leaves no tombstones, so that lookups stay fast in a table with many insertions and
+    // deletions.
     for (let at = (hole + 1) & this.#mask; this.#ids[at] !== undefined; at = (at + 1) & this.#mask) {
       const home = hashOf(this.#ids[at]!) & this.#mask
       if (((at - home) & this.#mask) < ((at - hole) & this.#mask)) continue
@@ -124,7 +135,7 @@ export class IdMap<V> {
     for (let i = 0; i <= this.#mask; i++) if (this.#ids[i] !== undefined) yield [this.#ids[i]!, this.#values[i]!]
   }
 
-  /** Where the id is, or where it would go. */
+  /** The position of the id, or the free position where it would be put. */
   #find(id: string): number {
     let at = hashOf(id) & this.#mask
     while (this.#ids[at] !== undefined && this.#ids[at] !== id) at = (at + 1) & this.#mask

@@ -1,64 +1,78 @@
 /**
- * The canonical request: what a surface parses a body into and what a dialect writes a provider's body from.
- * Nothing here knows a wire format. A surface fills it; plugins read it; a dialect reads it. It is never mutated
- * after the `conversation` plugin has completed it.
+ * The canonical request. A surface parses a request body into it; plugins read it; a dialect writes the body for a
+ * provider from it. Nothing here depends on a wire format. The conversation is never mutated after the `conversation`
+ * plugin has completed it.
  *
- * Canonical form (what makes the same conversation count and translate alike on every surface, METER-1):
- * - consecutive turns of one role are merged into one turn, part boundaries kept (`TurnList.push` does it);
- * - tool results stand in turns of role `tool`, directly built from Chat `tool` messages, Responses `*_output` items
- *   and Messages `tool_result` blocks (a Messages user message with results and text becomes a tool turn, then a user turn);
+ * Canonical form (it makes the same conversation count and translate alike on every surface, METER-1):
+ * - consecutive turns of one role are merged into one turn, and part boundaries are kept (`TurnList.push` does it);
+ * - tool results are in turns of role `tool`, built from Chat `tool` messages, Responses `*_output` items and
+ *   Messages `tool_result` blocks (a Messages user message with results and text becomes a tool turn, then a user
+ *   turn);
  * - empty text parts are dropped;
  * - system text before the first other turn is `system`; later system or developer text is a turn of role `system`.
  */
 
-/** Reasoning effort (wire.md A.1). Unset is `undefined`. */
+/** Reasoning effort (wire.md A.1). `undefined` when the client sets none. */
 export type Effort = 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | 'ultra'
-/** Efforts in ascending order, for comparing with ceilings. */
+/** Efforts in ascending order, for comparison with ceilings. */
 export const EFFORTS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max', 'ultra']
 
-/** As routes name it in gateway.yaml, e.g. `chat`. surfaces/index.ts lists the surfaces of this build. */
+/**
+ * A surface's name as routes give it in gateway.yaml, e.g. `chat`. surfaces/index.ts lists the surfaces of this
+ * build.
+ */
 export type SurfaceName = string
 
 /**
- * What sets the client's API apart, as far as it decides what is asked of a provider and how its reply is taken. A surface's parser states it, the same object
- * for each request, and nobody else asks which surface it is.
+ * The differences between client APIs that affect what a provider is asked for and how its reply is read. A surface's
+ * parser attaches it to the conversation (the same object for every request), so that no other code asks which
+ * surface it is.
  */
 export interface ClientForm {
-  /** What the body calls its controls: for messages about them. */
+  /** The names of controls in the request body, for error messages about them. */
   readonly members: {
-    /** Reasoning effort, and how much to reason where the API has a member of its own for that. */
+    /**
+     * The member for reasoning effort, and the member for a reasoning budget in tokens where the API has one of its
+     * own.
+     */
     readonly effort: string
     readonly budget?: string
-    /** At most one call a turn. */
+    /** The member that allows at most one tool call in a turn. */
     readonly single: string
     readonly stop: string
     readonly logprobs: string
     readonly turns: string
-    /** Behind a function tool's path: its parameters, and whether they are strict. */
+    /** Appended to the path of a function tool: its parameters, and whether they are strict. */
     readonly toolSchema: string
     readonly toolStrict: string
   }
-  /** An assistant message at the end waits to be continued; else it is history. */
+  /** True: the model continues an assistant message at the end. Absent: such a message is history. */
   readonly continuesLastMessage?: true
-  /** The reply names the stop string that ended it. */
+  /** The reply says which stop string ended it. */
   readonly namesStopString?: true
-  /** Clients parse the arguments of a call while they stream, and fail on text that is no JSON object. */
+  /** Clients parse the arguments of a call while they stream, and fail on text that is not a JSON object. */
   readonly parsesArguments?: true
-  /** The reply has a member for why the model refused; elsewhere it is the text of the refusal. */
+  /** The reply has its own member for the reason of a refusal. Absent: the reason is the text of the refusal. */
   readonly explainsRefusal?: true
-  /** A reply may end within its searches, to go on when it is sent back. */
+  /** A reply may pause during a hosted search; the client sends it back to let it go on. */
   readonly pauses?: true
-  /** The reply can show a search that was asked for and not made, since the request's cap was reached. */
+  /**
+   * The reply can show a search that the model asked for and that was not made, because the request's cap was
+   * reached.
+   */
   readonly showsRefusedSearches?: true
-  /** Replies are kept unless `store` is false, and continued by `previousResponseId`. */
+  /** Replies are retained unless `store` is false, and `previousResponseId` continues them. */
   readonly retains?: true
   /** Parts and tools may carry cache markers. */
   readonly marksCache?: true
-  /** An effort above the model's ceiling is lowered; else it is refused. */
+  /** An effort above the model's ceiling is lowered to it. Absent: the request is refused. */
   readonly lowersEffort?: true
 }
 
-/** The form of a conversation that states none, as one that a plugin of the operator's makes. Stores keep turns and tools, no forms. */
+/**
+ * The form of a conversation that has none: one from an operator's plugin, or one read from a store, which keeps
+ * turns and tools but no forms.
+ */
 const PLAIN: ClientForm = {
   members: {
     effort: 'reasoning_effort',
@@ -76,37 +90,43 @@ export interface Conversation {
   surface: SurfaceName
   /** Read it with `formOf`. */
   form?: ClientForm
-  /** The model id as the client wrote it; aliases included. */
+  /** The model id as the client wrote it; it may be an alias. */
   requestedModel: string
   /** The canonical public id. Equal to `requestedModel` until `model-access` resolves aliases. */
   model: string
   stream: boolean
   /** Leading system text, one entry per part, in order. */
   system: TextPart[]
-  /** How many entries of `system` came from Responses `instructions`, which a continued response does not inherit. */
+  /** How many entries of `system` came from Responses `instructions`. A continued response does not inherit them. */
   instructionParts?: number
   turns: Turn[]
   tools: Tool[]
-  /** How many of `tools`, at their end, were loaded by items of the history (Responses): a continued response has them still. */
+  /**
+   * How many entries at the end of `tools` were loaded by items of the history (Responses). A continued response
+   * keeps them.
+   */
   loadedTools?: number
   toolChoice: ToolChoice
-  /** False: at most one call a turn (TOOL-5). */
+  /** False: the model makes at most one call in a turn (TOOL-5). */
   parallelToolCalls: boolean
-  /** The output cap in tokens, reasoning included: the client's; where it named none, the account's maximum, if it has one. */
+  /**
+   * The output cap in tokens, including reasoning: the client's, or the account's maximum where the client gives
+   * none. Undefined when there is neither.
+   */
   maxOutputTokens?: number
   /** The body member that carried the client's cap: `max_tokens`, `max_completion_tokens`, `max_output_tokens`. */
   maxOutputField?: string
   sampling: Sampling
   reasoning: ReasoningControls
   verbosity?: 'low' | 'medium' | 'high'
-  /** Cap on hosted searches (Responses `max_tool_calls`). */
+  /** The largest number of hosted searches (Responses `max_tool_calls`). */
   maxSearches?: number
-  /** Client's own cache key or session hint, for affinity only (never sent upstream in clear). */
+  /** The client's own cache key or session hint. It is used for affinity only and is never sent upstream in clear. */
   cacheKey?: string
-  /** Responses only: retained-response links. */
+  /** Responses only: the id of the retained response that this request continues. */
   previousResponseId?: string
   store?: boolean
-  /** Only taken in, to be continued: nothing is generated. */
+  /** False: the request is only stored, so that a later one can continue it; nothing is generated. */
   generate?: false
 }
 
@@ -123,7 +143,7 @@ export interface Sampling {
 
 export interface ReasoningControls {
   effort?: Effort
-  /** Messages `thinking: enabled`: tokens. */
+  /** The budget of Messages `thinking: enabled`, in tokens. */
   budgetTokens?: number
   /** Messages `thinking.type`, when given. */
   thinking?: 'enabled' | 'adaptive' | 'disabled' | 'between_tools'
@@ -153,10 +173,13 @@ export interface TextPart {
   text: string
   /** A client's cache marker on this part (Messages `cache_control`). */
   cache?: { ttl?: string }
-  /** Client bookkeeping that is metered, but is never sent upstream and is in no cache key (wire.md H, the billing pseudo header). */
+  /**
+   * Text that a client adds for its own bookkeeping: it is metered, but never sent upstream and not part of any cache
+   * key (wire.md H, the billing pseudo header).
+   */
   meteredOnly?: true
 }
-/** An assistant's refusal, replayed. */
+/** An assistant's refusal in the history. */
 export interface RefusalPart {
   type: 'refusal'
   text: string
@@ -165,13 +188,13 @@ export interface ImagePart {
   type: 'image'
   source: MediaSource
   detail?: 'auto' | 'low' | 'high' | 'original'
-  /** Where it stood in the body, e.g. `messages[0].content[1].image_url.url`. */
+  /** The path in the request body, e.g. `messages[0].content[1].image_url.url`. */
   path: string
   cache?: { ttl?: string }
 }
 export interface DocumentPart {
   type: 'document'
-  /** `text` documents carry their text; PDFs are data or URL. */
+  /** A `text` document holds its text; a PDF is data or a URL. */
   source: MediaSource | { kind: 'text'; text: string }
   title?: string
   context?: string
@@ -182,21 +205,21 @@ export type MediaSource =
   /** base64 without a data-URL prefix. */
   { kind: 'data'; mediaType: string; data: string } | { kind: 'url'; url: string }
 
-/** A tool call the assistant made (history). */
+/** A tool call of the assistant, in the history. */
 export interface CallPart {
   type: 'call'
-  /** The public id, verbatim as the client replayed it. */
+  /** The public id, exactly as the client sent it back. */
   id: string
   kind: 'function' | 'custom'
   name: string
   namespace?: string
-  /** Function: JSON text as received (may not parse). Custom: the raw input text. */
+  /** Function: JSON text as received, perhaps malformed. Custom: the raw input text. */
   input: string
   path: string
-  /** Filled by the `conversation` plugin from the store. */
+  /** The `conversation` plugin fills it in from the store. */
   continuation?: Continuation
 }
-/** A tool's result. Only in `tool` turns. */
+/** A tool's result. It occurs only in turns of role `tool`. */
 export interface ResultPart {
   type: 'result'
   callId: string
@@ -206,15 +229,15 @@ export interface ResultPart {
   isError?: boolean
   path: string
 }
-/** Replayed reasoning: only a summary and, where we kept it, private continuation data. */
+/** Reasoning in the history: a summary and, where the gateway kept it, private continuation data. */
 export interface ReasoningPart {
   type: 'reasoning'
   summary: string[]
-  /** The client's handle for private data: an item id or a Responses `encrypted_content` handle. */
+  /** The handle of the private data: an item id, or a Responses `encrypted_content` handle. */
   handle?: string
   continuation?: Continuation
 }
-/** A hosted search the assistant ran, replayed. */
+/** A hosted search of the assistant, in the history. */
 export interface SearchPart {
   type: 'search'
   /** `hist_eba1_…` or the item id. */
@@ -230,14 +253,14 @@ export interface SearchResult {
   /** A short extract, when known. */
   text?: string
   pageAge?: string | null
-  /** Opaque handle that stands for provider-private result data. */
+  /** An opaque handle for the provider's private data of this result. */
   handle?: string
 }
 
-/** Provider-private data (TOOL-6). Opaque to all but the dialect that made it. */
+/** A provider's private data (TOOL-6). Only the dialect that made it can read it. */
 export interface Continuation {
   dialect: string
-  /** The upstream model that made it; another model's data is dropped whole. */
+  /** The upstream model that made the data. A request to another model drops the data entirely. */
   model: string
   data: unknown
 }
@@ -249,12 +272,14 @@ export interface FunctionTool {
   name: string
   namespace?: string
   description?: string
-  /** JSON Schema, top-level object; `{type:'object',properties:{}}` when the client gave none. */
+  /** JSON Schema whose top level is an object; `{type:'object',properties:{}}` when the client gave none. */
   parameters: Record<string, unknown>
   strict?: boolean
   cache?: { ttl?: string }
   path: string
-  /** Responses `tool_search` with client execution is a function upstream and a `tool_search_call` on the way out. */
+  /**
+   * Responses `tool_search` with client execution: upstream it is a function, and in the reply a `tool_search_call`.
+   */
   role?: 'tool_search'
 }
 export interface CustomTool {
@@ -275,13 +300,13 @@ export interface SearchTool {
   contextSize?: 'low' | 'medium' | 'high'
   path: string
 }
-/** A Messages client-executed tool with a published shape: bash, text editor, memory (MSG-4). */
+/** A tool of Messages that the client executes and whose shape is published: bash, text editor, memory (MSG-4). */
 export interface NativeTool {
   type: 'native'
   /** e.g. `bash_20250124`. */
   version: string
   name: string
-  /** The published input schema, for backends without the version. */
+  /** The published input schema, for backends that do not know this version of the tool. */
   parameters: Record<string, unknown>
   description: string
   options?: Record<string, unknown>
@@ -300,13 +325,16 @@ export type ToolChoice =
       tools: { name: string; namespace?: string; kind: 'function' | 'custom' | 'web_search' }[]
     }
 
-/** Tools, with those that items of the history load: transcripts repeat what they loaded, and one that is there already is not declared twice. */
+/**
+ * Adds the tools that items of the history load. Transcripts repeat these items, so a tool that is already in the
+ * list is not added again.
+ */
 export class LoadedTools {
   readonly #tools: Tool[]
-  /** Kept from item to item: there may be as many items as tools. */
+  /** Kept between calls of `append`, since there may be as many items as tools. */
   #keys: Set<string> | undefined
 
-  /** @param tools grows */
+  /** @param tools the list that `append` extends */
   constructor(tools: Tool[]) {
     this.#tools = tools
   }
@@ -332,7 +360,7 @@ export class TurnList {
   readonly system: TextPart[] = []
   readonly turns: Turn[] = []
 
-  /** Appends parts to the conversation, merging with the last turn when the role is the same. */
+  /** Appends parts. They are merged into the last turn when it has the same role. */
   push(role: Turn['role'], parts: Part[]): void {
     const kept = parts.filter(p => p.type !== 'text' || p.text !== '')
     if (role === 'system' && this.turns.length === 0) {
@@ -346,8 +374,9 @@ export class TurnList {
 }
 
 /**
- * A fact that is worked out once for each conversation and kept with it: conversations do not change once they are parsed. A copy with other members
- * (`{ ...conversation }`) is another conversation and gets its own. Not a WeakMap: those are dear to the garbage collector, for each entry.
+ * Makes a function that computes a fact once for each conversation and stores it on that object. This is safe because
+ * conversations do not change once they are parsed. A copy (`{ ...conversation }`) is another conversation and gets
+ * its own fact. A WeakMap would do the same, but each of its entries is expensive for the garbage collector.
  */
 export function derived<T>(work: (conversation: Conversation) => T): (conversation: Conversation) => T {
   const kept = Symbol('derived')

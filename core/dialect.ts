@@ -1,12 +1,18 @@
-/** What the chain needs of a provider's wire format. Implementations live in `providers/`, pure, without I/O. */
+/**
+ * The dialect port: what the chain needs to know about a provider's wire format. The dialects are in `providers/`;
+ * they are pure functions without I/O.
+ */
 import type { Conversation, Effort } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
 import type { ProviderUsage, StreamEvent } from './events.ts'
 
-/** As providers name it in gateway.yaml, e.g. `openai-chat`. providers/index.ts lists the dialects of this build. */
+/**
+ * A dialect's name as providers give it in gateway.yaml, e.g. `openai-chat`. providers/index.ts lists the dialects of
+ * this build.
+ */
 export type DialectName = string
 
-/** What a backend can be listed to support (`supports` in gateway.yaml). */
+/** The abilities that `supports` of a backend can list in gateway.yaml. */
 export const CAPABILITIES = [
   'tools',
   'strict_tools',
@@ -22,126 +28,153 @@ export const CAPABILITIES = [
 ] as const
 export type Capability = (typeof CAPABILITIES)[number]
 
-/** One entry of a model's `backends`, resolved. */
+/** One entry of a model's `backends`, with all defaults resolved. */
 export interface Backend {
   /** `provider/model`, for logs and metrics; never shown to clients. */
   id: string
   provider: string
   dialect: DialectName
-  /** Absolute, without a trailing slash. */
+  /** Absolute URL without a trailing slash. */
   baseUrl: string
   apiKey?: string
   headers: Record<string, string>
-  /** The upstream's own model id. */
+  /** The model id that the provider uses. */
   model: string
   weight: number
   group?: string
-  /** Resolved: what the dialect can express, narrowed by `supports`. */
+  /** What the dialect can express, narrowed by the backend's `supports`. */
   supports: ReadonlySet<Capability>
   nativeTools: ReadonlySet<string>
   effortCeiling?: Effort
   contextWindow?: number
   maxOutputTokens?: number
   maxTokensField: 'max_tokens' | 'max_completion_tokens'
-  /** How the gemini dialect declares a tool's parameters: as JSON Schema, or, for servers that know only `parameters`, in OpenAPI's words. */
+  /**
+   * How the gemini dialect declares a tool's parameters: as JSON Schema or, for servers that know only the member
+   * `parameters`, as an OpenAPI schema.
+   */
   toolSchema?: 'json_schema' | 'openapi'
 }
 
 /** Why a backend can't serve a conversation (REQ-1, wire.md F.9). */
 export interface Unfit {
-  /** Body member that asks for it, in the client surface's notation where known, e.g. `tools[0].strict`. */
+  /**
+   * The body member that asks for it, e.g. `tools[0].strict`; in the notation of the client's surface where that is
+   * known.
+   */
   param: string
-  /** In words, for the error message: no provider names. */
+  /** The requirement in words, for the error message. It names no provider. */
   requirement: string
 }
 
 export interface OutboundContext {
-  /** Ask the upstream for a stream. */
+  /** Whether to ask the upstream for a stream. */
   stream: boolean
-  /** A dialect-safe id for a public call id: deterministic, [A-Za-z0-9_-], at most 40 (wire.md F.7). */
+  /**
+   * An id that the dialect accepts, made from a public call id: deterministic, [A-Za-z0-9_-], at most 40 characters
+   * (wire.md F.7).
+   */
   upstreamCallId(publicId: string): string
   /** A stable cache-affinity key without client text, or undefined. */
   cacheKey?: string
-  /** Preview features that a client of the dialect's own surface asked for by name: the dialect decides which go on. */
+  /**
+   * Preview features that a client of the dialect's own surface named. The dialect decides which of them it sends
+   * upstream.
+   */
   previews?: readonly string[]
-  /** Writes the body; default JSON.stringify. */
+  /** Writes the body as JSON text. Default: JSON.stringify. */
   json?: ((body: object) => string) | undefined
 }
 
-/** One HTTP request to a provider. Header names lower case. */
+/** One HTTP request to a provider. Header names are lower case. */
 export interface OutboundRequest {
   method: 'POST'
-  /** Appended to the backend's base URL, e.g. `/chat/completions`. May carry a query. */
+  /** Appended to the backend's base URL, e.g. `/chat/completions`. It may include a query. */
   path: string
-  /** The same object for many requests, which does not change. */
+  /** May be one object that many requests share. It must not be changed. */
   headers: Readonly<Record<string, string>>
-  /** As the context's `json` writes it. */
+  /** The body, written by the context's `json`. */
   body: string
-  /** Dialect-side memory for the decoder: tool aliases and the like. */
+  /** What the decoder must remember about the request, such as tool aliases. Only the dialect reads it. */
   state: unknown
-  /** Controls that were left out or lowered, for the log (decisions 30): `seed`, `temperature 1.5 as 1`. */
+  /** Controls that the request left out or lowered, for the log (decisions 30): `seed`, `temperature 1.5 as 1`. */
   leftOut?: readonly string[]
 }
 
 export interface DecodeContext {
   backend: Backend
   conversation: Conversation
-  /** What `request` returned as `state`. */
+  /** The `state` that `request` returned. */
   state: unknown
-  /** A fresh public call id `call_eba1_…`. */
+  /** Makes a new public call id, `call_eba1_…`. */
   mintCallId(): string
-  /** A fresh `hist_eba1_…`. */
+  /** Makes a new id of a hosted search, `hist_eba1_…`. */
   mintSearchId(): string
 }
 
 /**
- * Reads one reply. `push` receives events in any order the provider sends them (core/sequence.ts orders them). A decoder never throws
- * on provider input: what it can't read becomes `{type:'error'}` with upstream_server_error, and unknown members and events
- * are ignored.
+ * Reads one reply. It pushes events in the order in which the provider sends them; core/sequence.ts puts them in
+ * order. A decoder never throws because of what a provider sent: input that it cannot read becomes an `error` event
+ * with the code upstream_server_error, and it ignores unknown members and events.
  */
 export interface Decoder {
-  /** True once the provider's terminal event was read (or a stop string matched): nothing more is worth reading. */
+  /**
+   * True once the provider's terminal event was read or a stop string matched: the rest of the reply need not be
+   * read.
+   */
   readonly done?: boolean
-  /** One SSE event: its `event:` name ('' if none) and its data, lines joined by \n. */
+  /** Reads one SSE event: its `event:` name ('' if it has none) and its data, lines joined by \n. */
   frame(event: string, data: string, push: (event: StreamEvent) => void): void
-  /** A whole buffered body. */
+  /** Reads a whole buffered body. */
   body(text: string, push: (event: StreamEvent) => void): void
-  /** The stream ended. Pushes `finish` if the terminal event was seen, else an `error` event: a cut stream is never a finished one (STR-6). */
+  /**
+   * The stream has ended. Pushes `finish` if the terminal event was read, else an `error` event: a cut stream never
+   * counts as finished (STR-6).
+   */
   end(push: (event: StreamEvent) => void): void
-  /** Of a provider that speaks of the prompt before its last event: what it has said, for a reply that is cut. */
+  /**
+   * The usage that the provider has reported before its last event, for a reply that is cut. Only for providers that
+   * report early.
+   */
   reported?(): ProviderUsage | undefined
 }
 
 export interface Dialect {
   readonly name: DialectName
-  /** Who made the wire format, in the words of OpenTelemetry's `gen_ai.provider.name`. */
+  /** Who defined the wire format, as a value of OpenTelemetry's `gen_ai.provider.name`. */
   readonly vendor: string
-  /** Servers that ask for no key speak it too: a backend that has none is no mistake. */
+  /**
+   * True: servers without authentication speak this dialect too, so a backend without a key is not a configuration
+   * error.
+   */
   readonly keyless?: boolean
-  /** All that the dialect can express. */
+  /** Every capability that the dialect can express. */
   readonly capabilities: ReadonlySet<Capability>
-  /** Versions of native tools the dialect can carry, e.g. `bash_20250124`. */
+  /** The versions of native tools that the dialect can express, e.g. `bash_20250124`. */
   readonly nativeTools: ReadonlySet<string>
-  /** Media that the dialect takes as bytes alone: `unfit` refuses their URLs. */
+  /** Media that the dialect accepts only as bytes: `unfit` refuses their URLs. */
   readonly bytesOnly?: ReadonlySet<'image' | 'document'>
-  /** Null when the backend can carry the conversation. Pure and cheap: called for every backend of the model. */
+  /**
+   * Says why the backend cannot serve the conversation; null when it can. Pure and cheap, since it is called for
+   * every backend of the model.
+   */
   unfit(conversation: Conversation, backend: Backend): Unfit | null
   request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest
   decoder(context: DecodeContext): Decoder
   /**
-   * Maps a non-2xx reply to the contract's error (AUTH-7, ERR-6, ERR-7). Never repeats upstream text. A provider's Retry-After becomes the
-   * error's horizon.
+   * Maps a non-2xx reply to a gateway error (AUTH-7, ERR-6, ERR-7). The error never repeats upstream text. A
+   * Retry-After of the provider becomes the error's horizon.
    */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
 }
 
 export type HeaderValue = string | string[]
-/** What of a non-2xx reply's head tells when to come again: a client may keep no others. */
+/** The headers of an error reply that say when to retry. The HTTP client may drop all others. */
 export interface FaultHeaders {
   'retry-after'?: HeaderValue
   'retry-after-ms'?: HeaderValue
   date?: HeaderValue
 }
 
-/** The dialects of a build, by name, in the order in which people are shown them. */
+/** The dialects of a build, by name, in the order in which they are listed to people. */
 export type DialectTable = Readonly<Record<DialectName, Dialect>>

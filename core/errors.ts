@@ -1,6 +1,6 @@
 /**
- * The error table: every code the gateway can answer with, in one place. The contract has it as ERR-1…10.
- * A surface turns a GatewayError into its own envelope; `retryHeaders` gives the headers that go with it.
+ * The error table: every code that the gateway can answer with (ERR-1…10). A surface turns a GatewayError into its
+ * own error body; `retryHeaders` gives the headers that go with it.
  */
 import { COUNTED, DIMENSIONS, denialCode, type Rated } from './limits.ts'
 import { StoreUnavailable } from './store.ts'
@@ -8,13 +8,15 @@ import { StoreUnavailable } from './store.ts'
 export interface ErrorSpec {
   status: number
   type: string
-  /** Whether an unchanged retry can succeed. Denials that never can carry `x-should-retry: false` (ERR-5). */
+  /**
+   * Whether an unchanged retry can succeed. A denial that can never succeed carries `x-should-retry: false` (ERR-5).
+   */
   retriable: boolean
   /** Whose fault it is, for logs and metrics. */
   fault: 'client' | 'upstream' | 'gateway'
-  /** Computed wait before jitter, where the class has a default (decisions 24), milliseconds. */
+  /** Default wait before a retry, in milliseconds and before jitter, for codes that have one (decisions 24). */
   horizonMs?: number
-  /** One line for docs/errors.md. */
+  /** The line of docs/errors.md. */
   docs: string
 }
 
@@ -229,22 +231,31 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS
 
 export interface ErrorInit {
-  /** Names the field, what was measured and which setting or input to change (ERR-9). Never upstream text (GEN-7). */
+  /**
+   * Says which field is wrong, what was measured, and which setting or input to change (ERR-9). Never upstream text
+   * (GEN-7).
+   */
   message: string
-  /** Path of the offending member, in the surface's own notation. */
+  /** The path of the wrong member, in the surface's own notation. */
   param?: string | null
   details?: Record<string, unknown>
   /** Extra response headers (rate-limit headers of a denial, Allow, WWW-Authenticate). Names lower case. */
   headers?: Record<string, string>
-  /** Computed horizon in milliseconds before jitter; overrides the table's. `null`: no retry headers at all. */
+  /**
+   * The wait before a retry, in milliseconds and before jitter; overrides the table's. `null`: no retry headers at
+   * all.
+   */
   horizonMs?: number | null
-  /** Overrides the table (a 409 on a running first use is retriable). */
+  /** Overrides the table: a 409 whose first use still runs is retriable. */
   retriable?: boolean
   /** For logs only. */
   cause?: unknown
 }
 
-/** A denial or failure that a client will see. Thrown or returned; either way it is answered in the client's dialect. */
+/**
+ * A denial or failure that a client will see. Code throws or returns it; either way the client gets it in the form of
+ * its surface.
+ */
 export class GatewayError extends Error {
   readonly code: ErrorCode
   readonly status: number
@@ -253,13 +264,17 @@ export class GatewayError extends Error {
   readonly details: Record<string, unknown> | undefined
   readonly headers: Record<string, string> | undefined
   readonly retriable: boolean
-  /** Computed horizon in ms, before jitter (ERR-4); null when no retry headers are due. */
+  /** The wait before a retry in milliseconds, before jitter (ERR-4); null when there are no retry headers. */
   readonly horizonMs: number | null
-  /** The advertised value, set once by `advertise` so that header, details and frame agree (ERR-3). Milliseconds. */
+  /**
+   * The wait that the client is told, in milliseconds. `advertise` sets it once, so that header, details and frame
+   * agree (ERR-3).
+   */
   retryAfterMs: number | undefined
 
   constructor(code: ErrorCode, init: ErrorInit) {
-    // Where a denial was made says nothing that its code doesn't, and the frames cost as much as the rest of it. Faults of our own keep theirs.
+    // The stack of a denial tells nothing that its code does not, and collecting it costs as much as the rest of the
+    // constructor. Errors of the gateway itself keep their stack.
     const frames = Error.stackTraceLimit
     if (code !== 'internal_error') Error.stackTraceLimit = 0
     super(init.message, { cause: init.cause })
@@ -277,7 +292,7 @@ export class GatewayError extends Error {
   }
 }
 
-/** What a thrown value means to a client. Never its text. */
+/** The error that a client sees for a thrown value. It never contains the text of that value. */
 export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error
   if (error instanceof StoreUnavailable) {
@@ -293,7 +308,7 @@ export function asGatewayError(error: unknown): GatewayError {
   })
 }
 
-/** The envelope's members, common to all surfaces (ERR-1, wire.md E.1). `advertise` must have run. */
+/** The members of an error body that all surfaces share (ERR-1, wire.md E.1). Call `advertise` first. */
 export function errorMembers(error: GatewayError, requestId: string): Record<string, unknown> {
   const members: Record<string, unknown> = {
     message: error.message,
@@ -311,17 +326,21 @@ export function errorMembers(error: GatewayError, requestId: string): Record<str
 }
 
 /**
- * Fixes the advertised wait of an error, once: the computed horizon lengthened by a random 0–25 %, by at most 30 s, never
- * shorter; a horizon of 60 s or less stays at or below 60 s (ERR-4).
+ * Sets the advertised wait of an error, once: its horizon, lengthened by a random 0–25 %, by at most 30 s, and never
+ * shortened; a horizon of 60 s or less stays at or below 60 s (ERR-4).
  * @param random uniform in [0, 1)
  */
 export function advertise(error: GatewayError, random: () => number): void {
   if (error.horizonMs === null || error.retryAfterMs !== undefined) return
-  // Whole microseconds, rounded up: header, details and frame show the same digits.
+  // Whole microseconds, rounded up, so that header, details and frame show the same digits.
   error.retryAfterMs = Math.ceil(lengthen(error.horizonMs, random()) * 1000) / 1000
 }
 
-/** Pure form of ERR-4: `horizonMs` in, advertised milliseconds out. At least 1 ms. */
+/**
+ * The computation of `advertise` (ERR-4).
+ * @param r uniform in [0, 1)
+ * @returns the wait to advertise, in milliseconds, at least 1
+ */
 export function lengthen(horizonMs: number, r: number): number {
   const computed = Math.max(1, horizonMs)
   // The random share is of the bounded quarter: bounded afterwards, nearly every wait beyond two minutes would be 30 s
@@ -330,7 +349,7 @@ export function lengthen(horizonMs: number, r: number): number {
   return computed <= 60_000 ? Math.min(longer, 60_000) : longer
 }
 
-/** Retry headers of an error (ERR-3, ERR-5, ERR-10). `advertise` must have run. */
+/** The retry headers of an error (ERR-3, ERR-5, ERR-10). Call `advertise` first. */
 export function retryHeaders(error: GatewayError): Record<string, string> {
   const headers: Record<string, string> = {}
   const ms = error.retryAfterMs
@@ -342,7 +361,10 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
   return headers
 }
 
-/** Client text in a message: short, visible ASCII. */
+/**
+ * Makes a client's text fit to quote in a message: at most 80 characters, everything but visible ASCII replaced by
+ * `?`.
+ */
 export function printable(value: string): string {
   let out = ''
   for (let i = 0; i < value.length && out.length < 80; i++) {

@@ -1,15 +1,16 @@
 /**
  * The canonical reply: the stream of events that a dialect's decoder emits and a surface's encoder writes.
  *
- * Decoders may emit calls interleaved and `usage` after `finish`; `core/sequence.ts` puts the stream in order before any
- * plugin sees it. What plugins and encoders see obeys this grammar (STR-6):
+ * Decoders may emit calls interleaved and `usage` after `finish`; core/sequence.ts puts the stream in order before
+ * any plugin sees it. Plugins and encoders see this grammar (STR-6):
  *
  *   stream    := item* (usage)? (finish | error)
  *   item      := text+ | refusal+ | reasoning* reasoning_end | call | search | activity | break
  *   call      := tool_call tool_args* tool_end          (strictly one after the other, `index` dense from 0)
  *   search    := search_start search_end
  *
- * A `text` after a `break` (or after any other item) starts a new text block. `citation` belongs to the open text block.
+ * A `text` after a `break` (or after any other item) starts a new text block. A `citation` belongs to the open text
+ * block.
  */
 import type { Continuation, SearchResult } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
@@ -20,14 +21,17 @@ export type StreamEvent =
   | { type: 'citation'; citation: Citation }
   | { type: 'break' }
   /**
-   * A delta of a reasoning summary; `part` counts summary parts from 0 within the reasoning item. `id`: on the first delta of an item, the
-   * public item id that private data will be kept under.
+   * A delta of a reasoning summary. `part` counts the summary's parts from 0 within the reasoning item. `id` is on
+   * the first delta of an item: the public item id under which private data will be kept.
    */
   | { type: 'reasoning'; text: string; part: number; id?: string }
-  /** Ends a reasoning item; alone, it is hidden reasoning without a summary. `handle` is the item's public id, where private data is kept under it. */
+  /**
+   * Ends a reasoning item. Without `reasoning` events before it, the reasoning is hidden and has no summary. `handle`
+   * is the item's public id when private data is kept under it.
+   */
   | { type: 'reasoning_end'; continuation?: Continuation; handle?: string }
   | ToolCallEvent
-  /** Function: JSON text. Custom: raw input text. */
+  /** A piece of a call's input. Function: JSON text. Custom: raw input text. */
   | { type: 'tool_args'; index: number; text: string }
   | { type: 'tool_end'; index: number }
   | { type: 'search_start'; id: string }
@@ -38,16 +42,22 @@ export type StreamEvent =
       results: SearchResult[]
       errorCode?: string
       continuation?: Continuation
-      /** The provider paused before its result came, which the next request may bring. */
+      /** The provider paused before this search had a result; the next request may bring it. */
       unfinished?: true
     }
-  /** The model is at work and shows nothing (hidden reasoning, hosted tools): feeds the idle clock (decisions 12). */
+  /**
+   * The model is working but shows nothing (hidden reasoning, hosted tools). It resets the idle timeout (decisions
+   * 12).
+   */
   | { type: 'activity' }
-  /** `estimated`: part of the reasoning was counted by the gateway, since not every request that led to the reply was reported. */
+  /**
+   * `estimated`: the gateway counted part of the reasoning itself, since not every upstream request behind the reply
+   * reported its usage.
+   */
   | { type: 'usage'; usage: ProviderUsage; estimated?: true }
   | FinishEvent
   | { type: 'error'; error: GatewayError }
-  /** Untouched bytes, from the `proxy` terminal only. */
+  /** Bytes of an upstream reply, unchanged; only the `proxy` terminal emits them. */
   | { type: 'bytes'; bytes: Uint8Array }
 
 export interface TextEvent {
@@ -58,12 +68,12 @@ export interface TextEvent {
 
 export interface ToolCallEvent {
   type: 'tool_call'
-  /** Dense from 0 in the reply. */
+  /** The number of the call in the reply: 0, 1, 2, … */
   index: number
   /** Public id, `call_eba1_…`. */
   id: string
   kind: 'function' | 'custom'
-  /** The declared name (aliases already undone). */
+  /** The name that the client declared; aliases are already undone. */
   name: string
   namespace?: string
   continuation?: Continuation
@@ -86,7 +96,7 @@ export interface FinishEvent {
   reason: FinishReason
   /** The matched stop string, for `stop_sequence`. */
   stopSequence?: string
-  /** Refusal explanation, when the provider gave one. */
+  /** The reason of a refusal, when the provider gave one. */
   explanation?: string
 }
 
@@ -100,14 +110,17 @@ export interface TokenLogprob {
 export interface Citation {
   url: string
   title: string
-  /** UTF-16 offsets into the text block, when known. */
+  /** Offsets into the text block in UTF-16 code units, when known. */
   start?: number
   end?: number
   citedText?: string
   handle?: string
 }
 
-/** A provider's own usage report, normalised (wire.md F.6): prompt includes cached. Absent members were not reported. */
+/**
+ * A provider's own usage report, normalised (wire.md F.6): `prompt` includes `cached`. A missing member was not
+ * reported.
+ */
 export interface ProviderUsage {
   prompt?: number
   cached?: number
@@ -117,7 +130,7 @@ export interface ProviderUsage {
   searches?: number
 }
 
-/** What is reported and billed, in o200k_base tokens (METER-1…6). `cached + cacheWrite <= input`. */
+/** The usage that is reported and billed, in o200k_base tokens (METER-1…6). `cached + cacheWrite <= input`. */
 export interface Usage {
   input: number
   cached: number
@@ -126,7 +139,7 @@ export interface Usage {
   output: number
   reasoning: number
   searches: number
-  /** True when reasoning or cache figures had to be estimated (no report from the provider). */
+  /** True when the gateway had to estimate reasoning or cache tokens, because the provider reported none. */
   estimated: boolean
 }
 

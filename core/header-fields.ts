@@ -1,12 +1,13 @@
 /**
- * The fields of one head, in the order they came. A Map to whoever reads or changes it, and cheaper than one for the twenty names that a head has: one
- * array, searched from its start, where a Map hashes each name and is made anew each time it has grown.
+ * The header fields of one head, in the order in which they arrived. It can be used as a Map, and is cheaper than a
+ * Map for the some twenty names of a head: it searches one array from its start, while a Map hashes each name and is
+ * rebuilt each time it grows.
  */
 export class HeaderFields implements Map<string, string> {
   /** Name, value, name, value. */
   readonly #flat: string[] = []
 
-  /** Name, value, name, value. Not a copy. */
+  /** Name, value, name, value. This is the array itself, not a copy. */
   get flat(): readonly string[] {
     return this.#flat
   }
@@ -26,7 +27,7 @@ export class HeaderFields implements Map<string, string> {
     return this.#find(name) >= 0
   }
 
-  /** Of a name that stands there more than once the first is changed. */
+  /** Sets a field. When the name occurs more than once, the first field is changed. */
   set(name: string, value: string): this {
     const at = this.#find(name)
     if (at < 0) this.#flat.push(name, value)
@@ -34,14 +35,17 @@ export class HeaderFields implements Map<string, string> {
     return this
   }
 
-  /** Adds what may stand there already: a list is one line, with ', ' between (RFC 9110 5.3), but for cookies, whose lines can't be joined (RFC 6265 3). */
+  /**
+   * Adds a value to a field that may exist already. Values of one name are joined with ', ' (RFC 9110 section 5.3),
+   * except cookies, whose lines cannot be joined (RFC 6265 section 3).
+   */
   add(name: string, value: string): void {
     const at = name === 'set-cookie' ? -1 : this.#find(name)
     if (at < 0) this.#flat.push(name, value)
     else this.#flat[at + 1] += `, ${value}`
   }
 
-  /** Takes every line of that name away. */
+  /** Deletes every field of that name. */
   delete(name: string): boolean {
     const flat = this.#flat
     const before = flat.length

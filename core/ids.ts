@@ -1,8 +1,8 @@
-/** Random identifiers, from a pool of the system's randomness: one system call for many ids. */
+/** Random identifiers. Their randomness comes from a pool, so that one system call serves many ids. */
 import { randomFillSync } from 'node:crypto'
 
 const ALPHABET = Buffer.from('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789')
-/** Letters drawn ahead. */
+/** Random letters for the next ids: those from `next` to `drawn` are unused. */
 const pool = Buffer.alloc(8192)
 let next = pool.length
 let drawn = pool.length
@@ -10,12 +10,15 @@ let drawn = pool.length
 function draw(): void {
   randomFillSync(pool)
   drawn = 0
-  // 248 is the largest multiple of 62 in a byte: above it the draw would favour the first letters.
+  // 248 is the largest multiple of 62 in a byte. Using the values above it would make the first letters more likely.
   for (const b of pool) if (b < 248) pool[drawn++] = ALPHABET[b % 62]!
   next = 0
 }
 
-/** `length` characters of [A-Za-z0-9], at most 64, uniform: 5.95 bits each. */
+/**
+ * `length` characters of [A-Za-z0-9], uniform: 5.95 bits each.
+ * @param length at most 64
+ */
 export function token(length = 24): string {
   if (next + length > drawn) draw()
   const from = next
@@ -23,9 +26,9 @@ export function token(length = 24): string {
   return pool.toString('latin1', from, next)
 }
 
-/** In the order of their bytes. */
+/** The digits of base 62, in the order of their byte values, so that ids sort by time. */
 const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
-/** Base 62 digits of Unix milliseconds, until the year 2081. */
+/** Seven base 62 digits hold Unix milliseconds until the year 2081. */
 const TIME_DIGITS = 7
 let prefixOf = 0
 let prefix = ''
@@ -41,13 +44,13 @@ function requestPrefix(): string {
 }
 
 /**
- * `x-request-id`: 7 characters of time, then 17 of chance, 101 bits. Ids that grow with time keep an index of them hot at its end, as those of RFC 9562,
- * version 7, do: a ledger row costs a third less.
+ * A new `x-request-id`: `req_`, 7 characters of time, then 17 random ones (101 bits). Because ids grow with time,
+ * inserts touch only the end of an index on them, as with UUID version 7 (RFC 9562): a ledger row costs a third less.
  */
 export const requestId = (): string => requestPrefix() + token(17)
-/** A public tool-call id, the same on every surface (TOOL-1). */
+/** A new public id of a tool call, in the same form on every surface (TOOL-1). */
 export const callId = (): string => 'call_eba1_' + token(24)
-/** A Responses output item. */
+/** A new id of a Responses output item. */
 export const itemId = (): string => 'item_eba1_' + token(24)
-/** A hosted search, on Messages (MSG-3). */
+/** A new id of a hosted search on Messages (MSG-3). */
 export const searchId = (): string => 'hist_eba1_' + token(24)

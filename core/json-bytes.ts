@@ -1,22 +1,28 @@
 /**
- * Walks JSON in an array of bytes, in slices, before anything is built from it. Nothing is checked: what is no JSON has
- * a shape too, and whoever parses it says what is wrong with it. One walker does one of two things:
- * - `readAll` tells depth and number of values, for bounds: JSON.parse takes a million levels, and what walks the value
- *   later would not.
- * - `readValue` tells where the value that begins here ends.
+ * Scans JSON in an array of bytes, in slices, before anything is built from it. It validates nothing: it gives a
+ * result for malformed text too, and the parser reports what is wrong. One scanner does one of two things:
+ * - `readAll` finds the depth and the number of values, to bound them: JSON.parse takes a million levels, but the
+ *   code that walks the value later does not.
+ * - `readValue` finds where the value that begins at `at` ends.
  */
 export class JsonBytes {
   readonly bytes: Uint8Array
-  /** The byte that is looked at next. Who reads value by value sets it to where a value begins. */
+  /** Offset of the next byte to read. Before `readValue` the caller sets it to where a value begins. */
   at: number
   /** Deepest nesting seen. */
   deepest = 0
-  /** Values, counted by what separates and opens them: never fewer than there are, at most one more a container. */
+  /**
+   * Number of values, counted by commas and opening brackets: never fewer than there are, and at most one more for
+   * each container.
+   */
   nodes = 1
-  /** Strings of at least `LONG` bytes, names of members too: `from` their first quotation mark to behind the last. */
+  /**
+   * Strings of at least `LONG` bytes, member names included. `from` is the offset of the opening quotation mark; `to`
+   * is the offset behind the closing one.
+   */
   readonly long: { from: number; to: number }[] = []
   #depth = 0
-  /** Where the string that is being read began; -1 outside of strings. */
+  /** Offset where the current string began; -1 outside of strings. */
   #string = -1
 
   constructor(bytes: Uint8Array, at = 0) {
@@ -24,21 +30,22 @@ export class JsonBytes {
     this.at = at
   }
 
-  /** Reads on, at most up to `limit`. */
+  /** Scans further, at most to `limit`. */
   readAll(limit = this.bytes.length): void {
     this.#read(Math.min(limit, this.bytes.length), false)
   }
 
   /**
-   * Reads on to the end of the value that begins at `at`. Then `at` is behind its last quotation mark or bracket; for a
-   * number or a word it is on the comma or bracket that follows. The end of the bytes is an end too.
-   * @returns false when `limit` came before: call it again
+   * Scans to the end of the value that begins at `at`. Then `at` is behind the value's last quotation mark or
+   * bracket; for a number, `true`, `false` or `null` it is on the comma or bracket that follows. The end of the bytes
+   * also ends the value.
+   * @returns false when `limit` was reached first: call it again
    */
   readValue(limit = this.bytes.length): boolean {
     return this.#read(Math.min(limit, this.bytes.length), true) || this.at === this.bytes.length
   }
 
-  /** @returns true when `one` value was asked for, and `at` is at its end */
+  /** @returns true when one value is wanted (`one`) and `at` is at its end */
   #read(limit: number, one: boolean): boolean {
     const { bytes } = this
     if (this.#string !== -1 && this.#pastString(limit) && one && this.#depth === 0) return true
@@ -57,7 +64,7 @@ export class JsonBytes {
         if (one && this.#depth === 0) return this.#stopOn(i - 1)
         this.nodes++
       } else if (c === 0x7d || c === 0x5d) {
-        // It belongs to what is around a value that has no brackets.
+        // A value without brackets ends here: this bracket closes the container around it.
         if (one && this.#depth === 0) return this.#stopOn(i - 1)
         this.#depth--
         if (one && this.#depth === 0) return this.#stopOn(i)
@@ -72,7 +79,10 @@ export class JsonBytes {
     return true
   }
 
-  /** Goes behind the end of the string that is being read; false when it does not end before `limit`. */
+  /**
+   * Moves `at` behind the end of the current string.
+   * @returns false when the string does not end before `limit`
+   */
   #pastString(limit: number): boolean {
     const { bytes } = this
     let i = this.at
@@ -81,7 +91,8 @@ export class JsonBytes {
       while (i < near && bytes[i] !== QUOTE) i++
       if (i === near && i < limit) i = nextQuote(bytes, i, limit)
       if (i === limit) break
-      // A mark behind an odd number of backslashes is escaped. The string's first mark stops the search for them.
+      // A quotation mark after an odd number of backslashes is escaped. The count cannot run past the opening
+      // quotation mark.
       let before = i - 1
       while (bytes[before] === BACKSLASH) before--
       i++
@@ -97,8 +108,8 @@ export class JsonBytes {
 }
 
 /**
- * Where the next byte stands that is no blank. Vertical tabs and form feeds count as blanks here. JSON forbids them: a
- * text that has them is refused when it is parsed.
+ * The offset of the next byte that is not a blank. Vertical tabs and form feeds count as blanks here; JSON forbids
+ * them, and the parser refuses a text that has them.
  */
 export function pastBlanks(bytes: Uint8Array, at: number): number {
   while (bytes[at] === 0x20 || (bytes[at]! >= 0x09 && bytes[at]! <= 0x0d)) at++
@@ -108,10 +119,13 @@ export function pastBlanks(bytes: Uint8Array, at: number): number {
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const LONG = 16 * 1024
-/** Bytes of a string that are looked at one by one: a native search costs as much to start, and most are shorter. */
+/**
+ * This many bytes of a string are compared one by one before the native search is called: most strings are shorter,
+ * and calling the native search costs as much.
+ */
 const NEAR = 48
 
-/** Where the first quotation mark of `bytes[from, to)` stands; `to` when there is none. */
+/** The offset of the first quotation mark in `bytes[from, to)`; `to` when there is none. */
 function nextQuote(bytes: Uint8Array, from: number, to: number): number {
   const found = Buffer.from(bytes.buffer, bytes.byteOffset + from, to - from).indexOf(QUOTE)
   return found === -1 ? to : from + found

@@ -1,17 +1,18 @@
 /**
- * JSON text that arrives in pieces cut anywhere: how far the plain part of a string goes, and how deep a value nests.
+ * JSON text that arrives in pieces cut at any character: where the plain part of a string ends, and how deep a value
+ * nests.
  *
- * A reader of strings decides itself what a malformed escape or a control character means. One that only looks for the
- * end passes over it. One that must know whether the text is JSON says no. One that unwraps what a model wrote takes it
- * as text.
+ * Each reader of strings decides itself what a malformed escape or a control character means. A reader that only
+ * looks for the end of the string skips it. A reader that must know whether the text is JSON rejects it. A reader
+ * that unwraps what a model wrote takes it as text.
  */
 
 export const QUOTE = 0x22
 export const BACKSLASH = 0x5c
 
 /**
- * Where the characters of a string that stand for themselves end, from `at` on: at a quotation mark, a backslash, a
- * control character (which JSON forbids there), or the end of the text.
+ * The offset, from `at` on, where the characters of a string that stand for themselves end: at a quotation mark, a
+ * backslash, a control character (which JSON forbids in strings), or the end of the text.
  */
 export function plainEnd(text: string, at: number): number {
   for (; at < text.length; at++) {
@@ -22,13 +23,13 @@ export function plainEnd(text: string, at: number): number {
 }
 
 /**
- * How deep JSON text nests, as it comes in pieces cut anywhere. Strings are passed over and nothing is checked: what is
- * no JSON has some depth too.
+ * Measures how deep JSON text nests, piece by piece. It skips strings and validates nothing: malformed text gets a
+ * depth too.
  */
 export class JsonNesting {
   /** Deepest nesting so far. */
   deepest = 0
-  /** The first object or array is closed; what comes behind it is not looked at. */
+  /** True once the first object or array is closed; text after it is ignored. */
   closed = false
   #depth = 0
   #inString = false
@@ -50,7 +51,7 @@ export class JsonNesting {
     }
   }
 
-  /** Where the open string goes on from `i`: behind its quotation mark, or the end of the text. */
+  /** Reads the open string from `i` on. @returns the offset behind its quotation mark, or the end of the text */
   #stringEnd(text: string, i: number): number {
     while (i < text.length) {
       if (this.#escaped) {

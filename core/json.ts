@@ -1,20 +1,24 @@
-/** JSON that somebody else wrote and that goes out again as part of something larger. */
+/** Parsing of JSON that a client or a provider wrote and that the gateway writes again as part of something larger. */
 import { JsonNesting } from './json-text.ts'
 
 /**
- * Levels of nesting that are carried on. JSON.parse takes any number of them; writing JSON is recursive, so that beyond some thousands the stack would decide
- * what a request comes to. What is inside a string (a call's arguments) was not looked at when the body was.
+ * Deepest nesting that is accepted, in levels. JSON.parse takes any depth, but JSON.stringify is recursive: beyond
+ * some thousand levels the stack size would decide whether a request fails. The check of a request's body does not
+ * look inside strings, such as the arguments of a call.
  */
 const MAX_NESTING = 256
 
-/** Long enough that a double, which has 15 to 17 digits, may not hold it. Texts without are parsed as ever. */
+/**
+ * A text without 16 digits in a row is parsed as usual: a double holds at least 15 digits exactly, so only longer
+ * numbers may lose digits.
+ */
 const DIGITS = /\d{16}/
 const WHOLE = /^-?\d+$/
 
-/** Of ECMAScript 2026, in V8 since Node 21; TypeScript's library does not know it yet. */
+/** Part of ECMAScript 2026 and of V8 since Node 21; TypeScript's library does not declare it yet. */
 const { rawJSON } = JSON as unknown as { rawJSON(text: string): object }
 
-/** Whether a JSON text nests too deep to be made a value that is written again. */
+/** Whether a JSON text nests too deep to be parsed and written again. */
 export function nestsDeeply(text: string): boolean {
   if (text.length <= MAX_NESTING) return false
   const nesting = new JsonNesting()
@@ -22,17 +26,20 @@ export function nestsDeeply(text: string): boolean {
   return nesting.deepest > MAX_NESTING
 }
 
-/** The value of a text. Throws an error when it is no JSON, or nests too deep. */
+/** Parses a JSON text. @throws SyntaxError when it is not JSON, or nests too deep */
 export function parseBounded(text: string): unknown {
   const value: unknown = JSON.parse(text)
-  // A level is two characters at least. To walk a value is quicker than to look at each character of its text.
+  // A level takes at least two characters, so a short text cannot be too deep. To walk the parsed value is faster
+  // than to scan each character of the text.
   if (text.length > 2 * MAX_NESTING && isDeeper(value, MAX_NESTING)) throw tooDeep()
   return value
 }
 
 /**
- * The same, good for `JSON.stringify`: a whole number that a double can't hold is an object that is written as it came. In the arguments of a tool it
- * names something, as a rule, and rounded something else.
+ * Parses like `parseBounded`, and keeps whole numbers that a double cannot hold: such a number becomes an object that
+ * `JSON.stringify` writes with its original digits. In tool arguments such a number is usually an id, and a rounded
+ * id names something else.
+ * @throws SyntaxError when the text is not JSON, or nests too deep
  */
 export function parseExactly(text: string): unknown {
   if (nestsDeeply(text)) throw tooDeep()

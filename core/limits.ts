@@ -1,6 +1,7 @@
 /**
- * Every limit that an account can have. One entry of `COUNTED` is one thing that is counted, with its limits; from it come the keys of gateway.yaml, the cells of
- * an admission, a denial's code and words, response headers, GET /v1/models, metrics and docs. The stores keep whatever cells there are.
+ * Every limit that an account can have. One entry of `COUNTED` is one dimension with its limits. The keys of
+ * gateway.yaml, the cells of an admission, the code and words of a denial, response headers, GET /v1/models, metrics
+ * and docs are all derived from it. The stores keep any cells they are given.
  */
 import type { Conversation } from './conversation.ts'
 import type { Usage } from './events.ts'
@@ -8,20 +9,23 @@ import type { Cell } from './store.ts'
 
 /** A limit of gateway.yaml. */
 export interface Limit {
-  /** Its key, e.g. `requests_per_minute`. */
+  /** Its key in gateway.yaml, e.g. `requests_per_minute`. */
   name: string
   description: string
 }
 export interface CountedLimit extends Limit {
-  /** The last word of the ids of its cells, like no other's: `rpm` makes `o:rpm`. Stores keep levels under it, so it never changes. */
+  /**
+   * The last word of its cells' ids, unique among all limits: `rpm` makes `o:rpm`. Stores keep levels under it, so it
+   * must never change.
+   */
   word: string
-  /** Of a rate: 60 000 or 86 400 000, in milliseconds. */
+  /** The window of a rate limit in milliseconds: 60 000 or 86 400 000. */
   windowMs?: number
-  /** Of spend. */
+  /** The period of a spend limit. */
   period?: 'day' | 'month'
 }
 
-/** What an exchange was billed in the end. */
+/** What an exchange was billed for when it ended. */
 export interface Billed {
   usage: Usage
   /** nano-USD. */
@@ -31,25 +35,34 @@ export interface Billed {
 export interface Counted {
   kind: Cell['kind']
   limits: readonly CountedLimit[]
-  /** In sentences: "The limit of 5 input tokens per minute". */
+  /** The dimension in a sentence: "The limit of 5 input tokens per minute". */
   words: string
-  /** What one exchange takes when it is admitted: of its prompt's tokens, the reply's most tokens, what they may cost at most, and what was asked. */
+  /**
+   * What one exchange reserves at admission.
+   * @param input tokens of the prompt
+   * @param output the most tokens that the reply may have
+   * @param cost the most that both may cost, in nano-USD
+   * @param asked the conversation, where the route has one
+   */
   reserve(input: number, output: number, cost: number, asked: Conversation | undefined): number
-  /** What it has taken in the end. `billed` is missing when nothing was billed. */
+  /** What the exchange used, to replace the reservation. `billed` is undefined when nothing was billed. */
   settle(billed: Billed | undefined, reserved: number): number
-  /** Table cell of docs/limits.md. */
+  /** The table cell in docs/limits.md. */
   counts: string
-  /** Line of docs/errors.md for a denial, and what the caller can do about it. */
+  /** The line of docs/errors.md for a denial, and what the caller can do about it. */
   denied: string
   cure: string
-  /** How soon to come again after a denial, where the cell can't tell; milliseconds. */
+  /** When to retry after a denial, in milliseconds, for cells that cannot compute it. */
   horizonMs?: number
 }
 
 const MINUTE = 60_000
 const DAY = 86_400_000
 
-/** By dimension. A denial's code is the dimension and `_limit_exceeded`, its header the dimension with hyphens; spend has a code of its own. */
+/**
+ * By dimension. The code of a denial is the dimension and `_limit_exceeded`; its header is the dimension with
+ * hyphens. Spend has a code of its own.
+ */
 export const COUNTED = {
   requests: {
     kind: 'bucket',
@@ -129,7 +142,7 @@ export const COUNTED = {
   },
 } as const satisfies Record<string, Counted>
 
-/** What each request by itself may need at most. The plugin that knows the figure holds it. */
+/** Limits of a single request. Nothing is counted for them: the plugin that knows the figure checks it. */
 export const MAXIMA = [
   {
     name: 'max_input_tokens',
@@ -161,17 +174,17 @@ export const MAXIMA = [
 export type Dimension = keyof typeof COUNTED
 export type LimitName = (typeof COUNTED)[Dimension]['limits'][number]['name'] | (typeof MAXIMA)[number]['name']
 
-/** In the order in which cells stand and people are shown them. */
+/** In the order in which cells are checked and people are shown them. */
 export const DIMENSIONS = Object.entries(COUNTED) as readonly [Dimension, Counted][]
 
 export const LIMITS = [...DIMENSIONS.flatMap(([, { limits }]) => limits), ...MAXIMA] as readonly (Limit & {
   name: LimitName
 })[]
 
-/** Limits in USD are amounts of nano-USD; all others are whole numbers of their units. */
+/** True for limits in USD, which are stored in nano-USD; all others are whole numbers of their unit. */
 export const isUsd = (name: LimitName): boolean => name.endsWith('_usd')
 
-/** The limit that a cell holds. */
+/** The limit that a cell counts for. */
 export function limitOf({ dimension, windowMs, period }: Cell): CountedLimit {
   const { limits }: Counted = COUNTED[dimension]
   return limits.find(limit => limit.windowMs === windowMs && limit.period === period)!

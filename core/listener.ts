@@ -1,66 +1,89 @@
 /**
- * The listener port: all that core knows of HTTP on the client's side. Two adapters implement it, `uws.ts` and `node.ts`, and one
- * conformance suite runs on both (test/listener/). Where they differ, docs/listeners.md says so.
+ * The listener port: all that core knows about HTTP with clients. Two listeners implement it, `http/uws/` and
+ * `http/node/`, and one conformance suite runs on both (test/listener/). docs/listeners.md says where they differ.
  */
 import type { Clock } from './clock.ts'
 
-/** A request whose head has been parsed and found unambiguous (R4 of docs/spec/listener.md). Valid for the life of the exchange. */
+/**
+ * A request whose head was parsed and is unambiguous (R4 of docs/spec/listener.md). Valid as long as the exchange
+ * lives.
+ */
 export interface Incoming {
-  /** Upper case, from the allow list. */
+  /** Upper case; one of the allowed methods. */
   readonly method: string
-  /** Without the query. Exact bytes, not normalised, not decoded. */
+  /** Without the query. The exact bytes, neither normalised nor decoded. */
   readonly path: string
-  /** Without `?`; '' when none. */
+  /** Without `?`; '' when there is none. */
   readonly query: string
-  /** Names lower case. Repeated headers joined by ', ' (those of R4 are refused when repeated). */
+  /** Names are lower case. Repeated headers are joined by ', ' (those of R4 are refused when repeated). */
   readonly headers: ReadonlyMap<string, string>
-  /** Peer address, or X-Forwarded-For's when the peer is in `trust_proxy` (R20). '' when first asked for after the answer has left. */
+  /**
+   * The peer's address, or the one in X-Forwarded-For when the peer is in `trust_proxy` (R20). '' when it is first
+   * read after the response was sent.
+   */
   readonly remoteAddress: string
   /** True when the request declared a body (Content-Length > 0 or chunked). */
   readonly hasBody: boolean
-  /** Set when the request asks to upgrade (`websocket`, …); the adapter closes the connection after the answer (decisions 7). */
+  /**
+   * Set when the request asks for an upgrade (`websocket`, …). The listener closes the connection after the response
+   * (decisions 7).
+   */
   readonly upgrade: string | undefined
-  /** Set on a whole WebSocket handshake, where the adapter can take it. */
+  /** Set on a valid WebSocket handshake, where the listener can open WebSockets. */
   readonly webSocket?: WebSocketOffer | undefined
   /**
-   * True on a whole WebSocket handshake where the adapter can tunnel (`node`). `stream` with 101 then answers it: the head leaves at once with
-   * `connection: Upgrade` and `upgrade: websocket`, the stream writes raw bytes, and `streamBody`, asked for after it, hands on what the client
-   * sends, to the end of its side. `end` and `cut` both close the connection after what is queued. Any other answer is as ever.
+   * True on a valid WebSocket handshake where the listener can tunnel (`node`). `stream` with status 101 then answers
+   * it: the head leaves at once with `connection: Upgrade` and `upgrade: websocket`, the stream writes raw bytes, and
+   * `streamBody`, called after it, delivers what the client sends until the client ends its side. `end` and `cut`
+   * both close the connection after the queued bytes. Any other response works as usual.
    */
   readonly tunnel?: boolean
-  /** Set on requests that came as messages of a WebSocket: state that lives as long as it is open. Absent: each request stands alone. */
+  /**
+   * Set on requests that arrived as WebSocket messages: state that lives as long as the socket. Absent on all other
+   * requests.
+   */
   readonly connection?: ConnectionState
 
   /**
-   * Collects the whole body. Calls `done` exactly once, unless the client leaves first (then `onAborted` fires instead).
-   * `too_large` as soon as Content-Length or the bytes seen pass `maxBytes`; `timeout` when it is not whole `timeoutMs` after this call,
-   * by the gateway's clock; dripping bytes does not extend it (GEN-6). The buffer belongs to the caller.
-   * After either error the caller answers as usual; the adapter makes sure that the answer arrives and then closes the connection (R12).
-   * `done` may run before this returns: when there is no body, when it has already arrived whole, and when Content-Length is over the cap.
+   * Collects the whole body. Calls `done` exactly once, unless the client disconnects first (then `onAborted` fires
+   * instead). The fault is `too_large` as soon as Content-Length or the received bytes exceed `maxBytes`, and
+   * `timeout` when the body is not complete `timeoutMs` after this call by the gateway's clock; a client that sends
+   * slowly does not extend it (GEN-6). The buffer belongs to the caller. After either fault the caller answers as
+   * usual; the listener makes sure that the response arrives and then closes the connection (R12). `done` may run
+   * before this call returns: when there is no body, when the whole body has already arrived, and when Content-Length
+   * exceeds the limit.
    */
   readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void
   /**
-   * Hands the body on as it arrives, for the `proxy` terminal. `end` once, after the last chunk. Chunks belong to the callee.
-   * The sink is never called before this returns. One of `readBody` and `streamBody`, once.
+   * Delivers the body as it arrives, for the `proxy` terminal. `end` is called once, after the last chunk. Chunks
+   * belong to the sink. The sink is never called before this call returns. Call either `readBody` or `streamBody`,
+   * and only once.
    */
   streamBody(sink: BodySink): BodyFlow
 
-  /** Answers whole. HEAD: headers and length only. At most one of `respond` and `stream`, once; later calls are ignored after an abort. */
+  /**
+   * Sends a whole response. For HEAD only headers and length are sent. Call either `respond` or `stream`, and only
+   * once; after an abort, calls are ignored.
+   */
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void
   /**
-   * Takes the head (chunked framing is the adapter's own) and returns the way to write. The head leaves with the first flushed byte, or
-   * with `end`: uWebSockets.js writes both in one go.
+   * Starts a response and returns the stream to write to. The listener adds chunked framing. The head leaves with the
+   * first flushed byte or with `end`, since uWebSockets.js writes both at once.
    */
   stream(status: number, headers: HeaderList): OutgoingStream
-  /** Fires once when the client is gone before the answer was whole. Not after `respond`. Registering late, after it fired, calls at once. All who register are told, in their order. */
+  /**
+   * Fires once when the client disconnects before the response was sent whole; not after `respond`. A callback that
+   * is registered after it fired is called at once. All callbacks are called, in the order of registration.
+   */
   onAborted(listener: () => void): void
 }
 
 /**
- * Pairs, names lower case. Names and values are checked by the adapter: what is not a token, or holds CR, LF, NUL or another control
- * character, throws a TypeError before anything is sent (R6). Content-Length, Transfer-Encoding, Date, Connection and Keep-Alive are the
- * adapter's own and left out, with two exceptions: `connection: close` makes it close after the answer, and a stream that answers HEAD keeps
- * its `content-length`.
+ * Header pairs with lower-case names. The listener checks names and values: a name that is not a token, or a value
+ * with CR, LF, NUL or another control character, throws a TypeError before anything is sent (R6). The listener itself
+ * writes Content-Length, Transfer-Encoding, Date, Connection and Keep-Alive and ignores them here, with two
+ * exceptions: `connection: close` makes it close the connection after the response, and a stream that answers HEAD
+ * keeps its `content-length`.
  */
 export type HeaderList = Iterable<readonly [name: string, value: string]>
 
@@ -81,61 +104,78 @@ export interface BodyFlow {
 
 export interface OutgoingStream {
   /**
-   * Queues bytes; they leave at `flush`, at most 12 KB a cork (R7), in order. Strings are UTF-8. Byte arrays are not copied: don't reuse them.
+   * Queues bytes; they leave in order at `flush`, at most 12 KB a cork (R7). Strings are sent as UTF-8. Byte arrays
+   * are not copied, so they must not be changed afterwards.
    */
   write(data: string | Uint8Array): void
-  /** Sends what is queued. False: the client is slow; stop reading upstream until `onDrain`. False too once the client is gone: then `onAborted` has fired instead. */
+  /**
+   * Sends the queued bytes.
+   * @returns false when the client is slow: stop reading upstream until `onDrain`. Also false after the client
+   * disconnected; `onAborted` has then fired.
+   */
   flush(): boolean
-  /** Called each time the queue has emptied after a `flush` that returned false. One listener. */
+  /**
+   * The callback is called each time the queue becomes empty after a `flush` that returned false. There is one
+   * callback.
+   */
   onDrain(listener: () => void): void
   /** Bytes accepted but not yet handed to the kernel. */
   readonly buffered: number
-  /** Ends the body properly (chunk terminator), after what is queued. */
+  /** Ends the body properly (with the chunk terminator), after the queued bytes. */
   end(): void
-  /** Cuts the connection without the terminator, after what is queued has been handed to the kernel (or `stall_timeout`): for error frames, a cut stream never looks finished. */
+  /**
+   * Closes the connection without the chunk terminator, once the kernel has taken the queued bytes or after
+   * `stall_timeout`. For replies that failed: a cut stream must never look finished.
+   */
   cut(): void
 }
 
-// ---- WebSockets -------------------------------------------------------------------------------------------------------
+// ---- WebSockets -----------------------------------------------------------------------------------------------------
 
 export interface WebSocketOffer {
-  /** From now on `respond` with 101 opens the socket, with the headers given there, and `session` talks on it; any other answer is as ever. */
+  /**
+   * After this call, `respond` with status 101 opens the socket with the headers given there, and `session` receives
+   * its messages. Any other response works as usual.
+   */
   accept(session: SocketSession): void
 }
 
-/** By key, as its users choose: a symbol of their own. */
+/** State by key. Each user has a symbol of its own. */
 export type ConnectionState = Map<symbol, unknown>
 
-/** An open WebSocket, for its session. */
+/** An open WebSocket, as its session sees it. */
 export interface Socket {
   /** Queues a text message; it leaves at `flush`. */
   send(text: string): void
-  /** Sends what is queued. False: the client is slow, or gone; `drained` follows in the first case. */
+  /**
+   * Sends the queued messages.
+   * @returns false when the client is slow (`drained` follows) or disconnected (it does not)
+   */
   flush(): boolean
   /** Bytes accepted but not yet handed to the kernel. */
   readonly buffered: number
-  /** A peer that is not heard for `pongTimeoutMs` after it is gone. */
+  /** Sends a ping. A peer that sends nothing for `pongTimeoutMs` after it counts as disconnected. */
   ping(): void
-  /** Closes properly, after what is queued. Nothing is heard afterwards but `closed`. */
+  /** Closes the socket properly, after the queued messages. Afterwards the session receives only `closed`. */
   close(code: number, reason: string): void
 }
 
-/** What talks on a WebSocket. */
+/** The code that receives what happens on a WebSocket. */
 export interface SocketSession {
-  /** Once, before all others. */
+  /** Called once, before all other methods. */
   opened(socket: Socket): void
-  /** A whole message, fragments put together. The bytes belong to the callee. Text is valid UTF-8. */
+  /** A whole message, joined from its fragments. The bytes belong to the session. Text is valid UTF-8. */
   message(bytes: Uint8Array, binary: boolean): void
-  /** What was queued after a `flush` that returned false has left. */
+  /** The messages that were queued when `flush` returned false have left. */
   drained(): void
-  /** The listener is closing: no new work, and an end to the connection when the running work is done. */
+  /** The listener is closing: take no new work, and close the socket when the running work is done. */
   drain(): void
-  /** The socket is gone, whoever closed it. Once, and nothing after it. */
+  /** The socket is closed, by either side. Called once, and nothing is called after it. */
   closed(): void
 }
 
 export interface WebSocketOptions {
-  /** A longer message is a fault that cuts the connection. */
+  /** In bytes. A longer message closes the connection with an error. */
   maxMessageBytes: number
   pongTimeoutMs: number
 }
@@ -146,21 +186,27 @@ export interface ListenerOptions {
   host: string
   /** 0 picks a free port. */
   port: number
-  /** Several processes on one port (workers): reuse-port; otherwise exclusive (R16). */
+  /** True: several processes (workers) share the port with reuse-port. Otherwise the port is exclusive (R16). */
   sharePort?: boolean
   maxConnections: number
-  /** No byte taken by a blocked client for so long: it is gone (decisions 15). */
+  /** A client that takes no byte for this long while bytes wait for it counts as disconnected (decisions 15). */
   stallTimeoutMs: number
-  /** CIDR or addresses whose X-Forwarded-For is believed. */
+  /** Addresses or CIDR ranges of the peers whose X-Forwarded-For is trusted. */
   trustProxy: readonly string[]
   tls?: { cert: string; key: string }
-  /** Absent: no handshake is offered to the handler. `node` never offers one. */
+  /** Options of WebSockets. Absent: the handler is offered no handshake. `node` never offers one. */
   webSocket?: WebSocketOptions
-  /** What the adapter must answer by itself once the head is parsed but ambiguous (R4): status and JSON body with headers. */
+  /** Makes the response to a request whose head is ambiguous (R4), which never reaches the handler. */
   refuse(reason: string): Refusal
-  /** An exception out of the handler or one of its callbacks. The client has been answered (500) or cut. Default: nothing. */
+  /**
+   * Called with an exception of the handler or of one of its callbacks. By then the client was answered (500) or cut.
+   * Default: nothing.
+   */
   onError?(error: unknown): void
-  /** For the body deadline, the stall timeout and the linger after an early refusal. Default: the system's. */
+  /**
+   * The clock for the body deadline, the stall timeout and the linger after an early refusal. Default: the system
+   * clock.
+   */
   clock?: Clock
 }
 
@@ -173,18 +219,21 @@ export interface Refusal {
 export interface Listener {
   readonly kind: 'uws' | 'node'
   readonly host: string
-  /** The real port. */
+  /** The port that is really used, also when the options asked for 0. */
   readonly port: number
-  /** Open connections. */
+  /** Number of open connections. */
   readonly connections: number
   /**
-   * Answers that the gateway is done with and the kernel has not taken whole, because their clients read slowly or still upload. What is closed
-   * before this is 0 cuts them. Looked up on each read: for a drain, not for each request.
+   * Number of responses that the gateway has finished but the kernel has not taken whole, because their clients read
+   * slowly or are still uploading. Closing the listener while this is not 0 cuts them. It is counted anew on each
+   * read, so read it while draining, not for each request.
    */
   readonly unsent: number
-  /** Stops accepting; from now on every answer carries `Connection: close`. Running exchanges go on. */
+  /**
+   * Stops accepting connections; from now on every response carries `Connection: close`. Running exchanges continue.
+   */
   drain(): void
-  /** Closes everything at once. */
+  /** Closes all connections at once. */
   close(): Promise<void>
 }
 

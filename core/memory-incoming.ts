@@ -1,6 +1,6 @@
 /**
- * A request in memory, and its answer: no socket. For `sluice route`, which asks what would become of a request, and
- * for the harness of plugins.
+ * A request and its response in memory, without a socket: for `sluice route`, which shows what would happen to a
+ * request, and for the test harness of plugins.
  */
 import type { BodyFault, BodyFlow, BodyLimits, BodySink, HeaderList, Incoming, OutgoingStream } from './listener.ts'
 
@@ -12,7 +12,7 @@ export interface MemoryRequest {
   body?: string | Uint8Array
 }
 
-/** A client that records what it is sent. */
+/** A client that records what it receives. */
 export class MemoryIncoming implements Incoming {
   readonly method: string
   readonly path: string
@@ -30,9 +30,9 @@ export class MemoryIncoming implements Incoming {
   sentHeaders = new Map<string, string>()
   sent = ''
   ending: 'open' | 'whole' | 'cut' = 'open'
-  /** False makes `flush` answer that the client is slow. */
+  /** False makes `flush` return false: the client is slow. */
   fast = true
-  /** How many times a status was sent: never more than one. */
+  /** How often a status was sent. More than once is an error of the code under test. */
   answers = 0
 
   constructor(request: MemoryRequest = {}) {
@@ -87,13 +87,13 @@ export class MemoryIncoming implements Incoming {
     else this.#onAborted.push(listener)
   }
 
-  /** The client leaves. */
+  /** The client disconnects. */
   abort(): void {
     if (this.#aborted || this.ending !== 'open') return
     this.#aborted = true
     for (const listener of this.#onAborted) listener()
   }
-  /** The slow client has taken what waited. */
+  /** The slow client has read what waited for it. */
   drain(): void {
     this.fast = true
     this.#onDrain?.()

@@ -1,14 +1,15 @@
 /**
- * Money as whole numbers. Prices are pico-USD per token (1 USD per million tokens is 1e6); amounts are nano-USD (1e-9 USD), so that
- * sums up to 9 million USD are exact in a double. A cost is rounded once, half up, when a request is priced; after that there is only addition.
+ * Money in whole numbers. Prices are in pico-USD per token (1 USD per million tokens is 1e6). Amounts are in nano-USD
+ * (1e-9 USD), so that sums up to 9 million USD are exact in a double. A cost is rounded once, half up, when a request
+ * is priced; after that amounts are only added.
  */
 
-/** pico-USD per token, whole. */
+/** In whole pico-USD per token. */
 export interface Price {
   input: number
   output: number
 }
-/** The priced part of a usage; `cached` is inside `input`, reasoning inside `output`. */
+/** The priced part of a usage. `input` includes `cached`; `output` includes reasoning. */
 export interface PricedUsage {
   input: number
   cached: number
@@ -16,14 +17,15 @@ export interface PricedUsage {
 }
 
 /**
- * nano-USD of a request (BILL-1): uncached input and cache writes at the input rate, cached input at 0.1 of it, output at the output rate.
- * Counts that are no natural number count as 0 or are cut to whole tokens; cached above input counts as input. Never negative, never NaN.
+ * The cost of a request in nano-USD (BILL-1): uncached input and cache writes at the input rate, cached input at a
+ * tenth of it, output at the output rate. A fraction of a token is cut off; NaN and negative counts are 0; `cached`
+ * above `input` counts as `input`. Never negative, never NaN.
  */
 export function cost(usage: PricedUsage, price: Price): number {
   const input = tokens(usage.input)
   const cached = Math.min(tokens(usage.cached), input)
   const output = tokens(usage.output)
-  // In tenths of a pico-USD everything is whole: (uncached · 10 + cached · 1) · rate.
+  // In tenths of a pico-USD all terms are whole: (uncached · 10 + cached · 1) · rate.
   const weighted = (input - cached) * 10 + cached
   const deci = weighted * price.input + output * 10 * price.output
   if (deci <= Number.MAX_SAFE_INTEGER && weighted <= Number.MAX_SAFE_INTEGER)
@@ -34,7 +36,7 @@ export function cost(usage: PricedUsage, price: Price): number {
   return nano > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(nano)
 }
 
-/** The most a request of so many input and output tokens can cost: nothing cached. nano-USD. */
+/** The most that a request with these token counts can cost, in nano-USD: when no input is cached. */
 export function exposure(inputTokens: number, outputTokens: number, price: Price): number {
   return cost({ input: inputTokens, cached: 0, output: outputTokens }, price)
 }
@@ -44,7 +46,10 @@ function tokens(count: number): number {
   return count < Number.MAX_SAFE_INTEGER ? Math.floor(count) : Number.MAX_SAFE_INTEGER
 }
 
-/** `12.5` from nano-USD: exact to `places` decimals, cut (never rounded up), trailing zeros gone, but at least two decimals. */
+/**
+ * Formats nano-USD as `12.50`: cut to `places` decimals (never rounded up), without trailing zeros, but with at least
+ * two decimals.
+ */
 export function formatUsd(nano: number, places = 6): string {
   const sign = nano < 0 ? '-' : ''
   const amount = Math.abs(Math.trunc(nano))

@@ -1,4 +1,4 @@
-/** How an exchange ended, in the ledger's words. */
+/** Which outcome an error or a finish means, for the ledger. */
 import type { GatewayError } from './errors.ts'
 import type { FinishEvent } from './events.ts'
 import type { Outcome } from './store.ts'
@@ -9,7 +9,10 @@ export function outcomeOf(error: GatewayError): Outcome {
   return error.status === 429 && error.code !== 'insufficient_quota' ? 'refused' : 'upstream_error'
 }
 
-/** A reply that broke off is no refusal, whatever the code: what was delivered of it is billed (BILL-3). */
+/**
+ * The outcome of a reply that broke off. It is never `refused`, whatever the code: what was delivered is billed
+ * (BILL-3).
+ */
 export function outcomeOfCut(error: GatewayError): Outcome {
   const outcome = outcomeOf(error)
   return outcome === 'refused' ? 'upstream_error' : outcome

@@ -1,8 +1,9 @@
 /**
- * The plugin contract, in one file. Public: plugins outside the clone import it as `sluice`.
+ * The plugin contract, in one file. It is public: plugins outside this repository import it as `sluice`.
  *
- * A plugin is one line of a pipeline in gateway.yaml. `definePlugin` describes it; `create` makes one instance for each place it stands in a
- * chain, once per configuration. docs/plugins.md walks through writing one; docs/architecture.md draws the way of an exchange.
+ * A plugin is one line of a pipeline in gateway.yaml. `definePlugin` describes it; `create` makes one instance for
+ * each place where a chain uses it, once per configuration. docs/plugins.md explains how to write one;
+ * docs/architecture.md draws the way of an exchange.
  */
 
 import type { Clock } from './clock.ts'
@@ -15,21 +16,21 @@ import type { Outcome, Store } from './store.ts'
 import type { Surface } from './surface.ts'
 import type { Schema } from './vocabulary.ts'
 
-// ---- slots ------------------------------------------------------------------------------------------------------------
+// ---- slots ----------------------------------------------------------------------------------------------------------
 
 /** A typed fact about an exchange: one plugin fills it, others read it. Make one with `slot`. */
 export interface Slot<T> {
   readonly name: string
   readonly index: number
-  /** Type only. */
+  /** Carries the type; no value is ever stored here. */
   readonly value?: T
 }
 
 const slotIndexes = new Map<string, number>()
 
 /**
- * Defines a slot. Two definitions of one name are one slot, so that a reloaded plugin file finds the same place.
- * Exporting a slot is a promise to other plugins.
+ * Defines a slot. Two definitions with one name are the same slot, so that a reloaded plugin file reads and writes
+ * the same values. A plugin that exports a slot promises other plugins to keep it.
  */
 export function slot<T>(name: string): Slot<T> {
   let index = slotIndexes.get(name)
@@ -40,22 +41,27 @@ export function slot<T>(name: string): Slot<T> {
   return { name, index }
 }
 
-/** Room for every slot that is defined so far, so that what an exchange sets one by one doesn't make it grow again and again. */
+/**
+ * An array with room for every slot that is defined so far, so that it need not grow while an exchange fills its
+ * slots.
+ */
 export function emptySlots(): unknown[] {
   return new Array(slotIndexes.size)
 }
 
-// ---- replies ----------------------------------------------------------------------------------------------------------
+// ---- replies --------------------------------------------------------------------------------------------------------
 
-/** What a request hook returns to answer the client itself. */
+/** What a request hook returns to answer the client instead of the terminal. */
 export type Reply =
   | { kind: 'error'; error: GatewayError }
   | { kind: 'json'; status: number; body: unknown; headers?: Record<string, string> }
-  /** Bytes as they are, e.g. an idempotent replay. `whole: false` closes without the terminator. */
+  /**
+   * Bytes as they are, e.g. an idempotent replay. `whole: false` closes the connection without the chunk terminator.
+   */
   | { kind: 'raw'; status: number; headers: readonly (readonly [string, string])[]; body: Uint8Array; whole: boolean }
-  /** A gateway-authored refusal in the surface's own form; zero usage (decisions 9). */
+  /** A refusal by the gateway, in the form in which the surface shows a model's refusal; zero usage (decisions 9). */
   | { kind: 'refusal'; text: string }
-  /** A whole reply without output, in the surface's own form; zero usage. */
+  /** A complete reply without output, in the surface's own form; zero usage. */
   | { kind: 'empty' }
 
 /** Refuses the request with a code of the error table. */
@@ -66,87 +72,106 @@ export function deny(code: ErrorCode, init: ErrorInit): Reply {
 export function answer(status: number, body: unknown, headers?: Record<string, string>): Reply {
   return { kind: 'json', status, body, headers }
 }
-/** Answers as the model would refuse: HTTP 200, the surface's refusal shape, zero usage. */
+/** Answers with HTTP 200 and `text` in the form in which the surface shows a model's refusal; zero usage. */
 export function refuse(text: string): Reply {
   return { kind: 'refusal', text }
 }
 
-// ---- the exchange, as a plugin sees it --------------------------------------------------------------------------------
+// ---- the exchange, as a plugin sees it ------------------------------------------------------------------------------
 
 export interface ResponseHead {
   status: number
-  /** Names lower case; plugins set and delete. Values without CR, LF, NUL. */
+  /** Names are lower case. Plugins may set and delete fields. Values must not have CR, LF or NUL. */
   headers: Map<string, string>
   /** Who made this reply. */
   readonly origin: 'upstream' | 'gateway'
 }
 
-/** How an exchange ended; `onSettle` reads it. */
+/** How an exchange ended. `onSettle` receives it. */
 export interface Settlement {
   outcome: Outcome
-  /** Model output reached the client (BILL-3). */
+  /** Whether model output reached the client (BILL-3). */
   delivered: boolean
-  /** HTTP status sent, 0 when none. */
+  /** The HTTP status that was sent; 0 when none was. */
   status: number
   error?: GatewayError
   durationMs: number
-  /** From the first byte of the request to the first byte of the reply; null when none. */
+  /** Milliseconds from the start of the exchange to the first byte of the reply; null when no byte was sent. */
   ttfbMs: number | null
 }
 
 export interface Exchange {
-  /** `x-request-id`. */
+  /** The request id, as sent in `x-request-id`. */
   readonly id: string
   readonly incoming: Incoming
   readonly surface: Surface | undefined
   readonly route: string
-  /** Unix ms when the head was parsed. */
+  /** Unix milliseconds, when the head was parsed. */
   readonly startedAt: number
-  /** Id of the reply object without its prefix: [A-Za-z0-9]{24}. */
+  /** The id of the reply object without its prefix: [A-Za-z0-9]{24}. */
   readonly objectId: string
   readonly clock: Clock
 
-  /** Reads a slot that `needs` promises. Throws when it is empty. */
+  /** Reads a slot that the plugin lists in `needs`. @throws Error when the slot is empty */
   get<T>(slot: Slot<T>): T
   /** Reads a slot that may be empty. */
   peek<T>(slot: Slot<T>): T | undefined
-  /** Fills a slot that the plugin declares: `provides`, `mayProvide`, `providesLate` or `rewrites`. Tests refuse any other. */
+  /**
+   * Fills a slot that the plugin lists in `provides`, `mayProvide`, `providesLate` or `rewrites`. Tests reject any
+   * other.
+   */
   set<T>(slot: Slot<T>, value: T): void
 
-  /** Registers a release for what was just acquired. Runs once, last in first out, after every `onSettle`. */
+  /**
+   * Registers a function that releases what was just acquired. Each runs once, the last registered first, after every
+   * `onSettle`.
+   */
   defer(release: () => void): void
   /**
-   * Pauses the upstream and keeps events from leaving until the returned function is called (once; more does nothing). Counted.
-   * Taken while an event passes, it also keeps that event and all behind it (decisions 5).
+   * Pauses the upstream and keeps events from leaving until the returned function is called; further calls of it do
+   * nothing. Holds are counted. A hold that is taken while an event passes also keeps that event and all behind it
+   * (decisions 5).
    */
   hold(): () => void
-  /** Called with the status and headers as sent, then with each piece of bytes as handed to the client, then with null and whether it was whole. */
+  /**
+   * Registers `tap`, which receives the status and headers as sent, then each piece of bytes as it is given to the
+   * client, then whether the reply was whole.
+   */
   onSent(tap: SentTap): void
 
   // -- for terminals --
-  /** Hands an upstream event on: up through the plugins passed, out through those below. */
+  /**
+   * Passes an upstream event on: up through the plugins that the request passed, then out through those below the
+   * terminal.
+   */
   emit(event: StreamEvent): void
-  /** Flushes what `emit` encoded; call once per upstream read. False: pause until `onResume`. */
+  /**
+   * Sends what `emit` encoded. Call it once for each read from upstream.
+   * @returns false when the upstream must be paused, until `resume` of the control is called
+   */
   flush(): boolean
-  /** Bytes reply (proxy): sets the head; then `emit({type:'bytes'})`. */
+  /** Starts a reply of bytes (`proxy`) with this head; call `emit({type:'bytes'})` after it. */
   respondHead(status: number, headers: Iterable<readonly [string, string]>): void
-  /** The upstream finished well (after the `finish` event, if the route has a surface). */
+  /** The upstream ended normally; on a route with a surface, after the `finish` event. */
   end(): void
-  /** The upstream failed: an error reply before the head, an error frame after it. */
+  /** The upstream failed. The client gets an error reply if no head was sent yet, else an error frame. */
   fail(error: GatewayError): void
-  /** Answers with a Reply of the gateway's own; before the head only. */
+  /** Answers with a Reply by the gateway itself. It has no effect once the head is sent. */
   reply(reply: Reply): void
-  /** Registers how to stop and resume the upstream. One at a time: a later attempt replaces the former. */
+  /**
+   * Registers how to pause, resume and stop the upstream. There is one control: that of a later attempt replaces the
+   * former.
+   */
   control(upstream: UpstreamControl): void
-  /** The error this exchange answers or ended with, once known. */
+  /** The error that this exchange answered or ended with, once it is known. */
   readonly error: GatewayError | undefined
   /** True once the exchange is settled. */
   readonly closed: boolean
-  /** True once the client has left; a draining upstream may still run. */
+  /** True once the client has disconnected. An upstream that is being drained may still run. */
   readonly clientGone: boolean
-  /** True once the head has gone out (no failover after that, decisions 11). */
+  /** True once the head was sent. After that no other backend may be tried (decisions 11). */
   readonly headSent: boolean
-  /** Sends the head now with keep-alives, although no event has come (decisions 11). */
+  /** Sends the head now, although no event has come, and keep-alives from then on (decisions 11). */
   sendHead(): void
 }
 
@@ -160,21 +185,22 @@ export interface UpstreamControl {
   pause(): void
   resume(): void
   /**
-   * The client is gone or the exchange was ended: cancel. `draining` keeps the upstream running without a client, so that its usage
-   * report still arrives (`on_client_gone: drain`); the terminal then still calls `end` or `fail`.
+   * The client disconnected or the exchange ended: cancel the upstream. A control that returns `draining` keeps the
+   * upstream running without a client, so that its usage report still arrives (`on_client_gone: drain`); the terminal
+   * must then still call `end` or `fail`.
    */
   abort(reason: 'client_gone' | 'ended'): undefined | 'draining'
 }
 
-// ---- the plugin -------------------------------------------------------------------------------------------------------
+// ---- the plugin -----------------------------------------------------------------------------------------------------
 
-/** The sections of gateway.yaml, checked. The engine knows none of them: config/types.ts says what they hold. */
+/** The sections of gateway.yaml, checked. The engine does not know their content: config/types.ts declares it. */
 // biome-ignore lint/suspicious/noEmptyInterface: config/types.ts fills it
 export interface Configuration {}
 
-/** The gateway around a plugin: what `create` may use. */
+/** What `create` gets from the gateway around the plugin. */
 export interface PluginContext<S extends keyof Configuration = keyof Configuration> {
-  /** The sections that the plugin `uses`, and no others. */
+  /** The sections that the plugin lists in `uses`, and no others. */
   readonly config: Pick<Configuration, S>
   readonly store: Store
   readonly clock: Clock
@@ -184,21 +210,24 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
   /** This instance's id in its pipeline. */
   readonly id: string
   readonly pipeline: string
-  /** What the definition of the pipeline's terminal says of it. */
+  /** What the pipeline's terminal declares about itself. */
   readonly terminal: Pick<Plugin, 'advisory' | 'passesThrough'>
-  /** Surface of the routes that use this pipeline; several routes may share one. */
+  /** The surfaces of the routes that use this pipeline; several routes may share one. */
   readonly surfaces: readonly Surface[]
-  /** Shared by all chains of the process and across reloads: platform load, breakers, caches. */
+  /** State that all chains of the process share and that outlives a reload: platform load, breakers, caches. */
   readonly shared: SharedState
-  /** The gateway's secret, for sealing. */
+  /** The gateway's secret, for sealing stored data. */
   readonly secret: Uint8Array
-  /** Where a plugin that can search the web registers itself (docs/web-search.md); of this configuration alone. */
+  /**
+   * Where a plugin that can search the web registers itself (docs/web-search.md). It belongs to this configuration
+   * only.
+   */
   readonly searchProviders: SearchProviders
 }
 
 /** A registry of process-wide state that outlives a reload. */
 export interface SharedState {
-  /** The value under `key`, made on first use. */
+  /** The value under `key`; `make` makes it on first use. */
   use<T>(key: string, make: () => T): T
 }
 
@@ -209,92 +238,114 @@ export interface Logger {
   error(fields: object, message: string): void
 }
 
-/** What `create` returns. Stream hooks return `undefined`, not `void`: an `async` function is a compile error there. */
+/**
+ * What `create` returns. Response hooks return `undefined`, not `void`, so that an `async` function is a compile
+ * error.
+ */
 export interface PluginHooks {
-  /** Limits of the body this plugin needs (list `requestBody` in `needs`). The strictest of the chain holds. */
+  /**
+   * The body limits of a plugin that lists `requestBody` in `needs`: bytes and milliseconds. The strictest of the
+   * chain hold.
+   */
   readonly body?: { maxBytes: number; timeoutMs: number }
-  /** On the way down. Return a Reply to answer; may wait. */
+  /** Runs on the way down. It may return a promise. A returned Reply answers the request. */
   onRequest?(x: Exchange): undefined | Reply | Promise<undefined | Reply>
-  /** Terminal only: starts the upstream and returns at once; later it calls `x.emit`, `x.flush`, `x.end` or `x.fail`. */
+  /**
+   * Terminal only: starts the upstream and returns at once. Later the terminal calls `x.emit`, `x.flush`, `x.end` or
+   * `x.fail`.
+   */
   forward?(x: Exchange): undefined
-  /** Status and headers are known and may be changed. Once, for every reply. */
+  /** Runs once for every reply, before its head is sent: status and headers may still be changed. */
   onResponseHead?(x: Exchange, head: ResponseHead): undefined
-  /** Looks at each event. */
+  /** Sees each event; it cannot change it. */
   onEvent?(x: Exchange, event: StreamEvent): undefined
-  /** Replaces each event by those it pushes: none, one or many. */
+  /** Replaces each event by the events that it pushes: none, one or many. */
   rewriteEvent?(x: Exchange, event: StreamEvent, push: (event: StreamEvent) => void): undefined
-  /** Looks at each piece of a bytes reply (proxy). */
+  /** Sees each piece of a reply of bytes (`proxy`). */
   onChunk?(x: Exchange, bytes: Uint8Array): undefined
-  /** Upstream finished well; last chance to push events, before the terminal event is written. */
+  /** The upstream ended normally. This is the last chance to push events, before the terminal event is written. */
   onResponseEnd?(x: Exchange, push: (event: StreamEvent) => void): undefined
-  /** The reply will be this error and no byte has gone out; return a Reply to answer otherwise. */
+  /** The reply will be this error, and no byte was sent yet. A returned Reply is sent instead. */
   onError?(x: Exchange, error: GatewayError): undefined | Reply
-  /** Always, exactly once, however the exchange ended; before deferred releases. Only for plugins the exchange entered and those below the terminal. */
+  /**
+   * Runs exactly once, however the exchange ended, and before deferred releases. It runs for the plugins that the
+   * request entered and for those below the terminal.
+   */
   onSettle?(x: Exchange, settlement: Settlement): undefined
-  /** The chain is retired: running exchanges have ended. May wait. */
+  /** The chain is no longer used and its exchanges have ended. It may return a promise. */
   close?(): void | Promise<void>
 }
 
 export interface Plugin<C = any, S extends keyof Configuration = any> {
-  /** One name everywhere: YAML, file, log line and test. */
+  /** The plugin's one name, in YAML, file, log lines and tests. */
   readonly name: string
   /** One sentence for `sluice list` and docs. */
   readonly summary: string
   /**
-   * Schema of `config`: JSON Schema (the subset of 2020-12 that ajv takes), an object that refuses unknown keys. Strings
-   * with `format: duration` or `format: size` arrive as numbers. Absent: no options.
+   * The JSON Schema of the options (the subset of 2020-12 that ajv supports): an object that refuses unknown keys.
+   * Strings with `format: duration` or `format: size` arrive as numbers (milliseconds, bytes). Absent: the plugin has
+   * no options.
    */
   readonly config?: Schema<C>
-  /** Slots that must have been filled above. `requestBody` is filled by core. */
+  /** Slots that plugins above must have filled. Core itself fills `requestBody`. */
   readonly needs?: readonly Slot<any>[]
   /** Slots this plugin fills on the way down. */
   readonly provides?: readonly Slot<any>[]
-  /** Slots this plugin fills for some exchanges only, private ones included: readers must `peek`. */
+  /** Slots that this plugin fills for some exchanges only, private ones included: readers must use `peek`. */
   readonly mayProvide?: readonly Slot<any>[]
-  /** Slots filled during the response: readers must `peek`. */
+  /** Slots that this plugin fills during the response: readers must use `peek`. */
   readonly providesLate?: readonly Slot<any>[]
-  /** Slots that another plugin fills above, and whose value this one replaces on the way down, e.g. `conversation` to change a prompt. */
+  /**
+   * Slots that a plugin above fills and whose value this plugin replaces on the way down, e.g. `conversation` to
+   * change a prompt.
+   */
   readonly rewrites?: readonly Slot<any>[]
   /**
-   * Slots that must be filled during the response of every exchange that has passed this plugin. Whoever fills one
-   * stands below the terminal, or above this plugin: a reply that starts between the two would miss it.
+   * Slots that must be filled during the response of every exchange that has passed this plugin. A plugin that fills
+   * one must be below the terminal or above this plugin: a reply that starts between the two would not pass it.
    */
   readonly needsLate?: readonly Slot<any>[]
   /** Sections of gateway.yaml that `create` reads from its context. */
   readonly uses?: readonly S[]
-  /** True for the one plugin of a pipeline that answers, by itself or by asking an upstream. */
+  /** True for the plugin that answers, by itself or by calling an upstream. A pipeline has exactly one. */
   readonly terminal?: boolean
-  /** Of a terminal that hands a request and its reply on as they are: a WebSocket is tunnelled to it, where the listener can. */
+  /**
+   * True for a terminal that passes a request and its reply on unchanged. WebSockets are tunnelled to it, where the
+   * listener can tunnel.
+   */
   readonly passesThrough?: boolean
   /**
-   * Of a terminal that answers about a request without serving it. The plugins above let pass what they would refuse
-   * elsewhere, as long as it can be read; a slot that such a request has no value for stays empty then, even one of
-   * `provides`.
+   * True for a terminal that answers a question about a request without executing it. The plugins above then accept
+   * requests that they would otherwise refuse, as long as they can be read. A slot for which such a request has no
+   * value stays empty, even one of `provides`.
    */
   readonly advisory?: boolean
-  /** Checks beyond the schema; each message becomes a configuration error at the entry's line. */
+  /** Checks that the schema cannot express. Each returned message becomes a configuration error at the entry's line. */
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>
 }
 
-/** Identity function that types a plugin. */
+/** Returns the plugin unchanged; it gives `create` and `check` their types. */
 export function definePlugin<C = Record<string, never>, const S extends keyof Configuration = never>(
   plugin: Plugin<C, S>,
 ): Plugin<C, S> {
   return plugin
 }
 
-// ---- slots that core itself fills or reads ----------------------------------------------------------------------------
+// ---- slots that core itself fills or reads --------------------------------------------------------------------------
 
-/** The raw body, whole. Needing it makes the chain wait for the body just above. */
+/** The whole raw body. The chain waits for it just above the first plugin that needs it. */
 export const requestBody = slot<Uint8Array>('requestBody')
-/** The canonical conversation; core reads it for encoding. */
+/** The canonical conversation. Core reads it to encode the reply. */
 export const conversation = slot<Conversation>('conversation')
-/** The parsed and checked JSON body; core reads it for echo members. */
+/** The parsed and checked JSON body. Core reads it for members that a reply echoes. */
 export const request = slot<Record<string, unknown>>('request')
-/** Metered prompt tokens (METER-1); filled by `token-estimate`, read by core for Messages `message_start`. */
+/** The metered prompt tokens (METER-1). `token-estimate` fills it; core reads it for Messages `message_start`. */
 export const estimate = slot<{ input: number }>('estimate')
-/** What is billed: filled late by `usage-capture`, final at `finish` or at settlement; core reads it for the terminal event. Cost in nano-USD. */
+/**
+ * The billed usage, and its cost in nano-USD. `usage-capture` fills it during the response; it is final at `finish`
+ * or at settlement. Core reads it for the terminal event.
+ */
 export const usage = slot<{ usage: Usage; cost: number; billed: boolean }>('usage')
 
 export type { Clock } from './clock.ts'

@@ -1,6 +1,7 @@
 /**
- * Collects the events of one reply (core/events.ts, in grammar order) into the canonical assistant turn that the next request would
- * replay. Retained responses store such turns, not wire items, so that any model and dialect can continue them (RESP-2).
+ * Collects the events of one reply (core/events.ts, in grammar order) into the canonical assistant turn that the next
+ * request would send back. Retained responses store such turns instead of wire items, so that any model and dialect
+ * can continue them (RESP-2).
  */
 import type { CallPart, Part, ReasoningPart, SearchPart, Turn } from './conversation.ts'
 import type { StreamEvent } from './events.ts'
@@ -14,7 +15,7 @@ export class ReplyRecorder {
   #call: CallPart | undefined
   #search: SearchPart | undefined
 
-  /** @param path named by errors about recorded calls: the request member that brings them back */
+  /** @param path the request member that brings recorded calls back; errors about them name it */
   constructor(path = 'previous_response_id') {
     this.#path = path
   }
@@ -57,7 +58,8 @@ export class ReplyRecorder {
         if (this.#call) this.#call.input += event.text
         return
       case 'tool_end':
-        // A call enters the turn when it is whole: a cut one can't be answered, so it must not be replayed.
+        // A call is added to the turn only when it is complete: a cut call cannot be answered, so it must not be
+        // replayed.
         if (this.#call) {
           if (this.#call.kind === 'function' && this.#call.input.trim() === '') this.#call.input = '{}'
           this.#parts.push(this.#call)
@@ -79,12 +81,12 @@ export class ReplyRecorder {
         return
       }
       default:
-        // citations, activity, usage and the end leave nothing to replay
+        // Citations, activity, usage and the end leave nothing to replay.
         return
     }
   }
 
-  /** What was said so far; null when nothing was. */
+  /** The turn so far; null when it is empty. */
   turn(): Turn | null {
     return this.#parts.length === 0 ? null : { role: 'assistant', parts: this.#parts }
   }

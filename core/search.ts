@@ -1,31 +1,35 @@
 /**
- * Web search that the gateway runs itself, for backends without one of their own (decisions 34): what a search provider is, and where those of a
- * configuration are found. docs/web-search.md walks through writing one.
+ * The search port: web search that the gateway runs itself for backends without their own (decisions 34). It defines
+ * what a search provider is, and where those of a configuration are registered. docs/web-search.md explains how to
+ * write one.
  */
 import type { Continuation, SearchPart, SearchResult } from './conversation.ts'
 
 /** Answers one query. A plugin's search provider implements this. */
 export interface SearchProvider {
   /**
-   * @returns results, best first. Those of other domains than asked for are left out by the gateway, whatever the provider does.
-   * @throws SearchFailed for a reason that the client may be told; anything else that is thrown is told as `unavailable`
+   * @returns results, best first. The gateway itself removes results from domains that were not allowed.
+   * @throws SearchFailed with a reason that the client may see; any other error is reported as `unavailable`
    */
   search(query: string, options: SearchOptions): Promise<SearchResult[]>
 }
 
 export interface SearchOptions {
-  /** More are cut off. */
+  /** Further results are dropped. */
   maxResults: number
-  /** Domains (`example.com`, subdomains included; a path may follow); empty: any. At most one of the two lists has entries. */
+  /**
+   * Domains such as `example.com`, which include their subdomains; a path may follow. Empty: any domain. At most one
+   * of the two lists has entries.
+   */
   allowedDomains: readonly string[]
   blockedDomains: readonly string[]
-  /** Where the user is, as the client declared it: a hint. */
+  /** The user's location as the client declared it; a hint. */
   userLocation?: Readonly<Record<string, unknown>>
-  /** Aborted when the client leaves, the exchange ends or the search takes too long. */
+  /** Aborted when the client disconnects, the exchange ends, or the search takes too long. */
   signal: AbortSignal
 }
 
-/** Why a search has no results: words of the Messages API's `web_search_tool_result_error`. */
+/** Why a search has no results: the error codes of the Messages API's `web_search_tool_result_error`. */
 export type SearchErrorCode =
   | 'unavailable'
   | 'too_many_requests'
@@ -42,9 +46,9 @@ export class SearchFailed extends Error {
   }
 }
 
-/** The search providers that the plugins of one configuration bring, each under its plugin's name. */
+/** The search providers that the plugins of one configuration register, by the name of the plugin. */
 export class SearchProviders {
-  /** Address of the simulated web, where it runs. */
+  /** Base URL of the simulated web search, where the simulator runs. */
   readonly simulator: string | undefined
   readonly #byName = new Map<string, SearchProvider>()
 
@@ -52,7 +56,10 @@ export class SearchProviders {
     this.simulator = simulator
   }
 
-  /** Called in a plugin's `create`. @param name the plugin's own: what the option `provider` of `web-search` says */
+  /**
+   * Called in a plugin's `create`.
+   * @param name the plugin's own name, which the option `provider` of `web-search` then gives
+   */
   register(name: string, provider: SearchProvider): void {
     this.#byName.set(name, provider)
   }
@@ -62,20 +69,23 @@ export class SearchProviders {
   }
 }
 
-/** The built-in web of the simulator, by this name in the option `provider` of `web-search`. */
+/** The name of the simulator's built-in web search, for the option `provider` of `web-search`. */
 export const SIMULATED_SEARCH = 'simulator'
 
 const KEPT = 'web_search'
 
 /**
- * Results as the model saw them, kept under the search's id: what a client replays has titles and URLs at most, and the model should find what it
- * read. Private data like a provider's own (TOOL-6).
+ * The results as the model saw them, to be stored under the search's id. A client sends back titles and URLs at most,
+ * but the model should find what it read. This is private data, like a provider's own (TOOL-6).
  */
 export function keepResults(results: readonly SearchResult[]): Continuation {
   return { dialect: KEPT, model: '', data: results }
 }
 
-/** The results of a replayed search, whole where they are still kept. */
+/**
+ * The results of a search in the history: as the model saw them where they are still stored, else as the client sent
+ * them.
+ */
 export function resultsOf(search: SearchPart): readonly SearchResult[] {
   const { continuation } = search
   if (continuation?.dialect !== KEPT || !Array.isArray(continuation.data)) return search.results

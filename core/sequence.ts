@@ -1,15 +1,17 @@
 /**
- * Puts a decoder's events in the order of the grammar in core/events.ts: items strictly one after the other, `usage` and
- * `finish` last. Providers may interleave parallel calls; what belongs to a later item waits until the open one is complete.
+ * Puts a decoder's events in the order of the grammar in core/events.ts: items strictly one after the other, `usage`
+ * and `finish` last. Providers may interleave parallel calls; the events of a later item wait until the open item is
+ * complete.
  *
- * Many providers never say that a call has ended. A function call counts as complete once its arguments are one balanced JSON value, or
- * when the stream ends; until then a second call waits. An empty argument text is not complete: its deltas may still come.
+ * Many providers never say that a call has ended. A function call counts as complete once its arguments are one
+ * balanced JSON value, or when the stream ends; until then a second call waits. A call with empty arguments is not
+ * complete: its deltas may still arrive.
  */
 import type { FinishEvent, ProviderUsage, StreamEvent } from './events.ts'
 import { JsonNesting } from './json-text.ts'
 
 interface Lane {
-  /** Call index, or -1 for everything that is not a call. */
+  /** Index of the call; -1 for everything that is not a call. */
   call: number
   waiting: StreamEvent[]
   json: JsonNesting | null
@@ -17,7 +19,7 @@ interface Lane {
 }
 
 export class Sequencer {
-  /** The first lane is open: its events pass at once. */
+  /** The first lane is open: its events pass at once. Those of the others wait. */
   #lanes: Lane[] = []
   #calls = 0
   #reasoning = false
@@ -86,12 +88,12 @@ export class Sequencer {
     }
   }
 
-  /** What the provider said of the end so far. */
+  /** The provider's finish event, if it has arrived. */
   get finish(): FinishEvent | null {
     return this.#finish
   }
 
-  /** What the provider reported and was not passed yet: of a cut reply, all of it. */
+  /** The provider's usage report, unless it was passed already. For a cut reply this is all that it reported. */
   takeReport(): StreamEvent | null {
     const usage = this.#usage
     if (!usage) return null
@@ -99,14 +101,17 @@ export class Sequencer {
     return this.#estimated ? { type: 'usage', usage, estimated: true } : { type: 'usage', usage }
   }
 
-  /** The upstream is done: passes what waited, then `usage`, then `finish`. Without a `finish` seen, `otherwise`. */
+  /**
+   * The upstream has ended: passes the waiting events, then `usage`, then `finish`.
+   * @param otherwise the finish when the provider sent none
+   */
   end(beforeFinish: () => void, otherwise: FinishEvent): void {
     const finish = this.#finish ?? otherwise
     this.flush(finish)
     beforeFinish()
     const report = this.takeReport()
     if (report) this.#pass(report)
-    // A provider's end that holds complete calls means that the calls wait to be run, whatever it called itself (wire.md F.6).
+    // A reply with complete calls ends so that the client runs them, whatever reason the provider gave (wire.md F.6).
     let reason = finish.reason
     if (reason === 'stop' && this.#calls > 0) reason = 'tool_calls'
     else if (reason === 'tool_calls' && this.#calls === 0) reason = 'stop'
@@ -114,8 +119,8 @@ export class Sequencer {
   }
 
   /**
-   * Passes what waited. A call cut off by a limit stays without `tool_end`: it is not executable (wire.md F.6). What waits behind it, of calls that
-   * came at the same time, has no place then.
+   * Passes the waiting events. A call that a limit cut off gets no `tool_end`: it cannot be executed (wire.md F.6).
+   * The events that wait behind it, of parallel calls, are then dropped.
    */
   flush(finish?: FinishEvent): void {
     const cut = finish !== undefined && finish.reason !== 'stop' && finish.reason !== 'tool_calls'
@@ -142,7 +147,7 @@ export class Sequencer {
     if (open?.json?.closed) this.#closeOpen()
   }
 
-  /** Ends the open lane and opens the next, with all that waited in it. */
+  /** Ends the open lane and opens the next one, with all its waiting events. */
   #closeOpen(): void {
     for (;;) {
       const lane = this.#lanes.shift()

@@ -1,6 +1,6 @@
 import type { SharedState } from './plugin.ts'
 
-/** What outlives a reload: pools, breakers, platform load. One for each process. */
+/** Makes the state that outlives a reload: pools, breakers, platform load. There is one for each process. */
 export function createSharedState(): SharedState {
   const values = new Map<string, unknown>()
   return {

@@ -1,14 +1,15 @@
 /**
- * What the chain needs of a store: limits, ledger, idempotency records, private and retained records. Two engines implement it, `stores/sqlite` (embedded)
- * and `stores/redis` (shared); one suite runs on both. A call may answer at once (embedded) or later (shared); every failure of
- * the engine, a timeout included, is a StoreUnavailable, which the chain answers with 503 provider_unavailable (decisions 27).
+ * The store port: limits, ledger, idempotency records, and private and retained records. Two engines implement it,
+ * `stores/sqlite` (embedded) and `stores/redis` (shared), and one suite of tests runs on both. A call may return its
+ * result (embedded) or a promise (shared). Every failure of the engine, including a timeout, is a StoreUnavailable,
+ * which the chain answers with 503 provider_unavailable (decisions 27).
  */
 import type { Usage } from './events.ts'
 import type { Dimension } from './limits.ts'
 
 export type MaybePromise<T> = T | Promise<T>
 
-/** The engine is down, slow beyond its budget, or full. Never means "not found". */
+/** The engine is down, slower than its time limit, or full. Never means "not found". */
 export class StoreUnavailable extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause })
@@ -22,33 +23,34 @@ export interface Store {
   readonly ledger: Ledger
   readonly idempotency: IdempotencyStore
   readonly records: RecordStore
-  /** For metrics; reads what is in memory. */
+  /** For metrics; reads memory only. */
   stats?(): StoreStats
-  /** Answers within the engine's budget; for /readyz. */
+  /** For /readyz; answers within the engine's time limit. */
   ready(): Promise<{ ok: boolean; reason?: string }>
-  /** The gateway's secret: the configured one, or one made once and kept here. 32 bytes or more. */
+  /** The gateway's secret: the configured one, or one that is made once and kept in the store. At least 32 bytes. */
   secret(configured: string): Promise<Uint8Array>
-  /** Flushes and closes. */
+  /** Writes what is pending, then closes the engine. */
   close(): Promise<void>
 }
 
 export interface StoreStats {
-  /** Ledger intents without an outcome. */
+  /** Ledger intents that have no outcome yet. */
   openRows: number
-  /** Ledger rows that the engine has not taken yet. */
+  /** Ledger rows that are not yet in the engine. */
   pendingRows: number
-  /** Files of the local journal; 0 without one. */
+  /** Number of files of the local journal; 0 without a journal. */
   journalSegments: number
 }
 
-// ---- limits -----------------------------------------------------------------------------------------------------------
+// ---- limits ---------------------------------------------------------------------------------------------------------
 
 /**
- * One limit of one scope. Cells of an admission belong to one organization.
- * - `bucket`: holds `capacity`, refills `capacity` per `windowMs` continuously, starts full; may go below zero by settlement (debt, decisions 18, 19).
- * - `slots`: at most `capacity` at once, held under the instance's lease.
- * - `spend`: at most `capacity` in the UTC day or month; amounts in nano-USD (1e-9 USD): whole
- *   numbers up to $9,007,199 stay exact below 2^53. One exchange's cost is rounded half up to a whole nano-USD once, at its end.
+ * The counter of one limit of one account. All cells of an admission belong to one organization.
+ * - `bucket`: holds `capacity`, is refilled continuously with `capacity` per `windowMs`, and starts full. A
+ *   settlement may bring it below zero (debt, decisions 18, 19).
+ * - `slots`: at most `capacity` at the same time, held under the instance's lease.
+ * - `spend`: at most `capacity` in the UTC day or month, in nano-USD (1e-9 USD): whole numbers up to $9,007,199 stay
+ *   exact below 2^53. The cost of an exchange is rounded half up to whole nano-USD once, when the exchange ends.
  */
 export interface Cell {
   /** Unique within the organization and stable across reloads, e.g. `o:tpm`, `k:key_ci:rpm`, `o:m:eb1-preview:tpd`. */
@@ -56,29 +58,32 @@ export interface Cell {
   scope: 'org' | 'key'
   dimension: Dimension
   kind: 'bucket' | 'slots' | 'spend'
-  /** Already compressed by platform load where that applies. Whole number; spend in nano-USD. */
+  /** A whole number; of spend in nano-USD. Already reduced by platform load where that applies. */
   capacity: number
-  /** Buckets: 60 000 or 86 400 000. */
+  /** Buckets only: 60 000 or 86 400 000 milliseconds. */
   windowMs?: number
-  /** Spend. */
+  /** Spend only. */
   period?: 'day' | 'month'
 }
 
 export interface AdmitRequest {
   org: string
-  /** The exchange's request id: names the reservation. */
+  /** The exchange's request id. It is also the reservation's id. */
   id: string
-  /** Parallel to `amounts`: cell i is asked for amount i. Slots take 1. Both arrays are kept until the settlement: they must not change. */
+  /**
+   * `amounts[i]` is taken from `cells[i]`; slots take 1. Both arrays are kept until the settlement, so they must not
+   * change.
+   */
   cells: readonly Cell[]
   amounts: readonly number[]
-  /** Unix milliseconds; engines never look at a clock of their own for limits. */
+  /** Unix milliseconds. Engines never read their own clock for limits. */
   now: number
 }
 
-/** State of one cell right after the step; for headers (LIM-9). Parallel to `cells`. */
+/** State of one cell after the call, for headers (LIM-9). Arrays of states are parallel to the cells of the call. */
 export interface CellState {
   remaining: number
-  /** Milliseconds until the cell is full again; buckets only. */
+  /** Milliseconds until the cell is full again; only of buckets. */
   resetMs: number
 }
 
@@ -86,26 +91,27 @@ export type Admission =
   | { admitted: true; states: CellState[] }
   | {
       admitted: false
-      /** Index of the denied cell: the one with the longest horizon among those that deny. */
+      /** Index in `cells` of the cell that denies; if several do, the one with the longest wait. */
       denied: number
-      /** Computed wait before jitter, milliseconds. */
+      /** The wait before a retry in milliseconds, before jitter. */
       horizonMs: number
       states: CellState[]
     }
 
 export interface LimitEngine {
-  /** All cells checked, then all taken or none, in one atomic step (LIM-2, LIM-3). */
+  /** Checks all cells, then takes from all or none, in one atomic step (LIM-2, LIM-3). */
   admit(request: AdmitRequest): MaybePromise<Admission>
   /**
-   * Ends a reservation, once (a second call for one id does nothing): slots go back, every other cell is corrected from what was reserved to
-   * `finals[i]` (0 gives everything back). Never throws; kept and delivered later, also when the engine is down: `finals` must not change.
+   * Ends a reservation, once: a second call with the same id does nothing. Slots are given back; every other cell is
+   * corrected from the reserved amount to `finals[i]` (0 gives everything back). Never throws. While the engine is
+   * down, settlements are kept and delivered later, so `finals` must not change.
    */
   settle(org: string, id: string, finals: readonly number[], now: number): void
-  /** Present use of cells, for the dashboard and /v1/models; takes nothing. */
+  /** The current state of cells, for the dashboard and /v1/models; takes nothing. */
   peek(org: string, cells: readonly Cell[], now: number): MaybePromise<CellState[]>
 }
 
-// ---- ledger -----------------------------------------------------------------------------------------------------------
+// ---- ledger ---------------------------------------------------------------------------------------------------------
 
 export type Outcome =
   | 'completed'
@@ -117,7 +123,7 @@ export type Outcome =
   | 'replayed'
   | 'lost'
 
-/** Written before dispatch (decisions 26). */
+/** Written before the request goes upstream (decisions 26). */
 export interface LedgerIntent {
   request_id: string
   /** Unix milliseconds. */
@@ -125,14 +131,14 @@ export interface LedgerIntent {
   organization: string
   key_id: string
   surface: string
-  /** Canonical public id; '' on proxy routes. */
+  /** The canonical public id; '' on proxy routes. */
   model: string
   price_book: string
   billing: 'standard' | 'free'
   /** Metered prompt tokens. */
   input_tokens: number
 }
-/** One per intent (BILL-4). */
+/** There is one for each intent (BILL-4). */
 export interface LedgerOutcome {
   request_id: string
   provider: string
@@ -142,9 +148,9 @@ export interface LedgerOutcome {
   /** nano-USD. */
   cost: number
   duration_ms: number
-  /** Null when no byte went out. */
+  /** Null when no byte was sent. */
   ttfb_ms: number | null
-  /** Proxy routes: bytes both ways. */
+  /** Proxy routes only: the bytes of request and reply. */
   bytes_in?: number
   bytes_out?: number
 }
@@ -152,14 +158,15 @@ export type LedgerRow = LedgerIntent & Omit<LedgerOutcome, 'usage'> & Usage
 
 export interface Ledger {
   /**
-   * Durable against a killed process when it returns undefined, or when its promise resolves: what one turn of the event loop brings is one write.
-   * Throws or rejects with StoreUnavailable: nothing was written, and the exchange must not be dispatched.
+   * The row survives a killed process once this returns undefined, or once its promise resolves. All rows of one
+   * event-loop turn are one write.
+   * @throws StoreUnavailable (or rejects with it): nothing was written, and the exchange must not be dispatched
    */
   intent(row: LedgerIntent): undefined | Promise<undefined>
   outcome(row: LedgerOutcome): void
-  /** Resolves when all that was given so far can be queried. For tests and shutdown. */
+  /** Resolves when all rows given so far can be queried. For tests and shutdown. */
   flush(): Promise<void>
-  /** Rows in time order, for `sluice usage`, tests and the dashboard. */
+  /** Rows in order of time, for `sluice usage`, tests and the dashboard. */
   query(filter: {
     org?: string
     key?: string
@@ -170,27 +177,32 @@ export interface Ledger {
   }): Promise<LedgerRow[]>
 }
 
-// ---- idempotency ------------------------------------------------------------------------------------------------------
+// ---- idempotency ----------------------------------------------------------------------------------------------------
 
 export interface IdempotencyRecord {
   requestId: string
   status: number
   headers: [string, string][]
   body: Uint8Array
-  /** False when the reply was cut (decisions 28): replayed as its bytes and a close without the terminator. */
+  /**
+   * False when the reply was cut (decisions 28): a replay sends these bytes and closes without the chunk terminator.
+   */
   whole: boolean
 }
 export type IdempotencyState =
   | { state: 'first' }
   | { state: 'running' }
-  /** The same key with another body or endpoint. */
+  /** The key was used with another body or endpoint. */
   | { state: 'conflict' }
-  /** Executed, but too large to keep. */
+  /** The first use was executed, but its reply was too large to keep. */
   | { state: 'not_kept'; requestId: string }
   | { state: 'replay'; record: IdempotencyRecord }
 
 export interface IdempotencyStore {
-  /** Atomic: of simultaneous first uses exactly one gets `first`, under the instance's lease. */
+  /**
+   * Atomic: of simultaneous first uses exactly one gets `first`, under the instance's lease. Times are in
+   * milliseconds.
+   */
   begin(
     org: string,
     key: string,
@@ -199,15 +211,18 @@ export interface IdempotencyStore {
     ttlMs: number,
     now: number,
   ): MaybePromise<IdempotencyState>
-  /** Keeps the record (or the mark that it was too large: null). */
+  /** Stores the record; null says that the reply was too large to keep. */
   finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number, now: number): MaybePromise<void>
-  /** The first use did not execute: the key is free again (IDEM-3). */
+  /** The first use was not executed: the key may be used again (IDEM-3). */
   release(org: string, key: string): MaybePromise<void>
 }
 
-// ---- records ----------------------------------------------------------------------------------------------------------
+// ---- records --------------------------------------------------------------------------------------------------------
 
-/** Small private values with a time to live: retained responses, continuation data. Scoped to an organization; values are already sealed. */
+/**
+ * Small private values with a time to live: retained responses and continuation data. Each belongs to an
+ * organization. Values arrive already sealed.
+ */
 export interface RecordStore {
   put(
     org: string,
@@ -218,14 +233,14 @@ export interface RecordStore {
     now: number,
   ): MaybePromise<void>
   get(org: string, kind: 'response' | 'continuation', id: string, now: number): MaybePromise<Uint8Array | null>
-  /** Several of one kind at once; null where missing. */
+  /** Reads several of one kind; null where one is missing. */
   getMany(
     org: string,
     kind: 'response' | 'continuation',
     ids: readonly string[],
     now: number,
   ): MaybePromise<(Uint8Array | null)[]>
-  /** Renews the time to live of those that exist. */
+  /** Renews the time to live of those that exist; ignores the others. */
   touch(
     org: string,
     kind: 'response' | 'continuation',

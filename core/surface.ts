@@ -1,4 +1,7 @@
-/** What core needs of a client's wire format. Implementations live in `surfaces/`; core imports none. */
+/**
+ * The surface port: what core needs to know about a client's wire format. The surfaces are in `surfaces/`; core
+ * imports none.
+ */
 import type { Conversation, SurfaceName } from './conversation.ts'
 import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
@@ -6,60 +9,83 @@ import type { HeaderList } from './listener.ts'
 
 export interface Surface {
   readonly name: SurfaceName
-  /** For people: `Chat Completions`. */
+  /** The name for people: `Chat Completions`. */
   readonly title: string
-  /** Where its clients send requests. A path that holds it and has no route is refused in this surface's form. */
+  /**
+   * The path to which its clients send requests. A path that contains it and has no route gets an error in this
+   * surface's form.
+   */
   readonly path: string
-  /** Another header than `authorization` that its clients may send the key in. */
+  /** A header, beside `authorization`, in which its clients may send the key. */
   readonly keyHeader?: string
-  /** The header in which its clients name preview features, comma-separated. */
+  /** The header in which its clients name preview features, separated by commas. */
   readonly previewHeader?: string
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
   readonly requestSchema: Record<string, unknown>
   /**
    * Checks a parsed body against the surface's schema (GEN-2).
-   * `reject`: throws a GatewayError for the first fault. `strip`: unknown members are removed from the body in place and
-   * their paths returned; every other fault still throws.
+   * @param unknownFields `reject`: unknown members are errors. `strip`: they are removed from the body in place.
+   * @returns the paths of the members that were removed
+   * @throws GatewayError for the first error
    */
   validate(body: unknown, unknownFields: 'reject' | 'strip'): string[]
-  /** Builds the canonical conversation from a body that `validate` accepted. Throws GatewayError for rules a schema can't say. */
+  /**
+   * Builds the canonical conversation from a body that `validate` accepted.
+   * @throws GatewayError for rules that a schema cannot express
+   */
   parse(body: unknown): Conversation
   /**
-   * A best-effort conversation from a body `validate` may have refused (count_tokens, decisions 2). Never throws except for a
-   * missing `messages`.
+   * Builds a conversation as far as possible from a body that `validate` may have refused (count_tokens, decisions
+   * 2). It throws only when `messages` is missing.
    */
   parseLoosely?(body: unknown): Conversation
-  /** One encoder per exchange. */
+  /** Makes the encoder of one exchange. */
   encoder(context: EncodeContext): Encoder
-  /** Body of an error reply, a JSON text (ERR-1). */
+  /** The body of an error reply, as JSON text (ERR-1). */
   error(error: GatewayError, requestId: string): string
-  /** Headers beside `x-request-id` that carry the request id (Messages: `request-id`). */
+  /** Headers that carry the request id in addition to `x-request-id` (Messages: `request-id`). */
   readonly requestIdHeaders: readonly string[]
-  /** How it is spoken over a WebSocket. Absent: it is not. */
+  /** How the surface works over a WebSocket. Absent: it does not. */
   readonly socket?: SocketForm
 }
 
 /** A surface over a WebSocket: one message is one request, and each frame of its reply is one message. */
 export interface SocketForm {
-  /** As `Surface`, for requests that are messages: bodies have the envelope's members too, and an encoder ends each frame, one JSON text, with a line end. */
+  /**
+   * The surface of requests that are messages. Their bodies also have the members of the envelope, and the encoder
+   * writes each frame as one JSON text and a line end.
+   */
   readonly surface: Surface
-  /** Reads of a message what must be known before its turn comes, without building it; yields where a long one should let others have the event loop. Throws a GatewayError. */
+  /**
+   * Reads the part of a message that is needed to queue it, without building the whole value. It yields when a long
+   * message should let others use the event loop.
+   * @throws GatewayError
+   */
   open(message: Uint8Array): Generator<undefined, Envelope>
-  /** A frame as it is sent. @param headers of the reply's head, on its first frame */
+  /**
+   * Makes the message that carries a frame.
+   * @param headers the reply's headers, for its first frame; else null
+   */
   frame(json: string, lane: string | undefined, headers: HeaderList | null): string
-  /** The message that stands for a whole reply: an error, as a rule. @param body JSON */
+  /**
+   * Makes the message that carries a whole reply, usually an error.
+   * @param body JSON text
+   */
   reply(status: number, headers: HeaderList, body: string, lane: string | undefined): string
 }
 
 export type Envelope =
-  /** Requests of one lane run one after the other, those of several at the same time. No lane is a lane too. */
+  /**
+   * Requests of one lane run one after the other; requests of several lanes run at the same time. Requests without a
+   * name share one lane.
+   */
   | { kind: 'request'; lane: string | undefined }
-  /** Wants no answer. */
+  /** A message that needs no answer. */
   | { kind: 'notice' }
 
-/** What an encoder may know. Every member is fixed before the first event. */
+/** The facts that an encoder may use. Each is fixed before the first event. */
 export interface EncodeContext {
-  /** `x-request-id` of the exchange. */
+  /** The `x-request-id` of the exchange. */
   requestId: string
   /** Unix seconds. */
   created: number
@@ -68,40 +94,46 @@ export interface EncodeContext {
   /** The validated body, for echo members. */
   body: Record<string, unknown>
   conversation: Conversation
-  /** Metered prompt tokens, for Messages `message_start`. */
+  /** The metered prompt tokens, for Messages `message_start`. */
   promptTokens: number
-  /** Object id of the reply without its prefix: [A-Za-z0-9]{24}. `resp_`, `chatcmpl-`, `msg_` are the surface's own. */
+  /**
+   * The id of the reply object without its prefix: [A-Za-z0-9]{24}. The surface adds `resp_`, `chatcmpl-` or `msg_`.
+   */
   objectId: string
-  /** Mints `item_eba1_…` (output items) and other prefixed ids. */
+  /** Makes a new id with this prefix: of an output item or of a hosted search. */
   mint(prefix: 'item_eba1_' | 'hist_eba1_'): string
   /** Unix milliseconds. */
   now(): number
 }
 
 /**
- * Writes one reply. Streamed: `event` for each event in the order of core/events.ts, then `finish` or `error`; each returns the SSE
- * bytes to send as a string ('' for none). Buffered: the same calls with their return value ignored, then `body()`.
- * It is a state machine that can only emit well-formed sequences: an event out of grammar is a bug and throws.
+ * Writes one reply. Streamed: `event` is called for each event in the order of core/events.ts, then `finish` or
+ * `error`; each returns the SSE frames to send as a string ('' for none). Buffered: the same calls, whose results are
+ * ignored, then `body()`. An encoder is a state machine that emits only well-formed sequences: an event that breaks
+ * the grammar is a bug of the gateway, and throws.
  */
 export interface Encoder {
-  /** Frames that open the stream; called once, when the head goes out. */
+  /** The frames that open the stream. Called once, when the head is sent. */
   start(): string
-  /** Any event but `usage`, `finish`, `error` and `bytes`. `activity` returns ''. */
+  /** Encodes any event except `usage`, `finish`, `error` and `bytes`. `activity` gives ''. */
   event(event: StreamEvent): string
-  /** Closes what is open, then the terminal frames. */
+  /** Closes what is open and writes the terminal frames. */
   finish(finish: FinishEvent, usage: Usage): string
-  /** Error frame(s) after the head is out (ERR-8); nothing may follow. `usage` when known. */
+  /** Writes the error frames of a reply whose head was sent (ERR-8); nothing may follow. `usage` when it is known. */
   error(error: GatewayError, usage?: Usage): string
   /** A keep-alive in the surface's own form (STR-5, wire.md D). */
   keepAlive(): string
-  /** The reply as one object, in JSON: after `finish`, the buffered body, equal to what a client accumulates from the stream. */
+  /**
+   * The reply as one JSON text: after `finish`, the buffered body, equal to what a client accumulates from the
+   * stream.
+   */
   body(): string
 }
 
-/** The surfaces of a build, by name, in the order in which people are shown them. */
+/** The surfaces of a build, by name, in the order in which they are listed to people. */
 export type SurfaceTable = Readonly<Record<SurfaceName, Surface>>
 
-/** The body of an error reply: the surface's own envelope, or the plain one where the path has no surface. */
+/** The body of an error reply: in the surface's form, or in a plain form where the path has no surface. */
 export function errorBody(surface: Surface | undefined, error: GatewayError, requestId: string): string {
   return surface ? surface.error(error, requestId) : JSON.stringify({ error: errorMembers(error, requestId) })
 }

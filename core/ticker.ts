@@ -1,6 +1,6 @@
 /**
- * One timer for many slow clocks: keep-alives, idle and ceiling limits, retries of a count. A timer for each stream would cost
- * more than the streams' own work; a sweep over a set once a period costs nothing that can be measured.
+ * One timer for many slow deadlines: keep-alives, idle and ceiling timeouts, repeated counts. A timer for each stream
+ * would cost more than the stream's own work; one walk over all members in each period costs nothing measurable.
  */
 import type { Clock, Timer } from './clock.ts'
 import { DenseSet, type Placed } from './collections.ts'

@@ -1,24 +1,34 @@
-/** Where an exchange's time goes, plugin by plugin, for the dashboard. Sampled: two clock reads a hook are too dear for each exchange. */
+/**
+ * The time that each plugin takes of an exchange, for the dashboard. It is measured for sampled exchanges only: two
+ * clock reads for each hook are too expensive for every exchange.
+ */
 import type { Link } from './chain.ts'
 import type { Clock } from './clock.ts'
 
 /**
- * What a plugin did within a sampled exchange. Hooks by their name; besides them `body` (waiting for the request's body; no plugin), `upstream`
- * (from the terminal to the first event of a reply) and `reply` (from there to the end).
+ * The time of one plugin in one phase of a sampled exchange. A phase is the name of a hook, or `body` (waiting for
+ * the request's body; no plugin), `upstream` (from the call of the terminal to the first event of the reply) or
+ * `reply` (from there to the end).
  */
 export interface TimelineEntry {
   plugin: string
   phase: string
-  /** Milliseconds after the start, of the first call. */
+  /** When the first call began, in milliseconds after the start of the exchange. */
   at: number
-  /** Of all calls together; what a hook hands on to later ones is not counted as its own. */
+  /**
+   * Milliseconds of all calls together. Time in the hooks that a hook calls by pushing events does not count as its
+   * own.
+   */
   ms: number
   calls: number
 }
 
-/** One exchange in so many is sampled. */
+/** One exchange in this many is sampled, however many there are. */
 const SAMPLE = 16
-/** And as many in each second, so that on a quiet gateway whoever looks finds a timeline of each. */
+/**
+ * In addition, the first exchanges of each second are sampled, up to this many: on a gateway with little traffic the
+ * dashboard has a timeline of every exchange.
+ */
 const SAMPLED_A_SECOND = 50
 let seen = 0
 let second = 0
@@ -28,7 +38,10 @@ export class Timeline {
   readonly entries: TimelineEntry[] = []
   readonly #clock: Clock
   readonly #start: number
-  /** When the terminal was called, until the first event of its reply; and when that came. */
+  /**
+   * Monotonic milliseconds. `#forwarded`: when the terminal was called; 0 again after the first event of the reply.
+   * `#replied`: when that event arrived.
+   */
   #forwarded = 0
   #replied = 0
 
@@ -37,7 +50,10 @@ export class Timeline {
     this.#start = start
   }
 
-  /** A timeline for one exchange in some, null for the others. @param start monotonic milliseconds */
+  /**
+   * A timeline if this exchange is sampled, else null.
+   * @param start monotonic milliseconds
+   */
   static sample(clock: Clock, start: number): Timeline | null {
     const now = Math.floor(start / 1000)
     if (now !== second) {
@@ -51,7 +67,7 @@ export class Timeline {
     return this.#clock.mono()
   }
 
-  /** A call on the way down that began at `t0`. */
+  /** Records a call on the way down that began at `t0`. */
   request(link: Link, phase: string, t0: number): void {
     const ms = this.#clock.mono() - t0
     link.stats.sampledCalls++
@@ -59,7 +75,10 @@ export class Timeline {
     this.entries.push({ plugin: link.id, phase, at: t0 - this.#start, ms, calls: 1 })
   }
 
-  /** A call on the way back: all of one hook are one entry. @param others milliseconds of it that belong to later hooks */
+  /**
+   * Records a call on the way back. All calls of one hook are one entry.
+   * @param others milliseconds of the call that belong to later hooks
+   */
   response(link: Link, phase: string, t0: number, others = 0): void {
     const ms = this.#clock.mono() - t0 - others
     link.stats.sampledReplyMs += ms
@@ -70,7 +89,7 @@ export class Timeline {
     } else this.entries.push({ plugin: link.id, phase, at: t0 - this.#start, ms, calls: 1 })
   }
 
-  /** The body was waited for since `t0`. */
+  /** Records the wait for the body, which began at `t0`. */
   body(t0: number): void {
     this.#stretch('', 'body', t0)
   }
@@ -80,7 +99,7 @@ export class Timeline {
     this.#forwarded = t0
   }
 
-  /** An event of the upstream's reply: the first one ends the wait for it. */
+  /** Called with each event of the upstream's reply; the first one ends the wait for it. */
   replied(terminal: Link): void {
     if (this.#forwarded === 0) return
     this.#stretch(terminal.id, 'upstream', this.#forwarded)

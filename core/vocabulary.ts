@@ -1,23 +1,23 @@
 /**
- * Words for option schemas: JSON Schema with the units of gateway.yaml, and for TypeScript the type that each option
- * arrives as. So one text gives the check, the defaults, the docs, the editor's help and the type.
+ * Building blocks of option schemas: JSON Schema with the units of gateway.yaml and, for TypeScript, the type in
+ * which each option arrives. One definition gives the check, the defaults, the docs, the editor's help and the type.
  */
 declare const arrives: unique symbol
 
-/** JSON Schema of an option that arrives as a `T`. */
+/** The JSON Schema of an option that arrives as a `T`. */
 export interface Schema<T = any> extends Record<string, unknown> {
-  /** For the compiler alone: never there when the program runs. */
+  /** For the compiler only; it does not exist at run time. */
   readonly [arrives]?: T
 }
-/** One with a default: the option is always there. */
+/** A schema with a default: the option always has a value. */
 export interface Filled<T> extends Schema<T> {
   readonly default: unknown
 }
 type Plain = Record<never, never>
-/** The type that an option arrives as, of its schema. */
+/** The type in which an option with schema `S` arrives. */
 export type Arrives<S> = S extends { readonly [arrives]?: infer T } ? T : never
 
-/** `250ms`, `60s`, `5m`, `24h`; arrives in milliseconds. */
+/** A duration such as `250ms`, `60s`, `5m`, `24h`; arrives in milliseconds. */
 export const duration = (fallback: string, description: string): Filled<number> => ({
   type: ['string', 'integer'],
   format: 'duration',
@@ -25,7 +25,7 @@ export const duration = (fallback: string, description: string): Filled<number> 
   description,
 })
 
-/** `64KiB`, `32MiB`; arrives in bytes. */
+/** A size such as `64KiB`, `32MiB`; arrives in bytes. */
 export const size = (fallback: string, description: string): Filled<number> => ({
   type: ['string', 'integer'],
   format: 'size',
@@ -40,7 +40,7 @@ export const count = (fallback: number, description: string, minimum = 0): Fille
   description,
 })
 
-/** A number within `bounds` (JSON Schema's words). */
+/** A number within `bounds` (members of JSON Schema, such as `minimum`). */
 export const number = (fallback: number, description: string, bounds: Schema): Filled<number> => ({
   type: 'number',
   ...bounds,
@@ -67,7 +67,7 @@ export const text = <M extends Schema = Plain>(description: string, more: M = {}
   description,
 })
 
-/** Text that no message may show. `writeOnly` is JSON Schema's word for it. */
+/** Text that no message may show, marked by JSON Schema's `writeOnly`. */
 export const secretText = <M extends Schema = Plain>(description: string, more: M = {} as M): Schema<string> & M =>
   text(description, { writeOnly: true, ...more })
 
@@ -97,7 +97,7 @@ export const object = <P extends Record<string, Schema>, R extends string & keyo
   ...more,
 })
 
-/** The same, or null, which is the default. */
+/** The same schema or null; null is the default. */
 export const nullable = <S extends Schema>(schema: S): Filled<Arrives<S> | null> => ({
   ...schema,
   type: [...[schema['type'] as string | string[]].flat(), 'null'],

@@ -1,23 +1,26 @@
-/** Events that may not leave yet, because somebody holds them back. */
+/** Events that must wait because a plugin has taken a hold. */
 import type { StreamEvent } from '../events.ts'
 
 export interface HoldsOwner {
-  /** An event's turn has come. */
+  /** The event may leave now. */
   leave(event: StreamEvent): void
-  /** The first hold has been taken: nothing more is wanted for now. */
+  /** The first hold was taken: the upstream should send nothing for now. */
   held(): void
-  /** The last hold has been released, and all that it kept has left. */
+  /** The last hold was released, and all kept events have left. */
   released(): void
-  /** `leave` or `released` threw when a hold was released; whoever released it has no part in that. */
+  /**
+   * `leave` or `released` threw while a hold was released. The error is not thrown to the plugin that released the
+   * hold, since it is not the plugin's.
+   */
   crashed(cause: unknown): void
 }
 
-/** Counts holds. While there is one, and until all that was kept has left, an event waits behind those before it. */
+/** Counts holds. While there is one, and until all kept events have left, each event waits behind those before it. */
 export class Holds {
   readonly #owner: HoldsOwner
   #count = 0
   #kept: StreamEvent[] = []
-  /** In `kept`: those before it have left. */
+  /** Index in `#kept` of the next event to leave. */
   #next = 0
 
   constructor(owner: HoldsOwner) {
@@ -28,14 +31,14 @@ export class Holds {
     return this.#count > 0
   }
 
-  /** @returns what releases this hold; called again it does nothing */
+  /** @returns a function that releases this hold; further calls of it do nothing */
   take(): () => void {
     if (this.#count++ === 0) this.#owner.held()
     let released = false
     return () => {
       if (released) return
       released = true
-      // What was given up needs no release.
+      // After `giveUp` there is no hold left to release.
       if (this.#count === 0 || --this.#count > 0) return
       try {
         this.#letGo()
@@ -45,13 +48,13 @@ export class Holds {
     }
   }
 
-  /** The event leaves: now, or in its turn. */
+  /** Lets the event leave: now, or after the kept events. */
   pass(event: StreamEvent): void {
     if (this.#count > 0 || this.#next < this.#kept.length) this.#kept.push(event)
     else this.#owner.leave(event)
   }
 
-  /** All holds end. What was kept leaves, but not the finish: what it was held for has not come about. */
+  /** Ends all holds. The kept events leave, except a finish: the reason for which it was held has not been resolved. */
   giveUp(): void {
     this.#count = 0
     const kept = this.#kept
@@ -60,13 +63,13 @@ export class Holds {
     for (let i = next; i < kept.length; i++) if (kept[i]!.type !== 'finish') this.#owner.leave(kept[i]!)
   }
 
-  /** Forgets what was kept. */
+  /** Discards the kept events. */
   drop(): void {
     this.#kept = []
     this.#next = 0
   }
 
-  /** An event that leaves may bring about another hold. */
+  /** An event that leaves may cause a plugin to take another hold; then the rest is kept. */
   #letGo(): void {
     while (this.#count === 0 && this.#next < this.#kept.length) this.#owner.leave(this.#kept[this.#next++]!)
     if (this.#count > 0) return

@@ -1,12 +1,13 @@
 /**
- * One request and its response, on its way through a chain. docs/architecture.md draws the way, core/README.md the parts.
+ * One request and its response on their way through a chain. docs/architecture.md draws the way, core/README.md lists
+ * the parts.
  *
- * Each part has one state of its own: how far the request came (way-down.ts), from where its reply comes back
- * (way-back.ts), what of it may not leave yet (holds.ts), what its client has been sent (reply.ts), and whether all of
- * this is over (lifetime.ts). This file puts them together: it is what plugins see, and it decides what an event, an
- * answer, a failure or a client that leaves means to all of them.
+ * Each part has its own state: how far the request came (way-down.ts), from which link the reply comes back
+ * (way-back.ts), which events may not leave yet (holds.ts), what the client was sent (reply.ts), and whether all of
+ * this is over (lifetime.ts). This file connects the parts. It is the object that plugins see, and it decides what an
+ * event, an answer, a failure or a disconnected client means for each part.
  *
- * Everything here is synchronous but a request hook that answers with a promise, the body's arrival, and what the
+ * Everything here is synchronous except request hooks that return a promise, the arrival of the body, and what the
  * upstream sends. Whatever happens, the exchange is settled exactly once, and only then do deferred releases run.
  */
 import type { Chain, Link } from '../chain.ts'
@@ -29,7 +30,7 @@ import { ClientReply } from './reply.ts'
 import { WayBack } from './way-back.ts'
 import { WayDown } from './way-down.ts'
 
-/** What an exchange needs of the gateway around it. */
+/** The gateway around an exchange. */
 export interface ExchangeHost {
   readonly clock: Clock
   readonly log: Logger
@@ -41,7 +42,7 @@ export interface ExchangeHost {
 }
 
 export class RunningExchange implements Exchange, Placed, HoldsOwner {
-  /** Among the running. */
+  /** Index in the set of running exchanges; -1 while it is not in the set. */
   place = -1
   readonly id: string
   readonly incoming: Incoming
@@ -51,7 +52,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
   readonly clock: Clock
   readonly chain: Chain
   readonly host: ExchangeHost
-  /** Filled for sampled exchanges only. */
+  /** Null unless the exchange is sampled. */
   readonly timeline: Timeline | null
 
   readonly #startMono: number
@@ -168,7 +169,10 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     if (!this.#holds.any) this.#finishUp()
   }
 
-  /** All that the upstream sent has left: ends a bytes reply. Others end with their `finish`. */
+  /**
+   * The upstream has ended and all that it sent has left. Ends a reply of bytes; other replies have ended with their
+   * `finish`.
+   */
   #finishUp(): void {
     if (this.closed) return
     if (this.#life.state === 'draining') return this.#settle('client_gone')
@@ -188,7 +192,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     }
     if (!this.headSent) return this.answer({ kind: 'error', error }, this.#back.from)
     this.#ownError(error)
-    // What passed before the failure leaves before it: a hold only delays.
+    // Events from before the failure leave before the error: a hold only delays.
     this.#holds.giveUp()
     if (this.closed) return
     this.#reply.failStream(error)
@@ -198,7 +202,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
 
   // ---- an event that has come back ----------------------------------------------------------------------------------
 
-  /** The last stop of an event: it goes to the client. */
+  /** An event has passed all response hooks and holds: it goes to the client. */
   leave(event: StreamEvent): void {
     if (this.#life.state !== 'running') return
     switch (event.type) {
@@ -207,7 +211,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
       case 'usage':
         return
       case 'error':
-        // What came behind it and is held has no place any more.
+        // Held events that came after the error are discarded.
         this.#holds.drop()
         return this.fail(event.error)
     }
@@ -228,14 +232,14 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     if (this.flush()) this.#upstream?.resume()
   }
 
-  /** The slow client has taken what waited for it. */
+  /** A slow client has read the bytes that waited for it. */
   drained(): void {
     if (!this.closed && !this.#holds.any) this.#upstream?.resume()
   }
 
   // ---- answers of the gateway's own ---------------------------------------------------------------------------------
 
-  /** @param from response hooks of the links above this one run, then those below the terminal */
+  /** @param from index of a link: the response hooks of the links above it run, then those below the terminal */
   answer(reply: Reply, from: number): void {
     if (this.closed) return
     this.#back.turnRound(from)
@@ -279,7 +283,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     advertise(error, () => this.host.random())
   }
 
-  /** Answers with an error that no plugin has a hand in, since something is wrong with what they made. */
+  /** Answers with an error and without running any response hook, because what the plugins made cannot be sent. */
   answerBare(cause: unknown, what: string): void {
     this.logError(cause, what)
     const error = asGatewayError(cause)
@@ -291,7 +295,10 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
 
   // ---- faults -------------------------------------------------------------------------------------------------------
 
-  /** A fault that nothing else caught: whatever it leaves behind, the client gets an end, and the exchange too. */
+  /**
+   * An error that nothing else caught. Whatever state it left behind, the client's reply is ended and the exchange
+   * settled.
+   */
   crashed(cause: unknown): void {
     if (this.closed) return this.logError(cause, 'an exchange failed after its end')
     if (!this.headSent) return this.answerBare(cause, 'the reply cannot be made')
@@ -302,7 +309,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     this.#settle('gateway_error')
   }
 
-  /** Counts a plugin's fault and writes it down. */
+  /** Counts and logs an error of a plugin. */
   hookFailed(link: Link, error: unknown, what = 'plugin failed', level: 'warn' | 'error' = 'error'): void {
     link.stats.errors++
     this.host.log[level]({ request_id: this.id, plugin: link.id, err: error }, what)
@@ -314,9 +321,9 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
 
   // ---- the end ------------------------------------------------------------------------------------------------------
 
-  /** Drain deadline: what still runs ends with an honest frame. */
+  /** The drain deadline has passed: a running exchange ends with an error frame or an error reply. */
   expire(): void {
-    // Nobody waits for the rest of a draining upstream, and it would not end by itself.
+    // No client waits for the rest of a draining upstream, and it would not end by itself in time.
     if (this.#life.state === 'draining') this.#upstream?.abort('ended')
     this.fail(
       new GatewayError('route_unavailable', {
@@ -327,8 +334,9 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
 
   #onClientGone(): void {
     if (this.closed) return
-    // The control may answer 'draining', and then the upstream's own end settles the exchange. One that a slow reader
-    // held back may go on within this call: nothing of that is for the client any more, who would hold it back again.
+    // If the control returns 'draining', the end of the upstream settles the exchange. An upstream that was paused
+    // for a slow client may resume within this call. `clientLeft` comes first, so that none of its events is written
+    // for the client: the write would pause the upstream again.
     this.#life.clientLeft()
     if (this.#upstream?.abort('client_gone') === 'draining') return this.#reply.stopKeepAlive()
     this.#life.notDraining()

@@ -1,17 +1,18 @@
-/** Whether an exchange is over, and its end: plugins are told, and what was acquired is given back, exactly once. */
+/** Whether an exchange is over. At its end this notifies the plugins and releases what was acquired, exactly once. */
 import type { GatewayError } from '../errors.ts'
 import type { Settlement } from '../plugin.ts'
 import type { RunningExchange } from './index.ts'
 
 /**
- * running   the client waits for a reply
- * draining  the client has left, and its upstream runs on for the sake of its usage report: nothing is sent any more
- * settled   over; whatever comes is ignored
+ * The states of an exchange:
+ * - `running`: the client waits for a reply
+ * - `draining`: the client has disconnected; the upstream runs on for its usage report, and nothing is sent any more
+ * - `settled`: over; whatever arrives is ignored
  */
 export type LifetimeState = 'running' | 'draining' | 'settled'
 
 export class Lifetime {
-  /** What the exchange answers or ends with, once it is known. */
+  /** The error that the exchange answers or ends with, once it is known. */
   error: GatewayError | undefined
   #state: LifetimeState = 'running'
   #clientGone = false
@@ -23,31 +24,32 @@ export class Lifetime {
   get settled(): boolean {
     return this.#state === 'settled'
   }
-  /** Stays true when the exchange is settled. */
+  /** Stays true after the exchange is settled. */
   get clientGone(): boolean {
     return this.#clientGone
   }
 
-  /** Only of a running exchange. */
+  /** The client has disconnected. Call it only while the exchange is running. */
   clientLeft(): void {
     this.#clientGone = true
     this.#state = 'draining'
   }
 
-  /** There is nothing to drain. An exchange that was settled meanwhile stays so. */
+  /** The upstream has nothing to drain. An exchange that was settled meanwhile stays settled. */
   notDraining(): void {
     if (this.#state === 'draining') this.#state = 'running'
   }
 
   defer(release: () => void): void {
-    // A hook that was still waiting when the client left has acquired too late: give back at once.
+    // A hook that was still waiting when the exchange was settled has acquired something too late: release it at
+    // once.
     if (this.settled) release()
     else this.#releases.push(release)
   }
 
   /**
-   * Tells the plugins, then gives back what was acquired, last in first out. Called again it does nothing.
-   * @param entered index of the last link that the request came to; those below the terminal see every reply
+   * Notifies the plugins, then runs the deferred releases, last registered first. A second call does nothing.
+   * @param entered index of the furthest link that the request entered; links below the terminal are always notified
    */
   settle(x: RunningExchange, settlement: Settlement, entered: number): void {
     if (this.settled) return

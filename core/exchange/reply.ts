@@ -1,4 +1,4 @@
-/** The reply as its client gets it: events become the surface's frames or one body, and bytes go on as they are. */
+/** The reply as the client gets it: events become the surface's frames or one body; bytes pass unchanged. */
 import { GatewayError } from '../errors.ts'
 import { type FinishEvent, type StreamEvent, ZERO_USAGE } from '../events.ts'
 import { itemId, searchId } from '../ids.ts'
@@ -11,12 +11,13 @@ import { Taps } from './taps.ts'
 import type { SentHead, WayBack } from './way-back.ts'
 
 /**
- * open        nothing has been said, and it may become anything
- * collecting  the encoder gathers a reply that will leave as one body; it may still become an error
- * opening     the plugins are at the head of a stream of frames
- * frames      the head is out, and the encoder's frames follow
- * bytes       the head is out, and bytes as they are follow
- * whole       the answer is out, all of it at once
+ * The states of a reply:
+ * - `open`: nothing was sent or encoded yet; any kind of reply is possible
+ * - `collecting`: the encoder collects a reply that will be sent as one body; it may still become an error
+ * - `opening`: the response hooks are working on the head of a stream of frames
+ * - `frames`: the head was sent, and the encoder's frames follow
+ * - `bytes`: the head was sent, and unchanged bytes follow
+ * - `whole`: the whole response was sent at once
  */
 type ReplyState = 'open' | 'collecting' | 'opening' | 'frames' | 'bytes' | 'whole'
 
@@ -29,7 +30,7 @@ const SSE_HEADERS: HeaderList = [
 const mint: EncodeContext['mint'] = prefix => (prefix === 'item_eba1_' ? itemId() : searchId())
 
 export class ClientReply implements Ticking {
-  /** Among those whose keep-alives the ticker looks after. */
+  /** Index in the ticker's set; -1 while it is not in the set. */
   place = -1
   readonly #x: RunningExchange
   readonly #back: WayBack
@@ -49,18 +50,18 @@ export class ClientReply implements Ticking {
     this.#back = back
   }
 
-  /** Whether a head is out, so that an error can only follow it. */
+  /** Whether a head was sent, so that an error can only come after it. */
   get headSent(): boolean {
     return this.#state === 'frames' || this.#state === 'bytes' || this.#state === 'whole'
   }
   get isBytes(): boolean {
     return this.#state === 'bytes'
   }
-  /** What was sent; 0 before that. */
+  /** The HTTP status that was sent; 0 before that. */
   get status(): number {
     return this.#status
   }
-  /** Something of the reply's content has reached the client: a stream's beginning alone is none. */
+  /** Whether part of the reply's content was sent to the client. The frames that open a stream do not count. */
   get delivered(): boolean {
     return this.#delivered
   }
@@ -80,16 +81,17 @@ export class ClientReply implements Ticking {
     if (this.#state === 'open' && !this.#begin()) return
     const frames = this.#encoder!.event(event)
     if (this.#state === 'collecting' || frames === '') return
-    // What the surface does not show, reasoning on Chat, is not delivered: cut there, nothing is billed.
+    // An event that the surface does not show (reasoning on Chat) is not delivered: a reply that is cut here is not
+    // billed.
     this.#delivered = true
     this.#write(frames)
   }
 
-  /** False when the exchange has ended otherwise. */
+  /** @returns false when the exchange has ended otherwise */
   finish(event: FinishEvent): boolean {
     if (this.#state === 'open' && !this.#begin()) return false
     const encoder = this.#encoder!
-    // A refusal of the gateway's own uses nothing, whatever its text would count.
+    // A refusal by the gateway itself has zero usage, whatever tokens its text has.
     const billed = this.#back.origin === 'gateway' ? ZERO_USAGE : (this.#x.peek(usage)?.usage ?? ZERO_USAGE)
     const last = encoder.finish(event, billed)
     if (this.#state === 'collecting') {
@@ -102,15 +104,16 @@ export class ClientReply implements Ticking {
     return true
   }
 
-  /** Sends the head of a stream although no event has come. A buffered reply has no head of its own to begin with. */
+  /** Sends the head of a stream although no event has come. The head of a buffered reply leaves only with its body. */
   sendHead(): void {
     if (this.#x.surface && this.#state === 'open' && !this.#begin()) return
-    // A surface may have nothing to say yet, and a head needs a first byte to leave with.
+    // The listener sends a head only with the first body byte. The encoder may have no frame yet, so a keep-alive is
+    // sent.
     if (this.#out && !this.#dirty) this.#write(this.#encoder!.keepAlive())
     this.flush()
   }
 
-  /** False when the exchange has ended because of it. */
+  /** @returns false when the exchange has ended because of it */
   #begin(): boolean {
     const x = this.#x
     const conversation = x.peek(conversationSlot)
@@ -148,7 +151,7 @@ export class ClientReply implements Ticking {
     }
   }
 
-  /** A keep-alive, when the stream has been silent for long enough. */
+  /** Sends a keep-alive when the stream has been silent for `keepAliveMs`. */
   tick(now: number): void {
     if (this.#state !== 'frames' || this.#back.upstreamEnded) return
     if (now - this.#lastWriteMono < this.#x.host.keepAliveMs || this.#out!.buffered > 0) return
@@ -156,7 +159,7 @@ export class ClientReply implements Ticking {
     this.flush()
   }
 
-  /** Nobody is left who would wait for one. */
+  /** Ends the keep-alives: no client waits for this reply any more. */
   stopKeepAlive(): void {
     this.#x.host.ticker.delete(this)
   }
@@ -173,7 +176,10 @@ export class ClientReply implements Ticking {
     this.#write(bytes)
   }
 
-  /** What there is of a reply whose end is missing, then a cut. False when the exchange has ended otherwise. */
+  /**
+   * Sends a reply whose end is missing, then cuts the connection.
+   * @returns false when the exchange has ended otherwise
+   */
   partial(head: SentHead, body: Uint8Array): boolean {
     if (!this.#openStream(head, 'bytes')) return false
     this.#out!.write(body)
@@ -184,7 +190,7 @@ export class ClientReply implements Ticking {
 
   // ---- what goes out ------------------------------------------------------------------------------------------------
 
-  /** A whole answer. */
+  /** Sends a whole response. */
   whole({ status, headers }: SentHead, body: string | Uint8Array): void {
     try {
       this.#x.incoming.respond(status, headers, body)
@@ -198,7 +204,7 @@ export class ClientReply implements Ticking {
     this.#taps.end(true)
   }
 
-  /** An error without anything that a plugin has a hand in. */
+  /** Sends an error without any header that a plugin added. */
   bare(error: GatewayError): void {
     const { incoming, surface, id } = this.#x
     const headers: HeaderList = [
@@ -216,10 +222,10 @@ export class ClientReply implements Ticking {
     this.#firstByteMono ??= this.#x.clock.mono()
   }
 
-  /** False when the head can't be sent, and the exchange has ended because of it. */
+  /** @returns false when the head cannot be sent; the exchange has then ended */
   #openStream({ status, headers }: SentHead, state: 'frames' | 'bytes'): boolean {
     const x = this.#x
-    // A plugin that saw the head may have ended the exchange.
+    // A response hook that got the head may have ended the exchange.
     if (x.closed) return false
     let out: OutgoingStream
     try {
@@ -237,7 +243,10 @@ export class ClientReply implements Ticking {
     return true
   }
 
-  /** The listener takes no such head: a plugin's or a target's header would break it apart. Answered without them. */
+  /**
+   * The listener rejected the head, because a header of a plugin or of the proxy's target is not valid. The client
+   * gets an error without these headers.
+   */
   #badHead(cause: unknown): void {
     this.#x.answerBare(cause, 'the head of the reply cannot be sent')
   }
@@ -250,7 +259,7 @@ export class ClientReply implements Ticking {
     this.#taps?.bytes(data)
   }
 
-  /** False when the client is slow. */
+  /** @returns false when the client is slow */
   flush(): boolean {
     if (!this.#dirty || !this.#out) return true
     this.#dirty = false
@@ -258,18 +267,19 @@ export class ClientReply implements Ticking {
     return this.#out.flush()
   }
 
-  /** The stream is whole. */
+  /** Ends a complete stream. */
   endStream(): void {
     this.flush()
     this.#out!.end()
     this.#taps?.end(true)
   }
 
-  /** The stream ends before its time. */
+  /** Ends a stream that failed. */
   failStream(error: GatewayError): void {
     if (!this.#out) return
-    // An error frame is the honest end, and it must arrive: a cut connection takes with it what a slow reader has not
-    // read, the frame first of all. What has no frames can only be cut.
+    // After an error frame the stream is ended properly, so that the frame arrives: cutting the connection would also
+    // discard the bytes that a slow client has not read yet, the frame among them. A reply of bytes has no frames and
+    // can only be cut.
     const encoder = this.#encoder
     if (encoder) this.#write(encoder.error(error, this.#x.peek(usage)?.usage))
     this.flush()
@@ -278,7 +288,7 @@ export class ClientReply implements Ticking {
     this.#taps?.end(encoder !== null)
   }
 
-  /** Ends a stream without another word. */
+  /** Cuts a stream without an error frame. */
   cut(): void {
     this.#out?.cut()
   }

@@ -1,4 +1,7 @@
-/** Who is told what a client was sent. The client has it already: a tap that breaks hears no more, and harms nobody. */
+/**
+ * The taps that receive what a client was sent. The client already has it: a tap that throws is removed, and affects
+ * nothing else.
+ */
 import type { HeaderList } from '../listener.ts'
 import type { SentTap } from '../plugin.ts'
 

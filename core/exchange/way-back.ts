@@ -1,6 +1,6 @@
 /**
- * The reply's way through the response hooks: up through the plugins that the request passed, then out through those
- * below the terminal.
+ * The way of the reply through the response hooks: up through the plugins that the request passed, then out through
+ * those below the terminal.
  */
 import type { EventStep, Link } from '../chain.ts'
 import { asGatewayError, type GatewayError } from '../errors.ts'
@@ -12,7 +12,7 @@ import { Sequencer } from '../sequence.ts'
 import type { Holds } from './holds.ts'
 import type { RunningExchange } from './index.ts'
 
-/** A head as the listener takes it. */
+/** A head in the form that the listener takes. */
 export interface SentHead extends ResponseHead {
   headers: HeaderFields
 }
@@ -21,15 +21,18 @@ export class WayBack {
   readonly #x: RunningExchange
   readonly #holds: Holds
   readonly #sequencer: Sequencer
-  /** Response hooks start from this link: those above it were passed. */
+  /** The response hooks start above this link: the request passed the links above it. */
   #from: number
-  /** Who speaks; the gateway from the moment it answers by itself (error, refusal, local terminal). */
+  /** Who makes the reply: the gateway, once it answers by itself (error, refusal, local terminal). */
   #origin: 'upstream' | 'gateway' = 'upstream'
-  /** Whether the upstream may still say something. What it said may still be held when it is done. */
+  /** Whether the upstream may still send something. After it has ended, its events may still be held. */
   #upstream: 'open' | 'ended' = 'open'
-  /** What a rewriting step pushes to, by the step behind it: made once, since most streams need it for each event. */
+  /**
+   * The `push` functions of rewriting steps, by the index of the next step. They are made once, since most streams
+   * need them for each event.
+   */
   readonly #pushes: ((event: StreamEvent) => void)[] = []
-  /** Events that rewriting steps have pushed. */
+  /** Number of events that rewriting steps have pushed. */
   #pushed = 0
 
   constructor(x: RunningExchange, holds: Holds) {
@@ -49,7 +52,10 @@ export class WayBack {
     return this.#upstream === 'ended'
   }
 
-  /** The gateway answers by itself. @param from the lowest link that the request passed, or one below */
+  /**
+   * The gateway answers by itself from now on.
+   * @param from the lowest link that the request passed, or one below
+   */
   turnRound(from: number): void {
     this.#from = Math.min(from, this.#x.chain.terminal)
     this.#origin = 'gateway'
@@ -61,23 +67,26 @@ export class WayBack {
     if (this.#upstream === 'open') this.#sequencer.push(event)
   }
 
-  /** The upstream is done. @param bytes its reply was one of bytes, which has no finish */
+  /**
+   * The upstream has ended.
+   * @param bytes true for a reply of bytes, which has no finish
+   */
   end(bytes: boolean): void {
     if (bytes) this.#lastPushes()
     else this.#sequencer.end(() => this.#lastPushes(), { type: 'finish', reason: 'stop' })
     this.#upstream = 'ended'
   }
 
-  /** A cut reply has no end that its report could come with. */
+  /** Passes the usage report of a cut reply, which has no finish with which it could be passed. */
   reportLate(): void {
     const report = this.#sequencer.takeReport()
     if (report) this.pass(report)
   }
 
-  /** Passes an event through the response hooks from step `i` on; then it leaves. */
+  /** Passes an event through the response hooks, from step `i` on; then it leaves. */
   pass(event: StreamEvent, i = 0): void {
     const x = this.#x
-    // Nothing is seen by hooks whose exchange has been settled.
+    // Hooks see no event after their exchange was settled.
     if (x.closed) return
     if (x.timeline && this.#origin === 'upstream') x.timeline.replied(x.chain.links[x.chain.terminal]!)
     if (event.type === 'bytes') return this.#passBytes(event)
@@ -96,8 +105,8 @@ export class WayBack {
         }
       } catch (error) {
         if (this.#broken(step.link, error)) return
-        // What a rewriter pushed before it broke stands in the event's place: with the event it would be said twice.
-        // But the end must still come.
+        // What a rewriting hook pushed before it threw replaces the event: to pass the event too would send its
+        // content twice. A finish must still be passed.
         if (this.#pushed !== pushed && event.type !== 'finish') return
       }
       x.timeline?.response(step.link, 'onEvent', t0)
@@ -148,7 +157,7 @@ export class WayBack {
     }
   }
 
-  /** True when the exchange was ended because of it. */
+  /** @returns true when the exchange was ended because of it */
   #broken(link: Link, error: unknown): boolean {
     this.#x.hookFailed(link, error)
     if (link.skipFailures) return false
@@ -158,7 +167,7 @@ export class WayBack {
 
   // ---- the head, and errors before it -------------------------------------------------------------------------------
 
-  /** The head of a reply as the plugins want it. */
+  /** Makes the head of a reply and lets the response hooks change it. */
   head(status: number, headers: HeaderList): SentHead {
     const x = this.#x
     const fields = new HeaderFields()
@@ -172,14 +181,14 @@ export class WayBack {
         phase.hooks[i]!(x, head)
         x.timeline?.response(phase.links[i]!, 'onResponseHead', t0)
       } catch (error) {
-        // The reply is on its way: a broken head hook can no longer deny it, so it is counted and passed over.
+        // The reply can no longer be denied here. An error of a head hook is counted, and the hook is skipped.
         x.hookFailed(phase.links[i]!, error)
       }
     }
     return head
   }
 
-  /** What a plugin would rather answer than this error. */
+  /** @returns the reply that a plugin gives instead of this error, if one does */
   recover(error: GatewayError): undefined | Reply {
     const phase = this.#x.chain.errors
     for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {

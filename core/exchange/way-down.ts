@@ -1,4 +1,7 @@
-/** The request's way: through the hooks of the plugins above the terminal, past the body, to the terminal. */
+/**
+ * The way of the request: through the hooks of the plugins above the terminal, past the wait for the body, to the
+ * terminal.
+ */
 import type { Link } from '../chain.ts'
 import { asGatewayError, GatewayError } from '../errors.ts'
 import { deny, type Reply, requestBody } from '../plugin.ts'
@@ -9,7 +12,10 @@ const REPLY_KINDS: ReadonlySet<unknown> = new Set<Reply['kind']>(['error', 'json
 
 export class WayDown {
   readonly #x: RunningExchange
-  /** Index of the furthest link that was entered: -1 before the first; from the terminal on, the number of links. */
+  /**
+   * Index of the furthest link that was entered: -1 before the first; the number of links once the terminal was
+   * called.
+   */
   #entered = -1
 
   constructor(x: RunningExchange) {
@@ -20,7 +26,7 @@ export class WayDown {
     return this.#entered
   }
 
-  /** Goes on with step `i`, as far as no plugin and no body has to be waited for. */
+  /** Runs the steps from `i` on, until one must wait for a plugin or for the body. */
   run(i: number): void {
     try {
       this.#steps(i)
@@ -112,13 +118,13 @@ export class WayDown {
     this.#x.answer(reply, link.index)
   }
 
-  /** Types are not checked when a plugin runs: what is no Reply is a fault of its maker's. */
+  /** Types are not checked when a plugin runs: a result that is no Reply is an error of the plugin. */
   #judged(result: Reply, link: Link): undefined | Reply {
     if (REPLY_KINDS.has(result?.kind)) return result
     return this.#broken(link, new TypeError(), 'onRequest returned neither undefined nor a Reply')
   }
 
-  /** A request hook that throws denies (fail closed), unless its entry says `on_failure: skip`. */
+  /** A request hook that throws denies the request (fail closed), unless its entry has `on_failure: skip`. */
   #broken(link: Link, error: unknown, what = 'plugin failed'): undefined | Reply {
     if (error instanceof GatewayError) return { kind: 'error', error }
     this.#x.hookFailed(link, error, what, error instanceof StoreUnavailable ? 'warn' : 'error')

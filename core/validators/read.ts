@@ -1,10 +1,11 @@
 /**
- * Functions that check data against a schema. ajv takes more than half a second to make those that every start needs, so their source text is made
- * once and kept: by the first process that needs it beside the launcher's other caches (`node_modules/.cache/sluice`, or NODE_COMPILE_CACHE), and by
- * `npm run validators` in the folder that the image and the package bring along. ajv is loaded only when a text is made.
+ * Functions that check data against a schema. ajv takes more than half a second to make those that every start needs,
+ * so their source text is made once and kept on disk. The first process that needs it writes it beside the launcher's
+ * other caches (`node_modules/.cache/sluice`, or NODE_COMPILE_CACHE); `npm run validators` writes it into the folder
+ * that the image and the package contain. ajv is loaded only to make such a text.
  *
- * A text's file is named for all that it is made of, so that an edited schema or another version of ajv never finds an old one.
- * Where the cache can't be written, nothing is kept and all works.
+ * The file name is a hash of everything that the text is made from, so that an edited schema or another version of
+ * ajv never finds an old text. Where the cache cannot be written, nothing is kept and everything still works.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -14,17 +15,17 @@ import { fileURLToPath } from 'node:url'
 import { runInThisContext } from 'node:vm'
 import { threadId } from 'node:worker_threads'
 
-/** What a check found: an ajv `ErrorObject` (verbose), as far as messages are made from it. */
+/** An error that a check found: the members of ajv's `ErrorObject` (verbose) that messages are made from. */
 export interface Fault {
-  /** JSON pointer of the value. */
+  /** JSON pointer to the value. */
   instancePath: string
   keyword: string
   params: Record<string, any>
-  /** The schema node that has the keyword. */
+  /** The schema node that contains the keyword. */
   parentSchema?: any
   /** The value. */
   data?: unknown
-  /** Where `propertyNames` refuses one, and `data` is the name. */
+  /** Set when `propertyNames` refuses a name; `data` is then the name. */
   propertyName?: string
   message?: string
 }
@@ -34,27 +35,31 @@ export interface Validator {
   errors?: Fault[] | null
 }
 
-/** Schemas whose validators are made together: what they have in common is written once. */
+/** Schemas whose validators are made together: code that they share is written once. */
 export interface ValidatorSet {
   schemas: readonly object[]
-  /** The module that writes them: exports `validatorsText` of write.ts's shape. */
+  /** The module that writes the text: it exports `validatorsText`, of type `ValidatorsText`. */
   writer: URL
-  /** What the text refers to by name. */
+  /** The values that the text refers to by name. */
   scope: Record<string, unknown>
 }
 
-/** What a writer exports. @returns an expression: a function that takes `require` and the scope, and gives the validators in the schemas' order */
+/**
+ * What a writer exports.
+ * @returns an expression: a function that takes `require` and the scope, and returns the validators in the order of
+ * the schemas
+ */
 export type ValidatorsText = (schemas: readonly object[]) => string
 type Factory = (require: NodeJS.Require, scope: Record<string, unknown>) => Validator[]
 
 const require = createRequire(import.meta.url)
-/** Of the image and the package. Not there in a checkout. */
+/** The folder of texts in the image and in the package. It does not exist in a checkout. */
 export const BROUGHT_ALONG = fileURLToPath(new URL('written', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/sluice', import.meta.url))
 
 /**
  * The validators of a set, in the order of its schemas.
- * Throws what ajv says of a schema that is not valid JSON Schema.
+ * @throws Error what ajv throws for a schema that is not valid JSON Schema
  */
 export function validatorsOf(set: ValidatorSet): Validator[] {
   const name = fileName(set)
@@ -66,7 +71,7 @@ export function validatorsOf(set: ValidatorSet): Validator[] {
   return factory(require, set.scope)
 }
 
-/** Writes the validators of these sets to a folder, where they are found when it is `BROUGHT_ALONG`. */
+/** Writes the texts of these sets to a folder. A start finds them when the folder is `BROUGHT_ALONG`. */
 export function writeValidators(sets: readonly ValidatorSet[], folder: string): void {
   for (const set of sets) write(join(folder, fileName(set)), textOf(set))
 }
@@ -76,7 +81,7 @@ function make(set: ValidatorSet, name: string, cache: string | undefined): Facto
   try {
     if (cache) write(join(cache, name), text)
   } catch {
-    // No such folder, or one that can't be written: the next start makes them again.
+    // The folder does not exist or cannot be written: the next start makes the text again.
   }
   return runInThisContext(text)
 }
@@ -91,17 +96,17 @@ function load(path: string): Factory | undefined {
     const factory = existsSync(path) ? require(path) : undefined
     return typeof factory === 'function' ? factory : undefined
   } catch {
-    // Cut short, by a machine that lost power, say.
+    // The file is incomplete, for example after a power failure.
     return undefined
   }
 }
 
-/** Whole or not at all: other processes look for it at any time. */
+/** Writes a file whole or not at all, since other processes may read it at any time. */
 function write(path: string, text: string): void {
   const own = `${path}.${process.pid}.${threadId}`
   mkdirSync(dirname(path), { recursive: true })
   try {
-    // In parentheses V8 compiles it with the file, and Node's compile cache keeps it.
+    // V8 compiles a function in parentheses together with its file, so that Node's compile cache keeps its code.
     writeFileSync(own, `module.exports = ${text}\n`)
     renameSync(own, path)
   } catch (error) {
@@ -110,7 +115,7 @@ function write(path: string, text: string): void {
   }
 }
 
-/** Where bin/stripped.mjs and Node's compile cache keep theirs; undefined where they are turned off. */
+/** The folder where bin/stripped.mjs and Node keep their compile caches; undefined where these are turned off. */
 function cacheFolder(): string | undefined {
   const { NODE_COMPILE_CACHE: named = CACHE, NODE_DISABLE_COMPILE_CACHE: off } = process.env
   return off || !named ? undefined : resolve(named, 'validators')
@@ -123,7 +128,7 @@ function fileName({ schemas, writer }: ValidatorSet): string {
 }
 
 const makers = new Map<string, Buffer>()
-/** Digest of what turns schemas into text: the writer, write.ts, ajv. */
+/** Digest of what turns schemas into text: the writer, write.ts and ajv's version. */
 function makerOf(writer: URL): Buffer {
   let maker = makers.get(writer.href)
   if (!maker) {

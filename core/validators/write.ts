@@ -1,12 +1,14 @@
-/** Validators as source text, for the modules that know their schemas' words. */
+/**
+ * Writes validators as source text. Only the modules that define schemas with their own keywords and formats use it.
+ */
 import type { Ajv } from 'ajv'
 import standalone from 'ajv/dist/standalone/index.js'
 
 /**
- * The text that `ValidatorsText` of read.ts speaks of.
- * @param ajv with `code.source`; knows each schema by its name
- * @param names of the schemas
- * @param scope names that the code refers to
+ * The text that `ValidatorsText` of read.ts describes.
+ * @param ajv made with `code.source`; it knows each schema by its name
+ * @param names the names of the schemas
+ * @param scope the names that the text refers to
  */
 export function standaloneText(ajv: Ajv, names: readonly string[], scope: readonly string[]): string {
   const text = standalone.default(ajv, Object.fromEntries(names.map((name, i) => [`validator${i}`, name])))
