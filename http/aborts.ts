@@ -1,4 +1,7 @@
-/** `onAborted` may be called by several, each of whom is to hear that the client left: the listener of all, with one more. */
+/**
+ * Combines abort listeners: `onAborted` may be called several times, and each listener must be called when the client
+ * disconnects.
+ */
 export function withListener(former: (() => void) | undefined, listener: () => void): () => void {
   if (former === undefined) return listener
   return () => {

@@ -1,13 +1,16 @@
-/** Whose word is taken on where a request comes from (R20 of docs/spec/listener.md). */
+/** Finds the address of a client, behind trusted proxies too (R20 of docs/spec/listener.md). */
 import { BlockList, isIP, SocketAddress } from 'node:net'
 
 /** The addresses of `trust_proxy`. */
 export class TrustedPeers {
   readonly #list = new BlockList()
-  /** Nobody is trusted: X-Forwarded-For is not read at all. */
+  /** True when no peer is trusted: X-Forwarded-For is then not read at all. */
   readonly empty: boolean
 
-  /** Addresses or CIDR blocks; throws a TypeError that names a bad one. */
+  /**
+   * @param entries addresses or CIDR blocks
+   * @throws TypeError that names a malformed entry
+   */
   constructor(entries: readonly string[]) {
     this.empty = entries.length === 0
     for (const entry of entries) {
@@ -28,8 +31,9 @@ export class TrustedPeers {
   }
 
   /**
-   * The client's address: the peer's own, or, when the peer is trusted, the rightmost entry of X-Forwarded-For that is not itself a trusted
-   * proxy. Entries further left are what a client wrote and are not believed. An entry that is no address ends the walk.
+   * The client's address: the peer's own or, when the peer is trusted, the rightmost entry of X-Forwarded-For that is
+   * not a trusted proxy. The client may have written the entries further left, so they are not believed. The search
+   * ends at an entry that is not an address.
    */
   clientOf(peer: string, forwardedFor: string | undefined): string {
     if (this.empty || forwardedFor === undefined || !this.has(peer)) return peer
@@ -45,7 +49,10 @@ export class TrustedPeers {
   }
 }
 
-/** Canonical text of an address: without port and brackets, IPv4-mapped as IPv4; '' when it is none. */
+/**
+ * The canonical text of an address: without port and brackets, IPv4-mapped IPv6 as IPv4; '' when it is not an
+ * address.
+ */
 export function plainAddress(text: string): string {
   if (text.startsWith('[')) text = text.slice(1, Math.max(1, text.indexOf(']')))
   else if (text.indexOf(':') === text.lastIndexOf(':') && text.includes(':')) text = text.slice(0, text.indexOf(':'))
@@ -57,7 +64,7 @@ export function plainAddress(text: string): string {
   return ''
 }
 
-/** Text of a peer's address as uWebSockets.js gives it: 4 or 16 bytes, network order. */
+/** The text of an address that uWebSockets.js gives as 4 or 16 bytes in network order; '' for any other length. */
 export function addressOfBytes(bytes: ArrayBuffer): string {
   const b = new Uint8Array(bytes)
   if (b.length === 4) return `${b[0]}.${b[1]}.${b[2]}.${b[3]}`

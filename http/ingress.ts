@@ -1,6 +1,6 @@
 /**
- * What stands between the listener and the chains: built-in paths, routing, early refusals by headers alone, and the generations of
- * configuration. The order of its checks is decisions 1 and 7.
+ * The ingress, between the listener and the chains: built-in paths, routing, early refusals by headers alone, and the
+ * generations of the configuration. The order of its checks follows decisions 1 and 7.
  */
 
 import { type Chain, handshakeChain } from '../core/chain.ts'
@@ -14,30 +14,30 @@ import { errorBody, type Surface } from '../core/surface.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
 import { MessageSession, type SocketHost } from './web-socket.ts'
 
-/** One configuration, compiled. Retired when another replaces it; closed when its last exchange has ended. */
+/** One compiled configuration. It is retired when another replaces it, and closed when its last exchange has ended. */
 export interface Generation {
   readonly number: number
   readonly router: Router
-  /** Called once, after the last exchange. */
+  /** Called once, after the last exchange has ended. */
   close(): Promise<void>
 }
 
 export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
-  /** In whose form a path that no route has is refused; undefined: in the plain one. */
+  /** The surface in whose form a path without a route is refused; undefined for the plain form. */
   surfaceAt(path: string): Surface | undefined
-  /** The requests that such a refusal points to, in words. */
+  /** The requests that such a refusal names as possible, in words. */
   offered: string
-  /** Whether a new request is to be refused to protect those that run (http/overload.ts). Default: never. */
+  /** Whether a new request must be refused to protect the running ones (http/overload.ts). Default: never. */
   overloaded?(running: number): boolean
   onSettled(x: RunningExchange, settlement: Settlement): void
-  /** Refusals that never became an exchange, for metrics: route is '' when none matched. */
+  /** Called for a refusal that never became an exchange, for metrics. `route` is '' when none matched. */
   onRefused(route: string, error: GatewayError, requestId: string): void
 }
 
-/** A prefix that is /v1 today: answered with 410, and no route may take it (config/pipelines.ts). */
+/** The former prefix of /v1. It is answered with 410, and no route may use it (config/pipelines.ts). */
 const RETIRED = '/v24b/v1'
 
-/** A generation and the exchanges on it. */
+/** A generation and the number of exchanges that run on it. */
 interface Serving {
   readonly generation: Generation
   readonly host: ExchangeHost
@@ -50,7 +50,7 @@ export class Ingress {
   readonly #running = new DenseSet<RunningExchange>()
   #current: Serving | null = null
   #idle: (() => void)[] = []
-  /** Retired generations on their way out. */
+  /** Retired generations that are being closed. */
   readonly #closing = new Set<Promise<void>>()
 
   readonly #socketHost: SocketHost
@@ -76,7 +76,7 @@ export class Ingress {
     return this.#current?.generation
   }
 
-  /** Serves new requests with this generation; the former one is closed when its last exchange ends. */
+  /** Uses this generation for new requests. The former one is closed when its last exchange ends. */
   use(generation: Generation): void {
     const former = this.#current
     const { clock, log, ticker, keepAliveMs, random } = this.#options
@@ -124,7 +124,7 @@ export class Ingress {
       })
     }
     if ((path === '/' && method === 'HEAD') || (path === '/api/hello' && (method === 'HEAD' || method === 'GET'))) {
-      // Reachability probes of coding agents (decisions 8).
+      // Coding agents send these requests to test whether the gateway is reachable (decisions 8).
       return incoming.respond(200, [['x-request-id', requestId()]], '')
     }
 
@@ -182,7 +182,10 @@ export class Ingress {
     if (this.#running.size === 0) for (const resolve of this.#idle.splice(0)) resolve()
   }
 
-  /** Decisions 7. @param post the path's route for what will come over the socket */
+  /**
+   * Answers a request that asks for an upgrade (decisions 7).
+   * @param post the path's POST route, which serves the messages on the socket
+   */
   #upgrade(incoming: Incoming, route: Route, post: Route | undefined, current: Serving): void {
     const form = post?.surface?.socket
     const offer = incoming.webSocket
@@ -226,18 +229,18 @@ export class Ingress {
     this.#options.onRefused(route, error, id)
   }
 
-  /** Resolves when no exchange runs. */
+  /** Resolves as soon as no exchange is running. */
   idle(): Promise<void> {
     if (this.#running.size === 0) return Promise.resolve()
     return new Promise(resolve => this.#idle.push(resolve))
   }
 
-  /** Ends what still runs with an honest frame (decisions 16). */
+  /** Ends every running exchange with an error (decisions 16). */
   expire(): void {
     for (const x of this.#running) x.expire()
   }
 
-  /** Retires the current generation; resolves when it and all before it are closed. */
+  /** Retires the current generation. Resolves when it and all earlier ones are closed. */
   async close(): Promise<void> {
     await this.idle()
     const current = this.#current
@@ -251,12 +254,15 @@ function isProxied({ chain }: Route): boolean {
   return chain.links[chain.terminal]?.plugin.passesThrough === true
 }
 
-/** Whether a handshake that the listener can tunnel is an exchange. What the client sends behind it is the target's: no plugin may read it as a body first. */
+/**
+ * Whether a handshake that the listener can tunnel becomes an exchange of this route. The bytes that the client sends
+ * after it belong to the proxy's target, so no plugin may read them as a body.
+ */
 function tunnels(route: Route): boolean {
   return isProxied(route) && route.surface === undefined && route.chain.body === null
 }
 
-/** One for each chain: made when its first socket opens. */
+/** The handshake chain of each chain, made when its first socket opens. */
 const handshakes = new WeakMap<Chain, Chain>()
 function handshakeOf(chain: Chain): Chain {
   let handshake = handshakes.get(chain)
@@ -264,7 +270,10 @@ function handshakeOf(chain: Chain): Chain {
   return handshake
 }
 
-/** 415 and 413 from the head alone, without waiting for the body (GEN-5). Bodies of pass-through routes are none of our business. */
+/**
+ * Finds reasons for 415 and 413 in the head alone, without waiting for the body (GEN-5). The gateway does not check
+ * bodies of routes without a surface.
+ */
 function checkHeaders(incoming: Incoming, route: Route): { code: ErrorCode; init: ErrorInit } | null {
   const body = route.chain.body
   if (!body || !route.surface) return null

@@ -1,21 +1,22 @@
-/** What the streamed answers of both listeners have in common. */
+/** The shared parts of streamed responses on both listeners. */
 
 /**
- * open     more may be written
- * ending   the last byte has been queued, and not everything has left
- * cutting  the same of an answer that is to look broken off
- * closed   everything is in the kernel, or the connection is gone
+ * The states of a streamed response:
+ * - `open`: more may be written
+ * - `ending`: the last byte was queued, but not all bytes have left
+ * - `cutting`: the same, for a response whose end must look broken off
+ * - `closed`: all bytes are in the kernel, or the connection is closed
  */
 export type StreamState = 'open' | 'ending' | 'cutting' | 'closed'
 
-/** What waits to be sent. Small texts are joined, and what is large leaves in pieces. */
+/** A queue of bytes to send. It joins small texts, and gives out large data in pieces. */
 export class PieceQueue {
   readonly #pieceBytes: number
   #waiting: (string | Uint8Array)[] = []
   #bytes = 0
   #total = 0
 
-  /** @param pieceBytes texts are joined up to here */
+  /** @param pieceBytes texts are joined up to this length */
   constructor(pieceBytes: number) {
     this.#pieceBytes = pieceBytes
   }
@@ -23,11 +24,11 @@ export class PieceQueue {
   get empty(): boolean {
     return this.#waiting.length === 0
   }
-  /** Bytes that wait. */
+  /** Bytes in the queue. */
   get bytes(): number {
     return this.#bytes
   }
-  /** Bytes that have been queued, of which many may have left. */
+  /** All bytes that were ever queued, including those that have left. */
   get total(): number {
     return this.#total
   }
@@ -45,12 +46,12 @@ export class PieceQueue {
     this.#total += bytes
   }
 
-  /** The first piece, which is no larger than `room` bytes. Only when there is one. */
+  /** Takes the first piece out of the queue, at most `room` bytes of it. Call it only when the queue is not empty. */
   take(room: number): string | Uint8Array {
     const waiting = this.#waiting
     let first = waiting[0]!
     if (typeof first === 'string') {
-      // All that waits is one text that fits: the usual case.
+      // The usual case: the queue is one text that fits.
       const bytes = waiting.length === 1 ? this.#bytes : Buffer.byteLength(first)
       if (bytes <= room) {
         waiting.shift()

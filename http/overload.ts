@@ -1,36 +1,50 @@
 /**
- * Sheds load before latency collapses: new requests are refused at the door while the event loop lags, or while far more run than the platform
- * allows. What already runs goes on. Limits of accounts are admission's (LIM-10); this guard protects the process, whatever the chain does.
+ * Sheds load before latency collapses: the ingress refuses new requests while the event loop lags, or while far more
+ * run than the platform allows. Running exchanges continue. The limits of accounts are the task of admission
+ * (LIM-10); this guard protects the process, whatever the chain does.
  */
 import type { Clock, Timer } from '../core/clock.ts'
 
-/** How late the event loop is now, milliseconds. */
+/** The present lag of the event loop, in milliseconds. */
 export interface LagProbe {
   lagMs(): number
   close(): void
 }
 
 /**
- * From this lag on fewer exchanges may run at a time. What each costs is known only later, when its upstream speaks: so it is their number that is held,
- * not what comes in at a moment. A burst that meets a cold process makes half of it.
+ * From this lag on, in milliseconds, the number of running exchanges is limited. (A burst on a cold process causes
+ * about half of this lag.) What an exchange costs is known only later, when its upstream sends data, so the limit is
+ * on running exchanges, not on requests that arrive at one moment.
  */
 const LATE_MS = 200
-/** So many may always run: what they have to do between two turns of the loop is bounded, and lag with fewer is not of their making. */
+/**
+ * This many exchanges may always run: their work in one event-loop turn is bounded, so lag with fewer has another
+ * cause.
+ */
 const LEAST_RUNNING = 64
-/** The number is judged this often: down to four fifths while it is late, up by a twentieth while it is not. */
+/**
+ * The limit is adjusted this often, in milliseconds: down to four fifths while the loop is late, up by a twentieth
+ * while it is not.
+ */
 const JUDGED_MS = 100
 const FEWER = 0.8
 const MORE = 1.05
-/** A limit that has grown so far is none. */
+/** A limit above this is removed. */
 const MOST_RUNNING = 1e6
 
-/** From this lag on some are refused whatever runs, for requests that cost before anything is sent (large bodies, floods with bad keys). */
+/**
+ * From this lag on, in milliseconds, a share of new requests is refused however few exchanges run. It protects
+ * against requests that cost much before anything is sent upstream (large bodies, floods with bad keys).
+ */
 const CALM_MS = 400
-/** From this lag on all but `LEAST_SHARE` of new requests are. */
+/** From this lag on, in milliseconds, all but `LEAST_SHARE` of new requests are refused. */
 const FULL_MS = 1200
-/** Some are always let in: they may be what shows that the lag is over. */
+/** The share of new requests that is always admitted, since only their work can show that the lag has ended. */
 const LEAST_SHARE = 0.05
-/** Exchanges beyond `platform.max_concurrent_requests` that may be on their way to admission. */
+/**
+ * Up to this many times `platform.max_concurrent_requests` exchanges may run, since some have not reached admission
+ * yet.
+ */
 const HEADROOM = 1.25
 
 export class OverloadGuard {
@@ -39,7 +53,7 @@ export class OverloadGuard {
   readonly #clock: Clock
   #limit = Number.POSITIVE_INFINITY
   #judged: number
-  /** Requests refused so far by what was too much, for metrics. */
+  /** Requests refused so far, by reason, for metrics. */
   readonly shed = { lag: 0, in_flight: 0 }
 
   constructor(probe: LagProbe, random: () => number, clock: Clock) {
@@ -49,7 +63,10 @@ export class OverloadGuard {
     this.#judged = clock.mono()
   }
 
-  /** Whether a new request is to be refused. @param capacity `platform.max_concurrent_requests` */
+  /**
+   * Whether a new request must be refused.
+   * @param capacity `platform.max_concurrent_requests`
+   */
   refuses(running: number, capacity: number): boolean {
     if (running >= capacity * HEADROOM) {
       this.shed.in_flight++
@@ -65,7 +82,7 @@ export class OverloadGuard {
     return true
   }
 
-  /** Moves the limit. Between two requests nothing has to: the time since the last is made up for. */
+  /** Adjusts the limit. It runs only when a request arrives, and then accounts for all periods since the last time. */
   #judge(lag: number, running: number): void {
     const now = this.#clock.mono()
     const periods = Math.floor((now - this.#judged) / JUDGED_MS)
@@ -83,7 +100,7 @@ export class OverloadGuard {
   }
 }
 
-/** Share of new requests that are let in at a lag, however few run. */
+/** The share of new requests that is admitted at this lag, however few exchanges run. */
 export function shareAt(lagMs: number): number {
   if (lagMs <= CALM_MS) return 1
   return Math.max(LEAST_SHARE, 1 - (lagMs - CALM_MS) / (FULL_MS - CALM_MS))
@@ -92,9 +109,10 @@ export function shareAt(lagMs: number): number {
 const PERIOD_MS = 20
 
 /**
- * Measures how late a timer comes. What counts is lag that stands: of two measurements in a row the smaller, so that one stall (a large body, a garbage
- * collection, a machine that slept) is none. The one under way counts as soon as it is late: a turn of the loop that is too long already
- * lets nobody in, instead of all who waited.
+ * Measures how late a timer fires. Only lag that lasts counts: the smaller of two measurements in a row, so that a
+ * single delay (a large body, a garbage collection, a machine that slept) does not. The running measurement counts as
+ * soon as it is late, so that the requests that wait behind a long event-loop turn are refused already, instead of
+ * all being admitted.
  */
 export class TimerLag implements LagProbe {
   readonly #clock: Clock

@@ -1,9 +1,12 @@
-/** Routes of gateway.yaml: exact paths, or a prefix written `/path/*`. The path's bytes are matched as they came, never normalised. */
+/**
+ * The routes of gateway.yaml: exact paths, or prefixes written `/path/*`. The bytes of a path are matched as they
+ * arrived, never normalised.
+ */
 import type { Chain } from '../core/chain.ts'
 import type { Surface } from '../core/surface.ts'
 
 export interface Route {
-  /** `POST /v1/responses`: the label in logs and metrics. */
+  /** The label in logs and metrics, e.g. `POST /v1/responses`. */
   readonly name: string
   readonly method: string
   readonly path: string
@@ -33,7 +36,7 @@ export class Router {
     this.#prefixes.sort((a, b) => b.prefix.length - a.prefix.length)
   }
 
-  /** The methods of a path, or undefined when no route has it. */
+  /** The routes of a path by method; undefined when no route has the path. */
   methods(path: string): ReadonlyMap<string, Route> | undefined {
     const exact = this.#exact.get(path)
     if (exact) return exact
@@ -42,12 +45,12 @@ export class Router {
   }
 }
 
-/** The route for a method: itself, HEAD by GET's, or ANY. */
+/** The route for a method: the route of that method, for HEAD else that of GET, else that of ANY. */
 export function routeFor(methods: ReadonlyMap<string, Route>, method: string): Route | undefined {
   return methods.get(method) ?? (method === 'HEAD' ? methods.get('GET') : undefined) ?? methods.get('ANY')
 }
 
-/** `Allow` of a path (RFC 9110 10.2.1). */
+/** The `Allow` header of a path (RFC 9110 section 10.2.1). */
 export function allowed(methods: ReadonlyMap<string, Route>): string {
   const names = new Set(methods.keys())
   if (names.has('GET')) names.add('HEAD')

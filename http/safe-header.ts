@@ -1,12 +1,12 @@
 /**
- * What both adapters believe of a request's head, and what they let into an answer's (R4, R5 and R6 of docs/spec/listener.md). One place, so that a head which
- * one adapter refuses is refused by the other.
+ * The rules of both listeners for heads of requests and responses (R4, R5 and R6 of docs/spec/listener.md). They are
+ * in one place, so that both listeners refuse the same heads.
  */
 import { HeaderFields } from '../core/header-fields.ts'
 import { STATUS_CODES } from '../core/http.ts'
 import type { HeaderList } from '../core/listener.ts'
 
-/** Why a head is refused. The adapter answers with `ListenerOptions.refuse(fault)` and closes the connection. */
+/** Why a head is refused. The listener answers with `ListenerOptions.refuse(fault)` and closes the connection. */
 export type HeadFault =
   | 'method'
   | 'target'
@@ -21,26 +21,28 @@ export type HeadFault =
   | 'transfer_encoding'
   | 'length_conflict'
   | 'expectation'
-  /** Only `node`: what its parser refuses. uWebSockets.js answers these by itself. */
+  /** Only on `node`, whose parser refuses these. uWebSockets.js answers them itself. */
   | 'malformed'
   | 'headers_too_large'
   | 'head_timeout'
 
-/** Exact case: RFC 9110 9.1 makes methods case-sensitive. TRACE and CONNECT have no business at a gateway. */
+/**
+ * In exact case, since methods are case-sensitive (RFC 9110 section 9.1). A gateway needs neither TRACE nor CONNECT.
+ */
 export const allowedMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])
 
-/** Bytes of a request's head, on both adapters (R15). */
+/** Largest head of a request in bytes, on both listeners (R15). */
 export const MAX_HEAD_BYTES = 16_384
-/** Headers of a request. uWebSockets.js stops at this figure; `node` is held to it. */
+/** Most headers of a request. uWebSockets.js has this limit; `node` is held to the same. */
 export const MAX_HEADERS = 98
 
-/** How a header is judged, by its name. */
+/** The rule by which a header is checked, by its name. An ordinary header has no special rule. */
 const ORDINARY = 0
-/** May be repeated, but the adapter acts on it: only visible ASCII is believed (R4). */
+/** May be repeated, but the listener acts on its value: only visible ASCII is accepted (R4). */
 const VISIBLE = 1
-/** R4: a second one makes the request ambiguous. */
+/** R4: a second header of this name makes the request ambiguous. */
 const SINGLE = 2
-/** The same, and it must say something. */
+/** As `SINGLE`, and its value must not be empty. */
 const SINGLE_FULL = 3
 
 const RULES: readonly (readonly [name: string, rule: number])[] = [
@@ -57,12 +59,12 @@ const RULES: readonly (readonly [name: string, rule: number])[] = [
   ['x-forwarded-for', VISIBLE],
 ]
 
-/** A field name that is known to be a token. */
+/** A field name that was checked to be a token. */
 interface FieldName {
-  /** Lower case; one string for all heads, so that names are told apart by their address. */
+  /** Lower case. All heads share one string object, so that comparing names is fast. */
   readonly name: string
   readonly rule: number
-  /** What stands before its value in an answer's head. */
+  /** What precedes the value in the head of a response. */
   readonly prefix: string
 }
 
@@ -73,16 +75,20 @@ function fieldName(name: string, rule: number): FieldName {
 const known = new Map(RULES.map(([name, rule]) => [name, fieldName(name, rule)]))
 
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
-// R5: a key with any other byte is no key. uWebSockets.js takes such bytes off the ends before we see them; no legal key has one there.
+// R5: a key with any other byte is not valid. uWebSockets.js removes such bytes at the ends before we see them; no
+// valid key has one there.
 const printable = /^[\x20-\x7e]*$/
-// No fragment: RFC 9112 3.2 has none in a request target.
+// A request target has no fragment (RFC 9112 section 3.2).
 const targetBytes = /^\/[\x21\x22\x24-\x7e]*$/
 const digits = /^\d{1,12}$/
 
-/** Names that `known` may still learn: clients choose names, so the memory of good ones is bounded. */
+/** How many names `known` may still store. Clients choose names, so the memory for them is bounded. */
 let learnable = 512
 
-/** A field name, in lower case; undefined when it is no token. Names come from a small set: the good ones are remembered. */
+/**
+ * The field name in lower case; undefined when it is not a token. Clients use few different names, so valid names are
+ * remembered.
+ */
 function nameOf(text: string): FieldName | undefined {
   const found = known.get(text)
   if (found !== undefined) return found
@@ -98,8 +104,9 @@ function nameOf(text: string): FieldName | undefined {
 }
 
 /**
- * Judges a parsed head and fills `headers` (names lower case, repeated ones joined by ', ').
- * `pairs` is flat: name, value, name, value, as `rawHeaders` of node:http. Null when the head is unambiguous.
+ * Checks a parsed head and fills `headers` (names lower case, repeated headers joined by ', ').
+ * @param pairs name, value, name, value, like `rawHeaders` of node:http
+ * @returns null when the head is unambiguous
  */
 export function judgeHead(
   method: string,
@@ -108,7 +115,8 @@ export function judgeHead(
   pairs: readonly string[],
   headers: HeaderFields,
 ): HeadFault | null {
-  // The pairs are read whole whatever the fault: the adapter needs Content-Length and Transfer-Encoding to see the answer arrive.
+  // All pairs are read even after a fault: the listener needs Content-Length and Transfer-Encoding to deliver its
+  // response.
   let fault: HeadFault | null = null
   if (pairs.length > 2 * MAX_HEADERS) fault = 'too_many_headers'
   for (let i = 0; i < pairs.length; i += 2) {
@@ -136,7 +144,7 @@ export function judgeHead(
   const coding = headers.get('transfer-encoding')
   if (coding !== undefined) {
     if (coding.toLowerCase() !== 'chunked') return 'transfer_encoding'
-    // RFC 9112 6.3: the one message length of a request with both is a matter of opinion.
+    // RFC 9112 section 6.3: recipients disagree about the length of a request that has both.
     if (length !== undefined) return 'length_conflict'
   }
   if (length !== undefined && !digits.test(length)) return 'content_length'
@@ -145,23 +153,24 @@ export function judgeHead(
   return null
 }
 
-/** Does a judged head announce a body? */
+/** Whether a checked head declares a body. */
 export function declaresBody(headers: ReadonlyMap<string, string>): boolean {
   if (headers.has('transfer-encoding')) return true
   const length = headers.get('content-length')
   return length !== undefined && length !== '0' && Number(length) > 0
 }
 
-/** `Connection` holds `close`, alone or in a list. */
+/** Whether `Connection` contains `close`, alone or in a list. */
 export function asksClose(connection: string | undefined): boolean {
   if (connection === undefined || connection === 'keep-alive') return false
   return connection.length === 5 ? connection.toLowerCase() === 'close' : lists(connection, 'close')
 }
 
 /**
- * Whether an answer is the last of its connection, whatever client and gateway wish. A 408 is: the rest of its request may come yet. So is an answer to
- * chunks that have not been read to their end: where they end is then the client's word alone, and readers of chunks differ (uWebSockets.js takes `9;` for
- * 155), so that what one takes for the body's bytes another serves as a request.
+ * Whether the connection must close after a response, whatever client and gateway want. It must after a 408, since
+ * the rest of the request may still arrive. It also must after a response to a chunked body that was not read to its
+ * end: only the client then says where the chunks end, and parsers of chunks differ (uWebSockets.js reads `9;` as
+ * 155), so that bytes which one parser takes for the body are a request for another.
  */
 export function endsConnection(
   status: number,
@@ -178,15 +187,16 @@ function lists(connection: string, option: string): boolean {
 }
 
 /**
- * What a request asks to upgrade to. `h2c` alone is no such request: some clients (Java's) send it with every first request on a plain
- * connection, and RFC 9110 7.8 lets a server ignore it and answer in HTTP/1.1.
+ * The protocol to which a request asks to upgrade; undefined for none. `h2c` alone does not count: some clients
+ * (Java's) send it with every first request on a plain connection, and a server may ignore it and answer in HTTP/1.1
+ * (RFC 9110 section 7.8).
  */
 export function upgradeOf(headers: ReadonlyMap<string, string>): string | undefined {
   const upgrade = headers.get('upgrade')
   return upgrade === undefined || upgrade === '' || upgrade.toLowerCase() === 'h2c' ? undefined : upgrade
 }
 
-/** Whether a request is a whole WebSocket handshake (RFC 6455 4.2.1). */
+/** Whether a request is a valid WebSocket handshake (RFC 6455 section 4.2.1). */
 export function isHandshake(method: string, headers: ReadonlyMap<string, string>): boolean {
   return (
     method === 'GET' &&
@@ -198,22 +208,23 @@ export function isHandshake(method: string, headers: ReadonlyMap<string, string>
   )
 }
 
-/** An answer's head, checked. */
+/** The checked head of a response. */
 export interface SafeHead {
   status: number
-  /** Flat: name, value. Without what is the adapter's own. */
+  /** Name, value, name, value; without the headers that the listener itself writes. */
   pairs: readonly string[]
-  /** The same as lines, each behind a line end. */
+  /** The same headers as lines, each after a line end. */
   lines: string
-  /** The caller asks to close after the answer. */
+  /** True when the caller asks to close the connection after the response. */
   close: boolean
-  /** The caller's Content-Length, of use only for HEAD; '' when none. */
+  /** The caller's Content-Length, used only for HEAD; '' when there is none. */
   length: string
 }
 
 /**
- * R6: checks an answer's headers. A name that is no token, or a value with CR, LF, NUL or another control character, throws: uWebSockets.js
- * writes whatever it is given, so that one line break from a client's text would split the answer.
+ * R6: checks the headers of a response. uWebSockets.js writes any text it is given, so one line break from a client's
+ * text would split the response.
+ * @throws TypeError for a name that is not a token, or a value with CR, LF, NUL or another control character
  */
 export function safeHead(status: number, headers: HeaderList): SafeHead {
   if (!Number.isInteger(status) || status < 200 || status > 599)
@@ -238,7 +249,7 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
   return head
 }
 
-/** What a caller may name and only the adapter writes. */
+/** Headers that a caller may set but only the listener writes. */
 function isOfTheAdapter(name: string): boolean {
   switch (name) {
     case 'connection':
@@ -252,7 +263,7 @@ function isOfTheAdapter(name: string): boolean {
   }
 }
 
-/** Tab, printable ASCII and Latin-1: RFC 9110 5.5's field-content and obs-text. */
+/** Tab, printable ASCII and Latin-1: field-content and obs-text of RFC 9110 section 5.5. */
 function isFieldValue(value: string): boolean {
   for (let i = 0; i < value.length; i++) {
     const c = value.charCodeAt(i)
@@ -262,7 +273,7 @@ function isFieldValue(value: string): boolean {
 }
 
 const statusLines = new Map<number, string>()
-/** `200 OK`: the code and its standard phrase, never text of a client's. */
+/** The code and its standard phrase, e.g. `200 OK`; never text of a client. */
 export function statusLine(status: number): string {
   let line = statusLines.get(status)
   if (line === undefined) {
@@ -272,7 +283,7 @@ export function statusLine(status: number): string {
   return line
 }
 
-/** RFC 9110: these have no body and no Content-Length. */
+/** Responses with these statuses have neither a body nor a Content-Length (RFC 9110). */
 export function isBodiless(status: number): boolean {
   return status === 204 || status === 304
 }

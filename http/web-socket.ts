@@ -1,7 +1,8 @@
 /**
- * One WebSocket of a client: messages in, exchanges out. Each request message becomes a request like any other (`Message`), which the ingress sends
- * down the chain of its route as it then is; so limits, ledger, errors and reloads are those of HTTP. What is here is the order of requests,
- * the bounds on what a connection may keep waiting, keep-alive, and the end.
+ * One WebSocket of a client. Each request message becomes a request like any other (`Message`). The ingress sends it
+ * down the chain that its route has at that moment, so limits, ledger, errors and reloads work as over HTTP. This
+ * file adds the order of requests, the bounds on what may wait for one connection, keep-alives, and the end of the
+ * connection.
  */
 
 import type { Clock } from '../core/clock.ts'
@@ -23,20 +24,20 @@ import type { Envelope, SocketForm } from '../core/surface.ts'
 import type { Ticker, Ticking } from '../core/ticker.ts'
 import { withListener } from './aborts.ts'
 
-/** The documented bounds of Responses over WebSocket. */
+/** The documented limits of Responses over WebSocket: age of a connection, running requests, and names of lanes. */
 const MAX_AGE_MS = 60 * 60_000
 const MAX_RUNNING = 16
 const MAX_LANES = 32
-/** Ours: what may wait behind them. */
+/** Limits of the gateway: the number of requests that wait, and their bytes together. */
 const MAX_WAITING = 32
 const MAX_WAITING_BYTES = 32 * 1024 * 1024
 
-/** RFC 6455 7.4.1, and the registry's 1012. */
+/** Close codes of RFC 6455 section 7.4.1, and 1012 of the IANA registry. */
 const NORMAL = 1000
 const SERVER_ERROR = 1011
 const SERVICE_RESTART = 1012
 
-/** Headers of the handshake that say nothing of the requests after it. */
+/** Headers of the handshake that do not apply to the requests after it. */
 const OF_HANDSHAKE = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
 
 export interface SocketHost {
@@ -44,9 +45,9 @@ export interface SocketHost {
   readonly ticker: Ticker
   readonly keepAliveMs: number
   readonly log: Logger
-  /** Takes a request like the listener's. */
+  /** Handles a request as if the listener had received it. */
   handle(incoming: Incoming): void
-  /** Answers a message that is no request. */
+  /** Answers a message that does not become a request. */
   refuse(incoming: Incoming, route: string, code: ErrorCode, init: ErrorInit): void
 }
 
@@ -64,19 +65,19 @@ export class MessageSession implements SocketSession, Ticking {
   #socket: Socket | undefined
   #lastSent: number
   readonly #running = new Set<Message>()
-  /** Messages whose envelope has not been read yet, in their order. */
+  /** Messages whose envelope has not been read yet, in order of arrival. */
   #unread: Uint8Array[] = []
   #waiting: Message[] = []
-  /** Of both. */
+  /** Bytes in `#unread` and `#waiting` together. */
   #waitingBytes = 0
-  /** Names of lanes that were used. */
+  /** Names of lanes that this connection has used. */
   readonly #lanes = new Set<string>()
-  /** Why no further request is taken. */
+  /** Why no further request is taken; undefined while requests are taken. */
   #ending: 'old' | 'draining' | undefined
 
   /**
    * @param handshake the request that opens the socket
-   * @param route name of the route for what will come over it
+   * @param route name of the route that serves the messages
    */
   constructor(handshake: Incoming, form: SocketForm, route: string, host: SocketHost) {
     this.form = form
@@ -95,7 +96,7 @@ export class MessageSession implements SocketSession, Ticking {
     this.#lastSent = this.#openedAt
   }
 
-  // ---- the socket's side ------------------------------------------------------------------------------------------------
+  // ---- the socket's side --------------------------------------------------------------------------------------------
 
   opened(socket: Socket): void {
     this.#socket = socket
@@ -105,14 +106,17 @@ export class MessageSession implements SocketSession, Ticking {
   message(bytes: Uint8Array, binary: boolean): void {
     if (binary) return this.#refuse(new Message(this, undefined, NOTHING), notText())
     if (this.#unread.length === 0) return this.#read(bytes, this.form.open(bytes))
-    // Behind one that is still being read: its turn comes in order.
+    // An earlier message is still being read, so this one waits: messages are admitted in order.
     if (this.#isFull(this.#unread.length, bytes))
       return this.#refuse(new Message(this, undefined, NOTHING), queueFull())
     this.#unread.push(bytes)
     this.#waitingBytes += bytes.length
   }
 
-  /** A message that takes more than one turn of the event loop is the first of `#unread` from its first pause on. */
+  /**
+   * Reads a message's envelope. A message that needs more than one event-loop turn is the first entry of `#unread`
+   * from its first pause on.
+   */
   #read(bytes: Uint8Array, reading: Generator<undefined, Envelope>): void {
     let lane: string | undefined
     try {
@@ -197,7 +201,7 @@ export class MessageSession implements SocketSession, Ticking {
     this.#socket?.ping()
   }
 
-  /** What waits is refused, what runs runs on, then the connection is closed. */
+  /** Refuses the waiting requests, lets the running ones end, then closes the connection. */
   #stop(why: 'old' | 'draining', refusal: () => GatewayError): void {
     if (this.#ending !== undefined) return
     this.#ending = why
@@ -218,7 +222,7 @@ export class MessageSession implements SocketSession, Ticking {
     else this.#socket?.close(SERVICE_RESTART, 'service restart')
   }
 
-  // ---- requests in their order ------------------------------------------------------------------------------------------
+  // ---- requests in their order --------------------------------------------------------------------------------------
 
   #mayRun({ lane }: Message): boolean {
     if (this.#running.size >= MAX_RUNNING) return false
@@ -232,7 +236,10 @@ export class MessageSession implements SocketSession, Ticking {
     this.#host.handle(message)
   }
 
-  /** A reply is over. Its exchange is not yet: it settles when this call has returned, and the next request must find its limits given back. */
+  /**
+   * A reply has ended. Its exchange settles only after this call has returned, so the next request starts in a
+   * microtask: its admission must find the limits given back.
+   */
   over(message: Message): void {
     if (!this.#running.has(message)) return
     queueMicrotask(() => {
@@ -256,7 +263,7 @@ export class MessageSession implements SocketSession, Ticking {
     }
   }
 
-  // ---- the replies' side ------------------------------------------------------------------------------------------------
+  // ---- the replies' side --------------------------------------------------------------------------------------------
 
   send(text: string): void {
     this.#lastSent = this.#host.clock.mono()
@@ -271,7 +278,7 @@ export class MessageSession implements SocketSession, Ticking {
     return this.#socket?.buffered ?? 0
   }
 
-  /** A reply broke off where it can't say so. */
+  /** A reply broke off and no frame can say so: closes the connection. */
   broken(): void {
     this.#socket?.close(SERVER_ERROR, 'a reply broke off')
   }
@@ -279,7 +286,7 @@ export class MessageSession implements SocketSession, Ticking {
 
 const NOTHING = new Uint8Array()
 
-/** One message as a request: a POST to the socket's path with its body. */
+/** One message as a request: a POST to the path of the socket, with the message as its body. */
 class Message implements Incoming {
   readonly method = 'POST'
   readonly hasBody = true
@@ -365,11 +372,11 @@ class Message implements Incoming {
   }
 }
 
-/** A streamed reply: each line that its encoder writes is one message. */
+/** A streamed reply. Each line that the encoder writes is one message. */
 class MessageStream implements OutgoingStream {
   readonly #session: MessageSession
   readonly #message: Message
-  /** Until the first frame has taken them along. */
+  /** The headers of the reply; null once the first frame has carried them. */
   #headers: HeaderList | null
   #open = true
   #owesDrain = false

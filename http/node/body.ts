@@ -1,4 +1,7 @@
-/** The request's body on node:http, which keeps what nobody has asked for. R numbers: docs/listeners.md. */
+/**
+ * The body of a request on node:http, which buffers it until somebody reads it. Rule ids such as R12 are those of
+ * docs/spec/listener.md.
+ */
 import type { Readable } from 'node:stream'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/listener.ts'
@@ -6,17 +9,18 @@ import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
 import type { NodeExchange } from './exchange.ts'
 
 /**
- * unread     nobody has asked for it
- * reading    it is gathered for a reader who wants it whole
- * streaming  a sink gets each piece
- * read       its reader has it, or has been told why not; there may be none
- * lingering  what still comes is swallowed; when it has ended, or is too much, the answer's end follows (R12)
+ * The states of a body:
+ * - `unread`: no code has asked for it
+ * - `reading`: it is collected for a reader that wants it whole
+ * - `streaming`: a sink gets each piece
+ * - `read`: its reader has it, or was given a fault; or nobody reads it
+ * - `lingering`: the rest is discarded; the response ends when the upload has ended or passed a limit (R12)
  */
 type BodyState = 'unread' | 'reading' | 'streaming' | 'read' | 'lingering'
 
 /**
- * How long a kept connection may take to finish an upload that was refused by its head; uWebSockets.js gives 8 to 12
- * s.
+ * The time in milliseconds that a connection which stays open may take to finish an upload that was refused by its
+ * head. uWebSockets.js gives 8 to 12 s.
  */
 const DISCARD_MS = 10_000
 
@@ -25,19 +29,19 @@ const empty = new Uint8Array(0)
 export class NodeBody {
   readonly #exchange: NodeExchange
   #state: BodyState = 'unread'
-  /** Of the deadline while reading, of the linger while lingering. */
+  /** The timer of the body deadline while reading, of the linger while lingering. */
   #timer: Timer | undefined
 
   constructor(exchange: NodeExchange) {
     this.#exchange = exchange
   }
 
-  /** It has come to its reader, all of it. */
+  /** True once the whole body has reached its reader. */
   get taken(): boolean {
     return this.#exchange.req.complete && this.#state !== 'unread'
   }
 
-  /** The request announced a body, well framed or not, and its end has not been seen. */
+  /** True when the request declared a body, well framed or not, whose end has not arrived. */
   get uploading(): boolean {
     const { req, headers } = this.#exchange
     return (headers.has('content-length') || headers.has('transfer-encoding')) && !req.complete
@@ -45,7 +49,7 @@ export class NodeBody {
 
   // ---- its reader --------------------------------------------------------------------------------------------------
 
-  /** As `Incoming.readBody`. */
+  /** See `Incoming.readBody`. */
   read(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
     this.claim('read')
     const exchange = this.#exchange
@@ -84,13 +88,13 @@ export class NodeBody {
     }
     this.#state = 'reading'
     this.#continue()
-    // GEN-6: our clock, which nothing that arrives moves.
+    // GEN-6: a fixed deadline, which arriving bytes do not extend.
     this.#timer = exchange.shared.clock.setTimer(limits.timeoutMs, () => fault('timeout'))
     req.on('data', take)
     req.on('end', finish)
   }
 
-  /** As `Incoming.streamBody`. */
+  /** See `Incoming.streamBody`. */
   stream(sink: BodySink): BodyFlow {
     this.claim('streaming')
     const exchange = this.#exchange
@@ -107,20 +111,20 @@ export class NodeBody {
     return { pause: () => void req.pause(), resume: () => void req.resume() }
   }
 
-  /** Throws when it has been asked for already. */
+  /** Marks the body as asked for. @throws Error when it was asked for before */
   claim(state: 'read' | 'streaming'): void {
     if (this.#state !== 'unread') throw new Error('the body has been asked for already')
     this.#state = state
   }
 
-  /** The client waits for a word before it uploads. On `uws` that word comes before the handler runs. */
+  /** The client waits for `100 Continue` before it uploads. On `uws` it is sent before the handler runs. */
   #continue(): void {
     if (this.#exchange.headers.has('expect')) this.#exchange.res.writeContinue()
   }
 
   // ---- its end -----------------------------------------------------------------------------------------------------
 
-  /** Swallows the rest of the upload, then calls `then`, which ends the answer and with it the connection. */
+  /** Discards the rest of the upload, then calls `then`, which ends the response and with it the connection. */
   linger(then: () => void): void {
     if (!this.uploading) return then()
     const { req, res, shared } = this.#exchange
@@ -139,7 +143,8 @@ export class NodeBody {
   }
 
   /**
-   * node:http discards the rest of a refused upload for as long as it lasts; the connection must not be held that way.
+   * node:http discards the rest of a refused upload however long that takes. This limits the time, so that a client
+   * cannot keep the connection busy.
    */
   limitDiscard(): void {
     const { req, shared } = this.#exchange
@@ -156,8 +161,8 @@ export class NodeBody {
 }
 
 /**
- * R12: takes what a client still sends, and calls `stop` when that lasts too long or is too much: more than once, it
- * may be.
+ * R12: discards what a client still sends. Calls `stop` when that takes too long or is too much; perhaps more than
+ * once.
  */
 export function swallow(from: Readable, clock: Clock, stop: () => void): Timer {
   let bytes = 0

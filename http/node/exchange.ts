@@ -1,6 +1,6 @@
 /**
- * One exchange on node:http: its head, whole answers, and its end. body.ts has the request's body, stream.ts has
- * streamed answers, tunnel.ts has what follows a 101. R numbers: docs/listeners.md.
+ * One exchange on node:http: its head, whole responses, and its end. body.ts has the request's body, stream.ts
+ * streamed responses, tunnel.ts what follows a 101. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -34,18 +34,18 @@ import { NodeBody } from './body.ts'
 import { NodeStream, onStall } from './stream.ts'
 import type { NodeTunnel } from './tunnel.ts'
 
-/** What the exchanges of one listener share. */
+/** State that the exchanges of one listener share. */
 export interface NodeShared {
   readonly options: ListenerOptions
   readonly handler: RequestHandler
   readonly clock: Clock
   readonly trusted: TrustedPeers
   draining: boolean
-  /** Answers that are over for the gateway and not yet in the kernel. */
+  /** Number of responses that the gateway has finished and the kernel has not taken whole. */
   unsent: number
-  /** What ends those whose connection only waits for the rest of an upload. */
+  /** By response: a function that ends a linger, for responses that wait only for the rest of an upload. */
   readonly lingering: WeakMap<ServerResponse, () => void>
-  /** The last of them is. */
+  /** Called when `unsent` becomes 0. */
   allSent(): void
 }
 
@@ -65,12 +65,12 @@ export class NodeExchange extends ClientExchange implements Incoming {
 
   readonly #tunnel: NodeTunnel | undefined
   #stream: NodeStream | NodeTunnel | undefined
-  /** The connection ends with the answer. */
+  /** True when the connection closes after this response. */
   #lastAnswer = false
-  /** Counted among the listener's `unsent`. */
+  /** True while this response is counted in the listener's `unsent`. */
   #handingOver = false
 
-  /** @param tunnel of a handshake that may be answered with 101 */
+  /** @param tunnel given for a handshake that may be answered with 101 */
   constructor(req: IncomingMessage, res: ServerResponse, shared: NodeShared, tunnel?: NodeTunnel) {
     super()
     this.req = req
@@ -91,7 +91,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
   begin(): void {
     const { req, res, headers, shared } = this
     res.on('close', () => this.#closed())
-    // A reset shows as an error here, and as 'close' above.
+    // A connection reset is reported as an error here and as 'close' above; the latter is enough.
     req.on('error', () => {})
     res.on('error', () => {})
     let fault = judgeHead(this.method, this.path, this.query, req.rawHeaders, headers)
@@ -111,7 +111,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     shared.handler(this)
   }
 
-  // ---- the request's body ---------------------------------------------------------------------------------------------
+  // ---- the request's body -------------------------------------------------------------------------------------------
 
   readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
     this.body.read(limits, done)
@@ -128,7 +128,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     return this.body.taken
   }
 
-  // ---- the answer -----------------------------------------------------------------------------------------------------
+  // ---- the answer ---------------------------------------------------------------------------------------------------
 
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
     if (this.state !== 'open') return
@@ -141,7 +141,8 @@ export class NodeExchange extends ClientExchange implements Incoming {
     const bodiless = this.method === 'HEAD' || isBodiless(status)
     this.#writeHead(head, isBodiless(status) ? '' : String(Buffer.byteLength(body)))
     if (this.mustLinger) {
-      // The answer leaves whole; only its end, with which node:http closes the socket, waits for the upload.
+      // The whole response is sent now. Only its end waits for the upload, since node:http closes the socket at the
+      // end.
       if (bodiless || body.length === 0) res.flushHeaders()
       else res.write(body)
       return this.body.linger(() => res.end())
@@ -182,7 +183,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     return tunnel
   }
 
-  /** @param length Content-Length; '' for none */
+  /** @param length the Content-Length; '' for none */
   #writeHead({ status, pairs }: SafeHead, length: string): void {
     const all = [...pairs]
     if (length !== '') all.push('content-length', length)
@@ -193,38 +194,41 @@ export class NodeExchange extends ClientExchange implements Incoming {
     this.res.writeHead(status, all)
   }
 
-  /** Whatever the answer is, the connection ends with it. */
+  /** The connection must close after the response, whatever the response is. */
   closeAfterAnswer(): void {
     this.#lastAnswer = true
   }
 
-  /** R12: closing over unread bytes would reset the connection under the answer. */
+  /** R12: closing a socket with unread bytes would reset the connection before the client has read the response. */
   get mustLinger(): boolean {
     return this.body.uploading && (this.#lastAnswer || !this.res.shouldKeepAlive)
   }
 
   /**
-   * R10: while bytes wait for a client that takes none for `stallTimeoutMs`, the socket's own idle timer runs, which knows how much of a write
-   * the kernel has taken.
+   * R10: the socket's own idle timer runs while bytes wait for the client; the connection is closed when the client
+   * takes none for `stallTimeoutMs`. This timer knows how much of a write the kernel has taken.
    */
   watchDelivery(): void {
     const { socket } = this.req
     if (this.gone || this.res.writableFinished || socket.writableLength === 0) return
     socket.setTimeout(this.shared.options.stallTimeoutMs, onStall)
-    // node:http sets its keep-alive timeout itself once the answer is out.
+    // node:http sets its keep-alive timeout itself once the response was sent.
     this.res.once('finish', () => socket.off('timeout', onStall))
   }
 
-  // ---- the end --------------------------------------------------------------------------------------------------------
+  // ---- the end ------------------------------------------------------------------------------------------------------
 
-  /** The gateway is done with the answer; what is left of it is counted until the response closes, which it does once the kernel has it. */
+  /**
+   * The gateway has finished the response. It is counted as unsent until the response closes, which happens once the
+   * kernel has all of it.
+   */
   handOver(): void {
     if (this.gone || this.#handingOver) return
     this.#handingOver = true
     this.shared.unsent++
   }
 
-  /** The stream has handed over its last byte. */
+  /** The stream has written its last byte. */
   settle(): void {
     if (!this.gone) this.state = 'answered'
   }
@@ -235,7 +239,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
   }
 
   #closed(): void {
-    // 'close' also follows a whole answer on a kept connection.
+    // 'close' is also emitted after a whole response on a connection that stays open.
     this.state = this.settled || this.res.writableFinished ? 'closed' : 'aborted'
     if (this.#handingOver && --this.shared.unsent === 0) this.shared.allSent()
     this.body.stopTimer()
@@ -243,7 +247,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     if (this.state === 'aborted') this.tellAborted(this.shared.options.onError)
   }
 
-  /** Runs a callback of the gateway's. */
+  /** Runs a callback of the gateway and handles what it throws. */
   guard(work: () => void): void {
     try {
       work()
@@ -252,7 +256,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     }
   }
 
-  /** An exception in the handler or a callback: 500 when nothing has been said yet, else the connection is cut. */
+  /** An exception in the handler or a callback: answers 500 when nothing was sent yet, else cuts the connection. */
   fail(error: unknown): void {
     this.shared.options.onError?.(error)
     if (this.gone) return
@@ -263,7 +267,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
   }
 }
 
-/** The target of a request, cut at its query. */
+/** The target of a request, split into path and query. */
 export function targetOf({ url = '' }: IncomingMessage): { path: string; query: string } {
   const mark = url.indexOf('?')
   return mark < 0 ? { path: url, query: '' } : { path: url.slice(0, mark), query: url.slice(mark + 1) }

@@ -1,6 +1,6 @@
 /**
- * The second listener: the same contract on node:http, for systems without a uWebSockets.js binary and as the way out when one of its defects
- * bites. R numbers: docs/spec/listener.md.
+ * The second listener: the same contract on node:http. It is for systems without a uWebSockets.js binary, and a
+ * fallback when uWebSockets.js has a defect that matters. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -15,11 +15,14 @@ import { type HeadFault, isHandshake, judgeHead, MAX_HEAD_BYTES, safeHead, statu
 import { NodeExchange, type NodeShared, targetOf } from './exchange.ts'
 import { NodeTunnel } from './tunnel.ts'
 
-/** As uWebSockets.js: no head within 10 s, or nothing for 10 s between requests, and the connection is closed. */
+/**
+ * In milliseconds, as uWebSockets.js has them: a connection is closed when no head arrives within the first, or
+ * nothing between two requests within the second.
+ */
 const HEAD_TIMEOUT_MS = 10_000
 const KEEP_ALIVE_MS = 10_000
 
-/** Starts listening. Rejects when the address is taken or a certificate can't be read. */
+/** Starts listening. Rejects when the address is in use or a certificate cannot be read. */
 export const listenNode: ListenerFactory = async (options, handler) => {
   const listener = new NodeListener(options, handler)
   await listener.start()
@@ -34,7 +37,7 @@ class NodeListener implements Listener {
 
   readonly #server: Server
   readonly #shared: NodeShared
-  /** Connections that node:http has let go of and no longer closes. */
+  /** Connections that are no longer node:http's, so it does not close them. */
   readonly #tunnels = new Set<Socket>()
   #closing: Promise<void> | undefined
 
@@ -56,11 +59,12 @@ class NodeListener implements Listener {
       headersTimeout: HEAD_TIMEOUT_MS,
       keepAliveTimeout: KEEP_ALIVE_MS,
       connectionsCheckingInterval: 1_000,
-      // The body's clock is our own (GEN-6), and a missing Host is judged with the rest of the head.
+      // The body deadline is our own (GEN-6), and a missing Host is checked with the rest of the head.
       requestTimeout: 0,
       requireHostHeader: false,
       noDelay: true,
-      // The kernel's probes find a peer that vanished while nothing was on its way to it: a request that waits for its answer.
+      // TCP keep-alive probes detect a peer that vanished while no bytes were sent to it, such as a client that waits
+      // for its response.
       keepAlive: true,
       keepAliveInitialDelay: options.stallTimeoutMs,
     }
@@ -69,7 +73,7 @@ class NodeListener implements Listener {
       : createServer(settings)
     const server = this.#server
     server.timeout = 0
-    // node:http drops what is over its own count without a word; judgeHead refuses instead.
+    // node:http silently drops headers above its own limit; judgeHead refuses the request instead.
     server.maxHeadersCount = 0
     server.maxConnections = options.maxConnections // R13
 
@@ -88,7 +92,7 @@ class NodeListener implements Listener {
       }
     }
     server.on('request', (req, res) => serve(req, res))
-    // Without these two node:http would answer before the head has been judged.
+    // Without these two, node:http would answer before the head was checked.
     server.on('checkContinue', (req, res) => serve(req, res))
     server.on('checkExpectation', (req, res) => serve(req, res))
     this.#offerTunnels(serve)
@@ -114,12 +118,12 @@ class NodeListener implements Listener {
   }
 
   /**
-   * A whole WebSocket handshake leaves node:http, so that its answer may open a tunnel. Every other upgrade request stays an ordinary one, whose
-   * answer closes the connection (decisions 7).
+   * Takes valid WebSocket handshakes out of node:http, so that they may be answered with a tunnel. Every other
+   * upgrade request stays an ordinary request, whose response closes the connection (decisions 7).
    */
   #offerTunnels(serve: (req: IncomingMessage, res: ServerResponse, tunnel: NodeTunnel) => void): void {
     const server: Server & { shouldUpgradeCallback?(req: IncomingMessage): boolean } = this.#server
-    // A Node without the choice would hand over every upgrade request.
+    // A Node without this callback would emit 'upgrade' for every upgrade request.
     if (server.shouldUpgradeCallback === undefined) return
     server.shouldUpgradeCallback = mayTunnel
     server.on('upgrade', (req, duplex, head) => {
@@ -131,22 +135,25 @@ class NodeListener implements Listener {
     })
   }
 
-  /** What node:http's parser refuses, before there is a request. */
+  /** Handles what node:http's parser refuses before there is a request. */
   #clientError(error: NodeJS.ErrnoException, socket: Duplex): void {
-    // The client left, in the middle of a request or not.
+    // The client disconnected, perhaps in the middle of a request.
     if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable)
       return void socket.destroy()
-    // Bytes behind a request that said `Connection: close`: they are not looked at, and its answer closes the connection.
+    // Bytes after a request with `Connection: close` are ignored; its response closes the connection.
     if (error.code === 'HPE_CLOSED_CONNECTION') return
     if (error.code === 'HPE_HEADER_OVERFLOW') return this.#refuseRaw(socket, 'headers_too_large', 431)
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return this.#refuseRaw(socket, 'head_timeout', 408)
     this.#refuseRaw(socket, 'malformed')
   }
 
-  /** Answers on a socket that has no request, and closes it. Not while an answer to an earlier request is under way: that one is cut instead. */
+  /**
+   * Answers on a socket that has no request, then closes it. If the response to an earlier request is being sent,
+   * that response is cut instead.
+   */
   #refuseRaw(socket: Duplex, fault: HeadFault, status?: number): void {
     const answering = (socket as { _httpMessage?: ServerResponse })._httpMessage
-    // The rest of an upload that was not wanted: its answer is written.
+    // These bytes are the rest of an upload that nobody wanted, and its response was already written.
     const lingering = answering && this.#shared.lingering.get(answering)
     if (lingering) return lingering()
     if (answering?.headersSent) return void socket.destroy()
@@ -157,16 +164,16 @@ class NodeListener implements Listener {
     socket.end(text, () => (socket as Socket).destroySoon())
   }
 
-  /** R17, first half. Idle connections are closed at once. */
+  /** First half of R17. Idle connections are closed at once. */
   drain(): void {
     if (this.#shared.draining) return
     this.#shared.draining = true
-    // Not http's own `close`, which destroys connections whose answer is still on its way, too.
+    // `close` of http.Server is not used here: it also destroys connections whose response is still being sent.
     this.#closing = new Promise(resolve => NetServer.prototype.close.call(this.#server, () => resolve()))
     this.#closeIdle()
   }
 
-  /** For node:http a connection is idle as soon as `end` has been called. */
+  /** Waits for unsent responses, since node:http calls a connection idle as soon as `end` was called. */
   #closeIdle(): void {
     if (this.#shared.draining && this.#shared.unsent === 0) this.#server.closeIdleConnections()
   }
@@ -175,14 +182,14 @@ class NodeListener implements Listener {
     this.drain()
     this.#server.closeAllConnections()
     for (const socket of this.#tunnels) socket.destroy()
-    // It is closed already; this stops its look-out for slow heads.
+    // The server is closed already; this stops its checks for slow heads.
     this.#server.close()
     await this.#closing
   }
 }
 
 function mayTunnel(req: IncomingMessage): boolean {
-  // Behind a request that is still being answered: its answer has the socket.
+  // An earlier request on this socket is still being answered, and its response uses the socket.
   if ((req.socket as { _httpMessage?: ServerResponse | null })._httpMessage) return false
   const method = req.method ?? ''
   const { path, query } = targetOf(req)

@@ -1,10 +1,10 @@
-/** A streamed answer on node:http. R numbers: docs/listeners.md. */
+/** A streamed response on node:http. Rule ids such as R10 are those of docs/spec/listener.md. */
 import type { OutgoingStream } from '../../core/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { PieceQueue, type StreamState } from '../outgoing.ts'
 import type { NodeExchange } from './exchange.ts'
 
-/** Bytes handed to node:http at a time. */
+/** Largest piece that is written to node:http at once, in bytes. */
 const PIECE_BYTES = 16 * 1024
 
 export class NodeStream implements OutgoingStream {
@@ -12,9 +12,9 @@ export class NodeStream implements OutgoingStream {
   readonly #bodiless: boolean
   readonly #queue = new PieceQueue(PIECE_BYTES)
   #state: StreamState = 'open'
-  /** node:http has said that the client is slow: nothing more is written before it drains. */
+  /** True while the client is slow: nothing is written until node:http emits 'drain'. */
   #blocked = false
-  /** What had been written when the client blocked. */
+  /** Bytes that had been queued when the client blocked. */
   #beforeBlock = 0
   #owesDrain = false
   #drainListener: (() => void) | undefined
@@ -86,7 +86,7 @@ export class NodeStream implements OutgoingStream {
     else end()
   }
 
-  /** Without the terminator, once the kernel has what was written (STR-6). */
+  /** Closes the connection without the chunk terminator, once the kernel has all bytes (STR-6). */
   #cutNow(): void {
     this.#state = 'closed'
     const exchange = this.#exchange
@@ -123,7 +123,7 @@ export class NodeStream implements OutgoingStream {
   }
 }
 
-/** R10, as a listener of a socket's 'timeout'. */
+/** R10: closes a stalled connection; a listener for a socket's 'timeout' event. */
 export function onStall(this: { destroy(): void }): void {
   this.destroy()
 }

@@ -1,6 +1,6 @@
 /**
- * A WebSocket handshake that node:http has let go of. Its answer is any, as to an ordinary request that closes, or 101: from then on the
- * connection is a tunnel of raw bytes, which this file reads and writes.
+ * A WebSocket handshake that was taken out of node:http. It can be answered like an ordinary request that closes its
+ * connection, or with 101: from then on the connection is a tunnel of raw bytes, which this file reads and writes.
  */
 import { type IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -9,16 +9,16 @@ import { swallow } from './body.ts'
 import type { NodeShared } from './exchange.ts'
 import { onStall } from './stream.ts'
 
-/** What a tunnel tells its exchange. */
+/** The callbacks by which a tunnel notifies its exchange. */
 export interface TunnelOwner {
-  /** The gateway is done with it; its last bytes are on their way. */
+  /** The gateway has ended the tunnel; its last bytes are being sent. */
   ended(): void
   /** A callback of the gateway threw. */
   fail(error: unknown): void
 }
 
 export class NodeTunnel implements OutgoingStream {
-  /** For an answer other than 101. */
+  /** For a response other than 101. */
   readonly response: ServerResponse
   readonly #socket: Socket
   readonly #shared: NodeShared
@@ -27,7 +27,7 @@ export class NodeTunnel implements OutgoingStream {
   #owesDrain = false
   #drainListener: (() => void) | undefined
 
-  /** @param head what came behind the request's head */
+  /** @param head the bytes that arrived after the head of the request */
   constructor(req: IncomingMessage, socket: Socket, head: Buffer, shared: NodeShared) {
     this.#socket = socket
     this.#shared = shared
@@ -35,26 +35,26 @@ export class NodeTunnel implements OutgoingStream {
     this.response = res
     res.assignSocket(socket)
     if (head.length > 0) socket.unshift(head)
-    // node:http has taken its listeners off; what they do for an answer is done here.
+    // node:http has removed its listeners from the socket. The ones below do their work for an ordinary response.
     socket.on('error', () => {})
     socket.on('drain', () => {
       if (this.#owner !== undefined) this.#drained()
       else if (res.writableNeedDrain) res.emit('drain')
     })
     socket.on('end', () => {
-      // A half-closed client counts as left, until the tunnel is open and passes its end on.
+      // A client that closes its side counts as disconnected, until the tunnel is open and passes that end on.
       if (this.#owner === undefined) socket.end()
     })
     res.on('finish', () => this.#close())
   }
 
-  /** @param head of the 101, whole */
+  /** @param head the whole head of the 101 */
   open(head: string, owner: TunnelOwner): void {
     this.#owner = owner
     this.#socket.write(head, 'latin1')
   }
 
-  // ---- from the client --------------------------------------------------------------------------------------------------
+  // ---- from the client ----------------------------------------------------------------------------------------------
 
   read(sink: BodySink): BodyFlow {
     const socket = this.#socket
@@ -78,7 +78,7 @@ export class NodeTunnel implements OutgoingStream {
     }
   }
 
-  // ---- to the client ----------------------------------------------------------------------------------------------------
+  // ---- to the client ------------------------------------------------------------------------------------------------
 
   write(data: string | Uint8Array): void {
     if (this.#over || data.length === 0 || this.#socket.write(data) || this.#owesDrain) return
@@ -98,7 +98,10 @@ export class NodeTunnel implements OutgoingStream {
     return this.#socket.writableLength
   }
 
-  /** R10: no byte taken for `stallTimeoutMs`. The socket's own timer knows how much of a write the kernel has taken; what the client says moves it, too. */
+  /**
+   * R10: closes the connection when the client takes no byte for `stallTimeoutMs`. The socket's own timer knows how
+   * much of a write the kernel has taken; bytes from the client also restart it.
+   */
   #watch(): void {
     this.#socket.setTimeout(this.#shared.options.stallTimeoutMs, onStall)
   }
@@ -123,7 +126,10 @@ export class NodeTunnel implements OutgoingStream {
     this.#close()
   }
 
-  /** R12: closing over bytes that the client still sends would take with it what it has not read. They are swallowed until it closes, too. */
+  /**
+   * R12: closing the socket while the client still sends would discard what the client has not read. Its bytes are
+   * discarded until the client closes its side too.
+   */
   #close(): void {
     const socket = this.#socket
     socket.end()
@@ -132,7 +138,7 @@ export class NodeTunnel implements OutgoingStream {
     socket.once('close', () => timer.cancel())
   }
 
-  /** Raw bytes have no terminator that could be left out. */
+  /** Raw bytes have no chunk terminator to leave out, so a cut is an end. */
   cut(): void {
     this.end()
   }

@@ -1,6 +1,6 @@
 /**
- * The request's body on uWebSockets.js: what has arrived waits for a reader, goes to one, or is swallowed. R numbers:
- * docs/spec/listener.md.
+ * The body of a request on uWebSockets.js: the bytes that have arrived wait for a reader, go to a reader, or are
+ * discarded. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
 import type { Timer } from '../../core/clock.ts'
@@ -10,24 +10,28 @@ import type { UwsExchange } from './exchange.ts'
 import { defer, enterTurn, inTurn } from './turn.ts'
 
 /**
- * none       the request has no body
- * unread     it has one, and no onData is registered: uWebSockets.js discards it (R12)
- * kept       nobody has asked yet, and what arrives waits for a reader (R2)
- * reading    it is gathered for a reader who wants it whole
- * streaming  a sink gets each piece
- * discarded  nobody wants what still arrives
- * lingering  as discarded; when it has ended, or when there is too much of it, the answer's end follows (R12)
+ * The states of a body:
+ * - `none`: the request has no body
+ * - `unread`: it has one, but no onData is registered: uWebSockets.js discards it (R12)
+ * - `kept`: no code has asked for it yet; what arrives is kept for a reader (R2)
+ * - `reading`: it is collected for a reader that wants it whole
+ * - `streaming`: a sink gets each piece
+ * - `discarded`: what still arrives is discarded
+ * - `lingering`: as `discarded`; the response ends when the upload has ended or passed a limit (R12)
  */
 type BodyState = 'none' | 'unread' | 'kept' | 'reading' | 'streaming' | 'discarded' | 'lingering'
 
 type BodyReader = (fault: BodyFault | null, body: Uint8Array) => void
 
-/** R2: bytes kept for a reader that has not asked yet, before the socket is paused; one read (512 KB) may top it. */
+/**
+ * R2: the socket is paused when more bytes than this are kept for a reader that has not asked yet. One read (512 KB)
+ * may exceed it.
+ */
 const KEPT_BYTES = 256 * 1024
 /**
- * Bytes that may still arrive after a sink has said pause: a blocked write makes uSockets poll for reading again, and
- * its read loop does not look at the pause before the kernel's buffers are empty (up to 33 MB of `tcp_rmem`, and a
- * local sender's own on top).
+ * Bytes that may still arrive after a sink has paused the body; more cut the connection. A blocked write makes
+ * uSockets poll for reading again, and its read loop ignores the pause until the kernel's buffers are empty (up to 33
+ * MB of `tcp_rmem`, and for a local sender also its own buffers).
  */
 const PAUSED_BYTES = 64 * 1024 * 1024
 
@@ -39,7 +43,7 @@ export class UwsBody {
   #ended = true
   #paused = false
   #kept: Uint8Array[] = []
-  /** Arrived in all, arrived although its reader has paused it, and arrived while lingering. */
+  /** Bytes that have arrived: in all, while the reader had paused, and while lingering. */
   #bytes = 0
   #pausedBytes = 0
   #lingered = 0
@@ -49,48 +53,51 @@ export class UwsBody {
   #sink: BodySink | undefined
   #sinkPaused = false
   #afterLinger: (() => void) | undefined
-  /** Of the deadline while reading, of the linger while lingering. */
+  /** The timer of the body deadline while reading, of the linger while lingering. */
   #timer: Timer | undefined
 
   constructor(exchange: UwsExchange) {
     this.#exchange = exchange
   }
 
-  /** The last byte has been seen, or there is none to come. */
+  /** True once the last byte has arrived, or when there is no body. */
   get ended(): boolean {
     return this.#ended
   }
-  /** Its reading is paused by its reader. */
+  /** True while the socket is paused for the reader. */
   get paused(): boolean {
     return this.#paused
   }
-  /** It has come to its reader, all of it. */
+  /** True once the whole body has reached its reader. */
   get taken(): boolean {
     return this.#ended && (this.#done !== undefined || this.#sink !== undefined)
   }
-  /** Nobody listens: uWebSockets.js discards it. */
+  /** True while no onData is registered: uWebSockets.js discards the body. */
   get unread(): boolean {
     return this.#state === 'unread'
   }
-  /** onData waits for more: ending the answer now would leak the socket, or reset it under the answer (R12). */
+  /**
+   * True while onData waits for more. To end the response now would leak the socket, or reset it before the client
+   * has read the response (R12).
+   */
   get open(): boolean {
     return !this.#ended && this.#state !== 'unread'
   }
 
   // ---- its beginning ------------------------------------------------------------------------------------------------
 
-  /** The head announces one. */
+  /** The head declares a body. */
   announced(): void {
     this.#state = 'unread'
     this.#ended = false
   }
 
-  /** Keeps what arrives for a reader who has not asked yet. */
+  /** Keeps what arrives for a reader that has not asked yet. */
   keep(): void {
     this.#register('kept')
   }
 
-  /** Swallows what arrives. */
+  /** Discards what arrives. */
   discard(): void {
     this.#register('discarded')
   }
@@ -111,7 +118,7 @@ export class UwsBody {
 
   // ---- its reader ---------------------------------------------------------------------------------------------------
 
-  /** As `Incoming.readBody`. */
+  /** See `Incoming.readBody`. */
   read(limits: BodyLimits, done: BodyReader): void {
     this.#claim()
     if (this.#exchange.settled) return
@@ -132,12 +139,12 @@ export class UwsBody {
     this.#watchLater()
   }
 
-  /** As `Incoming.streamBody`. */
+  /** See `Incoming.streamBody`. */
   stream(sink: BodySink): BodyFlow {
     this.#claim()
     this.#sink = sink
     if (this.#exchange.settled) {
-      // Nothing will come.
+      // The sink will get nothing.
     } else if (this.#state === 'unread') this.#register('streaming')
     else if (this.#state === 'none' || this.#state === 'kept') {
       const none = this.#state === 'none'
@@ -160,7 +167,7 @@ export class UwsBody {
     if (this.#done !== undefined || this.#sink !== undefined) throw new Error('the body has been asked for already')
   }
 
-  /** Gives a sink what had arrived before it was there. */
+  /** Gives a sink the bytes that arrived before the sink was registered. */
   #handOver(none: boolean): void {
     if (this.#exchange.gone) return
     try {
@@ -184,7 +191,7 @@ export class UwsBody {
   #resume(): void {
     if (!this.#paused || this.#exchange.over) return
     this.#paused = false
-    // uWebSockets.js arms its 10 s timer here; the tick takes over from now on (R11).
+    // uWebSockets.js starts its 10 s timer here; the tick restarts it from now on (R11).
     this.#exchange.res.resume()
     this.#exchange.startTicking()
   }
@@ -192,7 +199,7 @@ export class UwsBody {
   // ---- what arrives -------------------------------------------------------------------------------------------------
 
   #onChunk(chunk: ArrayBuffer, last: boolean): void {
-    // R12: these go on after the answer was ended; by then there is nothing to do but forget them.
+    // R12: these callbacks continue after the response was ended; then the bytes are ignored.
     if (this.#exchange.over) return
     if (last) this.#ended = true
     const bytes = chunk.byteLength
@@ -200,11 +207,11 @@ export class UwsBody {
     switch (this.#state) {
       case 'kept':
         if (bytes > 0) this.#kept.push(copyOf(chunk))
-        // A paused socket does not see its client leave; so it is paused only when there is much to keep.
+        // A paused socket does not notice that its client disconnects, so it is paused only when much is kept.
         if (!last && this.#bytes > KEPT_BYTES) this.#pause()
         break
       case 'reading':
-        // R11: the cap counts what arrives, whatever Content-Length said.
+        // R11: the limit applies to the bytes that arrive, whatever Content-Length said.
         if (this.#bytes > this.#maxBytes) return this.#fault('too_large')
         if (last) this.#finish(chunk)
         else if (bytes > 0) this.#kept.push(copyOf(chunk))
@@ -224,14 +231,17 @@ export class UwsBody {
     if (last) this.#exchange.bodyEnded()
   }
 
-  /** A blocked write made uSockets poll for reading although the body is paused. */
+  /** Bytes arrived although the body is paused, because a blocked write made uSockets poll for reading. */
   #pausedAnyway(bytes: number): void {
     this.#pausedBytes += bytes
     if (this.#pausedBytes > PAUSED_BYTES) return this.#exchange.abandon()
     if (!this.#exchange.blocked) this.#exchange.res.pause()
   }
 
-  /** @param rest what has just arrived; of several pieces it is copied once, to where it belongs */
+  /**
+   * Gives the reader the whole body.
+   * @param rest the chunk that has just arrived. After earlier chunks it is copied only once, into the joined body.
+   */
   #finish(rest?: ArrayBuffer): void {
     this.#stopTimer()
     const kept = this.#kept
@@ -252,20 +262,20 @@ export class UwsBody {
   // ---- its clocks ---------------------------------------------------------------------------------------------------
 
   /**
-   * Starts the clocks of a body that is not there yet. Most bodies come with their head and are whole when the turn
-   * ends, so that they need neither timer nor tick.
+   * Starts timer and tick for a body that has not fully arrived, at the end of the event-loop turn. Most bodies
+   * arrive with their head and are complete by then, so that they need neither.
    */
   #watchLater(): void {
     if (inTurn()) defer(this.#exchange)
     else this.watch()
   }
 
-  /** The turn is over. */
+  /** Called when the event-loop turn has ended. */
   watch(): void {
     if (this.#ended || this.#exchange.over) return
     this.#exchange.startTicking()
     if (this.#state !== 'reading' || this.#timer !== undefined) return
-    // R11: our clock, from the moment of asking; nothing that arrives moves it.
+    // R11: a fixed deadline, counted from the reader's request. Arriving bytes do not extend it.
     this.#timer = this.#exchange.shared.clock.setTimer(this.#timeoutMs, () => {
       this.#timer = undefined
       if (this.#state !== 'reading' || this.#ended || this.#exchange.gone) return
@@ -284,7 +294,7 @@ export class UwsBody {
 
   // ---- its end ------------------------------------------------------------------------------------------------------
 
-  /** Swallows the rest of the upload, then calls `then`, which closes or ends. */
+  /** Discards the rest of the upload, then calls `then`, which closes the connection or ends the response. */
   linger(then: () => void): void {
     if (this.#ended) return then()
     this.#state = 'lingering'
@@ -303,7 +313,7 @@ export class UwsBody {
     return this.#state === 'lingering'
   }
 
-  /** The turn is over: the linger may be, too. */
+  /** Called when the event-loop turn has ended: ends the linger if the upload has ended or passed the limit. */
   endLinger(): void {
     if (this.#ended || this.#lingered > LINGER_BYTES) this.#stopLingering()
   }
@@ -317,14 +327,14 @@ export class UwsBody {
     else this.#exchange.abandon()
   }
 
-  /** The exchange is over. */
+  /** The exchange has ended. */
   clear(): void {
     this.#stopTimer()
     this.#kept = []
   }
 }
 
-/** uWebSockets.js takes the memory of a chunk back when the callback returns. */
+/** A copy is needed because uWebSockets.js reuses the memory of a chunk once the callback has returned. */
 function copyOf(chunk: ArrayBuffer): Uint8Array {
   const copy = Buffer.allocUnsafe(chunk.byteLength)
   copy.set(new Uint8Array(chunk))

@@ -1,18 +1,28 @@
 import type { UwsResponse } from './native.ts'
 
 /**
- * R7: bytes per cork, framing included. The tested build loses bytes when a cork outgrows its 16 KB buffer while the client is slow; below that
- * the path is not reached. Not an option: nobody who raises it would notice what is missing.
+ * R7: largest size of a cork in bytes, including framing. The tested build loses bytes when a cork exceeds its 16 KB
+ * buffer while the client is slow; smaller corks do not reach that code. This is not an option, because an operator
+ * who raised it would not notice the missing bytes.
  */
 export const CORK_BYTES = 12 * 1024
 
-/** Room in a cork for what uWebSockets.js adds to a head: Date, Content-Length or Transfer-Encoding, Connection, a chunk's size and line ends. */
+/**
+ * Bytes reserved in a cork for what uWebSockets.js adds to a head: Date, Content-Length or Transfer-Encoding,
+ * Connection, the size of a chunk, and line ends.
+ */
 export const HEAD_FRAMING_BYTES = 192
 
-/** Bytes of one chunk in a cork without a head: size line and line ends need 8, the chunk that ends the body 5 more. */
+/**
+ * Largest chunk in a cork without a head, in bytes: its size line and line ends need 8, the chunk that ends the body
+ * 5 more.
+ */
 export const CHUNK_BYTES = CORK_BYTES - 32
 
-/** Whether an answer may be written in one cork (R7). No character is more than three bytes: most answers need not be measured. */
+/**
+ * Whether a response fits in one cork (R7). A UTF-16 code unit takes at most three bytes in UTF-8, so most bodies
+ * need not be measured.
+ */
 export function fitsCork(head: string, body: string | Uint8Array): boolean {
   const room = CORK_BYTES - HEAD_FRAMING_BYTES - head.length
   return body.length * 3 <= room || byteLength(body) <= room
@@ -23,8 +33,8 @@ export function byteLength(body: string | Uint8Array): number {
 }
 
 /**
- * Fills corks, for all exchanges of one listener. A cork is filled within the call that asks for it, so that one is at
- * work at a time: its content is laid down here, and no answer or chunk needs a function of its own.
+ * Fills corks for all exchanges of one listener. A cork is filled within the call that asks for it, so only one is
+ * filled at a time: its content is stored in this object, and no response or chunk needs a closure of its own.
  */
 export class Cork {
   #res: UwsResponse | undefined
@@ -32,12 +42,12 @@ export class Cork {
   #body: string | Uint8Array = ''
   #close = false
   #bodiless = false
-  /** Whether the kernel has taken the chunk, and all that was written before it. */
+  /** Whether the kernel has taken the chunk and all bytes before it. */
   #taken = true
 
   /**
-   * One whole answer, which fits.
-   * @param bodiless only the head is sent; it tells the body's length where there is one to tell
+   * Sends one whole response, which must fit in a cork.
+   * @param bodiless only the head is sent; it has the body's length where a length is allowed
    */
   answer(res: UwsResponse, head: string, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
     this.#close = close
@@ -46,8 +56,9 @@ export class Cork {
   }
 
   /**
-   * One piece of a stream, which fits. False when the kernel has not taken all of it, or of what was written before.
+   * Sends one piece of a stream, which must fit in a cork.
    * @param head with the first piece, else ''
+   * @returns false when the kernel has not taken all of it, or of the bytes before it
    */
   chunk(res: UwsResponse, head: string, piece: string | Uint8Array): boolean {
     this.#fill(res, head, piece, this.#chunk)

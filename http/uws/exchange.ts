@@ -1,6 +1,6 @@
 /**
- * One exchange on uWebSockets.js: its head, whole answers, and its end. body.ts has the request's body, stream.ts has
- * streamed answers. R numbers: docs/spec/listener.md.
+ * One exchange on uWebSockets.js: its head, whole responses, and its end. body.ts has the request's body, stream.ts
+ * streamed responses. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
 import type { Clock } from '../../core/clock.ts'
@@ -41,13 +41,16 @@ import { UwsStream } from './stream.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
 import { UwsSocket } from './web-socket.ts'
 
-/** What the exchanges of one listener share. */
+/** State that the exchanges of one listener share. */
 export interface UwsShared {
   readonly options: ListenerOptions
   readonly handler: RequestHandler
   readonly clock: Clock
   readonly trusted: TrustedPeers
-  /** R11: exchanges whose timer uWebSockets.js would let run out; each slice is visited every 4 s. */
+  /**
+   * R11: the exchanges whose uWebSockets.js timer must be kept from expiring, in slices. Each slice is visited every
+   * 4 s.
+   */
   readonly ticking: readonly DenseSet<UwsExchange>[]
   nextSlice: number
   readonly fields: FieldReader
@@ -58,14 +61,14 @@ export interface UwsShared {
 }
 
 /**
- * Reads header fields, for all exchanges of one listener: one array and one callback, since heads are read one at a
- * time and synchronously.
+ * Reads header fields for all exchanges of one listener, with one array and one callback: heads are read
+ * synchronously, one at a time.
  */
 export class FieldReader {
   readonly #pairs: string[] = []
   readonly #collect = (name: string, value: string): void => void this.#pairs.push(name, value)
 
-  /** Names and values by turns. The array is the next reading's, too. */
+  /** Name, value, name, value. The next call reuses this array. */
   read(req: UwsRequest): readonly string[] {
     this.#pairs.length = 0
     req.forEach(this.#collect)
@@ -74,7 +77,7 @@ export class FieldReader {
 }
 
 export class UwsExchange extends ClientExchange implements Incoming, Deferred, Placed {
-  /** In its slice of `ticking`. */
+  /** Index in its slice of `ticking`; -1 while it is in none. */
   place = -1
   method = ''
   path = ''
@@ -88,13 +91,13 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   readonly shared: UwsShared
   readonly body: UwsBody
 
-  /** A whole answer that waits for the end of the parser's turn. */
+  /** The head of a whole response that waits for the end of the event-loop turn. */
   #head: SafeHead | undefined
   #payload: string | Uint8Array = ''
   #stream: UwsStream | undefined
-  /** Of a large whole answer. */
+  /** Set for a large whole response. */
   #stall: StallClock | undefined
-  /** The connection ends with the answer. */
+  /** True when the connection closes after this response. */
   #lastAnswer = false
   #slice = -1
   #handshake: Handshake | undefined
@@ -106,16 +109,17 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.body = new UwsBody(this)
   }
 
-  /** `res` must not be touched any more: it throws. */
+  /** True once `res` must not be used any more: every method of it would throw. */
   get over(): boolean {
     return this.state === 'ended' || this.gone
   }
 
-  // ---- the request ----------------------------------------------------------------------------------------------------
+  // ---- the request --------------------------------------------------------------------------------------------------
 
   /**
-   * Reads the head, judges it and calls the handler. `req` is not touched after this returns (R2).
-   * @param context what an upgrade has to be given back, of a request that uWebSockets.js holds for one
+   * Reads the head, checks it and calls the handler. `req` is not used after this returns (R2).
+   * @param context given for a request that asks for an upgrade; uWebSockets.js wants it back when the socket is
+   * opened
    */
   begin(req: UwsRequest, context?: unknown): void {
     this.method = req.getCaseSensitiveMethod()
@@ -125,7 +129,8 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     const fault = judgeHead(this.method, this.path, this.query, this.shared.fields.read(req), headers)
     this.#lastAnswer = asksClose(headers.get('connection'))
     if (fault !== null) {
-      // R4: an uncertain parse is never answered on a kept connection. Whatever framing is announced is swallowed, not served.
+      // R4: after an ambiguous head the connection is always closed. Bytes of a declared body are discarded, never
+      // parsed as a request.
       this.#lastAnswer = true
       if (headers.has('content-length') || headers.has('transfer-encoding')) this.body.discard()
       const refusal = this.shared.options.refuse(fault)
@@ -135,7 +140,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.hasBody = declaresBody(headers)
     if (this.hasBody) this.body.announced()
     this.upgrade = upgradeOf(headers)
-    // What follows an upgrade request is not HTTP (as CVE-2026-2833): nothing is served after it.
+    // The bytes after an upgrade request are not HTTP (compare CVE-2026-2833), so no later request is served.
     if (this.upgrade !== undefined) {
       this.#lastAnswer = true
       if (context !== undefined && isHandshake(this.method, headers)) this.#handshake = new Handshake(context)
@@ -143,11 +148,13 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.shared.handler(this)
     if (this.#handshake !== undefined) this.#handshake.parsing = false
     if (this.body.unread) {
-      // R2: not asked for and not yet refused. Listen now, or the body is lost.
+      // R2: nobody has asked for the body and the request was not refused. Register onData now, or the body is lost.
       if (!this.settled) this.body.keep()
-      // A connection that closes with the answer must not close over unread bytes: the reset would take the answer with it.
+      // The connection closes after the response. It must not close with unread bytes: the reset would discard the
+      // response.
       else if (this.#closes()) this.body.discard()
-      // R12: else it was refused by its head alone: no onData, uWebSockets.js discards the body and the connection goes on.
+      // R12: otherwise the request was refused by its head alone. No onData is registered, uWebSockets.js discards
+      // the body, and the connection stays open.
     }
   }
 
@@ -155,7 +162,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.#handshake
   }
 
-  /** Asked of the socket when first wanted: nearly a microsecond, and most exchanges never want it. */
+  /** Read from the socket on first use: that takes nearly a microsecond, and most exchanges never use it. */
   get remoteAddress(): string {
     if (this.#remoteAddress === undefined) {
       if (this.over) return ''
@@ -173,7 +180,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.body.stream(sink)
   }
 
-  /** The last byte of the body has come. */
+  /** The last byte of the body has arrived. */
   bodyEnded(): void {
     if (this.#stream === undefined) this.#untick()
   }
@@ -182,9 +189,12 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.body.taken
   }
 
-  // ---- clocks ---------------------------------------------------------------------------------------------------------
+  // ---- clocks -------------------------------------------------------------------------------------------------------
 
-  /** From now on, until it is over or its body has come, uWebSockets.js's own timer is kept from running out. */
+  /**
+   * From now on, until the exchange is over or its body has arrived, the timer of uWebSockets.js is kept from
+   * expiring.
+   */
   startTicking(): void {
     if (this.#slice >= 0) return
     const { ticking } = this.shared
@@ -200,24 +210,24 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   /**
-   * R11, decisions 15: uWebSockets.js closes a body slower than 16 KB/s, and a blocked write, after 8 to 12 s; pausing and resuming in one go
-   * arms its timer anew, so that only our own clocks decide. Called every 4 s.
+   * R11, decisions 15: uWebSockets.js closes a body slower than 16 KB/s, and a blocked write, after 8 to 12 s.
+   * Pausing and resuming restarts its timer, so that only our own deadlines apply. Called every 4 s.
    */
   tick(): void {
     if (this.over) return this.#untick()
-    // A paused socket has no timer, and resuming it would undo the reader's pause.
+    // A paused socket has no such timer, and to resume it would undo the reader's pause.
     if (this.body.paused) return
     this.res.pause()
     this.res.resume()
   }
 
-  // ---- the answer -----------------------------------------------------------------------------------------------------
+  // ---- the answer ---------------------------------------------------------------------------------------------------
 
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
     if (this.state !== 'open') return
     const opens = status === 101 && this.#handshake?.session !== undefined
     if (!opens) this.#handshake = undefined
-    // 101 is no final status, and has no content whose type could be told.
+    // 101 is not a final status (`safeHead` refuses it), and it has no content, so no content-type.
     this.#head = opens
       ? safeHead(
           200,
@@ -245,7 +255,8 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     const bodiless = this.method === 'HEAD' || isBodiless(head.status)
     let text = headText(head)
     if (bodiless && head.length !== '') text += `\r\ncontent-length: ${head.length}`
-    // `end(…, true)` would write its Connection header into the middle of a chunked body: a stream only says so in its head.
+    // `end(…, true)` would write its Connection header into the middle of a chunked body, so a stream has the header
+    // in its head instead.
     if (this.#closes()) text += '\r\nconnection: close'
     const stream = new UwsStream(this, text, bodiless)
     this.#stream = stream
@@ -256,7 +267,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return stream
   }
 
-  /** Whatever the answer is, the connection ends with it. */
+  /** The connection must close after the response, whatever the response is. */
   closeAfterAnswer(): void {
     this.#lastAnswer = true
   }
@@ -265,7 +276,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.#lastAnswer || this.shared.draining
   }
 
-  /** What waited for the end of the parser's turn: the clocks, the answer, or the end of a linger. */
+  /** Does what waited for the end of the event-loop turn: starts timers, sends the response, or ends a linger. */
   endOfTurn(): void {
     if (this.over) return
     try {
@@ -290,14 +301,14 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     const bodiless = this.method === 'HEAD' || isBodiless(head.status)
     const fits = bodiless || fitsCork(text, body)
     if (this.body.open && !(bodiless || (fits && isJson(head)))) {
-      // No end before the upload's: as a stream the answer can wait for it.
+      // The response must not end before the upload does. A stream can wait with its end.
       const stream = this.#openStream(head)
       stream.write(body)
       stream.end()
     } else if (this.body.open || (bodiless && close)) {
       this.#sendAndLinger(head.status, text, bodiless)
     } else if (bodiless) {
-      // R14. 204 and 304 carry no Content-Length (RFC 9110 8.6).
+      // R14. 204 and 304 have no Content-Length (RFC 9110 section 8.6).
       this.#sendWhole(
         isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`,
         '',
@@ -320,11 +331,13 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   /**
-   * The connection is a WebSocket from now on, and the exchange has nothing more to do with it.
+   * Turns the connection into a WebSocket; the exchange has nothing more to do with it.
    *
-   * At best while its head is being parsed: R3 does not bind here, since the parser drops what is behind an upgrade. Later it is done outside of any cork:
-   * at a cork's end the tested build takes the socket for the response that it was, when the two happen to lie at one place in memory, and closes it or
-   * arms its 10 s timer (1 handshake in 25). The price is a warning of uWebSockets.js on stderr, on gateways whose plugins above the body wait.
+   * This is done while the head is being parsed, if possible. R3 does not apply then, since the parser drops what
+   * follows an upgrade request. Later it must be done outside of any cork: at the end of a cork the tested build can
+   * take the socket for the former response, if both are at the same place in memory, and then closes it or starts
+   * its 10 s timer (1 handshake in 25). The price is a warning of uWebSockets.js on stderr, on gateways whose plugins
+   * above the body wait.
    */
   #open({ context, session, parsing }: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
@@ -338,8 +351,9 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   /**
-   * R7 for whole answers of any size: `tryEnd` says how much the kernel took and keeps nothing, so that the path which loses bytes (a write
-   * that must not fail, overflowing the cork) is not reached, and a large body is never copied into uWebSockets.js's own buffer.
+   * R7 for whole responses of any size. `tryEnd` says how much the kernel took and keeps nothing, so the code that
+   * loses bytes (a write that must be kept and overflows the cork) is not reached, and a large body is never copied
+   * into the buffer of uWebSockets.js.
    */
   #sendLarge(text: string, body: Uint8Array): void {
     const stall = new StallClock(this)
@@ -363,12 +377,15 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   /**
-   * R12: the answer must arrive although the client is still uploading. Closing now would reset the connection under the answer, ending it
-   * would disarm the idle timer for good when the upload ends. So the answer is written whole, but for uWebSockets.js the response stays
-   * pending: a second request on the connection makes it close the socket. What the client still sends is swallowed, then we close.
+   * R12: the response must arrive although the client is still uploading. To close now would reset the connection
+   * before the client has read the response; to end it would turn the idle timer off for good when the upload ends.
+   * So the whole response is written as raw bytes, and for uWebSockets.js it stays pending: if a second request
+   * arrives on the connection, uWebSockets.js closes the socket. What the client still sends is discarded; then we
+   * close.
    *
-   * `writeStatus` writes its text, unchecked, and a line end. With a head in the text that line end is the empty line that ends the head; with
-   * a body too, it is the body's last two bytes, white space to a JSON parser.
+   * `writeStatus` writes its text unchecked, followed by a line end. After a text that is only a head, this is the
+   * empty line that ends the head; after a head and a body, it is the last two bytes of the body, which a JSON parser
+   * ignores.
    */
   #sendAndLinger(status: number, text: string, bodiless: boolean): void {
     const body = this.#payload
@@ -399,38 +416,41 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     })
   }
 
-  // ---- the end --------------------------------------------------------------------------------------------------------
+  // ---- the end ------------------------------------------------------------------------------------------------------
 
-  /** A write has met a full kernel. */
+  /** True while a write waits for the kernel. */
   get blocked(): boolean {
     return this.#stream?.blocked ?? false
   }
 
-  /** The gateway is done with the answer, and the kernel (or a lingering upload) is not. */
+  /** True while the gateway has finished the response, but the kernel (or a lingering upload) has not. */
   get unsent(): boolean {
     return this.#stream === undefined ? this.state === 'answered' : !this.over && this.#stream.ending
   }
 
-  /** R18: the whole answer has been handed over, not delivered: uWebSockets.js owns the socket from now on and tells nothing more of it. */
+  /**
+   * R18: the whole response was given to uWebSockets.js, which may not have delivered it yet. It owns the socket from
+   * now on and reports nothing more about this response.
+   */
   finished(): void {
     this.state = 'ended'
     this.#clear()
   }
 
-  /** Closes the connection now. What the kernel has, it still delivers. */
+  /** Closes the connection now. Bytes that the kernel has are still delivered. */
   abandon(): void {
     if (this.over) return
     this.res.close() // calls onAborted
   }
 
-  /** As `abandon`, by our own wish: the exchange is not told that its client left. */
+  /** As `abandon`, but the exchange is not notified of a disconnect, since the gateway itself wanted it. */
   closeQuietly(): void {
     if (this.over) return
     this.state = 'answered'
     this.abandon()
   }
 
-  /** R1: registered before anything else. */
+  /** Called when the connection is closed (R1: registered before anything else). */
   socketClosed(): void {
     this.state = this.settled ? 'closed' : 'aborted'
     this.#clear()
@@ -444,7 +464,10 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.#untick()
   }
 
-  /** R1: an exception in a callback leaves no request hanging. 500 when nothing has been said yet, else the connection is cut. */
+  /**
+   * R1: an exception in a callback must not leave a request without an end. Answers 500 when nothing was sent yet,
+   * else cuts the connection.
+   */
   fail(error: unknown): void {
     this.shared.options.onError?.(error)
     if (this.over) return
@@ -458,7 +481,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
 
 class Handshake implements WebSocketOffer {
   readonly context: unknown
-  /** The parser is still at the head. */
+  /** True while the parser is still reading the head. */
   parsing = true
   session: SocketSession | undefined
 
@@ -471,8 +494,8 @@ class Handshake implements WebSocketOffer {
 }
 
 /**
- * Status and headers as one text for `writeStatus`, which writes what it is given: one call into native code instead of one a header.
- * `safeHead` has checked every part (R6).
+ * Status and headers as one text for `writeStatus`, which writes any text it is given: one native call instead of one
+ * for each header. `safeHead` has checked every part (R6).
  */
 function headText({ status, lines }: SafeHead): string {
   return statusLine(status) + lines

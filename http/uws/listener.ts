@@ -1,6 +1,6 @@
 /**
- * The default listener: HTTP/1.1 on uWebSockets.js, which has to be fenced: the rules R1 to R20 are listed in docs/spec/listener.md and named where each is
- * kept. What the fences leave open stands there, too.
+ * The default listener: HTTP/1.1 on uWebSockets.js. Its defects must be worked around. docs/spec/listener.md lists
+ * the rules R1 to R20 and what they leave open; comments name the rules where the code follows them.
  */
 
 import { connect } from 'node:net'
@@ -21,19 +21,22 @@ import { type ListenSocket, loadNative, type Uws, type UwsApp, type UwsRequest, 
 import { enterTurn } from './turn.ts'
 import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './web-socket.ts'
 
-/** R11: each exchange that needs it is ticked every 4 s; in slices, so that thousands of streams are not ticked at once. */
+/**
+ * R11: each exchange that needs it is ticked every 4 s. It is done in slices, so that thousands of streams are not
+ * ticked at the same moment.
+ */
 const TICK_MS = 4_000
 const SLICES = 8
 
 let loading: Promise<Uws> | undefined
 
-/** Loads, sets up and tests the native part once per process. Throws NoUwsBinary. */
+/** Loads, configures and tests the native part, once per process. @throws NoUwsBinary */
 function loadUws(): Promise<Uws> {
   loading ??= (async () => {
-    // R15: read once, when the native part is loaded.
+    // R15: uWebSockets.js reads this variable once, when the native part is loaded.
     process.env['UWS_HTTP_MAX_HEADERS_SIZE'] = String(MAX_HEAD_BYTES)
     const uws = loadNative()
-    // Takes the `uWebSockets: 20` header off every answer. Date stays: uWebSockets.js writes it in any case.
+    // This key removes the `uWebSockets: 20` header from every response. uWebSockets.js always writes Date.
     uws._cfg('999999990007')
     await selfTest(uws)
     return uws
@@ -41,7 +44,10 @@ function loadUws(): Promise<Uws> {
   return loading
 }
 
-/** R15: a head of 12 KB must pass, else the limit was read too early and long API keys, cookies and trace headers would meet 431. */
+/**
+ * R15: tests that a head of 12 KB passes. Otherwise uWebSockets.js has read the limit too early, and requests with
+ * long API keys, cookies and trace headers would get 431.
+ */
 async function selfTest(uws: Uws): Promise<void> {
   const app = uws.App()
   app.any('/*', res => {
@@ -67,7 +73,7 @@ async function selfTest(uws: Uws): Promise<void> {
   }
 }
 
-/** Starts listening. Rejects with NoUwsBinary, or when the address is taken or a certificate can't be read. */
+/** Starts listening. Rejects with NoUwsBinary, or when the address is in use or a certificate cannot be read. */
 export const listenUws: ListenerFactory = async (options, handler) => {
   const trusted = new TrustedPeers(options.trustProxy)
   const uws = await loadUws()
@@ -138,7 +144,7 @@ class UwsListener implements Listener {
       idleTimeout: IDLE_SECONDS,
       sendPingsAutomatically: false,
       maxLifetime: 0,
-      // Requests with a key of the right length; all others, and other methods, go on to `any`.
+      // uWebSockets.js calls it for GET requests with a key of the right length; all other requests go to `any`.
       upgrade: serve,
       open: ws => socketOf(ws).onOpen(ws),
       message: (ws, message, binary) => socketOf(ws).onMessage(message, binary),
@@ -146,7 +152,7 @@ class UwsListener implements Listener {
       ping: ws => socketOf(ws).onHeard(),
       pong: ws => socketOf(ws).onHeard(),
       close: ws => {
-        // R13: the filter does not hear of a connection's end once it is a WebSocket.
+        // R13: the filter is not notified when a connection ends that has become a WebSocket.
         this.connections--
         socketOf(ws).onClose()
       },
@@ -155,7 +161,7 @@ class UwsListener implements Listener {
 
   get unsent(): number {
     let count = 0
-    // R11: what is not sent at once is ticked.
+    // R11: every response that is not sent at once is in a slice.
     for (const slice of this.#shared.ticking) slice.forEach(exchange => void (count += exchange.unsent ? 1 : 0))
     for (const socket of this.#shared.sockets) if (socket.unsent) count++
     return count
@@ -163,7 +169,8 @@ class UwsListener implements Listener {
 
   start(): this {
     const { host, port, sharePort } = this.#shared.options
-    // R16: uWebSockets.js shares the port by default, so that a second gateway by mistake would get half the requests.
+    // R16: uWebSockets.js shares the port by default, so a second gateway that is started by mistake would get half
+    // the requests.
     const flags = sharePort ? 0 : this.#uws.LIBUS_LISTEN_EXCLUSIVE_PORT
     this.#app.listen(host, port, flags, socket => {
       this.#listenSocket = socket || undefined
@@ -177,7 +184,8 @@ class UwsListener implements Listener {
     let slice = 0
     let due = performance.now()
     this.#ticker = setInterval(() => {
-      // By the clock: a timer comes once for all the times it was due, and a slow turn of the loop must not lengthen the round.
+      // The slices that are due are computed from the clock: a late timer fires once for all its periods, and a slow
+      // event-loop turn must not make the round longer.
       const now = performance.now()
       for (let i = 0; i < SLICES && due <= now; i++, due += TICK_MS / SLICES) {
         ticking[slice]!.forEach(exchange => {
@@ -191,7 +199,7 @@ class UwsListener implements Listener {
     return this
   }
 
-  /** R17, first half; the gateway ends its streams, then calls `close`. */
+  /** First half of R17. The gateway then ends its streams and calls `close`. */
   drain(): void {
     if (this.#shared.draining) return
     this.#shared.draining = true

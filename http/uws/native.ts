@@ -1,6 +1,7 @@
 /**
- * The native part of uWebSockets.js: which file it is, whether it is the one that was tested, and what it exports. The adapter alone loads it, since the
- * adapter keeps the rules of docs/spec/listener.md; so do the benchmarks' bare servers.
+ * The native part of uWebSockets.js: which file is loaded, whether it is the tested one, and what it exports. Only
+ * the listener loads it, since only the listener follows the rules of docs/spec/listener.md; besides it only the bare
+ * servers of the benchmarks do.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -10,18 +11,18 @@ import type { UwsSocket, UwsWebSocket } from './web-socket.ts'
 const require = createRequire(import.meta.url)
 
 /**
- * SHA-256 of `uws.node` by package, all of one build. A prebuilt binary from a third party is pinned by its bytes, not by a version number alone.
- * docs/listeners.md says what the packages are, and how to pin another.
+ * SHA-256 of `uws.node` by package; all packages are of one build. A prebuilt binary of a third party is pinned by
+ * its bytes, not by a version number alone. docs/listeners.md describes the packages and how to pin another.
  */
 export const pinned: ReadonlyMap<string, string> = new Map([
   ['@uwsjs/linux-x64-22', 'f687e7c3666b5cca9d355184bbf07bb0550f5ba0d3ffd453248ccfec552dde6c'],
 ])
 
-/** What decides which file is loaded; an argument so that tests can be on another machine. */
+/** The facts that decide which file is loaded. It is a parameter, so that tests can pretend to be another machine. */
 export interface Platform {
   platform: string
   arch: string
-  /** Major version of Node. */
+  /** The major version of Node. */
   node: string
 }
 
@@ -31,7 +32,7 @@ const here: Platform = {
   node: process.versions.node.split('.', 1)[0]!,
 }
 
-/** A start-up error that names the way out. */
+/** A start-up error whose message says what to do instead. */
 export class NoUwsBinary extends Error {
   override readonly name = 'NoUwsBinary'
   constructor(reason: string, options?: ErrorOptions) {
@@ -43,8 +44,10 @@ export class NoUwsBinary extends Error {
 }
 
 /**
- * Checks the file that is about to be loaded. Throws NoUwsBinary when there is none for this machine, when it is not installed, and when its bytes are
- * not the pinned ones. Returns what `require` takes.
+ * Checks the file that is about to be loaded.
+ * @returns the name that `require` takes
+ * @throws NoUwsBinary when there is no file for this machine, when it is not installed, or when its bytes are not the
+ * pinned ones
  */
 export function checkNativeFile(
   on: Platform = here,
@@ -71,7 +74,7 @@ export function checkNativeFile(
   return file
 }
 
-/** Loads the checked file: once per process, whoever asks. Throws NoUwsBinary. */
+/** Loads the checked file. Later calls in the process get the same module. @throws NoUwsBinary */
 export function loadNative(): Uws {
   const file = checkNativeFile()
   try {
@@ -81,7 +84,7 @@ export function loadNative(): Uws {
   }
 }
 
-// ---- what it exports, as far as we use it -------------------------------------------------------------------------------
+// ---- what it exports, as far as we use it ---------------------------------------------------------------------------
 
 export interface Uws {
   App(): UwsApp
@@ -89,11 +92,11 @@ export interface Uws {
   us_listen_socket_close(socket: ListenSocket): void
   us_socket_local_port(socket: ListenSocket): number
   readonly LIBUS_LISTEN_EXCLUSIVE_PORT: number
-  /** Switches by number. */
+  /** Sets an internal option, which is chosen by a number. */
   _cfg(key: string): void
 }
 
-/** A socket that listens; opaque. */
+/** A listening socket; opaque. */
 export type ListenSocket = { readonly listening: unique symbol }
 /** The part of uWebSockets.js's HttpResponse that we use. */
 export interface UwsResponse {
@@ -121,7 +124,7 @@ export interface UwsRequest {
   forEach(each: (name: string, value: string) => void): void
 }
 
-/** With what the adapter must not use: names and values go out as they are (R6). */
+/** A response with the method that the listener must not use: it writes names and values unchecked (R6). */
 export type BareResponse = UwsResponse & { writeHeader(name: string, value: string): unknown }
 export type Serve = (res: BareResponse, req: UwsRequest) => void
 
@@ -130,22 +133,22 @@ export interface UwsApp {
   get(pattern: string, serve: Serve): UwsApp
   post(pattern: string, serve: Serve): UwsApp
   ws(pattern: string, behavior: UwsBehavior): UwsApp
-  /** Told of each connection that comes (1) and goes (-1). */
+  /** `each` is called when a connection is opened (1) or closed (-1). */
   filter(each: (res: UwsResponse, change: number) => void): UwsApp
   listen(host: string, port: number, flags: number, listening: (socket: ListenSocket | false) => void): UwsApp
   listen(host: string, port: number, listening: (socket: ListenSocket | false) => void): UwsApp
-  /** Closes everything at once. */
+  /** Closes all connections at once. */
   close(): UwsApp
 }
 
 export interface UwsBehavior {
-  /** Bytes. */
+  /** In bytes. */
   maxPayloadLength: number
   maxBackpressure: number
-  /** Seconds. */
+  /** In seconds. */
   idleTimeout: number
   sendPingsAutomatically: boolean
-  /** Minutes; 0 is for ever. */
+  /** In minutes; 0 means no limit. */
   maxLifetime: number
   upgrade(res: UwsResponse, req: UwsRequest, context: unknown): void
   open(ws: UwsWebSocket): void

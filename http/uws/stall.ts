@@ -1,20 +1,20 @@
 import type { Timer } from '../../core/clock.ts'
 import type { UwsExchange } from './exchange.ts'
 
-/** R10: closes the connection of a client for whom bytes wait, and who takes none for `stallTimeoutMs`. */
+/** R10: closes the connection of a client that takes no byte for `stallTimeoutMs` while bytes wait for it. */
 export class StallClock {
   readonly #exchange: UwsExchange
   #waiting = false
-  /** Since when the client has taken nothing. */
+  /** When the client last took bytes, or when bytes began to wait (monotonic milliseconds). */
   #since = 0
-  /** It runs on while nothing waits, since clients that stall once do so again. */
+  /** The timer also runs while nothing waits: a client that stalls once usually stalls again. */
   #timer: Timer | undefined
 
   constructor(exchange: UwsExchange) {
     this.#exchange = exchange
   }
 
-  /** Bytes wait, and the client's time begins now. */
+  /** Bytes wait: the client's time starts now. */
   start(): void {
     const { clock, options } = this.#exchange.shared
     this.#waiting = true
@@ -22,7 +22,7 @@ export class StallClock {
     if (this.#timer === undefined) this.#arm(options.stallTimeoutMs)
   }
 
-  /** The client has taken all there was. */
+  /** The client has taken all bytes. */
   rest(): void {
     this.#waiting = false
   }

@@ -1,4 +1,4 @@
-/** A streamed answer on uWebSockets.js. */
+/** A streamed response on uWebSockets.js. Rule ids such as R8 are those of docs/spec/listener.md. */
 
 import type { OutgoingStream } from '../../core/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
@@ -11,22 +11,22 @@ import { type Deferred, defer, inTurn } from './turn.ts'
 const nothing = (): void => {}
 
 export class UwsStream implements OutgoingStream, Deferred {
-  /** A write did not fit in the kernel: nothing more is written before onWritable (R8). */
+  /** True after a write that did not fit in the kernel: nothing more is written until onWritable (R8). */
   blocked = false
 
   readonly exchange: UwsExchange
   readonly #bodiless: boolean
   #head: string
-  /** Text written since the last flush: it is measured once, whole. */
+  /** Text that was written since the last flush. It is measured once, as a whole. */
   #fresh = ''
   readonly #queue = new PieceQueue(CHUNK_BYTES)
-  /** Bytes of the write that blocked: uWebSockets.js holds them. */
+  /** Bytes of the write that blocked, which uWebSockets.js still holds. */
   #native = 0
-  /** What had been written when the client blocked. */
+  /** Bytes that had been queued when the client blocked. */
   #beforeBlock = 0
   #state: StreamState = 'open'
   #deferred = false
-  /** The kernel has been full once. */
+  /** True once the kernel was full for this client. */
   #slow = false
   #owesDrain = false
   #drainListener: (() => void) | undefined
@@ -42,7 +42,7 @@ export class UwsStream implements OutgoingStream, Deferred {
   write(data: string | Uint8Array): void {
     if (this.#state !== 'open' || this.#bodiless || data.length === 0) return
     if (typeof data === 'string') {
-      // Small events of one flush go out as one chunk.
+      // Small events between two flushes are sent as one chunk.
       if (this.#fresh.length + data.length > CHUNK_BYTES) this.#enqueueText()
       this.#fresh += data
       if (this.blocked) this.#enqueueText()
@@ -83,7 +83,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     return this.#queue.bytes + this.#native
   }
 
-  /** The last byte has been queued, and not everything has left. */
+  /** True once the last byte was queued, while not all bytes have left. */
   get ending(): boolean {
     return this.#state === 'ending' || this.#state === 'cutting'
   }
@@ -102,7 +102,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#advance()
   }
 
-  /** R3: now, or when the parser's turn is over. */
+  /** R3: sends now, or at the end of the event-loop turn while the parser runs. */
   #advance(): void {
     if (!inTurn()) return this.#pump()
     if (this.#deferred) return
@@ -136,7 +136,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     } else if (this.#state === 'cutting') this.#close()
   }
 
-  /** The next piece that fits in a cork (R7). */
+  /** Takes the next piece that fits in a cork (R7). */
   #take(): string | Uint8Array {
     let room = this.#head === '' ? CHUNK_BYTES : Math.max(1024, CORK_BYTES - HEAD_FRAMING_BYTES - this.#head.length)
     if (this.#holdsBack && this.#queue.bytes > 1) room = Math.min(room, this.#queue.bytes - 1)
@@ -144,14 +144,15 @@ export class UwsStream implements OutgoingStream, Deferred {
   }
 
   /**
-   * The last byte waits until what came before it has left, which only the write after it can tell: for a cut, which closes the connection, and for
-   * an end that a slow reader or a drain could meet (what uWebSockets.js holds after `end` is out of sight, and a close takes it along).
+   * The last byte waits until all bytes before it have left; only the next write can tell whether they have. That is
+   * needed for a cut, which closes the connection, and for an end while the client is slow or the listener drains:
+   * what uWebSockets.js holds after `end` cannot be seen, and closing the listener would discard it.
    */
   get #holdsBack(): boolean {
     return this.#state === 'cutting' || (this.#state === 'ending' && (this.#slow || this.exchange.shared.draining))
   }
 
-  /** One cork. False when the kernel has not taken what was written before it, or all of this. */
+  /** Writes one cork. @returns false when the kernel has not taken all of it, or of the bytes before it */
   #write(piece: string | Uint8Array): boolean {
     const head = this.#head
     this.#head = ''
@@ -169,14 +170,18 @@ export class UwsStream implements OutgoingStream, Deferred {
       if (this.#bodiless) res.endWithoutBody()
       else if (head === '' || piece === '') res.end(piece)
       else {
-        // A body in one `end` would go out with a Content-Length: right, but a stream is better always framed as one.
+        // A body in a single `end` would be sent with a Content-Length. That is valid, but a stream should always be
+        // chunked.
         res.write(piece)
         res.end()
       }
     })
   }
 
-  /** Everything is in the kernel: no terminator, so that nobody takes the stream for a whole one (STR-6). */
+  /**
+   * Closes the connection when all bytes are in the kernel, without the chunk terminator, so that no client takes the
+   * stream for a complete one (STR-6).
+   */
   #close(): void {
     this.#state = 'closed'
     this.#stall?.stop()
@@ -199,7 +204,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#stall?.rest()
     this.blocked = false
     this.#native = 0
-    // R9: without a write uWebSockets.js would never hand on what it holds itself.
+    // R9: without a write, uWebSockets.js would never send the bytes that it holds itself.
     if (this.#queue.empty) this.exchange.res.cork(nothing)
     this.#pump()
     this.#drained()
@@ -211,7 +216,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#drainListener?.()
   }
 
-  /** The connection is gone. */
+  /** The connection is closed. */
   dropped(): void {
     this.#state = 'closed'
     this.#fresh = ''

@@ -1,11 +1,13 @@
 /**
  * When it is safe to write to a uWebSockets.js socket (R3 of docs/spec/listener.md).
  *
- * uWebSockets.js parses all that one read brought before it returns to the event loop. An answer that is complete while the parser is still
- * going lets bytes behind the request (a smuggled tail, a pipelined request) be served as a second one; an answer that is still pending
- * makes it close the socket instead. Microtasks run between the parser's callbacks, so they are no escape. Hence: from the first callback of
- * a turn of the loop until its setImmediate phase, nothing is written; what wants to be sent waits for the end of the turn. All that wait share
- * one setImmediate. The loop is one for all listeners of the process, and so is its turn. Outside such a turn (a timer, an upstream's data) writing at once is safe.
+ * uWebSockets.js parses everything that one read brought before it returns to the event loop. If a response is
+ * completed while the parser still runs, bytes behind the request (a smuggled tail, a pipelined request) are served
+ * as a second request; if the response is still pending, uWebSockets.js closes the socket instead. Microtasks run
+ * between the parser's callbacks, so they do not help. Therefore nothing is written from the first callback in an
+ * event-loop turn until its setImmediate phase: what should be sent waits for the end of the turn. All deferred work
+ * shares one setImmediate. All listeners of the process share one event loop, and so this state. Outside such a turn
+ * (in a timer, or on data from upstream) writing at once is safe.
  */
 let parsing = false
 let waiting: Deferred[] = []
@@ -16,19 +18,19 @@ export interface Deferred {
   endOfTurn(): void
 }
 
-/** First thing in every callback of the parser. */
+/** Call this first in every callback of the parser. */
 export function enterTurn(): void {
   if (parsing) return
   parsing = true
   setImmediate(endTurn)
 }
 
-/** True: don't write now, `defer` it. */
+/** Whether the parser may be running. If so, do not write now but `defer` the write. */
 export function inTurn(): boolean {
   return parsing
 }
 
-/** Runs `work` when the turn is over. Only while `inTurn()`. */
+/** Calls `work.endOfTurn()` when the event-loop turn has ended. Call it only while `inTurn()`. */
 export function defer(work: Deferred): void {
   waiting.push(work)
 }

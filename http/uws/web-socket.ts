@@ -1,7 +1,7 @@
 /**
- * A WebSocket on uWebSockets.js. R numbers: docs/spec/listener.md. What the tested build does by itself, and can't be told otherwise: it answers pings,
- * puts fragments together, and cuts the connection without a close frame at a message that is too long, text that is not UTF-8, or bytes that
- * are no frame.
+ * A WebSocket on uWebSockets.js. Rule ids such as R7 are those of docs/spec/listener.md. The tested build does some
+ * things itself, and this cannot be changed: it answers pings, joins fragments, and closes the connection without a
+ * close frame after a message that is too long, text that is not UTF-8, or bytes that are not a frame.
  */
 
 import type { Timer } from '../../core/clock.ts'
@@ -13,7 +13,7 @@ import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
 
 /** The part of uWebSockets.js's WebSocket that we use. */
 export interface UwsWebSocket {
-  /** 1: sent; 0: the kernel is full, the rest is held; 2: dropped. */
+  /** 1: sent; 0: the kernel is full and uWebSockets.js holds the rest; 2: dropped. */
   send(text: string): number
   getBufferedAmount(): number
   ping(): number
@@ -23,14 +23,18 @@ export interface UwsWebSocket {
   getUserData(): { socket: UwsSocket }
 }
 
-/** uWebSockets.js closes a socket on which so long nothing came or went; its maximum, since our own pings find the dead sooner. */
+/**
+ * uWebSockets.js closes a socket on which nothing was sent or received for this many seconds. This is its maximum,
+ * since our own pings find a dead peer sooner.
+ */
 export const IDLE_SECONDS = 960
 /**
- * Bytes that uWebSockets.js may hold for a client before it drops what comes on top. We write only when it holds nothing, so that just its own answers to
- * pings can be dropped: a client that sends them and reads nothing is not worth more memory.
+ * Bytes that uWebSockets.js may hold for a client before it drops further ones. We write only when it holds nothing,
+ * so only its own answers to pings can be dropped. A client that sends pings and reads nothing is not worth more
+ * memory.
  */
 export const MAX_BACKPRESSURE = 256 * 1024
-/** Of a frame: its head, and a margin. */
+/** Bytes that a frame needs beside its text: its header, and a margin. */
 const FRAME_BYTES = 16
 
 export class UwsSocket implements Socket, Deferred {
@@ -56,7 +60,7 @@ export class UwsSocket implements Socket, Deferred {
     this.#options = options
   }
 
-  /** The handshake's answer has left. */
+  /** Called after the response to the handshake was sent. */
   start(): void {
     if (this.#ws === undefined) return
     this.#guarded(() => {
@@ -65,7 +69,7 @@ export class UwsSocket implements Socket, Deferred {
     })
   }
 
-  // ---- what uWebSockets.js tells ----------------------------------------------------------------------------------------
+  // ---- what uWebSockets.js tells ------------------------------------------------------------------------------------
 
   onOpen(ws: UwsWebSocket): void {
     this.#ws = ws
@@ -73,11 +77,12 @@ export class UwsSocket implements Socket, Deferred {
   }
 
   onMessage(message: ArrayBuffer, binary: boolean): void {
-    // Written to is the socket when all that one read brought has been looked at: within these callbacks it is corked by others (R7).
+    // The socket is written to only after everything that one read brought was processed: within these callbacks
+    // uWebSockets.js has corked it already (R7).
     enterTurn()
     this.onHeard()
     if (this.#closing !== undefined) return
-    // uWebSockets.js takes the memory back when the callback returns.
+    // uWebSockets.js reuses the memory once the callback has returned.
     const bytes = Buffer.allocUnsafe(message.byteLength)
     bytes.set(new Uint8Array(message))
     this.#guarded(() => this.#session.message(bytes, binary))
@@ -115,12 +120,12 @@ export class UwsSocket implements Socket, Deferred {
     this.#guarded(() => this.#session.drain())
   }
 
-  /** Something is still to be sent, the close frame included. */
+  /** True while something is still to be sent, including the close frame. */
   get unsent(): boolean {
     return this.#ws !== undefined && (this.#queued > 0 || this.#blocked || this.#closing !== undefined)
   }
 
-  // ---- what the session asks --------------------------------------------------------------------------------------------
+  // ---- what the session asks ----------------------------------------------------------------------------------------
 
   send(text: string): void {
     if (this.#ws === undefined || this.#closing !== undefined) return
@@ -145,7 +150,7 @@ export class UwsSocket implements Socket, Deferred {
   }
 
   ping(): void {
-    // A blocked client is the stall timer's.
+    // The stall timer watches a blocked client, so no ping is needed.
     if (this.#ws === undefined || this.#blocked || this.#queued > 0 || this.#closing !== undefined) return
     this.#ws.ping()
     this.#pongTimer ??= this.#shared.clock.setTimer(this.#options.pongTimeoutMs, () => this.#cut())
@@ -157,7 +162,7 @@ export class UwsSocket implements Socket, Deferred {
     this.#later()
   }
 
-  // ---- writing ----------------------------------------------------------------------------------------------------------
+  // ---- writing ------------------------------------------------------------------------------------------------------
 
   #later(): void {
     if (!inTurn()) return this.endOfTurn()
@@ -180,17 +185,18 @@ export class UwsSocket implements Socket, Deferred {
     const ws = this.#ws
     if (ws === undefined) return
     for (;;) {
-      // Its own answers to pings may fill the kernel too, and behind too many of them a message would be dropped.
+      // The answers of uWebSockets.js to pings may fill the kernel too, and behind too many of them a message would
+      // be dropped.
       if (ws.getBufferedAmount() > 0) return this.#block()
       this.#blocked = false
       if (this.#queue.length === 0) break
       this.#sendCork(ws)
     }
-    // Calls `onClose`; the close frame and the FIN follow what was sent.
+    // Calls `onClose`. The close frame and the FIN are sent after the messages.
     if (this.#closing !== undefined) ws.end(this.#closing.code, this.#closing.reason)
   }
 
-  /** The next messages that fit in a cork together (R7); one that is longer goes alone, and uncorked. */
+  /** Sends the next messages that fit together in one cork (R7). A longer message is sent alone and without a cork. */
   #sendCork(ws: UwsWebSocket): void {
     let count = 0
     let bytes = 0
@@ -227,12 +233,12 @@ export class UwsSocket implements Socket, Deferred {
     })
   }
 
-  /** Without a close frame, which the client would not read. Calls `onClose`. */
+  /** Closes without a close frame, which the client would not read. Calls `onClose`. */
   #cut(): void {
     this.#ws?.close()
   }
 
-  /** R1: an exception leaves nobody hanging. */
+  /** R1: an exception must not leave a socket open that nobody serves. */
   #guarded(work: () => void): void {
     try {
       work()
