@@ -16,6 +16,7 @@ export type Services = Omit<
   config: Configuration
 }
 
+/** What chains are built from. */
 export interface Blueprint {
   pipelines: Readonly<Record<string, readonly PipelineEntry[]>>
   /** The surfaces of the routes that use this pipeline. */
@@ -31,6 +32,7 @@ export interface Blueprint {
   simulator?: string | undefined
 }
 
+/** The chains of one configuration. */
 export interface Assembly {
   chains: ReadonlyMap<string, Chain>
   /** The search providers that the plugins of this configuration have registered. */

@@ -59,6 +59,7 @@ export interface LinkStats {
   sampledReplyMs: number
 }
 
+/** A step on the way down: a request hook, or the wait for the body. */
 export type RequestStep =
   | { kind: 'body'; link: null }
   | { kind: 'hook'; link: Link; run: (x: Exchange) => undefined | Reply | Promise<undefined | Reply> }
@@ -71,6 +72,7 @@ export interface Phase<F> {
   readonly from: readonly number[]
 }
 
+/** An event hook: it either looks at events or replaces them. */
 export type EventStep =
   | { link: Link; look: (x: Exchange, event: StreamEvent) => undefined; rewrite?: undefined }
   | {
@@ -79,6 +81,7 @@ export type EventStep =
       rewrite: (x: Exchange, event: StreamEvent, push: (event: StreamEvent) => void) => undefined
     }
 
+/** A compiled pipeline. Hooks are bound to their plugin instance. */
 export interface Chain {
   readonly name: string
   readonly links: readonly Link[]
@@ -115,6 +118,7 @@ export interface BuildOptions {
   around?(plugin: Plugin, hooks: PluginHooks): PluginHooks
 }
 
+/** The body limits of a plugin that needs the body and gives none. */
 const DEFAULT_BODY = { maxBytes: 32 * 1024 * 1024, timeoutMs: 60_000 }
 
 /**

@@ -13,6 +13,7 @@ export interface Timer {
 /** Node fires a longer timer at once. Longer times (an option may say 30d) are therefore cut to this, 24.8 days. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1
 
+/** The clock of the system. Its timers do not keep the process alive. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   mono: () => performance.now(),

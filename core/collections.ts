@@ -12,6 +12,7 @@ export interface Placed {
   place: number
 }
 
+/** A set as an array without gaps. Adding and deleting take constant time and allocate nothing. */
 export class DenseSet<T extends Placed> {
   readonly #members: T[] = []
 
@@ -50,7 +51,9 @@ export class DenseSet<T extends Placed> {
   }
 }
 
+/** Positions of an empty map; a power of two, so that a bit mask finds a position. */
 const SMALLEST = 8
+/** Number of letters at the end of an id that are hashed. */
 const HASHED = 8
 /** Constants of the FNV-1a hash. */
 const SEED = 0x811c9dc5

@@ -84,6 +84,7 @@ const PLAIN: ClientForm = {
     toolStrict: '.strict',
   },
 }
+/** The form of a conversation, or the plain one when it states none. */
 export const formOf = (conversation: Conversation): ClientForm => conversation.form ?? PLAIN
 
 export interface Conversation {
@@ -314,6 +315,7 @@ export interface NativeTool {
   path: string
 }
 
+/** How the model may choose tools. `allowed` restricts it to some of the declared tools. */
 export type ToolChoice =
   | { type: 'auto' }
   | { type: 'none' }

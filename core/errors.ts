@@ -5,6 +5,7 @@
 import { COUNTED, DIMENSIONS, denialCode, type Rated } from './limits.ts'
 import { StoreUnavailable } from './store.ts'
 
+/** One row of the error table. */
 export interface ErrorSpec {
   status: number
   type: string

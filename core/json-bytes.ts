@@ -118,6 +118,7 @@ export function pastBlanks(bytes: Uint8Array, at: number): number {
 
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
+/** A string of at least this many bytes is reported in `long`. */
 const LONG = 16 * 1024
 /**
  * This many bytes of a string are compared one by one before the native search is called: most strings are shorter,

@@ -93,15 +93,18 @@ export interface BodyLimits {
 }
 export type BodyFault = 'too_large' | 'timeout'
 
+/** Receives a body in pieces. */
 export interface BodySink {
   chunk(bytes: Uint8Array): void
   end(): void
 }
+/** Pauses and resumes the delivery of a body to its sink. */
 export interface BodyFlow {
   pause(): void
   resume(): void
 }
 
+/** A streamed response. */
 export interface OutgoingStream {
   /**
    * Queues bytes; they leave in order at `flush`, at most 12 KB a cork (R7). Strings are sent as UTF-8. Byte arrays
@@ -132,6 +135,7 @@ export interface OutgoingStream {
 
 // ---- WebSockets -----------------------------------------------------------------------------------------------------
 
+/** Lets the handler take a WebSocket handshake. */
 export interface WebSocketOffer {
   /**
    * After this call, `respond` with status 101 opens the socket with the headers given there, and `session` receives
@@ -210,6 +214,7 @@ export interface ListenerOptions {
   clock?: Clock
 }
 
+/** A response that the listener sends without the handler. */
 export interface Refusal {
   status: number
   headers: HeaderList

@@ -4,6 +4,7 @@
  */
 import type { BodyFault, BodyFlow, BodyLimits, BodySink, HeaderList, Incoming, OutgoingStream } from './listener.ts'
 
+/** Defaults: POST, `/v1/test`, no query, no headers, no body. */
 export interface MemoryRequest {
   method?: string
   path?: string

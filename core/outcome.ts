@@ -3,6 +3,7 @@ import type { GatewayError } from './errors.ts'
 import type { FinishEvent } from './events.ts'
 import type { Outcome } from './store.ts'
 
+/** The outcome of an exchange that was answered with an error. */
 export function outcomeOf(error: GatewayError): Outcome {
   if (error.status < 500 && error.status !== 429) return 'refused'
   if (error.code === 'internal_error') return 'gateway_error'
@@ -18,6 +19,10 @@ export function outcomeOfCut(error: GatewayError): Outcome {
   return outcome === 'refused' ? 'upstream_error' : outcome
 }
 
+/**
+ * The outcome of a reply that reached its finish.
+ * @param origin who made the reply
+ */
 export function outcomeOfFinish(finish: FinishEvent, origin: 'upstream' | 'gateway'): Outcome {
   if (origin === 'gateway' && finish.reason === 'refusal') return 'refused'
   switch (finish.reason) {

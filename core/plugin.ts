@@ -79,6 +79,7 @@ export function refuse(text: string): Reply {
 
 // ---- the exchange, as a plugin sees it ------------------------------------------------------------------------------
 
+/** The head of a reply, which `onResponseHead` may change. */
 export interface ResponseHead {
   status: number
   /** Names are lower case. Plugins may set and delete fields. Values must not have CR, LF or NUL. */
@@ -100,6 +101,7 @@ export interface Settlement {
   ttfbMs: number | null
 }
 
+/** One request and its response, as hooks see it. */
 export interface Exchange {
   /** The request id, as sent in `x-request-id`. */
   readonly id: string
@@ -175,12 +177,14 @@ export interface Exchange {
   sendHead(): void
 }
 
+/** Receives a copy of what the client is sent. A tap that throws receives nothing more. */
 export interface SentTap {
   head(status: number, headers: readonly (readonly [string, string])[]): void
   bytes(bytes: Uint8Array): void
   end(whole: boolean): void
 }
 
+/** How core pauses, resumes and stops a terminal's upstream. */
 export interface UpstreamControl {
   pause(): void
   resume(): void
@@ -231,6 +235,7 @@ export interface SharedState {
   use<T>(key: string, make: () => T): T
 }
 
+/** Structured log: fields first, then the message. An error goes into the field `err`. */
 export interface Logger {
   debug(fields: object, message: string): void
   info(fields: object, message: string): void
@@ -276,6 +281,7 @@ export interface PluginHooks {
   close?(): void | Promise<void>
 }
 
+/** The definition of a plugin. `C` is the type of its options; `S` the sections of gateway.yaml that it uses. */
 export interface Plugin<C = any, S extends keyof Configuration = any> {
   /** The plugin's one name, in YAML, file, log lines and tests. */
   readonly name: string

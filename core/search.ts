@@ -37,6 +37,7 @@ export type SearchErrorCode =
   | 'invalid_tool_input'
   | 'query_too_long'
 
+/** A search failed for a reason that the client may see. */
 export class SearchFailed extends Error {
   readonly code: SearchErrorCode
   constructor(code: SearchErrorCode, message: string, cause?: unknown) {
@@ -72,6 +73,7 @@ export class SearchProviders {
 /** The name of the simulator's built-in web search, for the option `provider` of `web-search`. */
 export const SIMULATED_SEARCH = 'simulator'
 
+/** Marks results that the gateway stored itself, in the place of a dialect's name. */
 const KEPT = 'web_search'
 
 /**

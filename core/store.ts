@@ -17,6 +17,7 @@ export class StoreUnavailable extends Error {
   }
 }
 
+/** One store with all that it keeps. */
 export interface Store {
   readonly engine: 'sqlite' | 'redis'
   readonly limits: LimitEngine
@@ -113,6 +114,7 @@ export interface LimitEngine {
 
 // ---- ledger ---------------------------------------------------------------------------------------------------------
 
+/** How an exchange ended; docs/ledger.md explains each. */
 export type Outcome =
   | 'completed'
   | 'incomplete'
@@ -179,6 +181,7 @@ export interface Ledger {
 
 // ---- idempotency ----------------------------------------------------------------------------------------------------
 
+/** The reply that is stored for an `Idempotency-Key`. */
 export interface IdempotencyRecord {
   requestId: string
   status: number
@@ -189,6 +192,7 @@ export interface IdempotencyRecord {
    */
   whole: boolean
 }
+/** The state of an `Idempotency-Key` when a request uses it. */
 export type IdempotencyState =
   | { state: 'first' }
   | { state: 'running' }

@@ -7,6 +7,7 @@ import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
 import type { HeaderList } from './listener.ts'
 
+/** A public API that clients speak. */
 export interface Surface {
   readonly name: SurfaceName
   /** The name for people: `Chat Completions`. */
@@ -74,6 +75,7 @@ export interface SocketForm {
   reply(status: number, headers: HeaderList, body: string, lane: string | undefined): string
 }
 
+/** What a message over a WebSocket is, as far as its queue must know. */
 export type Envelope =
   /**
    * Requests of one lane run one after the other; requests of several lanes run at the same time. Requests without a

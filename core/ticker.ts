@@ -10,6 +10,7 @@ export interface Ticking extends Placed {
   tick(now: number): void
 }
 
+/** Calls `tick` of every member once in each period. The timer runs only while there are members. */
 export class Ticker {
   readonly #clock: Clock
   readonly #periodMs: number

@@ -33,6 +33,7 @@ export const size = (fallback: string, description: string): Filled<number> => (
   description,
 })
 
+/** A whole number, at least `minimum`. */
 export const count = (fallback: number, description: string, minimum = 0): Filled<number> => ({
   type: 'integer',
   minimum,
@@ -48,6 +49,7 @@ export const number = (fallback: number, description: string, bounds: Schema): F
   description,
 })
 
+/** True or false. */
 export const flag = (fallback: boolean, description: string): Filled<boolean> => ({
   type: 'boolean',
   default: fallback,

@@ -1,6 +1,7 @@
 /** Events that must wait because a plugin has taken a hold. */
 import type { StreamEvent } from '../events.ts'
 
+/** Callbacks of the exchange that owns the holds. */
 export interface HoldsOwner {
   /** The event may leave now. */
   leave(event: StreamEvent): void

@@ -7,6 +7,7 @@ import type { SentTap } from '../plugin.ts'
 
 const utf8 = new TextEncoder()
 
+/** The taps of one exchange. */
 export class Taps {
   #taps: readonly SentTap[] = []
   readonly #onFault: (error: unknown) => void
