@@ -2,6 +2,7 @@
 
 /** When more bytes than this are queued, `flush` returns false even though the client may still be reading. */
 export const HIGH_WATER = 256 * 1024
+/** Bytes that may always wait for a blocked client, however little was sent before. */
 const OVERRUN_BYTES = 32 * 1024 * 1024
 /**
  * A reply may end with a frame this many times as large as all frames before it. The last frame on Responses repeats

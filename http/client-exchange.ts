@@ -16,6 +16,7 @@ import { withListener } from './aborts.ts'
  */
 export type AnswerState = 'open' | 'streaming' | 'answered' | 'ended' | 'aborted' | 'closed'
 
+/** The base of `UwsExchange` and `NodeExchange`. */
 export abstract class ClientExchange {
   protected state: AnswerState = 'open'
   #abortListener: (() => void) | undefined

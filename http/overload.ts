@@ -47,6 +47,7 @@ const LEAST_SHARE = 0.05
  */
 const HEADROOM = 1.25
 
+/** Decides for each new request whether it is admitted. */
 export class OverloadGuard {
   readonly #probe: LagProbe
   readonly #random: () => number
@@ -106,6 +107,7 @@ export function shareAt(lagMs: number): number {
   return Math.max(LEAST_SHARE, 1 - (lagMs - CALM_MS) / (FULL_MS - CALM_MS))
 }
 
+/** Period of the timer whose lag is measured, in milliseconds. */
 const PERIOD_MS = 20
 
 /**

@@ -24,7 +24,10 @@ import type { Envelope, SocketForm } from '../core/surface.ts'
 import type { Ticker, Ticking } from '../core/ticker.ts'
 import { withListener } from './aborts.ts'
 
-/** The documented limits of Responses over WebSocket: age of a connection, running requests, and names of lanes. */
+/**
+ * The documented limits of Responses over WebSocket: age of a connection in milliseconds, requests that run at the
+ * same time, and different lanes.
+ */
 const MAX_AGE_MS = 60 * 60_000
 const MAX_RUNNING = 16
 const MAX_LANES = 32
@@ -40,6 +43,7 @@ const SERVICE_RESTART = 1012
 /** Headers of the handshake that do not apply to the requests after it. */
 const OF_HANDSHAKE = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
 
+/** The gateway around a WebSocket. */
 export interface SocketHost {
   readonly clock: Clock
   readonly ticker: Ticker
@@ -51,6 +55,7 @@ export interface SocketHost {
   refuse(incoming: Incoming, route: string, code: ErrorCode, init: ErrorInit): void
 }
 
+/** The session of one WebSocket. */
 export class MessageSession implements SocketSession, Ticking {
   place = -1
   readonly form: SocketForm

@@ -108,7 +108,7 @@ class NodeListener implements Listener {
     const { host, port, sharePort } = this.#shared.options
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject)
-      // R16
+      // R16: the port is exclusive unless workers share it.
       this.#server.listen({ host, port, exclusive: !sharePort, reusePort: sharePort === true }, () => {
         this.#server.off('error', reject)
         resolve()

@@ -238,7 +238,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.state = 'answered'
     if (this.#head.close || endsConnection(status, this)) this.#lastAnswer = true
     if (opens && this.#handshake!.parsing) return this.endOfTurn()
-    // R3
+    // R3: not while the parser runs.
     if (inTurn()) defer(this)
     else this.endOfTurn()
   }

@@ -116,7 +116,7 @@ class UwsListener implements Listener {
       }
     } else this.#app = uws.App()
 
-    // R13
+    // R13: connections above the limit are closed at once.
     // biome-ignore lint/suspicious/useIterableCallbackReturn: uWebSockets.js's filter is no array's
     this.#app.filter((res, change) => {
       this.connections += change

@@ -13,6 +13,7 @@ let parsing = false
 let waiting: Deferred[] = []
 let spare: Deferred[] = []
 
+/** Work that waits for the end of the event-loop turn. */
 export interface Deferred {
   /** Must not throw. */
   endOfTurn(): void

@@ -218,7 +218,7 @@ export class UwsSocket implements Socket, Deferred {
     if (this.#blocked) return
     this.#blocked = true
     this.#progress = this.#shared.clock.mono()
-    // R10
+    // R10: closes the connection of a client that takes no byte for `stallTimeoutMs`.
     if (this.#stallTimer === undefined) this.#armStall(this.#shared.options.stallTimeoutMs)
   }
 
