@@ -200,7 +200,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     this.#settle(this.#reply.delivered ? outcomeOfCut(error) : outcomeOf(error))
   }
 
-  // ---- an event that has come back ----------------------------------------------------------------------------------
+  // ---- events that have passed the response hooks -------------------------------------------------------------------
 
   /** An event has passed all response hooks and holds: it goes to the client. */
   leave(event: StreamEvent): void {
@@ -237,7 +237,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     if (!this.closed && !this.#holds.any) this.#upstream?.resume()
   }
 
-  // ---- answers of the gateway's own ---------------------------------------------------------------------------------
+  // ---- answers by the gateway itself --------------------------------------------------------------------------------
 
   /** @param from index of a link: the response hooks of the links above it run, then those below the terminal */
   answer(reply: Reply, from: number): void {
@@ -293,7 +293,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     this.#settle('gateway_error')
   }
 
-  // ---- faults -------------------------------------------------------------------------------------------------------
+  // ---- unexpected errors --------------------------------------------------------------------------------------------
 
   /**
    * An error that nothing else caught. Whatever state it left behind, the client's reply is ended and the exchange

@@ -188,7 +188,7 @@ export class ClientReply implements Ticking {
     return true
   }
 
-  // ---- what goes out ------------------------------------------------------------------------------------------------
+  // ---- sending ------------------------------------------------------------------------------------------------------
 
   /** Sends a whole response. */
   whole({ status, headers }: SentHead, body: string | Uint8Array): void {
