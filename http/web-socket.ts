@@ -101,7 +101,7 @@ export class MessageSession implements SocketSession, Ticking {
     this.#lastSent = this.#openedAt
   }
 
-  // ---- the socket's side --------------------------------------------------------------------------------------------
+  // ---- callbacks of the socket --------------------------------------------------------------------------------------
 
   opened(socket: Socket): void {
     this.#socket = socket
@@ -227,7 +227,7 @@ export class MessageSession implements SocketSession, Ticking {
     else this.#socket?.close(SERVICE_RESTART, 'service restart')
   }
 
-  // ---- requests in their order --------------------------------------------------------------------------------------
+  // ---- the order of requests ----------------------------------------------------------------------------------------
 
   #mayRun({ lane }: Message): boolean {
     if (this.#running.size >= MAX_RUNNING) return false
@@ -268,7 +268,7 @@ export class MessageSession implements SocketSession, Ticking {
     }
   }
 
-  // ---- the replies' side --------------------------------------------------------------------------------------------
+  // ---- methods for replies ------------------------------------------------------------------------------------------
 
   send(text: string): void {
     this.#lastSent = this.#host.clock.mono()

@@ -47,7 +47,7 @@ export class NodeBody {
     return (headers.has('content-length') || headers.has('transfer-encoding')) && !req.complete
   }
 
-  // ---- its reader --------------------------------------------------------------------------------------------------
+  // ---- reading ------------------------------------------------------------------------------------------------------
 
   /** See `Incoming.readBody`. */
   read(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
@@ -122,7 +122,7 @@ export class NodeBody {
     if (this.#exchange.headers.has('expect')) this.#exchange.res.writeContinue()
   }
 
-  // ---- its end -----------------------------------------------------------------------------------------------------
+  // ---- discarding ---------------------------------------------------------------------------------------------------
 
   /** Discards the rest of the upload, then calls `then`, which ends the response and with it the connection. */
   linger(then: () => void): void {

@@ -128,7 +128,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     return this.body.taken
   }
 
-  // ---- the answer ---------------------------------------------------------------------------------------------------
+  // ---- the response -------------------------------------------------------------------------------------------------
 
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
     if (this.state !== 'open') return

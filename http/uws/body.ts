@@ -84,7 +84,7 @@ export class UwsBody {
     return !this.#ended && this.#state !== 'unread'
   }
 
-  // ---- its beginning ------------------------------------------------------------------------------------------------
+  // ---- registration -------------------------------------------------------------------------------------------------
 
   /** The head declares a body. */
   announced(): void {
@@ -116,7 +116,7 @@ export class UwsBody {
     this.#watchLater()
   }
 
-  // ---- its reader ---------------------------------------------------------------------------------------------------
+  // ---- reading ------------------------------------------------------------------------------------------------------
 
   /** See `Incoming.readBody`. */
   read(limits: BodyLimits, done: BodyReader): void {
@@ -196,7 +196,7 @@ export class UwsBody {
     this.#exchange.startTicking()
   }
 
-  // ---- what arrives -------------------------------------------------------------------------------------------------
+  // ---- arriving bytes -----------------------------------------------------------------------------------------------
 
   #onChunk(chunk: ArrayBuffer, last: boolean): void {
     // R12: these callbacks continue after the response was ended; then the bytes are ignored.
@@ -259,7 +259,7 @@ export class UwsBody {
     this.#done!(fault, empty)
   }
 
-  // ---- its clocks ---------------------------------------------------------------------------------------------------
+  // ---- timers -------------------------------------------------------------------------------------------------------
 
   /**
    * Starts timer and tick for a body that has not fully arrived, at the end of the event-loop turn. Most bodies
@@ -292,7 +292,7 @@ export class UwsBody {
     this.#timer = undefined
   }
 
-  // ---- its end ------------------------------------------------------------------------------------------------------
+  // ---- discarding ---------------------------------------------------------------------------------------------------
 
   /** Discards the rest of the upload, then calls `then`, which closes the connection or ends the response. */
   linger(then: () => void): void {

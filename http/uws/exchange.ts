@@ -189,7 +189,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.body.taken
   }
 
-  // ---- clocks -------------------------------------------------------------------------------------------------------
+  // ---- timers -------------------------------------------------------------------------------------------------------
 
   /**
    * From now on, until the exchange is over or its body has arrived, the timer of uWebSockets.js is kept from
@@ -221,7 +221,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.res.resume()
   }
 
-  // ---- the answer ---------------------------------------------------------------------------------------------------
+  // ---- the response -------------------------------------------------------------------------------------------------
 
   respond(status: number, headers: HeaderList, body: string | Uint8Array): void {
     if (this.state !== 'open') return

@@ -84,7 +84,7 @@ export function loadNative(): Uws {
   }
 }
 
-// ---- what it exports, as far as we use it ---------------------------------------------------------------------------
+// ---- the exports that we use ----------------------------------------------------------------------------------------
 
 export interface Uws {
   App(): UwsApp

@@ -69,7 +69,7 @@ export class UwsSocket implements Socket, Deferred {
     })
   }
 
-  // ---- what uWebSockets.js tells ------------------------------------------------------------------------------------
+  // ---- callbacks of uWebSockets.js ----------------------------------------------------------------------------------
 
   onOpen(ws: UwsWebSocket): void {
     this.#ws = ws
@@ -125,7 +125,7 @@ export class UwsSocket implements Socket, Deferred {
     return this.#ws !== undefined && (this.#queued > 0 || this.#blocked || this.#closing !== undefined)
   }
 
-  // ---- what the session asks ----------------------------------------------------------------------------------------
+  // ---- methods for the session --------------------------------------------------------------------------------------
 
   send(text: string): void {
     if (this.#ws === undefined || this.#closing !== undefined) return
