@@ -270,7 +270,7 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
 export function handshakeChain(chain: Chain): Chain {
   const body = chain.links.findIndex(link => link.plugin.needs?.includes(requestBody))
   const above = chain.links.slice(0, body < 0 ? chain.terminal : Math.min(body, chain.terminal))
-  const links = [...above, OPEN, ...chain.links.slice(chain.terminal + 1)]
+  const links = [...above, HANDSHAKE_END, ...chain.links.slice(chain.terminal + 1)]
   return layOut(
     chain.name,
     links.map((link, index) => ({ ...link, index })),
@@ -278,17 +278,17 @@ export function handshakeChain(chain: Chain): Chain {
   )
 }
 
-const opens: PluginHooks = {
+const handshakeEndHooks: PluginHooks = {
   forward(x) {
     x.reply({ kind: 'json', status: 101, body: '' })
     return undefined
   },
 }
-const OPEN: Link = {
+const HANDSHAKE_END: Link = {
   index: 0,
   id: 'websocket',
-  plugin: { name: 'websocket', summary: 'Opens a WebSocket.', terminal: true, create: () => opens },
-  hooks: opens,
+  plugin: { name: 'websocket', summary: 'Opens a WebSocket.', terminal: true, create: () => handshakeEndHooks },
+  hooks: handshakeEndHooks,
   skipFailures: false,
   stats: { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 },
 }

@@ -52,9 +52,9 @@ export class DenseSet<T extends Placed> {
 }
 
 /** Positions of an empty map; a power of two, so that a bit mask finds a position. */
-const SMALLEST = 8
+const MIN_CAPACITY = 8
 /** Number of letters at the end of an id that are hashed. */
-const HASHED = 8
+const HASHED_LETTERS = 8
 /** Constants of the FNV-1a hash. */
 const SEED = 0x811c9dc5
 const PRIME = 0x01000193
@@ -64,9 +64,9 @@ const PRIME = 0x01000193
  * can make them collide. They end in random letters (core/ids.ts); only the last eight letters are hashed.
  */
 export class IdMap<V> {
-  #ids: (string | undefined)[] = new Array(SMALLEST).fill(undefined)
-  #values: (V | undefined)[] = new Array(SMALLEST).fill(undefined)
-  #mask = SMALLEST - 1
+  #ids: (string | undefined)[] = new Array(MIN_CAPACITY).fill(undefined)
+  #values: (V | undefined)[] = new Array(MIN_CAPACITY).fill(undefined)
+  #mask = MIN_CAPACITY - 1
   #size = 0
 
   get size(): number {
@@ -162,6 +162,7 @@ export class IdMap<V> {
 
 function hashOf(id: string): number {
   let hash = SEED
-  for (let i = Math.max(0, id.length - HASHED); i < id.length; i++) hash = Math.imul(hash ^ id.charCodeAt(i), PRIME)
+  for (let i = Math.max(0, id.length - HASHED_LETTERS); i < id.length; i++)
+    hash = Math.imul(hash ^ id.charCodeAt(i), PRIME)
   return (hash ^ (hash >>> 15)) >>> 0
 }

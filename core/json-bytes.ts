@@ -17,8 +17,8 @@ export class JsonBytes {
    */
   nodes = 1
   /**
-   * Strings of at least `LONG` bytes, member names included. `from` is the offset of the opening quotation mark; `to`
-   * is the offset behind the closing one.
+   * Strings of at least `LONG_BYTES` bytes, member names included. `from` is the offset of the opening quotation
+   * mark; `to` is the offset behind the closing one.
    */
   readonly long: { from: number; to: number }[] = []
   #depth = 0
@@ -87,7 +87,7 @@ export class JsonBytes {
     const { bytes } = this
     let i = this.at
     while (i < limit) {
-      const near = Math.min(limit, i + NEAR)
+      const near = Math.min(limit, i + NEAR_BYTES)
       while (i < near && bytes[i] !== QUOTE) i++
       if (i === near && i < limit) i = nextQuote(bytes, i, limit)
       if (i === limit) break
@@ -97,7 +97,7 @@ export class JsonBytes {
       while (bytes[before] === BACKSLASH) before--
       i++
       if (((i - before) & 1) === 1) continue
-      if (i - this.#string >= LONG) this.long.push({ from: this.#string, to: i })
+      if (i - this.#string >= LONG_BYTES) this.long.push({ from: this.#string, to: i })
       this.#string = -1
       this.at = i
       return true
@@ -119,12 +119,12 @@ export function pastBlanks(bytes: Uint8Array, at: number): number {
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 /** A string of at least this many bytes is reported in `long`. */
-const LONG = 16 * 1024
+const LONG_BYTES = 16 * 1024
 /**
  * This many bytes of a string are compared one by one before the native search is called: most strings are shorter,
  * and calling the native search costs as much.
  */
-const NEAR = 48
+const NEAR_BYTES = 48
 
 /** The offset of the first quotation mark in `bytes[from, to)`; `to` when there is none. */
 function nextQuote(bytes: Uint8Array, from: number, to: number): number {

@@ -12,7 +12,7 @@ const MAX_NESTING = 256
  * A text without 16 digits in a row is parsed as usual: a double holds at least 15 digits exactly, so only longer
  * numbers may lose digits.
  */
-const DIGITS = /\d{16}/
+const LONG_NUMBER = /\d{16}/
 const WHOLE = /^-?\d+$/
 
 /** Part of ECMAScript 2026 and of V8 since Node 21; TypeScript's library does not declare it yet. */
@@ -43,7 +43,9 @@ export function parseBounded(text: string): unknown {
  */
 export function parseExactly(text: string): unknown {
   if (nestsDeeply(text)) throw tooDeep()
-  return DIGITS.test(text) ? JSON.parse(text, exact as (name: string, value: unknown) => unknown) : JSON.parse(text)
+  return LONG_NUMBER.test(text)
+    ? JSON.parse(text, exact as (name: string, value: unknown) => unknown)
+    : JSON.parse(text)
 }
 
 function exact(_name: string, value: unknown, { source }: { source?: string }): unknown {

@@ -42,9 +42,9 @@ export interface Counted {
    * @param input tokens of the prompt
    * @param output the most tokens that the reply may have
    * @param cost the most that both may cost, in nano-USD
-   * @param asked the conversation, where the route has one
+   * @param conversation undefined where the route has none
    */
-  reserve(input: number, output: number, cost: number, asked: Conversation | undefined): number
+  reserve(input: number, output: number, cost: number, conversation: Conversation | undefined): number
   /** What the exchange used, to replace the reservation. `billed` is undefined when nothing was billed. */
   settle(billed: Billed | undefined, reserved: number): number
   /** The table cell in docs/limits.md. */

@@ -22,9 +22,9 @@ export interface PricedUsage {
  * above `input` counts as `input`. Never negative, never NaN.
  */
 export function cost(usage: PricedUsage, price: Price): number {
-  const input = tokens(usage.input)
-  const cached = Math.min(tokens(usage.cached), input)
-  const output = tokens(usage.output)
+  const input = wholeTokens(usage.input)
+  const cached = Math.min(wholeTokens(usage.cached), input)
+  const output = wholeTokens(usage.output)
   // In tenths of a pico-USD all terms are whole: (uncached · 10 + cached · 1) · rate.
   const weighted = (input - cached) * 10 + cached
   const deci = weighted * price.input + output * 10 * price.output
@@ -41,7 +41,7 @@ export function exposure(inputTokens: number, outputTokens: number, price: Price
   return cost({ input: inputTokens, cached: 0, output: outputTokens }, price)
 }
 
-function tokens(count: number): number {
+function wholeTokens(count: number): number {
   if (!(count > 0)) return 0
   return count < Number.MAX_SAFE_INTEGER ? Math.floor(count) : Number.MAX_SAFE_INTEGER
 }

@@ -74,14 +74,14 @@ export class SearchProviders {
 export const SIMULATED_SEARCH = 'simulator'
 
 /** Marks results that the gateway stored itself, in the place of a dialect's name. */
-const KEPT = 'web_search'
+const GATEWAY_RESULTS = 'web_search'
 
 /**
  * The results as the model saw them, to be stored under the search's id. A client sends back titles and URLs at most,
  * but the model should find what it read. This is private data, like a provider's own (TOOL-6).
  */
 export function keepResults(results: readonly SearchResult[]): Continuation {
-  return { dialect: KEPT, model: '', data: results }
+  return { dialect: GATEWAY_RESULTS, model: '', data: results }
 }
 
 /**
@@ -90,6 +90,6 @@ export function keepResults(results: readonly SearchResult[]): Continuation {
  */
 export function resultsOf(search: SearchPart): readonly SearchResult[] {
   const { continuation } = search
-  if (continuation?.dialect !== KEPT || !Array.isArray(continuation.data)) return search.results
+  if (continuation?.dialect !== GATEWAY_RESULTS || !Array.isArray(continuation.data)) return search.results
   return continuation.data as SearchResult[]
 }

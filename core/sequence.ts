@@ -55,7 +55,7 @@ export class Sequencer {
         }
         this.#closeIfComplete()
         this.#lanes.push(lane)
-        this.#to(lane, event)
+        this.#deliver(lane, event)
         return
       }
       case 'tool_args':
@@ -65,7 +65,7 @@ export class Sequencer {
         if (event.type === 'tool_end') lane.ended = true
         else {
           lane.json?.push(event.text)
-          if (event.text !== '') this.#to(lane, event)
+          if (event.text !== '') this.#deliver(lane, event)
         }
         if (event.type === 'tool_end' && lane === this.#lanes[0]) this.#closeOpen()
         return
@@ -137,7 +137,7 @@ export class Sequencer {
     return undefined
   }
 
-  #to(lane: Lane, event: StreamEvent): void {
+  #deliver(lane: Lane, event: StreamEvent): void {
     if (lane === this.#lanes[0]) this.#item(event)
     else lane.waiting.push(event)
   }

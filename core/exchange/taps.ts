@@ -20,20 +20,20 @@ export class Taps {
     this.#taps = [...this.#taps, tap]
   }
   head(status: number, headers: HeaderList): void {
-    this.#tell(tap => tap.head(status, [...headers]))
+    this.#each(tap => tap.head(status, [...headers]))
   }
   bytes(sent: string | Uint8Array): void {
     const bytes = typeof sent === 'string' ? utf8.encode(sent) : sent
-    this.#tell(tap => tap.bytes(bytes))
+    this.#each(tap => tap.bytes(bytes))
   }
   end(whole: boolean): void {
-    this.#tell(tap => tap.end(whole))
+    this.#each(tap => tap.end(whole))
   }
 
-  #tell(tell: (tap: SentTap) => void): void {
+  #each(call: (tap: SentTap) => void): void {
     for (const tap of this.#taps) {
       try {
-        tell(tap)
+        call(tap)
       } catch (error) {
         this.#taps = this.#taps.filter(other => other !== tap)
         this.#onFault(error)

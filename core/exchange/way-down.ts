@@ -55,7 +55,7 @@ export class WayDown {
       if (isPromise(result)) return this.#awaitHook(result, link, t0, i + 1)
       x.timeline?.request(link, 'onRequest', t0)
       if (result !== undefined) {
-        const reply = this.#judged(result, link)
+        const reply = this.#checked(result, link)
         if (reply) return this.#turnRound(reply, link)
       }
     }
@@ -87,7 +87,7 @@ export class WayDown {
 
   #afterWait(result: undefined | Reply, link: Link, next: number): void {
     if (this.#x.closed) return
-    const reply = result === undefined ? undefined : this.#judged(result, link)
+    const reply = result === undefined ? undefined : this.#checked(result, link)
     if (!reply) return this.run(next)
     try {
       this.#turnRound(reply, link)
@@ -119,7 +119,7 @@ export class WayDown {
   }
 
   /** Types are not checked when a plugin runs: a result that is no Reply is an error of the plugin. */
-  #judged(result: Reply, link: Link): undefined | Reply {
+  #checked(result: Reply, link: Link): undefined | Reply {
     if (REPLY_KINDS.has(result?.kind)) return result
     return this.#broken(link, new TypeError(), 'onRequest returned neither undefined nor a Reply')
   }
