@@ -8,7 +8,7 @@ const OVERRUN_BYTES = 32 * 1024 * 1024
  * A reply may end with a frame this many times as large as all frames before it. The last frame on Responses repeats
  * the whole reply, at about four times the size.
  */
-const LAST_WORD = 5
+const LAST_FRAME_FACTOR = 5
 
 /**
  * R8: protects memory from callers that ignore `flush`. Callers that respect it may still write two things to a
@@ -19,5 +19,5 @@ const LAST_WORD = 5
  * @returns true when so much waits that the connection must be cut
  */
 export function overruns(waiting: number, before: number): boolean {
-  return waiting > OVERRUN_BYTES && waiting > LAST_WORD * before
+  return waiting > OVERRUN_BYTES && waiting > LAST_FRAME_FACTOR * before
 }

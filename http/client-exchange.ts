@@ -37,7 +37,7 @@ export abstract class ClientExchange {
   }
 
   /** Calls the abort listeners, once. Call it only in state `aborted`. */
-  protected tellAborted(onError: ((error: unknown) => void) | undefined): void {
+  protected notifyAborted(onError: ((error: unknown) => void) | undefined): void {
     const listener = this.#abortListener
     this.#abortListener = undefined
     try {

@@ -16,31 +16,31 @@ export interface LagProbe {
  * about half of this lag.) What an exchange costs is known only later, when its upstream sends data, so the limit is
  * on running exchanges, not on requests that arrive at one moment.
  */
-const LATE_MS = 200
+const LIMIT_LAG_MS = 200
 /**
  * This many exchanges may always run: their work in one event-loop turn is bounded, so lag with fewer has another
  * cause.
  */
-const LEAST_RUNNING = 64
+const MIN_RUNNING = 64
 /**
  * The limit is adjusted this often, in milliseconds: down to four fifths while the loop is late, up by a twentieth
  * while it is not.
  */
-const JUDGED_MS = 100
-const FEWER = 0.8
-const MORE = 1.05
+const ADJUST_MS = 100
+const DECREASE = 0.8
+const INCREASE = 1.05
 /** A limit above this is removed. */
-const MOST_RUNNING = 1e6
+const MAX_LIMIT = 1e6
 
 /**
  * From this lag on, in milliseconds, a share of new requests is refused however few exchanges run. It protects
  * against requests that cost much before anything is sent upstream (large bodies, floods with bad keys).
  */
-const CALM_MS = 400
-/** From this lag on, in milliseconds, all but `LEAST_SHARE` of new requests are refused. */
-const FULL_MS = 1200
+const SHED_LAG_MS = 400
+/** From this lag on, in milliseconds, all but `MIN_SHARE` of new requests are refused. */
+const SHED_MOST_LAG_MS = 1200
 /** The share of new requests that is always admitted, since only their work can show that the lag has ended. */
-const LEAST_SHARE = 0.05
+const MIN_SHARE = 0.05
 /**
  * Up to this many times `platform.max_concurrent_requests` exchanges may run, since some have not reached admission
  * yet.
@@ -53,7 +53,7 @@ export class OverloadGuard {
   readonly #random: () => number
   readonly #clock: Clock
   #limit = Number.POSITIVE_INFINITY
-  #judged: number
+  #adjustedAt: number
   /** Requests refused so far, by reason, for metrics. */
   readonly shed = { lag: 0, in_flight: 0 }
 
@@ -61,7 +61,7 @@ export class OverloadGuard {
     this.#probe = probe
     this.#random = random
     this.#clock = clock
-    this.#judged = clock.mono()
+    this.#adjustedAt = clock.mono()
   }
 
   /**
@@ -74,7 +74,7 @@ export class OverloadGuard {
       return true
     }
     const lag = this.#probe.lagMs()
-    this.#judge(lag, running)
+    this.#adjust(lag, running)
     if (running < this.#limit) {
       const share = shareAt(lag)
       if (share === 1 || this.#random() < share) return false
@@ -84,15 +84,15 @@ export class OverloadGuard {
   }
 
   /** Adjusts the limit. It runs only when a request arrives, and then accounts for all periods since the last time. */
-  #judge(lag: number, running: number): void {
+  #adjust(lag: number, running: number): void {
     const now = this.#clock.mono()
-    const periods = Math.floor((now - this.#judged) / JUDGED_MS)
+    const periods = Math.floor((now - this.#adjustedAt) / ADJUST_MS)
     if (periods === 0) return
-    this.#judged = now
-    if (lag >= LATE_MS) this.#limit = Math.max(LEAST_RUNNING, Math.min(this.#limit, running) * FEWER)
+    this.#adjustedAt = now
+    if (lag >= LIMIT_LAG_MS) this.#limit = Math.max(MIN_RUNNING, Math.min(this.#limit, running) * DECREASE)
     else if (this.#limit !== Number.POSITIVE_INFINITY) {
-      this.#limit *= MORE ** periods
-      if (this.#limit > MOST_RUNNING) this.#limit = Number.POSITIVE_INFINITY
+      this.#limit *= INCREASE ** periods
+      if (this.#limit > MAX_LIMIT) this.#limit = Number.POSITIVE_INFINITY
     }
   }
 
@@ -103,8 +103,8 @@ export class OverloadGuard {
 
 /** The share of new requests that is admitted at this lag, however few exchanges run. */
 export function shareAt(lagMs: number): number {
-  if (lagMs <= CALM_MS) return 1
-  return Math.max(LEAST_SHARE, 1 - (lagMs - CALM_MS) / (FULL_MS - CALM_MS))
+  if (lagMs <= SHED_LAG_MS) return 1
+  return Math.max(MIN_SHARE, 1 - (lagMs - SHED_LAG_MS) / (SHED_MOST_LAG_MS - SHED_LAG_MS))
 }
 
 /** Period of the timer whose lag is measured, in milliseconds. */

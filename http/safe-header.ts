@@ -108,7 +108,7 @@ function nameOf(text: string): FieldName | undefined {
  * @param pairs name, value, name, value, like `rawHeaders` of node:http
  * @returns null when the head is unambiguous
  */
-export function judgeHead(
+export function checkHead(
   method: string,
   path: string,
   query: string,
@@ -237,7 +237,7 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
     const value = flat[i + 1]!
     if (field === undefined) throw new TypeError(`not a header name: ${JSON.stringify(flat[i])}`)
     if (!isFieldValue(value)) throw new TypeError(`header ${field.name} has a value that would break the answer's head`)
-    if (!isOfTheAdapter(field.name)) {
+    if (!isWrittenByListener(field.name)) {
       head.lines += field.prefix + value
       continue
     }
@@ -245,12 +245,12 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
     else if (field.name === 'content-length') head.length = value
     left = true
   }
-  if (left) head.pairs = flat.filter((_, at) => !isOfTheAdapter(flat[at - (at % 2)]!.toLowerCase()))
+  if (left) head.pairs = flat.filter((_, at) => !isWrittenByListener(flat[at - (at % 2)]!.toLowerCase()))
   return head
 }
 
 /** Headers that a caller may set but only the listener writes. */
-function isOfTheAdapter(name: string): boolean {
+function isWrittenByListener(name: string): boolean {
   switch (name) {
     case 'connection':
     case 'content-length':

@@ -41,7 +41,7 @@ const SERVER_ERROR = 1011
 const SERVICE_RESTART = 1012
 
 /** Headers of the handshake that do not apply to the requests after it. */
-const OF_HANDSHAKE = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
+const HANDSHAKE_HEADERS = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
 
 /** The gateway around a WebSocket. */
 export interface SocketHost {
@@ -92,7 +92,7 @@ export class MessageSession implements SocketSession, Ticking {
     this.remoteAddress = handshake.remoteAddress
     const headers = new Map([['content-type', 'application/json']])
     for (const [name, value] of handshake.headers) {
-      if (name !== 'content-type' && !OF_HANDSHAKE.has(name) && !name.startsWith('sec-websocket-'))
+      if (name !== 'content-type' && !HANDSHAKE_HEADERS.has(name) && !name.startsWith('sec-websocket-'))
         headers.set(name, value)
     }
     this.headers = headers

@@ -139,7 +139,7 @@ export class NodeBody {
     req.removeAllListeners('data')
     req.on('end', stop)
     shared.lingering.set(res, stop)
-    this.#timer = swallow(req, shared.clock, stop)
+    this.#timer = discardRest(req, shared.clock, stop)
   }
 
   /**
@@ -164,7 +164,7 @@ export class NodeBody {
  * R12: discards what a client still sends. Calls `stop` when that takes too long or is too much; perhaps more than
  * once.
  */
-export function swallow(from: Readable, clock: Clock, stop: () => void): Timer {
+export function discardRest(from: Readable, clock: Clock, stop: () => void): Timer {
   let bytes = 0
   from.on('data', (chunk: Buffer) => {
     bytes += chunk.byteLength

@@ -21,10 +21,10 @@ import { plainAddress, type TrustedPeers } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
 import {
   asksClose,
+  checkHead,
   declaresBody,
   endsConnection,
   isBodiless,
-  judgeHead,
   type SafeHead,
   safeHead,
   statusLine,
@@ -94,7 +94,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     // A connection reset is reported as an error here and as 'close' above; the latter is enough.
     req.on('error', () => {})
     res.on('error', () => {})
-    let fault = judgeHead(this.method, this.path, this.query, req.rawHeaders, headers)
+    let fault = checkHead(this.method, this.path, this.query, req.rawHeaders, headers)
     if (req.httpVersion !== '1.1') fault ??= 'http_version'
     if (fault !== null) {
       this.#lastAnswer = true
@@ -244,7 +244,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
     if (this.#handingOver && --this.shared.unsent === 0) this.shared.allSent()
     this.body.stopTimer()
     this.#stream?.dropped()
-    if (this.state === 'aborted') this.tellAborted(this.shared.options.onError)
+    if (this.state === 'aborted') this.notifyAborted(this.shared.options.onError)
   }
 
   /** Runs a callback of the gateway and handles what it throws. */

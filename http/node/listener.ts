@@ -11,7 +11,7 @@ import { systemClock } from '../../core/clock.ts'
 import { HeaderFields } from '../../core/header-fields.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
 import { TrustedPeers } from '../client-address.ts'
-import { type HeadFault, isHandshake, judgeHead, MAX_HEAD_BYTES, safeHead, statusLine } from '../safe-header.ts'
+import { checkHead, type HeadFault, isHandshake, MAX_HEAD_BYTES, safeHead, statusLine } from '../safe-header.ts'
 import { NodeExchange, type NodeShared, targetOf } from './exchange.ts'
 import { NodeTunnel } from './tunnel.ts'
 
@@ -73,7 +73,7 @@ class NodeListener implements Listener {
       : createServer(settings)
     const server = this.#server
     server.timeout = 0
-    // node:http silently drops headers above its own limit; judgeHead refuses the request instead.
+    // node:http silently drops headers above its own limit; checkHead refuses the request instead.
     server.maxHeadersCount = 0
     server.maxConnections = options.maxConnections // R13
 
@@ -194,6 +194,6 @@ function mayTunnel(req: IncomingMessage): boolean {
   const method = req.method ?? ''
   const { path, query } = targetOf(req)
   const headers = new HeaderFields()
-  const sound = judgeHead(method, path, query, req.rawHeaders, headers) === null && req.httpVersion === '1.1'
+  const sound = checkHead(method, path, query, req.rawHeaders, headers) === null && req.httpVersion === '1.1'
   return sound && isHandshake(method, headers)
 }

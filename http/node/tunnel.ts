@@ -5,7 +5,7 @@
 import { type IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { BodyFlow, BodySink, OutgoingStream } from '../../core/listener.ts'
-import { swallow } from './body.ts'
+import { discardRest } from './body.ts'
 import type { NodeShared } from './exchange.ts'
 import { onStall } from './stream.ts'
 
@@ -134,7 +134,7 @@ export class NodeTunnel implements OutgoingStream {
     const socket = this.#socket
     socket.end()
     if (socket.writableLength > 0) this.#watch()
-    const timer = swallow(socket, this.#shared.clock, () => socket.destroySoon())
+    const timer = discardRest(socket, this.#shared.clock, () => socket.destroySoon())
     socket.once('close', () => timer.cancel())
   }
 

@@ -23,11 +23,11 @@ import { addressOfBytes, type TrustedPeers } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
 import {
   asksClose,
+  checkHead,
   declaresBody,
   endsConnection,
   isBodiless,
   isHandshake,
-  judgeHead,
   type SafeHead,
   safeHead,
   statusLine,
@@ -126,7 +126,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.path = req.getUrl()
     this.query = req.getQuery() ?? ''
     const headers = this.headers
-    const fault = judgeHead(this.method, this.path, this.query, this.shared.fields.read(req), headers)
+    const fault = checkHead(this.method, this.path, this.query, this.shared.fields.read(req), headers)
     this.#lastAnswer = asksClose(headers.get('connection'))
     if (fault !== null) {
       // R4: after an ambiguous head the connection is always closed. Bytes of a declared body are discarded, never
@@ -455,7 +455,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.state = this.settled ? 'closed' : 'aborted'
     this.#clear()
     this.#stream?.dropped()
-    if (this.state === 'aborted') this.tellAborted(this.shared.options.onError)
+    if (this.state === 'aborted') this.notifyAborted(this.shared.options.onError)
   }
 
   #clear(): void {

@@ -6,8 +6,8 @@ import { HeaderFields } from '../../core/header-fields.ts'
 import { addressOfBytes, plainAddress, TrustedPeers } from '../../http/client-address.ts'
 import {
   asksClose,
+  checkHead,
   declaresBody,
-  judgeHead,
   type SafeHead,
   safeHead,
   statusLine,
@@ -17,10 +17,10 @@ import { checkNativeFile, NoUwsBinary } from '../../http/uws/native.ts'
 
 const judge = (pairs: string[], method = 'POST', path = '/a', query = ''): [string | null, HeaderFields] => {
   const headers = new HeaderFields()
-  return [judgeHead(method, path, query, ['Host', 'a', ...pairs], headers), headers]
+  return [checkHead(method, path, query, ['Host', 'a', ...pairs], headers), headers]
 }
 
-test('judgeHead: names lower case, repeated ones joined, the rest as it came', () => {
+test('checkHead: names lower case, repeated ones joined, the rest as it came', () => {
   const [fault, headers] = judge(['Accept', 'a', 'X-B', 'c', 'accept', 'd', 'Content-Length', '0'])
   assert.equal(fault, null)
   assert.deepEqual(
@@ -34,7 +34,7 @@ test('judgeHead: names lower case, repeated ones joined, the rest as it came', (
   )
 })
 
-test('judgeHead: whatever says twice how long a body is, is refused', () => {
+test('checkHead: whatever says twice how long a body is, is refused', () => {
   const length = fc.constantFrom('Content-Length', 'content-length', 'CONTENT-LENGTH')
   const coding = fc.constantFrom('Transfer-Encoding', 'transfer-encoding', 'tRANSFER-eNCODING')
   const noise = fc.array(fc.tuple(fc.stringMatching(/^x-[a-z]{1,8}$/), fc.stringMatching(/^[ -~]{0,20}$/)), {
@@ -62,7 +62,7 @@ test('judgeHead: whatever says twice how long a body is, is refused', () => {
   )
 })
 
-test('judgeHead: one length or chunked, and nothing else, is a body', () => {
+test('checkHead: one length or chunked, and nothing else, is a body', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary-ascii', maxLength: 14 }), value => {
       const [fault, headers] = judge(['Content-Length', value])
@@ -91,7 +91,7 @@ test('judgeHead: one length or chunked, and nothing else, is a body', () => {
   }
 })
 
-test('judgeHead: two legal keys that differ are never one to us, on either header (R5)', () => {
+test('checkHead: two legal keys that differ are never one to us, on either header (R5)', () => {
   const key = fc.stringMatching(/^[A-Za-z0-9_.:-]{1,40}$/)
   fc.assert(
     fc.property(key, key, (a, b) => {
@@ -106,7 +106,7 @@ test('judgeHead: two legal keys that differ are never one to us, on either heade
   )
 })
 
-test('judgeHead: methods in exact case, targets of visible ASCII', () => {
+test('checkHead: methods in exact case, targets of visible ASCII', () => {
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])
     assert.equal(judge([], method)[0], null)
   for (const method of ['get', 'Get', 'TRACE', 'CONNECT', 'FOO', '', 'GET '])
