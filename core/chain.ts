@@ -284,6 +284,7 @@ const handshakeEndHooks: PluginHooks = {
     return undefined
   },
 }
+/** The link that takes the terminal's place in a handshake's chain: it answers with 101. */
 const HANDSHAKE_END: Link = {
   index: 0,
   id: 'websocket',

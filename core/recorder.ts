@@ -11,6 +11,7 @@ export class ReplyRecorder {
   readonly #path: string
   /** The text or refusal that further deltas extend. */
   #open: { type: 'text' | 'refusal'; text: string } | undefined
+  /** The reasoning, call or search whose events are arriving. */
   #reasoning: ReasoningPart | undefined
   #call: CallPart | undefined
   #search: SearchPart | undefined

@@ -10,18 +10,24 @@
 import type { FinishEvent, ProviderUsage, StreamEvent } from './events.ts'
 import { JsonNesting } from './json-text.ts'
 
+/** The events of one call, or the events between two calls. */
 interface Lane {
   /** Index of the call; -1 for everything that is not a call. */
   call: number
+  /** Its events, while an earlier lane is open. */
   waiting: StreamEvent[]
+  /** Follows the arguments of a function call, to see when they are complete. Null for all other lanes. */
   json: JsonNesting | null
+  /** True once the provider has ended the call. Always true of a lane that is not a call. */
   ended: boolean
 }
 
 export class Sequencer {
   /** The first lane is open: its events pass at once. Those of the others wait. */
   #lanes: Lane[] = []
+  /** Calls that have ended. */
   #calls = 0
+  /** True while a reasoning item is open. */
   #reasoning = false
   #usage: ProviderUsage | null = null
   #estimated = false

@@ -30,6 +30,7 @@ const SAMPLE = 16
  * dashboard has a timeline of every exchange.
  */
 const SAMPLED_A_SECOND = 50
+/** Exchanges so far; the current second of the monotonic clock; exchanges that count against its `SAMPLED_A_SECOND`. */
 let seen = 0
 let second = 0
 let inSecond = 0
