@@ -52,7 +52,9 @@ export class OverloadGuard {
   readonly #probe: LagProbe
   readonly #random: () => number
   readonly #clock: Clock
+  /** A new exchange is admitted while fewer than this many run. */
   #limit = Number.POSITIVE_INFINITY
+  /** When the limit was last adjusted (monotonic milliseconds). */
   #adjustedAt: number
   /** Requests refused so far, by reason, for metrics. */
   readonly shed = { lag: 0, in_flight: 0 }
@@ -83,7 +85,10 @@ export class OverloadGuard {
     return true
   }
 
-  /** Adjusts the limit. It runs only when a request arrives, and then accounts for all periods since the last time. */
+  /**
+   * Adjusts the limit. This happens only when a request arrives; an increase then covers all periods since the last
+   * time.
+   */
   #adjust(lag: number, running: number): void {
     const now = this.#clock.mono()
     const periods = Math.floor((now - this.#adjustedAt) / ADJUST_MS)
@@ -119,7 +124,9 @@ const PERIOD_MS = 20
 export class TimerLag implements LagProbe {
   readonly #clock: Clock
   #timer: Timer
+  /** When the timer should fire (monotonic milliseconds). */
   #due: number
+  /** The two latest measurements, in milliseconds. */
   #last = 0
   #before = 0
 

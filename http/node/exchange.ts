@@ -64,6 +64,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
   readonly body: NodeBody
 
   readonly #tunnel: NodeTunnel | undefined
+  /** The streamed response, or the tunnel of a 101. */
   #stream: NodeStream | NodeTunnel | undefined
   /** True when the connection closes after this response. */
   #lastAnswer = false

@@ -99,6 +99,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   #stall: StallClock | undefined
   /** True when the connection closes after this response. */
   #lastAnswer = false
+  /** Index of its slice in `ticking`; -1 while it is in none. */
   #slice = -1
   #handshake: Handshake | undefined
 

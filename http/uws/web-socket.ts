@@ -42,14 +42,17 @@ export class UwsSocket implements Socket, Deferred {
   readonly #shared: UwsShared
   readonly #options: WebSocketOptions
   #ws: UwsWebSocket | undefined
+  /** Messages that wait, and the size of each in bytes, with its frame. */
   #queue: string[] = []
   #sizes: number[] = []
+  /** Bytes in the queue, and all bytes that were ever queued. */
   #queued = 0
   #written = 0
   #blocked = false
   #deferred = false
   #owesDrain = false
   #closing: { code: number; reason: string } | undefined
+  /** When the client last took bytes, or when it blocked (monotonic milliseconds). */
   #progress = 0
   #stallTimer: Timer | undefined
   #pongTimer: Timer | undefined
