@@ -1,4 +1,7 @@
-/** Facts that the built-in plugins share. One writer each, named in its comment. Slots core itself reads are in core/plugin.ts. */
+/**
+ * Facts that the built-in plugins share. Each slot's comment names the one plugin that fills it. The slots that core
+ * itself reads are in core/plugin.ts.
+ */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import type { Conversation, SearchTool } from '../../core/conversation.ts'
 import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../../core/dialect.ts'
@@ -17,47 +20,58 @@ export interface Identity {
 }
 
 /**
- * Filled by `model-access`: the request as its surface parsed it, before anything is recalled. `sluice explain` and the
- * faults of a pipeline show it as `asked`.
+ * Filled by `model-access`: the request as its surface parsed it, before stored responses are added. `sluice explain`
+ * and the faults of a pipeline call it `asked`.
  */
 export const parsedConversation = slot<Conversation>('asked')
 
 /** Filled by `model-access`. */
 export const model = slot<ModelConfig>('model')
 
-/** Filled by `model-access`: says which capability a conversation needs that plan or key do not include; null when they include all. */
+/**
+ * Filled by `model-access`: names the first capability that a conversation needs and that plan or key do not include;
+ * null when they include all.
+ */
 export const rights = slot<Rights>('rights')
 export type Rights = (conversation: Conversation) => Unfit | null
 
-/** Filled by `validation` above an advisory terminal alone: what it would have refused. */
+/**
+ * Filled by `validation`, only when the terminal is advisory: the error with which it would have refused the request.
+ */
 export const wouldRefuse = slot<Error>('wouldRefuse')
 
 /** Filled by `routing`: backends that can serve the request, in order of preference. Never empty. */
 export const candidates = slot<Backend[]>('candidates')
 
 /**
- * Filled by `routing` when what goes upstream is not what the client wrote: media that was fetched, a hosted search that became a function. What
- * the client sees, and is billed for, stays `conversation`.
+ * Filled by `routing` when the conversation that goes upstream differs from the client's: media were fetched, or a
+ * hosted search became a function. `conversation` remains what the client sees and is billed for.
  */
 export const upstreamConversation = slot<Conversation>('upstreamConversation')
 
-/** Filled by `media`: fetches for backends that take the bytes of files and no URLs. */
+/** Filled by `media`: fetches files for backends that take them as bytes and not as URLs. */
 export const mediaFetch = slot<MediaFetch>('mediaFetch')
 export interface MediaFetch {
   /**
-   * The files that stand between a conversation and a backend that takes these kinds as bytes alone, and the conversation as it would be with them.
+   * The files that must be fetched before a backend that takes these kinds only as bytes can serve the conversation.
    * Null when there are none, or when one of them may not be fetched.
    */
   lacking(conversation: Conversation, kinds: ReadonlySet<WantedMedia['kind']>): LackingMedia | null
-  /** Fetches them. Rejects for what is no fault of the files'. */
+  /**
+   * Fetches them.
+   * @throws any error that the files or their hosts did not cause
+   */
   fetch(x: Exchange, conversation: Conversation, wanted: readonly WantedMedia[]): Promise<Fetched>
 }
 export interface LackingMedia {
   wanted: readonly WantedMedia[]
-  /** With placeholders, for asking whether a backend could serve it then. */
+  /**
+   * The conversation with placeholders for the files, to check whether a backend could serve it with the bytes in
+   * place.
+   */
   whole: Conversation
 }
-/** The conversation with the bytes in place, or why not; `final`: no other backend is to be asked either. */
+/** The conversation with the bytes in place, or the refusal. `final`: no other backend is tried either. */
 export type Fetched =
   | { whole: Conversation; refused?: undefined; final?: undefined }
   | { refused: Reply; final: boolean }
@@ -65,9 +79,12 @@ export type Fetched =
 /** Filled by `web-search`: how a hosted search goes upstream. */
 export const hostedSearch = slot<HostedSearch>('hostedSearch')
 export interface HostedSearch {
-  /** For a backend that searches by itself. Null: the conversation declares no search. */
+  /** The plan for a backend that searches by itself; null when the conversation declares no search. */
   native(conversation: Conversation): SearchPlan | null
-  /** For backends that don't: the model sees a function, whose calls the gateway runs. Null: nobody answers them, or there is no search. */
+  /**
+   * The plan for other backends: the model sees a function, and the gateway runs its calls. Null when no search
+   * provider is configured, or when the conversation declares no search.
+   */
   asFunction(conversation: Conversation): { conversation: Conversation; plan: SearchPlan } | null
 }
 
@@ -75,27 +92,31 @@ export interface HostedSearch {
 export const searchPlan = slot<SearchPlan>('searchPlan')
 export interface SearchPlan {
   tool: SearchTool
-  /** The function that stands for it upstream, whose calls the gateway runs; null where backends search themselves. */
+  /**
+   * The name of the function that replaces the search upstream, and whose calls the gateway runs; null where backends
+   * search themselves.
+   */
   name: string | null
-  /** Who answers them: `simulator`, a name of `providers`, or a plugin; null: nobody. */
+  /** What answers the searches: `simulator`, a name of `providers`, or a plugin; null when nothing does. */
   provider: string | null
-  /** Most rounds of searches for one request. */
+  /** The most rounds of searches for one request. */
   maxTurns: number
 }
 
 /**
- * Filled by `translation`, called by `upstream` for each attempt: writes the request for a backend. `conversation` stands in for the exchange's own,
- * in the later rounds of a search loop. Throws when the request can't be written.
+ * Filled by `translation`, called by `upstream` for each attempt: writes the request for a backend. The later rounds of
+ * a search loop pass their `conversation`, which replaces the exchange's.
+ * @throws when the request cannot be written
  */
 export const outbound = slot<(backend: Backend, conversation?: Conversation) => Outbound>('outbound')
-/** An attempt's request in its backend's dialect, and what reads the reply to it. */
+/** An attempt's request in its backend's dialect, and the decoder for its reply. */
 export interface Outbound {
   readonly request: Omit<OutboundRequest, 'body'>
-  /** JSON, with long texts as the client sent them. */
+  /** JSON, with long strings as the client sent them. */
   readonly body: string | Pieces
-  /** A new decoder for a reply of 2xx. */
+  /** A new decoder for a reply with a status of 2xx. */
   decoder(): Decoder
-  /** The error that a reply of another status is for the client. */
+  /** The error that the client gets for a reply with another status. */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
 }
 
@@ -113,45 +134,51 @@ export interface FailedAttempt {
   ms: number
 }
 
-/** Filled by `upstream` when an attempt has answered. */
+/** Filled by `upstream` when an attempt has answered: the backend of that attempt. */
 export const servedBy = slot<Backend>('servedBy')
 
-/** Filled by `proxy` when it is done: bytes of the request's body that came. */
+/** Filled by `proxy` at its end: how many bytes of the request body arrived. */
 export const receivedBytes = slot<number>('receivedBytes')
 
-/** Filled by `validation` where it saves time: the body's long strings as they were sent. */
+/** Filled by `validation` where it saves time: the body's long strings as the client sent them. */
 export const verbatim = slot<Verbatim>('verbatim')
 
-/** Filled by `validation`: caps that the canonical conversation is held against (REQ-2). */
+/** Filled by `validation`: the most that a conversation may contain (REQ-2). */
 export const contentLimits = slot<ContentLimits>('contentLimits')
 export interface ContentLimits {
   images: number
   documents: number
   /** UTF-16 units of history, without the last user turn. */
   replayBytes: number
-  /** Bytes of a body. */
+  /** Bytes of the request body. */
   bodyBytes: number
-  /** Values in the arguments of calls: those that are text have not been counted with the body's. */
+  /**
+   * JSON values in the arguments of tool calls. Arguments that are sent as a JSON string are not counted with the
+   * body's values.
+   */
   nodes: number
 }
 
-/** Filled by `admission`: what was reserved, and how the cells stood after it. */
+/** Filled by `admission`: what was reserved, and the state of the cells after that. */
 export const reservation = slot<Reservation>('reservation')
 export interface Reservation {
   cells: readonly Cell[]
   states: readonly CellState[]
-  /** Limits are compressed by platform load (LIM-10). */
+  /** Limits are reduced because of platform load (LIM-10). */
   compressed: boolean
-  /** Tokens and nano-USD that were reserved. */
+  /** Reserved tokens; `cost` is in nano-USD. */
   input: number
   output: number
   cost: number
 }
 
-/** Filled by `otel` when the exchange is traced; `upstream` tells it of its attempts. */
+/** Filled by `otel` when the exchange is traced; `upstream` reports its attempts to it. */
 export const trace = slot<Trace>('trace')
 export interface Trace {
-  /** An attempt begins; the one before has ended. @returns its `traceparent` */
+  /**
+   * An attempt begins; the one before has ended.
+   * @returns the attempt's `traceparent`
+   */
   attempt(backend: Backend): string
   /** The running attempt failed. */
   failed(code: ErrorCode): void
