@@ -1,13 +1,13 @@
 /**
- * The cells an exchange is held against: one for each limit that is set, of organization and key, over all models and over the one asked
- * (LIM-1, AUTH-4, decisions 20). Compiled once for each organization, key and model.
+ * The cells that an exchange must fit into: one for each limit that organization and key set, for all models and for
+ * the requested one (LIM-1, AUTH-4, decisions 20). Compiled once for each organization, key and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'
 import type { Cell } from '../../core/store.ts'
 import { least } from '../shared/account-limits.ts'
 
-/** Per-request maxima, the least of all scopes; null is none. */
+/** The most that one request may use: the lowest value of all scopes; null when none is set. */
 export interface Maxima {
   outputTokens: number | null
   requestTokens: number | null
@@ -17,14 +17,14 @@ export interface Maxima {
 
 export interface CellSet {
   cells: readonly Cell[]
-  /** What each of them counts. */
+  /** What each cell counts, parallel to `cells`. */
   counts: readonly Counted[]
-  /** `cells` under platform load, by the factor that they shrink by; made when a factor is first met. */
+  /** `cells` under platform load, by the factor by which limits are reduced; made when a factor is first needed. */
   compressed: Map<number, readonly Cell[]>
   maxima: Maxima
   /** A spend cap of 0.00 applies (LIM-7, decisions 21). */
   zeroSpend: boolean
-  /** The least tokens-per-minute capacity over both scopes, combined and by direction (LIM-6). */
+  /** The lowest limit of tokens per minute over both scopes: for input and output together, and for each (LIM-6). */
   minuteBudget: { tokens: number | null; input_tokens: number | null; output_tokens: number | null }
 }
 
@@ -65,8 +65,8 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
 }
 
 /**
- * Cells under platform load (LIM-10): rates and concurrency shrink, spend does not. What is closed stays so. One list
- * for each factor, because the plans of limits, headers and Redis are cached by the list.
+ * Cells under platform load (LIM-10): rates and concurrency are reduced, spend is not. A capacity of 0 stays 0. Each
+ * factor has one list of cells, because the plans of limits, headers and Redis are cached by the list.
  */
 export function compress(set: CellSet, factor: number): readonly Cell[] {
   let cells = set.compressed.get(factor)
@@ -81,7 +81,10 @@ export function compress(set: CellSet, factor: number): readonly Cell[] {
   return cells
 }
 
-/** From 1 at `above` of the capacity down to 0.1 at full, in steps of 0.05, so that few lists of cells are made. */
+/**
+ * The factor of the limits: 1 up to a load of `above`, then falling to 0.1 at full load, in steps of 0.05 so that few
+ * lists of cells are made.
+ */
 export function compression(load: number, above: number): number {
   if (load <= above) return 1
   const factor = 1 - (0.9 * (load - above)) / (1 - above)

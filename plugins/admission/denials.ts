@@ -1,4 +1,4 @@
-/** What a caller is told when a limit denies (LIM-5…8, LIM-10, decisions 21–24). */
+/** The refusals when a limit is reached (LIM-5…8, LIM-10, decisions 21–24). */
 
 import { HeaderFields } from '../../core/header-fields.ts'
 import { COUNTED, denialCode, limitOf } from '../../core/limits.ts'
@@ -51,7 +51,7 @@ export function denied(
   })
 }
 
-/** LIM-6. */
+/** The request is larger than the budget of one full minute (LIM-6). */
 export function overMinute(field: string, estimate: number, budget: number): Reply {
   return deny('request_exceeds_capacity', {
     message: `The request needs an estimated ${estimate} tokens; one full minute of the budget is ${budget} (${field}). Shorten the prompt, lower the output cap, or raise ${field}.`,
@@ -59,7 +59,7 @@ export function overMinute(field: string, estimate: number, budget: number): Rep
   })
 }
 
-/** LIM-7, tokens. */
+/** The request is over the account's tokens for one request (LIM-7). */
 export function overTokenBudget(estimate: number, limit: number): Reply {
   return deny('request_token_budget_exceeded', {
     message: `The request needs an estimated ${estimate} tokens; one request may need ${limit} (max_request_tokens). Shorten the prompt, lower the output cap, or raise max_request_tokens.`,
@@ -67,7 +67,7 @@ export function overTokenBudget(estimate: number, limit: number): Reply {
   })
 }
 
-/** LIM-7, USD. */
+/** The request may cost more than the account's cap in USD for one request (LIM-7). */
 export function overSpendCap(exposure: number, limit: number): Reply {
   return deny('request_spend_cap_exceeded', {
     message: `The request may cost up to ${formatUsd(exposure)} USD; one request may cost ${formatUsd(limit)} (max_request_usd). Shorten the prompt, lower the output cap, or raise max_request_usd.`,
@@ -76,7 +76,7 @@ export function overSpendCap(exposure: number, limit: number): Reply {
   })
 }
 
-/** A cap of 0.00: no wait can help (LIM-7). */
+/** A cap of 0.00: waiting cannot help (LIM-7). */
 export function zeroCap(exposure: number): Reply {
   return deny('request_spend_cap_exceeded', {
     message: `The request may cost up to ${formatUsd(exposure)} USD and the spend cap is 0.00. Raise the spend cap (max_request_usd, daily_spend_usd or monthly_spend_usd).`,
@@ -86,7 +86,7 @@ export function zeroCap(exposure: number): Reply {
   })
 }
 
-/** Decisions 23: refused, never clamped. */
+/** An output cap above the account's maximum is refused, never lowered (decisions 23). */
 export function overOutput(field: string, asked: number, maximum: number): Reply {
   return deny('invalid_value', {
     message: `${field} is ${asked}; the account's maximum is ${maximum} (max_output_tokens). Lower it.`,

@@ -3,18 +3,18 @@ import type { Dimension } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import type { Cell, CellState } from '../../core/store.ts'
 
-/** One dimension of a set of cells: which cells it has, and its header names. */
+/** One dimension of a set of cells: the indexes of its cells, and the names of its headers. */
 interface DimensionPlan {
   dimension: Dimension
   cells: number[]
-  /** Values of the limit's header, parallel to `cells`. */
+  /** Values of the limit header, parallel to `cells`. */
   limits: string[]
   limit: string
   remaining: string
   reset: string
 }
 
-/** Cell sets are compiled once for each key and model: so are the plans of their headers. */
+/** Cell sets are compiled once for each key and model, so the plans of their headers are cached by the set. */
 const plans = new WeakMap<readonly Cell[], DimensionPlan[]>()
 
 function planOf(cells: readonly Cell[]): DimensionPlan[] {
@@ -44,8 +44,9 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
 }
 
 /**
- * For each dimension the cell with the least remaining share, among organization and key, minute and day (decisions 22).
- * @param headers where they are put
+ * Sets the headers of each dimension from its cell with the least remaining share, among organization and key, minute
+ * and day (decisions 22).
+ * @param headers is changed
  */
 export function limitHeaders(cells: readonly Cell[], states: readonly CellState[], headers: Map<string, string>): void {
   if (cells.length === 0) return

@@ -19,19 +19,23 @@ const schema = object({
   output_reserve: count(4096, 'Output tokens reserved when the request names no cap.', 1),
 })
 
-/** Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its ledger row (LIM-1…10). */
+/**
+ * Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its
+ * ledger row (LIM-1…10).
+ */
 export const admission = definePlugin({
   name: 'admission',
   summary: 'Holds the request against every limit at once and reserves its estimate.',
   config: schema,
   needs: [identity],
   provides: [reservation],
-  // It opens the ledger row and takes the reserve; who fills this closes the one and settles the other.
+  // Admission reserves and opens the ledger row. Another plugin must fill `usage`: the reservation is settled by it,
+  // and the row is closed with it.
   needsLate: [usage],
   uses: ['platform', 'price_book'],
   create({ output_reserve }, context) {
     const { store, config } = context
-    /** For each caller, by model. `auth` gives a key the same identity each time. */
+    /** The cells of each caller, by model. `auth` gives the same identity object for a key each time. */
     const sets = new WeakMap<Identity, Map<string, CellSet>>()
     const platform = context.shared.use('platform', () => ({ running: 0 }))
     const { max_concurrent_requests, compress_above } = config.platform
@@ -77,7 +81,8 @@ export const admission = definePlugin({
           x.defer(() =>
             store.limits.settle(caller.organization.id, x.id, finals(set.counts, amounts, x), x.clock.now()),
           )
-          // The client left while the store was asked: given back just now, and a row opened here nobody would close.
+          // The client disconnected while the store decided: the reservation was settled at once, and nothing would
+          // close a row that is opened now.
           if (x.closed) return undefined
           x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
           return store.ledger.intent({
@@ -92,7 +97,7 @@ export const admission = definePlugin({
             input_tokens: input,
           })
         }
-        // Before the store is asked: those whose answer is on its way hold their places too.
+        // Counted before the store is asked, so that exchanges that wait for its answer count too.
         platform.running++
         x.defer(() => {
           platform.running--
@@ -104,7 +109,10 @@ export const admission = definePlugin({
   },
 })
 
-/** The cap that the client named, or what is set aside when it named none: never more than the account can use, or no such request would ever be admitted. */
+/**
+ * Output tokens to reserve: the client's cap, else `output_reserve` lowered to what the account can use. Without that,
+ * no request without a cap would be admitted to an account with a lower limit.
+ */
 function outputReserve(conversation: Conversation, { minuteBudget }: CellSet, reserve: number): number {
   if (conversation.maxOutputField !== undefined) return conversation.maxOutputTokens!
   return Math.min(
@@ -114,7 +122,7 @@ function outputReserve(conversation: Conversation, { minuteBudget }: CellSet, re
   )
 }
 
-/** What the exchange really took, of what it had reserved. */
+/** What the exchange used of what it had reserved. */
 function finals(counts: readonly Counted[], reserved: readonly number[], x: Exchange): number[] {
   const bill = x.peek(usage)
   const billed = bill?.billed ? bill : undefined
