@@ -18,12 +18,12 @@ export class ModelAccess {
     }
   }
 
-  /** By id or alias. */
+  /** @param name an id or an alias */
   find(name: string): ModelConfig | undefined {
     return this.#byName.get(name)
   }
 
-  /** What this key sees in GET /v1/models, in the configuration's order. */
+  /** The models that GET /v1/models lists for this key, in the configuration's order. */
   listed(organization: OrganizationConfig, key: KeyConfig): ModelConfig[] {
     return this.#models.filter(model => model.listed && this.allows(organization, key, model))
   }
@@ -36,7 +36,7 @@ export class ModelAccess {
     return list === 'all' || list.some(name => this.#byName.get(name) === model)
   }
 
-  /** The model of a request, or why not. */
+  /** The model that a request names, or the refusal. */
   resolve(
     name: string,
     organization: OrganizationConfig,
@@ -79,7 +79,10 @@ export class ModelAccess {
     )
   }
 
-  /** MOD-7. */
+  /**
+   * Checks the header x-excluded-models (MOD-7).
+   * @returns the fault, or null
+   */
   #excludes(header: string, requested: ModelConfig): string | null {
     for (const raw of header.split(',')) {
       const name = raw.trim()
@@ -95,7 +98,7 @@ export class ModelAccess {
   }
 }
 
-/** Effort above the model's ceiling: lowered or refused, as the client's API has it. */
+/** Reasoning effort above the model's ceiling is lowered or refused, as the client's API does. */
 export function checkEffort(conversation: Conversation, model: ModelConfig): undefined | Reply {
   const { effort } = conversation.reasoning
   const ceiling = model.effort_ceiling
@@ -110,7 +113,7 @@ export function checkEffort(conversation: Conversation, model: ModelConfig): und
   })
 }
 
-/** A cap over the model's own maximum is refused, never clamped (decisions 23). */
+/** An output cap above the model's own maximum is refused, never lowered (decisions 23). */
 export function checkOutputCap(conversation: Conversation, model: ModelConfig): undefined | Reply {
   const maximum = model.max_output_tokens
   if (maximum === null || conversation.maxOutputTokens === undefined || conversation.maxOutputTokens <= maximum)
@@ -123,8 +126,9 @@ export function checkOutputCap(conversation: Conversation, model: ModelConfig): 
 }
 
 /**
- * Of a request that names no cap: the account's maximum becomes it, or leaving the field out would be the way past it. No more than any backend takes: a
- * request is not refused for what it did not ask.
+ * Gives a request without an output cap the account's maximum as its cap; otherwise a client could exceed the maximum
+ * by leaving the field out. The cap is not above what any backend takes, so that the request is not refused for a value
+ * that it does not contain.
  */
 export function assumeOutputCap(conversation: Conversation, model: ModelConfig, caller: Identity): void {
   if (conversation.maxOutputTokens !== undefined) return

@@ -5,9 +5,10 @@ import { assumeOutputCap, checkEffort, checkOutputCap, ModelAccess } from './acc
 import { rightsOf } from './rights.ts'
 
 /**
- * Reads what the request asks for, and decides which model that is for this caller: it exists, plan and key include it, the client has not excluded
- * it. Then what holds for the model whatever the conversation says: streaming, the highest reasoning effort, the output cap. Which capabilities plan
- * and key include it hands on as `rights`: those are judged with the rest of what a request needs, over the whole conversation.
+ * Parses the request and decides whether this caller may use the model that it names: the model exists, plan and key
+ * include it, and the client has not excluded it. Then checks what depends on the model and not on the turns:
+ * streaming, the highest reasoning effort, the output cap. Capabilities are only handed on, as `rights`: `routing`
+ * checks them with the other needs of the whole conversation.
  */
 export const modelAccess = definePlugin({
   name: 'model-access',
@@ -19,7 +20,7 @@ export const modelAccess = definePlugin({
     const access = new ModelAccess(context.config)
     const { advisory } = context.terminal
 
-    /** Where nothing is refused, a request that would be is read as far as it goes. */
+    /** An advisory chain refuses nothing: it parses an invalid request loosely, and `faulty` is true. */
     function read(x: Exchange): { conversation: Conversation; faulty: boolean } {
       const surface = x.surface!
       const body = x.get(request)

@@ -1,4 +1,4 @@
-/** What plan and key include of what a conversation asks for. */
+/** Which of the capabilities that a conversation needs the plan and the key include. */
 import type { AccountCapability } from '../../config/types.ts'
 import { type Conversation, EFFORTS } from '../../core/conversation.ts'
 import type { Unfit } from '../../core/dialect.ts'
@@ -6,7 +6,7 @@ import type { Identity, Rights } from '../shared/slots.ts'
 
 const everything: Rights = () => null
 
-/** Judges conversations of one caller. */
+/** The check for all conversations of one caller. */
 export function rightsOf({ organization, key }: Identity): Rights {
   const lists = [organization.capabilities, key.capabilities]
   if (lists.every(list => list === 'all')) return everything
