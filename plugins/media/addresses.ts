@@ -1,6 +1,6 @@
 /**
- * Which addresses the gateway may connect to on a client's behalf: public unicast alone. Source: the IANA registries of special-purpose IPv4 and IPv6
- * addresses (RFC 6890 and its updates).
+ * Which addresses the gateway may connect to for a client: only public unicast. Source: the IANA registries of
+ * special-purpose IPv4 and IPv6 addresses (RFC 6890 and its updates).
  */
 import { BlockList, isIP } from 'node:net'
 
@@ -25,7 +25,10 @@ for (const [network, prefix] of [
   SPECIAL_V4.addSubnet(network, prefix, 'ipv4')
 }
 
-/** All global unicast is in here. What is not: loopback, mapped and translated IPv4 (`::ffff:0:0/96`, `64:ff9b::/96`), unique local, link-local, multicast. */
+/**
+ * All global unicast. Outside are loopback, mapped and translated IPv4 (`::ffff:0:0/96`, `64:ff9b::/96`), unique local,
+ * link-local and multicast.
+ */
 const GLOBAL_V6 = new BlockList()
 GLOBAL_V6.addSubnet('2000::', 3, 'ipv6')
 

@@ -1,15 +1,15 @@
-/** What fetched bytes are: by their own first bytes, with the server's word as a veto. */
+/** The type of fetched bytes, found from the first bytes. The server's Content-Type can only contradict it. */
 import type { DocumentPart, ImagePart } from '../../core/conversation.ts'
 
 export type ImageSource = ImagePart['source']
 export type DocumentSource = DocumentPart['source']
 
-/** Types that say nothing. */
+/** Content types that do not tell what the bytes are. */
 const UNSPECIFIC = new Set(['', 'application/octet-stream', 'binary/octet-stream'])
-/** A PDF may begin with other bytes (ISO 32000, annex H). */
+/** `%PDF-` may begin anywhere within this many bytes (ISO 32000, annex H). */
 const PDF_WITHIN = 1024
 
-/** A PNG, JPEG, GIF or WebP image; null when it is none, or the server says that it is something else. */
+/** A PNG, JPEG, GIF or WebP image; null when the bytes are none of these, or the Content-Type says something else. */
 export function imageOf(contentType: string, bytes: Buffer): ImageSource | null {
   const type = essence(contentType)
   if (!UNSPECIFIC.has(type) && !type.startsWith('image/')) return null
@@ -26,7 +26,7 @@ function imageType(bytes: Buffer): string | null {
   return null
 }
 
-/** A PDF or UTF-8 plain text; null when it is neither, or the server says that it is something else. */
+/** A PDF or UTF-8 plain text; null when the bytes are neither, or the Content-Type says something else. */
 export function documentOf(contentType: string, bytes: Buffer): DocumentSource | null {
   const type = essence(contentType)
   if (type === 'text/plain') return textOf(contentType, bytes)

@@ -1,7 +1,7 @@
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { MediaFault, MediaOptions } from './fetch-media.ts'
 
-/** Media that could not be fetched: says why, and nothing of what stands behind a name. */
+/** Media could not be fetched. The message says why, and nothing about the network behind a host name. */
 export function notFetched(fault: MediaFault, { max_bytes, timeout }: MediaOptions): Reply {
   const { kind, path } = fault.media!
   return deny('invalid_value', {

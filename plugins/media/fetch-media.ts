@@ -1,12 +1,13 @@
 /**
- * Fetches images and documents that a request names by URL, for dialects that take bytes only (wire.md F.3). It is the one place where a client makes
- * the gateway connect somewhere, so everything is checked at each hop:
+ * Fetches images and documents that a request names by URL, for dialects that take only bytes (wire.md F.3). Nowhere
+ * else can a client make the gateway connect to an address, so each hop is checked:
  *
- * - https alone, a host of the operator's list, no credentials in the URL; at most three redirects, each judged like the first URL;
- * - the name is resolved here; if any of its addresses is not public, none is used; the connection goes to the address that was checked, so that
- *   a second answer of the name server changes nothing (DNS rebinding);
- * - the certificate must be the host's; nothing of the client's request is sent, no cookie, no credential, no referrer;
- * - size and time are bounded over all files of a request; bytes must be what the part may hold.
+ * - only https, a host of the operator's list, no credentials in the URL; at most three redirects, each checked like
+ *   the first URL;
+ * - the name is resolved here. If one of its addresses is not public, none is used. The gateway connects to the address
+ *   that was checked, so that a second answer of the name server changes nothing (DNS rebinding);
+ * - the certificate must be the host's; nothing of the client's request is sent: no cookie, no credential, no referrer;
+ * - size and time are limited over all files of a request; the bytes must be of a type that the part may hold.
  */
 import { lookup as dnsLookup } from 'node:dns/promises'
 import type { IncomingMessage } from 'node:http'
@@ -18,7 +19,7 @@ import { HostList, hostIsAddress } from './hosts.ts'
 export interface MediaOptions {
   /** Hosts, as `HostList` reads them. */
   fetch: readonly string[]
-  /** Of all files of a request. */
+  /** Bytes of all files of a request together. */
   max_bytes: number
   /** Milliseconds, for all files of a request. */
   timeout: number
@@ -27,18 +28,21 @@ export interface MediaOptions {
 export interface WantedMedia {
   kind: 'image' | 'document'
   url: string
-  /** Where it stands in the body. */
+  /** The part's path in the request body. */
   path: string
 }
 
 export type FetchedMedia = ImageSource | DocumentSource
 
-/** Why a file was not fetched. None of these words tells what stands behind a name: unknown, private, closed and silent are all `unreachable`. */
+/**
+ * Why a file was not fetched. No reason tells what is behind a host name: an unknown name, a private address, a closed
+ * port and a silent host are all `unreachable`.
+ */
 export type MediaFaultReason = 'unreachable' | 'status' | 'redirect' | 'too_large' | 'timeout' | 'wrong_type'
 
 export class MediaFault extends Error {
   readonly reason: MediaFaultReason
-  /** The file that could not be had; set when it is known. */
+  /** The file that was not fetched; set when it is known. */
   media: WantedMedia | undefined
   /** HTTP status, for `status`. */
   readonly status: number | undefined
@@ -51,7 +55,7 @@ export class MediaFault extends Error {
   }
 }
 
-/** The world outside, so that tests can have another one. No configuration reaches these. */
+/** The network, so that tests can replace it. No configuration reaches these members. */
 export interface Outside {
   /** Every address of a name. */
   lookup(host: string): Promise<string[]>
@@ -70,7 +74,7 @@ const INTERNET: Outside = {
 }
 
 const MAX_REDIRECTS = 3
-/** Files of one request at the same time. */
+/** Files of one request that are fetched at the same time. */
 const AT_ONCE = 4
 
 export class MediaFetcher {
@@ -86,7 +90,7 @@ export class MediaFetcher {
     this.#outside = { ...INTERNET, ...outside }
   }
 
-  /** False when the operator allows nothing: the default. */
+  /** False when the operator allows no host, which is the default. */
   get isOn(): boolean {
     return !this.#hosts.isEmpty
   }
@@ -97,8 +101,9 @@ export class MediaFetcher {
   }
 
   /**
-   * All files, by URL and kind (`mediaKey`).
-   * @throws MediaFault for the first that fails; the others are given up
+   * Fetches all files.
+   * @returns the files by `mediaKey`
+   * @throws MediaFault for the first that fails; the others are then aborted
    * @throws the signal's reason when it is aborted
    */
   async fetchAll(wanted: readonly WantedMedia[], signal: AbortSignal): Promise<Map<string, FetchedMedia>> {
@@ -123,7 +128,7 @@ export class MediaFetcher {
         }
       }
     }
-    // All of them are waited for: nothing may run on when this has answered.
+    // All workers are awaited, so that nothing runs on after this function has returned.
     await Promise.all(Array.from({ length: Math.min(AT_ONCE, queue.length) }, worker))
     signal.throwIfAborted()
     if (first) throw first
@@ -154,13 +159,13 @@ export class MediaFetcher {
     throw new MediaFault('redirect')
   }
 
-  /** An address that may be connected to. */
+  /** Resolves the host to an address that the gateway may connect to. */
   async #resolve(url: URL, signal: AbortSignal): Promise<string> {
     const addresses = hostIsAddress(url)
       ? [url.hostname.replace(/^\[|\]$/g, '')]
       : await orAborted(this.#outside.lookup(url.hostname), signal)
     const [first] = addresses
-    // One bad address spoils the name: whoever answers so is playing.
+    // One address that is not public rules out the whole name: an honest name server does not mix them.
     if (first === undefined || !addresses.every(address => this.#outside.permits(address))) {
       throw new MediaFault('unreachable', `addresses of ${url.hostname}: ${addresses.join(', ')}`)
     }
@@ -171,12 +176,12 @@ export class MediaFetcher {
     return new Promise((resolve, reject) => {
       const sent = httpsRequest(
         {
-          // The very address that was checked: there is no name left to resolve.
+          // The address that was checked, so that no name is resolved again.
           host: address,
           port: url.port === '' ? 443 : Number(url.port),
           path: url.pathname + url.search,
           method: 'GET',
-          // The certificate is the name's.
+          // The certificate must be for the host name.
           servername: hostIsAddress(url) ? undefined : url.hostname,
           ca: this.#outside.ca,
           headers: {
@@ -191,7 +196,8 @@ export class MediaFetcher {
         resolve,
       )
       sent.on('error', reject)
-      // Unasked, and no `response` comes behind it: without this nothing would, not even the abort.
+      // A server may upgrade without being asked. Node then emits no `response`, and not even an abort would settle
+      // this promise.
       sent.on('upgrade', ({ statusCode }, socket) => {
         socket.destroy()
         reject(new MediaFault('status', undefined, statusCode))
@@ -201,7 +207,7 @@ export class MediaFetcher {
   }
 }
 
-/** Names one file of a request: as an image and as a document the same URL is two. */
+/** The key of one file of a request. The same URL as an image and as a document counts as two files. */
 export function mediaKey({ kind, url }: Pick<WantedMedia, 'kind' | 'url'>): string {
   return `${kind} ${url}`
 }
@@ -223,7 +229,7 @@ async function read(response: IncomingMessage, budget: { bytes: number }): Promi
   }
 }
 
-/** What has no signal of its own. */
+/** Rejects when the signal is aborted, for work that takes no signal itself. */
 function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason)

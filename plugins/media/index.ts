@@ -5,7 +5,7 @@ import { notFetched, tooManyFetches } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
 import { urlMedia, withMedia, withPlaceholders } from './url-media.ts'
 
-/** The gateway fetches for so many requests at a time; more are told to come again. */
+/** The gateway fetches media for at most this many requests at a time; others are refused and may retry. */
 const MAX_FETCHING = 32
 
 const schema = object({
@@ -21,7 +21,7 @@ const schema = object({
   timeout: duration('10s', 'Longest wait for all files of one request.'),
 })
 
-/** The plugin, with the world outside that it fetches from: tests bring their own. */
+/** The plugin; `outside` lets tests replace the network. */
 export function mediaPlugin(outside: Partial<Outside> = {}) {
   return definePlugin({
     name: 'media',
@@ -67,10 +67,10 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
   })
 }
 
-/** Fetches what backends take as bytes alone, from hosts that the operator lists (REQ-1). */
+/** Fetches media for backends that take them only as bytes, from hosts that the operator lists (REQ-1). */
 export const media = mediaPlugin()
 
-/** Nobody reads it. */
+/** The client has disconnected, so this refusal is not sent. */
 function clientLeft(): Reply {
   return deny('provider_unavailable', { message: 'The client has left.' })
 }

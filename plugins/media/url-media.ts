@@ -1,10 +1,10 @@
-/** Media that a conversation names by URL, and the same conversation with their bytes in place. */
+/** Finds the media that a conversation names by URL, and puts fetched bytes in their place. */
 import type { Conversation, DocumentPart, ImagePart, Part, Turn } from '../../core/conversation.ts'
 import { type FetchedMedia, mediaKey, type WantedMedia } from './fetch-media.ts'
 
 export type MediaKind = WantedMedia['kind']
 
-/** Every image and document that is a URL. */
+/** Every image and document whose source is a URL. */
 export function urlMedia(conversation: Conversation): WantedMedia[] {
   const found: WantedMedia[] = []
   for (const turn of conversation.turns) {
@@ -18,12 +18,12 @@ export function urlMedia(conversation: Conversation): WantedMedia[] {
   return found
 }
 
-/** @param files by `mediaKey`; what is not among them stays a URL */
+/** @param files by `mediaKey`; media that are not in it keep their URL */
 export function withMedia(conversation: Conversation, files: ReadonlyMap<string, FetchedMedia>): Conversation {
   return { ...conversation, turns: conversation.turns.map(turn => turnWith(turn, files)) }
 }
 
-/** As it would be with all of some kinds in place, for asking whether a backend could serve it then. */
+/** The conversation as it would be with all media of these kinds fetched, to check whether a backend could serve it. */
 export function withPlaceholders(conversation: Conversation, kinds: ReadonlySet<MediaKind>): Conversation {
   const files = new Map<string, FetchedMedia>()
   for (const media of urlMedia(conversation)) {
