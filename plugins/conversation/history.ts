@@ -4,11 +4,11 @@ import { deny, type Reply } from '../../core/plugin.ts'
 import type { ContentLimits } from '../shared/slots.ts'
 
 /**
- * Tool history, checked once before any model runs (TOOL-4, wire.md B.6): an id issued twice, a result for an unknown call, a second result,
- * a call left unanswered before the next user turn or at the end.
+ * Checks the tool history once, before any model runs (TOOL-4, wire.md B.6). Refused are a call id that is used twice,
+ * a result for an unknown call, a second result, and a call without a result before the next user turn or the end.
  */
 export function checkHistory(turns: readonly Turn[]): undefined | Reply {
-  /** Made for the first call: most conversations have none. */
+  /** By call id: true once the result has come. Made at the first call, because most conversations have none. */
   let answered: Map<string, boolean> | undefined
   let open = 0
   let lastPath = ''
@@ -68,7 +68,7 @@ function broken(callId: string, path: string, why: string): Reply {
   })
 }
 
-/** REQ-2: caps on images, documents, replayed history, and what is in the arguments of its calls. */
+/** The limits on images, documents, replayed history, and values in the arguments of its calls (REQ-2). */
 export function checkContent(conversation: Conversation, limits: ContentLimits): undefined | Reply {
   let images = 0
   let documents = 0
@@ -88,13 +88,16 @@ export function checkContent(conversation: Conversation, limits: ContentLimits):
   if (images > limits.images) return over('images', images, limits.images, 'max_images')
   if (documents > limits.documents) return over('documents', documents, limits.documents, 'max_documents')
   if (replay > limits.replayBytes) return over('bytes of replayed history', replay, limits.replayBytes, 'max_replay')
-  // A value takes a byte at least: what is shorter need not be looked at.
+  // A JSON value takes at least one byte, so shorter arguments need not be looked at.
   const nodes = input > limits.nodes ? nodesOf(conversation) : 0
   if (nodes > limits.nodes) return over('values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
   return undefined
 }
 
-/** UTF-16 units of all that a client can make long in a part: what counts no tokens, as ids and reasoning that leads nowhere, is kept and read again all the same. */
+/**
+ * UTF-16 units of all that a client can make long in a part. Ids and unused reasoning count too: they cost no tokens,
+ * but they are stored and read again.
+ */
 function sizeOf(part: Part): number {
   switch (part.type) {
     case 'text':
@@ -123,7 +126,7 @@ function sourceSize(source: DocumentPart['source']): number {
   return source.kind === 'data' ? source.data.length : source.kind === 'text' ? source.text.length : source.url.length
 }
 
-/** As `sizeOf`, of all that a retained response brings back. */
+/** The size of all that a retained response brings back, counted like `sizeOf`. */
 export function sizeOfAll({ system, turns }: { system: readonly Part[]; turns: readonly Turn[] }): number {
   let size = 0
   for (const part of system) size += sizeOf(part)
@@ -131,12 +134,15 @@ export function sizeOfAll({ system, turns }: { system: readonly Part[]; turns: r
   return size
 }
 
-/** A chain of retained responses that is over the bound before all of it has been read. */
+/** The refusal of stored responses that are over the limit before all of them have been read. */
 export function tooMuchRecalled(found: number, { replayBytes }: ContentLimits): Reply {
   return over('bytes of replayed history and more', found, replayBytes, 'max_replay')
 }
 
-/** Values in the arguments of function calls. The count and some dialects read them as JSON, which takes as long as reading the body would have. */
+/**
+ * JSON values in the arguments of function calls. The token count and some dialects parse them, which takes as long as
+ * parsing as many values of the body.
+ */
 function nodesOf({ turns }: Conversation): number {
   let nodes = 0
   for (const { parts } of turns) {

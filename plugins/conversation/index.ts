@@ -19,19 +19,22 @@ import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { Sealer } from './seal.ts'
 
-/** What this exchange will retain, while its reply is recorded. */
+/** What this exchange will retain; filled while its reply is recorded. */
 const recording = slot<Recording>('recording')
 interface Recording {
   recorder: ReplyRecorder
-  /** What this request added, without what it recalled. */
+  /** What this request added, without the stored responses that it continues. */
   fresh: Added
   /** Whether the client gets summaries of the reasoning. */
   summaries: boolean
-  /** Where it is kept: with the client's connection when it asked not to be stored, else in the store. */
+  /** Where it is kept: with the client's connection when the client asked not to store it, else in the store. */
   local: ConnectionMemory | undefined
 }
 
-/** Public id of the reasoning item that is open: minted at its first delta, so that the item and the handle of its private data are one. */
+/**
+ * Public id of the open reasoning item. It is made at the item's first delta, and is also the handle of the item's
+ * private data.
+ */
 const openReasoning = slot<string | undefined>('openReasoning')
 
 const schema = object({
@@ -44,8 +47,8 @@ const schema = object({
 })
 
 /**
- * Makes what is asked a whole conversation: recalls the turns behind previous_response_id, checks the tool history, and restores providers' private
- * data. On the way back it keeps that data and retains the reply.
+ * Completes the conversation: adds the turns behind previous_response_id, checks the tool history, and restores
+ * providers' private data. When the reply comes back, it stores such data and retains the reply.
  */
 export const conversationPlugin = definePlugin({
   name: 'conversation',
@@ -66,7 +69,7 @@ export const conversationPlugin = definePlugin({
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const conversation = x.get(parsedConversation)
       x.set(conversationSlot, conversation)
-      // No history is refused, and none is remembered.
+      // An advisory chain refuses no history and retains nothing.
       if (context.terminal.advisory) return undefined
 
       const connection = x.incoming.connection
@@ -87,7 +90,7 @@ export const conversationPlugin = definePlugin({
       const { connection } = x.incoming
       const local = connection && ConnectionMemory.of(connection)
       const limits = x.get(contentLimits)
-      // The last user turn counts as no replay, and it may be one that is recalled.
+      // The last user turn does not count as replayed history, and it may be one of the recalled turns.
       const room = limits.replayBytes + limits.bodyBytes
       const stored = await memory.recall(x.get(identity).organization.id, id, room, local)
       if (stored === null) return unknownResponse(id)
@@ -105,7 +108,7 @@ export const conversationPlugin = definePlugin({
       return restored instanceof Promise ? restored.then(() => undefined) : undefined
     }
 
-    /** A request that generates nothing: it is there to be continued. */
+    /** A request that generates nothing: it is kept so that a later request can continue it. */
     function takeIn(x: Exchange, conversation: Conversation, organization: string): Reply | Promise<Reply> {
       const { fresh, local } = x.get(recording)
       if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
@@ -114,7 +117,10 @@ export const conversationPlugin = definePlugin({
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
-    /** Holds the reply back until `saved` is done: what the next turn needs is written before this turn is seen to end (decisions 5). */
+    /**
+     * Holds the reply until `saved` is done: what the next turn needs is written before the client sees this turn end
+     * (decisions 5).
+     */
     function holdFor(x: Exchange, saved: MaybePromise<void>): void {
       if (!(saved instanceof Promise)) return
       const release = x.hold()
@@ -190,19 +196,25 @@ export const conversationPlugin = definePlugin({
   },
 })
 
-/** What a continued response has of a conversation: all but its `instructions` and declared tools, which are one request's own. */
+/**
+ * What a continued response has of a conversation: everything but its `instructions` and declared tools, which belong
+ * to one request.
+ */
 function freshOf({ system, instructionParts, turns, tools, loadedTools }: Conversation): Added {
   const fresh: Added = { system: system.slice(instructionParts), turns }
   if (loadedTools) fresh.tools = tools.slice(-loadedTools)
   return fresh
 }
 
-/** What a client did not get it does not replay, and does not pay for when it continues by `previous_response_id` (METER-1). */
+/**
+ * An event as it is recorded: without reasoning that the client did not get. The client cannot replay that, so it must
+ * not pay for it either when it continues by `previous_response_id` (METER-1).
+ */
 function asShown(event: StreamEvent, { summaries }: Recording): StreamEvent {
   return event.type === 'reasoning' && !summaries ? { ...event, text: '' } : event
 }
 
-/** Bytes of the members a Responses object echoes: with the output, the size RESP-3 speaks of. */
+/** Bytes of the members that a Responses object echoes. With the output they make the size that RESP-3 limits. */
 function echoBytes(body: Record<string, unknown>): number {
   let bytes = 600
   for (const member of ['instructions', 'tools', 'metadata', 'tool_choice']) {

@@ -1,6 +1,6 @@
 /**
- * What the gateway remembers between requests, sealed and scoped to the organization: retained responses (RESP-2, RESP-3) and providers'
- * private continuation data (TOOL-6).
+ * What the gateway keeps between requests, sealed, for one organization each: retained responses (RESP-2, RESP-3) and
+ * providers' private continuation data (TOOL-6).
  */
 
 import type { Clock } from '../../core/clock.ts'
@@ -29,16 +29,16 @@ export interface Added {
   /** System text of the input, without `instructions`. */
   system: TextPart[]
   turns: Turn[]
-  /** Tools that its items loaded. Those of `tools` are each request's own. */
+  /** Tools that its items loaded. Tools of the member `tools` belong to one request and are not kept. */
   tools?: Tool[]
 }
 
-/** Bytes of responses that one connection keeps; the oldest go first. */
+/** The most that one connection keeps, in UTF-16 units of JSON text; the oldest responses go first. */
 const CONNECTION_BYTES = 16 * 1024 * 1024
 
 /**
- * Responses that were not to be stored, for as long as the connection is open on which they were made: over a WebSocket `store: false` can be
- * continued all the same. As text, so that no exchange holds parts of another.
+ * Responses that must not be stored, kept while the connection on which they were made is open: over a WebSocket, a
+ * response with `store: false` can be continued too. Kept as text, so that no exchange shares objects with another.
  */
 export class ConnectionMemory {
   static readonly #key = Symbol('responses')
@@ -68,7 +68,7 @@ export class ConnectionMemory {
   }
 }
 
-/** Longer chains are refused as broken: each link is a read. */
+/** A longer chain of responses is taken for unknown, because each link costs a read. */
 const MAX_LINKS = 1000
 
 export class Memory {
@@ -87,8 +87,10 @@ export class Memory {
   }
 
   /**
-   * All that a response and those before it added, oldest first; null when any link is unknown or expired. Renews every link.
-   * @param room UTF-16 units; a number is returned when what was read is over it, and no more is read: each link may be as large as a body
+   * Everything that a response and those before it added, oldest first; null when any link is unknown or expired.
+   * Renews every stored link.
+   * @param room UTF-16 units. When the links that were read are over it, their size is returned and no more is read,
+   * because each link may be as large as a body.
    */
   async recall(
     organization: string,
@@ -155,7 +157,10 @@ export class Memory {
     )
   }
 
-  /** Fills `continuation` of replayed calls, reasoning and searches. A miss leaves plain history (wire.md F.7). */
+  /**
+   * Fills `continuation` of replayed calls, reasoning and searches. A part without a record stays plain history
+   * (wire.md F.7).
+   */
   restore(organization: string, conversation: Conversation): MaybePromise<void> {
     const parts: (Part & { continuation?: Continuation })[] = []
     const handles: string[] = []
@@ -181,7 +186,7 @@ export class Memory {
   }
 }
 
-/** Foreign ids have no private data of ours: not worth a look-up. */
+/** Only ids that the gateway made can have private data; others are not looked up. */
 function isOurs(handle: string): boolean {
   return (
     handle.length <= 64 &&
@@ -192,7 +197,10 @@ function isOurs(handle: string): boolean {
   )
 }
 
-/** Prepends what is remembered to a request, in canonical form. Instructions stay first: they are this request's alone. */
+/**
+ * Puts what was kept before a request's own turns, in canonical form. Instructions stay first: they belong to this
+ * request alone.
+ */
 export function continueFrom(stored: Added, conversation: Conversation): void {
   const list = new TurnList()
   for (const turn of stored.turns) list.push(turn.role, [...turn.parts])

@@ -1,6 +1,6 @@
 /**
- * Seals private records with the gateway's secret (TOOL-6): AES-256-GCM under a key derived for the organization, so that a record
- * read under another organization's name does not open. Layout: 12-byte nonce, 16-byte tag, ciphertext.
+ * Seals private records with the gateway's secret (TOOL-6): AES-256-GCM under a key derived for the organization, so
+ * that a record cannot be opened for another organization. Layout: 12-byte nonce, 16-byte tag, ciphertext.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
 
@@ -19,7 +19,10 @@ export class Sealer {
     return Buffer.concat([nonce, cipher.getAuthTag(), body])
   }
 
-  /** Null when the bytes are not this organization's, not whole, or sealed under another secret: a miss, never an error. */
+  /**
+   * The value; null when the bytes are another organization's, incomplete, or sealed under another secret. That counts
+   * as not found, never as an error.
+   */
   open(organization: string, sealed: Uint8Array): unknown {
     if (sealed.length < 28) return null
     try {
