@@ -1,4 +1,7 @@
-/** Posts spans to an OTLP/HTTP receiver: in batches, one post at a time, from a queue that has an end. Losing spans never touches an exchange. */
+/**
+ * Posts spans to an OTLP/HTTP receiver: in batches, one post at a time, from a bounded queue. Lost spans never affect
+ * an exchange.
+ */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { Span } from './span.ts'
@@ -7,11 +10,13 @@ export interface ExporterOptions {
   endpoint: string
   headers: Record<string, string>
   service_name: string
+  /** The most spans in one post. */
   batch: number
+  /** The most spans that wait; further ones are dropped. */
   queue: number
-  /** Milliseconds. */
+  /** Longest wait of a span before it is posted, milliseconds. */
   interval: number
-  /** Milliseconds. */
+  /** Longest wait for the receiver, milliseconds. */
   timeout: number
   clock: Clock
   log: Logger
@@ -31,7 +36,7 @@ export class Exporter {
   #dropped = 0
   #timer: Timer | undefined
   #posting: Promise<void> | undefined
-  /** Ends the pause before a repeat. */
+  /** Ends the pause before a retry. */
   #wake: (() => void) | undefined
   #closing = false
 
@@ -52,7 +57,7 @@ export class Exporter {
     else this.#timer ??= this.#options.clock.setTimer(this.#options.interval, () => this.#start())
   }
 
-  /** Posts what waits, once, without repeats; then nothing runs any more. */
+  /** Posts the waiting spans once, without retries; afterwards nothing runs any more. */
   async close(): Promise<void> {
     this.#closing = true
     this.#wake?.()
@@ -71,7 +76,7 @@ export class Exporter {
     })
   }
 
-  /** Posts until less than a batch waits; when closing, until nothing does. */
+  /** Posts until less than one batch waits; when closing, until no span waits. */
   async #run(): Promise<void> {
     do {
       const spans = this.#queue.splice(0, this.#options.batch)
@@ -83,7 +88,7 @@ export class Exporter {
     } while (this.#queue.length >= (this.#closing ? 1 : this.#options.batch))
   }
 
-  /** @returns whether the receiver took them */
+  /** @returns whether the receiver took the spans */
   async #deliver(spans: readonly Span[]): Promise<boolean> {
     const body = JSON.stringify({
       resourceSpans: [{ resource: this.#resource, scopeSpans: [{ scope: { name: 'sluice' }, spans }] }],
@@ -98,7 +103,9 @@ export class Exporter {
     }
   }
 
-  /** @returns what became of it; a number: send it again after so many milliseconds */
+  /**
+   * @returns what the receiver did; a number means that the post failed and may be retried after this many milliseconds
+   */
   async #post(body: string): Promise<'taken' | 'refused' | number> {
     try {
       const response = await fetch(this.#url, {

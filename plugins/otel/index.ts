@@ -49,8 +49,8 @@ const schema = object(
 )
 
 /**
- * OpenTelemetry traces: one SERVER span for the exchange, one CLIENT span for each attempt at a backend, with the GenAI semantic conventions
- * (`gen_ai.*`, status Development). Never prompts, replies, headers or secrets.
+ * OpenTelemetry traces: one SERVER span for the exchange, one CLIENT span for each attempt at a backend, with the GenAI
+ * semantic conventions (`gen_ai.*`, status Development). Spans never hold prompts, replies, headers or secrets.
  */
 export const otel = definePlugin({
   name: 'otel',
@@ -70,7 +70,7 @@ export const otel = definePlugin({
         const record = new TracedExchange(x, parent)
         x.set(traced, record)
         x.set(trace, record)
-        // The last of the releases: by then the bill is final.
+        // The first plugin's release runs last, when the bill is final.
         x.defer(() => {
           for (const span of record.spans()) exporter.add(span)
         })
@@ -192,7 +192,7 @@ class TracedExchange implements Trace {
       'sluice.cost_usd': bill?.billed ? bill.cost / 1e9 : undefined,
       'sluice.ttfb_ms': settlement.ttfbMs ?? undefined,
     })
-    // What the client did wrong is no error of the server (HTTP semantic conventions).
+    // A client's fault is no error of the server (HTTP semantic conventions).
     if (settlement.error && (settlement.status >= 500 || settlement.status < 400)) span.status = failedStatus
     return span
   }

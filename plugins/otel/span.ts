@@ -21,10 +21,10 @@ export interface Span {
   status?: { code: number }
 }
 
-/** Unix milliseconds as nanoseconds, to the microsecond. */
+/** Unix milliseconds as nanoseconds, with the precision of microseconds. */
 export const nanos = (ms: number): string => `${Math.round(ms * 1000)}000`
 
-/** What is undefined is left out. Whole numbers become intValue, others doubleValue. */
+/** Undefined values are left out. Whole numbers become intValue, others doubleValue. */
 export function attributes(values: Record<string, AttributeValue>): Span['attributes'] {
   const list: Span['attributes'] = []
   for (const key in values) {
