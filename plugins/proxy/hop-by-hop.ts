@@ -13,22 +13,25 @@ const HOP_BY_HOP = new Set([
   'upgrade',
 ])
 
-/** The gateway's own credential, and what it answers by itself. */
+/** The gateway's own credential, and headers that the gateway answers or sets itself. */
 const OURS = new Set(['authorization', 'x-api-key', 'host', 'expect', 'idempotency-key', 'x-request-id'])
 
-/** Request headers for the next hop; those that `Connection` names stay here too. What asks for a tunnel is said anew (RFC 9110 7.8). */
+/**
+ * Request headers for the next hop, without those that `Connection` names. A tunnel is requested anew (RFC 9110 7.8).
+ */
 export function requestHeaders({ headers, hasBody, tunnel }: Incoming): Record<string, string> {
   const named = connectionNames(headers.get('connection'))
   const out: Record<string, string> = {}
   for (const [name, value] of headers)
     if (!HOP_BY_HOP.has(name) && !OURS.has(name) && !named.has(name)) out[name] = value
   const length = headers.get('content-length')
-  // The body's framing is no header that a client can ask to drop.
+  // The length frames the body, so a client must not be able to remove it through `Connection`.
   if (length !== undefined) out['content-length'] = length
   else if (hasBody) {
-    // Said here, since Node frames no body of a GET or DELETE by itself: its bytes would be the next request to the target.
+    // Node does not frame the body of a GET or DELETE by itself: the target would take its bytes for the next request.
     out['transfer-encoding'] = 'chunked'
-    // http-proxy-3 gives a DELETE or OPTIONS without a length one of 0 and takes its framing away. What it can see and not copy stops it.
+    // http-proxy-3 gives a DELETE or OPTIONS without a length a length of 0, and removes its framing. A length that
+    // http-proxy-3 sees but does not copy prevents that.
     Object.defineProperty(out, 'content-length', { value: 'chunked', enumerable: false })
   }
   if (tunnel) {
@@ -39,7 +42,8 @@ export function requestHeaders({ headers, hasBody, tunnel }: Incoming): Record<s
 }
 
 /**
- * Response headers for the client. Framing and Date are the listener's own, but for the length of a reply without a body.
+ * Response headers for the client. The listener sets framing and Date itself; only a reply without a body keeps its
+ * length.
  * @param raw names and values, alternating
  */
 export function responseHeaders(raw: readonly string[], bodiless: boolean): [string, string][] {

@@ -1,4 +1,7 @@
-/** One exchange through http-proxy-3, which wants Node's request and response: these are as much of them as it touches. */
+/**
+ * One exchange through http-proxy-3, which expects Node's request and response. The classes here have only the members
+ * that it uses.
+ */
 import { EventEmitter } from 'node:events'
 import type { ClientRequest, IncomingMessage } from 'node:http'
 import { type Duplex, Readable } from 'node:stream'
@@ -8,7 +11,7 @@ import type { Ticker, Ticking } from '../../core/ticker.ts'
 import { receivedBytes } from '../shared/slots.ts'
 import { requestHeaders, responseHeaders } from './hop-by-hop.ts'
 
-/** The client's request. The body is read from the listener as the target takes it. */
+/** The client's request. Its body is read from the listener as fast as the target takes it. */
 class HopRequest extends Readable {
   readonly method: string
   readonly url: string
@@ -17,9 +20,9 @@ class HopRequest extends Readable {
   readonly httpVersionMajor = 1
   readonly socket = { destroyed: false, remoteAddress: '', setTimeout() {} }
   readonly connection = this.socket
-  /** Bytes of the body that came. */
+  /** Bytes of the body that have arrived. */
   bytes = 0
-  /** The body came whole. */
+  /** The whole body has arrived. */
   whole: boolean
   #flow: BodyFlow | null = null
 
@@ -29,7 +32,7 @@ class HopRequest extends Readable {
     this.method = incoming.method
     this.url = incoming.query === '' ? incoming.path : `${incoming.path}?${incoming.query}`
     this.headers = headers
-    // A plugin above may have asked for the whole body: it is read once.
+    // A plugin above may have collected the body already, and it can be read only once.
     const collected = x.peek(requestBody)
     this.whole = !incoming.hasBody || collected !== undefined
     if (this.whole) {
@@ -57,13 +60,13 @@ class HopRequest extends Readable {
   }
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    // What is still to come is the listener's to swallow: a paused upload would never end.
+    // The listener drops the rest of the body; while paused, the upload would never end.
     this.#flow?.resume()
     done(error)
   }
 }
 
-/** Only what http-proxy-3 asks of a response that it does not write itself. */
+/** Only what http-proxy-3 uses of a response that it does not write itself. */
 class HopResponse extends EventEmitter {
   headersSent = false
   finished = false
@@ -78,9 +81,9 @@ export class Hop implements UpstreamControl, Ticking {
   readonly #timeoutMs: number
   readonly #ticker: Ticker
   #reply: IncomingMessage | null = null
-  /** The target's end of a tunnel. */
+  /** The target's socket of a tunnel. */
   #end: Duplex | null = null
-  /** From the client through it. */
+  /** Bytes from the client through the tunnel. */
   #tunnelledBytes = 0
   #activityMono: number
   #paused = false
@@ -119,15 +122,17 @@ export class Hop implements UpstreamControl, Ticking {
     if (this.#paused) reply.pause()
   }
 
-  /** The request is on its way to the target, which may switch protocols if that was asked for, or answer as ever. */
+  /**
+   * The request is on its way to the target, which may switch protocols if the client asked for it, or answer as usual.
+   */
   sent(request: ClientRequest): void {
     if (this.#x.incoming.tunnel) request.on('upgrade', (reply, end, head) => this.#opened(reply, end, head))
   }
 
   /**
-   * When the target ends its side, what it sent leaves and both connections close. When the client does, the target is told, and what it still says
-   * comes back.
-   * @param head what came behind the target's 101
+   * The target accepted a tunnel. When the target ends its side, what it sent is passed on and both connections close.
+   * When the client ends its side, the target's side is ended, and what the target still sends is passed on.
+   * @param head bytes that arrived together with the target's 101
    */
   #opened(reply: IncomingMessage, end: Duplex, head: Buffer): void {
     const x = this.#x
@@ -142,7 +147,7 @@ export class Hop implements UpstreamControl, Ticking {
     end.on('end', () => this.#ended())
     end.on('close', () => this.#broken())
     x.respondHead(101, responseHeaders(reply.rawHeaders, false))
-    // It could not be sent.
+    // The 101 could not be sent.
     if (this.#over) return
     const flow = x.incoming.streamBody({
       chunk: bytes => {
@@ -171,7 +176,7 @@ export class Hop implements UpstreamControl, Ticking {
     this.#x.end()
   }
 
-  /** The target could not be reached, or broke off before it answered. */
+  /** The target could not be reached, or its connection broke before it answered. */
   failed(cause: NodeJS.ErrnoException): void {
     const unreachable =
       cause.code !== undefined && ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH'].includes(cause.code)
@@ -198,7 +203,10 @@ export class Hop implements UpstreamControl, Ticking {
     this.#x.fail(error)
   }
 
-  /** Silence of the target, through a tunnel of both sides; while it waits for a slow client it owes nothing. */
+  /**
+   * Ends the exchange when the target has been silent for too long; in a tunnel, when both sides have. While the target
+   * waits for a slow client, its silence does not count.
+   */
   tick(now: number): void {
     if (this.#over || this.#paused || now - this.#activityMono < this.#timeoutMs) return
     this.#fail(
@@ -208,7 +216,7 @@ export class Hop implements UpstreamControl, Ticking {
     )
   }
 
-  /** Nothing more is wanted of the target. A reply or an upload that is not whole takes the connection with it. */
+  /** Ends the hop. Unless both reply and upload are complete, the connection to the target is closed. */
   #stop(): void {
     this.#over = true
     this.#ticker.delete(this)

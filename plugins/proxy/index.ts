@@ -7,7 +7,7 @@ import { receivedBytes } from '../shared/slots.ts'
 import { climbs } from './climbs.ts'
 import { Hop } from './hop.ts'
 
-// Loaded where a pipeline has the plugin: most have not.
+// Loaded only when a pipeline has the plugin; most have not.
 const require = createRequire(import.meta.url)
 
 const schema = object(
@@ -30,8 +30,9 @@ const schema = object(
 )
 
 /**
- * Sends the exchange to a target as it is, bytes untouched, streaming both ways; a WebSocket too, where the listener can tunnel. The gateway's own
- * credential and what belongs to one hop stay here (decisions 35); connecting, TLS and paths are http-proxy-3's.
+ * Sends the exchange to a target unchanged, streaming in both directions; also a WebSocket, where the listener can
+ * tunnel. The gateway's own credential and the headers of one hop are not passed on (decisions 35). http-proxy-3 does
+ * connections, TLS and paths.
  */
 export const proxy = definePlugin({
   name: 'proxy',
@@ -49,13 +50,14 @@ export const proxy = definePlugin({
       agent,
       changeOrigin: true,
       selfHandleResponse: true,
-      // The path as it came: left to http-proxy-3 it goes through the WHATWG URL parser, which resolves `..` and rewrites more.
+      // The path as the client sent it: otherwise http-proxy-3 gives it to the WHATWG URL parser, which resolves `..`
+      // and changes more.
       toProxy: true,
     })
     const hops = new WeakMap<object, Hop>()
     server.on('proxyReq', (sent, request) => hops.get(request)?.sent(sent))
     server.on('proxyRes', (reply, request) => hops.get(request)?.answered(reply))
-    // Its own timeout can't be told from a reset, and runs on while the target waits for a slow client.
+    // http-proxy-3's own timeout cannot be told from a reset, and runs on while the target waits for a slow client.
     const ticker = new Ticker(context.clock, Math.max(20, Math.min(1000, timeout / 4)))
 
     return {
