@@ -1,24 +1,26 @@
 /**
- * Citations for searches that the gateway ran. A model that was given pages as a tool's result cites them by writing their URLs: each such URL in the
- * text becomes a citation of that page. Nothing else does: none are invented.
+ * Citations for searches that the gateway ran. A model that got pages as a tool result cites them by writing their
+ * URLs: each such URL in the text becomes a citation of that page. There are no other citations.
  */
 import type { SearchResult } from '../../core/conversation.ts'
 import type { Citation, StreamEvent } from '../../core/events.ts'
 
 export class Citations {
   readonly #pages = new Map<string, string>()
-  /** Their URLs, made when a text is to be looked through. */
+  /** An index of the pages' URLs, made when a text is searched for them. */
   #urls: Prefixes | undefined
-  /** The open text block. */
+  /** The text of the open text block. */
   #text = ''
 
-  /** Pages that a later text may cite. */
+  /** Adds pages that later texts may cite. */
   found(results: readonly SearchResult[]): void {
     for (const { url, title } of results) if (!this.#pages.has(url)) this.#pages.set(url, title)
     this.#urls = undefined
   }
 
-  /** Called with each event before it leaves; pushes the citations of a text block in front of the event that ends it. */
+  /**
+   * Called with each event before it leaves; pushes the citations of a text block before the event that ends the block.
+   */
   before(event: StreamEvent, push: (event: StreamEvent) => void): void {
     if (this.#pages.size === 0) return
     if (event.type === 'text') this.#text += event.text
@@ -41,16 +43,20 @@ export class Citations {
   }
 }
 
-/** Longer ones are none that a model writes; searches of ours find none (`results.ts`), but a client may replay some. */
+/**
+ * UTF-16 units. A model writes no longer URL, and the gateway's searches return none (`results.ts`), but a client may
+ * replay one.
+ */
 const MAX_URL = 2048
 
 /**
- * Finds which of many URLs stands at a place of a text. In a sorted list all URLs that begin a text stand before it, and each of them begins the last one that
- * does: so one search, and a walk from there over beginnings of beginnings, whose number is not the pages' but that of one URL's own.
+ * Finds which of many URLs begins at a place of a text. In the sorted list, all URLs that the text begins with stand
+ * before the text, and each of them is a prefix of the last URL there. So one binary search finds that last URL, and a
+ * walk over its prefixes finds the match. The cost grows with the prefixes of one URL, not with the number of pages.
  */
 class Prefixes {
   readonly #urls: string[]
-  /** By place: that of the longest other URL that this one begins with, or -1. */
+  /** For each URL, the index of the longest other URL that is its prefix, or -1. */
   readonly #shorter: Int32Array
 
   constructor(urls: string[]) {
@@ -63,7 +69,7 @@ class Prefixes {
     }
   }
 
-  /** The longest URL that stands here and does not go on as another one. */
+  /** The longest URL that begins at `start` and does not continue as another URL. */
   longestAt(text: string, start: number): string | undefined {
     const here = text.slice(start, start + MAX_URL)
     let low = 0
@@ -85,7 +91,10 @@ class Prefixes {
   }
 }
 
-/** `https://a.example/1` is not cited by `https://a.example/10` or `https://a.example/1/more`, but by `(https://a.example/1).` it is. */
+/**
+ * Whether a URL ends here: `https://a.example/10` and `https://a.example/1/more` do not cite `https://a.example/1`, but
+ * `(https://a.example/1).` does.
+ */
 function endsHere(text: string, at: number): boolean {
   return !/^[\w%~-]|^[./?#&=:]{1,2}[\w%]/.test(text.slice(at, at + 3))
 }

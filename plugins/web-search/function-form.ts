@@ -1,6 +1,7 @@
 /**
- * Hosted web search as a function tool, for backends without a search of their own (decisions 34, wire.md F.2). `routing` takes this form when it
- * finds no backend that searches; `upstream` answers the function's calls (search-loop.ts), and the client sees hosted searches.
+ * Hosted web search as a function tool, for backends that cannot search (decisions 34, wire.md F.2). `routing` uses
+ * this form when no backend searches; `upstream` runs the function's calls (search-loop.ts), and the client sees hosted
+ * searches.
  */
 import type {
   CallPart,
@@ -23,12 +24,12 @@ const PARAMETERS = Object.freeze({
   additionalProperties: false,
 })
 
-/** The hosted search that a conversation declares. */
+/** The hosted search that a conversation declares, if any. */
 export function searchToolOf(conversation: Conversation): SearchTool | undefined {
   return conversation.tools.find(tool => tool.type === 'web_search')
 }
 
-/** The same conversation with its search as a function, and the function's name. Undefined: it declares none. */
+/** The conversation with its search as a function, and the function's name; undefined when it declares no search. */
 export function withSearchFunction(
   conversation: Conversation,
 ): { conversation: Conversation; tool: SearchTool; name: string } | undefined {
@@ -44,7 +45,8 @@ export function withSearchFunction(
     toolChoice: chosen(conversation.toolChoice, name),
     turns: withRounds(conversation.turns, name, tool.path),
   }
-  // One call at a time is asked for the client's sake (TOOL-5): where it has no tools, its absence is no reason to refuse a backend.
+  // The client asks for one call at a time because of its own tools (TOOL-5). When it has none, a backend without that
+  // feature need not be refused.
   if (conversation.tools.every(other => other.type === 'web_search')) changed.parallelToolCalls = true
   return { conversation: changed, tool, name }
 }
@@ -78,7 +80,7 @@ function chosen(choice: ToolChoice, name: string): ToolChoice {
   return { ...choice, tools }
 }
 
-/** The choice for a request after a search was made: what was forced has been done. */
+/** The tool choice after a search: a search that was forced has been made. */
 export function relaxed(choice: ToolChoice, name: string | null): ToolChoice {
   if (choice.type === 'required') return { type: 'auto' }
   if (choice.type === 'allowed') return { ...choice, mode: 'auto' }
@@ -87,7 +89,10 @@ export function relaxed(choice: ToolChoice, name: string | null): ToolChoice {
   return search ? { type: 'auto' } : choice
 }
 
-/** The choice for a request that must not search any more. The tool stays declared where it can, so that provider caches hold. */
+/**
+ * The tool choice for a request that must not search any more. The tool stays declared where possible, so that the
+ * provider's prompt cache stays valid.
+ */
 export function withoutSearch({ toolChoice, tools }: Conversation, name: string): ToolChoice {
   const rest = []
   if (toolChoice.type === 'allowed') rest.push(...toolChoice.tools.filter(tool => tool.name !== name || tool.namespace))
@@ -101,13 +106,13 @@ export function withoutSearch({ toolChoice, tools }: Conversation, name: string)
   return rest.length === 0 ? { type: 'none' } : { type: 'allowed', mode: 'auto', tools: rest }
 }
 
-// ---- history ----------------------------------------------------------------------------------------------------------
+// ---- history --------------------------------------------------------------------------------------------------------
 
-/** What the model did and was told in one round. */
+/** One search as the model made it, and what the model got for it. */
 export interface ToldSearch {
   callId: string
   query: string
-  /** As the model wrote it; JSON of the query when not known. */
+  /** The arguments as the model wrote them; undefined when unknown, then JSON of the query is used. */
   args?: string
   results: SearchPart['results']
   errorCode?: string
@@ -126,8 +131,9 @@ export function resultOf({ callId, query, results, errorCode }: ToldSearch, path
 }
 
 /**
- * Searches since the last user turn, as the calls and results that they were: a client that goes on with a paused reply, or answers calls that came
- * with searches, finds the model where it was. Older ones stay what they are, and a dialect writes them as text.
+ * Writes searches since the last user turn as the calls and results that they were: when a client continues a paused
+ * reply, or answers calls that came with searches, the model finds what it had. Older searches stay search parts, which
+ * a dialect writes as text.
  */
 function withRounds(turns: readonly Turn[], name: string, path: string): Turn[] {
   const from = turns.findLastIndex(turn => turn.role === 'user') + 1
@@ -153,7 +159,7 @@ function withRounds(turns: readonly Turn[], name: string, path: string): Turn[] 
         results.push(resultOf(told, path))
         continue
       }
-      // What was said after a result was another round.
+      // Text after a result belongs to another round.
       if (results.length > 0 && part.type !== 'call') flush()
       said.push(part)
     }
@@ -162,7 +168,10 @@ function withRounds(turns: readonly Turn[], name: string, path: string): Turn[] 
   return out
 }
 
-/** Adds parts to a list of turns in canonical form: turns of one role are one. Turns that are there are never changed. */
+/**
+ * Adds parts to a list of turns in canonical form: neighbours of one role become one turn. Existing turn objects are
+ * never changed.
+ */
 export function append(turns: Turn[], role: Turn['role'], parts: readonly Part[]): void {
   if (parts.length === 0) return
   const last = turns.at(-1)

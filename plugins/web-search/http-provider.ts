@@ -1,12 +1,13 @@
 /**
- * Searches over HTTP, in the form that the simulator serves: `GET {base}/search?q=…` answers `{"results": [{"title", "url", "text"}]}`. An operator
- * who has, or puts, such an endpoint before a search engine needs no plugin.
+ * Searches over HTTP, in the form that the simulator serves: `GET {base}/search?q=…` answers `{"results": [{"title",
+ * "url", "text"}]}`. An operator whose search engine has such an endpoint, or who puts one in front of it, needs no
+ * plugin.
  */
 import type { Dispatcher } from 'undici'
 import type { SearchResult } from '../../core/conversation.ts'
 import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/search.ts'
 
-/** Bytes of an answer; results are a few kilobytes. */
+/** The most bytes that are read of an answer; results are a few kilobytes. */
 const MAX_BODY = 1024 * 1024
 
 export interface SearchEndpoint {
@@ -14,7 +15,7 @@ export interface SearchEndpoint {
   /** Path of the base URL, without a trailing slash. */
   prefix: string
   origin: string
-  /** Names lower case. */
+  /** Names in lower case. */
   headers: Record<string, string>
 }
 
@@ -41,7 +42,7 @@ export class HttpSearch implements SearchProvider {
       signal,
     })
     if (statusCode !== 200) {
-      // Read, within bounds, so that the connection can be used again.
+      // The body is read, up to the limit, so that the connection can be used again.
       await body.dump({ limit: MAX_BODY, signal })
       throw new SearchFailed(
         statusCode === 429 ? 'too_many_requests' : 'unavailable',

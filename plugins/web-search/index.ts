@@ -12,7 +12,7 @@ const schema = object({
   max_turns: count(8, 'Most rounds of searches for one request.', 1),
 })
 
-/** Says how a hosted search goes upstream: as it is, or as a function whose calls the gateway runs (MSG-3). */
+/** Provides how a hosted search goes upstream: unchanged, or as a function whose calls the gateway runs (MSG-3). */
 export const webSearch = definePlugin({
   name: 'web-search',
   summary: 'Runs web searches for backends without one of their own.',

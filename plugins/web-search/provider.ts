@@ -5,10 +5,10 @@ import type { PipelineEntry } from '../../core/chain.ts'
 import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/search.ts'
 import { HttpSearch } from './http-provider.ts'
 
-/** Searches at the same time; more wait for a connection, and their own time runs. */
+/** The most searches at the same time. Others wait for a connection, and their timeout already runs. */
 const CONNECTIONS = 32
 
-/** The search providers that a chain asks, each opened when it is first asked. */
+/** The search providers that a chain uses. Each is opened at its first use. */
 export class OpenSearches {
   readonly #providers: Record<string, ProviderConfig>
   readonly #registered: SearchProviders
@@ -21,7 +21,10 @@ export class OpenSearches {
     this.#connectTimeoutMs = connectTimeoutMs
   }
 
-  /** By the name that the option `provider` of `web-search` says. Undefined: nobody answers. */
+  /**
+   * @param name as in the option `provider` of `web-search`
+   * @returns undefined when no provider has that name
+   */
   of(name: string | null): SearchProvider | undefined {
     if (name === null) return undefined
     let found = this.#open.get(name)
@@ -46,12 +49,15 @@ const searchLines = ({ pipelines }: GatewayConfig): PipelineEntry[] =>
     .flat()
     .filter(entry => entry.plugin === 'web-search')
 
-/** Whether any pipeline searches the simulated web, which then has to run. */
+/** Whether any pipeline searches the simulated web, so that the simulator has to run. */
 export function usesSimulatedSearch(config: GatewayConfig): boolean {
   return searchLines(config).some(entry => entry.config['provider'] === SIMULATED_SEARCH)
 }
 
-/** What is wrong with the search providers that pipelines name, once every plugin has been created; null when nothing is. */
+/**
+ * The first fault in the search providers that pipelines name, checked after every plugin was created; null when there
+ * is none.
+ */
 export function searchProviderFault(
   config: GatewayConfig,
   registered: SearchProviders,

@@ -1,18 +1,21 @@
-/** Results as they may be used: of the domains that the client asked for, and bounded, whatever a provider sends. */
+/**
+ * Makes a provider's results safe to use, whatever it sends: only pages of the domains that the client asked for,
+ * limited in number and length.
+ */
 import type { SearchResult, SearchTool } from '../../core/conversation.ts'
 
-/** UTF-16 units. */
+/** In UTF-16 units. */
 const MAX_TITLE = 300
 const MAX_URL = 2048
 const MAX_TEXT = 2000
-/** By the client's `search_context_size`. */
+/** The most results, by the client's `search_context_size`. */
 const MOST: Record<'low' | 'medium' | 'high', number> = { low: 3, medium: 5, high: 10 }
 
 export function mostResults(tool: SearchTool): number {
   return MOST[tool.contextSize ?? 'medium']
 }
 
-/** @param found a provider's answer: not trusted to have the form that its type says */
+/** @param found a provider's answer; it may not have the form that its type promises */
 export function usableResults(found: unknown, tool: SearchTool): SearchResult[] {
   if (!Array.isArray(found)) return []
   const most = mostResults(tool)
@@ -53,8 +56,8 @@ function isWanted(url: string, { allowedDomains, blockedDomains }: SearchTool): 
 }
 
 /**
- * Whether a page belongs to a domain as the APIs write it: `example.com` with its subdomains, or `example.com/docs` with what is below; a scheme in
- * front, and a `*` at the end of a path, change nothing.
+ * Whether a page belongs to a domain as the APIs write it: `example.com` includes its subdomains, `example.com/docs`
+ * the paths below it. A scheme in front, and a `*` at the end of a path, are ignored.
  */
 export function isOf(page: URL, domain: string): boolean {
   const bare = domain

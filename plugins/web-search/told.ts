@@ -1,4 +1,4 @@
-/** What the model is told of a search: the text of a tool result. */
+/** What the model gets as the result of a search: the text of a tool result. */
 import type { SearchResult } from '../../core/conversation.ts'
 import type { SearchErrorCode } from '../../core/search.ts'
 
@@ -20,7 +20,7 @@ const ERRORS: Record<SearchErrorCode, string> = {
   query_too_long: 'The query is too long. Use a few words.',
 }
 
-/** @param code any word: replayed searches carry what a client sent */
+/** @param code may be any word, because replayed searches carry what a client sent */
 export function toldError(code: SearchErrorCode): string {
   return ERRORS[code] ?? ERRORS.unavailable
 }
