@@ -24,31 +24,35 @@ import type { Clocks } from './stream-limits.ts'
 import { traceHeaders } from './trace-headers.ts'
 
 /**
- * silent    no event has come: when it fails, the owner may try elsewhere
- * answered  its events go to the sink, and a failure ends the exchange
- * draining  as answered, for the sake of the usage report: the client has left
- * over      whatever comes is ignored
+ * silent    no event has come: if the attempt fails, its owner may try another backend
+ * answered  events go to the sink, and a failure ends the exchange
+ * draining  like answered, but the client has disconnected: only the usage report matters
+ * over      everything that still comes is ignored
  */
 type State = 'silent' | 'answered' | 'draining' | 'over'
 
-/** A buffered reply, what a stream says in all, or an error body, may be this long. */
+/** The most bytes of a buffered reply, of all events of a stream, or of what a content encoding decodes to. */
 const MAX_BODY = 64 * 1024 * 1024
-/** Of an event, beside its text. */
+/** What one event costs in memory beside its text, in bytes: an estimate for the bound on a whole reply. */
 const EVENT_BYTES = 32
+/** An error body is read up to this many bytes; the rest is discarded. */
 const MAX_ERROR_BODY = 64 * 1024
 
-/** What an attempt came to before anything of it was passed on. */
+/** How an attempt failed before any of its events was passed on. */
 export interface AttemptFault {
   error: GatewayError
   /** The upstream cannot have acted on the request, or said that it failed: another backend may be tried. */
   retriable: boolean
-  /** Not a byte of the request left: the same backend may be tried again. */
+  /** No byte of the request was sent: the same backend may be tried again. */
   neverSent?: boolean
   /** The upstream may have acted: only a request that is marked safe may be tried again. */
   mayHaveActed?: boolean
   /** Counts against the backend's health. */
   unhealthy: boolean
-  /** How long the provider asked to be left alone: the error tells a client what its class allows (ERR-6). */
+  /**
+   * For how long the provider asked not to be called, milliseconds. The error's own wait for clients is limited by its
+   * class (ERR-6).
+   */
   restMs?: number | null
 }
 
@@ -59,13 +63,14 @@ export interface AttemptOwner {
   /** The first event has come: this backend serves the exchange. */
   answered(attempt: Attempt): void
   /**
-   * A clock ended the attempt before its first event: for the client an end like any other, but no answer.
-   * @param tooLong the backend has been silent for as long as it may
+   * A clock ended the attempt before its first event. The client gets an ordinary end, but the backend has not
+   * answered.
+   * @param tooLong the backend was silent for as long as the idle limit allows
    */
   silent(attempt: Attempt, tooLong: boolean): void
   /**
-   * The attempt is over, and has given everything back. Always last, exactly once.
-   * @param fault nothing of this attempt was passed on: the owner may try elsewhere
+   * The attempt is over, and has released everything. Always called last, exactly once.
+   * @param fault set when nothing of this attempt was passed on, so that the owner may try another backend
    */
   over(attempt: Attempt, fault: AttemptFault | null): void
 }
@@ -79,7 +84,9 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   readonly #clocks: Clocks
   readonly #owner: AttemptOwner
   readonly #sink: AttemptSink
-  /** Of the whole exchange: attempts share the ceiling. */
+  /**
+   * When the exchange began (monotonic milliseconds). All its attempts share one ceiling, so it is counted from here.
+   */
   readonly #exchangeMono: number
   readonly #connection = new ReplyConnection()
   #state: State = 'silent'
@@ -88,17 +95,19 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #reader: SseReader | null = null
   #decoder: Decoder | null = null
   #decoding: Decoding | null = null
-  /** Why the reply broke off, while the decoder says whether it had been whole. */
+  /** Why the connection failed; set while the decoder decides whether the reply was whole all the same. */
   #cause: GatewayError | null = null
-  /** What is not read as a stream: its text so far, and what keeps a character that its pieces cut in two. */
+  /**
+   * A body that is not a stream: the text decoded so far, and the decoder of a character that is split between chunks.
+   */
   #text = ''
   #cut: StringDecoder | null = null
-  /** Of that text, bytes; of a stream, what its events come to. */
+  /** Bytes of that body so far; for a stream, what its events cost in memory (`sizeOf`). */
   #size = 0
   #activityMono: number
-  /** The piece that is being read has brought an event. */
+  /** The chunk that is being read has brought an event. */
   #spoke = false
-  /** When the client left. */
+  /** When the client disconnected (monotonic milliseconds). */
   #goneMono = 0
 
   constructor(
@@ -136,7 +145,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     )
   }
 
-  // ---- the client's handler ---------------------------------------------------------------------------------------------------------
+  // ---- the client's handler -----------------------------------------------------------------------------------------
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#connection.begun(controller)
@@ -171,7 +180,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     else if (!this.#decoding.push(chunk)) this.#connection.stall()
   }
 
-  /** Bytes of the body, as they were before any encoding. */
+  /** Bytes of the body, after any content encoding was removed. */
   #data(chunk: Buffer): void {
     if (!this.#reader) {
       this.#size += chunk.length
@@ -200,8 +209,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   #keep(chunk: Buffer): void {
-    // Behind an ASCII character text can be cut, and most replies are one chunk that ends with a brace: they need no
-    // decoder.
+    // After an ASCII character, text can be cut safely. Most replies are one chunk that ends with a brace, so they need
+    // no decoder.
     if (this.#cut === null && chunk[chunk.length - 1]! <= 0x7f) this.#text += chunk.toString('utf8')
     else this.#text += (this.#cut ??= new StringDecoder('utf8')).write(chunk)
   }
@@ -262,7 +271,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#brokeOff(upstreamFailed('The upstream broke off. Retry shortly.', cause))
   }
 
-  // ---- an encoding undone -----------------------------------------------------------------------------------------------
+  // ---- content encoding, removed ------------------------------------------------------------------------------------
 
   decoded(bytes: Buffer): void {
     if (this.#state === 'over') return
@@ -280,12 +289,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
   decodedError(error: Error): void {
     if (this.#state === 'over') return
-    // An error's body only says which error it is; its status stands.
+    // The body of an error only tells which error it is; the status counts all the same.
     if (this.#status >= 300) this.#dataEnd()
     else this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))
   }
 
-  // ---- events ---------------------------------------------------------------------------------------------------------
+  // ---- events -------------------------------------------------------------------------------------------------------
 
   readonly #frame = (event: string, data: string): void => {
     if (this.#state !== 'over' && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
@@ -307,7 +316,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#sink.emit(event)
   }
 
-  /** The reply is whole, by the provider's own word, or the decoder says that it is not. */
+  /** The reply has ended; the decoder reports an error if it is not whole. */
   #finish(): void {
     this.#decoder!.end(this.#push)
     if (this.#state === 'over') return
@@ -315,7 +324,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#sink.end()
   }
 
-  /** The connection failed. A stream whose provider had said its last word is whole all the same; else this is the end (STR-6). */
+  /**
+   * The connection failed. A stream whose last event has come is whole all the same; any other reply ends here with an
+   * error (STR-6).
+   */
   #brokeOff(error: GatewayError): void {
     if (!this.#reader || this.#state === 'silent') return this.#break(error)
     this.#cause = error
@@ -323,7 +335,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   /**
-   * Something went wrong after the request was sent: before the first event the owner decides, afterwards the client is told.
+   * Something went wrong after the request was sent. Before the first event the owner decides what happens; after it
+   * the client gets the error.
    * @param saidSo the provider itself says that it did not do the work
    */
   #break(error: GatewayError, saidSo = false): void {
@@ -339,14 +352,18 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#x.fail(error)
   }
 
-  /** A fault of the gateway's own, found where nobody would catch it: it ends this exchange and not the process. */
+  /**
+   * A fault of the gateway itself, raised where no caller would catch it: it ends this exchange and not the process.
+   */
   #threw(error: unknown): void {
     const fault = asGatewayError(error)
     if (this.#state === 'over') this.#x.fail(fault)
     else this.#break(fault)
   }
 
-  /** What the provider has said of the prompt holds for a part of its reply too: how much was cached, for one (METER-5). */
+  /**
+   * What the provider reported about the prompt holds for a cut reply too, for example how much was cached (METER-5).
+   */
   #reportCut(): void {
     const usage = this.#decoder?.reported?.()
     if (usage) this.#sink.emit({ type: 'usage', usage })
@@ -358,7 +375,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     noteFailure(this.#x, failed, error, this.#outbound.request.headers)
   }
 
-  /** @param fault what another attempt might mend; null when there is no such thing */
+  /** @param fault a failure that another attempt might avoid; null when there is none */
   #end(fault: AttemptFault | null): void {
     if (this.#state === 'over') return
     this.#state = 'over'
@@ -369,7 +386,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#owner.over(this, fault)
   }
 
-  // ---- the exchange's control -----------------------------------------------------------------------------------------
+  // ---- the exchange's control ---------------------------------------------------------------------------------------
 
   pause(): void {
     if (this.#connection.paused || this.#state === 'over') return
@@ -379,7 +396,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   resume(): void {
     if (!this.#connection.paused || this.#state === 'over') return
-    // A pause is the client's silence, not the model's.
+    // During a pause the client was silent, not the model.
     this.#activityMono = this.#x.clock.mono()
     this.#decoding?.resume()
     this.#connection.resume()
@@ -398,7 +415,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     return undefined
   }
 
-  // ---- clocks ---------------------------------------------------------------------------------------------------------
+  // ---- clocks -------------------------------------------------------------------------------------------------------
 
   tick(now: number): void {
     if (this.#state === 'over') return
@@ -408,7 +425,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       this.#sink.end()
       return
     }
-    // A client that takes a byte now and then still has its ceiling; the other clocks judge the upstream, which may not speak now.
+    // A client that takes a byte now and then still has its ceiling. The other clocks judge the upstream, which cannot
+    // send now.
     if (this.#connection.paused) {
       if (now - this.#exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
       return
@@ -434,7 +452,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       this.#state = 'answered'
       this.#owner.silent(this, reason === 'idle_timeout')
     }
-    // Some providers mark no last event (gemini): what had said its finish reason is whole, and only its connection is idle.
+    // Some providers (gemini) mark no last event: a reply whose finish reason has come is whole, and only its
+    // connection is idle.
     const whole = reason === 'idle_timeout' && this.#reader !== null && this.#decoderSaysWhole()
     this.#end(null)
     if (!whole) {
@@ -454,12 +473,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 }
 
-/** Statuses by which a provider says that it did not do the work. A 4xx of its own making would be the same on any unchanged retry. */
+/**
+ * Whether a status says that the provider did not do the work. Any other 4xx would come again for an unchanged request.
+ */
 function mayTryElsewhere(status: number): boolean {
   return status === 429 || status >= 500 || status === 401 || status === 403
 }
 
-/** Errors inside a 200 by which it says the same. */
+/** Codes of errors inside a 200 reply that say the same. */
 const SAID_SO: ReadonlySet<string> = new Set([
   'capacity_exceeded',
   'insufficient_quota',
@@ -467,7 +488,10 @@ const SAID_SO: ReadonlySet<string> = new Set([
   'upstream_auth_error',
 ])
 
-/** What is kept of an event until the reply is whole: a buffered one is, a stream's too where an item waits for the one before it. */
+/**
+ * What an event may cost in memory until the reply is whole: a buffered reply keeps all events, and a stream keeps them
+ * where an item waits for the one before it.
+ */
 function sizeOf(event: StreamEvent): number {
   return event.type === 'activity' ? 0 : EVENT_BYTES + ('text' in event ? event.text.length : 0)
 }

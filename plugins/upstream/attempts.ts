@@ -1,6 +1,6 @@
 /**
- * The attempts of one exchange: which backend is asked, what a failure means for its health, and whether another is tried. Without a search of the
- * gateway's own an exchange sends one request; a search loop sends one for each of its rounds.
+ * The attempts of one exchange: which backend is called, what a failure means for its health, and whether another is
+ * tried. An exchange sends one request; with a search loop of the gateway it sends one for each round.
  */
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
@@ -15,11 +15,17 @@ import type { UpstreamOptions } from './options.ts'
 import type { Clocks } from './stream-limits.ts'
 import type { Target, Targets } from './targets.ts'
 
-/** First pause before the same backend is asked again; it doubles, and half of it is random. */
+/**
+ * Pause in milliseconds before the same backend is tried again. It doubles with each failure, and up to half of it is
+ * random.
+ */
 const BACKOFF_MS = 100
-/** provider_unavailable is advertised as 5 to 15 s (ERR-6); jitter adds up to a quarter. */
+/**
+ * Least and most wait that goes with provider_unavailable, milliseconds. Jitter adds up to a quarter, so that clients
+ * see 5 to 15 s (ERR-6).
+ */
 const UNAVAILABLE_MS = { min: 5000, max: 12_000 }
-/** Marks a request that may run twice: a retry is allowed even when a backend may have acted. */
+/** The header that marks a request as safe to run twice: it may be retried even when a backend may have acted. */
 const SAFE_HEADER = 'x-retry-safe'
 
 /** What the exchanges of a chain share. */
@@ -38,13 +44,13 @@ export class Attempts implements AttemptOwner {
   #untried: Backend[] = []
   #conversation: Conversation | undefined
   #sink!: AttemptSink
-  /** Of the attempt that runs, or waits for a connection. */
+  /** Target of the attempt that runs, or that waits for a connection. */
   #target!: Target
   #made = 0
   #failures = 0
-  /** Of the attempt before. */
+  /** Failure of the attempt before. */
   #last: AttemptFault | null = null
-  /** What the attempt says of its backend's health has been told to the breaker. */
+  /** The breaker has been notified of what the current attempt says about the backend's health. */
   #judged = false
 
   constructor(x: Exchange, clocks: Clocks, context: AttemptContext) {
@@ -57,7 +63,7 @@ export class Attempts implements AttemptOwner {
   /**
    * Sends a request. The backend that answered the one before goes first, since it knows the conversation.
    *
-   * @param conversation what the request says; undefined: what the exchange's own does
+   * @param conversation what the request says; undefined for the exchange's own conversation
    * @param sink takes the reply's events and its end. A failure ends the exchange itself.
    */
   send(conversation: Conversation | undefined, sink: AttemptSink): void {
@@ -79,7 +85,10 @@ export class Attempts implements AttemptOwner {
     else this.#wait(target)
   }
 
-  /** Index of the first backend that may be tried, -1 when none. One that has just come back gives way, where another can. */
+  /**
+   * Index of the first backend that may be tried, -1 when none may. A backend that has just recovered takes only a
+   * share of the requests that another can take.
+   */
   #choose(now: number): number {
     const { targets, random } = this.#context
     let cold = -1
@@ -92,7 +101,9 @@ export class Attempts implements AttemptOwner {
     return cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now) ? cold : -1
   }
 
-  /** No backend can be tried. When they asked for a pause, its earliest end is when one can. */
+  /**
+   * No backend can be tried. If all of them asked for a pause, the client is told to wait until the first pause ends.
+   */
   #unavailable(now: number): GatewayError {
     const breakers = this.#x.get(candidates).map(backend => this.#context.targets.of(backend).breaker)
     const pauses = breakers.map(breaker => breaker.resting(now))
@@ -109,7 +120,7 @@ export class Attempts implements AttemptOwner {
     return new GatewayError('provider_unavailable', { message, horizonMs })
   }
 
-  /** All connections are busy. */
+  /** All connections are busy: waits for one. */
   #wait(target: Target): void {
     const { breaker, pool } = target
     const giveUp = pool.gate.wait(this.#context.clock, refused => {
@@ -163,13 +174,16 @@ export class Attempts implements AttemptOwner {
     }
   }
 
-  /** The request can't be written. Who called may be another exchange, which has just left its place, or a timer: nobody who could answer for it. */
+  /**
+   * The request could not be written. The caller may be a timer, or another exchange that just freed a connection:
+   * neither could answer this client, so the error is not thrown.
+   */
   #broken(error: unknown): void {
     this.#context.log.error({ request_id: this.#x.id, err: error }, 'terminal failed')
     this.#x.fail(asGatewayError(error))
   }
 
-  // ---- what an attempt tells --------------------------------------------------------------------------------------------
+  // ---- calls from the attempt ---------------------------------------------------------------------------------------
 
   answered(attempt: Attempt): void {
     this.#judged = true
@@ -190,7 +204,7 @@ export class Attempts implements AttemptOwner {
     this.#context.ticker.delete(attempt)
     const target = this.#target
     target.state.ended()
-    // The client left before there was an answer. A trial that nobody ends would keep the backend out for ever.
+    // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
     if (!this.#judged) target.breaker.abstained()
     target.pool.gate.leave()
     if (!fault || this.#x.closed) return
@@ -237,9 +251,12 @@ export class Attempts implements AttemptOwner {
     )
   }
 
-  // ---- retries ----------------------------------------------------------------------------------------------------------
+  // ---- retries ------------------------------------------------------------------------------------------------------
 
-  /** Tries once more where that can do no harm. False: it can't, or may not. */
+  /**
+   * Tries once more where that can do no harm.
+   * @returns false when it cannot or may not
+   */
   #retry(target: Target, fault: AttemptFault): boolean {
     const { options, targets, clock } = this.#context
     if (this.#failures >= options.attempts) return false
@@ -256,7 +273,7 @@ export class Attempts implements AttemptOwner {
     return true
   }
 
-  /** Asks the same backend again, after a pause. */
+  /** Tries the same backend again after a pause. */
   #later(target: Target): void {
     const { clock, random } = this.#context
     const pause = BACKOFF_MS * 2 ** (this.#failures - 1) * (1 - random() / 2)
@@ -269,7 +286,7 @@ export class Attempts implements AttemptOwner {
   }
 }
 
-/** The exchange's control while nothing is sent or read. */
+/** The exchange's control while no attempt runs. */
 function whileWaiting(giveUp: () => void): UpstreamControl {
   return {
     pause() {},
@@ -281,7 +298,10 @@ function whileWaiting(giveUp: () => void): UpstreamControl {
   }
 }
 
-/** For how long the provider itself asked to be left alone, milliseconds; null when it did not. The error table's own horizon is none of its words. */
+/**
+ * For how long the provider itself asked not to be called, milliseconds; null when it did not. The error table's
+ * default wait does not count.
+ */
 function pauseAskedIn({ code, horizonMs }: GatewayError): number | null {
   const spec: ErrorSpec = ERRORS[code]
   return horizonMs === null || horizonMs === spec.horizonMs ? null : horizonMs

@@ -1,9 +1,9 @@
 import type { ErrorCode } from '../../core/errors.ts'
 
 /**
- * Leaves a failing backend out: opens after so many failures in a row, or at an error rate over a sliding window; after `open_for` one trial
- * request decides. A backend that comes back gets its share slowly, over another `open_for`. One that asked for a pause (Retry-After) is left out
- * for that long.
+ * Leaves a failing backend out. It opens after a number of failures in a row, or at an error rate over a sliding
+ * window. After `open_for`, one trial request decides. A backend that recovers gets its share of requests slowly, over
+ * another `open_for`. One that asked for a pause (Retry-After) is left out for that long.
  */
 export interface BreakerOptions {
   failures: number
@@ -13,12 +13,16 @@ export interface BreakerOptions {
   open_for: number
 }
 
-/** The error rate needs some traffic to mean anything. */
+/** The error rate counts only from this many attempts in the window. */
 const MIN_SAMPLES = 10
+/** The window is counted in this many slices. */
 const BUCKETS = 10
-/** A pause that a provider asks for is kept, up to so many times `open_for`: a wrong one must not take a backend away for days. */
+/**
+ * The longest pause that a provider can ask for, as a multiple of `open_for`: a wrong value must not take a backend
+ * away for days.
+ */
 const MAX_REST = 4
-/** What a backend that comes back gets at once. */
+/** The share of requests that a recovered backend gets at once; it grows to 1. */
 const FIRST_SHARE = 0.1
 
 export class Breaker {
@@ -26,9 +30,9 @@ export class Breaker {
   #inARow = 0
   #openUntil = 0
   #restUntil = 0
-  /** Code of the answer that asked for the pause. */
+  /** Code of the error with which the backend asked for the pause. */
   restsFor: ErrorCode | undefined
-  /** When it came back; 0 when that is long ago. */
+  /** When the backend recovered (monotonic milliseconds); 0 once it takes its full share. */
   #warmFrom = 0
   #trial = false
   #failed = new Uint32Array(BUCKETS)
@@ -41,7 +45,7 @@ export class Breaker {
     this.#options = options
   }
 
-  /** Options of a new configuration; what is known of the backend stays. */
+  /** Takes the options of a new configuration; what is known about the backend stays. */
   configure(options: BreakerOptions): void {
     this.#options = options
   }
@@ -62,7 +66,10 @@ export class Breaker {
     return true
   }
 
-  /** Keeps the backend out for as long as it asked. @returns true when it begins a pause, false when one goes on */
+  /**
+   * Keeps the backend out for as long as it asked, `MAX_REST` times `open_for` at most.
+   * @returns true when this begins a pause, false when one was running already
+   */
   rest(now: number, ms: number, code: ErrorCode): boolean {
     const begins = this.resting(now) === 0
     this.restsFor = code
@@ -70,7 +77,7 @@ export class Breaker {
     return begins
   }
 
-  /** Milliseconds that the backend still asked to be left out; 0 when it did not. */
+  /** Milliseconds that are left of the pause that the backend asked for; 0 when there is none. */
   resting(now: number): number {
     return Math.max(0, this.#restUntil - now)
   }
@@ -80,7 +87,10 @@ export class Breaker {
     return Math.max(0, this.#restUntil - now, this.#openUntil - now)
   }
 
-  /** Whether a backend that came back takes this one already, where another could. @param r uniform in [0, 1) */
+  /**
+   * Whether a recovered backend already takes a request that another could take.
+   * @param r uniform in [0, 1)
+   */
   warm(now: number, r: number): boolean {
     if (this.#warmFrom === 0) return true
     const share = FIRST_SHARE + (1 - FIRST_SHARE) * ((now - this.#warmFrom) / this.#options.open_for)
@@ -128,12 +138,12 @@ export class Breaker {
     return false
   }
 
-  /** The attempt says nothing of the backend's health (the client left, the request was bad). */
+  /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */
   abstained(): void {
     this.#trial = false
   }
 
-  /** Ever, for metrics. */
+  /** All failures so far, for metrics. */
   get failures(): number {
     return this.#failures
   }

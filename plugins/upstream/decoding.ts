@@ -1,6 +1,6 @@
 /**
- * Undoes a content encoding that was not asked for (we ask for identity; some providers and proxies compress all the same), as a stream and with a
- * cap on what comes out: a bomb of 1:1000 is stopped at the cap.
+ * Removes a content encoding that was not requested (the gateway asks for identity; some providers and proxies compress
+ * all the same). It works as a stream and limits the decoded size, so that a decompression bomb is stopped there.
  */
 
 import type { Transform } from 'node:stream'
@@ -17,13 +17,13 @@ const CODERS: Readonly<Record<string, () => Coder>> = {
 }
 
 export interface DecodedSink {
-  /** Decoded bytes; the callee's own. */
+  /** Decoded bytes; the callee may keep them. */
   decoded(bytes: Buffer): void
   /** Everything was decoded. */
   decodedEnd(): void
-  /** The bytes are not what the encoding says, or there are too many of them. */
+  /** The bytes do not fit the encoding, or the decoded body is too large. */
   decodedError(error: Error): void
-  /** What was pushed is decoded: more may come. */
+  /** All pushed bytes are decoded: more may be pushed. */
   decodedDrain(): void
 }
 
@@ -32,7 +32,7 @@ export class Decoding {
 
   #size = 0
 
-  /** @returns null when the encoding is none that we know; several on top of each other are none. */
+  /** @returns null when the encoding is not known; several on top of each other are not */
   static of(encoding: string, limit: number, sink: DecodedSink): Decoding | null {
     const make = CODERS[encoding.trim().toLowerCase()]
     return make ? new Decoding(make(), limit, sink) : null
@@ -52,7 +52,10 @@ export class Decoding {
     coder.on('drain', () => sink.decodedDrain())
   }
 
-  /** Takes encoded bytes, copied. False: wait for `decodedDrain`. */
+  /**
+   * Takes encoded bytes and copies them.
+   * @returns false when the caller should wait for `decodedDrain`
+   */
   push(bytes: Buffer): boolean {
     return this.#coder.destroyed || this.#coder.write(Buffer.from(bytes))
   }

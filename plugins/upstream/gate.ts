@@ -1,4 +1,4 @@
-/** A cap on requests in flight, with a bounded queue in front (ERR-6). First come, first served. */
+/** Limits the requests in flight, with a bounded queue in front (ERR-6). First come, first served. */
 import type { Clock, Timer } from '../../core/clock.ts'
 
 export type Refusal = { reason: 'full' | 'waited'; waitedMs: number }
@@ -32,12 +32,12 @@ export class Gate {
   get capacity(): number {
     return this.#capacity
   }
-  /** Ever turned away, for metrics. */
+  /** All requests refused so far, for metrics. */
   get refused(): number {
     return this.#refused
   }
 
-  /** True when there is room: then `leave` is owed. */
+  /** @returns true when there is room; the caller must then call `leave` */
   enter(): boolean {
     if (this.#inFlight >= this.#capacity) return false
     this.#inFlight++
@@ -45,8 +45,9 @@ export class Gate {
   }
 
   /**
-   * After an `enter` in vain. Calls `go` once, at once or later: with null when there is room (then `leave` is owed), else why not. Returns how to give
-   * up; null when `go` was called.
+   * Waits for room after `enter` returned false. Calls `go` once, at once or later: with null when there is room (the
+   * caller must then call `leave`), else with the refusal.
+   * @returns a function that gives up waiting; null when `go` was already called
    */
   wait(clock: Clock, go: (refused: Refusal | null) => void): (() => void) | null {
     if (this.#queue.size >= this.#queueMax) {
@@ -77,7 +78,7 @@ export class Gate {
       this.#inFlight--
       return
     }
-    // The place passes on: the count stays.
+    // The place goes to the next in the queue, so the count stays.
     this.#queue.delete(next)
     next.timer.cancel()
     next.go(null)

@@ -1,4 +1,6 @@
-/** How the upstreams are, for metrics and the dashboard: read when someone looks, counted in plain numbers on the way. */
+/**
+ * The state of the upstreams, for metrics and the dashboard. It is put together when it is read, from plain counters.
+ */
 import type { SharedState } from '../../core/plugin.ts'
 import { Breaker, type BreakerOptions } from './breaker.ts'
 import { Pools } from './pools.ts'
@@ -8,15 +10,15 @@ export interface BackendHealth {
   /** `provider/model`. */
   id: string
   breaker: 'closed' | 'open' | 'half-open'
-  /** Of the breaker's window, 0 to 1. */
+  /** Share of failures in the breaker's window, 0 to 1. */
   errorRate: number
-  /** Attempts under way. */
+  /** Attempts that are running. */
   inFlight: number
-  /** Attempts ever begun. */
+  /** All attempts so far. */
   attempts: number
-  /** Of those, held against the backend's health. */
+  /** The attempts that count against the backend's health. */
   failures: number
-  /** Attempts that came to nothing, by the code of the error table that says how. */
+  /** Failed attempts, by the code of their error. */
   failed: ReadonlyMap<string, number>
 }
 
@@ -25,7 +27,7 @@ export interface ProviderLoad {
   inFlight: number
   queued: number
   capacity: number
-  /** Requests turned away because the queue was full or the wait too long. */
+  /** Requests refused because the queue was full or the wait too long. */
   refused: number
 }
 
@@ -36,7 +38,7 @@ export interface UpstreamHealth {
   retries: number
 }
 
-/** Breakers and counts of the backends that were used so far; shared by all chains, kept across reloads. */
+/** Breakers and counters of the backends that were used so far; shared by all chains, kept across reloads. */
 export class Backends {
   readonly #known = new Map<string, BackendState>()
 
@@ -85,7 +87,7 @@ export class BackendState {
   }
 }
 
-/** What the chains of a gateway share; each is made by whoever asks first. */
+/** State that the chains of a gateway share; made at its first use. */
 export const sharedBackends = (shared: SharedState): Backends => shared.use('upstream.backends', () => new Backends())
 export const sharedPools = (shared: SharedState): Pools => shared.use('upstream.pools', () => new Pools())
 export const sharedRetries = (shared: SharedState): RetryBudgets =>

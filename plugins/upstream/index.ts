@@ -16,12 +16,13 @@ import { SearchLoop } from './search-loop.ts'
 import { clocksOf } from './stream-limits.ts'
 import { Targets } from './targets.ts'
 
-/** How often the clocks of running attempts are looked at. */
+/** Milliseconds between two checks of the clocks of running attempts. */
 const TICK_MS = 250
 
 /**
- * Sends the request to the first healthy candidate and reads its reply; tries another only while nothing has gone out. It knows HTTP and no dialect:
- * what `translation` put into `outbound` writes each attempt's request and decodes the reply.
+ * Sends the request to the first healthy candidate and reads its reply; tries another only while nothing has been sent
+ * to the client. It knows HTTP and no dialect: `outbound`, which `translation` fills, writes each attempt's request and
+ * gives the decoder for the reply.
  */
 export const upstream = definePlugin({
   name: 'upstream',

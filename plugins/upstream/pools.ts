@@ -24,10 +24,13 @@ interface Shared {
   provider: string
 }
 
-/** Below the common 5 s of servers that close idle connections: a request must not meet a closing socket. */
+/**
+ * Milliseconds; less than the 5 s after which many servers close idle connections, so that no request meets a closing
+ * socket.
+ */
 const KEEP_ALIVE_MS = 4000
 
-/** So old, a connection is not used again: the next one asks DNS. */
+/** Milliseconds. An older connection is not used again, so that the next one asks DNS. */
 const MAX_AGE_MS = 60_000
 
 export class Pools {
@@ -43,7 +46,9 @@ export class Pools {
     return shared.pool
   }
 
-  /** How full the providers are; one entry for each pool, so that a provider may have two while a change of it drains. */
+  /**
+   * How busy the providers are, one entry for each pool. A provider has two while its pool from before a reload drains.
+   */
   load(): { provider: string; inFlight: number; queued: number; capacity: number; refused: number }[] {
     return [...this.#pools.values()].map(({ provider, pool: { gate } }) => ({
       provider,
@@ -72,11 +77,11 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
   const url = new URL(provider.base_url)
   const { tls } = provider
   const options = {
-    // The gate holds the cap and the queue: undici's own queue has no bound.
+    // The gate has the limit and the queue, because undici's own queue has no bound.
     connections: provider.max_connections,
     pipelining: 1,
     allowH2: provider.http2,
-    // Silence is judged by the exchange's own clocks (STR-1), which know hidden reasoning from a dead peer.
+    // Silence is judged by the exchange's own clocks (STR-1), which can tell hidden reasoning from a dead peer.
     headersTimeout: 0,
     bodyTimeout: 0,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -103,7 +108,7 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
               ...options,
               requestTls: options.connect,
               connectTimeout: connectTimeoutMs,
-              // Forwarding without a tunnel would queue everything behind one connection to the proxy.
+              // Without a tunnel, all requests would queue behind one connection to the proxy.
               proxyTunnel: true,
               clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
             })
@@ -117,7 +122,7 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
   }
 }
 
-/** undici takes body and headers whole. */
+/** undici takes the body in one piece, and all headers in one object. */
 function inOnePiece(dispatcher: Dispatcher): HttpClient {
   return {
     dispatch({ headers, own, body, ...options }, handler) {

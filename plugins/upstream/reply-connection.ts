@@ -1,24 +1,24 @@
 /**
- * The connection on which an attempt's reply comes: paused while nobody reads, given up, or kept for the next request.
+ * The connection on which an attempt's reply arrives: paused while nobody reads, closed, or kept for the next request.
  */
 import type { Dispatcher } from 'undici'
 import type { Clock, Timer } from '../../core/clock.ts'
 
 /**
- * waiting  nothing of the request has left, and there may be no connection yet
+ * waiting  nothing of the request was sent, and there may be no connection yet
  * reading  the request was sent, and its reply is read
- * tail     the provider has said its last word; what may follow it is dropped, so that the connection can be kept
- * ended    it has been read to its end, or has failed: the connection may be another's by now
- * aborted  it was given up
+ * tail     the reply is whole; what may follow it is dropped, so that the connection can be kept
+ * ended    the reply was read to its end, or failed: the connection may carry another request by now
+ * aborted  the connection was closed
  */
 type State = 'waiting' | 'reading' | 'tail' | 'ended' | 'aborted'
 
-/** One for all: making an Error costs more than the abort. */
+/** One object for all aborts: making an Error costs more than the abort. */
 const ENDED = new Error('the exchange has ended')
 
 /**
- * What may follow a provider's terminal event, and for how long, before the connection is given up: trailers, a last
- * chunk, pings.
+ * Trailers, a last chunk or pings may follow a provider's last event: at most this many bytes, for at most this many
+ * milliseconds. Then the connection is closed.
  */
 const MAX_TAIL = 1024
 const TAIL_MS = 1000
@@ -30,11 +30,11 @@ export class ReplyConnection {
   #tailBytes = 0
   #tailTimer: Timer | undefined
 
-  /** Bytes of the request may have left. */
+  /** Bytes of the request may have been sent. */
   get used(): boolean {
     return this.#controller !== null
   }
-  /** By the reader's wish, which holds for a connection that is yet to come, too. */
+  /** The reader has paused. This holds for a connection that is not open yet, too. */
   get paused(): boolean {
     return this.#paused
   }
@@ -56,22 +56,22 @@ export class ReplyConnection {
     this.unstall()
   }
 
-  /** Reads no more until `unstall` or `resume`. */
+  /** Stops reading until `unstall` or `resume`. */
   stall(): void {
     if (this.#state === 'reading') this.#controller!.pause()
   }
 
-  /** Reads on, unless the reader has paused. */
+  /** Continues to read, unless the reader has paused. */
   unstall(): void {
     if (this.#state === 'reading' && !this.#paused) this.#controller!.resume()
   }
 
-  /** The provider has said its last word. */
+  /** The reply is whole: the provider's last event has come. */
   whole(): void {
     if (this.#state === 'reading') this.#state = 'tail'
   }
 
-  /** Bytes that nobody reads. A model that talks on behind its last word is cut off. */
+  /** Counts bytes that nobody reads. A provider that sends too much after its last event is cut off. */
   ignored(bytes: number): void {
     if (this.#state === 'tail' && (this.#tailBytes += bytes) > MAX_TAIL) this.abort()
   }
@@ -83,8 +83,8 @@ export class ReplyConnection {
   }
 
   /**
-   * Nobody reads any more. What is whole ends by itself in a moment, and keeps its connection; what is not is given
-   * up.
+   * Nobody reads any more. A whole reply ends by itself in a moment, and its connection is kept; any other connection
+   * is closed.
    */
   release(clock: Clock): void {
     if (this.#state !== 'tail') return this.abort()

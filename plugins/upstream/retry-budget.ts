@@ -1,10 +1,11 @@
 /**
- * Retries are a share of traffic (10 % by default), so that they can't multiply an outage: each request earns the share, each retry spends one
- * whole. A little is always there, so that a quiet gateway can retry too.
+ * Limits retries to a share of the requests (10 % by default), so that they cannot multiply an outage: each request
+ * adds the share, each retry takes 1. A few retries (`FLOOR`) are always possible after a while, so that a gateway with
+ * little traffic can retry too.
  */
 const FLOOR = 3
 const CEILING = 100
-/** The floor refills over so long. */
+/** Milliseconds in which the floor refills. */
 const FLOOR_MS = 10_000
 
 export class RetryBudget {
@@ -13,13 +14,16 @@ export class RetryBudget {
   #mono = 0
   #taken = 0
 
-  /** One request went out. */
+  /** One request was sent. */
   counted(now: number): void {
     this.#requests++
     if (this.#mono === 0) this.#mono = now
   }
 
-  /** Takes one retry when the budget allows it. @param share of requests that may be retried */
+  /**
+   * Takes one retry if the budget allows it.
+   * @param share of requests that may be retried
+   */
   take(now: number, share: number): boolean {
     if (share <= 0) return false
     const floor = Math.min(FLOOR, (FLOOR * (now - this.#mono)) / FLOOR_MS)
@@ -35,7 +39,7 @@ export class RetryBudget {
     return true
   }
 
-  /** Retries ever taken, for metrics. */
+  /** All retries so far, for metrics. */
   get taken(): number {
     return this.#taken
   }
@@ -51,7 +55,7 @@ export class RetryBudgets {
     return budget
   }
 
-  /** Retries ever taken, for metrics. */
+  /** All retries so far, for metrics. */
   get taken(): number {
     let total = 0
     for (const budget of this.#budgets.values()) total += budget.taken

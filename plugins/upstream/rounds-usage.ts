@@ -1,13 +1,19 @@
-/** What the rounds of one exchange used together. */
+/** What the rounds of one exchange used in all. */
 import type { ProviderUsage, StreamEvent } from '../../core/events.ts'
 
 export class RoundsUsage {
-  /** Null until a round is reported. */
+  /** Null until a round was reported. */
   #sum: ProviderUsage | null = null
-  /** Reasoning, by its deltas, of rounds whose provider told nothing: a clock stopped them, or it never does. */
+  /**
+   * Reasoning tokens, counted from the deltas, of rounds that the provider did not report: a clock stopped them, or it
+   * never reports.
+   */
   #unreported = 0
 
-  /** The prompt is the client's, once: its cache figures are those of the first round. Output is that of all rounds. */
+  /**
+   * The prompt is the client's and counts once: its cache figures are those of the first round. Output is that of all
+   * rounds.
+   */
   add(round: ProviderUsage, first: boolean): void {
     const sum = this.#sum
     if (first) this.#sum = round
@@ -26,14 +32,14 @@ export class RoundsUsage {
     this.#unreported += reasoning
   }
 
-  /** Tokens, as far as they were reported. */
+  /** Output tokens, as far as rounds were reported. */
   get output(): number {
     return this.#sum?.output ?? 0
   }
 
   /**
-   * The report of the whole, which is taken at its word: where some rounds were reported, the others' reasoning is
-   * added (METER-4). Null when none was.
+   * The report for the whole exchange; null when no round was reported. Its figures are billed as they are, so the
+   * reasoning of rounds without a report is added (METER-4).
    */
   report(): StreamEvent | null {
     const usage = this.#sum

@@ -1,6 +1,6 @@
 /**
- * Runs the hosted searches of an exchange whose backend has none: it sends the exchange's requests, one a round, and stands between their replies
- * and the exchange.
+ * Runs the hosted searches of an exchange whose backend cannot search: it sends the exchange's requests, one for each
+ * round, and stands between their replies and the exchange.
  *
  *   start ──► round: attempts.send ──► emit … end ──► searches done? ──► conclude: the exchange ends
  *               ▲                                          │
@@ -10,13 +10,13 @@
  *
  *   emit ──► the round's Sequencer ──► #ordered ──► ShownOrder (a running search blocks it) ──► exchange
  *
- * Each round has a Sequencer of its own, since its usage and its finish are not the exchange's. The model's calls of the search function are taken
- * out and run; the client sees `search_start` and `search_end` where the call stood, and what came after waits behind them, so that the order
- * stays. When the round is over and all that the model called for are searches, the next round goes out with the results; the last one gives the
- * reply its end.
+ * Each round has its own Sequencer, since its usage and its finish are not the exchange's. The model's calls of the
+ * search function are taken out and run. The client sees `search_start` and `search_end` in place of the call, and
+ * later events wait behind them, so that the order stays. When a round is over and all its calls are searches, the next
+ * round goes out with the results; the last round's finish ends the reply.
  *
- * A round with calls of the client's own ends the turn: its searches are run and shown, and the client answers the rest. The same loop continues a
- * native search that its provider pauses.
+ * A round with calls of the client's own tools is the last: its searches are run and shown, and the client answers the
+ * other calls. The same loop continues a native search that its provider pauses.
  */
 import { type Conversation, formOf, type SearchTool } from '../../core/conversation.ts'
 import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.ts'
@@ -37,13 +37,13 @@ import { ShownOrder } from './shown-order.ts'
 /**
  * reading    a round's request runs, and its attempt is the exchange's control
  * searching  the round is over, and its searches run: the loop is the exchange's control, and its clocks run
- * concluded  the reply has its end, or nobody is left who would read it
+ * concluded  the reply has its end, or the exchange was aborted
  */
 type State = 'reading' | 'searching' | 'concluded'
 
-/** UTF-16 units of a query. */
+/** The longest query, in UTF-16 units. */
 const MAX_QUERY = 1000
-/** Searches in one round; more are refused, whatever the client allows. */
+/** The most searches in one round; more are refused, whatever the client allows. */
 const MAX_PER_ROUND = 16
 
 export interface SearchLoopOptions {
@@ -59,15 +59,15 @@ class Round {
   readonly sequencer: Sequencer
   readonly recorder = new ReplyRecorder()
   readonly searches: Search[] = []
-  /** The search call that is being read. */
+  /** The search call whose arguments are being read. */
   call: { id: string; args: string } | null = null
-  /** Calls of the client's tools. */
+  /** How many calls of the client's tools the round has. */
   clientCalls = 0
   finish: FinishEvent | null = null
-  /** Whether its provider told what it used. */
+  /** Whether the provider reported the round's usage. */
   reported = false
   reasoning: TokenCounter | null = null
-  /** Id, in this round, of the native search that the round before left unfinished. */
+  /** The id, in this round, of the native search that the round before left unfinished. */
   resumed: string | null = null
 
   constructor(ordered: (event: StreamEvent) => void) {
@@ -82,33 +82,36 @@ class Round {
 export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   place = -1
   readonly #x: Exchange
-  /** What the first round asks. */
+  /** The conversation of the first round. */
   readonly #first: Conversation
   readonly #attempts: Pick<Attempts, 'send' | 'clocks' | 'startedMono'>
   readonly #options: SearchLoopOptions
   readonly #tool: SearchTool
-  /** The function's name upstream; null: native. */
+  /** The function's name upstream; null when the provider searches itself. */
   readonly #name: string | null
-  /** Most searches of the request. */
+  /** The most searches of the request. */
   readonly #limit: number
   readonly #shown: ShownOrder
   readonly #usage = new RoundsUsage()
   #state: State = 'reading'
-  /** What the round at hand asks. */
+  /** The conversation of the current round. */
   #conversation: Conversation
   #round: Round
   /** Rounds that were followed by another. */
   #turns = 0
-  /** Searches that were run, here or by the provider. */
+  /** Searches that were run, by the gateway or by the provider. */
   #made = 0
-  /** Calls that the client was shown. */
+  /** Calls that the client has been shown. */
   #calls = 0
-  /** End of a native search that its provider paused in the middle of: it waits for the real one, out of the next round. */
+  /**
+   * The end of a native search in which the provider paused. It is kept back, because the next round may bring the real
+   * end.
+   */
   #unfinished: SearchEnd | null = null
   #paused = false
   #activityMono = 0
 
-  /** @param first what the first round asks */
+  /** @param first the conversation of the first round */
   constructor(
     x: Exchange,
     first: Conversation,
@@ -137,7 +140,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#attempts.send(this.#first, this)
   }
 
-  // ---- a round's reply --------------------------------------------------------------------------------------------------
+  // ---- a round's reply ----------------------------------------------------------------------------------------------
 
   emit(event: StreamEvent): void {
     this.#round.sequencer.push(event)
@@ -150,7 +153,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     round.sequencer.end(nothing, { type: 'finish', reason: 'stop' })
     const { reason } = round.finish!
     if (!round.reported) this.#usage.addUnreported(round.reasoning?.total ?? 0)
-    // Stopped by a clock, or only drained: what runs has no time, or no reader, left.
+    // A clock stopped the round, or it was only drained: running searches have no time or no reader left.
     if (reason === 'idle_timeout' || reason === 'ceiling_timeout' || this.#x.clientGone) this.#cancel()
     if (round.searching) {
       this.#state = 'searching'
@@ -215,7 +218,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#put(event)
   }
 
-  /** The client sees one search, however many rounds its provider takes for it. */
+  /** The client sees one search, even if its provider takes several rounds for it. */
   #nativeEnd(event: SearchEnd): void {
     const round = this.#round
     round.recorder.push(event)
@@ -229,10 +232,10 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#put(shown)
   }
 
-  // ---- searches ---------------------------------------------------------------------------------------------------------
+  // ---- searches -----------------------------------------------------------------------------------------------------
 
   #called(callId: string, args: string): void {
-    // The cap is reached: the round ends the reply, and nothing more is run.
+    // No round may follow: this one ends the reply, and its search calls are not run.
     if (this.#turns >= this.#options.plan.maxTurns) return
     const search = new Search(callId, args)
     const refused = this.#refusal(search.query)
@@ -251,7 +254,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     if (query === '') return 'invalid_tool_input'
     if (query.length > MAX_QUERY) return 'query_too_long'
     if (this.#made >= this.#limit || this.#round.searches.length >= MAX_PER_ROUND) return 'max_uses_exceeded'
-    // Nobody is there to read it.
+    // The client has disconnected, so nobody would read the result.
     if (this.#x.clientGone) return 'unavailable'
     return undefined
   }
@@ -275,23 +278,23 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#options.ticker.delete(this)
   }
 
-  // ---- towards the client -----------------------------------------------------------------------------------------------
+  // ---- towards the client -------------------------------------------------------------------------------------------
 
   #put(event: StreamEvent): void {
     this.#endUnfinished()
     this.#shown.event(event)
   }
 
-  /** Its result did not come. */
+  /** Ends the unfinished search, whose result did not come. */
   #endUnfinished(): void {
     const end = this.#unfinished
     this.#unfinished = null
     if (end) this.#shown.event(end)
   }
 
-  // ---- from round to round ----------------------------------------------------------------------------------------------
+  // ---- from round to round ------------------------------------------------------------------------------------------
 
-  /** Goes on once the round is over and its searches have ended. */
+  /** Continues once the round is over and its searches have ended. */
   #advance(): void {
     if (this.#round.searching) return
     this.#options.ticker.delete(this)
@@ -300,7 +303,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     const { reason } = finish!
     const paused = reason === 'pause' || (searches.length > 0 && (reason === 'tool_calls' || reason === 'stop'))
     if (!paused || clientCalls > 0) {
-      // A search that was called when no round may follow was left out.
+      // A search call was left out, because no round may follow.
       const dropped = reason === 'tool_calls' && clientCalls === 0
       this.#conclude(dropped ? { type: 'finish', reason: 'pause' } : finish!)
     } else if (this.#turns >= this.#options.plan.maxTurns || this.#x.clientGone) {
@@ -315,7 +318,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     if (left !== undefined && left < 1) return this.#conclude({ type: 'finish', reason: 'length' })
     const turns = [...before.turns]
     const said = turns.at(-1)
-    // The provider has gone on with the search that it had paused in: it is whole in this round's.
+    // The provider has continued the search in which it had paused: this round has the whole search.
     if (round.resumed !== null && said) turns[turns.length - 1] = { ...said, parts: said.parts.slice(0, -1) }
     append(turns, 'assistant', round.recorder.turn()?.parts ?? [])
     append(
@@ -334,12 +337,18 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#attempts.send(next, this)
   }
 
-  /** The client's cap is one for all rounds; a provider that reports no usage leaves each its own. */
+  /**
+   * Output tokens that are left. The client's cap is one for all rounds; a round without a usage report takes nothing
+   * from it.
+   */
   #outputLeft(): number {
     return this.#first.maxOutputTokens! - this.#usage.output
   }
 
-  /** No search would be run any more: the model has to answer with what it has, unless the reply can say that it paused. */
+  /**
+   * No further search would be run: the model has to answer with what it has, unless the client's API can say that the
+   * reply paused.
+   */
   #mustAnswer(): boolean {
     return (
       this.#made >= this.#limit || (this.#turns >= this.#options.plan.maxTurns && !formOf(this.#conversation).pauses)
@@ -363,7 +372,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#x.end()
   }
 
-  // ---- the exchange's control and clocks, while only searches run ---------------------------------------------------------
+  // ---- the exchange's control and clocks, while only searches run ---------------------------------------------------
 
   pause(): void {
     this.#paused = true

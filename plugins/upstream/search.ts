@@ -7,17 +7,17 @@ import type { ToldSearch } from '../web-search/function-form.ts'
 import { mostResults, usableResults } from '../web-search/results.ts'
 
 /**
- * called   nobody has been asked yet
- * running  the provider is asked, for ten seconds at most
+ * called   no provider has been called yet
+ * running  the provider was called, and has `SEARCH_MS` to answer
  * done     it has results, or an error code
  */
 type State = 'called' | 'running' | 'done'
 
-/** A search that takes longer has failed. */
+/** Milliseconds. A search that takes longer has failed. */
 const SEARCH_MS = 10_000
 
 export class Search implements ToldSearch {
-  /** As the client sees it. */
+  /** The id that the client sees. */
   readonly id = searchId()
   readonly callId: string
   readonly query: string
@@ -27,7 +27,7 @@ export class Search implements ToldSearch {
   #state: State = 'called'
   #stop!: () => void
 
-  /** @param args of the call, as the model wrote them */
+  /** @param args the call's arguments, as the model wrote them */
   constructor(callId: string, args: string) {
     this.callId = callId
     this.query = queryOf(args)
@@ -43,8 +43,8 @@ export class Search implements ToldSearch {
   }
 
   /**
-   * @param ended the search has come to its end by itself; not called when it is cancelled
-   * @param failed called before `ended`, with why there are no results
+   * @param ended called when the search has ended by itself, not when it is cancelled
+   * @param failed called before `ended`, with the reason why there are no results
    */
   run(
     provider: SearchProvider | undefined,
@@ -100,7 +100,7 @@ export class Search implements ToldSearch {
   }
 }
 
-/** The query of a call; '' when there is none. Models do not always keep to the schema. */
+/** The query of a call; '' when there is none. Models do not always follow the schema. */
 function queryOf(args: string): string {
   let value: unknown
   try {

@@ -1,6 +1,5 @@
 /**
- * What the client is shown of a reply with searches: in the order of the model's words, although searches take their
- * time.
+ * Shows the client a reply with searches in the order in which the model wrote it, although searches take their time.
  */
 import type { SearchResult } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
@@ -8,20 +7,20 @@ import { keepResults } from '../../core/search.ts'
 import { Citations } from '../web-search/citations.ts'
 import type { Search } from './search.ts'
 
-/** Its state is the queue: empty, or headed by a search that runs and has been shown to begin. */
+/** The state is the queue: it is empty, or it begins with a running search whose start was shown. */
 export class ShownOrder {
   readonly #emit: (event: StreamEvent) => void
   readonly #citations = new Citations()
-  /** A search that runs, and what came after it. */
+  /** A running search, and everything that came after it. */
   #queue: (StreamEvent | Search)[] = []
-  /** The search that was shown to begin last. */
+  /** The last search whose start was shown. */
   #begun: Search | null = null
 
   constructor(emit: (event: StreamEvent) => void) {
     this.#emit = emit
   }
 
-  /** Pages that the model knows, and may cite. */
+  /** Pages that the model knows already and may cite. */
   knows(results: readonly SearchResult[]): void {
     this.#citations.found(results)
   }
@@ -36,7 +35,7 @@ export class ShownOrder {
     this.drain()
   }
 
-  /** Lets out what no search stands before any more. */
+  /** Emits everything that no running search stands before. */
   drain(): void {
     const queue = this.#queue
     let taken = 0
@@ -48,7 +47,7 @@ export class ShownOrder {
     this.#queue = queue.slice(taken)
   }
 
-  /** False while it runs. */
+  /** @returns false while the search runs */
   #show(search: Search): boolean {
     if (this.#begun !== search) {
       this.#begun = search
@@ -56,7 +55,7 @@ export class ShownOrder {
     }
     if (!search.done) return false
     const { id, query, results, errorCode } = search
-    // Titles and URLs are the client's. What the pages said is kept for the next turn, and neither metered nor
+    // The client gets titles and URLs. The text of the pages is kept for the next turn, and neither metered nor
     // retained with the reply.
     const end: StreamEvent = { type: 'search_end', id, query, results: results.map(({ text: _, ...shown }) => shown) }
     if (errorCode !== undefined) end.errorCode = errorCode

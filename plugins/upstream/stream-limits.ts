@@ -1,22 +1,22 @@
 import type { GatewayConfig, ModelConfig } from '../../config/types.ts'
 import type { Conversation } from '../../core/conversation.ts'
 
-/** The head goes out after so long at the latest, with keep-alives (decisions 11). */
+/** Milliseconds after which the head is sent at the latest; keep-alives follow it (decisions 11). */
 const HEAD_WAIT_MS = 30_000
-/** How long a draining upstream may run on after the client left. */
+/** Milliseconds that a draining upstream may run on after the client has disconnected. */
 const DRAIN_MS = 60_000
 
-/** Limits of an exchange's clocks, milliseconds. */
+/** The limits of an exchange's clocks, in milliseconds. */
 export interface Clocks {
-  /** Without model activity (STR-1). */
+  /** Longest time without model activity (STR-1). */
   idle: number
-  /** Wall clock of the whole exchange. */
+  /** Longest time of the whole exchange. */
   ceiling: number
-  /** Until the first event of the reply. */
+  /** Longest wait for the first event of the reply. */
   firstByte: number
-  /** Until the head goes out although no event has come (decisions 11). */
+  /** Longest wait before the head is sent although no event has come (decisions 11). */
   headWait: number
-  /** How long a draining upstream may still run after the client left. */
+  /** Longest time that a draining upstream may run on after the client has disconnected. */
   drain: number
 }
 
@@ -34,7 +34,10 @@ export function clocksOf(conversation: Conversation, model: ModelConfig, rows: R
   }
 }
 
-/** The effort row an exchange's clocks follow (STR-1). Thinking without an effort is the medium row (decisions 12). */
+/**
+ * The row of `stream_limits` that applies to an exchange (STR-1). Thinking without an effort counts as the medium row,
+ * unless the model sets another (decisions 12).
+ */
 function rowOf(conversation: Conversation, model: ModelConfig): keyof Rows {
   switch (conversation.reasoning.effort) {
     case 'none':

@@ -1,4 +1,7 @@
-/** The backends that one chain asks, each with what the gateway shares about it: health, retries, connections. */
+/**
+ * The backends that one chain calls, each with the state that the gateway shares about it: health, retries,
+ * connections.
+ */
 import type { GatewayConfig } from '../../config/types.ts'
 import type { Backend } from '../../core/dialect.ts'
 import type { SharedState } from '../../core/plugin.ts'
@@ -8,7 +11,7 @@ import type { UpstreamOptions } from './options.ts'
 import type { Pools, ProviderPool } from './pools.ts'
 import type { RetryBudget, RetryBudgets } from './retry-budget.ts'
 
-/** A backend as a chain sees it: looked up once. */
+/** A backend with its shared state, which a chain looks up once. */
 export class Target {
   readonly backend: Backend
   readonly state: BackendState
@@ -25,7 +28,7 @@ export class Target {
     this.#open = open
   }
 
-  /** Its provider's connections; they are opened for the first request. */
+  /** The connections to its provider; they are opened for the first request. */
   get pool(): ProviderPool {
     return (this.#pool ??= this.#open(this.backend.provider))
   }
@@ -72,7 +75,7 @@ export class Targets {
     return pool
   }
 
-  /** Gives the connections back. */
+  /** Releases the connections. */
   async close(): Promise<void> {
     for (const provider of this.#opened.keys())
       await this.#pools.release(this.#providers[provider]!, this.#options.connect_timeout)

@@ -1,4 +1,7 @@
-/** Headers by which a provider's logs can be joined with ours: the request id, and the trace (W3C Trace Context). */
+/**
+ * Headers by which a provider's logs can be joined with the gateway's: the request id, and the trace (W3C Trace
+ * Context).
+ */
 import type { Backend } from '../../core/dialect.ts'
 import type { Exchange } from '../../core/plugin.ts'
 import { trace } from '../shared/slots.ts'
@@ -6,14 +9,17 @@ import { traceParent } from '../shared/trace-context.ts'
 
 /** Longest `tracestate` that is passed on (Trace Context 3.3.1.5 asks for at least 512). */
 const MAX_STATE = 512
-/** What an HTTP client lets into a head. undici refuses the rest as if the backend could not be reached, and the breaker would be told so. */
+/**
+ * What an HTTP client accepts in a header. undici refuses anything else as if the backend could not be reached, and the
+ * breaker would count that.
+ */
 const STATE = /^[\t\x20-\x7e]+$/
 
 type Headers = Record<string, string>
 
 /**
- * @returns `x-request-id`, `traceparent` and `tracestate`, without what the operator configured among `headers`. The parent is the attempt's own span
- *   where the exchange is traced, else the client's.
+ * @returns `x-request-id`, `traceparent` and `tracestate`, except those that the operator configured in `headers`. The
+ * parent is the attempt's own span where the exchange is traced, else the client's.
  */
 export function traceHeaders(x: Exchange, backend: Backend, headers: Readonly<Headers>): Headers {
   const own: Headers = {}

@@ -2,9 +2,9 @@
  * An HTTP/1.1 client for plain-text origins, behind the part of undici's interface that attempts use. It carries one
  * request at a time over a kept connection; TLS, HTTP/2 and proxies are undici's.
  *
- * It is here for its speed: in paired rounds of `npm run bench -- --client undici`, on 2 shared cores, a whole buffered
- * request costs 1.3 times the CPU time (medians of three runs: 1.29, 1.33, 1.37) when undici takes its place. Should
- * that benchmark ever show nothing of the kind, this folder can go.
+ * It exists for its speed: in paired rounds of `npm run bench -- --client undici`, on 2 shared cores, a whole buffered
+ * request costs 1.3 times the CPU time (medians of three runs: 1.29, 1.33, 1.37) when undici takes its place. If that
+ * benchmark ever shows no such gain, this folder can be deleted.
  */
 import net, { type Socket } from 'node:net'
 import type { Dispatcher } from 'undici'
@@ -15,9 +15,9 @@ export interface ClientOptions {
   /** `http://host:port`. */
   origin: string
   connectTimeoutMs: number
-  /** A connection that has been idle for so long takes no more requests; below the server's own limit. */
+  /** A connection that has been idle for this long takes no more requests; less than the server's own limit. */
   keepAliveMs: number
-  /** A connection of this age takes no more requests, so that a change of DNS is followed under load too. */
+  /** A connection of this age takes no more requests, so that a change of DNS takes effect under load too. */
   maxAgeMs?: number
   /** Default: the system's resolver. */
   lookup?: net.LookupFunction
@@ -25,27 +25,27 @@ export interface ClientOptions {
   now?(): number
 }
 
-/** undici's, with a body that may come in pieces, and headers in two parts. */
+/** undici's options, but the body may come in pieces, and the headers come in two parts. */
 export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body' | 'headers'> & {
-  /** One object, which does not change, for many requests: what a client makes of it is kept with it. */
+  /** One object that does not change, for many requests: the head that is made from it is cached by the object. */
   headers: Readonly<Record<string, string>>
-  /** Headers of this request alone, under other names. */
+  /** Headers of this request alone; none of them is in `headers`. */
   own?: Readonly<Record<string, string>>
   body?: string | Pieces
 }
 
-/** undici's. Of the headers, those that anybody reads. */
+/** undici's handler, which here gets only the headers that attempts read. */
 export type ReplyHandler = Omit<Dispatcher.DispatchHandler, 'onResponseStart'> & {
   onResponseStart?(controller: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void
 }
 
-/** What attempts need of a client. */
+/** What attempts need of an HTTP client. */
 export interface HttpClient {
   dispatch(options: RequestOptions, handler: ReplyHandler): boolean
   close(): Promise<void>
 }
 
-/** A request as it is written, and who is told of its reply. `more`: its body, where that is long. */
+/** A request as it is written, and the handler for its reply. `more`: the body, if it is long. */
 interface Message {
   method: string
   text: string
@@ -53,7 +53,7 @@ interface Message {
   handler: ReplyHandler
 }
 
-/** Errors carry undici's codes, so that one table reads both. */
+/** Errors carry undici's codes, so that attempts treat both clients alike. */
 export class ClientError extends Error {
   readonly code: string
   constructor(code: string, message: string) {
@@ -69,9 +69,9 @@ export class Http1Client implements HttpClient {
   readonly #authority: string
   readonly #options: ClientOptions
   readonly #now: () => number
-  /** Free and silent. The last used first: the others age and are let go. */
+  /** Connections that are free and silent. The last used is taken first, so that the others age and are closed. */
   readonly #idle: Connection[] = []
-  /** Opened or released in this turn of the event loop, and in the one before: see `watch`. */
+  /** Connections opened or released in this event-loop turn, and in the one before: see `watch`. */
   #watched: Connection[] = []
   #polled: Connection[] = []
   /** Request line and header lines, by the headers' object. */
@@ -98,7 +98,7 @@ export class Http1Client implements HttpClient {
     return true
   }
 
-  /** @internal Finds a connection for a request of which nothing has been written. */
+  /** @internal Finds a connection for a request of which nothing has been written, or opens one. */
   carry(message: Message): void {
     const now = this.#now()
     for (let kept = this.#idle.pop(); kept; kept = this.#idle.pop()) {
@@ -111,7 +111,10 @@ export class Http1Client implements HttpClient {
     else this.#all.add(new Connection(this.#host, this.#port, this.#options, this, now, message))
   }
 
-  /** Head and body in one string, one write, one packet where it fits; a long body by itself. */
+  /**
+   * Head and body are one string, so that they are one write, and one packet if they fit. A long body is written
+   * separately.
+   */
   #serialize(options: RequestOptions, handler: ReplyHandler): Message {
     const { own, body, method } = options
     let head = this.#head(options)
@@ -135,7 +138,7 @@ export class Http1Client implements HttpClient {
     return head.text
   }
 
-  /** @internal A connection's reply is whole. */
+  /** @internal The reply on a connection is whole. */
   release(connection: Connection): void {
     connection.idleSince = this.#now()
     if (this.#closing || !connection.free(connection.idleSince)) connection.destroy()
@@ -143,10 +146,10 @@ export class Http1Client implements HttpClient {
   }
 
   /**
-   * @internal A connection carries a request once a whole poll of the event loop has found nothing on it. A second
-   * reply that is there already would else be taken for the reply to that request, which may be another tenant's; and a
-   * request that meets a connection which the server has closed is lost. What arrives after the poll and before the
-   * request can't be told from an answer to it.
+   * @internal A connection carries a request only after a whole poll of the event loop has found nothing on it.
+   * Otherwise a second reply that is already there would be taken for the reply to that request, which may be another
+   * tenant's; and a request on a connection that the server has closed would be lost. Bytes that arrive between the
+   * poll and the request cannot be told from its reply.
    */
   watch(connection: Connection): void {
     if (this.#watched.length + this.#polled.length === 0) setImmediate(this.#turn)
@@ -154,7 +157,7 @@ export class Http1Client implements HttpClient {
   }
 
   readonly #turn = (): void => {
-    // What was here at the last turn has been polled since.
+    // The connections of the turn before have been polled since.
     const silent = this.#polled
     this.#polled = this.#watched
     this.#watched = []
@@ -162,7 +165,7 @@ export class Http1Client implements HttpClient {
     for (const connection of silent) connection.silent()
   }
 
-  /** @internal A connection has nothing to do. */
+  /** @internal Keeps a connection that has nothing to do. */
   park(connection: Connection): void {
     this.#idle.push(connection)
     this.#sweeper ??= setInterval(() => this.#sweep(), Math.max(50, this.#options.keepAliveMs / 4)).unref()
@@ -175,7 +178,7 @@ export class Http1Client implements HttpClient {
     if (i !== -1) this.#idle.splice(i, 1)
   }
 
-  /** `carry` takes no connection that is too old; this lets go of them while no request comes. */
+  /** Closes connections that are too old while no request comes; `carry` closes those that it finds. */
   #sweep(): void {
     const now = this.#now()
     while (this.#idle.length > 0 && !this.#idle[0]!.free(now)) this.#idle.shift()!.destroy()
@@ -207,16 +210,18 @@ function headerLines(headers: Readonly<Record<string, string>>): string {
 }
 
 const UNSAFE = /[\0\r\n]/
-/** Joining a longer body to its head would copy it once more, into fresh memory. */
+/** A body of at most this many bytes is joined to its head. A longer one would be copied once more, into fresh memory. */
 const JOINED_BYTES = 16 * 1024
-/** Between the server's end of an idle connection and ours: a request must be there before it closes. */
+/**
+ * Milliseconds by which the gateway ends an idle connection before the server does, so that a request arrives in time.
+ */
 const MARGIN_MS = 1000
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024)
 
-/** One socket, one request at a time. It is the controller that undici hands to its handlers, too. */
+/** One socket, one request at a time. Like undici, it gives itself to handlers as their controller. */
 class Connection implements ResponseHandler, Dispatcher.DispatchController {
   idleSince = 0
-  /** What it is to carry once it is known to be silent. */
+  /** The request that it will carry once it is known to be silent. */
   waiting: Message | null
   readonly #openedAt: number
   readonly #maxAgeMs: number
@@ -233,7 +238,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   #dead = false
   #paused = false
   #aborted = false
-  /** Bytes that came while the handler had paused the connection: the kernel's buffer holds all later ones. */
+  /** Bytes that came after the handler had paused the connection; later ones stay in the kernel's buffer. */
   #late: Buffer[] = []
   #closedWhilePaused = false
   #running = false
@@ -250,8 +255,8 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
       port,
       lookup,
       noDelay: true,
-      // Bytes come straight from the read callback, into one buffer for all connections: no stream, no allocation for each read.
-      // They are used up before the callback returns; handlers copy what they keep.
+      // Bytes come straight from the read callback, in one buffer for all connections: no stream, and no allocation for
+      // each read. The buffer is used again after the callback returns, so handlers copy what they keep.
       onread: {
         buffer: READ_BUFFER,
         callback: length => {
@@ -289,7 +294,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.#client.watch(this)
   }
 
-  /** A poll has found nothing on it. */
+  /** A poll has found nothing on this connection. */
   silent(): void {
     if (this.#dead) return
     const { waiting } = this
@@ -315,12 +320,12 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     if (more === undefined) return void socket.write(text, 'utf8')
     socket.cork()
     socket.write(text, 'utf8')
-    // ASCII as Latin-1: that is copied and not encoded.
+    // ASCII is written as Latin-1, because that is copied and not encoded.
     for (const piece of more) socket.write(piece, Buffer.byteLength(piece) === piece.length ? 'latin1' : 'utf8')
     socket.uncork()
   }
 
-  // ---- bytes ----------------------------------------------------------------------------------------------------------
+  // ---- bytes --------------------------------------------------------------------------------------------------------
 
   #read(chunk: Buffer): void {
     if (this.#dead) return
@@ -337,12 +342,12 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
       this.#parser.execute(chunk)
     } catch (error) {
       this.#running = false
-      // What stands behind a whole response is nobody's: the response is good, the connection is not.
+      // Bytes after a whole response belong to no request: the response is good, the connection is not.
       if (error instanceof MalformedResponse && this.#finished) {
         this.#keep = false
         return this.#settle()
       }
-      // A handler that throws loses its response, not the process.
+      // A handler that throws loses its response, and does not end the process.
       return this.#lost(error as Error)
     }
     this.#running = false
@@ -374,7 +379,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.#finished = false
     const handler = this.#handler
     this.#handler = null
-    // Of a reply that came before its request had left, nobody knows what the server makes of the rest.
+    // If the response came before the whole request was sent, the server may take the rest of it for another request.
     const keep = this.#keep && !this.#dead && this.#socket.writableLength === 0
     if (this.#paused) {
       this.#paused = false
@@ -408,7 +413,8 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.destroy()
     handler?.onResponseError?.(this, error)
     if (waiting === null) return
-    // Not a byte of it has left. A kept connection's end says nothing of the server; a new one's is an answer.
+    // Nothing of the waiting request was sent. The end of a connection that was used before says nothing about the
+    // server, so another is tried; a new connection that fails does.
     if (this.#used) this.#client.carry(waiting)
     else waiting.handler.onResponseError?.(this, error)
   }
@@ -422,7 +428,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.#socket.destroy()
   }
 
-  // ---- undici's controller --------------------------------------------------------------------------------------------
+  // ---- undici's controller ------------------------------------------------------------------------------------------
 
   get aborted(): boolean {
     return this.#aborted
@@ -446,7 +452,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   resume(): void {
     if (this.#dead || !this.#paused) return
     this.#paused = false
-    // A handler may pause and resume while it is given bytes: those go first, and whoever reads them goes on.
+    // A handler may pause and resume while it is given bytes: the running call then goes on with them.
     if (this.#running) return void this.#socket.resume()
     while (this.#late.length > 0 && !this.#paused && !this.#dead) this.#execute(this.#late.shift()!)
     if (this.#paused || this.#dead) return

@@ -1,11 +1,11 @@
 /**
- * Reads HTTP/1.1 responses from bytes. A connection carries the replies of one tenant after another, so what two
- * readers could frame in two ways is an error and never a guess (RFC 9112). One parser for each connection; `begin`
- * before each request.
+ * Reads HTTP/1.1 responses from bytes. A connection carries the replies of different tenants one after another, so
+ * bytes that two readers could frame in two ways are an error, and never guessed (RFC 9112). Each connection has one
+ * parser; `begin` is called before each request.
  */
 import type { FaultHeaders, HeaderValue } from '../../../core/dialect.ts'
 
-/** The headers that anybody reads. The others of a head are checked and dropped. */
+/** The headers that the gateway reads. The others of a head are checked and dropped. */
 export interface ReplyHeaders extends FaultHeaders {
   'content-type'?: HeaderValue
   'content-encoding'?: HeaderValue
@@ -14,7 +14,7 @@ export interface ReplyHeaders extends FaultHeaders {
 type Kept = keyof ReplyHeaders
 type Known = Kept | 'content-length' | 'transfer-encoding' | 'connection'
 
-/** What a parser tells its connection. Body chunks are views of the bytes given to `execute`. */
+/** What a parser reports to its connection. Body chunks are views of the bytes given to `execute`. */
 export interface ResponseHandler {
   /** @param keepAlive the server lets the connection be used again */
   head(status: number, headers: ReplyHeaders, keepAlive: boolean): void
@@ -39,11 +39,11 @@ const TRAILERS = 5
 const UNTIL_CLOSE = 6
 const IDLE = 7
 
-/** A head, or the trailers, may be this long. */
+/** The most bytes of a head, or of the trailers. */
 const MAX_HEAD = 64 * 1024
-/** Interim responses before the real one. */
+/** The most interim responses before the final one. */
 const MAX_INTERIM = 16
-/** A chunk-size line with its extensions. */
+/** The most bytes of a chunk-size line with its extensions. */
 const MAX_SIZE_LINE = 4096
 const EMPTY = Buffer.alloc(0)
 const TAB = 9
@@ -58,7 +58,7 @@ const CR_SEEN = Buffer.from([CR])
 export class ResponseParser {
   readonly #handler: ResponseHandler
   #state = IDLE
-  /** Bytes of a head or line that is not whole yet. */
+  /** Bytes of a head or line that is not complete yet. */
   #kept: Buffer = EMPTY
   #remaining = 0
   #interim = 0
@@ -69,14 +69,14 @@ export class ResponseParser {
     this.#handler = handler
   }
 
-  /** A request goes out: its response is next. */
+  /** A request is sent: its response comes next. */
   begin(method: string): void {
     this.#state = HEAD
     this.#interim = 0
     this.#answersHead = method === 'HEAD'
   }
 
-  /** @throws MalformedResponse; the connection is of no more use then */
+  /** @throws MalformedResponse; the connection cannot be used after that */
   execute(chunk: Buffer): void {
     let at = 0
     while (at < chunk.length) {
@@ -119,7 +119,10 @@ export class ResponseParser {
     }
   }
 
-  /** The peer has closed. @throws MalformedResponse when the response was not whole */
+  /**
+   * The peer has closed the connection.
+   * @throws MalformedResponse when the response was not whole
+   */
   close(): void {
     if (this.#state === UNTIL_CLOSE) this.#finish()
     else if (this.#state !== IDLE) throw new MalformedResponse('the connection closed before the response was whole')
@@ -130,7 +133,10 @@ export class ResponseParser {
     this.#handler.end()
   }
 
-  /** Collects a head, or the trailers, up to the empty line. @returns where what follows it begins */
+  /**
+   * Collects a head, or the trailers, up to the empty line.
+   * @returns the index after it
+   */
   #block(chunk: Buffer, at: number): number {
     const before = this.#kept.length
     const bytes = before === 0 ? chunk : Buffer.concat([this.#kept, chunk.subarray(at)])
@@ -139,7 +145,7 @@ export class ResponseParser {
     if ((end === -1 ? bytes.length : end) - from > MAX_HEAD)
       throw new MalformedResponse('its head, or what its trailers say, is too long')
     if (end === -1) {
-      // For the end of what is no head one could wait for ever.
+      // Checked at once: bytes that are no head may never come to an end.
       if (this.#state === HEAD && !beginsLike(bytes, from, 'HTTP/1.'))
         throw new MalformedResponse('it does not begin with HTTP/1.1')
       if (hasBareLineFeed(bytes, before === 0 ? at : before)) throw new MalformedResponse('a line ends without CRLF')
@@ -172,7 +178,7 @@ export class ResponseParser {
     } else this.#state = UNTIL_CLOSE
   }
 
-  /** Trailers are checked and dropped: nothing of a model's reply stands there. */
+  /** Trailers are checked and dropped: a model's reply has nothing in them. */
   #trailers(bytes: Buffer, from: number, end: number): void {
     for (let at = from + 2; at < end; ) at = textEnd(bytes, nameEnd(bytes, at) + 1) + 2
     this.#finish()
@@ -207,14 +213,14 @@ export class ResponseParser {
     this.#remaining = size
     this.#state = size === 0 ? TRAILERS : CHUNK_DATA
     if (size > 0) return end + 1
-    // The end of this line opens the trailers: an empty line right behind it says that there are none.
+    // The CRLF of this line begins the trailers: if another CRLF follows directly, there are none.
     if (end > at) return end - 1
     this.#kept = CR_SEEN
     return end
   }
 }
 
-/** A response's head, read from its bytes: there is an empty line at `to`, so that every line ends. */
+/** A response's head, read from its bytes. There is an empty line at `to`, so every line has an end. */
 class Head {
   readonly status: number
   readonly http10: boolean
@@ -226,7 +232,7 @@ class Head {
     'retry-after-ms': undefined,
     date: undefined,
   }
-  /** -1 when there is none. */
+  /** -1 when there is no Content-Length. */
   length = -1
   chunked = false
   close = false
@@ -244,13 +250,13 @@ class Head {
     const end = textEnd(bytes, reason)
     for (let at = end + 2; at < to; ) at = this.#line(bytes, at) + 2
     if (this.#transfer === undefined) return
-    // Both framings at once is how responses are smuggled (RFC 9112 6.3).
+    // Two framings in one response allow response smuggling (RFC 9112 6.3).
     if (this.#transfer.toLowerCase() !== 'chunked' || this.length !== -1 || this.http10)
       throw new MalformedResponse('its framing is ambiguous')
     this.chunked = true
   }
 
-  /** @returns where the line that begins at `at` ends */
+  /** @returns the index at which the line that begins at `at` ends */
   #line(bytes: Buffer, at: number): number {
     const colon = nameEnd(bytes, at)
     const end = textEnd(bytes, colon + 1)
@@ -287,9 +293,9 @@ class Head {
   }
 }
 
-/** Where the empty line stands that ends a head, its line's own end before it; -1: not here. */
+/** Index of the last line's CRLF, which the empty line that ends a head follows; -1 when it is not in these bytes. */
 function emptyLine(bytes: Buffer, from: number): number {
-  // Four bytes at a time: of those that end it, one must be there.
+  // Steps of four bytes are safe: one of the last four bytes of a head is always met.
   for (let i = from + 3; i < bytes.length; ) {
     const c = bytes[i]
     if (c === CR) i++
@@ -300,14 +306,20 @@ function emptyLine(bytes: Buffer, from: number): number {
   return -1
 }
 
-/** Whether a line feed at or behind `from` follows no CR: some would read a line's end there, some would not. */
+/**
+ * Whether a line feed at or after `from` has no CR before it: some readers would see the end of a line there, others
+ * not.
+ */
 function hasBareLineFeed(bytes: Buffer, from: number): boolean {
   for (let at = bytes.indexOf(LF, from); at !== -1; at = bytes.indexOf(LF, at + 1))
     if (bytes[at - 1] !== CR) return true
   return false
 }
 
-/** Where the colon stands behind the header name that begins at `at`. */
+/**
+ * Index of the colon after the header name that begins at `at`.
+ * @throws MalformedResponse
+ */
 function nameEnd(bytes: Buffer, at: number): number {
   let colon = at
   while (LOWER_TOKEN[bytes[colon]!] !== 0) colon++
@@ -316,7 +328,10 @@ function nameEnd(bytes: Buffer, at: number): number {
   return colon
 }
 
-/** Where the line ends whose text goes on at `at`: with CRLF, and never with less. */
+/**
+ * Index of the CRLF that ends the line, searched from `at`.
+ * @throws MalformedResponse when a control character, or half of a CRLF, comes first
+ */
 function textEnd(bytes: Buffer, at: number): number {
   for (let end = at; ; end++) {
     const c = bytes[end]!
@@ -326,14 +341,14 @@ function textEnd(bytes: Buffer, at: number): number {
   }
 }
 
-/** Whether the bytes from `at` on are this text, as far as there are any. */
+/** Whether the bytes from `at` equal this text, as far as there are any. */
 function beginsLike(bytes: Buffer, at: number, text: string): boolean {
   const length = Math.min(text.length, bytes.length - at)
   for (let i = 0; i < length; i++) if (bytes[at + i] !== text.charCodeAt(i)) return false
   return true
 }
 
-/** A number of digits alone; -1 when it is none. */
+/** A number that consists of digits alone; -1 when it does not. */
 function wholeNumber(bytes: Buffer, from: number, to: number): number {
   let value = 0
   for (let i = from; i < to; i++) {
@@ -352,7 +367,7 @@ function hasOption(options: string, option: string): boolean {
   return options === option || options.split(',').some(part => part.trim() === option)
 }
 
-/** For each byte that a token may hold, the same in lower case; 0 for the others (RFC 9110 5.6.2). */
+/** The lower case of each byte that a token may hold; 0 for the others (RFC 9110 5.6.2). */
 const LOWER_TOKEN = new Uint8Array(256)
 for (const c of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz") {
   LOWER_TOKEN[c.charCodeAt(0)] = c.charCodeAt(0)
@@ -370,11 +385,11 @@ const KNOWN: Record<Known, true> = {
   'retry-after-ms': true,
   date: true,
 }
-/** By their lengths: a head has a dozen names that nobody reads, and most are told by that. */
+/** The known names by length: a head has a dozen names that nobody reads, and the length alone rules out most. */
 const BY_LENGTH: Known[][] = []
 for (const name of Object.keys(KNOWN) as Known[]) (BY_LENGTH[name.length] ??= []).push(name)
 
-/** The name of a header line, if it is one that anybody reads. */
+/** The name of a header line, if the gateway reads it. */
 function knownName(bytes: Buffer, from: number, to: number): Known | undefined {
   const names = BY_LENGTH[to - from]
   if (names === undefined) return undefined
