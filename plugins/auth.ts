@@ -4,7 +4,7 @@ import { definePlugin, deny, type Reply } from '../core/plugin.ts'
 import { flag, object } from '../core/vocabulary.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
-/** Keys that work, by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
+/** The active keys by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
 function keysByDigest(config: Pick<GatewayConfig, 'organizations'>): Map<string, Identity> {
   const keys = new Map<string, Identity>()
   for (const organization of Object.values(config.organizations)) {
@@ -13,7 +13,10 @@ function keysByDigest(config: Pick<GatewayConfig, 'organizations'>): Map<string,
   return keys
 }
 
-/** Digests already made, by credential: hashing costs more than all else in this hook. Bounded; a reload makes a new one. */
+/**
+ * The most credentials whose identity is remembered, because hashing costs more than the rest of this hook. A reload
+ * begins with none.
+ */
 const REMEMBERED = 10_000
 
 const schema = object({
@@ -98,7 +101,10 @@ function hasBearerScheme(value: string): boolean {
   )
 }
 
-/** Keys are made of [A-Za-z0-9_.:-], at most 256: other bytes may have been altered on the way in (R5). */
+/**
+ * Whether a credential can be a key: 1 to 256 characters of [A-Za-z0-9_.:-]. Other bytes may have been altered by the
+ * listener (R5).
+ */
 function isKeyText(value: string): boolean {
   if (value.length === 0 || value.length > 256) return false
   for (let i = 0; i < value.length; i++) {
@@ -109,7 +115,7 @@ function isKeyText(value: string): boolean {
   return true
 }
 
-/** Enough to recognise one's own key, too little to use it: nothing of a short one. */
+/** A hint by which the owner recognises a key, too short to use the key. A short key is hidden completely. */
 export function redact(credential: string): string {
   if (credential.length < 12 || !isKeyText(credential)) return '***'
   return `${credential.slice(0, 3)}***${credential.slice(-4)}`

@@ -2,10 +2,16 @@ import { definePlugin } from '../core/plugin.ts'
 import { limitHeaders } from './admission/headers.ts'
 import { reservation } from './shared/slots.ts'
 
-/** Denials that an upstream's or the platform's state made: known by their code, never by limit headers (ERR-7, LIM-10). */
+/**
+ * Errors that come from the state of an upstream or of the platform. Their code tells the client so; limit headers
+ * would mislead (ERR-7, LIM-10).
+ */
 const WITHOUT_LIMITS = new Set(['insufficient_quota', 'capacity_exceeded'])
 
-/** Adds the standing headers: limits as they stood at admission (LIM-9), and the surface's aliases of the request id (ERR-2). */
+/**
+ * Adds the headers that every reply has: limits as they were at admission (LIM-9), and the surface's aliases of the
+ * request id (ERR-2).
+ */
 export const headerStamp = definePlugin({
   name: 'header-stamp',
   summary: 'Stamps rate-limit headers and request-id aliases on every reply.',

@@ -14,7 +14,7 @@ interface Recording {
   whole: boolean
 }
 
-/** Headers that belong to one sending of a reply, not to the reply. */
+/** Headers that belong to one transmission of a reply. They are not recorded: a replay gets new ones. */
 const OF_THE_SENDING = new Set(['x-request-id', 'request-id', 'date', 'connection'])
 
 const schema = object({
@@ -23,7 +23,7 @@ const schema = object({
   max_total: size('1GiB', 'Most bytes kept over all organizations.'),
 })
 
-/** Replays the first answer to an Idempotency-Key; executes once (IDEM-1…3). */
+/** Executes the request of an Idempotency-Key once, and replays its reply when the key is sent again (IDEM-1…3). */
 export const idempotency = definePlugin({
   name: 'idempotency',
   summary: 'Replays the first answer when an Idempotency-Key comes again.',
@@ -135,7 +135,8 @@ export const idempotency = definePlugin({
         return state instanceof Promise ? state.then(found => judge(x, key, found)) : judge(x, key, state)
       },
       onSettle(x, settlement) {
-        // Only what was executed is kept (IDEM-3); of a cut reply, only one that delivered output (decisions 28).
+        // Only an executed request is recorded (IDEM-3). A reply that was cut counts as executed only if output was
+        // delivered (decisions 28).
         const { outcome } = settlement
         if (x.peek(recording) && (outcome === 'completed' || outcome === 'incomplete' || settlement.delivered))
           x.set(executed, true)

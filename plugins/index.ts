@@ -19,7 +19,7 @@ import { usageCapture } from './usage-capture.ts'
 import { validation } from './validation.ts'
 import { webSearch } from './web-search/index.ts'
 
-/** In the order of the reference pipeline, the other terminals last. */
+/** In the order of the reference pipeline, then the other terminals, then `otel`. */
 export const plugins: readonly Plugin[] = [
   auth,
   validation,
@@ -41,5 +41,5 @@ export const plugins: readonly Plugin[] = [
   otel,
 ]
 
-/** Looked up by the name that stands in a pipeline. */
+/** By the name that a pipeline uses. */
 export const catalog: ReadonlyMap<string, Plugin> = new Map(plugins.map(plugin => [plugin.name, plugin]))

@@ -5,7 +5,10 @@ import { ModelAccess } from './model-access/access.ts'
 import { leastOf } from './shared/account-limits.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
-/** Answers GET /v1/models with what the key may call, in a form that both official SDKs read (MOD-1, wire.md A.6). */
+/**
+ * Answers GET /v1/models with the models that the key may call, in a form that both official SDKs read (MOD-1, wire.md
+ * A.6).
+ */
 export const models = definePlugin({
   name: 'models',
   summary: 'Answers with the models this key can call.',
@@ -58,7 +61,9 @@ function describe(model: ModelConfig, caller: Identity, created: number) {
 
 const SHOWN = LIMITS.map(({ name }) => name).filter(name => !isUsd(name))
 
-/** The least of what organization, key and model allow: effective, static, without billing figures. */
+/**
+ * The lowest limits that organization and key set for this model. Only configured values: no usage, no figures in USD.
+ */
 function staticLimits(model: ModelConfig, caller: Identity): Record<string, number> {
   const limits: Record<string, number> = {}
   for (const name of SHOWN) {

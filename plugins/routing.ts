@@ -44,7 +44,7 @@ export const routing = definePlugin({
           x.set(searchPlan, plan)
           return choose(x, conversation, native)
         }
-        // No backend searches by itself: the gateway does, and the model sees a function (decisions 34).
+        // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
         const ours = judge(x, form.conversation)
         if (!isServed(ours)) return choose(x, conversation, native)
         x.set(searchPlan, form.plan)
@@ -55,7 +55,7 @@ export const routing = definePlugin({
   },
 })
 
-/** Which backends can serve a conversation: as it is, or with the bytes of its media in place. */
+/** Which backends can serve a conversation, as it is or with its media fetched. */
 function judge(x: Exchange, conversation: Conversation): Judged {
   const tokens = x.get(estimate).input
   const judged: Judged = { fit: [], lacksBytes: new Map(), why: null }
@@ -92,7 +92,7 @@ function choose(
   return undefined
 }
 
-/** The backend that comes first needs bytes: they are fetched, and who can serve is judged once more. */
+/** The preferred backend needs bytes: fetches them, then checks again which backends can serve the conversation. */
 async function withBytes(
   x: Exchange,
   conversation: Conversation,
@@ -107,7 +107,7 @@ async function withBytes(
     return undefined
   }
   const judged = judge(x, fetched.whole)
-  // What came may be of a kind that no backend takes.
+  // A fetched file may have a type that no backend takes.
   if (judged.fit.length === 0) return unsatisfied(x, judged.why!)
   x.set(upstreamConversation, fetched.whole)
   x.set(candidates, inOrder(x, conversation, judged.fit))
@@ -120,9 +120,9 @@ function inOrder(x: Exchange, conversation: Conversation, backends: readonly Bac
 
 interface Judged {
   fit: Backend[]
-  /** Fit but for media that they take as bytes alone, which the operator allows to fetch. */
+  /** Backends that could serve the conversation if the gateway fetched its media, with the files to fetch. */
   lacksBytes: Map<Backend, readonly WantedMedia[]>
-  /** Why the first unfit one is. */
+  /** Why the first unfit backend is unfit. */
   why: Unfit | null
 }
 
@@ -131,8 +131,9 @@ function isServed({ fit, lacksBytes }: Judged): boolean {
 }
 
 /**
- * Orders backends: groups stand where their first member stands in the configuration; within a group, by weighted rendezvous hashing on
- * the affinity key, so that one conversation keeps its backend (and its prompt cache) when others come and go.
+ * Orders backends. A group takes the place of its first member in the configuration. Within a group the order comes
+ * from weighted rendezvous hashing of the affinity key: a conversation keeps its backend, and the prompt cache there,
+ * when other backends are added or removed.
  */
 export function prefer(backends: readonly Backend[], key: string): Backend[] {
   const ordered: Backend[] = []
@@ -149,7 +150,7 @@ export function prefer(backends: readonly Backend[], key: string): Backend[] {
   return ordered
 }
 
-/** Weighted rendezvous score: -weight / ln(u), u uniform in (0, 1) from a digest of backend and key. */
+/** Weighted rendezvous score: -weight / ln(u), with u uniform in (0, 1) from a digest of backend and key. */
 function score(backend: Backend, key: string): number {
   const digest = hash('sha256', `${backend.id}\0${key}`, 'buffer')
   const u = (digest.readUIntBE(0, 6) + 1) / (2 ** 48 + 2)
@@ -158,7 +159,10 @@ function score(backend: Backend, key: string): number {
 
 const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
 
-/** What requests of one conversation share: the client's cache key, its session header, else the organization and the first turns. */
+/**
+ * A key that all requests of a conversation share: the client's cache key, else its session header, else the first
+ * texts of the conversation. The organization is always part of it.
+ */
 function affinity(x: Exchange, conversation: Conversation): string {
   const organization = x.get(identity).organization.id
   if (conversation.cacheKey !== undefined) return `${organization}\0${conversation.cacheKey}`

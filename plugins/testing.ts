@@ -1,11 +1,12 @@
 /**
- * Test harness for plugins, exported as `sluice/testing`: one plugin in a real chain, without network and without a clock of its own.
+ * Test harness for plugins, exported as `sluice/testing`. It runs one plugin in a real chain, without a network and
+ * with a manual clock.
  *
  *   const run = await runPlugin(myPlugin, { config: { … }, slots: [[identity, me]], events: [text('hi')] })
  *   assert.equal(run.status, 200)
  *
- * Whatever the plugin does, the harness checks what every plugin owes: promised slots filled, no slot set that is not declared, settled exactly once,
- * no hold left, no timer left.
+ * The harness also checks what every plugin owes: it fills the slots that it promises, sets no slot that it does not
+ * declare, settles exactly once, and leaves no hold and no timer behind.
  */
 
 import { parseOptions } from '../config/options.ts'
@@ -35,7 +36,7 @@ import type { Store } from '../core/store.ts'
 import type { EncodeContext, Encoder, Surface } from '../core/surface.ts'
 import { Ticker } from '../core/ticker.ts'
 
-/** A surface whose frames are the events themselves, one JSON text a line: what passed the chain can be read off what was sent. */
+/** A surface that writes each event as one line of JSON, so that a test can read which events passed the chain. */
 export const plainSurface: Surface = {
   name: 'chat',
   title: 'Plain',
@@ -78,7 +79,7 @@ class PlainEncoder implements Encoder {
   }
 }
 
-/** A conversation of one user text, with what is given laid over it. */
+/** A conversation with one user text; `over` replaces members of it. */
 export function plainConversation(over: Partial<Conversation> = {}): Conversation {
   return {
     surface: 'chat',
@@ -97,43 +98,44 @@ export function plainConversation(over: Partial<Conversation> = {}): Conversatio
 }
 
 export interface RunOptions<C> {
-  /** The plugin's options; defaults of its schema are filled in. */
+  /** The plugin's options; the defaults of its schema are filled in. */
   config?: Partial<C>
-  /** Slots that plugins above would have filled. */
+  /** Slots that the plugins above would have filled. */
   slots?: readonly (readonly [Slot<any>, unknown])[]
-  /** A client of the test's own can leave whenever the test says so: `client.abort()`. */
+  /** A test that makes its own `MemoryIncoming` can disconnect the client at any moment: `client.abort()`. */
   request?: MemoryRequest | MemoryIncoming
-  /** Of the exchange; default `req_test`. Two requests at the same time need two. */
+  /** The exchange's id; default `req_test`. Two requests at the same time need two ids. */
   id?: string
-  /** The surface of the route; its frames should be those of `plainSurface`. */
+  /** The surface of the route; it should write the same frames as `plainSurface`. */
   surface?: Surface
   /**
-   * What the upstream sends; a `finish` is added when the list has no end. A function stands for what happens between two events: it gets the exchange.
+   * What the upstream sends; a `finish` is added when the list has no end. A function is called between two events,
+   * with the exchange.
    */
   events?: readonly (StreamEvent | ((x: Exchange) => void))[]
-  /** Parts of the gateway that the plugin asks for. */
+  /** The parts of the configuration that the plugin uses. */
   gateway?: Partial<GatewayConfig>
   store?: Store
-  /** What outlives a configuration: two runs with one of these are two requests to one process. */
+  /** State that outlives a configuration. Two runs with the same state act as two requests to one process. */
   shared?: SharedState
-  /** The terminal is advisory, as `count-tokens` is: the plugin should let pass what it would refuse elsewhere. */
+  /** Makes the terminal advisory, as `count-tokens` is: the plugin must let pass what it would refuse elsewhere. */
   advisory?: boolean
   /** Place the plugin below the terminal, where it sees every reply. */
   below?: boolean
   clock?: ManualClock
-  /** Leave before the reply is whole: after so many events. */
+  /** The client disconnects after this many events. */
   leaveAfter?: number
-  /** Real time after which an exchange that has not ended never will, milliseconds. Default 2000. */
+  /** Milliseconds of real time after which the exchange is given up. Default 2000. */
   giveUpMs?: number
 }
 
 export interface PluginRun {
-  /** HTTP status that the client got; 0 when it left first. */
+  /** HTTP status that the client got; 0 when it disconnected first. */
   status: number
   headers: ReadonlyMap<string, string>
   /** Raw text that the client got. */
   body: string
-  /** The body's JSON, for replies of the gateway's own. */
+  /** The body as JSON, when the reply is not a stream. */
   json: any
   /** Events that reached the client's encoder, in order. */
   events: any[]
@@ -142,7 +144,10 @@ export interface PluginRun {
   log: { level: string; fields: any; message: string }[]
 }
 
-/** Runs one plugin through one exchange and checks what every plugin owes. Rejects when it owes something at the end. */
+/**
+ * Runs one exchange through a plugin.
+ * @throws (rejects) when the plugin breaks a rule that all plugins must keep
+ */
 export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {}): Promise<PluginRun> {
   const clock = options.clock ?? new ManualClock()
   const timersBefore = clock.pending
@@ -236,7 +241,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     const exchange = new RunningExchange(options.id ?? 'req_test', incoming, chain, surface, 'POST /v1/test', {
       clock,
       log: logger,
-      // A sweep of its own clock: what is left on the plugin's clock is the plugin's.
+      // This ticker has a clock of its own. Timers that are left on the plugin's clock are then the plugin's.
       ticker: new Ticker(new ManualClock(), 1000),
       keepAliveMs: 15_000,
       random: () => 0,
@@ -288,8 +293,9 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
 }
 
 /**
- * A plugin's hooks on a view of the exchange whose `set` throws for a slot that the plugin does not declare: the `around` of a chain under test.
- * @param tell also hears of it, since what a hook throws may end as a log line
+ * A plugin's hooks on a view of the exchange whose `set` throws for a slot that the plugin does not declare: the
+ * `around` of a chain under test.
+ * @param tell is also called with the fault, because the chain may only log what a hook throws
  */
 export function declaredOnly(
   plugin: Plugin,
@@ -329,7 +335,7 @@ export function declaredOnly(
   return checked as PluginHooks
 }
 
-/** A hold that nobody releases, or a hook that never answers, would keep the test waiting for ever. */
+/** Without this, a hold that is never released, or a hook that never answers, would keep the test waiting for ever. */
 async function orGiveUp<T>(settled: Promise<T>, name: string, ms: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const never = new Promise<never>((_, reject) => {

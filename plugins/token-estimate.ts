@@ -9,7 +9,10 @@ const schema = object({
   document_tokens: count(1500, 'Least tokens that a document counts.'),
 })
 
-/** Counts the prompt in o200k_base (METER-1) and holds the window (MOD-2, MOD-6). Large prompts are counted off the event loop. */
+/**
+ * Counts the prompt in o200k_base (METER-1) and checks it against the context window (MOD-2, MOD-6). Large prompts are
+ * counted outside the event loop.
+ */
 export const tokenEstimate = definePlugin({
   name: 'token-estimate',
   summary: 'Counts the prompt, exactly, and holds the context window.',
@@ -17,7 +20,7 @@ export const tokenEstimate = definePlugin({
   needs: [identity, conversation],
   provides: [estimate],
   create(media, { terminal }) {
-    // The tables are built on first use: at start, not under the first request.
+    // The tables are built on first use: build them at start, so that the first request does not wait.
     countTokens('')
 
     function judge(x: Exchange, input: number): undefined | Reply {

@@ -18,8 +18,9 @@ import {
 import type { Pieces } from './shared/verbatim.ts'
 
 /**
- * Knows the dialects, so that `upstream` needs to know none. Which backend is asked is known only attempt by attempt: so a request is written, and
- * a decoder for its reply made, when `upstream` calls `outbound`. The decoder gets the reply's bytes from `upstream` too.
+ * Knows the dialects, so that `upstream` needs to know none. The backend is known only when an attempt begins, so
+ * `upstream` calls `outbound` for each attempt to get the request and the decoder for its reply. `upstream` also gives
+ * the reply's bytes to the decoder.
  */
 export const translation = definePlugin({
   name: 'translation',
@@ -87,23 +88,27 @@ class Translated implements Outbound {
   }
 }
 
-/** Half a surrogate pair as JSON.stringify writes it, behind no odd backslash. */
+/** Half of a surrogate pair as JSON.stringify escapes it, not preceded by an odd number of backslashes. */
 const LONE = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g
 
 /**
- * A body with U+FFFD for each half of a surrogate pair, as it was counted: clients cut texts in the middle of an emoji, and providers take JSON with one half
- * for no JSON (wire.md 0.2 rule 7).
+ * The body with U+FFFD for each unpaired half of a surrogate pair, as it was counted. Clients cut texts in the middle
+ * of an emoji, and providers refuse JSON with an unpaired half (wire.md 0.2 rule 7).
  */
 export function wellFormed(json: string): string {
   return json.includes('\\ud') ? json.replace(LONE, '$1\ufffd') : json
 }
 
-/** A reply of so many tokens is whole within the shortest idle row at any speed worth serving. */
+/**
+ * Output tokens. A reply of at most this many ends within the shortest idle limit of `stream_limits`, at any usable
+ * speed.
+ */
 const SURELY_SHORT = 2048
 
 /**
- * Whether a buffered reply could take longer than an idle row allows silence. Those are read from the upstream as a stream, so that the idle and
- * ceiling clocks see activity (decisions 12) and a client that leaves stops it; short ones are asked for whole, which costs half.
+ * Whether a buffered reply could take longer than the idle limit allows. Such a reply is read from the upstream as a
+ * stream: then the idle and ceiling clocks see activity (decisions 12), and the upstream stops when the client
+ * disconnects. Short replies are requested whole, which costs half.
  */
 function mayOutlastIdle({ reasoning, maxOutputTokens }: Conversation): boolean {
   const { effort, thinking } = reasoning
@@ -112,7 +117,10 @@ function mayOutlastIdle({ reasoning, maxOutputTokens }: Conversation): boolean {
   return !quiet || thinks || maxOutputTokens === undefined || maxOutputTokens > SURELY_SHORT
 }
 
-/** Deterministic, [A-Za-z0-9_-], 29 characters: fits every dialect, and the same call has the same id every turn (wire.md F.7). */
+/**
+ * An upstream call id. It is deterministic, so that a call has the same id in every request; 29 characters of
+ * [A-Za-z0-9_-], which fit every dialect (wire.md F.7).
+ */
 export function upstreamCallId(publicId: string): string {
   return `call_${hash('sha256', publicId, 'base64url').slice(0, 24)}`
 }
@@ -123,7 +131,10 @@ function previewsOf(x: Exchange): string[] | undefined {
   return value?.split(',').map(name => name.trim())
 }
 
-/** The client's own cache hint, unreadable for others; for one that marks what to cache, what its requests begin with (wire.md F.8). */
+/**
+ * The cache hint for the provider, hashed so that others cannot read it: the client's own hint, or for a client that
+ * marks what to cache, the beginning that its requests share (wire.md F.8).
+ */
 function cacheKey(x: Exchange, own: Conversation): string | undefined {
   const hint =
     own.cacheKey ??
@@ -134,7 +145,7 @@ function cacheKey(x: Exchange, own: Conversation): string | undefined {
   return hash('sha256', `${x.get(identity).organization.id}\0${hint}`, 'base64url').slice(0, 32)
 }
 
-/** System text and tools of a request with cache markers: its later turns have the same. */
+/** System text and tools of a request with cache markers; later requests of the conversation have the same. */
 function markedPrefix(conversation: Conversation): string | undefined {
   const { system, tools, turns } = conversation
   if (!formOf(conversation).marksCache || (system.length === 0 && tools.length === 0)) return undefined

@@ -20,7 +20,8 @@ export const usageCapture = definePlugin({
       onEvent(x, event) {
         let count = x.peek(tally)
         if (!count) x.set(tally, (count = new Tally()))
-        // What a draining upstream says after the client has left was not delivered: only its report counts (BILL-3).
+        // What upstream sends after the client has disconnected was not delivered: only its usage report counts
+        // (BILL-3).
         if (!x.clientGone || event.type === 'usage') count.look(event)
         if (event.type === 'finish') capture(x, count, !STOPS.has(event.reason))
         return undefined
@@ -63,12 +64,15 @@ function capture(x: Exchange, count: Tally, finished: boolean): void {
   x.set(usage, { usage: billed, cost: requested?.price && !free ? cost(billed, requested.price) : 0, billed: true })
 }
 
-/** Ends that are the gateway's: the provider has not said its last word. */
+/** Finish reasons with which the gateway ended the reply itself, so the provider's final report is missing. */
 const STOPS: ReadonlySet<FinishEvent['reason']> = new Set(['idle_timeout', 'ceiling_timeout'])
 
 const UNBILLED = Object.freeze({ usage: ZERO_USAGE, cost: 0, billed: false })
 
-/** BILL-3: what was cut is billed once output was delivered; what ended, an idle or ceiling stop included, always. */
+/**
+ * BILL-3: a reply that was cut is billed if output was delivered. A reply that ended, also by an idle or ceiling
+ * timeout, is always billed.
+ */
 function isBilled(settlement: Settlement): boolean {
   switch (settlement.outcome) {
     case 'completed':
@@ -83,19 +87,19 @@ function isBilled(settlement: Settlement): boolean {
   }
 }
 
-/** The count of one reply. */
+/** The token count of one reply. */
 class Tally {
   #visible = 0
-  /** Each item is a text of its own. */
+  /** The counter of the item that is being counted. Each item is counted as a separate text. */
   #item: TokenCounter | null = null
   /** Kind and index of the item being counted. */
   #current = ''
   #reasoning: TokenCounter | null = null
   #report: ProviderUsage | null = null
-  /** Part of the report is the gateway's own count. */
+  /** The gateway counted a part of the report itself. */
   #estimated = false
   #searches = 0
-  /** A function call is open of whose arguments nothing has come. */
+  /** A function call is open, and nothing of its arguments has come yet. */
   #bare = false
 
   look(event: StreamEvent): void {
@@ -116,7 +120,7 @@ class Tally {
         this.#bare = false
         return
       case 'tool_end':
-        // No arguments are `{}` to the client, whether the provider writes so or leaves them out.
+        // A client gets `{}` for a call without arguments, whether the provider writes it or leaves it out.
         if (this.#bare) this.#count(`args${event.index}`, '{}')
         this.#bare = false
         return
@@ -125,7 +129,7 @@ class Tally {
         this.#reasoning.push(event.text)
         return
       case 'search_end':
-        // One that failed is told, and not charged for.
+        // A failed search is shown to the client but not charged for.
         if (event.errorCode === undefined && !event.unfinished) this.#searches++
         return
       case 'usage':
@@ -151,13 +155,13 @@ class Tally {
     this.#current = ''
   }
 
-  /** @param finished false for a cut reply, whose reasoning is known from its deltas alone (decisions 17) */
+  /** @param finished false for a cut reply: its reasoning is known only from the deltas (decisions 17) */
   usage(input: number, finished: boolean): Usage {
     this.#close()
     const report = this.#report
     const known = report !== null && (report.reasoning !== undefined || finished)
     const reasoning = known ? (report.reasoning ?? 0) : (this.#reasoning?.total ?? 0)
-    // Cache figures are the provider's proportion of its own prompt (METER-5).
+    // The provider's cache figures refer to its own count of the prompt. Only their share is used (METER-5).
     const prompt = report?.prompt ?? 0
     const share = (part: number | undefined): number =>
       prompt > 0 && part ? Math.round((input * Math.min(part, prompt)) / prompt) : 0

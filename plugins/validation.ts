@@ -48,7 +48,7 @@ const schema = object({
   ),
 })
 
-/** Parses the body once and holds it against the surface's schema (GEN-2, GEN-3, REQ-2). */
+/** Parses the body once and checks it against the surface's schema (GEN-2, GEN-3, REQ-2). */
 export const validation = definePlugin({
   name: 'validation',
   summary: 'Parses the JSON body and checks it against the surface, strictly.',
@@ -81,7 +81,10 @@ export const validation = definePlugin({
       return undefined
     }
 
-    /** A large body could hold up every other exchange: looked over in slices, then parsed in a worker, unless it is little more than text. */
+    /**
+     * Parsing a large body at once would delay every other exchange. Its shape is read in slices; then a pool thread
+     * parses it, unless it is little more than text.
+     */
     async function parseLarge(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
       const shape = new JsonBytes(bytes)
       for (;;) {
@@ -141,35 +144,36 @@ export const validation = definePlugin({
   },
 })
 
-/** Bytes that are parsed on the event loop whatever they hold: 1 to 3 ms. */
+/** A body of at most this many bytes is parsed on the event loop, whatever it holds. It takes 1 to 3 ms. */
 const PARSE_HERE = 256 * 1024
 /**
- * Bytes of long strings that are: 1.5 to 3 ms. Handing the value over from a worker takes the event loop half of that, and the worker three times as much: it
- * costs the copies that parsing makes once more.
+ * A larger body is parsed on the event loop too if its bytes, plus `NODE_BYTES` for each value, are at most this many:
+ * it is then mostly long strings and takes 1.5 to 3 ms. If a pool thread parsed it, the event loop would still need
+ * half of that to receive the value, and the thread three times as much, since the value is copied once more.
  */
 const PARSE_TEXT_HERE = 1536 * 1024
-/** A value takes as long to build as so many bytes of text. */
+/** Building one value takes as long as parsing this many bytes of text. */
 const NODE_BYTES = 64
-/** Bytes looked over in one turn of the event loop: at most about 1 ms, where strings are short. */
+/** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
 
 let lastTurn = Promise.resolve()
-/** Large bodies that come together take turns, so that others wait for one of them at most. */
+/** Large bodies that arrive together wait for each other, so that another exchange waits for at most one of them. */
 function turnOfItsOwn(): Promise<void> {
   lastTurn = lastTurn.then(() => new Promise(resolve => setImmediate(resolve)))
   return lastTurn
 }
 
-/** Validators are loaded, or compiled, on first use: at start, not under the first request. */
+/** Validators are loaded or compiled on first use: do it at start, so that the first request does not wait. */
 function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
   try {
     surface.validate({}, unknownFields)
   } catch {
-    // An empty body is refused.
+    // The empty body is invalid; only the compilation matters here.
   }
 }
 
-/** Undefined when the bytes are no JSON. */
+/** @returns the value; undefined when the bytes are not JSON */
 function parseHere(x: Exchange, shape: JsonBytes): unknown {
   try {
     if (!Verbatim.pays(shape)) return parseJson(shape.bytes)
@@ -182,7 +186,7 @@ function parseHere(x: Exchange, shape: JsonBytes): unknown {
   }
 }
 
-/** Paths may hold client text: only what a header can carry, and not more than 2 KB of it. */
+/** Paths may hold client text, so only characters that a header can carry are kept, and about 2 KB at most. */
 function headerList(paths: string[]): string {
   let out = ''
   for (const path of paths) {

@@ -3,40 +3,48 @@ import { randomBytes } from 'node:crypto'
 import { type JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
 import { jsonBytes } from '../../meter/index.ts'
 
-/** A JSON text in pieces, written one after the other. */
+/** A JSON text in pieces that are written one after the other. */
 export type Pieces = readonly (string | Uint8Array)[]
 
-/** The text in one piece. */
+/** The text as one piece. */
 export function joined(text: string | Pieces): string | Buffer {
   if (typeof text === 'string') return text
   return Buffer.concat(text.map(piece => (typeof piece === 'string' ? Buffer.from(piece) : piece)))
 }
 
 /**
- * UTF-16 units from which on a string of the body is looked up: below, writing it anew costs about as much. (To read and write 4 KB takes as long either
- * way, 16 KB less than half as long, 64 KB a third.)
+ * A string of at least this many UTF-16 units is looked up among the strings as sent; for a shorter one, writing it as
+ * JSON costs about as much. (Reading and writing takes as long either way at 4 KB, less than half as long at 16 KB, a
+ * third at 64 KB.)
  */
 const LONG_TEXT = 8 * 1024
 
-/** Stands for a long string while what is around it is parsed or written. It never leaves the process, so nobody can send it. */
+/**
+ * Replaces a long string while the text around it is parsed or written. The random part never leaves the process, so no
+ * client can send it.
+ */
 const MARK = `${randomBytes(16).toString('hex')}:`
 
 /**
- * The long strings of a body with the bytes that they were sent as. A text that goes on to the upstream as it came goes as these bytes: to write a megabyte as
- * JSON takes 2.5 ms of the event loop, and its copies half as much again. It may be spelled otherwise than JSON.stringify would (`\/`), never with another value:
- * what is replaced is known by its value, not by its place.
+ * The long strings of a body, each with the bytes that the client sent. A text that goes upstream unchanged is sent as
+ * these bytes, because writing one megabyte as JSON takes 2.5 ms of the event loop, and copying it half as much again.
+ * The spelling may differ from that of JSON.stringify (`\/`), the value never: a string is found by its value, not by
+ * its place.
  */
 export class Verbatim {
   readonly #long: { text: string; json: Uint8Array }[] = []
 
-  /** Whether the body's long strings outweigh what looking at each of its values costs. */
+  /** Whether the body's long strings save more time than looking at each of its values costs. */
   static pays({ long, nodes }: JsonBytes): boolean {
     let bytes = 0
     for (const { from, to } of long) bytes += to - from
     return bytes > NODE_BYTES * nodes
   }
 
-  /** The value of a JSON body that was read to its end, the same that `parseJson` gives. Throws a SyntaxError. */
+  /**
+   * The value of a JSON body whose shape was read to its end; the same that `parseJson` gives.
+   * @throws SyntaxError
+   */
   parse({ bytes, long }: JsonBytes): unknown {
     const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     const texts: string[] = []
@@ -49,7 +57,8 @@ export class Verbatim {
       rest += `${body.toString('utf8', at, from)}"${MARK}${texts.length}"`
       at = to
       texts.push(text)
-      // What is no UTF-8 was read as U+FFFD, and must be sent as that. So must half a surrogate pair, which `write` leaves for the whole body.
+      // Bytes that are not UTF-8 were read as U+FFFD and must be sent as that. So must an unpaired half of a surrogate
+      // pair, which `wellFormed` replaces in the whole body.
       if (text.length >= LONG_TEXT && isUtf8(json) && text.isWellFormed()) this.#long.push({ text, json })
     }
     rest += body.toString('utf8', at)
@@ -58,7 +67,7 @@ export class Verbatim {
     )
   }
 
-  /** JSON with a mark for each long string: for `pieces`. */
+  /** JSON with a mark for each long string, to be given to `pieces`. */
   write(body: object): string {
     return JSON.stringify(body, (_, value) => {
       if (typeof value !== 'string' || value.length < LONG_TEXT) return value
@@ -67,7 +76,7 @@ export class Verbatim {
     })
   }
 
-  /** What `write` wrote, with the strings in place of their marks. */
+  /** The JSON that `write` made, with the strings as sent in place of their marks. */
   pieces(json: string): string | Pieces {
     const pieces: (string | Uint8Array)[] = []
     let at = 0
@@ -84,6 +93,6 @@ export class Verbatim {
   }
 }
 
-/** A value costs about as much to look at, twice, as so many bytes to write. */
+/** Looking at one value twice costs about as much as writing this many bytes. */
 const NODE_BYTES = 128
 const COLON = 0x3a
