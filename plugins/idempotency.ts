@@ -6,11 +6,13 @@ import { identity } from './shared/slots.ts'
 
 const recording = slot<Recording>('idempotencyRecording')
 const executed = slot<boolean>('idempotencyExecuted')
+/** The reply as it is sent. A body of more than `max_record` bytes is only counted. */
 interface Recording {
   status: number
   headers: [string, string][]
   pieces: Uint8Array[]
   bytes: number
+  /** The reply was sent to its end. */
   whole: boolean
 }
 

@@ -157,6 +157,7 @@ function score(backend: Backend, key: string): number {
   return -backend.weight / Math.log(u)
 }
 
+/** Headers by which known clients name their session, in order of preference. */
 const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
 
 /**

@@ -97,6 +97,7 @@ export function plainConversation(over: Partial<Conversation> = {}): Conversatio
   }
 }
 
+/** What the plugin under test is given; everything has a default. */
 export interface RunOptions<C> {
   /** The plugin's options; the defaults of its schema are filled in. */
   config?: Partial<C>
@@ -129,6 +130,7 @@ export interface RunOptions<C> {
   giveUpMs?: number
 }
 
+/** What came of a run. */
 export interface PluginRun {
   /** HTTP status that the client got; 0 when it disconnected first. */
   status: number

@@ -89,6 +89,7 @@ function isBilled(settlement: Settlement): boolean {
 
 /** The token count of one reply. */
 class Tally {
+  /** Tokens of text, refusals and calls that are complete. */
   #visible = 0
   /** The counter of the item that is being counted. Each item is counted as a separate text. */
   #item: TokenCounter | null = null

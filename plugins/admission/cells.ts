@@ -15,6 +15,7 @@ export interface Maxima {
   requestCost: number | null
 }
 
+/** What an exchange of one organization, key and model has to fit into. */
 export interface CellSet {
   cells: readonly Cell[]
   /** What each cell counts, parallel to `cells`. */
@@ -28,6 +29,7 @@ export interface CellSet {
   minuteBudget: { tokens: number | null; input_tokens: number | null; output_tokens: number | null }
 }
 
+/** @param model public id; null on a route without a model, where only the limits for all models apply */
 export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model: string | null): CellSet {
   const cells: Cell[] = []
   const counts: Counted[] = []

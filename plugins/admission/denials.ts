@@ -21,6 +21,10 @@ const SPEND_DENIALS = {
   later: 'A limit of this account is used up for now. Retry later, or raise the limit.',
 }
 
+/**
+ * The refusal by the cell that denied.
+ * @param compressed the platform, not the account, is the reason: limits were reduced by load
+ */
 export function denied(
   cells: readonly Cell[],
   amounts: readonly number[],

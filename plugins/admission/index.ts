@@ -29,8 +29,8 @@ export const admission = definePlugin({
   config: schema,
   needs: [identity],
   provides: [reservation],
-  // Admission reserves and opens the ledger row. Another plugin must fill `usage`: the reservation is settled by it,
-  // and the row is closed with it.
+  // Admission reserves, and opens the ledger row. The plugin that fills `usage` closes the row, and the reservation is
+  // settled by `usage`.
   needsLate: [usage],
   uses: ['platform', 'price_book'],
   create({ output_reserve }, context) {

@@ -71,6 +71,7 @@ export class ConnectionMemory {
 /** A longer chain of responses is taken for unknown, because each link costs a read. */
 const MAX_LINKS = 1000
 
+/** Reads and writes the stored responses and continuation data. */
 export class Memory {
   readonly #store: Store
   readonly #sealer: Sealer

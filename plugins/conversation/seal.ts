@@ -4,6 +4,7 @@
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
 
+/** Seals and opens records with one secret. Derived keys are cached by organization. */
 export class Sealer {
   readonly #secret: Uint8Array
   readonly #keys = new Map<string, Buffer>()

@@ -27,6 +27,7 @@ function why(fault: MediaFault, kind: 'image' | 'document', maxBytes: number, ti
   }
 }
 
+/** The gateway is fetching for as many requests as it may (`MAX_FETCHING` in index.ts). */
 export function tooManyFetches(): Reply {
   return deny('route_capacity', {
     message: 'Too many files are being fetched. Retry shortly, or send the data itself.',

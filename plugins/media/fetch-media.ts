@@ -16,6 +16,7 @@ import { isPublicAddress } from './addresses.ts'
 import { type DocumentSource, documentOf, type ImageSource, imageOf } from './content.ts'
 import { HostList, hostIsAddress } from './hosts.ts'
 
+/** The options of `media` that fetching needs. */
 export interface MediaOptions {
   /** Hosts, as `HostList` reads them. */
   fetch: readonly string[]
@@ -25,6 +26,7 @@ export interface MediaOptions {
   timeout: number
 }
 
+/** A file that a request names by URL. */
 export interface WantedMedia {
   kind: 'image' | 'document'
   url: string
@@ -40,6 +42,7 @@ export type FetchedMedia = ImageSource | DocumentSource
  */
 export type MediaFaultReason = 'unreachable' | 'status' | 'redirect' | 'too_large' | 'timeout' | 'wrong_type'
 
+/** A file could not be fetched. `cause` is for the log only. */
 export class MediaFault extends Error {
   readonly reason: MediaFaultReason
   /** The file that was not fetched; set when it is known. */
@@ -73,10 +76,12 @@ const INTERNET: Outside = {
   permits: isPublicAddress,
 }
 
+/** Redirects that are followed for one file. */
 const MAX_REDIRECTS = 3
 /** Files of one request that are fetched at the same time. */
 const AT_ONCE = 4
 
+/** Fetches files from the hosts that an operator allows. */
 export class MediaFetcher {
   readonly #hosts: HostList
   readonly #maxBytes: number

@@ -24,8 +24,11 @@ export interface ExporterOptions {
 
 /** Statuses after which the same post may be sent again (OTLP 1.3, failures). */
 const RETRIABLE = new Set([429, 502, 503, 504])
+/** Posts of one batch, the first included. */
 const ATTEMPTS = 5
+/** Pause before the first retry; it doubles with each one, and up to half of it is random. */
 const FIRST_PAUSE_MS = 1000
+/** No pause is longer, whatever the receiver asks in Retry-After. */
 const LONGEST_PAUSE_MS = 30_000
 
 export class Exporter {

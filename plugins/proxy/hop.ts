@@ -73,6 +73,7 @@ class HopResponse extends EventEmitter {
   writableFinished = false
 }
 
+/** One exchange with the target: the control of the exchange, and the clock of its silence. */
 export class Hop implements UpstreamControl, Ticking {
   place = -1
   readonly request: HopRequest

@@ -14,6 +14,7 @@ import type { Pieces, Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`. */
 export const identity = slot<Identity>('identity')
+/** Who calls: an organization, and the key that the client sent. */
 export interface Identity {
   organization: OrganizationConfig
   key: KeyConfig
@@ -90,6 +91,7 @@ export interface HostedSearch {
 
 /** Filled by `routing` when the request declares a hosted search: who runs it. */
 export const searchPlan = slot<SearchPlan>('searchPlan')
+/** How the hosted search of one exchange is run. */
 export interface SearchPlan {
   tool: SearchTool
   /**

@@ -50,8 +50,8 @@ export interface AttemptFault {
   /** Counts against the backend's health. */
   unhealthy: boolean
   /**
-   * For how long the provider asked not to be called, milliseconds. The error's own wait for clients is limited by its
-   * class (ERR-6).
+   * For how long the provider asked not to be called, milliseconds. The wait that clients are given is in the error,
+   * within the range of its class (ERR-6).
    */
   restMs?: number | null
 }
@@ -59,6 +59,7 @@ export interface AttemptFault {
 /** Where an attempt's events go: the exchange, or a search loop in front of it. */
 export type AttemptSink = Pick<Exchange, 'emit' | 'end'>
 
+/** What an attempt reports while it runs. */
 export interface AttemptOwner {
   /** The first event has come: this backend serves the exchange. */
   answered(attempt: Attempt): void

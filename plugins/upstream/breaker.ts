@@ -34,6 +34,7 @@ export class Breaker {
   restsFor: ErrorCode | undefined
   /** When the backend recovered (monotonic milliseconds); 0 once it takes its full share. */
   #warmFrom = 0
+  /** The one request that a half-open breaker lets through is running. */
   #trial = false
   #failed = new Uint32Array(BUCKETS)
   #total = new Uint32Array(BUCKETS)

@@ -16,6 +16,7 @@ const CODERS: Readonly<Record<string, () => Coder>> = {
   zstd: createZstdDecompress as unknown as () => Coder,
 }
 
+/** What takes the decoded body. */
 export interface DecodedSink {
   /** Decoded bytes; the callee may keep them. */
   decoded(bytes: Buffer): void

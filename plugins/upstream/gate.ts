@@ -1,11 +1,13 @@
 /** Limits the requests in flight, with a bounded queue in front (ERR-6). First come, first served. */
 import type { Clock, Timer } from '../../core/clock.ts'
 
+/** Why there is no room: the queue was full, or the wait took too long. `waitedMs`: how long the request waited. */
 export type Refusal = { reason: 'full' | 'waited'; waitedMs: number }
 
 interface Waiting {
   since: number
   timer: Timer
+  /** Called once: null gives the place. */
   go: (refused: Refusal | null) => void
 }
 

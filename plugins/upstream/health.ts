@@ -22,6 +22,7 @@ export interface BackendHealth {
   failed: ReadonlyMap<string, number>
 }
 
+/** How busy one pool of connections to a provider is. */
 export interface ProviderLoad {
   provider: string
   inFlight: number
@@ -87,7 +88,7 @@ export class BackendState {
   }
 }
 
-/** State that the chains of a gateway share; made at its first use. */
+/** These three are shared by all chains of a gateway, and made at their first use. */
 export const sharedBackends = (shared: SharedState): Backends => shared.use('upstream.backends', () => new Backends())
 export const sharedPools = (shared: SharedState): Pools => shared.use('upstream.pools', () => new Pools())
 export const sharedRetries = (shared: SharedState): RetryBudgets =>

@@ -10,6 +10,7 @@ import { joined } from '../shared/verbatim.ts'
 import { Gate } from './gate.ts'
 import { Http1Client, type HttpClient } from './http1/client.ts'
 
+/** The connections to one provider. */
 export interface ProviderPool {
   readonly dispatcher: HttpClient
   readonly origin: string
@@ -20,6 +21,7 @@ export interface ProviderPool {
 
 interface Shared {
   pool: ProviderPool
+  /** Chains that hold the pool; it is closed when the last one releases it. */
   users: number
   provider: string
 }

@@ -4,6 +4,7 @@
  * little traffic can retry too.
  */
 const FLOOR = 3
+/** The most retries that can be saved up. */
 const CEILING = 100
 /** Milliseconds in which the floor refills. */
 const FLOOR_MS = 10_000

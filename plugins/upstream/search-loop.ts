@@ -97,7 +97,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   /** The conversation of the current round. */
   #conversation: Conversation
   #round: Round
-  /** Rounds that were followed by another. */
+  /** Rounds before the current one. */
   #turns = 0
   /** Searches that were run, by the gateway or by the provider. */
   #made = 0

@@ -118,11 +118,13 @@ export interface ToldSearch {
   errorCode?: string
 }
 
+/** The call of the search function by which the model asked for a search. */
 export function callOf(search: ToldSearch, name: string, path: string): CallPart {
   const input = search.args ?? JSON.stringify({ query: search.query })
   return { type: 'call', id: search.callId, kind: 'function', name, input, path }
 }
 
+/** The tool result of a search, as the model reads it. */
 export function resultOf({ callId, query, results, errorCode }: ToldSearch, path: string): ResultPart {
   const text = errorCode === undefined ? toldResults(query, results) : toldError(errorCode as SearchErrorCode)
   const result: ResultPart = { type: 'result', callId, kind: 'function', content: [{ type: 'text', text }], path }

@@ -10,6 +10,7 @@ import { SearchFailed, type SearchOptions, type SearchProvider } from '../../cor
 /** The most bytes that are read of an answer; results are a few kilobytes. */
 const MAX_BODY = 1024 * 1024
 
+/** Where the searches are sent, and with which headers. */
 export interface SearchEndpoint {
   dispatcher: Dispatcher
   /** Path of the base URL, without a trailing slash. */

@@ -11,6 +11,7 @@ const MAX_TEXT = 2000
 /** The most results, by the client's `search_context_size`. */
 const MOST: Record<'low' | 'medium' | 'high', number> = { low: 3, medium: 5, high: 10 }
 
+/** The most results that one search gives. */
 export function mostResults(tool: SearchTool): number {
   return MOST[tool.contextSize ?? 'medium']
 }

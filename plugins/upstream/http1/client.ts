@@ -210,12 +210,13 @@ function headerLines(headers: Readonly<Record<string, string>>): string {
 }
 
 const UNSAFE = /[\0\r\n]/
-/** A body of at most this many bytes is joined to its head. A longer one would be copied once more, into fresh memory. */
+/** A body of at most this many bytes is joined to its head, which copies it once more into fresh memory. */
 const JOINED_BYTES = 16 * 1024
 /**
  * Milliseconds by which the gateway ends an idle connection before the server does, so that a request arrives in time.
  */
 const MARGIN_MS = 1000
+/** All connections read into this buffer, one read at a time. */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024)
 
 /** One socket, one request at a time. Like undici, it gives itself to handlers as their controller. */
@@ -413,8 +414,8 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.destroy()
     handler?.onResponseError?.(this, error)
     if (waiting === null) return
-    // Nothing of the waiting request was sent. The end of a connection that was used before says nothing about the
-    // server, so another is tried; a new connection that fails does.
+    // Nothing of the waiting request was sent. When a connection that was used before ends, that says nothing about the
+    // server, so another connection is tried. When a new connection fails, the server cannot be reached.
     if (this.#used) this.#client.carry(waiting)
     else waiting.handler.onResponseError?.(this, error)
   }
