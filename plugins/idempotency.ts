@@ -17,7 +17,7 @@ interface Recording {
 }
 
 /** Headers that belong to one transmission of a reply. They are not recorded: a replay gets new ones. */
-const OF_THE_SENDING = new Set(['x-request-id', 'request-id', 'date', 'connection'])
+const NOT_RECORDED = new Set(['x-request-id', 'request-id', 'date', 'connection'])
 
 const schema = object({
   keep: duration('24h', 'How long a reply can be replayed.'),
@@ -51,7 +51,7 @@ export const idempotency = definePlugin({
       x.onSent({
         head(status, headers) {
           kept.status = status
-          for (const [name, value] of headers) if (!OF_THE_SENDING.has(name)) kept.headers.push([name, value])
+          for (const [name, value] of headers) if (!NOT_RECORDED.has(name)) kept.headers.push([name, value])
         },
         bytes(piece) {
           kept.bytes += piece.length

@@ -37,9 +37,9 @@ export const tokenEstimate = definePlugin({
         const prompt = new PromptCount(x.get(conversation))
         if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
 
-        const gone = new AbortController()
-        x.incoming.onAborted(() => gone.abort())
-        return prompt.inPool(media, gone.signal).then(
+        const disconnected = new AbortController()
+        x.incoming.onAborted(() => disconnected.abort())
+        return prompt.inPool(media, disconnected.signal).then(
           input => judge(x, input),
           error => {
             if (error instanceof MeterBusy) return busy()

@@ -90,18 +90,18 @@ export const validation = definePlugin({
       for (;;) {
         shape.readAll(shape.at + SLICE)
         if (shape.at === bytes.length) break
-        await turnOfItsOwn()
+        await nextLoopTurn()
       }
       const over = overShape(shape)
       if (over) return over
       if (bytes.length + NODE_BYTES * shape.nodes <= PARSE_TEXT_HERE) {
-        await turnOfItsOwn()
+        await nextLoopTurn()
         return judge(x, parseHere(x, shape), bytes)
       }
-      const gone = new AbortController()
-      x.incoming.onAborted(() => gone.abort())
+      const disconnected = new AbortController()
+      x.incoming.onAborted(() => disconnected.abort())
       try {
-        return judge(x, await meterPool().parse(bytes, gone.signal), bytes)
+        return judge(x, await meterPool().parse(bytes, disconnected.signal), bytes)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         if (error instanceof SyntaxError) return notJson(false)
@@ -157,11 +157,11 @@ const NODE_BYTES = 64
 /** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
 
-let lastTurn = Promise.resolve()
+let lastLoopTurn = Promise.resolve()
 /** Large bodies that arrive together wait for each other, so that another exchange waits for at most one of them. */
-function turnOfItsOwn(): Promise<void> {
-  lastTurn = lastTurn.then(() => new Promise(resolve => setImmediate(resolve)))
-  return lastTurn
+function nextLoopTurn(): Promise<void> {
+  lastLoopTurn = lastLoopTurn.then(() => new Promise(resolve => setImmediate(resolve)))
+  return lastLoopTurn
 }
 
 /** Validators are loaded or compiled on first use: do it at start, so that the first request does not wait. */

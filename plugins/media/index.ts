@@ -42,12 +42,12 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
         async fetch(x, conversation, wanted) {
           if (load.requests >= MAX_FETCHING) return { refused: tooManyFetches(), final: true }
           load.requests++
-          const gone = new AbortController()
-          x.incoming.onAborted(() => gone.abort())
+          const disconnected = new AbortController()
+          x.incoming.onAborted(() => disconnected.abort())
           try {
-            return { whole: withMedia(conversation, await fetcher.fetchAll(wanted, gone.signal)) }
+            return { whole: withMedia(conversation, await fetcher.fetchAll(wanted, disconnected.signal)) }
           } catch (error) {
-            if (gone.signal.aborted) return { refused: clientLeft(), final: true }
+            if (disconnected.signal.aborted) return { refused: clientLeft(), final: true }
             if (!(error instanceof MediaFault)) throw error
             log.info({ request_id: x.id, reason: error.reason, err: error.cause }, 'media not fetched')
             return { refused: notFetched(error, options), final: false }

@@ -83,7 +83,7 @@ export class Hop implements UpstreamControl, Ticking {
   readonly #ticker: Ticker
   #reply: IncomingMessage | null = null
   /** The target's socket of a tunnel. */
-  #end: Duplex | null = null
+  #tunnel: Duplex | null = null
   /** Bytes from the client through the tunnel. */
   #tunnelledBytes = 0
   #activityMono: number
@@ -127,7 +127,7 @@ export class Hop implements UpstreamControl, Ticking {
    * The request is on its way to the target, which may switch protocols if the client asked for it, or answer as usual.
    */
   sent(request: ClientRequest): void {
-    if (this.#x.incoming.tunnel) request.on('upgrade', (reply, end, head) => this.#opened(reply, end, head))
+    if (this.#x.incoming.tunnel) request.on('upgrade', (reply, socket, head) => this.#opened(reply, socket, head))
   }
 
   /**
@@ -135,18 +135,18 @@ export class Hop implements UpstreamControl, Ticking {
    * When the client ends its side, the target's side is ended, and what the target still sends is passed on.
    * @param head bytes that arrived together with the target's 101
    */
-  #opened(reply: IncomingMessage, end: Duplex, head: Buffer): void {
+  #opened(reply: IncomingMessage, socket: Duplex, head: Buffer): void {
     const x = this.#x
     // A reset: 'close' follows.
-    end.on('error', () => {})
-    if (this.#over) return void end.destroy()
-    this.#end = end
+    socket.on('error', () => {})
+    if (this.#over) return void socket.destroy()
+    this.#tunnel = socket
     this.#activityMono = x.clock.mono()
     if (reply.headers.upgrade?.toLowerCase() !== 'websocket') return this.#broken()
-    if (head.length > 0) end.unshift(head)
-    end.on('data', (chunk: Buffer) => this.#take(chunk))
-    end.on('end', () => this.#ended())
-    end.on('close', () => this.#broken())
+    if (head.length > 0) socket.unshift(head)
+    socket.on('data', (chunk: Buffer) => this.#take(chunk))
+    socket.on('end', () => this.#ended())
+    socket.on('close', () => this.#broken())
     x.respondHead(101, responseHeaders(reply.rawHeaders, false))
     // The 101 could not be sent.
     if (this.#over) return
@@ -154,15 +154,15 @@ export class Hop implements UpstreamControl, Ticking {
       chunk: bytes => {
         this.#tunnelledBytes += bytes.length
         this.#activityMono = x.clock.mono()
-        if (!end.write(bytes)) flow.pause()
+        if (!socket.write(bytes)) flow.pause()
       },
-      end: () => void end.end(),
+      end: () => void socket.end(),
     })
-    end.on('drain', () => {
+    socket.on('drain', () => {
       this.#activityMono = x.clock.mono()
       flow.resume()
     })
-    if (this.#paused) end.pause()
+    if (this.#paused) socket.pause()
   }
 
   #take(chunk: Buffer): void {
@@ -230,20 +230,20 @@ export class Hop implements UpstreamControl, Ticking {
     // http-proxy-3 destroys its request when the response closes unfinished.
     this.response.emit('close')
     this.#reply?.destroy()
-    this.#end?.destroy()
+    this.#tunnel?.destroy()
     this.request.destroy()
   }
 
   pause(): void {
     this.#paused = true
     this.#reply?.pause()
-    this.#end?.pause()
+    this.#tunnel?.pause()
   }
   resume(): void {
     this.#paused = false
     this.#activityMono = this.#x.clock.mono()
     this.#reply?.resume()
-    this.#end?.resume()
+    this.#tunnel?.resume()
   }
   abort(): undefined {
     if (!this.#over) this.#stop()

@@ -98,7 +98,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   #conversation: Conversation
   #round: Round
   /** Rounds before the current one. */
-  #turns = 0
+  #earlierRounds = 0
   /** Searches that were run, by the gateway or by the provider. */
   #made = 0
   /** Calls that the client has been shown. */
@@ -174,7 +174,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
         return
       case 'usage':
         round.reported = true
-        this.#usage.add(event.usage, this.#turns === 0)
+        this.#usage.add(event.usage, this.#earlierRounds === 0)
         return
       case 'reasoning':
         round.reasoning ??= new TokenCounter()
@@ -236,7 +236,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   #called(callId: string, args: string): void {
     // No round may follow: this one ends the reply, and its search calls are not run.
-    if (this.#turns >= this.#options.plan.maxTurns) return
+    if (this.#earlierRounds >= this.#options.plan.maxTurns) return
     const search = new Search(callId, args)
     const refused = this.#refusal(search.query)
     this.#round.searches.push(search)
@@ -306,7 +306,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       // A search call was left out, because no round may follow.
       const dropped = reason === 'tool_calls' && clientCalls === 0
       this.#conclude(dropped ? { type: 'finish', reason: 'pause' } : finish!)
-    } else if (this.#turns >= this.#options.plan.maxTurns || this.#x.clientGone) {
+    } else if (this.#earlierRounds >= this.#options.plan.maxTurns || this.#x.clientGone) {
       this.#conclude({ type: 'finish', reason: 'pause' })
     } else this.#next()
   }
@@ -326,7 +326,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       'tool',
       round.searches.map(search => resultOf(search, this.#tool.path)),
     )
-    this.#turns++
+    this.#earlierRounds++
     const next: Conversation = { ...before, turns, toolChoice: relaxed(before.toolChoice, this.#name) }
     if (left !== undefined) next.maxOutputTokens = left
     if (this.#name === null) this.#lowerNativeLimits(next)
@@ -351,7 +351,8 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
    */
   #mustAnswer(): boolean {
     return (
-      this.#made >= this.#limit || (this.#turns >= this.#options.plan.maxTurns && !formOf(this.#conversation).pauses)
+      this.#made >= this.#limit ||
+      (this.#earlierRounds >= this.#options.plan.maxTurns && !formOf(this.#conversation).pauses)
     )
   }
 

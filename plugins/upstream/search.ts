@@ -3,7 +3,7 @@ import type { Clock } from '../../core/clock.ts'
 import type { SearchPart, SearchTool } from '../../core/conversation.ts'
 import { searchId } from '../../core/ids.ts'
 import { type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/search.ts'
-import type { ToldSearch } from '../web-search/function-form.ts'
+import type { AnsweredSearch } from '../web-search/function-form.ts'
 import { mostResults, usableResults } from '../web-search/results.ts'
 
 /**
@@ -16,7 +16,7 @@ type State = 'called' | 'running' | 'done'
 /** Milliseconds. A search that takes longer has failed. */
 const SEARCH_MS = 10_000
 
-export class Search implements ToldSearch {
+export class Search implements AnsweredSearch {
   /** The id that the client sees. */
   readonly id = searchId()
   readonly callId: string

@@ -15,7 +15,7 @@ import type {
   Turn,
 } from '../../core/conversation.ts'
 import { resultsOf, type SearchErrorCode } from '../../core/search.ts'
-import { toldError, toldResults } from './told.ts'
+import { errorText, resultsText } from './result-text.ts'
 
 const PARAMETERS = Object.freeze({
   type: 'object',
@@ -109,7 +109,7 @@ export function withoutSearch({ toolChoice, tools }: Conversation, name: string)
 // ---- history --------------------------------------------------------------------------------------------------------
 
 /** One search as the model made it, and what the model got for it. */
-export interface ToldSearch {
+export interface AnsweredSearch {
   callId: string
   query: string
   /** The arguments as the model wrote them; undefined when unknown, then JSON of the query is used. */
@@ -119,14 +119,14 @@ export interface ToldSearch {
 }
 
 /** The call of the search function by which the model asked for a search. */
-export function callOf(search: ToldSearch, name: string, path: string): CallPart {
+export function callOf(search: AnsweredSearch, name: string, path: string): CallPart {
   const input = search.args ?? JSON.stringify({ query: search.query })
   return { type: 'call', id: search.callId, kind: 'function', name, input, path }
 }
 
 /** The tool result of a search, as the model reads it. */
-export function resultOf({ callId, query, results, errorCode }: ToldSearch, path: string): ResultPart {
-  const text = errorCode === undefined ? toldResults(query, results) : toldError(errorCode as SearchErrorCode)
+export function resultOf({ callId, query, results, errorCode }: AnsweredSearch, path: string): ResultPart {
+  const text = errorCode === undefined ? resultsText(query, results) : errorText(errorCode as SearchErrorCode)
   const result: ResultPart = { type: 'result', callId, kind: 'function', content: [{ type: 'text', text }], path }
   if (errorCode !== undefined) result.isError = true
   return result
@@ -156,9 +156,14 @@ function withRounds(turns: readonly Turn[], name: string, path: string): Turn[] 
     for (const [j, part] of turn.parts.entries()) {
       if (part.type === 'search') {
         const { id, query, errorCode } = part
-        const told: ToldSearch = { callId: `${id}:${from + i}:${j}`, query, results: [...resultsOf(part)], errorCode }
-        said.push(callOf(told, name, path))
-        results.push(resultOf(told, path))
+        const answered: AnsweredSearch = {
+          callId: `${id}:${from + i}:${j}`,
+          query,
+          results: [...resultsOf(part)],
+          errorCode,
+        }
+        said.push(callOf(answered, name, path))
+        results.push(resultOf(answered, path))
         continue
       }
       // Text after a result belongs to another round.

@@ -152,16 +152,16 @@ export class Http1Client implements HttpClient {
    * poll and the request cannot be told from its reply.
    */
   watch(connection: Connection): void {
-    if (this.#watched.length + this.#polled.length === 0) setImmediate(this.#turn)
+    if (this.#watched.length + this.#polled.length === 0) setImmediate(this.#afterPoll)
     this.#watched.push(connection)
   }
 
-  readonly #turn = (): void => {
+  readonly #afterPoll = (): void => {
     // The connections of the turn before have been polled since.
     const silent = this.#polled
     this.#polled = this.#watched
     this.#watched = []
-    if (this.#polled.length > 0) setImmediate(this.#turn)
+    if (this.#polled.length > 0) setImmediate(this.#afterPoll)
     for (const connection of silent) connection.silent()
   }
 

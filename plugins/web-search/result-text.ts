@@ -2,7 +2,7 @@
 import type { SearchResult } from '../../core/conversation.ts'
 import type { SearchErrorCode } from '../../core/search.ts'
 
-export function toldResults(query: string, results: readonly SearchResult[]): string {
+export function resultsText(query: string, results: readonly SearchResult[]): string {
   if (results.length === 0) return `No results for: ${query}`
   const lines = [`Results for: ${query}`]
   for (const [i, { title, url, text, pageAge }] of results.entries()) {
@@ -21,7 +21,7 @@ const ERRORS: Record<SearchErrorCode, string> = {
 }
 
 /** @param code may be any word, because replayed searches carry what a client sent */
-export function toldError(code: SearchErrorCode): string {
+export function errorText(code: SearchErrorCode): string {
   return ERRORS[code] ?? ERRORS.unavailable
 }
 
