@@ -98,7 +98,7 @@ export function overOutput(field: string, asked: number, maximum: number): Reply
   })
 }
 
-/** LIM-10: the platform is full. */
+/** The platform runs as many requests as it may (LIM-10). */
 export function platformFull(): Reply {
   return deny('capacity_exceeded', { message: 'The service is at capacity. Retry shortly.' })
 }

@@ -1,6 +1,6 @@
 /** Spans in OTLP's JSON form (opentelemetry-proto, trace/v1): ids in hex, 64-bit numbers as strings. */
 
-/** SERVER is 2, CLIENT is 3. */
+/** Span kinds of OTLP. */
 export const SERVER = 2
 export const CLIENT = 3
 const ERROR = 2

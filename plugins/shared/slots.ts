@@ -12,7 +12,7 @@ import type { UpstreamFault } from '../../core/upstream-fault.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
 import type { Pieces, Verbatim } from './verbatim.ts'
 
-/** Filled by `auth`. */
+/** Filled by `auth`: who calls. */
 export const identity = slot<Identity>('identity')
 /** Who calls: an organization, and the key that the client sent. */
 export interface Identity {
@@ -26,7 +26,7 @@ export interface Identity {
  */
 export const parsedConversation = slot<Conversation>('asked')
 
-/** Filled by `model-access`. */
+/** Filled by `model-access`: the model that the request names. */
 export const model = slot<ModelConfig>('model')
 
 /**
@@ -89,7 +89,7 @@ export interface HostedSearch {
   asFunction(conversation: Conversation): { conversation: Conversation; plan: SearchPlan } | null
 }
 
-/** Filled by `routing` when the request declares a hosted search: who runs it. */
+/** Filled by `routing` when the request declares a hosted search: how it is run. */
 export const searchPlan = slot<SearchPlan>('searchPlan')
 /** How the hosted search of one exchange is run. */
 export interface SearchPlan {

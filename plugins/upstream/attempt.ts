@@ -1,6 +1,6 @@
 /**
  * One attempt: one request to one backend, whose reply is read into events until its end. It is undici's handler and
- * the exchange's upstream control in one object, so that a chunk costs no closure on its way. reply-connection.ts has
+ * the exchange's upstream control in one object, so that passing on a chunk makes no closure. reply-connection.ts has
  * the connection under it.
  */
 import { StringDecoder } from 'node:string_decoder'

@@ -61,7 +61,8 @@ export class Attempts implements AttemptOwner {
   }
 
   /**
-   * Sends a request. The backend that answered the one before goes first, since it knows the conversation.
+   * Sends a request. The backend that answered the previous request of this exchange goes first, since it has seen the
+   * conversation.
    *
    * @param conversation what the request says; undefined for the exchange's own conversation
    * @param sink takes the reply's events and its end. A failure ends the exchange itself.

@@ -58,7 +58,7 @@ export class Breaker {
     return now < this.#openUntil ? 'open' : 'half-open'
   }
 
-  /** Whether a request may try; a half-open breaker lets one at a time. */
+  /** Whether a request may be sent now; a half-open breaker lets one through at a time. */
   tryEnter(now: number): boolean {
     const state = this.state(now)
     if (state === 'closed') return true

@@ -35,7 +35,7 @@ export interface ProviderLoad {
 export interface UpstreamHealth {
   backends: BackendHealth[]
   providers: ProviderLoad[]
-  /** Attempts beyond an exchange's first. */
+  /** Attempts after the first of an exchange. */
   retries: number
 }
 

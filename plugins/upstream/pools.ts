@@ -1,7 +1,7 @@
 /**
  * Connections to providers: one pool for each provider as configured, shared by all chains and kept across reloads that
- * do not change it. TLS, HTTP/2 and proxies are undici's; plain-text origins get the client of `http1/`, which is
- * quicker.
+ * do not change it. undici does TLS, HTTP/2 and proxies; plain-text origins get the client of `http1/`, which is
+ * faster.
  */
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool, ProxyAgent } from 'undici'
@@ -38,7 +38,7 @@ const MAX_AGE_MS = 60_000
 export class Pools {
   readonly #pools = new Map<string, Shared>()
 
-  /** The provider's pool; give it back with `release`. */
+  /** The provider's pool, opened if it is not open yet. The caller must `release` it. */
   acquire(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool {
     const name = poolName(provider, connectTimeoutMs)
     let shared = this.#pools.get(name)

@@ -1,6 +1,6 @@
 /**
  * An HTTP/1.1 client for plain-text origins, behind the part of undici's interface that attempts use. It carries one
- * request at a time over a kept connection; TLS, HTTP/2 and proxies are undici's.
+ * request at a time over a kept connection; undici does TLS, HTTP/2 and proxies.
  *
  * It exists for its speed: in paired rounds of `npm run bench -- --client undici`, on 2 shared cores, a whole buffered
  * request costs 1.3 times the CPU time (medians of three runs: 1.29, 1.33, 1.37) when undici takes its place. If that
@@ -21,7 +21,7 @@ export interface ClientOptions {
   maxAgeMs?: number
   /** Default: the system's resolver. */
   lookup?: net.LookupFunction
-  /** Milliseconds on a clock that is never set; default: `performance.now`. */
+  /** Monotonic milliseconds; default: `performance.now`. */
   now?(): number
 }
 
@@ -74,7 +74,7 @@ export class Http1Client implements HttpClient {
   /** Connections opened or released in this event-loop turn, and in the one before: see `watch`. */
   #watched: Connection[] = []
   #polled: Connection[] = []
-  /** Request line and header lines, by the headers' object. */
+  /** Cached request lines with their header lines, by the headers' object. */
   readonly #heads = new WeakMap<object, { method: string; path: string; text: string }>()
   readonly #all = new Set<Connection>()
   #closing = false
@@ -171,7 +171,7 @@ export class Http1Client implements HttpClient {
     this.#sweeper ??= setInterval(() => this.#sweep(), Math.max(50, this.#options.keepAliveMs / 4)).unref()
   }
 
-  /** @internal */
+  /** @internal A connection has closed. */
   forget(connection: Connection): void {
     this.#all.delete(connection)
     const i = this.#idle.indexOf(connection)
@@ -226,7 +226,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   waiting: Message | null
   readonly #openedAt: number
   readonly #maxAgeMs: number
-  /** How long it may be idle: the client's limit, or what the server's Keep-Alive header allows less a second. */
+  /** How long it may be idle: the client's limit, or one second less than the server's Keep-Alive header allows. */
   #keepAliveMs: number
   readonly #client: Http1Client
   readonly #parser = new ResponseParser(this)
