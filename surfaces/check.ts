@@ -1,25 +1,31 @@
 /**
- * Checks a request body against a surface's schema (GEN-2): strict at every depth, the codes of wire.md 0.2, and `param` in path
- * notation (`messages[2].content[0].image_url.url`). `compile.ts` makes a function of the schema, which is kept (core/validators/read.ts).
+ * Checks a request body against a surface's schema (GEN-2). The check is strict at every depth, uses the error codes
+ * of wire.md 0.2, and gives `param` in path notation (`messages[2].content[0].image_url.url`). `compile.ts` makes the
+ * code of a validator from the schema; that code is stored and loaded by core/validators/read.ts.
  *
- * Own `__proto__` members, which JSON.parse makes, are enumerated like any other and so are unknown (decisions 36).
+ * JSON.parse makes `__proto__` an own member. It is enumerated like any other member and is therefore unknown
+ * (decision 36).
  */
 import { type ErrorCode, GatewayError } from '../core/errors.ts'
 import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/validators/read.ts'
 import type { Schema, TagAnnotation, TagFault } from './schema.ts'
 
-/** `reject`: throws on the first unknown member. `strip`: removes unknown members in place and returns their paths. Other faults throw in both. */
+/**
+ * Validates a body; a fault is thrown as a GatewayError.
+ * @param unknownFields `reject`: an unknown member is a fault. `strip`: unknown members are removed in place.
+ * @returns the paths of the removed members
+ */
 export type Validate = (body: unknown, unknownFields: 'reject' | 'strip') => string[]
 
-/** What a validator's code does with unknown members. */
+/** How the generated code of a validator treats unknown members. */
 export interface UnknownMembers {
-  /** False: they are faults. */
+  /** True: unknown members are removed. False: they are faults. */
   strip: boolean
   /** @param pointer JSON pointer of `data` */
   remove(data: Record<string, unknown>, key: string, pointer: string): void
 }
 
-/** What the running validation has removed; validation never waits, so one list serves. */
+/** The members that the running validation has removed. Validation is synchronous, so one list is enough. */
 let removed: [pointer: string, key: string][] = []
 const unknown: UnknownMembers = {
   strip: false,
@@ -36,8 +42,9 @@ export const requestValidators = (schema: Schema): ValidatorSet => ({
 })
 
 /**
- * The validator is found or made on its first use: a chain that serves the surface sends an empty body through at start.
- * @param schema of an object, in the words of `schema.ts`
+ * The validator of a request schema. It is loaded or compiled on its first call; a chain that serves the surface
+ * makes that call at start, with an empty body.
+ * @param schema schema of an object, built with the functions of `schema.ts`
  */
 export function compileRequest(schema: Schema): Validate {
   let check: Validator | undefined
@@ -60,7 +67,7 @@ export function compileRequest(schema: Schema): Validate {
 
 const NONE: string[] = []
 
-// ---- faults -----------------------------------------------------------------------------------------------------------
+// ---- faults ---------------------------------------------------------------------------------------------------------
 
 function notAnObject(body: unknown): GatewayError {
   return new GatewayError('invalid_json', {
@@ -126,9 +133,13 @@ function tagFault(tag: TagAnnotation, kind: string, value: unknown, path: string
   )
 }
 
-/** A refusal of a body member. `text` gets the quoted path. */
+/**
+ * The error for a faulty member of the body.
+ * @param text makes the message from the quoted path
+ */
 export function fault(code: ErrorCode, param: string, text: (where: string) => string): GatewayError {
-  // The depth of a body is the client's; an error that repeats it need not be as long.
+  // The client decides how deeply a body is nested, so the path may be very long. The error does not repeat all of
+  // it.
   const short = param.length > 500 ? `${param.slice(0, 500)}…` : param
   return new GatewayError(code, { message: text(`'${short}'`), param: short })
 }
@@ -154,7 +165,7 @@ function expectation(node: Schema): string {
   return types.length === 0 ? 'another value' : types.join(' or ')
 }
 
-/** The broken bound in words, '' where `expectation` says it all. */
+/** The violated bound in words; '' when `expectation` already says everything. */
 function rule(error: Fault): string {
   const limit = error.parentSchema[error.keyword]
   switch (error.keyword) {
@@ -192,7 +203,7 @@ function jsonType(value: unknown): string {
   return value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value
 }
 
-/** What was found, short, for messages. */
+/** A short description of a value, for error messages. */
 export function describe(value: unknown): string {
   switch (jsonType(value)) {
     case 'null':
@@ -229,7 +240,7 @@ function suggestion(key: string, known: string[]): string {
     : ` Remove it; known here: ${known.join(', ')}.`
 }
 
-/** At most one edit or swap apart, or equal but for case and separators. */
+/** True when two names differ by at most one edit or one swap of neighbours, or only in case and separators. */
 function near(a: string, b: string): boolean {
   if (a.length > 64) return false
   const bare = (s: string) => s.toLowerCase().replaceAll('_', '').replaceAll('-', '')
@@ -243,9 +254,9 @@ function near(a: string, b: string): boolean {
   return swapped || ra.slice(1) === rb || ra === rb.slice(1) || ra.slice(1) === rb.slice(1)
 }
 
-// ---- paths ------------------------------------------------------------------------------------------------------------
+// ---- paths ----------------------------------------------------------------------------------------------------------
 
-/** Appends a member name or an array index to a path. Names that are no plain words are quoted. */
+/** Appends a member name or an array index to a path. A name that is not a plain identifier is quoted. */
 export function join(path: string, key: string | number, index = typeof key === 'number'): string {
   if (index) return `${path}[${key}]`
   const name = String(key)
@@ -254,7 +265,7 @@ export function join(path: string, key: string | number, index = typeof key === 
   return path === '' ? short : `${path}.${short}`
 }
 
-/** JSON pointer to path notation; the body tells indexes from names. */
+/** Converts a JSON pointer to path notation. The body tells whether a segment is an index or a name. */
 function pathOf(pointer: string, body: unknown): string {
   let path = ''
   let at: any = body

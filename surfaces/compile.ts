@@ -1,11 +1,11 @@
 /**
- * Compiles a request schema (see `schema.ts`) with ajv. The schema is turned into one in which
+ * Compiles a request schema (see `schema.ts`) with ajv. The schema is first rewritten, so that
  * - a member that is not required may be null, at any depth;
- * - tagged unions and alternatives by JSON type are dispatches, so that only the meant variant is looked at and a fault has an exact
- *   place (decisions 41: the tag may be absent or null, which ajv's own `discriminator` can't say);
- * - unknown members are refused, or removed and listed, by the mode of the call.
+ * - only the matching variant of a tagged union, or of alternatives by JSON type, is checked, and a fault names an
+ *   exact place (decision 41: the tag may be absent or null, which ajv's own `discriminator` cannot express);
+ * - unknown members are faults, or are removed and listed; each call chooses which.
  *
- * Loaded when the validators of a schema are not kept (core/validators/read.ts).
+ * This module is loaded only when no stored code exists for a schema (core/validators/read.ts).
  */
 import { _, Ajv, type Code, type CodeKeywordDefinition, type KeywordCxt, type Name, nil, stringify } from 'ajv'
 import names from 'ajv/dist/compile/names.js'
@@ -17,11 +17,13 @@ export const validatorsText: ValidatorsText = schemas => {
   const ajv = new Ajv({
     strict: true,
     allowUnionTypes: true,
-    // `verbose` puts the schema node into an error, from which code, hint and expectation are read; `messages` are our own.
+    // `verbose` puts the schema node into an error: code, hint and expectation are read from it. The messages of ajv
+    // are not used.
     verbose: true,
     messages: false,
     validateSchema: false,
-    // One function for each variant and array entry: V8 never optimizes the single huge one that inlining makes.
+    // One function for each variant and array entry: with inlining there is one huge function, which V8 never
+    // optimizes.
     inlineRefs: false,
     code: { source: true },
   })
@@ -36,7 +38,7 @@ export const validatorsText: ValidatorsText = schemas => {
   return standaloneText(ajv, names, ['unknown'])
 }
 
-/** Rewritten schemas that are used by reference, by their JSON text: equal ones are compiled once. */
+/** Rewritten schemas that are used by reference. The key is their JSON text, so equal schemas are compiled once. */
 type Shared = Map<string, { name: string; schema: Schema }>
 
 function reference(rewritten: Schema, shared: Shared): Schema {
@@ -46,11 +48,11 @@ function reference(rewritten: Schema, shared: Shared): Schema {
   return { $ref: entry.name }
 }
 
-/** Objects with members are compiled by themselves: many are the same in several places. */
+/** An object with members becomes a reference: many such objects occur in several places. */
 const place = (rewritten: Schema, shared: Shared): Schema =>
   'properties' in rewritten || 'byTag' in rewritten ? reference(rewritten, shared) : rewritten
 
-/** Rewrites a schema of `schema.ts` into the form ajv compiles. */
+/** Rewrites a schema of `schema.ts` into the form that ajv compiles. */
 function internal(schema: Schema, shared: Shared): Schema {
   const out: Schema = {}
   for (const [key, value] of Object.entries(schema)) {
@@ -104,7 +106,7 @@ function orNull(schema: Schema): Schema {
   return out
 }
 
-/** Alternatives by JSON type; `type` beside it has already refused the others. */
+/** Alternatives by JSON type. The `type` keyword of the same node refuses all other types. */
 const BY_TYPE: CodeKeywordDefinition = {
   keyword: 'byType',
   schemaType: 'array',
@@ -168,7 +170,10 @@ const BY_TAG: CodeKeywordDefinition = {
   },
 }
 
-/** `additionalProperties: false` while unknown members are refused. Before the members are looked at, as ajv's own is. */
+/**
+ * Does what `additionalProperties: false` does, unless unknown members are to be removed. Like ajv's own keyword, it
+ * runs before the members are checked.
+ */
 const CLOSED: CodeKeywordDefinition = {
   keyword: 'closed',
   type: 'object',
@@ -180,7 +185,7 @@ const CLOSED: CodeKeywordDefinition = {
   },
 }
 
-/** Removes unknown members of an object that is valid otherwise, its inner ones first. */
+/** Removes the unknown members of an object that is otherwise valid. The objects inside it come first. */
 const STRIP_UNKNOWN: CodeKeywordDefinition = {
   keyword: 'stripUnknown',
   type: 'object',
@@ -213,5 +218,5 @@ function forUnknown(
   })
 }
 
-/** From so many names on a look-up takes less than comparing. */
+/** Up to this many known names, comparing with each is faster than a lookup in a Set. */
 const MOST_COMPARED = 8

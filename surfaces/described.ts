@@ -1,8 +1,11 @@
-/** What a surface tells of itself beyond what it takes to serve it: OpenAPI, docs/compatibility.md and `sluice try` are made from this. */
+/**
+ * A surface's description of itself, beyond what serving it needs. OpenAPI, docs/compatibility.md and `sluice try`
+ * are generated from it.
+ */
 import type { Surface } from '../core/surface.ts'
 
 export interface DescribedSurface extends Surface {
-  /** A whole reply. */
+  /** The schema of a whole reply. */
   readonly reply: NamedSchema
   /** The body of an error reply; surfaces may share one. */
   readonly errorReply: NamedSchema
@@ -10,35 +13,42 @@ export interface DescribedSurface extends Surface {
 }
 
 export interface NamedSchema {
-  /** In OpenAPI, e.g. `ChatCompletion`. */
+  /** The name of the schema in OpenAPI, e.g. `ChatCompletion`. */
   readonly name: string
   /** JSON Schema (2020-12). */
   readonly schema: Record<string, unknown>
 }
 
-/** How the surface is asked, by example. */
+/** Example requests of the surface. */
 export interface Samples {
   /** The smallest body that `validate` accepts. */
   body(model: string, prompt: string): Members
-  /** By feature: the members that ask for it, on top of that body. A feature that is not here has no notation. */
+  /**
+   * For each feature, the members that request it; they are added to the smallest body. A feature that is missing
+   * here cannot be requested on this surface.
+   */
   readonly features: Readonly<Partial<Record<Feature, Members>>>
   readonly stream: StreamSample
 }
 
-/** A short stream that tells its usage. */
+/** Requests a short stream that reports its usage, and reads it. */
 export interface StreamSample {
-  /** What its clients send beside the key. */
+  /** Headers that the surface's clients send, apart from the key. */
   readonly headers?: Readonly<Record<string, string>>
-  /** On top of the smallest body. */
+  /** The members that are added to the smallest body. */
   readonly members: Members
-  /** Takes the data of one frame: JSON, parsed, or `[DONE]`. @returns true when it was the last one of a whole reply */
+  /**
+   * Reads one frame.
+   * @param data the frame's data: parsed JSON, or the string `[DONE]`
+   * @returns true when the frame is the last of a complete reply
+   */
   read(data: any, told: Told): boolean
 }
 
-/** What a stream has told so far. */
+/** What has been read from a stream so far. */
 export interface Told {
   text: string
-  /** Tokens, with the cached ones. */
+  /** Input tokens, cached tokens included. */
   input: number
   cached: number
   output: number
@@ -47,7 +57,7 @@ export interface Told {
 type Members = Readonly<Record<string, unknown>>
 export type Feature = (typeof FEATURES)[number]
 
-/** What a client may ask for: the rows of docs/compatibility.md, in its order. */
+/** The features that a client may request: the rows of docs/compatibility.md, in its order. */
 export const FEATURES = [
   'Text, system text, history',
   'Streams',
@@ -84,7 +94,7 @@ export const FEATURES = [
   'Audio',
 ] as const
 
-// What samples are made of.
+// Small valid inputs from which the samples are built.
 export const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 export const GIF = 'R0lGODlhAQABAAAAADs='
 export const PDF = 'JVBERi0xLjQKJSVFT0Y='
@@ -94,5 +104,5 @@ export const PARAMETERS = {
   required: ['a'],
   additionalProperties: false,
 }
-/** The messages of a conversation in which the user has spoken once. */
+/** The messages of a conversation with a single user turn. */
 export const user = (content: unknown) => [{ role: 'user', content }]

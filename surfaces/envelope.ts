@@ -1,10 +1,10 @@
-/** What Chat Completions and Responses share: the error envelope, log probabilities and how a reply ends. */
+/** Shared by Chat Completions and Responses: the error envelope, log probabilities and the text of a refusal. */
 import { ERRORS, errorMembers, type GatewayError } from '../core/errors.ts'
 import type { TokenLogprob } from '../core/events.ts'
 import type { NamedSchema } from './described.ts'
 import { among, boolean, opaqueObject, orNull, type Schema, shape, string } from './schema.ts'
 
-/** Of an error, on every surface: what `errorMembers` makes. */
+/** Schema of an error's members, the same on every surface: `errorMembers` makes them. */
 export const errorSchema = shape(
   {
     message: string({ description: 'Names the field, what was measured and what to change.' }),
@@ -17,17 +17,20 @@ export const errorSchema = shape(
   },
   ['details'],
 )
-/** Body of an error reply, on these two surfaces and on paths that have none. */
+/** Body of an error reply: on these two surfaces, and on paths that belong to no surface. */
 export const errorReply: NamedSchema = { name: 'Error', schema: shape({ error: errorSchema }) }
 
 export const unixSeconds: Schema<number> = { type: 'integer' }
 
-/** Body of an error reply (ERR-1, wire.md E.1). `advertise` must have run. */
+/** Body of an error reply, as JSON text (ERR-1, wire.md E.1). `advertise` must have run before. */
 export function errorBody(error: GatewayError, requestId: string): string {
   return JSON.stringify({ error: errorMembers(error, requestId) })
 }
 
-/** The members of an in-stream error, with `retry_after_seconds` beside them when a wait was advertised (ERR-8). */
+/**
+ * The members of an error inside a stream. `retry_after_seconds` is added to them when the error advertises a wait
+ * (ERR-8).
+ */
 export function frameMembers(error: GatewayError, requestId: string): Record<string, unknown> {
   const members = errorMembers(error, requestId)
   const wait = (members['details'] as Record<string, unknown> | undefined)?.['retry_after_seconds']
@@ -42,7 +45,10 @@ export interface WireLogprob {
   top_logprobs: { token: string; logprob: number; bytes: number[] | null }[]
 }
 
-/** Log probabilities as both APIs write them; bytes that a provider left out are those of the token (wire.md F.8). */
+/**
+ * Log probabilities in the form that both APIs use. When a provider left out the bytes, they are the token's UTF-8
+ * bytes (wire.md F.8).
+ */
 export function wireLogprobs(logprobs: readonly TokenLogprob[]): WireLogprob[] {
   return logprobs.map(l => ({ ...one(l), top_logprobs: l.top.map(one) }))
 }
@@ -51,5 +57,5 @@ function one(l: { token: string; logprob: number; bytes: number[] | null }) {
   return { token: l.token.toWellFormed(), logprob: l.logprob, bytes: l.bytes ?? [...Buffer.from(l.token, 'utf8')] }
 }
 
-/** Stands for a refusal of which the provider gave no text. */
+/** The text of a refusal when the provider gave none. */
 export const PLAIN_REFUSAL = 'The model declined to answer this request.'

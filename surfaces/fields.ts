@@ -1,4 +1,4 @@
-/** Schemas of members that surfaces have in common (wire.md A.1, A.2). */
+/** Schemas of members that several surfaces share (wire.md A.1, A.2). */
 import { EFFORTS } from '../core/conversation.ts'
 import { array, map, noop, object, oneOfStrings, only, type Schema, string } from './schema.ts'
 
@@ -17,18 +17,18 @@ export const safetyIdentifier = noop(string({ maxLength: 128 }))
 export const promptCacheKey = noop(string({ maxLength: 512 }))
 export const promptCacheOptions = noop(object({ mode: oneOfStrings(['implicit', 'explicit']), ttl: string() }))
 export const promptCacheRetention = noop(oneOfStrings(['in_memory', 'in-memory', '24h']))
-/** On any content part. */
+/** May stand on any content part. */
 export const cacheBreakpoint = noop(object({ mode: oneOfStrings(['explicit']), ttl: string() }, ['mode']))
 export const serviceTier = only(oneOfStrings(['auto', 'default']))
-/** How far tools may be called, where none is named. */
+/** `tool_choice` when it does not name a tool. */
 export const toolMode = oneOfStrings(['auto', 'none', 'required'])
-/** The same of a list of allowed tools. */
+/** The mode of a list of allowed tools. */
 export const allowedMode = oneOfStrings(['auto', 'required'])
-/** Of the user, for hosted search. */
+/** The user's location, for hosted search. */
 export const place = { city: string(), country: string(), region: string(), timezone: string() }
 export const imageDetail = oneOfStrings(['auto', 'low', 'high', 'original'])
-/** Names of declared tools; longer or odd ones get an alias upstream (TOOL-3). */
+/** The name of a declared tool. A name that the provider does not allow is replaced by an alias upstream (TOOL-3). */
 export const toolName = string({ minLength: 1, maxLength: 1024 })
 export const callId = string({ minLength: 1, description: 'The id of the call, verbatim as it was received.' })
-/** A schema or a string of text parts. */
+/** Alternatives for `forms`: a string, or an array of text parts. */
 export const textOr = <P extends Schema>(part: P) => [string(), array(part)] as const

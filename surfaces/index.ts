@@ -1,4 +1,7 @@
-/** The wire formats that clients speak: each is a folder here and a line in this list, and everything that names surfaces is made from it. */
+/**
+ * The wire formats that clients speak. Each is a folder here and an entry in the list below; all other lists of
+ * surfaces are generated from it.
+ */
 import type { SurfaceName } from '../core/conversation.ts'
 import { chat } from './chat/index.ts'
 import type { DescribedSurface } from './described.ts'
@@ -11,12 +14,18 @@ export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.
   all.map(surface => [surface.name, surface]),
 )
 
-/** The surface at or below whose path a request stands: without a route it is refused in that surface's form. */
+/**
+ * The surface whose path is in the request's path. A request without a route is refused in the error form of that
+ * surface.
+ */
 export function surfaceAt(path: string): DescribedSurface | undefined {
   return all.find(surface => path.includes(surface.path))
 }
 
-/** What a client can ask for, in words for one that has missed it: the list of models, then chat, which most speak. */
+/**
+ * The endpoints, as text for a client that requested an unknown path: first the list of models, then chat, which most
+ * clients use.
+ */
 export const offered = `GET /v1/models, POST ${[...new Set([chat, ...all])]
   .map(({ path }) => path)
   .join(', ')

@@ -1,18 +1,21 @@
-/** Media in requests: image and document sources (wire.md B.1, B.2, CHAT-3). Nothing is fetched here; every scan is linear. */
+/**
+ * Media in requests: the sources of images and documents (wire.md B.1, B.2, CHAT-3). Nothing is fetched here. Every
+ * scan takes linear time.
+ */
 import type { MediaSource } from '../core/conversation.ts'
 import type { GatewayError } from '../core/errors.ts'
 import { describe, fault } from './check.ts'
 
 export const IMAGE_TYPES: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
 
-/** An `https://` URL or a `data:` URL of a supported image type. @throws GatewayError invalid_value at `path` */
+/** Reads an `https://` URL, or a `data:` URL of a supported image type. @throws GatewayError invalid_value at `path` */
 export function imageSource(url: string, path: string): MediaSource {
   const data = dataUrl(url)
   if (!data) return httpsSource(url, path, 'data:image/png;base64,…')
   return imageData(data.mediaType, data.data, path, path)
 }
 
-/** Base64 image bytes with their type. @throws GatewayError invalid_value at `typePath` or `dataPath` */
+/** Checks base64 image bytes and their type. @throws GatewayError invalid_value at `typePath` or `dataPath` */
 export function imageData(mediaType: string, data: string, typePath: string, dataPath: string): MediaSource {
   if (!IMAGE_TYPES.has(mediaType))
     throw fault(
@@ -26,14 +29,14 @@ export function imageData(mediaType: string, data: string, typePath: string, dat
 
 export type DocumentSource = MediaSource | { kind: 'text'; text: string }
 
-/** A `data:` URL of a PDF or of plain text. @throws GatewayError invalid_value at `path` */
+/** Reads a `data:` URL of a PDF or of plain text. @throws GatewayError invalid_value at `path` */
 export function documentSource(url: string, path: string): DocumentSource {
   const data = dataUrl(url)
   if (!data) throw notDataUrl(path)
   return documentData(data.mediaType, data.data, path)
 }
 
-/** Base64 document bytes; plain text is decoded. @throws GatewayError invalid_value at `path` */
+/** Checks base64 document bytes; plain text is decoded. @throws GatewayError invalid_value at `path` */
 export function documentData(mediaType: string, data: string, path: string): DocumentSource {
   if (mediaType !== 'application/pdf' && mediaType !== 'text/plain')
     throw fault(
@@ -46,7 +49,11 @@ export function documentData(mediaType: string, data: string, path: string): Doc
   return { kind: 'data', mediaType, data }
 }
 
-/** An absolute `https://` URL. @param example of a data URL, for the message; '' where none is allowed */
+/**
+ * Checks that `url` is an absolute `https://` URL.
+ * @param example a data URL for the error message; '' where data URLs are not allowed
+ * @throws GatewayError invalid_value at `path`
+ */
 export function httpsSource(url: string, path: string, example = ''): MediaSource {
   if (url.length > MAX_URL || !/^https:\/\//i.test(url.slice(0, 8)) || !URL.canParse(url))
     throw fault(
@@ -57,14 +64,14 @@ export function httpsSource(url: string, path: string, example = ''): MediaSourc
     )
   return { kind: 'url', url }
 }
-/** Longer than any URL that servers accept. */
+/** The longest URL that is accepted, in UTF-16 units. No common server accepts a longer one. */
 const MAX_URL = 16_384
 
 function notDataUrl(path: string): GatewayError {
   return fault('invalid_value', path, w => `${w} must be a data URL, e.g. data:application/pdf;base64,….`)
 }
 
-/** Splits `data:TYPE[;param…];base64,DATA`; null when `url` is no such thing. The type is lower-cased. */
+/** Splits `data:TYPE[;param…];base64,DATA`; null when `url` has another form. The type is lower-cased. */
 export function dataUrl(url: string): { mediaType: string; data: string } | null {
   if (url.slice(0, 5).toLowerCase() !== 'data:') return null
   const head = url.slice(5, 5 + MAX_DATA_HEAD)
@@ -88,7 +95,7 @@ function requireBase64(data: string, path: string): void {
 const BASE64 = new Uint8Array(128)
 for (const c of 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/') BASE64[c.charCodeAt(0)] = 1
 
-/** Standard alphabet, padded to a multiple of four, not empty. */
+/** True for base64 in the standard alphabet that is padded to a multiple of four characters and not empty. */
 export function isBase64(text: string): boolean {
   let end = text.length
   if (end === 0 || end % 4 !== 0) return false

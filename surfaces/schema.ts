@@ -1,34 +1,38 @@
 /**
- * Words for writing the schemas of requests and replies. They make plain JSON Schema (2020-12) with a few annotations that `check.ts` reads:
+ * Functions to build the schemas of requests and replies. The result is plain JSON Schema (2020-12) with a few
+ * annotations that `check.ts` reads:
  *
- * - `x-sluice`: the class of a member (wire.md): `NOOP` validated and not acted upon; `DEF` only the listed values are offered;
- *   `REJ` an official member that is not offered. Absent: `USE`.
+ * - `x-sluice`: the class of a member (wire.md). `NOOP`: validated, but without effect. `DEF`: only the listed values
+ *   are offered. `REJ`: an official member that is not offered. Absent: `USE`.
  * - `x-hint`: the cure, appended to error messages.
  * - `x-tag`: on a `oneOf`, the member that tells its variants apart.
- * - `x-forms`: on an `anyOf`, that its alternatives differ by JSON type.
+ * - `x-forms`: on an `anyOf`, says that its alternatives differ by JSON type.
  *
- * Members that are not `required` may also be JSON null, which means absent (wire.md 0.2 rule 2); schemas do not say so again.
+ * A member that is not `required` may also be JSON null, which means absent (wire.md 0.2 rule 2). Schemas do not
+ * repeat this.
  */
 import type { Arrives, Schema } from '../core/vocabulary.ts'
 
 export type { Arrives, Schema }
 
-/** What to answer when no variant of a tagged union fits. */
+/** The error for an object that no variant of a tagged union fits. */
 export interface TagFault {
   code: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value' | 'missing_required_parameter'
-  /** `tag`: param is the tag member (the default); `self`: param is the object that carries it. */
+  /** The `param` of the error. `tag` (the default): the tag member. `self`: the object that has the tag. */
   at?: 'tag' | 'self'
   hint?: string
 }
 
 export interface TagOptions {
-  /** Variant to take when the tag is absent or null. */
+  /** The variant that is assumed when the tag is absent or null. */
   absent?: string
-  /** `absent` holds only if one of these members is there. */
+  /** `absent` applies only when at least one of these members is present. */
   absentGiven?: readonly string[]
-  /** Answer when the tag is a string that no variant has. Default: `unsupported_value` at the tag. */
+  /** The error when the tag is a string that no variant has. Default: `unsupported_value` at the tag. */
   unknown?: TagFault
-  /** Answer when the tag is missing and `absent` does not hold. Default: `missing_required_parameter` at the tag. */
+  /**
+   * The error when the tag is missing and `absent` does not apply. Default: `missing_required_parameter` at the tag.
+   */
   missing?: TagFault
 }
 
@@ -36,14 +40,17 @@ export interface TagAnnotation extends TagOptions {
   name: string
   /** Tag value → index in `oneOf`. */
   variants: Record<string, number>
-  /** Variants whose tag is a family of values: [regular expression, index in `oneOf`], tried after `variants`. */
+  /**
+   * Variants whose tag is a family of values: [regular expression, index in `oneOf`]. They are tried after
+   * `variants`.
+   */
   patterns?: [string, number][]
 }
 
 /** A member that may be left out. */
 export type Optional<T> = T | null | undefined
 type Members = Record<string, Schema>
-/** The object that the schema has proved: members that are not required may be missing, or null. */
+/** The type of an object that has passed its schema: members that are not required may be missing or null. */
 type Proved<P, R> = { [K in keyof P as K extends R ? K : never]: Arrives<P[K]> } & {
   [K in keyof P as K extends R ? never : K]?: Optional<Arrives<P[K]>>
 } extends infer All
@@ -57,11 +64,11 @@ export const number = (minimum: number, maximum: number, extra?: Schema): Schema
   maximum,
   ...extra,
 })
-/** A JSON integer; `100.0` is one. */
+/** A JSON integer; `100.0` counts as one. */
 export const integer = (minimum: number, maximum?: number, extra?: Schema): Schema<number> =>
   maximum === undefined ? { type: 'integer', minimum, ...extra } : { type: 'integer', minimum, maximum, ...extra }
 export const boolean = (extra?: Schema): Schema<boolean> => ({ type: 'boolean', ...extra })
-/** This value alone. */
+/** Exactly this value. */
 export const exactly = <const V extends string | number | boolean>(value: V, extra?: Schema): Schema<V> => ({
   ...extra,
   const: value,
@@ -89,21 +96,21 @@ export const object = <P extends Members, const R extends string = never>(
   additionalProperties: false,
   ...extra,
 })
-/** An object with any member names, all values alike. */
+/** An object with any member names whose values all have one schema. */
 export const map = <V extends Schema>(values: V, extra?: Schema): Schema<Record<string, Arrives<V>>> => ({
   type: 'object',
   additionalProperties: values,
   ...extra,
 })
-/** Opaque JSON object: its inside is the client's (wire.md 0.2 rule 1). */
+/** An opaque JSON object: the gateway does not look inside it (wire.md 0.2 rule 1). */
 export const opaqueObject = (extra?: Schema): Schema<Record<string, unknown>> => ({ type: 'object', ...extra })
-/** The whole of a body. */
+/** The schema of a whole body. */
 export const titled = <S extends Schema>(title: string, schema: S): S => ({
   $schema: 'https://json-schema.org/draft/2020-12/schema',
   title,
   ...schema,
 })
-/** Any JSON. */
+/** Any JSON value. */
 export const anything = (extra?: Schema): Schema<unknown> => ({ ...extra })
 
 /** One variant of a tagged union: an object whose `tag` member has one of `values`. */
@@ -118,11 +125,14 @@ export function variant<T extends string, const W extends string, P extends Memb
   return object({ [tag]: own, ...properties }, required, extra) as Schema
 }
 
-/** The variant whose tag may be absent. */
+/** Makes the tag optional in the variant that is assumed when the tag is absent. */
 type Untagged<V, T extends string, A> =
   V extends Record<T, infer W> ? (A extends W ? Omit<V, T> & { [K in T]?: Optional<W> } : V) : V
 
-/** A union of objects told apart by the string member `tag`. Exactly one variant is looked at, so that faults name the exact place. */
+/**
+ * A union of objects that the string member `tag` tells apart. Only the matching variant is checked, so that a fault
+ * names the exact place.
+ */
 export function tagged<T extends string, const V extends readonly Schema[], const A extends string = never>(
   tag: T,
   variants: V,
@@ -152,7 +162,7 @@ export function tagged<T extends string, const V extends readonly Schema[], cons
   return { type: 'object', oneOf, 'x-tag': annotation, ...extra }
 }
 
-/** The values of `type` that a union has variants for. */
+/** The values of `type` for which a union has a variant. */
 export const tagsOf = <T extends string>(union: Schema<{ type: T }>): readonly T[] =>
   Object.keys((union['x-tag'] as TagAnnotation).variants) as T[]
 export const hasTag = <T extends string>(union: Schema<{ type: T }>, value: unknown): value is T =>
@@ -168,12 +178,12 @@ export const forms = <const A extends readonly Schema[]>(
   ...extra,
 })
 
-// ---- replies ----------------------------------------------------------------------------------------------------------
+// ---- replies --------------------------------------------------------------------------------------------------------
 
 /** One of the listed strings, in a reply. */
 export const among = <const W extends string>(values: readonly W[]): Schema<W> => ({ enum: [...values] })
 export const orNull = <T>(schema: Schema<T>): Schema<T | null> => ({ anyOf: [schema, { type: 'null' }] })
-/** An object of a reply: it has these members, and others may come to it. */
+/** An object in a reply. It has these members; others may be added later. */
 export const shape = <P extends Members, const O extends string = never>(
   properties: P,
   optional: readonly O[] = [],
@@ -187,13 +197,19 @@ export const shape = <P extends Members, const O extends string = never>(
   required: Object.keys(properties).filter(name => !(optional as readonly string[]).includes(name)),
 })
 
-// ---- classes ----------------------------------------------------------------------------------------------------------
+// ---- classes --------------------------------------------------------------------------------------------------------
 
-/** Marks a member as accepted and not acted upon. */
+/** Marks a member that is accepted and has no effect. */
 export const noop = <T>(schema: Schema<T>, hint?: string): Schema<T> => classed(schema, 'NOOP', hint)
-/** Marks a member of which only the listed values are offered: other values of the right type are `unsupported_value`. */
+/**
+ * Marks a member that is offered only with the listed values. Any other value of the right type is
+ * `unsupported_value`.
+ */
 export const only = <T>(schema: Schema<T>, hint?: string): Schema<T> => classed(schema, 'DEF', hint)
-/** An official member that is not offered: `unsupported_parameter` unless null (or one of `harmless`, its official defaults). */
+/**
+ * An official member that is not offered: any value but null gives `unsupported_parameter`.
+ * @param harmless official default values that are accepted as well
+ */
 export const rejected = (hint?: string, harmless: readonly unknown[] = []): Schema<unknown> =>
   classed(harmless.length > 0 ? { enum: [null, ...harmless] } : { type: 'null' }, 'REJ', hint)
 

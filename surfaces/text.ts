@@ -1,11 +1,11 @@
 /**
- * Joins text deltas so that no delta ends or starts in the middle of a surrogate pair (wire.md G16): the leading half waits for the next
- * delta. A half that stays alone becomes U+FFFD (wire.md 0.2 rule 7).
+ * Joins text deltas so that no delta begins or ends in the middle of a surrogate pair (wire.md G 16): a leading half
+ * at the end of a delta waits for the next delta. A half without its partner becomes U+FFFD (wire.md 0.2 rule 7).
  */
 export class TextJoiner {
   #held = ''
 
-  /** What can be sent now; '' when all of it waits. */
+  /** @returns the text that can be sent now; '' when all of it has to wait */
   push(delta: string): string {
     const text = this.#held === '' ? delta : this.#held + delta
     this.#held = ''
@@ -17,7 +17,7 @@ export class TextJoiner {
     return text.isWellFormed() ? text : text.toWellFormed()
   }
 
-  /** Ends the text. */
+  /** Ends the text. @returns U+FFFD for a half that still waits, else '' */
   flush(): string {
     if (this.#held === '') return ''
     this.#held = ''

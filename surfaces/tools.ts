@@ -1,11 +1,12 @@
-/** Rules about tools that a schema can't say, common to the surfaces (TOOL-2, wire.md B.4, B.5). */
+/** Rules about tools that a schema cannot express and that all surfaces share (TOOL-2, wire.md B.4, B.5). */
 import type { Tool, ToolChoice } from '../core/conversation.ts'
 import { describe, fault, join } from './check.ts'
 
 /**
- * The canonical `parameters` of a function tool: an object schema, empty when the client gave none; of a strict tool one that keeps the rule of
- * strict schemas, which upstreams enforce.
- * @param path of the schema, e.g. `tools[0].function.parameters`
+ * The canonical `parameters` of a function tool: an object schema. When the client gave none, it is an empty object
+ * schema; for a strict tool that empty schema also follows the rule for strict schemas, which upstreams enforce.
+ * @param path path of the schema, e.g. `tools[0].function.parameters`
+ * @throws GatewayError invalid_value when the schema is not one of an object
  */
 export function objectParameters(
   schema: Record<string, unknown> | null | undefined,
@@ -26,22 +27,23 @@ export function objectParameters(
   )
 }
 
-/** Some upstreams refuse an object schema without `properties`. */
+/** Adds `properties` where it is missing: some upstreams refuse an object schema without it. */
 function withProperties(schema: Record<string, unknown>): Record<string, unknown> {
   return schema['properties'] === undefined && schema['$ref'] === undefined ? { ...schema, properties: {} } : schema
 }
 
-/** Schema keywords whose value is a schema, a list of schemas, or a map of schemas. */
+/** Schema keywords by the kind of their value: one schema, a list of schemas, a map of schemas. */
 const ONE = ['items', 'additionalItems', 'not', 'if', 'then', 'else', 'contains'] as const
 const LIST = ['anyOf', 'oneOf', 'allOf', 'prefixItems', 'items'] as const
 const MAP = ['properties', '$defs', 'definitions', 'patternProperties', 'dependentSchemas'] as const
 
 /**
- * TOOL-2: every object level of a strict schema has `additionalProperties: false` and lists each property in `required`.
+ * Checks that every object level of a strict schema has `additionalProperties: false` and lists each property in
+ * `required` (TOOL-2).
  * @throws GatewayError invalid_value whose `param` is the path of the faulty level
  */
 export function checkStrict(schema: Record<string, unknown>, path: string): void {
-  // An explicit stack: the schema is the client's and may nest as deep as its body.
+  // An explicit stack instead of recursion: the client's schema may be nested as deeply as its body.
   const open: [node: unknown, path: string][] = [[schema, path]]
   while (open.length > 0) {
     const [node, at] = open.pop()!
@@ -67,7 +69,7 @@ export function checkStrict(schema: Record<string, unknown>, path: string): void
           )
       }
     }
-    // Pushed in reverse, so that faults are found in document order.
+    // Entries are pushed in reverse, so that the first fault in document order is reported.
     for (const key of MAP) {
       const inner = level[key]
       if (!isObject(inner)) continue
@@ -92,8 +94,9 @@ function isObjectType(type: unknown): boolean {
 const short = (name: string): string => (name.length > 64 ? `${name.slice(0, 64)}…` : name)
 
 /**
- * Tool names are unique within their namespace.
- * @param namePath from a tool's own `path` to its name, e.g. `.function.name`
+ * Checks that tool names are unique within their namespace.
+ * @param namePath path from a tool's own `path` to its name, e.g. `.function.name`
+ * @throws GatewayError invalid_value at the second tool of a name
  */
 export function checkUniqueNames(tools: readonly Tool[], namePath: string): void {
   if (tools.length < 2) return
@@ -112,7 +115,11 @@ export function checkUniqueNames(tools: readonly Tool[], namePath: string): void
   }
 }
 
-/** A choice must name declared tools, and `required` needs some (wire.md B.5). @param param usually `tool_choice` */
+/**
+ * Checks that a choice names only declared tools, and that `required` has tools to choose from (wire.md B.5).
+ * @param param usually `tool_choice`
+ * @throws GatewayError invalid_value at `param`
+ */
 export function checkChoice(choice: ToolChoice, tools: readonly Tool[], param: string): void {
   if (choice.type === 'auto' || choice.type === 'none') return
   if (choice.type === 'required') {
@@ -135,7 +142,11 @@ export function checkChoice(choice: ToolChoice, tools: readonly Tool[], param: s
   }
 }
 
-/** What a choice may name: a tool by its name alone too, whatever its namespace. Both lists are the client's, so neither is gone through for each entry of the other. */
+/**
+ * Keys of everything that a choice may name. A tool in a namespace may also be named without the namespace. The
+ * client controls the length of both lists, so a set is used: comparing each entry with each would take quadratic
+ * time.
+ */
 function declaredNames(tools: readonly Tool[]): Set<string> {
   const declared = new Set<string>()
   for (const tool of tools) {

@@ -1,7 +1,8 @@
 /**
- * Writes Chat Completions replies (wire.md C.1, D.1, D.4): chunks for streams, one object otherwise.
+ * Writes Chat Completions replies (wire.md C.1, D.1, D.4): chunks for a stream, otherwise one object.
  *
- * Reasoning, citations and hosted searches have no member on this surface and are not written (wire.md D.1, F.8).
+ * This surface has no members for reasoning, citations and hosted searches, so they are not written (wire.md D.1,
+ * F.8).
  */
 import type { GatewayError } from '../../core/errors.ts'
 import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
@@ -11,7 +12,10 @@ import { TextJoiner } from '../text.ts'
 import { type ChatFinish, ID, type ToolCall } from './reply.ts'
 import type { ChatBody } from './schema.ts'
 
-/** wire.md F.6. A pause is the gateway's own loop cap: what there is, is whole. */
+/**
+ * wire.md F.6. `pause`: the gateway stopped at its own limit on searches; the text so far is complete, so it is a
+ * `stop`.
+ */
 const FINISH: Record<FinishReason, ChatFinish> = {
   stop: 'stop',
   stop_sequence: 'stop',
@@ -27,14 +31,14 @@ const FINISH: Record<FinishReason, ChatFinish> = {
 
 export class ChatEncoder implements Encoder {
   readonly #context: EncodeContext
-  /** Every frame begins so. */
+  /** The text at the beginning of every frame. */
   readonly #head: string
-  /** What stands before and behind the delta of a frame that has nothing else. */
+  /** The text before and after the delta of a frame that contains only a delta. */
   readonly #beforeDelta: string
   readonly #behindDelta: string
   readonly #usageMember: boolean
   readonly #withLogprobs: boolean
-  /** The client waits for the whole object: frames would be thrown away. */
+  /** True when the client gets one whole object: no frames are made. */
   readonly #whole: boolean
   #started = false
   #ended = false
@@ -63,7 +67,7 @@ export class ChatEncoder implements Encoder {
     this.#behindDelta = this.#whole ? '' : `,"logprobs":null,"finish_reason":null${this.#tail}`
   }
 
-  /** The first delta shows what kind of turn it is, so nothing is sent before the first event. */
+  /** Nothing is sent before the first event: the first delta depends on what kind of output begins the reply. */
   start(): string {
     return ''
   }
@@ -89,13 +93,13 @@ export class ChatEncoder implements Encoder {
       case 'tool_end': {
         this.#sameCall(event.index, event.type)
         let out = this.#args(this.#text.flush())
-        // A call without arguments is a call with none (wire.md G13).
+        // The provider sent no arguments: the client gets an empty object (wire.md G 13).
         if (this.#open!.function.arguments.trim() === '') out += this.#args('{}')
         this.#open = undefined
         return out
       }
       default:
-        // reasoning, citations, searches, breaks and activity
+        // Reasoning, citations, searches, breaks and activity have no frame here.
         return ''
     }
   }
@@ -120,7 +124,8 @@ export class ChatEncoder implements Encoder {
     this.#ended = true
     const members = frameMembers(error, this.#context.requestId)
     const { message, type, code, request_id, retryable } = members
-    // The flat copies are deprecated and still promised (ERR-8). Never `choices`: clients would take the frame for a chunk (wire.md D.4).
+    // The copies outside `error` are deprecated but still promised (ERR-8). There must be no `choices`: clients would
+    // take the frame for a chunk (wire.md D.4).
     return `data: ${JSON.stringify({ error: members, message, type, code, request_id, retryable })}\n\n`
   }
 
@@ -128,7 +133,7 @@ export class ChatEncoder implements Encoder {
     return ': keep-alive\n\n'
   }
 
-  /** Put together as text, as frames are: JSON.stringify of the whole takes half as long again. */
+  /** The body is concatenated, as frames are: JSON.stringify of the whole object takes half as long again. */
   body(): string {
     const { objectId, created, model, body } = this.#context
     const calls = this.#calls.length > 0 ? `,"tool_calls":${JSON.stringify(this.#calls)}` : ''
@@ -181,7 +186,7 @@ export class ChatEncoder implements Encoder {
     return `${out}${this.#delta(`{"refusal":${JSON.stringify(text)}}`)}`
   }
 
-  /** Turns to another kind of output; a surrogate half and logprobs that wait are sent first. */
+  /** Changes to another kind of output. First sends a surrogate half and logprobs that still wait. */
   #to(mode: 'text' | 'refusal' | 'call'): string {
     if (mode === this.#mode) return ''
     const rest = this.#text.flush()
@@ -224,7 +229,11 @@ export class ChatEncoder implements Encoder {
     return this.#usageMember ? '}],"usage":null}\n\n' : '}]}\n\n'
   }
 
-  /** Whole calls make a plain end one of calls, whatever the provider said; an open call was cut, and none is to be run (wire.md F.6). */
+  /**
+   * The wire value for the end of the reply (wire.md F.6). When the reply has complete calls, a plain end becomes
+   * `tool_calls`, whatever the provider reported. A call that is still open was cut off: the reason is then `length`,
+   * so that the client runs no call.
+   */
   #finishReason(reason: FinishReason): ChatFinish {
     const end = FINISH[reason]
     if (end !== 'stop' && end !== 'tool_calls') return end
@@ -237,7 +246,7 @@ function outOfGrammar(type: string): Error {
   return new Error(`chat encoder: '${type}' is out of the grammar of core/events.ts here`)
 }
 
-/** In JSON. */
+/** The usage as JSON text. */
 function usageOf({ input, output, reasoning, cached }: Usage): string {
   return `{"prompt_tokens":${input},"completion_tokens":${output},"total_tokens":${input + output},"completion_tokens_details":{"reasoning_tokens":${reasoning}},"prompt_tokens_details":{"cached_tokens":${cached}}}`
 }

@@ -1,4 +1,4 @@
-/** A checked Chat Completions body to the canonical conversation. */
+/** Makes the canonical conversation from a Chat Completions body that the schema has accepted. */
 import {
   type Conversation,
   type DocumentPart,
@@ -15,7 +15,7 @@ import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '..
 import { form } from './form.ts'
 import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './schema.ts'
 
-/** @throws GatewayError for rules that the schema can't say */
+/** @throws GatewayError for violations of rules that the schema cannot express */
 export function parse(body: ChatBody): Conversation {
   const list = new TurnList()
   if (body.system !== null && body.system !== undefined) {

@@ -1,4 +1,4 @@
-/** A whole Chat Completions reply. */
+/** Schema of a whole Chat Completions reply. */
 import type { NamedSchema } from '../described.ts'
 import { unixSeconds } from '../envelope.ts'
 import { type Arrives, among, array, exactly, integer, opaqueObject, orNull, shape, string } from '../schema.ts'
@@ -10,7 +10,7 @@ const toolCall = shape({
 })
 const finishReason = among(['stop', 'length', 'tool_calls', 'content_filter'])
 const tokens = integer(0)
-/** What the id of a reply begins with. */
+/** The prefix of a reply's id. */
 export const ID = 'chatcmpl-'
 
 export const reply: NamedSchema = {

@@ -1,4 +1,4 @@
-/** Chat Completions by example. */
+/** Example requests of Chat Completions. */
 import { GIF, PARAMETERS, PDF, PNG, type Samples, user } from '../described.ts'
 
 const image = (url: string) => ({ messages: user([{ type: 'image_url', image_url: { url } }]) })

@@ -178,7 +178,7 @@ export const requestSchema = titled(
   ),
 )
 
-/** The body as the schema has proved it, for `parse`. */
+/** The types of a body that has passed the schema, for `parse`. */
 export type ChatBody = Arrives<typeof requestSchema>
 export type ChatMessage = ChatBody['messages'][number]
 export type TextContent = Arrives<typeof text>

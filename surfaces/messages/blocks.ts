@@ -1,4 +1,4 @@
-/** System text, messages and content blocks of a Messages body (wire.md B.3). */
+/** Reads the system text, messages and content blocks of a Messages body (wire.md B.3). */
 import {
   type CallPart,
   type DocumentPart,
@@ -16,23 +16,23 @@ import { isObject, listOf, stringOf } from '../unchecked.ts'
 import type { CacheMarker, Reading } from './reading.ts'
 import type { Block, Message, MessagesBody, Source } from './schema.ts'
 
-/** An opaque token of this gateway, as opposed to a provider's signature (wire.md F.7). */
+/** A handle of this gateway, as opposed to a provider's own signature (wire.md F.7). */
 const GATEWAY_HANDLE = /^[a-z]+_eba1_[A-Za-z0-9_-]+$/
 
-/** First words of the system block in which Claude Code keeps its own accounts (wire.md H). */
+/** The beginning of the system block in which Claude Code sends its own billing data (wire.md H). */
 const BILLING_HEADER = 'x-anthropic-billing-header:'
 
 export class BlockReader {
   readonly turns = new TurnList()
   readonly #reading: Reading
-  /** Hosted searches by id: their result block comes later in the message. */
+  /** Hosted searches by id. The block with a search's results comes later in the message. */
   readonly #searches = new Map<string, SearchPart>()
 
   constructor(reading: Reading) {
     this.#reading = reading
   }
 
-  /** The top-level `system`. */
+  /** Reads the top-level `system`. */
   system(system: MessagesBody['system']): void {
     this.turns.push('system', this.#system(system))
   }
@@ -51,7 +51,7 @@ export class BlockReader {
     return parts
   }
 
-  /** One entry of `messages`. */
+  /** Reads one entry of `messages`. */
   message(message: Message, path: string): void {
     if (typeof message === 'string') this.turns.push('user', [textPart(message)])
     if (!isObject(message)) return
@@ -68,7 +68,7 @@ export class BlockReader {
       const block = blocks[j]
       if (isObject(block)) this.#block(block, `${path}.content[${j}]`, parts, results)
     }
-    // Results come first, wherever they stood in the message: it is one turn (wire.md B.6).
+    // Results come first, wherever they stand in the message: they are a turn of their own (wire.md B.6).
     if (results.length > 0) this.turns.push('tool', results)
     if (parts.length > 0 || results.length === 0) this.turns.push(role, parts)
   }
@@ -101,7 +101,7 @@ export class BlockReader {
     }
   }
 
-  /** Blocks that may also stand inside a tool result. */
+  /** Reads a block that may also stand inside a tool result. */
   #medium(block: Block, path: string, parts: Part[]): void {
     switch (block.type) {
       case 'text':
@@ -127,7 +127,7 @@ export class BlockReader {
         parts.push(this.#marked(textPart(`[tool: ${stringOf(block.tool_name) ?? ''}]`), block, path))
         return
       default:
-        // Only a body that the endpoint would refuse gets here: count what it says.
+        // Only count_tokens gets here, with a body that the endpoint would refuse: the text that is there is counted.
         parts.push(textPart(stringOf(block.text) ?? jsonOf(block, path, false)))
     }
   }
@@ -136,7 +136,7 @@ export class BlockReader {
     return this.#marked(textPart(stringOf(block.text) ?? ''), block, path)
   }
 
-  /** The part with the cache marker of its block. */
+  /** Puts the cache marker of a block on its part. */
   #marked<P extends TextPart | ImagePart | DocumentPart>(part: P, block: Block, path: string): P {
     const cache = this.#reading.cache(block, path)
     if (cache) part.cache = cache
@@ -193,7 +193,7 @@ export class BlockReader {
     parts.push(this.#marked(part, block, path), ...images)
   }
 
-  /** Text of a document given as blocks; its images follow it as parts of their own. */
+  /** The text of a document that is given as blocks. Its images become separate parts after it. */
   #documentText(content: Source['content'], path: string, images: ImagePart[]): string {
     if (typeof content === 'string') return content
     const texts: string[] = []
@@ -242,7 +242,10 @@ export class BlockReader {
     return part
   }
 
-  /** Replayed thinking is dropped (MSG-6): only what this gateway has signed leads anywhere. */
+  /**
+   * Replayed thinking is dropped (MSG-6), unless its token is a handle of this gateway: only then private data is
+   * stored for it.
+   */
   #thinking(token: unknown, summary: string, parts: Part[]): void {
     if (typeof token !== 'string' || !GATEWAY_HANDLE.test(token)) return
     parts.push({ type: 'reasoning', summary: summary === '' ? [] : [summary], handle: token })
@@ -268,13 +271,13 @@ export class BlockReader {
     for (const entry of listOf(content)) if (isObject(entry)) part.results.push(searchResult(entry))
   }
 
-  /** The top-level marker: it stands for one on the last block (automatic caching). */
+  /** Applies the top-level marker, which stands for a marker on the last block (automatic caching). */
   markLast(cache: CacheMarker): void {
     markLast(this.turns.turns.at(-1)?.parts ?? this.turns.system, cache)
   }
 }
 
-/** Marks the last part that can carry a marker. */
+/** Marks the last part, if it can carry a marker and has none. */
 function markLast(parts: Part[], cache: CacheMarker): void {
   const last = parts.at(-1)
   if (last === undefined) return
@@ -291,7 +294,10 @@ function searchResult(entry: Block): SearchResult {
   return result
 }
 
-/** JSON text; input nested so deep that it can't be written is a content limit. */
+/**
+ * The value as JSON text.
+ * @throws GatewayError content_limit_exceeded when a strict reading finds it nested too deeply to be written
+ */
 function jsonOf(value: unknown, path: string, strict: boolean): string {
   try {
     return JSON.stringify(value)

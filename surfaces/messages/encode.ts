@@ -1,12 +1,14 @@
 /**
- * Canonical events to a Messages reply: SSE frames (wire.md D.3) and, from the same calls, the whole object (C.3).
+ * Writes Messages replies from canonical events: SSE frames (wire.md D.3), or one object from the same calls (wire.md
+ * C.3).
  *
- * One block is open at a time, indexes are dense from 0, and there is one `message_delta`. Frames are concatenated; only the variable
- * text is serialised.
+ * At most one block is open at a time, block indexes have no gaps and begin at 0, and there is one `message_delta`.
+ * Frames are concatenated; only the variable text is serialised.
  *
- * What the object does differently from the stream, because it still can:
- * - a call or a search that never ended (cut by a limit) is left out; a stream has sent its beginning;
- * - a call whose arguments are no JSON object has the input `{"_raw": text}`; from a stream such text is kept away (providers/whole-arguments.ts).
+ * The object differs from the stream in two points, because nothing of it has been sent yet:
+ * - a call or a search that never ended (cut off by a limit) is left out; in a stream its beginning has been sent;
+ * - a call whose arguments are not a JSON object has the input `{"_raw": text}`; providers/whole-arguments.ts keeps
+ *   such text out of streams.
  */
 import type { SearchResult } from '../../core/conversation.ts'
 import { errorMembers, type GatewayError } from '../../core/errors.ts'
@@ -33,7 +35,7 @@ const STOP_REASONS: Readonly<Record<FinishReason, StopReason>> = {
   ceiling_timeout: 'max_tokens',
 }
 
-/** Error codes of a search result that the published type allows. */
+/** The error codes that the published type allows in a search result. */
 const SEARCH_ERRORS: ReadonlySet<string> = new Set([
   'invalid_tool_input',
   'unavailable',
@@ -49,16 +51,19 @@ const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 interface OpenBlock {
   kind: 'text' | 'thinking' | 'tool_use' | 'search'
-  /** The block as it goes into the object. */
+  /** The block, in the form that the whole object contains. */
   block: ReplyBlock
-  /** A delta frame up to its text. */
+  /** The beginning of a delta frame, up to its text. */
   head: string
-  /** Text, thinking or arguments so far. */
+  /** The text, thinking or arguments received so far. */
   text: string
   joiner: TextJoiner
-  /** Canonical index of the call; part of the reasoning item; 1 for a refusal. */
+  /**
+   * For a call: its canonical index. For reasoning: the number of its current part. For text: 1 when it is a refusal,
+   * else 0.
+   */
   number: number
-  /** Arguments of a custom tool, which is declared on another surface: raw text in a JSON member. */
+  /** The call is of a custom tool, which another surface declared: its raw text is written into a JSON member. */
   raw: boolean
 }
 
@@ -156,7 +161,7 @@ class MessagesEncoder implements Encoder {
   }
 
   keepAlive(): string {
-    // Before message_start a ping would be the first event of the stream; a comment is none.
+    // A ping before message_start would be the first event of the stream; an SSE comment is not an event.
     return this.#state === 'open' ? PING : this.#state === 'new' ? ': keep-alive\n\n' : ''
   }
 
@@ -168,9 +173,9 @@ class MessagesEncoder implements Encoder {
     )
   }
 
-  // ---- blocks -----------------------------------------------------------------------------------------------------------
+  // ---- blocks -------------------------------------------------------------------------------------------------------
 
-  /** @param number 0 for text, 1 for a refusal: both are text blocks here, but not the same one */
+  /** @param number 0 for text, 1 for a refusal: both are text blocks here, but separate ones */
   #text(text: string, number: number): string {
     const open = this.#block
     if (open?.kind === 'text' && open.number === number) return this.#delta(open, text)
@@ -210,7 +215,7 @@ class MessagesEncoder implements Encoder {
       open.number = part
     }
     if (open.number === part) return opened + this.#delta(open, text)
-    // One block holds the whole item, so that a client shows it as one; its parts are paragraphs.
+    // One block contains the whole reasoning item, so that a client shows it as one. Its parts become paragraphs.
     open.number = part
     return this.#delta(open, `\n\n${text}`)
   }
@@ -280,7 +285,7 @@ class MessagesEncoder implements Encoder {
     return `${open.head}${JSON.stringify(text)}}}\n\n`
   }
 
-  /** Closes the open block, which is complete. */
+  /** Closes the open block as complete. */
   #close(): string {
     const open = this.#block
     if (!open) return ''
@@ -294,7 +299,7 @@ class MessagesEncoder implements Encoder {
     return frames + blockStop(this.#index - 1)
   }
 
-  /** Closes what the end of the reply left open. */
+  /** Closes the block that the end of the reply left open. */
   #cut(): string {
     const open = this.#block
     if (open?.kind === 'tool_use' || open?.kind === 'search') {
@@ -308,7 +313,7 @@ class MessagesEncoder implements Encoder {
     if (this.#state !== 'open') throw new Error(`messages encoder: event while ${this.#state}`)
   }
 
-  // ---- the message ------------------------------------------------------------------------------------------------------
+  // ---- the message --------------------------------------------------------------------------------------------------
 
   #message(content: ReplyBlock[]): Json {
     const context = this.#context
@@ -328,7 +333,7 @@ class MessagesEncoder implements Encoder {
         cache_creation_input_tokens: 0,
         cache_read_input_tokens: 0,
         output_tokens: 0,
-        // message_delta can't update it, so it would be wrong for those who read the stream.
+        // message_delta cannot update it, so a value here would stay wrong for a client that reads the stream.
         cache_creation: null,
         output_tokens_details: null,
         server_tool_use: null,
@@ -340,7 +345,7 @@ class MessagesEncoder implements Encoder {
     }
   }
 
-  /** No edit is ever applied; who asked is told so. */
+  /** No context edit is ever applied. A client that requested edits is informed of that. */
   #contextManagement(): Json | undefined {
     const { context_management: asked } = this.#context.body as MessagesBody
     return asked == null ? undefined : { context_management: { applied_edits: [] } }
@@ -350,8 +355,8 @@ class MessagesEncoder implements Encoder {
 export const encoder = (context: EncodeContext): Encoder => new MessagesEncoder(context)
 
 /**
- * The Messages error envelope (wire.md E.1) as JSON text. `details.error_code` is what the official SDK shows as `errorCode`.
- * @param frame of a stream: the wait is repeated beside the error (ERR-8)
+ * The Messages error envelope as JSON text (wire.md E.1). The official SDK shows `details.error_code` as `errorCode`.
+ * @param frame true for a frame of a stream: the wait is then repeated outside `error` (ERR-8)
  */
 export function errorBody(error: GatewayError, requestId: string, frame = false): string {
   const { details, ...members } = errorMembers(error, requestId)
@@ -383,17 +388,17 @@ function resultBlock(result: SearchResult): Json {
   }
 }
 
-/** Text as it stands inside a JSON string, without the quotes. */
+/** Escapes text for the inside of a JSON string, without the quotes. */
 const inString = (text: string): string => JSON.stringify(text).slice(1, -1)
 
-/** The input of a complete call. Nothing at all means no arguments. */
+/** The input of a complete call. An empty text means no arguments. */
 function inputOf(text: string): unknown {
   if (text.trim() === '') return {}
   try {
     const value = parseExactly(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
   } catch {
-    // Not for us to judge: the model wrote it and the client should see it.
+    // Not an object: the client still gets what the model wrote, as `_raw`.
   }
   return { _raw: text }
 }

@@ -1,4 +1,4 @@
-/** The Messages surface: POST /v1/messages and, for parsing, POST /v1/messages/count_tokens. */
+/** The Messages surface: POST /v1/messages. Its parser also serves POST /v1/messages/count_tokens. */
 import { GatewayError } from '../../core/errors.ts'
 import { compileRequest } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
@@ -34,7 +34,10 @@ export const messages: DescribedSurface = {
   requestIdHeaders: ['request-id'],
 }
 
-/** The words by which the official SDK's tool runner knows to go on without threads (decisions 46). */
+/**
+ * Adds the details by which the official SDK's tool runner recognises that it must continue without threads (decision
+ * 46).
+ */
 function withoutThreads(error: GatewayError): GatewayError {
   return new GatewayError('unsupported_parameter', {
     message: error.message,

@@ -1,12 +1,12 @@
 /**
- * Client-executed tools with a fixed name and a published input shape (MSG-4, wire.md B.4). A backend that knows the version gets it
- * natively; any other gets a plain function of this shape, so the client runs the same call either way.
- * Shapes: the provider's tool documentation; the text a text editor inserts is `new_str` up to 20250429 and `insert_text` from
- * 20250728 on, as the models call it.
+ * Tools that the client executes, with a fixed name and a published input shape (MSG-4, wire.md B.4). A backend that
+ * knows the version gets the tool natively; any other backend gets a plain function of this shape. The client runs
+ * the same call in both cases. The shapes are from the provider's tool documentation. The text that a text editor
+ * inserts is `new_str` up to 20250429 and `insert_text` from 20250728 on, because the models use these names.
  */
 import { integer } from '../schema.ts'
 
-/** Members of a declaration beside those that every tool has. */
+/** Members of a declaration, apart from those that every tool has. */
 export const NATIVE_OPTIONS = { max_characters: integer(1) }
 type NativeOption = keyof typeof NATIVE_OPTIONS
 
@@ -112,12 +112,15 @@ export const NATIVE_TOOLS: ReadonlyMap<string, NativeToolShape> = new Map([
   ['memory_20250818', MEMORY],
 ])
 
-/** Versions of the text editor with a date we do not know: their input shape, as a plain function (decisions 32). */
+/**
+ * Input shapes for versions of the text editor with an unknown date. They are declared as plain functions (decision
+ * 32).
+ */
 const NEWER_EDITOR = textEditor('str_replace_based_edit_tool', { undo: false, inserted: 'insert_text' })
 const OLDER_EDITOR = textEditor('str_replace_editor', { undo: true, inserted: 'new_str' })
 
 const EDITOR = 'text_editor_'
-/** Types of text editors, as a regular expression. */
+/** Matches the `type` of a text editor; source of a regular expression. */
 export const DATED_EDITOR = `^${EDITOR}[0-9]{8}$`
 const IS_DATED_EDITOR = new RegExp(DATED_EDITOR)
 
@@ -127,5 +130,5 @@ export function otherTextEditor(type: string): NativeToolShape | undefined {
   return type.slice(EDITOR.length) < '20250429' ? OLDER_EDITOR : NEWER_EDITOR
 }
 
-/** Declarations of hosted web search (MSG-3). */
+/** The `type` values that declare hosted web search (MSG-3). */
 export const WEB_SEARCH_TYPES: readonly string[] = ['web_search_20250305', 'web_search_20260209']

@@ -1,6 +1,7 @@
 /**
- * A Messages body to the canonical conversation (wire.md A.4, B.3–B.5). One reading serves both the endpoint, whose body the schema
- * has accepted, and count_tokens, whose body may be anything (A.5): an accepted body counts the same on both (CNT-1).
+ * Makes the canonical conversation from a Messages body (wire.md A.4, B.3–B.5). One reader serves both the endpoint,
+ * whose body the schema has accepted, and count_tokens, whose body may be anything (wire.md A.5). A body that the
+ * endpoint accepts is counted the same on both (CNT-1).
  */
 import { type Conversation, EFFORTS, type Effort, type ReasoningControls } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
@@ -12,12 +13,18 @@ import { Reading } from './reading.ts'
 import { type MessagesBody, thinkingControl } from './schema.ts'
 import { readToolChoice, readTools } from './tools.ts'
 
-/** @throws GatewayError for what a schema can't say: budgets, cache markers, tool names and choice, strict schemas, media */
+/**
+ * @throws GatewayError for violations of rules that a schema cannot express: budgets, cache markers, tool names and
+ *   choice, strict schemas, media
+ */
 export function parse(body: unknown): Conversation {
   return read(body as MessagesBody, new Reading(true))
 }
 
-/** @throws GatewayError missing_required_parameter when there is no `messages` array; nothing else, whatever the body */
+/**
+ * Never throws anything else, whatever the body is.
+ * @throws GatewayError missing_required_parameter when there is no `messages` array
+ */
 export function parseLoosely(body: unknown): Conversation {
   const members = body as MessagesBody | undefined
   if (!isObject(members) || !Array.isArray(members.messages))

@@ -1,4 +1,4 @@
-/** What one reading of a body carries along. */
+/** The state of reading one body. */
 import type { TextPart } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
 import { isObject, stringOf } from '../unchecked.ts'
@@ -7,7 +7,10 @@ import type { Marked } from './schema.ts'
 export type CacheMarker = NonNullable<TextPart['cache']>
 
 export class Reading {
-  /** The schema has accepted the body, and the rules beyond it are due. Otherwise nothing throws (count_tokens, decisions 2). */
+  /**
+   * True: the schema has accepted the body, and the rules beyond the schema are checked too. False: nothing throws
+   * (count_tokens, decision 2).
+   */
   readonly strict: boolean
   #markers = 0
 
@@ -15,7 +18,10 @@ export class Reading {
     this.strict = strict
   }
 
-  /** The `cache_control` of a block, a tool or the body. @throws GatewayError invalid_value for one marker too many */
+  /**
+   * The `cache_control` of a block, a tool or the body. @throws GatewayError invalid_value when there are too many
+   * markers
+   */
   cache(holder: Marked, path: string): CacheMarker | undefined {
     const marker = holder.cache_control
     if (!isObject(marker)) return undefined
@@ -31,5 +37,5 @@ export class Reading {
   }
 }
 
-/** Markers a request may carry, top level included: the official API's bound. */
+/** The most cache markers in one request, the top-level one included: the limit of the official API. */
 const MAX_CACHE_MARKERS = 4

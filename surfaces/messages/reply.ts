@@ -1,4 +1,4 @@
-/** A whole Messages reply. */
+/** Schema of a whole Messages reply. */
 import type { NamedSchema } from '../described.ts'
 import { errorSchema } from '../envelope.ts'
 import { type Arrives, among, array, exactly, integer, opaqueObject, orNull, shape, string } from '../schema.ts'
@@ -14,7 +14,7 @@ const stopReason = among([
   'model_context_window_exceeded',
 ])
 const tokens = integer(0)
-/** What the id of a reply begins with. */
+/** The prefix of a reply's id. */
 export const ID = 'msg_'
 
 export const reply: NamedSchema = {

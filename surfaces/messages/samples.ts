@@ -1,4 +1,4 @@
-/** Messages by example. */
+/** Example requests of Messages. */
 import { GIF, PARAMETERS, PDF, PNG, type Samples, user } from '../described.ts'
 
 const image = (source: object) => ({ messages: user([{ type: 'image', source }]) })
@@ -48,7 +48,7 @@ export const samples: Samples = {
     read(data, told) {
       if (data.delta?.type === 'text_delta') told.text += data.delta.text
       const usage = { ...data.message?.usage, ...data.usage }
-      // Here cached tokens stand beside input_tokens, not inside it.
+      // On this surface `input_tokens` does not include cached tokens.
       if (usage.input_tokens !== undefined) {
         told.cached = usage.cache_read_input_tokens ?? 0
         told.input = usage.input_tokens + told.cached + (usage.cache_creation_input_tokens ?? 0)

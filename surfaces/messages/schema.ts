@@ -1,4 +1,4 @@
-/** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5), after the provider's published types. */
+/** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5). It follows the provider's published types. */
 import { EFFORTS } from '../../core/conversation.ts'
 import { model, place, toolName } from '../fields.ts'
 import {
@@ -28,12 +28,12 @@ const cacheControl = noop(
   object({ type: exactly('ephemeral'), ttl: oneOfStrings(['5m', '1h']), scope: oneOfStrings(['global']) }, ['type']),
 )
 
-/** Who made a call: only the model itself, here. */
+/** Who made a call. Here it is always the model itself. */
 const caller = noop(tagged('type', [variant('type', 'direct', {})]))
 
-// ---- content blocks ---------------------------------------------------------------------------------------------------
+// ---- content blocks -------------------------------------------------------------------------------------------------
 
-/** Citations of replayed text. Hints: they are neither sent upstream nor metered. */
+/** Citations of replayed text. They have no effect: they are neither sent upstream nor metered. */
 const citation = tagged('type', [
   variant('type', 'web_search_result_location', {
     url: string(),
@@ -100,7 +100,10 @@ const image = variant(
   ['source'],
 )
 
-/** Citations into the client's own documents need a backend that keeps their places; none of the canonical parts does. */
+/**
+ * Citations of the client's own documents are not offered: they need a backend that keeps positions in the documents,
+ * and canonical parts have none.
+ */
 const citationsOff = object({ enabled: only({ type: 'boolean', enum: [false] }) })
 
 const document = variant(
@@ -212,11 +215,14 @@ const webSearchToolResult = variant(
   ['tool_use_id', 'content'],
 )
 
-// ---- messages ---------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 const content = <const B extends readonly Schema[]>(blocks: B) => forms([string(), array(tagged('type', blocks))])
 
-/** What the gateway puts round the content of a reply (wire.md C.3): a reply pushed whole onto `messages` is accepted (0.2 rule 3). */
+/**
+ * Members that the gateway's reply has besides its content (wire.md C.3): a client may push a whole reply onto
+ * `messages` (wire.md 0.2 rule 3).
+ */
 const replyMembers = {
   id: noop(string()),
   type: noop(exactly('message')),
@@ -254,9 +260,9 @@ const message = tagged(
   { unknown: { code: 'invalid_value' } },
 )
 
-// ---- tools ------------------------------------------------------------------------------------------------------------
+// ---- tools ----------------------------------------------------------------------------------------------------------
 
-/** Members that every declaration may carry. Hints: nothing here calls tools from code or loads them late. */
+/** Members that every declaration may have. They have no effect: here no tool is called from code or loaded later. */
 const toolHints = {
   cache_control: cacheControl,
   defer_loading: noop(boolean()),
@@ -303,7 +309,7 @@ const nativeTools = [...NATIVE_TOOLS].map(([type, shape]) =>
   ),
 )
 
-/** Text editors of other dates are carried as plain functions (decisions 32). */
+/** Text editors with another date become plain functions (decision 32). */
 const otherTextEditor = object(
   {
     type: string({ pattern: DATED_EDITOR }),
@@ -329,7 +335,7 @@ const toolChoice = tagged(
   { unknown: { code: 'invalid_value' } },
 )
 
-// ---- the request ------------------------------------------------------------------------------------------------------
+// ---- the request ----------------------------------------------------------------------------------------------------
 
 const display = oneOfStrings(['summarized', 'omitted', 'updates'])
 const blockBinding = noop(opaqueObject())
@@ -428,11 +434,11 @@ export const requestSchema = object(
   { title: 'Messages request' },
 )
 
-// ---- the body for `parse`, which may not have passed the schema: count_tokens takes any -------------------------------
+// ---- the body for `parse`; from count_tokens it may not have passed the schema --------------------------------------
 
 export type MessagesBody = UncheckedObject<Arrives<typeof requestSchema>>
 export type Message = Unchecked<Arrives<typeof message>>
-/** Any content block, and any of those within blocks. */
+/** Any content block, also one inside another block. */
 export type Block = UncheckedObject<
   Arrives<
     | typeof text
@@ -449,9 +455,9 @@ export type Block = UncheckedObject<
     | typeof webSearchResult
   >
 >
-/** Where the bytes of an image or a document are. */
+/** Where the bytes of an image or a document come from. */
 export type Source = ObjectOf<Block['source']>
 export type DeclaredTool = UncheckedObject<Arrives<typeof tool>>
 export type WireToolChoice = UncheckedObject<Arrives<typeof toolChoice>>
-/** What may carry a cache marker. */
+/** Anything that may carry a cache marker. */
 export type Marked = Pick<Block, 'cache_control'>

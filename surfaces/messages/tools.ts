@@ -1,4 +1,4 @@
-/** Tool declarations and tool_choice of a Messages body (wire.md B.4, B.5). */
+/** Reads the tool declarations and tool_choice of a Messages body (wire.md B.4, B.5). */
 import type { Tool, ToolChoice } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
@@ -7,7 +7,7 @@ import { NATIVE_TOOLS, otherTextEditor, WEB_SEARCH_TYPES } from './native-tools.
 import type { Reading } from './reading.ts'
 import type { DeclaredTool, MessagesBody, WireToolChoice } from './schema.ts'
 
-/** The declared tools. @throws GatewayError for names, strict schemas and search domains */
+/** The declared tools. @throws GatewayError for faults in names, strict schemas and search domains */
 export function readTools(body: MessagesBody, reading: Reading): Tool[] {
   const tools: Tool[] = []
   const declared = listOf(body.tools)
@@ -52,7 +52,7 @@ function readTool(entry: DeclaredTool, path: string, reading: Reading): Tool {
   return tool
 }
 
-/** The same canonical schema on both readings: what was added to it is counted (CNT-1). */
+/** Both readings make the same canonical schema: members that are added to it are counted too (CNT-1). */
 function readParameters(
   schema: Record<string, unknown> | undefined,
   path: string,
@@ -84,7 +84,7 @@ function readSearchTool(entry: DeclaredTool, path: string, reading: Reading): To
   return tool
 }
 
-/** @throws GatewayError invalid_value at `tool_choice` when it asks for what is not declared */
+/** @throws GatewayError invalid_value at `tool_choice` when it names a tool that is not declared */
 export function readToolChoice(choice: WireToolChoice | undefined, tools: Tool[], reading: Reading): ToolChoice {
   const chosen = choiceOf(choice, tools)
   if (reading.strict) checkChoice(chosen, tools, 'tool_choice')
@@ -107,7 +107,10 @@ function choiceOf(choice: WireToolChoice | undefined, tools: Tool[]): ToolChoice
   }
 }
 
-/** The hosted search is named `web_search`; another tool of that name could not be told from it. */
+/**
+ * Refuses a second tool with the name `web_search`: that is the name of the hosted search, and the two could not be
+ * told apart.
+ */
 function checkSearchName(tools: Tool[]): void {
   let search = false
   for (const tool of tools) search ||= tool.type === 'web_search'

@@ -1,8 +1,9 @@
 /**
- * Writes Responses replies (wire.md C.2, D.2, D.4): typed events for streams, one Response object otherwise.
+ * Writes Responses replies (wire.md C.2, D.2, D.4): typed events for a stream, otherwise one Response object.
  *
- * One item is open at a time, and in it at most one part; an event that belongs elsewhere closes them first. Frames are put together from
- * text, and only what the model wrote goes through JSON.stringify. A buffered reply takes the same path and writes no frames.
+ * At most one item is open at a time, and in it at most one part. An event that belongs to another item or part
+ * closes the open ones first. Frames are concatenated, and only what the model wrote goes through JSON.stringify. A
+ * buffered reply takes the same path and makes no frames.
  */
 import type { GatewayError } from '../../core/errors.ts'
 import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
@@ -27,7 +28,7 @@ import type { IncompleteReason, Status, Warning } from './reply.ts'
 import { echoOf, IN_PROGRESS, type Progress, responseOf } from './response.ts'
 import type { ResponsesBody } from './schema.ts'
 
-/** wire.md F.6; absent: the reply is complete. */
+/** wire.md F.6. A reason that is not listed here means that the reply is complete. */
 const INCOMPLETE: Partial<Record<FinishReason, IncompleteReason>> = {
   length: 'max_output_tokens',
   context_full: 'max_output_tokens',
@@ -38,14 +39,14 @@ const INCOMPLETE: Partial<Record<FinishReason, IncompleteReason>> = {
 
 export class ResponsesEncoder implements Encoder {
   readonly #context: EncodeContext
-  /** How frames are written: as server-sent events, or each as a line of JSON. */
+  /** The form of frames: server-sent events, or one line of JSON each (WebSocket). */
   readonly #framing: 'sse' | 'lines'
   readonly #streaming: boolean
   readonly #withSummaries: boolean
   readonly #withEncrypted: boolean
   readonly #withSources: boolean
   readonly #withLogprobs: boolean
-  /** JSON of the echo members, without braces. */
+  /** JSON of the members that repeat the request, without braces. */
   #echo = ''
   #sequence = 0
   #started = false
@@ -53,15 +54,17 @@ export class ResponsesEncoder implements Encoder {
   #progress: Progress = IN_PROGRESS
 
   readonly #output: OutputItem[] = []
-  /** JSON of finished items, parallel to `#output`; streams only. */
+  /** JSON of the finished items, parallel to `#output`. Used only in streams. */
   readonly #done: string[] = []
   #open: OutputItem | undefined
   #part: TextContent | RefusalContent | undefined
   readonly #text = new TextJoiner()
   #logprobs: WireLogprob[] = []
-  /** Citations without offsets: they stand for the whole part and wait for its end. */
+  /** Citations without offsets apply to the whole part. They wait here for its end. */
   #citations: Citation[] = []
-  /** Index of the summary part that is open; -1: none. `#summarySource` is its number in the events. */
+  /**
+   * Index of the open summary part; -1 when none is open. `#summarySource` is the number of that part in the events.
+   */
   #summary = -1
   #summarySource = -1
   #calls = 0
@@ -127,7 +130,7 @@ export class ResponsesEncoder implements Encoder {
     if (this.#ended || (this.#streaming && !this.#started)) throw outOfGrammar('finish')
     let out = ''
     if (finish.reason === 'refusal' && !this.#refused()) out += this.#onRefusal(finish.explanation || PLAIN_REFUSAL)
-    // A call that is still open was cut, whatever the provider said.
+    // A call that is still open was cut off, whatever the provider reported.
     const reason = INCOMPLETE[finish.reason] ?? (this.#inCall() ? 'max_output_tokens' : undefined)
     out += reason === undefined ? this.#closeItem() : this.#cutItem()
     this.#ended = true
@@ -144,7 +147,7 @@ export class ResponsesEncoder implements Encoder {
 
   error(error: GatewayError, usage?: Usage): string {
     if (this.#ended) throw outOfGrammar('error')
-    // A client that accumulates knows the response only from response.created.
+    // A client that accumulates events needs response.created first: it has no response object before.
     let opening = this.#started ? '' : this.start()
     opening += this.#settlePart()
     this.#ended = true
@@ -167,7 +170,7 @@ export class ResponsesEncoder implements Encoder {
   }
 
   keepAlive(): string {
-    // What has no event stream has a keep-alive of its own.
+    // A WebSocket has keep-alives (pings) of its own.
     if (this.#framing === 'lines') return ''
     // The official accumulator refuses any event before response.created (wire.md D).
     if (!this.#started) return ': keep-alive\n\n'
@@ -179,7 +182,7 @@ export class ResponsesEncoder implements Encoder {
     return responseOf(this.#context, this.#progress, output, echoOf(this.#context))
   }
 
-  // ---- messages ---------------------------------------------------------------------------------------------------------
+  // ---- messages -----------------------------------------------------------------------------------------------------
 
   #onText(delta: string, logprobs: readonly TokenLogprob[] | undefined): string {
     if (delta === '' && !logprobs?.length) return ''
@@ -227,7 +230,7 @@ export class ResponsesEncoder implements Encoder {
 
   #onCitation(citation: Citation): string {
     const part = this.#part
-    // A citation of a part that is closed has nothing to point into.
+    // Without an open text part there is no text that the citation could point to.
     if (part?.type !== 'output_text') return ''
     if (citation.start !== undefined && citation.end !== undefined)
       return this.#annotate(part, citation, citation.start, citation.end)
@@ -266,7 +269,7 @@ export class ResponsesEncoder implements Encoder {
     return out + this.#frame('response.content_part.added', `${this.#inPart()},"part":${JSON.stringify(part)}`)
   }
 
-  /** Sends what waits for the part's end: a lone surrogate half, citations of the whole. */
+  /** Sends what waits for the end of the part: a lone surrogate half, and citations of the whole part. */
   #settlePart(): string {
     const part = this.#part
     if (!part) return ''
@@ -299,11 +302,11 @@ export class ResponsesEncoder implements Encoder {
     return this.#output.some(item => item.type === 'message' && item.content.some(part => part.type === 'refusal'))
   }
 
-  // ---- reasoning ----------------------------------------------------------------------------------------------------------
+  // ---- reasoning ----------------------------------------------------------------------------------------------------
 
   #onReasoning(text: string, source: number, id: string | undefined): string {
     const [item, out] = this.#reasoningItem(id)
-    // Summaries are shown to those who asked for them (`reasoning.summary`).
+    // Summaries are sent only when the request has `reasoning.summary`.
     if (!this.#withSummaries || text === '') return out
     let opened = ''
     if (source !== this.#summarySource || this.#summary < 0) {
@@ -349,7 +352,7 @@ export class ResponsesEncoder implements Encoder {
     return out + this.#closeItem()
   }
 
-  /** @param id under which private data is kept: clients replay the item by it */
+  /** @param id the handle under which private data is stored: clients replay the item with it */
   #reasoningItem(id: string | undefined): [ReasoningItem, string] {
     if (this.#open?.type === 'reasoning') return [this.#open, '']
     const out = this.#closeItem()
@@ -357,7 +360,7 @@ export class ResponsesEncoder implements Encoder {
     return [item, out + this.#add(item)]
   }
 
-  // ---- calls ------------------------------------------------------------------------------------------------------------
+  // ---- calls --------------------------------------------------------------------------------------------------------
 
   #inCall(): boolean {
     const type = this.#open?.type
@@ -380,7 +383,7 @@ export class ResponsesEncoder implements Encoder {
     }
     if (namespace === undefined && this.#isToolSearch(name)) {
       const item: ToolSearchItem = { id, type: 'tool_search_call', status, execution: 'client', call_id, arguments: {} }
-      // Its arguments are an object, not text: the item is announced when they are whole.
+      // The item's arguments are an object, not text, so the item is added when they are complete.
       this.#open = item
       return out
     }
@@ -413,7 +416,7 @@ export class ResponsesEncoder implements Encoder {
       item.arguments = parsed(this.#args)
       return this.#add(item) + this.#closeItem()
     }
-    // A call without arguments is a call with none (wire.md G13).
+    // The provider sent no arguments: the client gets an empty object (wire.md G 13).
     if (item.type === 'function_call' && item.arguments.trim() === '') item.arguments = '{}'
     if (!this.#streaming) return this.#closeItem()
     const whole =
@@ -429,7 +432,7 @@ export class ResponsesEncoder implements Encoder {
     return whole + this.#closeItem()
   }
 
-  // ---- hosted search ------------------------------------------------------------------------------------------------------
+  // ---- hosted search ------------------------------------------------------------------------------------------------
 
   #onSearchStart(id: string): string {
     const out = this.#closeItem()
@@ -459,7 +462,7 @@ export class ResponsesEncoder implements Encoder {
     return completed + this.#closeItem(event.errorCode === undefined ? 'completed' : 'failed')
   }
 
-  // ---- items and frames ---------------------------------------------------------------------------------------------------
+  // ---- items and frames ---------------------------------------------------------------------------------------------
 
   #mint(): string {
     return this.#context.mint(ITEM)
@@ -475,7 +478,7 @@ export class ResponsesEncoder implements Encoder {
     )
   }
 
-  /** Ends the open item well. */
+  /** Ends the open item as complete. */
   #closeItem(status: Status = 'completed'): string {
     const item = this.#open
     if (!item) return ''
@@ -489,12 +492,15 @@ export class ResponsesEncoder implements Encoder {
     return out + this.#frame('response.output_item.done', `"output_index":${this.#output.length - 1},"item":${json}`)
   }
 
-  /** Ends the open item where the reply was cut: it keeps what there is and no call in it may be run (wire.md G15). */
+  /**
+   * Ends the open item of a reply that was cut off: the item keeps what it has, and the client must not run a call in
+   * it (wire.md G 15).
+   */
   #cutItem(): string {
     const item = this.#open
     if (!item) return ''
     if (item.type === 'tool_search_call') {
-      // Never announced, so there is nothing to close.
+      // The item was never added, so there is nothing to close.
       this.#open = undefined
       return ''
     }
@@ -537,7 +543,7 @@ function parsed(args: string): unknown {
     const value = parseExactly(args)
     return typeof value === 'object' && value !== null ? value : { query: value }
   } catch {
-    // A model's broken JSON: the client gets the text and can say so.
+    // The model wrote broken JSON: the client gets the text and can report it to the model.
     return args.trim() === '' ? {} : { query: args }
   }
 }

@@ -1,4 +1,7 @@
-/** Output items of Responses replies as they grow (wire.md C.2). Every item has `id` and `status`: the clients' accumulators need them. */
+/**
+ * Output items of Responses replies while they grow (wire.md C.2). Every item has `id` and `status`, because the
+ * clients' accumulators need them.
+ */
 import type { WireLogprob } from '../envelope.ts'
 import type { ItemType, Status } from './reply.ts'
 
@@ -64,7 +67,10 @@ export type OutputItem =
 export const ITEM = 'item_eba1_'
 const SEARCH = 'hist_eba1_'
 
-/** A hosted search has one id in two forms: `item_eba1_…` on this surface, `hist_eba1_…` on Messages and in the gateway (wire.md B.7). */
+/**
+ * A hosted search has one id in two forms: `item_eba1_…` on this surface; `hist_eba1_…` on Messages and inside the
+ * gateway (wire.md B.7).
+ */
 export function searchItemId(searchId: string): string {
   return searchId.startsWith(SEARCH) ? ITEM + searchId.slice(SEARCH.length) : searchId
 }

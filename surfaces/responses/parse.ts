@@ -1,4 +1,4 @@
-/** A checked Responses body to the canonical conversation. */
+/** Makes the canonical conversation from a Responses body that the schema has accepted. */
 import {
   type Conversation,
   type DocumentPart,
@@ -29,7 +29,7 @@ import {
 } from './schema.ts'
 import { choiceOf, TOOL_SEARCH, toolsOf, withNamespaces } from './tools.ts'
 
-/** @throws GatewayError for rules that the schema can't say */
+/** @throws GatewayError for violations of rules that the schema cannot express */
 export function parse(body: ResponsesBody): Conversation {
   const tools = toolsOf(body.tools ?? [], 'tools')
   checkUniqueNames(tools, '.name')
@@ -48,7 +48,7 @@ export function parse(body: ResponsesBody): Conversation {
     model: body.model,
     stream: body.stream === true,
     system: list.system,
-    // An empty text is dropped by the list.
+    // The list drops an empty text, so it makes no part.
     instructionParts: body.instructions ? 1 : 0,
     turns: list.turns,
     tools,
@@ -112,8 +112,10 @@ function isOutput(item: Item): item is OutputItem | Extract<Item, { type: 'tool_
 }
 
 /**
- * @param answered ids of calls with an output: a call that was cut (`incomplete`) and never ran is left out
- * @param continued items follow stored turns, so that system text is never leading
+ * Appends one input item to the turns.
+ * @param answered ids of the calls that have an output. A call that was cut off (`incomplete`) and has no output is
+ *   left out.
+ * @param continued stored turns come before the items, so system text is never at the beginning
  */
 function pushItem(
   list: TurnList,
@@ -176,7 +178,7 @@ function pushMessage(list: TurnList, item: MessageItem, path: string, continued:
       : content.map((part, i) => messagePart(part, role, `${path}.content[${i}]`))
   if (role !== 'system' && role !== 'developer') return list.push(role, parts)
   if (continued && list.turns.length === 0) {
-    // Placed by hand: TurnList would take it for leading system text, but stored turns come before it.
+    // Pushed without TurnList, which would treat it as system text at the beginning; stored turns come before it.
     const kept = parts.filter(p => p.type !== 'text' || p.text !== '')
     if (kept.length > 0) list.turns.push({ role: 'system', parts: kept })
     return
@@ -230,8 +232,8 @@ function missing(path: string) {
 }
 
 /**
- * Reasoning that Sluice issued has one id for the item and its `encrypted_content`: clients that keep either bring it back. Content of
- * anybody else is unknown to it.
+ * In reasoning from this gateway the item's id and its `encrypted_content` are the same handle, so a client that
+ * keeps only one of them still sends it back. A reasoning item of another service has no data stored for its handle.
  */
 function reasoningPart(item: ReasoningItem): ReasoningPart {
   const part: ReasoningPart = { type: 'reasoning', summary: item.summary.map(s => s.text) }

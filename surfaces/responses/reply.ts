@@ -1,4 +1,4 @@
-/** A whole Responses reply: the Response object. */
+/** Schema of a whole Responses reply: the Response object. */
 import type { NamedSchema } from '../described.ts'
 import { unixSeconds } from '../envelope.ts'
 import {
@@ -15,7 +15,7 @@ import {
 } from '../schema.ts'
 import { ITEM } from './items.ts'
 
-/** Of the response, and of each of its items. */
+/** The status of the response and of each of its items. */
 const status = among(['completed', 'incomplete', 'in_progress', 'failed'])
 const incompleteReason = among(['max_output_tokens', 'content_filter', 'stream_idle_timeout', 'stream_ceiling_timeout'])
 const itemType = among([
@@ -28,7 +28,7 @@ const itemType = among([
 ])
 const warning = shape({ code: string(), message: string() })
 const tokens = integer(0)
-/** What the id of a reply begins with. */
+/** The prefix of a reply's id. */
 export const ID = 'resp_'
 
 export const reply: NamedSchema = {

@@ -1,16 +1,17 @@
 /**
- * The Response object of Responses replies, put together as JSON text. Several events of a stream hold it, and its items and what it echoes are JSON
- * by then: they are written once. A member is a line here, in the order of the reply.
+ * The Response object of Responses replies, concatenated as JSON text. Several events of a stream contain it; its
+ * items and the members that repeat the request are JSON already, so they are serialised once. Each member is one
+ * line here, in the order of the reply.
  */
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
 import { ID, type IncompleteReason, type Status, type Warning } from './reply.ts'
 import type { ResponsesBody } from './schema.ts'
 
-/** How far the reply has come. */
+/** The state of the reply. */
 export interface Progress {
   status: Status
-  /** Unix seconds; completed replies only. */
+  /** Unix seconds; null unless the reply is complete. */
   completedAt: number | null
   error: Record<string, unknown> | null
   incompleteReason: IncompleteReason | null
@@ -31,7 +32,7 @@ export const IN_PROGRESS: Progress = Object.freeze({
  * The Response object as JSON.
  *
  * @param output JSON of the items, without brackets
- * @param echo what `echoOf` made of the request
+ * @param echo the result of `echoOf`
  */
 export function responseOf(context: EncodeContext, progress: Progress, output: string, echo: string): string {
   const { status, completedAt, error, incompleteReason, usage, warning } = progress
@@ -45,7 +46,7 @@ export function responseOf(context: EncodeContext, progress: Progress, output: s
   )
 }
 
-/** The members that say what was asked for, as JSON without braces. */
+/** The members that repeat the request, as JSON without braces. */
 export function echoOf(context: EncodeContext): string {
   const body = context.body as unknown as ResponsesBody
   const { reasoning, tools } = body

@@ -1,4 +1,4 @@
-/** Responses by example. */
+/** Example requests of Responses. */
 import { GIF, PARAMETERS, PDF, PNG, type Samples, user } from '../described.ts'
 
 const image = (url: string) => ({ input: user([{ type: 'input_image', image_url: url }]) })

@@ -42,7 +42,7 @@ import {
   variant,
 } from '../schema.ts'
 
-// ---- content parts ----------------------------------------------------------------------------------------------------
+// ---- content parts --------------------------------------------------------------------------------------------------
 
 const inputText = variant('type', 'input_text', { text: string(), prompt_cache_breakpoint: cacheBreakpoint }, ['text'])
 const inputImage = variant('type', 'input_image', {
@@ -76,7 +76,10 @@ const ofUser = [inputText, inputImage, inputFile] as const
 const ofAssistant = [outputText, refusal] as const
 const messageContent = forms([string(), array(tagged('type', [...ofUser, ...ofAssistant]))])
 const outputContent = forms([string(), array(tagged('type', ofUser))])
-/** What a message of a role may have: for `parse`, because the tag of an item is its type, not its role. */
+/**
+ * The types of parts that a message of a role may have. `parse` checks it, because an item's tag is its type and not
+ * its role.
+ */
 export const PARTS: Readonly<Record<MessageItem['role'], readonly string[]>> = {
   user: tagsOf(tagged('type', ofUser)),
   assistant: tagsOf(tagged('type', ofAssistant)),
@@ -84,7 +87,7 @@ export const PARTS: Readonly<Record<MessageItem['role'], readonly string[]>> = {
   developer: ['input_text'],
 }
 
-// ---- tools ------------------------------------------------------------------------------------------------------------
+// ---- tools ----------------------------------------------------------------------------------------------------------
 
 const toolHints = {
   defer_loading: noop(boolean()),
@@ -152,9 +155,9 @@ const searchToolsTool = variant(
 )
 const tools = array(tagged('type', [functionTool, customTool, searchTool, namespaceTool, searchToolsTool]))
 
-// ---- items ------------------------------------------------------------------------------------------------------------
+// ---- items ----------------------------------------------------------------------------------------------------------
 
-/** Ids are never looked up; helpers add `created_by`. */
+/** Item ids are never looked up. Client libraries add `created_by`. */
 const itemHints = { id: noop(string()), created_by: noop(anything()) }
 const status = oneOfStrings(['in_progress', 'completed', 'incomplete'])
 const caller = noop(opaqueObject())
@@ -291,7 +294,7 @@ const item = tagged(
   },
 )
 
-// ---- body -------------------------------------------------------------------------------------------------------------
+// ---- body -----------------------------------------------------------------------------------------------------------
 
 const namedTool = [
   variant('type', 'function', { name: toolName, namespace: toolName }, ['name']),
@@ -382,10 +385,10 @@ export const requestSchema = titled(
   ),
 )
 
-// ---- the body as the schema has proved it, for `parse` ----------------------------------------------------------------
+// ---- types of a body that has passed the schema, for `parse` --------------------------------------------------------
 
 export type ResponsesBody = Arrives<typeof requestSchema> & {
-  /** Over a WebSocket only. */
+  /** Only over a WebSocket. */
   generate?: Optional<boolean>
 }
 export type Item = Arrives<typeof item>

@@ -1,6 +1,6 @@
 /**
- * Responses over a WebSocket, as OpenAI documents it (docs/websocket.md): `response.create` messages with the body's members and an
- * envelope's, and the JSON of the stream's events as the answer.
+ * Responses over a WebSocket, as OpenAI documents it (docs/websocket.md). A request is a `response.create` message
+ * with the members of the body and of the envelope; the reply is the JSON of each event of the stream.
  */
 import { GatewayError } from '../../core/errors.ts'
 import { JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
@@ -12,7 +12,7 @@ import { ResponsesEncoder } from './encode.ts'
 import { requestSchema } from './schema.ts'
 
 const CREATE = 'response.create'
-/** Codex tells that it has taken a response in. Nothing here waits for it. */
+/** Codex sends it when it has processed a response. The gateway does not need it. */
 const PROCESSED = 'response.processed'
 
 export function socketForm(http: Surface): SocketForm {
@@ -31,7 +31,7 @@ export function socketForm(http: Surface): SocketForm {
       ...http,
       requestSchema: schema,
       validate: compileRequest(schema),
-      // Whatever `stream` says: there is no other way to answer.
+      // `stream` is ignored: a WebSocket reply is always a stream.
       parse: body => ({ ...http.parse(body), stream: true }),
       encoder: context => new ResponsesEncoder(context, 'lines'),
     },
@@ -55,7 +55,7 @@ export function socketForm(http: Surface): SocketForm {
   }
 }
 
-/** A plugin's own JSON, which POST would have answered with. */
+/** Replaces a JSON reply of a plugin that is not an event of a stream. POST would return that reply. */
 const NO_EVENT = {
   status: 501,
   error: {
@@ -66,7 +66,7 @@ const NO_EVENT = {
   },
 }
 
-/** Headers that speak of the transport alone. */
+/** Headers that concern only HTTP transport; they are not repeated in a message. */
 const OF_HTTP = new Set(['content-type', 'cache-control', 'x-accel-buffering', 'connection'])
 
 function told(headers: HeaderList): Record<string, string> {
@@ -97,19 +97,20 @@ function* open(message: Uint8Array): Generator<undefined, Envelope> {
   return { kind: 'request', lane }
 }
 
-// ---- the envelope's members -------------------------------------------------------------------------------------------
+// ---- the envelope's members -----------------------------------------------------------------------------------------
 
 const QUOTE = 0x22
 const OPEN = 0x7b
 const CLOSE = 0x7d
-/** Bytes looked at in one turn of the event loop: 10 ms at worst, for a text of nothing but brackets. */
+/** How many bytes are scanned in one event-loop turn: at most 10 ms, for a text of nothing but brackets. */
 const SLICE = 1024 * 1024
-/** Of a name with escapes, quotes included: `"stream_id"` with each letter as `\uXXXX`. */
+/** The longest spelling of a wanted name in bytes, quotes included: `"stream_id"` with each letter as `\uXXXX`. */
 const LONGEST_NAME = 56
 
 /**
- * The two members that are read before the rest: found by their place, since the whole is built once, by `validation`, elsewhere when it is large.
- * What is not JSON may be found out only there. Null when it is no object.
+ * Finds `type` and `stream_id` without parsing the message. `validation` parses the whole message later, once, and on
+ * another thread when it is large; a syntax error elsewhere in the message is found only then.
+ * @returns null when the message is not an object
  */
 function* members(bytes: Buffer): Generator<undefined, { type?: unknown; stream_id?: unknown } | null> {
   const found: { type?: unknown; stream_id?: unknown } = {}
@@ -148,7 +149,7 @@ function nameOf(bytes: Buffer, from: number, to: number): 'type' | 'stream_id' |
   return name === 'type' || name === 'stream_id' ? name : undefined
 }
 
-/** Null, which no name is and no type, for what does not parse. */
+/** The parsed JSON, or null for broken JSON; null is neither a name nor a type. */
 function parsed(bytes: Buffer, from: number, to: number): unknown {
   try {
     return JSON.parse(bytes.toString('utf8', from, to))

@@ -1,4 +1,4 @@
-/** Tool declarations and tool_choice of the Responses surface (wire.md B.4, B.5). */
+/** Reads the tool declarations and tool_choice of the Responses surface (wire.md B.4, B.5). */
 import type { CustomTool, FunctionTool, SearchTool, Tool, ToolChoice } from '../../core/conversation.ts'
 import { describe, fault, join } from '../check.ts'
 import { checkStrict, objectParameters } from '../tools.ts'
@@ -11,11 +11,11 @@ import type {
   WireToolChoice,
 } from './schema.ts'
 
-/** Name under which a client-run tool search is offered to the model. */
+/** The name under which the model sees a tool search that the client runs. */
 export const TOOL_SEARCH = 'tool_search'
 const TOOL_SEARCH_DESCRIPTION = 'Searches the tools that the client can load, and loads those that match.'
 
-/** @param path of the array, e.g. `tools` */
+/** @param path path of the array, e.g. `tools` */
 export function toolsOf(declared: readonly WireTool[], path: string): Tool[] {
   const tools: Tool[] = []
   declared.forEach((tool, i) => {
@@ -72,7 +72,7 @@ function customOf(declared: WireCustomTool, path: string): CustomTool {
   return tool
 }
 
-/** Undefined when live search is switched off: then no search must ever run (wire.md B.4). */
+/** Undefined when live search is switched off: no search may run then (wire.md B.4). */
 function searchOf(declared: WireSearchTool, path: string): SearchTool | undefined {
   if (declared.external_web_access === false) return undefined
   const tool: SearchTool = { type: 'web_search', path }
@@ -91,10 +91,12 @@ export function choiceOf(choice: ResponsesBody['tool_choice'], tools: number): T
 }
 
 /**
- * The choice with the namespaces that its names leave out, which the official types have no member for: a bare name is the tool outside all namespaces,
- * else the one inside some. Dialects know a tool by both.
+ * Adds the namespaces that a choice leaves out: the official types have no member for them. A bare name means the
+ * tool outside all namespaces, or else the tool of that name inside a namespace. Dialects identify a tool by name and
+ * namespace.
  *
- * @param choice that `checkChoice` has let through
+ * @param choice a choice that `checkChoice` has accepted
+ * @throws GatewayError invalid_value when several namespaces declare the name of a single choice
  */
 export function withNamespaces(choice: ToolChoice, tools: readonly Tool[]): ToolChoice {
   if (choice.type === 'allowed') {
