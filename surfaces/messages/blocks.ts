@@ -277,7 +277,10 @@ export class BlockReader {
   }
 }
 
-/** Marks the last part, if it can carry a marker and has none. */
+/**
+ * Marks the last part, or the last part inside it when it is a result. A part that cannot carry a marker, or has one,
+ * is left alone.
+ */
 function markLast(parts: Part[], cache: CacheMarker): void {
   const last = parts.at(-1)
   if (last === undefined) return

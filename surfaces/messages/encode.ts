@@ -1,6 +1,6 @@
 /**
- * Writes Messages replies from canonical events: SSE frames (wire.md D.3), or one object from the same calls (wire.md
- * C.3).
+ * Writes Messages replies from canonical events: SSE frames (wire.md D.3), or one object from the same calls
+ * (wire.md C.3).
  *
  * At most one block is open at a time, block indexes have no gaps and begin at 0, and there is one `message_delta`.
  * Frames are concatenated; only the variable text is serialised.

@@ -35,8 +35,8 @@ export const messages: DescribedSurface = {
 }
 
 /**
- * Adds the details by which the official SDK's tool runner recognises that it must continue without threads (decision
- * 46).
+ * Adds the details by which the official SDK's tool runner recognises that it must continue without threads
+ * (decision 46).
  */
 function withoutThreads(error: GatewayError): GatewayError {
   return new GatewayError('unsupported_parameter', {

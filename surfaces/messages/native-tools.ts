@@ -113,8 +113,8 @@ export const NATIVE_TOOLS: ReadonlyMap<string, NativeToolShape> = new Map([
 ])
 
 /**
- * Input shapes for versions of the text editor with an unknown date. They are declared as plain functions (decision
- * 32).
+ * Input shapes for versions of the text editor with an unknown date. They are declared as plain functions
+ * (decision 32).
  */
 const NEWER_EDITOR = textEditor('str_replace_based_edit_tool', { undo: false, inserted: 'insert_text' })
 const OLDER_EDITOR = textEditor('str_replace_editor', { undo: true, inserted: 'new_str' })

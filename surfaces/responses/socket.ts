@@ -108,8 +108,8 @@ const SLICE = 1024 * 1024
 const LONGEST_NAME = 56
 
 /**
- * Finds `type` and `stream_id` without parsing the message. `validation` parses the whole message later, once, and on
- * another thread when it is large; a syntax error elsewhere in the message is found only then.
+ * Finds `type` and `stream_id` without parsing the message. `validation` parses the whole message later, once; a
+ * large one usually on another thread. A syntax error elsewhere in the message is found only then.
  * @returns null when the message is not an object
  */
 function* members(bytes: Buffer): Generator<undefined, { type?: unknown; stream_id?: unknown } | null> {
