@@ -1,29 +1,32 @@
 /**
- * Puts tool results directly behind the calls they answer, for dialects that demand it (wire.md B.6, F.1): clients may legally put assistant text
- * or system text between a call and its result, and may answer calls in any order.
+ * Puts tool results directly after the calls that they answer, for dialects that require it (wire.md B.6, F.1).
+ * Clients may put assistant or system text between a call and its result, and may answer calls in any order.
  */
 import type { CallPart, Part, ResultPart, Turn } from '../core/conversation.ts'
 
-/** One assistant turn with calls and the results of them all, in the order of the calls; or any other turn. */
+/** An assistant turn with calls and all their results, in the order of the calls; or any other turn. */
 export type Step = { type: 'turn'; turn: Turn; index: number } | ToolRound
 export interface ToolRound {
   type: 'round'
-  /** Calls last; everything else that the assistant said before the results came stands before them. */
+  /** The parts of the assistant. Text comes before the first call. */
   parts: Part[]
   calls: CallPart[]
   results: ResultPart[]
-  /** Index of the first turn of the round in the conversation. */
+  /** The index of the round's first turn in the conversation. */
   index: number
 }
 
-/** Results without a call cannot come this far (TOOL-4); should one, it is left out, as no dialect takes it. */
+/**
+ * A result without a call is refused earlier (TOOL-4). If one comes here, it is left out, because no dialect accepts
+ * it.
+ */
 export function adjacentResults(turns: readonly Turn[]): Step[] {
   if (!turns.some(isOfTools)) return turns.map((turn, index) => ({ type: 'turn', turn, index }))
   const steps: Step[] = []
   let round: ToolRound | null = null
   let open = new Set<string>()
   let later: Step[] = []
-  /** What stands from the round's first call on. */
+  /** The parts from the first call of the round on. */
   let called: Part[] = []
 
   const close = () => {
@@ -69,7 +72,10 @@ function isOfTools({ role, parts }: Turn): boolean {
   return role === 'tool' || (role === 'assistant' && parts.some(part => part.type === 'call'))
 }
 
-/** Text after a call moves before the first one: `text then tool_use` (wire.md F.1). Reasoning and searches keep their place among calls. */
+/**
+ * Text after a call moves before the first call, because text must come before tool_use (wire.md F.1). Reasoning and
+ * searches keep their place among the calls.
+ */
 function addPart(round: ToolRound, called: Part[], part: Part): void {
   if (part.type === 'call') round.calls.push(part)
   const leads = part.type === 'text' || part.type === 'refusal' || (part.type !== 'call' && called.length === 0)

@@ -1,12 +1,12 @@
 /**
- * Custom (free-form) tools on dialects that have function tools only: the tool is declared as a function with one
- * string, `input`, and the string's value is unwrapped from the arguments while they stream (wire.md F.2, decisions
- * 47).
+ * Custom (free-form) tools on dialects that have only function tools. The tool is declared as a function with one
+ * string parameter, `input`; the value of that string is extracted from the arguments while they stream (wire.md F.2,
+ * decision 47).
  */
 import type { CustomTool } from '../core/conversation.ts'
 import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 
-/** JSON Schema of a wrapped custom tool. */
+/** The parameters schema of a custom tool that is declared as a function. */
 export const CUSTOM_INPUT_SCHEMA = Object.freeze({
   type: 'object',
   properties: Object.freeze({ input: Object.freeze({ type: 'string' }) }),
@@ -14,7 +14,7 @@ export const CUSTOM_INPUT_SCHEMA = Object.freeze({
   additionalProperties: false,
 })
 
-/** The tool's description with the grammar as advice. */
+/** The tool's description. The grammar is added as advice, because a function cannot enforce it. */
 export function customDescription(tool: CustomTool): string {
   const parts: string[] = []
   if (tool.description) parts.push(tool.description)
@@ -26,12 +26,12 @@ export function customDescription(tool: CustomTool): string {
   return parts.join('\n\n')
 }
 
-/** Arguments of a replayed custom call. */
+/** The function arguments for a replayed custom call. */
 export function wrapCustomInput(input: string): string {
   return JSON.stringify({ input })
 }
 
-/** `{ "input" : "`, whitespace apart. */
+/** How the arguments begin, without whitespace. */
 const OPENING = '{"input":"'
 const ESCAPES: Readonly<Record<string, string>> = {
   n: '\n',
@@ -45,33 +45,33 @@ const ESCAPES: Readonly<Record<string, string>> = {
 }
 
 /**
- * Decodes the value of `input` out of argument text that arrives in pieces cut anywhere, in the middle of an escape or
- * of a surrogate pair too. Arguments of another shape (models do not always keep to the schema) are kept and judged
- * whole at the end.
+ * Decodes the value of `input` from argument text that arrives in pieces. A piece may end anywhere, also in the
+ * middle of an escape or of a surrogate pair. Arguments of another shape (models do not always follow the schema) are
+ * collected and interpreted at the end.
  */
 export class CustomInputDecoder {
   #state: 'opening' | 'string' | 'closed' | 'other' = 'opening'
-  /** `opening`: how much of OPENING was read. */
+  /** In state `opening`: how many characters of OPENING have been read. */
   #read = 0
-  /** All that was read before the string began; in `other`, everything. */
+  /** All text read before the string began; in state `other`, all text. */
   #seen = ''
-  /** An escape that is not whole yet, from its backslash on. */
+  /** An incomplete escape, from its backslash on. */
   #escape = ''
   #highHalf = ''
 
-  /** The string is closed: the input is complete. */
+  /** True when the string is closed: the input is complete. */
   get closed(): boolean {
     return this.#state === 'closed'
   }
 
-  /** Takes argument text; returns the input text that it completes. */
+  /** Reads argument text. @returns the input text that it completes */
   push(text: string): string {
     if (this.#state === 'string') return this.#string(text, 0)
     if (this.#state === 'closed') return ''
     if (this.#state === 'opening') {
       for (let i = 0; i < text.length; i++) {
         const char = text[i]!
-        // Whitespace counts only inside the quotes of the key, where it is a mismatch.
+        // Whitespace is skipped, except between the quotes of the key: there it is a mismatch.
         if (isSpace(char) && !(this.#read > 1 && this.#read < 8)) continue
         if (char !== OPENING[this.#read]) {
           this.#state = 'other'
@@ -88,7 +88,7 @@ export class CustomInputDecoder {
     return ''
   }
 
-  /** The arguments are over: what they hold beyond what `push` returned. */
+  /** The arguments have ended. @returns the input text that `push` has not returned yet */
   end(): string {
     if (this.#state === 'string') {
       const rest = this.#highHalf === '' ? '' : '\ufffd'
@@ -108,7 +108,7 @@ export class CustomInputDecoder {
         if (Object.keys(value).length === 0) return ''
       }
     } catch {
-      // Not JSON: the model wrote the input itself.
+      // Not JSON: the model wrote the input without wrapping it.
     }
     return seen
   }
@@ -137,7 +137,7 @@ export class CustomInputDecoder {
         return out
       }
       if (unit === BACKSLASH) this.#escape = '\\'
-      // JSON forbids a line break here. A model that writes one means it.
+      // JSON forbids a raw control character here, such as a line break. A model that writes one means it.
       else out += text[end]
     }
     if (out !== '' && (out.charCodeAt(out.length - 1) & 0xfc00) === 0xd800) {
@@ -149,8 +149,8 @@ export class CustomInputDecoder {
 }
 
 /**
- * The text of a whole escape; undefined while it is not whole. An escape that JSON does not know stands for its own
- * character.
+ * The text of an escape; undefined while the escape is incomplete. An escape that JSON does not define stands for the
+ * character after its backslash.
  */
 function decodeEscape(sequence: string): string | undefined {
   const kind = sequence[1]!

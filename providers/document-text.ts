@@ -1,8 +1,11 @@
-/** Text forms of what a dialect can't carry as it is (wire.md F.3, F.8). */
+/** Text forms of content that a dialect cannot carry otherwise (wire.md F.3, F.8). */
 import type { DocumentPart, ResultPart, SearchPart } from '../core/conversation.ts'
 import { resultsOf } from '../core/search.ts'
 
-/** One line in front of a document that names it, where the dialect has no members for that; '' when the client gave neither. */
+/**
+ * A line before a document with its title and context, for dialects that have no members for them; '' when the client
+ * gave neither.
+ */
 export function documentLine(document: DocumentPart): string {
   const parts = []
   if (document.title) parts.push(document.title)
@@ -10,13 +13,13 @@ export function documentLine(document: DocumentPart): string {
   return parts.length === 0 ? '' : `[document: ${oneLine(parts.join('; '))}]`
 }
 
-/** A text document with its title line. */
+/** A text document after its title line. */
 export function documentText(document: DocumentPart, text: string): string {
   const line = documentLine(document)
   return line === '' ? text : `${line}\n${text}`
 }
 
-/** A hosted search as context, for a model that did not run it. */
+/** A hosted search as text, for a model that did not run it. */
 export function searchText(search: SearchPart): string {
   const lines = [`[web search: ${oneLine(search.query)}]`]
   if (search.errorCode !== undefined) lines.push('The search failed.')
@@ -27,15 +30,15 @@ export function searchText(search: SearchPart): string {
   return lines.join('\n')
 }
 
-/** System text in the middle of a conversation, for models that take it only as a user's. */
+/** System text in the middle of a conversation, for models that accept it only inside a user message. */
 export function systemTag(text: string): string {
   return `<system>\n${text}\n</system>`
 }
 
-/** Prefix of a failed tool's result where the dialect has no member for it. */
+/** The prefix of a failed tool's result, in dialects that have no member for failure. */
 export const TOOL_ERROR = '[tool error]\n'
 
-/** All text of a result, one part a line; media parts are left out. */
+/** All text of a result, each part on a new line. Media parts are left out. */
 export function resultText(result: ResultPart): string {
   const texts = []
   for (const part of result.content) {

@@ -1,9 +1,9 @@
-/** Fitting an effort into the levels that one model takes (wire.md F.4, F.8). */
+/** Maps an effort to the levels that one model accepts (wire.md F.4, F.8). */
 import { EFFORTS, type Effort } from '../core/conversation.ts'
 
 /**
- * The highest of a model's levels that is not above the wish and the ceiling; the model's lowest when all are above (so `none` on a model
- * that always reasons is its lowest level, wire.md F.9).
+ * The highest level of a model that is not above the wish and the ceiling. When all levels are above them, the lowest
+ * level: so `none` becomes the lowest level of a model that always reasons (wire.md F.9).
  * @param levels ascending, not empty
  */
 export function fitEffort<T extends Effort>(wish: Effort, levels: readonly T[], ceiling?: Effort): T {

@@ -1,9 +1,9 @@
-/** Reasoning effort towards providers (wire.md F.4). */
+/** Reasoning effort as it is requested from providers (wire.md F.4). */
 import type { Conversation, Effort } from '../core/conversation.ts'
 
 /**
- * The effort that a conversation asks for: its own effort; else what a Messages thinking budget comes nearest to;
- * `none` for thinking switched off; undefined when the client said nothing or left it to the model.
+ * The effort that a conversation requests: its own effort; otherwise the effort nearest to the thinking budget of a
+ * Messages request; `none` when thinking is switched off. Undefined when the client did not say.
  */
 export function wantedEffort(conversation: Conversation): Effort | undefined {
   const { effort, budgetTokens, thinking } = conversation.reasoning
@@ -12,7 +12,7 @@ export function wantedEffort(conversation: Conversation): Effort | undefined {
   return budgetTokens === undefined ? undefined : effortOfBudget(budgetTokens)
 }
 
-/** The nearest effort of a thinking budget in tokens. */
+/** The effort nearest to a thinking budget in tokens. */
 export function effortOfBudget(tokens: number): Effort {
   if (tokens < 2_000) return 'low'
   if (tokens < 8_000) return 'medium'

@@ -1,9 +1,10 @@
 /**
- * Provider failures to the contract's error table, shared by the four dialects (AUTH-7, ERR-6, ERR-7; wire.md E.2).
+ * Maps failures of providers to the contract's error table, for all four dialects (AUTH-7, ERR-6, ERR-7;
+ * wire.md E.2).
  *
- * A dialect finds out what went wrong (from a status, or from the code of an error object, which may also come inside a
- * 200 stream) and names it with a `FaultKind`; `faultOf` makes the error. Nothing the provider wrote is repeated
- * (GEN-7): its text is looked at for classification only.
+ * A dialect finds out what went wrong from the status or from the code of an error object, which may also come inside
+ * a stream with status 200, and names it with a `FaultKind`. `faultOf` makes the error. No text of the provider is
+ * repeated (GEN-7): it is only read to classify the failure.
  */
 import type { FaultHeaders } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
@@ -12,39 +13,40 @@ import { UnreadableReply } from '../core/upstream-fault.ts'
 export type FaultKind =
   /** The provider refused the gateway's credential. → 502 upstream_auth_error */
   | 'auth'
-  /** The gateway's account is out of quota or money. → 429 insufficient_quota */
+  /** The gateway's account has no quota or money left. → 429 insufficient_quota */
   | 'quota'
-  /** Rate or capacity limit of the provider. → 429 capacity_exceeded */
+  /** A rate or capacity limit of the provider. → 429 capacity_exceeded */
   | 'rate'
   /** The provider says it is overloaded or down. → 503 provider_unavailable */
   | 'unavailable'
-  /** The provider gave up waiting. → 504 gateway_timeout */
+  /** The provider timed out. → 504 gateway_timeout */
   | 'timeout'
   /** The prompt does not fit the model's window. → 400 context_length_exceeded */
   | 'context'
   /**
-   * The provider's policy filter refused the prompt before generating. → 400 invalid_value, `details.reason:
-   * content_policy`. The table has no code of its own; the input is at fault, an unchanged retry can't succeed, and no
-   * other backend should be tried.
+   * The provider's policy filter refused the prompt before it generated anything. → 400 invalid_value,
+   * `details.reason: content_policy`. The table has no code for this. The input is at fault: an unchanged retry
+   * cannot succeed, and no other backend should be tried.
    */
   | 'policy'
   /** Any other failure of the provider. → 502 upstream_server_error */
   | 'server'
   /**
-   * The provider rejects the gateway's own request as malformed or unknown. → 502 upstream_server_error, not retriable
+   * The provider rejects the gateway's own request as malformed or unknown. → 502 upstream_server_error, not
+   * retriable
    */
   | 'rejected'
 
 /**
- * provider_unavailable is advertised as 5 to 15 s (ERR-6); jitter may add a quarter (ERR-4), so the horizon ends at 12
- * s.
+ * provider_unavailable advertises a wait of 5 to 15 s (ERR-6). Jitter may add a quarter (ERR-4), so the upper bound
+ * here is 12 s.
  */
 const UNAVAILABLE_MIN_MS = 5_000
 const UNAVAILABLE_MAX_MS = 12_000
-/** A provider's monthly quota is the longest wait that makes sense; more is noise. */
+/** The longest wait that is believed: 31 days, the length of a monthly quota. A longer one is cut to this. */
 const RETRY_AFTER_MAX_MS = 31 * 86_400_000
 
-/** What a status alone says. */
+/** The kind of a failure, from its status alone. */
 export function kindOfStatus(status: number): FaultKind {
   switch (status) {
     case 401:
@@ -65,8 +67,8 @@ export function kindOfStatus(status: number): FaultKind {
 }
 
 /**
- * The error a client sees.
- * @param horizonMs what the provider asked to wait, from `retryAfterMs`; null when it asked nothing
+ * The error that the client gets.
+ * @param horizonMs the wait that the provider asks for, from `retryAfterMs`; null when it asks for none
  */
 export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?: unknown): GatewayError {
   const asked = horizonMs ?? undefined
@@ -141,15 +143,15 @@ export function unreadable(detail: string): GatewayError {
   })
 }
 
-/** A stream that ended without its terminal event (STR-6). */
+/** The error for a stream that ended without its terminal event (STR-6). */
 export function cutShort(): GatewayError {
   return new GatewayError('upstream_server_error', { message: 'The upstream ended its reply before it was complete.' })
 }
 
 /**
- * A provider's wish to wait, in milliseconds: `retry-after-ms`, else `retry-after` in seconds or as a date (RFC 9110
- * 10.2.3). A date is measured against the reply's own `date` header: no clock is needed here, and a wrong one on either
- * side does no harm. Null when there is none.
+ * The wait that a provider asks for, in milliseconds: `retry-after-ms`, otherwise `retry-after` in seconds or as a
+ * date (RFC 9110 10.2.3). A date is compared with the reply's own `date` header, so the gateway's clock plays no part
+ * and a wrong clock of the provider does no harm. Null when there is no such header.
  */
 export function retryAfterMs(headers: FaultHeaders): number | null {
   const ms = positive(Number(first(headers['retry-after-ms']) ?? Number.NaN))
@@ -171,19 +173,19 @@ function positive(ms: number): number | null {
 }
 
 /**
- * Classifies an error object of the OpenAI family (`{message, type, code}`: OpenAI, Azure, vLLM, llama.cpp, OpenRouter
- * and others), with the HTTP status where there is one. Codes decide before the status; text is looked at only where
- * providers have no code (context length).
+ * Classifies an error object of the OpenAI family (`{message, type, code}`: OpenAI, Azure, vLLM, llama.cpp,
+ * OpenRouter and others), with the HTTP status if there is one. Codes take precedence over the status. The message is
+ * read only for context length, for which some providers have no code.
  */
 export function kindOfOpenAiError(error: unknown, status?: number): FaultKind {
   const fields = typeof error === 'object' && error !== null ? (error as Record<string, unknown>) : {}
   const { code, type } = fields
   const known =
     (typeof code === 'string' && OPENAI_CODES.get(code)) || (typeof type === 'string' && OPENAI_CODES.get(type))
-  // `server_error` is the type of every 5xx: the status tells them apart.
+  // `server_error` is the type of every 5xx, so the status is more exact.
   if (known && !(known === 'server' && status !== undefined && status >= 500)) return known
   const message = typeof error === 'string' ? error : fields['message']
-  // Number(null) would be a status of 0.
+  // `Number.NaN` instead of null, because Number(null) is 0.
   const stated = status ?? Number(code ?? Number.NaN)
   if (
     typeof message === 'string' &&
@@ -233,7 +235,7 @@ const CONTEXT_PHRASES = [
   'maximum prompt length',
 ]
 
-/** True when an error text speaks of the context window. Only the first 2,000 characters are read. */
+/** True when an error message says that the context window was exceeded. Only its first 2,000 characters are read. */
 export function speaksOfContext(message: string): boolean {
   const text = message.slice(0, 2000).toLowerCase()
   return CONTEXT_PHRASES.some(phrase => text.includes(phrase))

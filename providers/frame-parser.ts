@@ -1,21 +1,28 @@
 /**
- * Reads the JSON of a stream's events. Most events of a reply are the one before with another text in one place: once
- * two such have come, the rest is told by comparing what surrounds the text. The result is exactly that of `JSON.parse`;
- * what differs anywhere else is parsed.
+ * Reads the JSON of a stream's events. Most events of a reply equal the event before them, except for one text. After
+ * two such events, the parser only compares the JSON around the text. The result is exactly that of `JSON.parse`; an
+ * event that differs anywhere else is parsed.
  *
- * It is here for its speed alone: 2.6 to 5.5 times that of a parse, by the dialect, as `npm run bench:frames` shows. To
- * parse each event would make what an event costs the gateway a tenth to a quarter dearer (bench/README.md).
+ * It exists only for speed: it is 2.6 to 5.5 times as fast as a parse, depending on the dialect
+ * (`npm run bench:frames`). Parsing each event would make the gateway's work for an event a tenth to a quarter more
+ * expensive (bench/README.md).
  */
 import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 import { type JsonObject, parseObject } from './loose-json.ts'
 
-/** Members that hold the text of a delta, in the dialects that have their deltas read here. */
+/** Members that contain the text of a delta, in the dialects that use this parser. */
 const TEXT = /"(content|text|delta|thinking|partial_json|reasoning_content|arguments)": ?"/
 /** Members that differ from event to event and that no decoder reads: OpenAI's counter and its padding. */
 const UNREAD = /"sequence_number": ?(?=\d)|"obfuscation": ?"/g
-/** Learning costs as much as some ten parses; a reply whose events differ all the time is not worth it. */
+/**
+ * How many templates one reply may learn. Learning one costs about ten parses, which is not worth it for a reply
+ * whose events keep changing.
+ */
 const MAX_LEARNT = 8
-/** V8 makes a longer slice a view, which keeps the chunk it was cut from in memory. */
+/**
+ * The longest slice, in UTF-16 units, that V8 copies. A longer slice is a view, which keeps the whole chunk in
+ * memory.
+ */
 const MAX_COPIED = 12
 const PROBE = '\u0000probe'
 
@@ -24,11 +31,11 @@ const DIGIT_9 = 0x39
 
 type Hole = 'text' | 'number' | 'string'
 
-/** Events that differ in their holes only: `literals[0] hole[0] literals[1] …`. */
+/** Describes events that differ only in their holes: `literals[0] hole[0] literals[1] …`. */
 interface Template {
   readonly literals: readonly string[]
   readonly holes: readonly Hole[]
-  /** An event parsed; the text of the next goes into `holder[member]`. */
+  /** A parsed event. The text of the next event is written into `holder[member]`. */
   readonly fields: JsonObject
   readonly holder: JsonObject
   readonly member: string
@@ -37,16 +44,19 @@ interface Template {
 export class FrameParser {
   readonly #isDelta: (fields: JsonObject) => boolean
   #template: Template | undefined
-  /** What stood before the text of the last event that might become a template. */
+  /** The JSON before the text of the last event that might become a template. */
   #before = ''
   #learnt = 0
 
-  /** @param isDelta events whose object the decoder neither keeps nor changes: only they are given out again, with another text */
+  /**
+   * @param isDelta true for events whose object the decoder neither keeps nor changes: only such an object is
+   *   returned again, with another text
+   */
   constructor(isDelta: (fields: JsonObject) => boolean) {
     this.#isDelta = isDelta
   }
 
-  /** The event's object, good until the next call; undefined when the text is no JSON object. */
+  /** The event's object, valid until the next call; undefined when the text is not a JSON object. */
   parse(data: string): JsonObject | undefined {
     const template = this.#template
     if (template !== undefined && fill(template, data)) return template.fields
@@ -58,10 +68,10 @@ export class FrameParser {
   #learn(data: string): void {
     const found = TEXT.exec(data)
     if (found === null) return
-    // Behind the text's quotation mark.
+    // The index after the opening quote of the text.
     const at = found.index + found[0].length
     const before = data.slice(0, at)
-    // An event that comes once is not worth it: the first of a reply, the last of an item.
+    // An event that comes only once is not worth a template: the first of a reply, the last of an item.
     if (before !== this.#before && (this.#before === '' || before.search(UNREAD) < 0)) {
       this.#before = copyOf(before)
       return
@@ -71,7 +81,10 @@ export class FrameParser {
   }
 }
 
-/** Undefined when a hole is not what it seemed: the proof is a parse with other texts in the holes. */
+/**
+ * Makes a template from an event. To prove that each hole is really the value of a member, the event is parsed with
+ * other texts in its holes. Undefined when a hole is something else.
+ */
 function templateOf(data: string, member: string, at: number): Template | undefined {
   const holes: { kind: Hole; from: number; to: number }[] = [{ kind: 'text', from: at, to: stringEnd(data, at) }]
   for (const { 0: name, index } of data.matchAll(UNREAD)) {
@@ -105,19 +118,23 @@ function templateOf(data: string, member: string, at: number): Template | undefi
   }
 }
 
-/** The same text, without the chunk that it was cut from: a template lives as long as its stream. */
+/** A copy of the text that does not keep the chunk in memory: a template lives as long as its stream. */
 const copyOf = (text: string): string => JSON.parse(JSON.stringify(text)) as string
 
-/** Puts the text of `data` into the template's object. False, and nothing changed, when it differs in more than the holes. */
+/**
+ * Puts the text of `data` into the template's object. Returns false, and changes nothing, when `data` differs outside
+ * the holes.
+ */
 function fill({ literals, holes, holder, member }: Template, data: string): boolean {
   const first = literals[0]!
   let at = first.length
-  // A slice is a view, compared eight bytes at a time; `startsWith` takes one after the other.
+  // Comparing a slice is faster than `startsWith`: it compares eight bytes at a time instead of one.
   if (data.slice(0, at) !== first) return false
   let text = ''
   for (let i = 0; i < holes.length; i++) {
     const kind = holes[i]!
-    // The literal behind a string begins with its closing quote: a string that stops at anything else does not fit.
+    // The literal after a string begins with the closing quote, so a string that stops at any other character does
+    // not fit.
     let end = kind === 'number' ? numberEnd(data, at) : plainEnd(data, at)
     const escaped = kind === 'text' && data.charCodeAt(end) === BACKSLASH
     if (escaped) end = stringEnd(data, end)
@@ -140,14 +157,17 @@ function fill({ literals, holes, holder, member }: Template, data: string): bool
   return true
 }
 
-/** Where the string that begins at `at`, behind its quote, ends: its closing quote. -1 when it has none, or holds what no JSON string may. */
+/**
+ * The index of the closing quote of a string whose text begins at `at`. -1 when there is none, or when the string
+ * contains a character that JSON forbids.
+ */
 function stringEnd(data: string, at: number): number {
   let i = plainEnd(data, at)
   while (data.charCodeAt(i) === BACKSLASH) i = plainEnd(data, i + 2)
   return data.charCodeAt(i) === QUOTE ? i : -1
 }
 
-/** End of a whole number without a leading zero; -1 when there is none. */
+/** The end of an integer without a leading zero; -1 when there is none. */
 function numberEnd(data: string, at: number): number {
   let i = at
   while (i < data.length && data.charCodeAt(i) >= DIGIT_0 && data.charCodeAt(i) <= DIGIT_9) i++

@@ -1,4 +1,7 @@
-/** The dialects that upstreams may speak: each is a folder here and a line in this list, and everything that names dialects is made from it. */
+/**
+ * The dialects that upstreams may speak. Each is a folder here and an entry in the list below; all other lists of
+ * dialects are made from it.
+ */
 import type { DialectTable } from '../core/dialect.ts'
 import { anthropicMessages } from './anthropic-messages/index.ts'
 import { gemini } from './gemini/index.ts'

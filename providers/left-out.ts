@@ -1,23 +1,23 @@
 /**
- * What of a request a dialect left out or lowered: the closed list of wire.md F.8, for the log (decisions 30). Anything else that a backend can't
- * carry makes it unfit.
+ * What a dialect left out of a request or lowered, for the log: the closed list of wire.md F.8 (decision 30). A
+ * backend that cannot carry something outside this list is unfit for the request.
  */
 import type { Conversation } from '../core/conversation.ts'
 import { wantedEffort } from './effort.ts'
 
-/** Controls as they went upstream; absent or undefined: left out. */
+/** The controls as they were sent upstream. Absent or undefined means left out. */
 export interface SentControls {
   temperature?: unknown
   topP?: unknown
   seed?: unknown
   verbosity?: unknown
-  /** A level, or another control that stands for one. */
+  /** An effort level, or the control that was sent in its place. */
   effort?: unknown
-  /** Hints of a hosted search that the dialect has members for. */
+  /** The hints for a hosted search that the dialect has members for. */
   searchHints?: readonly ('userLocation' | 'contextSize')[]
 }
 
-/** @returns words such as `seed` or `temperature 1.5 as 1`; no text of the client's */
+/** @returns entries such as `seed` or `temperature 1.5 as 1`; they contain no text of the client */
 export function leftOut(conversation: Conversation, sent: SentControls): string[] {
   const { sampling, verbosity } = conversation
   const out: string[] = []

@@ -1,9 +1,9 @@
-/** Token log probabilities of the providers that report them. */
+/** Token log probabilities from providers that report them. */
 import type { TokenLogprob } from '../core/events.ts'
 import { list, object, string } from './loose-json.ts'
 
 /**
- * OpenAI's `[{token, logprob, bytes?, top_logprobs?}]`. Where bytes are missing they are the token's UTF-8 (wire.md F.8).
+ * Reads OpenAI's `[{token, logprob, bytes?, top_logprobs?}]`. Missing bytes are the token's UTF-8 (wire.md F.8).
  * Undefined for an empty list.
  */
 export function openAiLogprobs(value: unknown): TokenLogprob[] | undefined {

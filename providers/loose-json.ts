@@ -1,4 +1,4 @@
-/** Reading JSON that a provider sent without trusting its shape: every accessor has an answer, none throws. */
+/** Reads JSON from a provider without trusting its shape: every function returns a usable value, and none throws. */
 import { parseBounded, parseExactly } from '../core/json.ts'
 
 export type JsonObject = Record<string, unknown>
@@ -6,7 +6,7 @@ export type JsonObject = Record<string, unknown>
 const EMPTY: JsonObject = Object.freeze({})
 const NONE: readonly unknown[] = Object.freeze([])
 
-/** A JSON object, or undefined when the text is none. */
+/** Parses a JSON object; undefined when the text is not one. */
 export function parseObject(text: string, parse: (text: string) => unknown = parseBounded): JsonObject | undefined {
   try {
     const value = parse(text)
@@ -16,7 +16,7 @@ export function parseObject(text: string, parse: (text: string) => unknown = par
   }
 }
 
-/** The same, for arguments that are written again: their numbers stay what they are. */
+/** Parses arguments that will be serialised again: their numbers keep all their digits. */
 export function parseArguments(text: string): JsonObject | undefined {
   return parseObject(text, parseExactly)
 }
@@ -24,26 +24,26 @@ export function parseArguments(text: string): JsonObject | undefined {
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
-/** The value if it is an object, else an empty one. */
+/** The value when it is an object, else an empty object. */
 export function object(value: unknown): JsonObject {
   return isObject(value) ? value : EMPTY
 }
-/** The value if it is an array, else an empty one. */
+/** The value when it is an array, else an empty array. */
 export function list(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : NONE
 }
-/** The value if it is a string, else ''. */
+/** The value when it is a string, else ''. */
 export function string(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
-/** The value if it is a finite number of at least 0, else undefined: counts and indexes. */
+/** The value when it is a finite number of at least 0 (a count or an index), else undefined. */
 export function count(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : undefined
 }
 
 /**
- * A call's arguments as the object that a dialect needs. Clients may replay text that is no JSON object, or none that could be carried (models emit such, B.1):
- * it is carried as `{"_raw": "…"}`, an empty text as `{}`.
+ * A call's arguments, for a dialect that needs an object. Clients may replay text that is not a JSON object, because
+ * models write such text (wire.md B.1): it becomes `{"_raw": "…"}`, and empty text becomes `{}`.
  */
 export function argumentsObject(text: string): JsonObject {
   if (text.trim() === '') return {}

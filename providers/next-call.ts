@@ -1,8 +1,8 @@
 import type { CallPart, Part } from '../core/conversation.ts'
 
 /**
- * Finds the first call at or behind a place of a turn, for places that are asked for in ascending order: each part is looked at once, however many of
- * them ask.
+ * Finds the first call at or after a position in a turn. Positions must be given in ascending order; each part is
+ * then visited only once, however often the function is called.
  */
 export function nextCall(parts: readonly Part[]): (position: number) => CallPart | undefined {
   let at = 0

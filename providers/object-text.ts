@@ -1,13 +1,13 @@
 /**
- * Follows the text of one JSON object while it arrives, and says where it stops being one. The plain part of its strings
- * is read by core/json-text.ts. The rest is JSON's grammar, character by character, which no other reader needs: to count
- * brackets would let `{'a':1}` through.
+ * Follows the text of one JSON object while it arrives, and reports when the text cannot become a JSON object any
+ * more. core/json-text.ts reads the plain part of strings. The rest is the grammar of JSON, one character at a time;
+ * no other reader needs that. Counting brackets would not be enough: `{'a':1}` would pass.
  */
 import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 
-/** What may come next. */
+/** The states: what may come next. */
 const NEXT = {
-  /** The object itself; white space before it. */
+  /** The object has not begun; whitespace may come before it. */
   open: 0,
   keyOrEnd: 1,
   key: 2,
@@ -21,7 +21,7 @@ const NEXT = {
   escape: 9,
   /** Digits of a `\u` escape. */
   hex: 10,
-  /** Letters of true, false, null. */
+  /** The letters of true, false or null. */
   word: 11,
   /** After a minus. */
   digit: 12,
@@ -46,16 +46,16 @@ const WORDS: Readonly<Record<string, string>> = { t: 'rue', f: 'alse', n: 'ull' 
 
 export class JsonObjectText {
   #next: Next = NEXT.open
-  /** Of the open containers: true for an object. */
+  /** The open containers, outermost first: true for an object, false for an array. */
   readonly #inside: boolean[] = []
-  /** The string that is being read is a key. */
+  /** True while the string that is being read is a key. */
   #isKey = false
-  /** Of a word or a `\u` escape: what is missing. */
+  /** The missing letters of true, false or null. */
   #rest = ''
   #hexLeft = 0
   #broken = false
 
-  /** The object was opened. */
+  /** True after the object's opening brace. */
   get started(): boolean {
     return this.#next !== NEXT.open
   }
@@ -118,7 +118,7 @@ export class JsonObjectText {
     return c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09 || this.#token(c, char)
   }
 
-  /** A number may end here. */
+  /** Reads a character in a state in which the number may end. */
   #inNumber(c: number, char: string): boolean {
     const state = this.#next
     if (isDigit(c)) return state !== NEXT.afterZero

@@ -1,11 +1,11 @@
-/** Headers of a request to a provider. */
+/** The headers of a request to a provider. */
 import type { Backend } from '../core/dialect.ts'
 
 export type Headers = Readonly<Record<string, string>>
 
 /**
- * A dialect's headers, in lower case; what the operator configured for the provider wins. They are the same object for all requests to a backend, so that
- * a client writes their lines once.
+ * A dialect's headers, with names in lower case. Headers that the operator configured for the provider take
+ * precedence. All requests to a backend share one object, so that the HTTP client serialises its lines only once.
  */
 export class OutboundHeaders {
   readonly #credential: (apiKey: string) => Headers

@@ -1,6 +1,6 @@
 /**
- * What a conversation asks of a backend (REQ-1, wire.md F.9). One pass over the conversation gathers it, and the answer is kept with the
- * conversation, because routing asks every backend of the model.
+ * What a conversation requires of a backend (REQ-1, wire.md F.9). One pass over the conversation collects it. The
+ * result is cached with the conversation, because routing checks every backend of the model.
  */
 import {
   type Conversation,
@@ -15,20 +15,20 @@ import { type Backend, CAPABILITIES, type Capability, type Unfit } from '../core
 import { wantedEffort } from './effort.ts'
 
 export interface Requirements {
-  /** Capabilities needed, each with the member that asks for it. */
+  /** The required capabilities, each with the member that requires it. */
   needs: ReadonlyMap<Capability, string>
-  /** Paths of the first image and document given by URL rather than as data. */
+  /** The paths of the first image and the first document that are given by URL and not as data. */
   imageUrl?: string
   documentUrl?: string
-  /** Path of the first GIF. */
+  /** The path of the first GIF. */
   gif?: string
-  /** Path of the first tool the client runs itself; undefined when there is none. */
+  /** The path of the first tool that the client runs; undefined when there is none. */
   clientTool?: string
-  /** Path of the hosted search tool, and of its domain filters. */
+  /** The paths of the hosted search tool and of its domain filters. */
   search?: string
   allowedDomains?: string
   blockedDomains?: string
-  /** The member that limits how often is searched. */
+  /** The member that limits the number of searches. */
   searchLimit?: string
 }
 
@@ -48,12 +48,15 @@ const WORDS: Record<Capability, string> = {
   prefill: 'an assistant message to continue',
 }
 
-/** What a dialect can express: all capabilities but those that its wire format has no form for. */
+/** The capabilities that a dialect can express: all except those for which its wire format has no form. */
 export function allBut(...missing: Capability[]): ReadonlySet<Capability> {
   return new Set(CAPABILITIES.filter(capability => !missing.includes(capability)))
 }
 
-/** What any backend may lack: a capability, or room for the output asked for. Null when it has all. */
+/**
+ * The first common requirement that a backend does not meet: a capability, or enough output tokens. Null when it
+ * meets all.
+ */
 export function commonUnfit(conversation: Conversation, backend: Backend): Unfit | null {
   for (const [capability, param] of requirementsOf(conversation).needs) {
     if (!backend.supports.has(capability)) return { param, requirement: WORDS[capability] }
@@ -65,7 +68,7 @@ export function commonUnfit(conversation: Conversation, backend: Backend): Unfit
   return null
 }
 
-/** The body member of a client surface that carries a control. */
+/** The member of the client's body that carries a control. */
 export function memberOf(
   conversation: Conversation,
   control: 'effort' | 'single' | 'stop' | 'logprobs' | 'turns',
@@ -75,15 +78,15 @@ export function memberOf(
   return (conversation.reasoning.effort === undefined ? members.budget : undefined) ?? members.effort
 }
 
-/** Where a function tool's parameters stand in the body. */
+/** The path of a function tool's parameters in the body. */
 export function schemaPath(conversation: Conversation, tool: FunctionTool): string {
   return tool.path + formOf(conversation).members.toolSchema
 }
 
-/** Whether an assistant message at the end is to be continued. */
+/** True when the conversation ends with an assistant message that the model must continue. */
 export function isPrefill(conversation: Conversation): boolean {
   const last = conversation.turns.at(-1)
-  // A reply that paused within its searches ends in one when it is sent back: nothing of it waits to be continued.
+  // A paused reply, sent back, ends with a search. It has no text to continue.
   return (
     formOf(conversation).continuesLastMessage === true &&
     last?.role === 'assistant' &&
@@ -125,7 +128,7 @@ function gather(conversation: Conversation): Requirements {
   return found
 }
 
-/** Whether the model must call a tool. */
+/** True when the model must call a tool. */
 export function isForced(conversation: Conversation): boolean {
   const choice = conversation.toolChoice
   return (

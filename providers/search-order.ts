@@ -1,6 +1,6 @@
 /**
- * Hosted searches one after the other. Providers may announce several before the first result; the event grammar (core/events.ts) has a
- * search end before anything else begins.
+ * Puts hosted searches into sequence. Providers may announce several before the first result; in the event grammar
+ * (core/events.ts) a search must end before anything else begins.
  */
 import type { StreamEvent } from '../core/events.ts'
 
@@ -10,7 +10,7 @@ interface Entry {
   /** The provider's id. */
   key: string
   id: string
-  /** What is known so far, for a search that never gets its result. */
+  /** What is known so far. It is used when the search never gets its result. */
   partial: SearchEnd
   started: boolean
   end?: SearchEnd
@@ -20,7 +20,7 @@ export class SearchOrder {
   readonly #queue: Entry[] = []
   readonly #closed = new Set<string>()
   readonly #mint: () => string
-  /** Searches that were made: neither failed nor unfinished. */
+  /** The number of searches that neither failed nor were left unfinished. */
   count = 0
 
   constructor(mint: () => string) {
@@ -35,13 +35,13 @@ export class SearchOrder {
     else push({ type: 'activity' })
   }
 
-  /** Tells more of a search that runs. */
+  /** Updates what is known about a running search. */
   progress(key: string, partial: SearchEnd): void {
     const entry = this.#queue.find(waiting => waiting.key === key)
     if (entry) entry.partial = partial
   }
 
-  /** What `progress` told last. */
+  /** What the last `progress` said. */
   known(key: string): SearchEnd | undefined {
     return this.#queue.find(waiting => waiting.key === key)?.partial
   }
@@ -54,8 +54,8 @@ export class SearchOrder {
   }
 
   /**
-   * Another item begins, or the reply ends: what has no result by now gets none.
-   * @param paused the provider goes on with it in the next request
+   * Another item begins, or the reply ends: searches that have no result now will get none.
+   * @param paused the provider continues the searches in the next request
    */
   settle(push: (event: StreamEvent) => void, paused = false): void {
     while (this.#queue.length > 0) {

@@ -1,20 +1,20 @@
 /**
- * Server-sent events from bytes, for every dialect. Follows the WHATWG rules (HTML Living Standard, 9.2.6): LF, CR and
- * CRLF end a line, a BOM at the start is dropped, comments and unknown fields are ignored, several `data` lines are
- * joined by LF. Where it differs, on purpose:
+ * Reads server-sent events from bytes, for every dialect. It follows the WHATWG rules (HTML Living Standard, 9.2.6):
+ * LF, CR and CRLF end a line; a BOM at the start is dropped; comments and unknown fields are ignored; several `data`
+ * lines are joined with LF. It deliberately differs in three points:
  *
- * - An event without data, or with empty data, is not delivered: no provider's means anything.
- * - When the stream ends, an event whose blank line (or last line end) is missing is delivered: providers do cut it.
- *   A data line that was cut in the middle is delivered too; it is no JSON then, and the decoder says so.
- * - A line, or the data of one event, over the cap throws `SseLimit`.
+ * - An event without data, or with empty data, is not delivered: such an event has no meaning at any provider.
+ * - When the stream ends, an event is delivered even if its blank line or its last line end is missing: some
+ *   providers omit it. A data line that was cut off is delivered too; it is not JSON, and the decoder reports that.
+ * - A line, or the data of one event, that exceeds the limit throws `SseLimit`.
  *
- * Bytes are decoded from line start to line end only, so a character or a line end that is split between two chunks
- * needs no state, and how the bytes were split can't be seen in the result.
+ * Only whole lines are decoded. So a character that is split between two chunks needs no state, and how the bytes
+ * were split has no effect on the result.
  */
 
 export type SseHandler = (event: string, data: string) => void
 
-/** A line or an event is longer than the cap. The reader can't be used after it. */
+/** A line or an event exceeds the limit. The reader cannot be used after this error. */
 export class SseLimit extends Error {
   readonly limit: number
   constructor(limit: number) {
@@ -33,32 +33,32 @@ const SPACE = 32
 const LETTER_D = 100
 const LETTER_E = 101
 /**
- * A buffer for a split line that grew beyond this is let go when the line is done, so that one long line doesn't cost
- * memory for the whole stream.
+ * A line that is split between chunks is collected in a buffer. A buffer larger than this many bytes is released when
+ * the line is complete, so that one long line does not cost memory for the whole stream.
  */
 const KEEP_BYTES = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 
 export class SseReader {
   readonly #limit: number
-  /** The bytes of a line whose end has not come yet: the first `#keptBytes` of it. */
+  /** The bytes of a line whose end has not arrived. Only the first `#keptBytes` are valid. */
   #partial = NOTHING
   #keptBytes = 0
   #started = false
-  /** The last chunk ended with CR: an LF at the start of the next belongs to it. */
+  /** The last chunk ended with CR: an LF at the start of the next chunk is part of the same line end. */
   #skipLf = false
   #event = ''
   #data = ''
-  /** `data` was seen; an empty first line counts. */
+  /** True after a `data` field, also an empty one. */
   #hasData = false
 
-  /** @param limit cap on a line and on an event's data, in bytes (data: UTF-16 units) */
+  /** @param limit the limit for a line, in bytes, and for an event's data, in UTF-16 units */
   constructor(limit: number = SSE_DEFAULT_LIMIT) {
     this.#limit = limit
   }
 
   /**
-   * Reads a chunk and calls `onEvent` for each event that it completes, in order. The bytes are not kept. Not to be
+   * Reads a chunk and calls `onEvent` for each event that it completes, in order. The bytes are not kept. Must not be
    * called from `onEvent`.
    * @throws SseLimit
    */
@@ -79,7 +79,7 @@ export class SseReader {
     let text: string
     if (this.#keptBytes === 0) text = chunk.toString('utf8', 0, complete)
     else {
-      // Only the first line of the chunk belongs to what is kept; the rest comes along in one decode.
+      // Only the first line of the chunk continues the kept bytes; the other lines are decoded in the same step.
       this.#append(chunk.subarray(0, complete))
       text = this.#partial.toString('utf8', 0, this.#keptBytes)
       this.#release()
@@ -88,7 +88,7 @@ export class SseReader {
     this.#lines(text, lastCr !== -1, onEvent)
   }
 
-  /** The stream has ended: delivers what a missing last line end or blank line left open. */
+  /** The stream has ended. Delivers an event whose last line end or blank line is missing. */
   end(onEvent: SseHandler): void {
     if (this.#keptBytes > 0) {
       const text = this.#partial.toString('utf8', 0, this.#keptBytes) + '\n'
@@ -98,7 +98,7 @@ export class SseReader {
     this.#dispatch(onEvent)
   }
 
-  /** @param text whole lines, each with its end */
+  /** @param text whole lines, each with its line end */
   #lines(text: string, hasCr: boolean, onEvent: SseHandler): void {
     let at = 0
     if (!this.#started) {
@@ -150,7 +150,7 @@ export class SseReader {
   #append(bytes: Buffer): void {
     const size = this.#keptBytes + bytes.length
     if (size > this.#partial.length) {
-      // Doubling keeps a long line in small pieces linear.
+      // The buffer doubles, so that collecting a long line from small pieces takes linear time.
       const larger = Buffer.allocUnsafeSlow(Math.max(size, 2 * this.#partial.length, 256))
       this.#partial.copy(larger, 0, 0, this.#keptBytes)
       this.#partial = larger
@@ -165,8 +165,8 @@ export class SseReader {
   }
 
   /**
-   * Many lines in a chunk may be over the cap together; only one of them is a fault. Rare: the chunk itself is larger
-   * than the cap.
+   * The lines of a chunk may together exceed the limit; a fault is only a single line that does. This check is rare,
+   * because the chunk itself must be larger than the limit.
    */
   #checkLines(lines: Buffer): void {
     let length = this.#keptBytes
@@ -178,8 +178,8 @@ export class SseReader {
 }
 
 /**
- * Where a field's value begins; -1 when the field's name is longer than the one looked for. `data` alone is a field
- * with an empty value.
+ * The index at which a field's value begins; -1 when the field's name is longer than the expected one. `data` without
+ * a colon is a field with an empty value.
  */
 function valueStart(text: string, afterName: number, end: number): number {
   if (afterName === end) return end

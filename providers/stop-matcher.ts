@@ -1,16 +1,16 @@
 /**
- * Stop strings matched in the gateway, for dialects that do not say which one matched (wire.md F.5, F.8). Text that may
- * be the beginning of a stop string is held back, so no fragment of one ever leaks, however the provider cut its
- * deltas.
+ * Matches stop strings in the gateway, for dialects that do not say which one matched (wire.md F.5, F.8). Text that
+ * may be the beginning of a stop string waits, so that no fragment of a stop string reaches the client, however the
+ * provider splits its deltas.
  */
 import type { Decoder } from '../core/dialect.ts'
 import type { ProviderUsage, StreamEvent, TokenLogprob } from '../core/events.ts'
 
-/** One stop string as a Knuth-Morris-Pratt automaton: linear on any text, whatever the string's length. */
+/** A stop string as a Knuth-Morris-Pratt automaton: linear time for any text and any string. */
 interface Automaton {
   readonly stop: string
   readonly fallback: Int32Array
-  /** How much of `stop` the text seen so far ends with. */
+  /** How many characters of `stop` the text so far ends with. */
   matched: number
 }
 
@@ -18,18 +18,19 @@ export class StopMatcher {
   readonly #automata: Automaton[]
   #held = ''
   /**
-   * The stop string that ended the text: the first to be complete, and of those that are complete at once the longest.
+   * The stop string that ended the text: the first that was complete, and the longest of those that were complete at
+   * the same position.
    */
   matched: string | undefined
 
-  /** @param stops not empty strings */
+  /** @param stops strings, none of them empty */
   constructor(stops: readonly string[]) {
     this.#automata = stops.map(stop => ({ stop, fallback: fallbackTable(stop), matched: 0 }))
   }
 
   /**
-   * Takes a delta; returns the text that may go out now. After a match (`matched` is set) it returns the text before
-   * the stop string, then ''.
+   * Reads a delta. @returns the text that may be sent now; when a stop string matched (`matched` is set), the text
+   * before it, and '' from then on
    */
   push(text: string): string {
     if (this.matched !== undefined || text === '') return ''
@@ -59,7 +60,10 @@ export class StopMatcher {
     return whole.slice(0, whole.length - hold)
   }
 
-  /** The text block is over: what was held is ordinary text after all. The next block starts afresh. */
+  /**
+   * The text block has ended: text that waited is ordinary text. The next block starts without a partial match.
+   * @returns the text that waited
+   */
   flush(): string {
     const held = this.#held
     this.#held = ''
@@ -81,16 +85,19 @@ function fallbackTable(stop: string): Int32Array {
 }
 
 /**
- * A decoder that ends the reply at the first stop string: text up to it, then `finish` with `stop_sequence`, then
- * nothing but a `usage` that was already on its way. That `finish` tells the caller that the upstream can be aborted:
- * all else it sends is dropped.
+ * A decoder that ends the reply at the first stop string. It pushes the text before it, then `finish` with
+ * `stop_sequence`, then only a `usage` that still arrives. After that `finish` the caller can abort the upstream
+ * request: everything else that the provider sends is dropped.
  */
 export class StopDecoder implements Decoder {
   readonly #inner: Decoder
   readonly #matcher: StopMatcher
-  /** Logprobs of text that has not gone out. */
+  /** The logprobs of text that has not been pushed yet. */
   #logprobs: TokenLogprob[] = []
-  /** Length of the text that went out without its logprob: the first part of a token that is held back in part. */
+  /**
+   * How many UTF-16 units of text were pushed without their logprob: the first part of a token whose rest still
+   * waits.
+   */
   #credit = 0
   #stopped = false
 
@@ -125,7 +132,7 @@ export class StopDecoder implements Decoder {
       return
     }
     if (event.type !== 'text') {
-      // Neither of the first two ends the open text block.
+      // `activity` and `usage` do not end the open text block.
       if (event.type !== 'activity' && event.type !== 'usage') this.#text(this.#matcher.flush(), true, push)
       push(event)
       return
@@ -144,7 +151,7 @@ export class StopDecoder implements Decoder {
     if (text !== '' || logprobs) push(logprobs ? { type: 'text', text, logprobs } : { type: 'text', text })
   }
 
-  /** The logprobs of the tokens whose text is out as a whole. */
+  /** Takes the logprobs of the tokens whose text has been pushed completely. */
   #released(length: number, all: boolean): TokenLogprob[] | undefined {
     let count = 0
     this.#credit += length

@@ -1,10 +1,14 @@
 /**
- * Whether a strict tool's call keeps to its schema (wire.md F.2): not every backend that is asked to sees to it. Judged is what strict schemas are made
- * of: properties, types, fixed values, unions, references. What can't be judged passes.
+ * Checks whether the arguments of a strict tool's call match its schema (wire.md F.2): not every backend enforces it.
+ * The check covers what strict schemas consist of: properties, types, fixed values, unions and references. What it
+ * does not know passes.
  */
 import { isObject, type JsonObject, list, object } from './loose-json.ts'
 
-/** A schema of references to itself would be followed without end: in breadth, and in depth. */
+/**
+ * A schema may refer to itself. These bound the check: the number of schemas that are visited, and how deeply
+ * references are followed. What exceeds them passes.
+ */
 const MOST_STEPS = 20_000
 const MOST_FOLLOWED = 64
 
@@ -15,7 +19,7 @@ export function keepsTo(parameters: JsonObject, value: unknown): boolean {
 class Judge {
   readonly #root: JsonObject
   #steps = 0
-  /** References that are being followed. */
+  /** The current depth of followed references. */
   #followed = 0
 
   constructor(root: JsonObject) {
@@ -80,7 +84,7 @@ function isOfType(type: unknown, value: unknown): boolean {
   return true
 }
 
-/** `enum` and `const` of simple values; of others nothing is said. */
+/** Checks `enum` and `const` when all their values are simple; others pass. */
 function isAllowed(schema: JsonObject, value: unknown): boolean {
   const allowed = 'const' in schema ? [schema['const']] : schema['enum']
   if (!Array.isArray(allowed) || allowed.some(each => typeof each === 'object' && each !== null)) return true

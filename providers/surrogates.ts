@@ -1,11 +1,14 @@
 /**
- * Keeps a character that a provider split over two deltas in one piece (wire.md G 16). JSON may spell an emoji as two
- * `\u` escapes, and some providers put the halves into different deltas: half a pair would leave the gateway as U+FFFD.
+ * Joins a character that a provider split over two deltas (wire.md G 16). JSON may write an emoji as two `\u`
+ * escapes, and some providers put the two halves into different deltas. Half a pair would leave the gateway as
+ * U+FFFD.
  */
 export class SurrogateJoiner {
   #half = ''
 
-  /** What can go out now: the text with a half held from before, without a trailing half. May be ''. */
+  /**
+   * @returns the text that can be sent now: it begins with a half that waited, and a trailing half waits. May be ''.
+   */
   push(text: string): string {
     if (this.#half !== '') {
       text = this.#half + text
@@ -18,7 +21,7 @@ export class SurrogateJoiner {
     return text.slice(0, -1)
   }
 
-  /** The half that is still held, as U+FFFD since its other half never came; '' if none. */
+  /** @returns U+FFFD for a half whose other half never came; '' when there is none */
   end(): string {
     if (this.#half === '') return ''
     this.#half = ''

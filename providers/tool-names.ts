@@ -1,23 +1,23 @@
 /**
- * Tool names towards a provider and back (TOOL-3, wire.md F.2).
+ * Maps tool names to names that a provider accepts, and back (TOOL-3, wire.md F.2).
  *
- * Clients may declare any name of 1 to 1024 characters, in namespaces too; providers allow a small alphabet and 64 or
- * 128 characters. A name that fits goes as it is; any other becomes an alias with a short hash, the same on every turn
- * and every instance, because provider prompt caches key on the tool list.
+ * Clients may declare any name of 1 to 1024 characters, also in namespaces. Providers accept a small alphabet and 64
+ * or 128 characters. A name that fits is sent unchanged. Any other becomes an alias with a short hash. The alias is
+ * the same in every turn and on every instance, because the prompt caches of providers depend on the tool list.
  *
- * Two tools never share an upstream name: each new one is checked against all that are taken, and a clash is resolved
- * by hashing again with a salt. Declared tools are named before history is, plain names before flattened ones, so a
- * clash moves the rarer name.
+ * Two tools never share an upstream name: each new name is checked against all names that are taken, and a collision
+ * is resolved by another hash with a salt. Declared tools get their names before the tools of history, and plain
+ * names before those in namespaces, so that a collision changes the less common name.
  */
 import { createHash } from 'node:crypto'
 import type { Tool } from '../core/conversation.ts'
 
 /**
- * What a provider allows as a function name. `max` is in characters; every alias is made of [A-Za-z0-9_-] and starts
+ * The rule of a provider for function names. `max` is in characters. Every alias consists of [A-Za-z0-9_-] and starts
  * with a letter or `_`.
  */
 export interface NameRule {
-  /** Matches a whole allowed name. Must not backtrack: it sees client text. */
+  /** Matches a whole valid name. It must not backtrack, because it reads client text. */
   readonly pattern: RegExp
   readonly max: number
 }
@@ -33,13 +33,13 @@ export const GEMINI_NAMES: NameRule = { pattern: /^[A-Za-z_][A-Za-z0-9_.:-]{0,63
 export interface DeclaredName {
   readonly name: string
   readonly namespace?: string
-  /** Native client tools are functions here. */
+  /** Native tools of the client count as functions. */
   readonly kind: 'function' | 'custom'
 }
 
 /**
- * Digits of the hash in an alias: 40 bits, so that a clash, which the salt would resolve, needs about a million aliased
- * tools.
+ * The number of hexadecimal digits of the hash in an alias: 40 bits. A collision, which the salt would resolve, needs
+ * about a million aliased tools.
  */
 const HASH_DIGITS = 10
 
@@ -54,7 +54,7 @@ class Given {
 
 export class ToolNames {
   readonly #rule: NameRule
-  /** None yet in most requests, which have no tools. */
+  /** Undefined in most requests: they have no tools. */
   #given: Given | undefined
 
   constructor(rule: NameRule, reserved: Iterable<string> = []) {
@@ -63,8 +63,8 @@ export class ToolNames {
   }
 
   /**
-   * The upstream name of a tool. One that was not declared (history may name tools that are gone) is given a name now
-   * and keeps it.
+   * The upstream name of a tool. A tool that was not declared (history may name tools that no longer exist) gets a
+   * name now and keeps it.
    */
   toUpstream(name: string, namespace?: string): string {
     const known =
@@ -73,14 +73,14 @@ export class ToolNames {
   }
 
   /**
-   * The declared tool behind an upstream name. A name that was never sent (models invent some) comes back as a function
-   * of that name.
+   * The declared tool with an upstream name. A name that was never sent (models invent some) is returned as a
+   * function of that name.
    */
   fromUpstream(alias: string): DeclaredName {
     return this.#given?.declared.get(alias) ?? { name: alias, kind: 'function' }
   }
 
-  /** Names a tool; the second call for one tool returns the first's answer. */
+  /** Gives a tool its upstream name. A second call for the same tool returns the same name. */
   add(tool: DeclaredName): string {
     const { name, namespace } = tool
     const { declared, plain, flattened } = (this.#given ??= new Given())
@@ -102,7 +102,7 @@ export class ToolNames {
 }
 
 /**
- * Names for every function, custom and native tool of a request.
+ * The names of all function, custom and native tools of a request.
  * @param reserved upstream names that no tool may take, e.g. the provider's own `web_search`
  */
 export function aliasTools(tools: readonly Tool[], rule: NameRule, reserved?: Iterable<string>): ToolNames {
@@ -120,7 +120,7 @@ export function aliasTools(tools: readonly Tool[], rule: NameRule, reserved?: It
   return names
 }
 
-/** One string for each pair: the length keeps `a` + `bc` apart from `ab` + `c`. */
+/** A distinct key for each pair: the length tells `a` + `bc` from `ab` + `c`. */
 function flatKey(name: string, namespace: string): string {
   return `${namespace.length}:${namespace}${name}`
 }
@@ -128,7 +128,7 @@ function flatKey(name: string, namespace: string): string {
 function alias(wanted: string, key: string, salt: number, max: number): string {
   const hash = createHash('sha256').update(`${salt}\0${key}`, 'utf8').digest('hex').slice(0, HASH_DIGITS)
   const head = /^[A-Za-z_]/.test(wanted) ? '' : '_'
-  // 1024 characters at most come in; only what can stay is looked at.
+  // A name may have 1024 characters; only those that can remain are processed.
   const stem = (head + wanted.slice(0, max)).replace(/[^A-Za-z0-9_-]/g, '_').slice(0, max - HASH_DIGITS - 1)
   return `${stem}_${hash}`
 }

@@ -1,7 +1,10 @@
 /** A provider's usage report (wire.md F.6). */
 import type { ProviderUsage } from '../core/events.ts'
 
-/** Without the members that were not reported: reports are merged, and an absent one must not wipe a known one out. */
+/**
+ * The report without its undefined members: reports are merged, and an undefined member must not overwrite a known
+ * one.
+ */
 export function knownUsage(usage: ProviderUsage): ProviderUsage {
   const known: ProviderUsage = {}
   for (const key in usage) {

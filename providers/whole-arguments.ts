@@ -1,11 +1,13 @@
 /**
- * Watches the arguments of function calls for readers who can't bear text that is no JSON object. Models write such text; the OpenAI surfaces pass
- * it on as it is, and a client tells the model. But a Messages stream is parsed by its client before anybody sees it, and the OpenAI clients parse
- * the calls of strict tools: theirs would be untyped errors.
+ * Checks that the arguments of function calls are JSON objects, for clients that cannot handle anything else. Models
+ * sometimes write other text. The OpenAI surfaces pass such text on unchanged, and the client reports it to the
+ * model. But the client libraries of Messages parse the arguments of a stream, and those of OpenAI parse the
+ * arguments of strict tools, before the application sees them: the application would get an untyped error.
  *
- * Text of which nothing was streamed yet is wrapped as `{"_raw": "…"}`, which the client's own check of the input refuses, and the model hears of
- * it. What was streamed can't be taken back: there, and for strict tools, whose calls have to keep to their schema too, the reply fails, as one does
- * whose call the provider itself calls malformed (wire.md F.6).
+ * When nothing of such text has been streamed yet, it is wrapped as `{"_raw": "…"}`. The client's own validation
+ * refuses that and reports it to the model. Streamed text cannot be taken back: then the reply fails, as it does when
+ * the provider itself reports a malformed call (wire.md F.6). The reply fails for strict tools too, whose arguments
+ * must also match their schema.
  */
 import { type Conversation, formOf } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
@@ -18,16 +20,16 @@ import { keepsTo } from './strict-arguments.ts'
 type Push = (event: StreamEvent) => void
 
 interface Watched {
-  /** Of a strict tool: its schema, and the whole text. */
+  /** For a strict tool: its schema. `text` is then the whole argument text. */
   schema?: JsonObject
   text: string
   json: JsonObjectText
-  /** Text that did not go out: no object was opened yet, or it broke off before anything went. */
+  /** Text that has not been sent: no object has begun yet, or the text broke the grammar before anything was sent. */
   held: string
   sent: boolean
 }
 
-/** Ends by which a call may be cut in the middle: it is then no call to run. */
+/** Reasons to finish that may cut off a call. A cut-off call is not checked, because no client runs it. */
 const CUTS: ReadonlySet<FinishReason> = new Set([
   'length',
   'context_full',
@@ -39,8 +41,8 @@ const CUTS: ReadonlySet<FinishReason> = new Set([
 ])
 
 /**
- * The decoder of a reply, watched where its reader needs it.
- * @param own name of a function that the gateway answers itself: no client sees its calls
+ * The decoder of a reply, with the check where the client needs it.
+ * @param own name of a function that the gateway itself answers: clients do not see its calls
  */
 export function wholeArguments(decoder: Decoder, asked: Conversation, own: string | null): Decoder {
   if (asked.tools.length === 0) return decoder
@@ -120,13 +122,13 @@ class WatchedDecoder implements Decoder {
     watched.sent = true
   }
 
-  /** False when the reply has failed. */
+  /** Checks a call at its end. @returns false when the reply has failed */
   #ended(index: number, push: Push): boolean {
     const watched = this.#calls.get(index)
     if (!watched) return true
     this.#calls.delete(index)
     const { json, held, sent, schema, text } = watched
-    // No arguments at all are none.
+    // An empty text means no arguments, which is valid.
     const whole = json.whole || (!sent && held.trim() === '')
     if (whole && (!schema || keepsTo(schema, parseObject(text) ?? {}))) return true
     if (sent || schema) {
