@@ -1,5 +1,6 @@
 /**
- * The tool calls of a reply, out of deltas whose indexes and ids servers fill in their own ways (wire.md G 11 to 15).
+ * Assembles the tool calls of a reply from deltas. Servers differ in how they fill in the indexes and ids
+ * (wire.md G 11 to G 15).
  */
 import type { StreamEvent } from '../../core/events.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
@@ -10,16 +11,19 @@ import type { DeclaredName, ToolNames } from '../tool-names.ts'
 type Push = (event: StreamEvent) => void
 
 interface Call {
-  /** Dense, ours: calls are numbered as they are announced, which is when their names come. -1 until then. */
+  /**
+   * The gateway's index, without gaps: a call gets it when it is announced, which is when its name arrives. -1 until
+   * then.
+   */
   index: number
-  /** The provider's; not unique with every server. */
+  /** The provider's index; some servers use one index for several calls. */
   readonly slot: number | undefined
   readonly upstreamId: string
-  /** Null until the name has come. */
+  /** Null until the name has arrived. */
   declared: DeclaredName | null
-  /** Argument text so far. */
+  /** The argument text so far. */
   args: string
-  /** Custom tools only. */
+  /** Used only for custom tools. */
   readonly input: CustomInputDecoder
   readonly joiner: SurrogateJoiner
   ended: boolean
@@ -29,7 +33,10 @@ export class Calls {
   readonly #names: ToolNames
   readonly #mintId: () => string
   readonly #calls: Call[] = []
-  /** The latest of each: a reply may have any number of them. The last call is not in them yet: most replies have one. */
+  /**
+   * The latest call of each provider index and of each id: a reply may have any number of calls. The last call of all
+   * is not in these maps yet, so that most replies, which have one call, need no map.
+   */
   #bySlot: Map<number, Call> | undefined
   #byId: Map<string, Call> | undefined
   #announced = 0
@@ -39,14 +46,14 @@ export class Calls {
     this.#mintId = mintId
   }
 
-  /** Calls that were seen. */
+  /** The number of calls so far. */
   get count(): number {
     return this.#calls.length
   }
 
   /**
-   * @param position where a call stands in a buffered message; undefined in a stream, where the provider's index says
-   * it
+   * @param position the position of a call in a buffered message; undefined in a stream, where the provider gives an
+   *   index
    */
   delta(delta: unknown, position: number | undefined, push: Push): void {
     if (!isObject(delta)) return
@@ -55,7 +62,7 @@ export class Calls {
     const id = string(delta['id'])
     const slot = position ?? (typeof delta['index'] === 'number' ? delta['index'] : undefined)
     const args = fn['arguments']
-    // Arguments as an object: servers that wrap a native API.
+    // Servers that wrap a native API send the arguments as an object.
     const text = typeof args === 'string' ? args : isObject(args) ? JSON.stringify(args) : ''
     const call = this.#find(slot, id, name) ?? this.#add(slot, id)
     if (call.declared === null && name !== '') this.#start(call, name, push)
@@ -63,8 +70,9 @@ export class Calls {
   }
 
   /**
-   * The reply is over.
-   * @param cut by a limit or a filter: a call whose arguments are not whole stays open, so that nobody executes it
+   * The reply has ended.
+   * @param cut a limit or a filter cut the reply off: a call with incomplete arguments then stays open, so that no
+   *   client runs it
    */
   end(cut: boolean, push: Push): void {
     for (const call of this.#calls) {
@@ -77,14 +85,14 @@ export class Calls {
     }
   }
 
-  /** The call that a delta goes on with. */
+  /** The call that a delta continues. */
   #find(slot: number | undefined, id: string, name: string): Call | undefined {
     const call = this.#latest(slot, id)
     if (!call) return undefined
-    // A new id at an old index is a new call (servers that send index 0 for all).
+    // A new id at an old index is a new call: some servers send index 0 for all calls.
     if (id !== '') return call.upstreamId === id ? call : undefined
-    // Neither id nor new index, but a name again: the next call if this one is whole, else a server that repeats
-    // itself.
+    // No id and no new index, but a name again: it is the next call if this one is complete, otherwise the server
+    // repeats the name.
     if (name !== '' && call.declared !== null && isWholeJson(call.args)) return undefined
     return call
   }

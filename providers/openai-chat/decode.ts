@@ -1,8 +1,8 @@
 /**
- * Chat Completions replies to canonical events, buffered and streamed (wire.md F.6, F.8, G 9 to 17).
+ * Decodes Chat Completions replies, buffered and streamed, into canonical events (wire.md F.6, F.8, G 9 to G 17).
  *
- * One state machine reads both: a buffered message is one large delta. `usage` and `finish` are pushed as they are
- * read, in any order; core/sequence.ts holds them until the end.
+ * One state machine reads both: a buffered message is one large delta. `usage` and `finish` are pushed when they are
+ * read, in any order; core/sequence.ts keeps them until the end.
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
@@ -17,7 +17,7 @@ import type { ChatState } from './request.ts'
 
 type Push = (event: StreamEvent) => void
 
-/** Provider words to ours. Words that mean an error are in FAILURES; unknown ones are an ordinary stop. */
+/** The provider's finish reasons. Reasons that mean an error are in FAILURES; an unknown reason is an ordinary stop. */
 const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>([
   ['stop', 'stop'],
   ['length', 'length'],
@@ -36,27 +36,30 @@ export class ChatDecoder implements Decoder {
   readonly #frames = new FrameParser(hasChoices)
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
-  /** Of tokens that made no text: part of a character, the end. They go with the text that comes next, or behind the last. */
+  /**
+   * The logprobs of tokens without text of their own: a part of a character, or the end token. They are sent with the
+   * next text, or after the last.
+   */
   #tokens: TokenLogprob[] = []
-  /** A text block is open. */
+  /** True while a text block is open. */
   #says = false
   readonly #reasoning = new SurrogateJoiner()
-  /** A reasoning item is open. */
+  /** True while a reasoning item is open. */
   #reasons = false
   #refused = false
-  /** Something of the reply was seen: model output, hidden or not. */
+  /** True after any model output, hidden or visible. */
   #output = false
-  /** The first choice was seen. Its chunk announces the role and is no activity. */
+  /** True after the first choice. The chunk of the first choice announces the role and is not activity. */
   #opened = false
   #reason: string | null = null
-  /** A terminal or an error was pushed; what follows is ignored. */
+  /** True after `finish` or an error was pushed. The rest of the reply is ignored. */
   #over = false
 
   constructor(context: DecodeContext) {
     this.#calls = new Calls((context.state as ChatState).names, () => context.mintCallId())
   }
 
-  /** `[DONE]` or an error was read. Servers that leave [DONE] out end the body instead. */
+  /** True after `[DONE]` or an error. Servers that do not send [DONE] end the body instead. */
   get done(): boolean {
     return this.#over
   }
@@ -87,7 +90,7 @@ export class ChatDecoder implements Decoder {
 
   end(push: Push): void {
     if (this.#over) return
-    // Without [DONE]: servers that leave it out have said finish_reason.
+    // No [DONE]: the reply is complete if the server sent a finish_reason.
     if (this.#reason === null) this.#fail({ type: 'error', error: cutShort() }, push)
     else this.#finish(push)
   }
@@ -109,14 +112,17 @@ export class ChatDecoder implements Decoder {
     const delta = choice[member]
     const seen = isObject(delta) ? this.#delta(delta, choice['logprobs'], member === 'message', push) : false
     const reason = choice['finish_reason']
-    // Some servers send "" until they are done.
+    // Some servers send "" until the reply is complete.
     if (typeof reason === 'string' && reason !== '') this.#reason = reason
     else if (!seen && this.#opened) push({ type: 'activity' })
     this.#opened = true
     if (seen) this.#output = true
   }
 
-  /** True when it held model output. `whole`: it is a buffered message, and each call in it is one of its own. */
+  /**
+   * @param whole the delta is a buffered message, in which each call is a separate one
+   * @returns true when the delta contained model output
+   */
   #delta(delta: JsonObject, logprobs: unknown, whole: boolean, push: Push): boolean {
     const reasoning = delta['reasoning_content'] ?? delta['reasoning']
     let seen = typeof reasoning === 'string' && this.#think(reasoning, push)
@@ -147,7 +153,7 @@ export class ChatDecoder implements Decoder {
     return seen
   }
 
-  /** A content part, of servers that send lists: `text`, and Mistral's `thinking` with text parts inside. */
+  /** Reads a content part, from servers that send lists: `text`, or Mistral's `thinking` with text parts inside. */
   #part(part: unknown, push: Push): boolean {
     if (!isObject(part)) return false
     if (part['type'] === 'text' && typeof part['text'] === 'string') return this.#say(part['text'], undefined, push)
@@ -162,7 +168,7 @@ export class ChatDecoder implements Decoder {
   #say(content: string, logprobs: unknown, push: Push): boolean {
     const tokens = isObject(logprobs) ? openAiLogprobs(logprobs['content']) : undefined
     if (content === '') {
-      // With reasoning or calls, they are tokens of those.
+      // During reasoning or calls, these tokens belong to those.
       if (tokens && !this.#reasons && this.#calls.count === 0) this.#tokens.push(...tokens)
       return false
     }
@@ -207,8 +213,8 @@ export class ChatDecoder implements Decoder {
       this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: said })) }, push)
       return
     }
-    // [DONE] says that the reply is whole, but after nothing at all it is a fault that some proxy in between covered
-    // up.
+    // [DONE] marks a complete reply. A reply with [DONE] but without any output has failed, and a proxy in between
+    // has hidden that.
     if (said === null && !this.#output) {
       this.#fail({ type: 'error', error: cutShort() }, push)
       return
@@ -235,7 +241,7 @@ function hasChoices(chunk: JsonObject): boolean {
   return Array.isArray(chunk['choices'])
 }
 
-/** One reply is asked for; others would be another's. */
+/** The choice with index 0: the gateway requests one reply, so other choices are ignored. */
 function firstChoice(choices: unknown): JsonObject | undefined {
   if (!Array.isArray(choices)) return undefined
   const choice: unknown = choices[0]
@@ -244,16 +250,14 @@ function firstChoice(choices: unknown): JsonObject | undefined {
   return index === undefined || index === null || index === 0 ? choice : undefined
 }
 
-/**
- * Usage normalised: the prompt with its cached part, the output with its reasoning. Numbers that can't be are left out.
- */
+/** Normalises usage: `prompt` includes its cached part, `output` its reasoning. Invalid numbers are left out. */
 export function usageOf(usage: unknown): ProviderUsage | undefined {
   if (!isObject(usage)) return undefined
   const promptDetails = object(usage['prompt_tokens_details'])
   const outputDetails = object(usage['completion_tokens_details'])
   const report: ProviderUsage = {}
   const prompt = count(usage['prompt_tokens'])
-  // DeepSeek and Moonshot have cache figures of their own.
+  // DeepSeek and Moonshot report cached tokens in members of their own.
   const cached =
     count(promptDetails['cached_tokens']) ?? count(usage['prompt_cache_hit_tokens']) ?? count(usage['cached_tokens'])
   const cacheWrite = count(promptDetails['cache_write_tokens'])

@@ -1,11 +1,11 @@
-/** What this dialect, or a backend of it, can't carry (wire.md F.9, column OC; decisions 30). */
+/** What this dialect, or one of its backends, cannot carry (wire.md F.9, column OC; decision 30). */
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, Unfit } from '../../core/dialect.ts'
 import { commonUnfit, requirementsOf } from '../requirements.ts'
 
 /**
- * The first requirement that fails, or null. A hosted search always fails: the dialect has none. The gateway may run it
- * (decisions 34) by taking the search tool out of the conversation that is asked about.
+ * The first requirement that is not met, or null. The requirement of a hosted search is never met: the dialect has
+ * none. When the gateway runs the search itself (decision 34), it passes a conversation without the search tool.
  */
 export function chatUnfit(conversation: Conversation, backend: Backend): Unfit | null {
   const unfit = commonUnfit(conversation, backend)

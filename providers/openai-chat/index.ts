@@ -1,7 +1,7 @@
 /**
- * The Chat Completions dialect: OpenAI and the servers that speak its API (vLLM, llama.cpp, Ollama, SGLang, OpenRouter
- * and others). Source: OpenAI's API reference for Chat Completions; quirks of other servers are named where they are
- * handled.
+ * The Chat Completions dialect: OpenAI and the servers that speak its API (vLLM, llama.cpp, Ollama, SGLang,
+ * OpenRouter and others). Source: OpenAI's API reference for Chat Completions. Deviations of other servers are named
+ * where the code handles them.
  */
 import type { DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
@@ -17,7 +17,7 @@ export const openaiChat: Dialect = {
   name: 'openai-chat',
   vendor: 'openai',
   keyless: true,
-  // Hosted search has no form here; the gateway may run one (decisions 34).
+  // Hosted search has no form in this dialect; the gateway may run one (decision 34).
   capabilities: allBut('web_search'),
   nativeTools: new Set(),
   bytesOnly: new Set(['document'] as const),
@@ -36,8 +36,8 @@ export const openaiChat: Dialect = {
 }
 
 /**
- * 401 and 403 are the gateway's credential whatever the body says (AUTH-7), but for a policy refusal, which some
- * servers send as 403.
+ * 401 and 403 mean that the gateway's credential was refused, whatever the body says (AUTH-7). The exception is a
+ * policy refusal, which some servers send with 403.
  */
 function faultKind(status: number, body: string) {
   let parsed: unknown
@@ -46,12 +46,12 @@ function faultKind(status: number, body: string) {
   } catch {
     return kindOfStatus(status)
   }
-  // Some compatible servers wrap the object in a list.
+  // Some compatible servers send the object inside a list.
   const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
   if (!isObject(value)) return kindOfStatus(status)
   const kind = kindOfOpenAiError(value['error'] ?? value, status)
   if (status === 401 || status === 403) return kind === 'policy' ? kind : 'auth'
-  // A body can't turn a server failure into the client's fault.
+  // A server failure must not become the client's fault because of the body.
   if (status >= 500 && (kind === 'context' || kind === 'policy' || kind === 'auth')) return kindOfStatus(status)
   return kind
 }

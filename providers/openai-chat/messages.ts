@@ -1,4 +1,4 @@
-/** Turns to Chat Completions messages (wire.md F.1, F.3). */
+/** Makes Chat Completions messages from turns (wire.md F.1, F.3). */
 import type { CallPart, Conversation, DocumentPart, ImagePart, Part, ResultPart } from '../../core/conversation.ts'
 import type { OutboundContext } from '../../core/dialect.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
@@ -47,7 +47,7 @@ function systemText(parts: readonly Part[]): string {
   return text
 }
 
-/** A string when it is nothing but one text: the form that every server takes. */
+/** A string when the content is a single text, because every server accepts that form. */
 function userContent(parts: readonly Part[]): string | ContentPart[] {
   const content: ContentPart[] = []
   for (const part of parts) {
@@ -62,8 +62,8 @@ function userContent(parts: readonly Part[]): string | ContentPart[] {
 }
 
 /**
- * All text of an assistant turn, without a separator (wire.md F.8). A refusal goes as text, which every server takes.
- * Reasoning has no form in this dialect and is dropped, as data of another provider would be (wire.md F.7).
+ * All text of an assistant turn, without separators (wire.md F.8). A refusal becomes text, which every server
+ * accepts. Reasoning has no form in this dialect and is dropped, like private data of another provider (wire.md F.7).
  */
 function assistantText(parts: readonly Part[]): string {
   let text = ''
@@ -75,7 +75,8 @@ function assistantText(parts: readonly Part[]): string {
 }
 
 /**
- * An assistant message with calls, its results, and what results hold beyond text in a user message behind them all.
+ * Adds an assistant message with calls, then the results, then one user message with everything in the results that
+ * is not text.
  */
 function round(step: ToolRound, names: ToolNames, context: OutboundContext, messages: Message[]): void {
   const text = assistantText(step.parts)
@@ -96,13 +97,16 @@ function round(step: ToolRound, names: ToolNames, context: OutboundContext, mess
   if (media.length > 0) messages.push({ role: 'user', content: media })
 }
 
-/** Function arguments go as the client replayed them, JSON or not (wire.md B.1). */
+/** Function arguments are sent as the client replayed them, JSON or not (wire.md B.1). */
 function argumentsOf(call: CallPart): string {
   if (call.kind === 'custom') return wrapCustomInput(call.input)
   return call.input === '' ? '{}' : call.input
 }
 
-/** A result's text, with a stub for each image and document; those go to `media` under a label with the call's id. */
+/**
+ * A result's text, with a placeholder for each image and document. These are appended to `media`, after a label with
+ * the call's id.
+ */
 function toolContent(result: ResultPart, id: string, media: ContentPart[]): string {
   const lines: string[] = []
   let labelled = false
@@ -127,15 +131,15 @@ function image(part: ImagePart): ContentPart {
   return { type: 'image_url', image_url: detail === undefined ? { url } : { url, detail } }
 }
 
-/** A `file` part has a name and no place for the context, which goes before it. */
+/** A `file` part has a file name but no member for the context, so the context comes before it as text. */
 function withContext(part: DocumentPart, form: ContentPart): ContentPart[] {
   if (form.type !== 'file' || !part.context) return [form]
   return [{ type: 'text', text: documentLine({ ...part, title: undefined }) }, form]
 }
 
 /**
- * PDF is a `file` part; text documents, base64 ones too, are text with a title line. `unfit` keeps documents by URL
- * away from here.
+ * A PDF becomes a `file` part. Text documents, also base64 ones, become text with a title line. `unfit` refuses
+ * documents by URL before this.
  */
 function document(part: DocumentPart): ContentPart {
   const { source } = part

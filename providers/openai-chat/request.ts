@@ -11,17 +11,17 @@ import { messagesOf } from './messages.ts'
 
 const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
 
-/** What the decoder needs to know of the request. */
+/** What the decoder needs from the request. */
 export interface ChatState {
   names: ToolNames
-  /** Stop strings that the gateway matches itself; empty when the provider does. */
+  /** The stop strings that the gateway matches itself; empty when the provider matches them. */
   stops: readonly string[]
 }
 
 /**
- * Members go out in one fixed order and only when the client asked for something: servers of this dialect differ in
- * what they know. `user`, metadata and client ids never go (wire.md A.2). `store` is left to the provider's default,
- * which is off for this API.
+ * Members are written in one fixed order and only when the client requested something, because servers of this
+ * dialect know different members. `user`, metadata and client ids are never sent (wire.md A.2). `store` is left to
+ * the provider's default, which is off for this API.
  */
 export function chatRequest(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
   const names = aliasTools(conversation.tools, OPENAI_NAMES)
@@ -39,7 +39,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['logprobs'] = true
     if (sampling.topLogprobs !== undefined) body['top_logprobs'] = sampling.topLogprobs
   }
-  // Some clients want to know which string matched, and this dialect doesn't say.
+  // Some surfaces tell the client which string matched, and this dialect does not report it.
   const stops = formOf(conversation).namesStopString ? sampling.stop : []
   if (stops.length === 0 && sampling.stop.length > 0) body['stop'] = sampling.stop
   const effort = effortFor(conversation, backend)
@@ -61,11 +61,12 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
   }
 }
 
-/** What OpenAI documents for `reasoning_effort`; `ultra` is the gateway's own word. */
+/** The values that OpenAI documents for `reasoning_effort`. `ultra` exists only in the gateway. */
 const LEVELS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']
 
 /**
- * Levels of servers differ; a backend's `effort_ceiling` says where its levels end. One without reasoning is sent none.
+ * The effort for a backend. Servers accept different levels; `effort_ceiling` of a backend is its highest level. A
+ * backend without reasoning gets no effort.
  */
 function effortFor(conversation: Conversation, backend: Backend): string | undefined {
   if (!backend.supports.has('reasoning')) return undefined
