@@ -1,6 +1,6 @@
 /**
- * `POST /responses` replies to events: the stream's typed events, and the buffered response object. Items the stream did not announce are taken
- * from the response object that ends it.
+ * Decodes replies to `POST /responses` into events: the typed events of a stream, or the buffered response object.
+ * Items that the stream did not announce are read from the response object at its end.
  */
 import type { Continuation } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
@@ -18,10 +18,10 @@ import { NAME, type RequestState, type ResponsesContinuation } from './request.t
 
 type Push = (event: StreamEvent) => void
 
-/** One content part: text or refusal. */
+/** A content part: text or refusal. */
 interface PartState {
   text: string
-  /** Characters received, a held surrogate half included. */
+  /** UTF-16 units received, including a surrogate half that waits. */
   received: number
   joiner: SurrogateJoiner
   annotations: number
@@ -30,11 +30,11 @@ interface PartState {
 interface ItemState {
   kind: 'message' | 'reasoning' | 'call' | 'search' | 'other'
   done: boolean
-  /** message: by content index. reasoning: by summary index. call: part 0 is the arguments. */
+  /** For a message: by content index. For reasoning: by summary index. For a call: part 0 is the arguments. */
   parts: Map<number, PartState>
-  /** call: its index in the reply. */
+  /** For a call: its index in the reply. */
   call: number
-  /** reasoning: raw text is shown only where there is no summary. */
+  /** For reasoning: a summary has arrived. Raw text is shown only when there is no summary. */
   summarised: boolean
 }
 
@@ -46,9 +46,9 @@ export class ResponsesDecoder implements Decoder {
   readonly #items = new Map<number, ItemState>()
   #calls = 0
   #refused = false
-  /** Reasoning since the last call: it goes back together with the next one. */
+  /** Reasoning since the last call. It is stored with the next call and sent back with it. */
   #reasoning: JsonObject[] = []
-  /** `output_index:content_index` of the open text block, '' when the last item was none. */
+  /** `output_index:content_index` of the open text block; '' when the last item was not text. */
   #textBlock = ''
   #finish: FinishEvent | null = null
   #over = false
@@ -139,15 +139,15 @@ export class ResponsesDecoder implements Decoder {
       case 'response.reasoning_summary_text.done':
       case 'response.reasoning_text.done':
       case 'keepalive':
-        // The provider's own bookkeeping: no model output (decisions 12).
+        // Bookkeeping of the provider, no model output (decision 12).
         return
       default:
-        // Events of hosted tools and parts, and what is not known yet: the model is at work.
+        // Events of hosted tools and parts, and unknown events: the model is working.
         if (type.startsWith('response.')) push({ type: 'activity' })
     }
   }
 
-  // ---- items ----------------------------------------------------------------------------------------------------------
+  // ---- items --------------------------------------------------------------------------------------------------------
 
   #item(index: number, kind: ItemState['kind']): ItemState {
     let item = this.#items.get(index)
@@ -185,7 +185,7 @@ export class ResponsesDecoder implements Decoder {
     }
   }
 
-  /** Ends an item. Its object is whole: what its deltas left out is made up for. */
+  /** Ends an item. Its object is complete, so text that the deltas left out is added from it. */
   #done(index: number, item: JsonObject, push: Push): void {
     if (this.#items.get(index)?.done) return
     switch (item['type']) {
@@ -200,7 +200,7 @@ export class ResponsesDecoder implements Decoder {
         this.#startCall(index, item, push)
         const call = this.#items.get(index)!
         this.#restOfArgs(index, string(item[item['type'] === 'function_call' ? 'arguments' : 'input']), push)
-        // A call that the token limit cut off is never signalled as executable (wire.md F.6).
+        // A call that the token limit cut off gets no `tool_end`, so that no client runs it (wire.md F.6).
         if (item['status'] !== 'incomplete') push({ type: 'tool_end', index: call.call })
         break
       }
@@ -233,9 +233,9 @@ export class ResponsesDecoder implements Decoder {
     this.#item(index, 'message')
   }
 
-  // ---- text -----------------------------------------------------------------------------------------------------------
+  // ---- text ---------------------------------------------------------------------------------------------------------
 
-  /** What a `done` holds beyond the deltas that came. */
+  /** The text of a `done` event that no delta has brought. */
   #missing(index: number, fields: JsonObject, member: string): string {
     const received = this.#items.get(index)?.parts.get(count(fields['content_index']) ?? 0)?.received ?? 0
     return string(fields[member]).slice(received)
@@ -243,7 +243,7 @@ export class ResponsesDecoder implements Decoder {
 
   #restOfText(index: number, fields: JsonObject, push: Push): void {
     const rest = this.#missing(index, fields, 'text')
-    // A `done` carries the logprobs of the whole text: they are new only if none of it came before.
+    // A `done` has the logprobs of the whole text. They are new only when no delta came before.
     const all = rest === fields['text']
     this.#text(index, all ? fields : { content_index: fields['content_index'] }, rest, push)
   }
@@ -283,7 +283,7 @@ export class ResponsesDecoder implements Decoder {
     const fields = object(annotation)
     const part = this.#part(this.#item(index, 'message'), content)
     part.annotations++
-    // A citation belongs to the open text block; one that comes after it has nowhere to go.
+    // A citation belongs to the open text block; one that comes later is dropped.
     if (fields['type'] !== 'url_citation' || this.#textBlock !== `${index}:${content}`) return
     const url = plainUrl(string(fields['url']))
     if (url === '') return
@@ -298,13 +298,13 @@ export class ResponsesDecoder implements Decoder {
     })
   }
 
-  /** Something else than text begins. */
+  /** An item other than text begins. */
   #other(push: Push): void {
     this.#searches.settle(push)
     this.#textBlock = ''
   }
 
-  // ---- reasoning ------------------------------------------------------------------------------------------------------
+  // ---- reasoning ----------------------------------------------------------------------------------------------------
 
   #summary(index: number, summary: number, delta: string, push: Push): void {
     if (delta === '') return
@@ -318,7 +318,7 @@ export class ResponsesDecoder implements Decoder {
     push({ type: 'reasoning', text, part: summary })
   }
 
-  /** Open models show their reasoning itself; it is exposed as a summary (wire.md F.8). */
+  /** Open models show their raw reasoning; it is passed on as a summary (wire.md F.8). */
   #rawReasoning(index: number, delta: string, push: Push): void {
     const item = this.#item(index, 'reasoning')
     if (item.summarised) return push({ type: 'activity' })
@@ -351,7 +351,7 @@ export class ResponsesDecoder implements Decoder {
     return { dialect: NAME, model: this.#context.backend.model, data }
   }
 
-  // ---- calls ----------------------------------------------------------------------------------------------------------
+  // ---- calls --------------------------------------------------------------------------------------------------------
 
   #startCall(index: number, item: JsonObject, push: Push): void {
     const state = this.#item(index, 'call')
@@ -387,7 +387,7 @@ export class ResponsesDecoder implements Decoder {
     this.#args(index, whole.slice(received), push)
   }
 
-  // ---- the end --------------------------------------------------------------------------------------------------------
+  // ---- the end ------------------------------------------------------------------------------------------------------
 
   #terminal(status: string, response: JsonObject, push: Push): void {
     if (status === 'failed' || status === 'cancelled') {
@@ -432,7 +432,7 @@ function searchEnd(item: JsonObject, continuation: Continuation) {
   const urls = list(action['sources']).map(source => plainUrl(string(object(source)['url'])))
   if (urls.length === 0 && url !== '') urls.push(url)
   const end = {
-    // Opening a page or looking for a word in it is a step of the same search.
+    // Opening a page, or finding a word in it, counts as a step of the same search.
     query: string(action['query']) || queries.join('; ') || string(action['pattern']) || url,
     results: urls.filter(u => u !== '').map(u => ({ title: u, url: u })),
     continuation,
@@ -440,12 +440,12 @@ function searchEnd(item: JsonObject, continuation: Continuation) {
   return item['status'] === 'failed' ? { ...end, errorCode: 'unavailable' } : end
 }
 
-/** Without the mark that names the provider in every link it found (GEN-7). */
+/** Removes the query parameter by which the provider marks every link (GEN-7). */
 function plainUrl(url: string): string {
   return url.replace('?utm_source=openai&', '?').replace(/[?&]utm_source=openai(?=$|[&#])/, '')
 }
 
-/** The provider counts characters, the contract UTF-16 units (wire.md C.2). */
+/** Converts an offset: the provider counts code points, the contract UTF-16 units (wire.md C.2). */
 function utf16Offset(text: string, characters: number | undefined): number | undefined {
   if (characters === undefined) return undefined
   let units = 0

@@ -1,4 +1,4 @@
-/** The Responses API of OpenAI as an upstream (wire.md F, column OR). */
+/** The Responses API of OpenAI as an upstream dialect (wire.md F, column OR). */
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'

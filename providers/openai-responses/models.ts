@@ -1,21 +1,21 @@
 /**
- * What models behind the Responses API take, by id (OpenAI's model pages and reasoning guide). An id we don't know is taken to be the newest: it
- * reasons at every documented level and takes sampling parameters.
+ * What models behind the Responses API accept, by model id (OpenAI's model pages and reasoning guide). An unknown id
+ * is treated as the newest kind: it reasons at every documented level and accepts sampling parameters.
  */
 import type { Effort } from '../../core/conversation.ts'
 
 export type OpenAiEffort = Exclude<Effort, 'ultra'>
 
 export interface ModelTraits {
-  /** Ascending; empty: the model does not reason and refuses the `reasoning` member. */
+  /** The accepted efforts, ascending. Empty: the model does not reason and refuses the `reasoning` member. */
   efforts: readonly OpenAiEffort[]
-  /** Refuses temperature and top_p while it reasons. */
+  /** The model refuses temperature and top_p while it reasons. */
   fixedSampling: boolean
 }
 
 const ALL: readonly OpenAiEffort[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']
 
-/** First match decides. */
+/** The first matching pattern decides. */
 const FAMILIES: readonly (readonly [RegExp, ModelTraits])[] = [
   [/^(gpt-3|gpt-4|chatgpt-|gpt-5[.\d]*-chat)/, { efforts: [], fixedSampling: false }],
   [/^o\d/, { efforts: ['low', 'medium', 'high'], fixedSampling: true }],

@@ -1,6 +1,6 @@
 /**
- * Conversation to `POST /responses` (wire.md F.1 to F.5). The upstream keeps nothing (`store: false`): reasoning comes back encrypted and
- * is sent again as it came.
+ * Makes `POST /responses` requests from a conversation (wire.md F.1 to F.5). The upstream stores nothing
+ * (`store: false`): reasoning is returned encrypted and is sent again unchanged.
  */
 import type {
   CallPart,
@@ -31,20 +31,20 @@ const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey
 
 export const NAME = 'openai-responses'
 
-/** What the decoder needs of the request. */
+/** What the decoder needs from the request. */
 export interface RequestState {
   names: ToolNames
 }
 
-/** Private data of this dialect: the reasoning items that led to a call, or one hosted search. */
+/** The private data of this dialect: the reasoning items that led to a call, or one hosted search. */
 export interface ResponsesContinuation {
   /** `{type: 'reasoning', encrypted_content, summary}`, without ids. */
   reasoning?: JsonObject[]
-  /** The `web_search_call` item as it came. */
+  /** The `web_search_call` item, unchanged. */
   search?: JsonObject
 }
 
-/** The API refuses smaller caps. */
+/** The smallest `max_output_tokens` that the API accepts. */
 const MIN_OUTPUT_TOKENS = 16
 
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
@@ -59,7 +59,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const instructions = conversation.system.filter(part => !part.meteredOnly).map(part => part.text)
   if (instructions.length > 0) {
     const text = instructions.join('\n\n')
-    // With instructions alone the API misses an input.
+    // The API refuses a request that has instructions but no input.
     if (input.length > 0) body['instructions'] = text
     else input.push({ type: 'message', role: 'developer', content: [{ type: 'input_text', text }] })
   }
@@ -175,15 +175,24 @@ function chosen(
   return { type: tool.kind, name: names.toUpstream(tool.name, tool.namespace) }
 }
 
-/** Turns to the flat item list. Item ids are left out: the API checks their prefixes (wire.md F.7). */
+/**
+ * Makes the flat list of items from turns. Item ids are left out, because the API checks their prefixes
+ * (wire.md F.7).
+ */
 class InputBuilder {
   readonly #names: ToolNames
   readonly #backend: Backend
   readonly #context: OutboundContext
   readonly #items: JsonObject[] = []
-  /** Calls by public id: a result takes the kind of its call (a custom call may be answered on Chat, which knows functions only). */
+  /**
+   * The kind of each call, by public id. A result takes the kind of its call: the client may answer a custom call
+   * through Chat Completions, which knows only functions.
+   */
   readonly #kinds = new Map<string, CallPart['kind']>()
-  /** Reasoning items already sent, by their encrypted content: the item itself and the call it led to both carry it. */
+  /**
+   * Reasoning items that were already added, by their encrypted content: the item itself and the call it led to both
+   * contain it.
+   */
   readonly #sent = new Set<string>()
 
   constructor(names: ToolNames, backend: Backend, context: OutboundContext) {
@@ -229,7 +238,8 @@ class InputBuilder {
     for (const [position, part] of parts.entries()) {
       if (part.type === 'text' || part.type === 'refusal') {
         if (!message) {
-          // Reasoning that led to this text belongs before it; where only calls were replayed, a call below holds it.
+          // Reasoning that led to this text must come before it. When the client replayed only calls, a later call in
+          // this turn has it.
           const call = callFrom(position)
           if (call) this.#reasoning(call)
           message = []
@@ -276,7 +286,7 @@ class InputBuilder {
     }
   }
 
-  /** Data of another dialect or model is dropped whole (TOOL-6). */
+  /** Private data of another dialect or model is dropped completely (TOOL-6). */
   #private(part: ReasoningPart | CallPart | SearchPart): ResponsesContinuation | undefined {
     const continuation = part.continuation
     if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
@@ -296,7 +306,7 @@ class InputBuilder {
   }
 }
 
-/** A string where there is only one text, an array otherwise, so that part boundaries and media stay. */
+/** A string when there is only one text; otherwise an array, so that part boundaries and media remain. */
 function outputBody(part: ResultPart): string | JsonObject[] {
   const prefix = part.isError ? TOOL_ERROR : ''
   if (part.content.length <= 1 && part.content.every(isText)) return prefix + resultText(part)
