@@ -1,5 +1,6 @@
 /**
- * `generateContent` replies to events. A stream's chunks and a buffered reply have one shape: a buffered one is a stream of one chunk.
+ * Decodes `generateContent` replies into events. The chunks of a stream and a buffered reply have the same shape: a
+ * buffered reply is read as a stream of one chunk.
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
@@ -16,7 +17,10 @@ import { type GeminiContinuation, NAME, type RequestState } from './request.ts'
 
 type Push = (event: StreamEvent) => void
 
-/** Reasons with a meaning of their own; `IMAGE_…` is a filter too, and what is not here is a failed generation (wire.md F.6). */
+/**
+ * The finish reasons of the API (wire.md F.6). `IMAGE_…` is a content filter too; any other reason is a failed
+ * generation.
+ */
 const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>([
   ['STOP', 'stop'],
   ['MAX_TOKENS', 'length'],
@@ -28,7 +32,7 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
   ['SPII', 'content_filter'],
 ])
 
-/** A blocked prompt comes without any text. */
+/** The text of a refusal for a blocked prompt: the API gives none. */
 const BLOCKED = 'This request was declined by the safety policy of the model.'
 
 export class GeminiDecoder implements Decoder {
@@ -37,9 +41,9 @@ export class GeminiDecoder implements Decoder {
   readonly #texts = new SurrogateJoiner()
   readonly #thoughts = new SurrogateJoiner()
   #calls = 0
-  /** Text of the open block, for citations; null when the last item was no text. */
+  /** The text of the open block, for citations; null when the last item was not text. */
   #block: string | null = null
-  /** A reasoning item is open. */
+  /** True while a reasoning item is open. */
   #thinking = false
   #grounding: JsonObject | null = null
   #usage: JsonObject | null = null
@@ -52,7 +56,10 @@ export class GeminiDecoder implements Decoder {
     this.#state = context.state as RequestState
   }
 
-  /** Nothing marks the last chunk (one with the usage may follow the one with the finish reason): only an error is an early end. */
+  /**
+   * Nothing marks the last chunk: one with the usage may follow the one with the finish reason. So only an error ends
+   * a reply early.
+   */
   get done(): boolean {
     return this.#over
   }
@@ -94,7 +101,7 @@ export class GeminiDecoder implements Decoder {
   }
 
   #chunk(chunk: JsonObject, push: Push): void {
-    // Cumulative: the last report holds.
+    // The figures are cumulative: the last report replaces the others.
     if (isObject(chunk['usageMetadata'])) this.#usage = chunk['usageMetadata']
     const candidate = list(chunk['candidates'])[0]
     if (!isObject(candidate)) {
@@ -110,13 +117,13 @@ export class GeminiDecoder implements Decoder {
       shown = this.#part(part, logprobs, push) || shown
       if (typeof part['text'] === 'string' && part['thought'] !== true) logprobs = undefined
     }
-    // A chunk that shows nothing is still the model at work, unless it is only the end.
+    // A chunk without visible output still means that the model is working, unless it only ends the reply.
     if (!shown && typeof candidate['finishReason'] !== 'string') push({ type: 'activity' })
     if (isObject(candidate['groundingMetadata'])) this.#grounding = candidate['groundingMetadata']
     if (typeof candidate['finishReason'] === 'string') this.#reason = candidate['finishReason']
   }
 
-  /** @returns whether an event came of it */
+  /** @returns true when the part made an event */
   #part(part: JsonObject, logprobs: TokenLogprob[] | undefined, push: Push): boolean {
     if (isObject(part['functionCall'])) {
       this.#call(part['functionCall'], string(part['thoughtSignature']), push)
@@ -145,7 +152,7 @@ export class GeminiDecoder implements Decoder {
     push({ type: 'reasoning_end' })
   }
 
-  /** Calls come whole. */
+  /** A call arrives complete, in one part. */
   #call(call: JsonObject, signature: string, push: Push): void {
     this.#endThinking(push)
     this.#block = null
@@ -171,14 +178,17 @@ export class GeminiDecoder implements Decoder {
     push({ type: 'tool_end', index })
   }
 
-  /** Undefined: the generation failed. */
+  /** Undefined when the generation failed. */
   #finishReason(): FinishReason | undefined {
     if (this.#blocked) return 'refusal'
     const reason = REASONS.get(this.#reason) ?? (this.#reason.startsWith('IMAGE_') ? 'content_filter' : undefined)
     return reason === 'stop' && this.#calls > 0 ? 'tool_calls' : reason
   }
 
-  /** Grounding is told at the end of a reply: citations while their text is still the open block, then the search. */
+  /**
+   * Grounding is reported at the end of a reply: first the citations, while their text is still the open block, then
+   * the search.
+   */
   #reportGrounding(push: Push): void {
     if (!this.#grounding) return
     if (this.#block !== null) {
@@ -191,7 +201,7 @@ export class GeminiDecoder implements Decoder {
     push({ type: 'search_end', id, ...search })
   }
 
-  /** Each chunk speaks of the whole prompt. */
+  /** The usage of each chunk covers the whole prompt. */
   reported(): ProviderUsage | undefined {
     const fields = this.#usage
     const prompt = fields === null ? undefined : count(fields['promptTokenCount'])
@@ -209,7 +219,7 @@ export class GeminiDecoder implements Decoder {
     const thoughts = count(fields['thoughtsTokenCount'])
     const usage = knownUsage({
       ...this.reported(),
-      // A reply of thoughts alone has no candidate count.
+      // A reply that has only thoughts has no candidate count.
       output: candidates === undefined && thoughts === undefined ? undefined : (candidates ?? 0) + (thoughts ?? 0),
       reasoning: thoughts,
       searches: this.#grounding && searchOf(this.#grounding) ? 1 : undefined,

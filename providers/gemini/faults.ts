@@ -1,9 +1,12 @@
-/** Google's error objects: `{error: {code, message, status, details}}`, as a body, as the one element of an array, and inside a stream. */
+/**
+ * Google's error objects, `{error: {code, message, status, details}}`: as a body, as the only element of an array, or
+ * inside a stream.
+ */
 import type { FaultHeaders } from '../../core/dialect.ts'
 import { type FaultKind, kindOfStatus, retryAfterMs, speaksOfContext } from '../faults.ts'
 import { type JsonObject, list, object, string } from '../loose-json.ts'
 
-/** google.rpc.Code names. */
+/** The failure kinds of google.rpc.Code names. */
 const STATUSES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
   ['UNAUTHENTICATED', 'auth'],
   ['PERMISSION_DENIED', 'auth'],
@@ -14,7 +17,7 @@ const STATUSES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
   ['UNKNOWN', 'server'],
 ])
 
-/** The `error` member of a body, whatever it is wrapped in. */
+/** The `error` member of a body, also inside an array; undefined when there is none. */
 export function errorOf(body: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(body)
@@ -33,7 +36,8 @@ export function kindOfGoogleError(error: JsonObject | undefined, status?: number
     const tooLong = message.includes('token count') && message.includes('exceeds')
     return tooLong || speaksOfContext(message) ? 'context' : 'rejected'
   }
-  // Each limit has this status. A day's quota does not come back by waiting; a minute's is shared capacity (ERR-7).
+  // Every limit has this status. A quota of a day does not return by waiting, so it is `quota`; a limit of a minute
+  // is shared capacity (ERR-7).
   if (name === 'RESOURCE_EXHAUSTED' && violations(error).some(quota => quota.includes('PerDay'))) return 'quota'
   const known = STATUSES.get(name)
   if (known) return known
@@ -41,7 +45,10 @@ export function kindOfGoogleError(error: JsonObject | undefined, status?: number
   return typeof code === 'number' ? kindOfStatus(code) : 'server'
 }
 
-/** `RetryInfo.retryDelay` ("34s", "0.5s"), else the headers; null when neither says. */
+/**
+ * The requested wait in milliseconds: `RetryInfo.retryDelay` ("34s", "0.5s"), otherwise the headers; null when
+ * neither has one.
+ */
 export function horizonOf(error: JsonObject | undefined, headers: FaultHeaders): number | null {
   for (const detail of details(error)) {
     const delay = string(detail['retryDelay'])

@@ -1,10 +1,10 @@
-/** Grounding metadata of a reply to citations and a hosted search. */
+/** Makes citations and a hosted search from the grounding metadata of a reply. */
 import type { SearchResult } from '../../core/conversation.ts'
 import type { Citation } from '../../core/events.ts'
 import { count, type JsonObject, list, object, string } from '../loose-json.ts'
 import type { SearchEnd } from '../search-order.ts'
 
-/** @param text the text that the metadata's segments point into */
+/** @param text the text to which the metadata's segments refer */
 export function citationsOf(metadata: JsonObject, text: string): Citation[] {
   const pages = list(metadata['groundingChunks']).map(pageOf)
   const citations: Citation[] = []
@@ -21,7 +21,10 @@ export function citationsOf(metadata: JsonObject, text: string): Citation[] {
   return citations
 }
 
-/** The searches of a reply, as one: the sources are not told apart by query. Undefined when there was none. */
+/**
+ * All searches of a reply as one, because the metadata does not say which query found which source. Undefined when
+ * there was no search.
+ */
 export function searchOf(metadata: JsonObject): SearchEnd | undefined {
   const queries = list(metadata['webSearchQueries'])
     .map(string)
@@ -35,11 +38,17 @@ export function searchOf(metadata: JsonObject): SearchEnd | undefined {
   return { query: queries.join('; '), results: [...results.values()] }
 }
 
-/** Pages are given as links through this host, which names the provider (GEN-7), expire, and can only be resolved by following them. */
+/**
+ * The API gives pages as links through this host. Such a link names the provider (GEN-7), expires, and reveals the
+ * page only when it is followed.
+ */
 const REDIRECTS = 'vertexaisearch.cloud.google.com'
 const HOST = /^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]$/i
 
-/** A chunk's page. Behind a redirect only its site is known, from `domain` or a title that is one; without that there is nothing to show. */
+/**
+ * The page of a chunk. For a redirect only the site is known, from `domain`, or from a title that is a host name.
+ * Undefined without either.
+ */
 function pageOf(chunk: unknown): { title: string; url: string } | undefined {
   const web = object(object(chunk)['web'])
   const title = string(web['title'])
@@ -51,7 +60,11 @@ function pageOf(chunk: unknown): { title: string; url: string } | undefined {
   return site === undefined ? undefined : { title, url: `https://${site.toLowerCase()}/` }
 }
 
-/** A segment's offsets count UTF-8 bytes of its part; ours count UTF-16 units of the block. The segment's own text decides where they differ. */
+/**
+ * Converts the place of a segment. Its offsets count UTF-8 bytes of the provider's part; the gateway's count UTF-16
+ * units of the text block. When the text at the offsets is not the segment's own text, the block is searched for the
+ * segment's text.
+ */
 function segmentPlace(segment: JsonObject, text: string): Pick<Citation, 'start' | 'end' | 'citedText'> {
   const cited = string(segment['text'])
   const endByte = count(segment['endIndex'])

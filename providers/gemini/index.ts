@@ -1,4 +1,4 @@
-/** Google's generateContent API as an upstream (wire.md F, column GG). */
+/** Google's generateContent API as an upstream dialect (wire.md F, column GG). */
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
@@ -36,7 +36,8 @@ function unfit(conversation: Conversation, backend: Backend): Unfit | null {
   if (lacking) return lacking
   const required = requirementsOf(conversation)
   const traits = traitsOf(backend.model)
-  // The API takes bytes, and a dialect does no I/O: who may fetch puts the data into the conversation before it comes here.
+  // The API takes only bytes, and a dialect does no I/O. A plugin that may fetch URLs puts their data into the
+  // conversation before this check.
   if (required.imageUrl !== undefined) return { param: required.imageUrl, requirement: 'an image by URL' }
   if (required.documentUrl !== undefined) return { param: required.documentUrl, requirement: 'a document by URL' }
   if (required.gif !== undefined && !traits.gif) return { param: required.gif, requirement: 'a GIF image' }

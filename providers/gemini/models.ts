@@ -1,24 +1,24 @@
 /**
- * What models behind generateContent take, by id (Google's pages on thinking, function calling and grounding). An id that is not one of theirs is
- * taken to be a compatible server that knows every control.
+ * What models behind generateContent accept, by model id (Google's pages on thinking, function calling and
+ * grounding). An id that is not Google's is treated as a compatible server that accepts every control.
  */
 export type ThinkingLevel = 'MINIMAL' | 'LOW' | 'MEDIUM' | 'HIGH'
 
 export interface ModelTraits {
-  /** How thinking is asked for: by level, by tokens, or not at all. */
+  /** How thinking is requested: by level, by a budget in tokens, or not at all. */
   thinking:
     | { by: 'level'; levels: readonly ThinkingLevel[] }
     | { by: 'budget'; off: number; least: number; most: number }
     | { by: 'none' }
-  /** Function calls are sent back with their signature; without one they are refused. */
+  /** Function calls must be sent back with their signature; without it they are refused. */
   signatures: boolean
-  /** Function calling mode VALIDATED, which keeps arguments to the schema. */
+  /** Has the function calling mode VALIDATED, in which arguments match the schema. */
   validated: boolean
-  /** Media inside a functionResponse. */
+  /** Accepts media inside a functionResponse. */
   responseMedia: boolean
-  /** Google Search next to function declarations. */
+  /** Accepts Google Search together with function declarations. */
   searchWithFunctions: boolean
-  /** GIF images. */
+  /** Accepts GIF images. */
   gif: boolean
 }
 
@@ -32,7 +32,10 @@ const COMPATIBLE: ModelTraits = {
   searchWithFunctions: true,
   gif: true,
 }
-/** Search and functions together need server-side tool parts to be circulated, which have no form in a conversation. */
+/**
+ * `searchWithFunctions` is false, because it requires sending server-side tool parts back, and a conversation has no
+ * form for them.
+ */
 const V3: ModelTraits = { ...COMPATIBLE, searchWithFunctions: false, gif: false }
 const OLD: ModelTraits = {
   thinking: { by: 'none' },

@@ -1,22 +1,32 @@
 /**
- * A tool's JSON Schema as the `Schema` of `FunctionDeclaration.parameters`, a subset of OpenAPI 3.0's, for servers that do not know
- * `parametersJsonSchema` (wire.md F.2). What wire.md lists is left out or rewritten; any other assertion that the subset has no word for makes
- * the backend unfit (decisions 30). Annotations, and keywords that JSON Schema itself ignores, are left out.
+ * Converts a tool's JSON Schema to the `Schema` of `FunctionDeclaration.parameters`, a subset of OpenAPI 3.0, for
+ * servers that do not know `parametersJsonSchema` (wire.md F.2). What wire.md lists is left out or rewritten. Any
+ * other assertion that the subset cannot express makes the backend unfit (decision 30). Annotations, and keywords
+ * that JSON Schema itself ignores, are left out.
  */
 import { isObject, type JsonObject, list, object } from '../loose-json.ts'
 
-/** What a tool's schema comes to: the subset's, or the keyword that it can't say. */
+/** The result: a schema of the subset, or a description of what it cannot express. */
 export type OpenApiSchema = { schema: JsonObject } | { lacks: string }
 
-/** Inlined references may grow a small schema without bound, and a deep one ends the stack. */
+/**
+ * The most schema nodes, and the deepest nesting. Inlined references may make a small schema grow without bound, and
+ * deep nesting overflows the stack.
+ */
 const MOST_NODES = 5_000
 const MOST_DEPTH = 64
-/** Members gone through when schemas that hold together are made one: what grows with each of thousands is gone through thousands of times. */
+/**
+ * The most members that are visited while schemas are merged. Each of thousands of merges would visit a list that
+ * grows with each merge.
+ */
 const MOST_MERGED = 100_000
-/** Characters of what references bring: its values and texts are copied, or written, once for each. */
+/**
+ * The most characters of JSON that references add in total. Their values and texts are copied or written once for
+ * each reference.
+ */
 const MOST_INLINED = 4 << 20
 
-/** Carried as they are. */
+/** Keywords that are copied unchanged. */
 const SAME = [
   'title',
   'description',
@@ -35,9 +45,9 @@ const SAME = [
   'maxProperties',
   'propertyOrdering',
 ] as const
-/** Where two schemas hold together, the nearer one's text is the one to show. */
+/** Annotations: of two merged schemas, the nearer one's are kept. */
 const ANNOTATIONS: ReadonlySet<string> = new Set(['title', 'description', 'default', 'example', 'propertyOrdering'])
-/** Assertions that the subset can't make and wire.md does not let go. */
+/** Assertions that the subset cannot express and that wire.md does not allow to be left out. */
 const LACKING = [
   'not',
   'if',
@@ -57,7 +67,7 @@ class Lacking extends Error {}
 export function openApiSchema(parameters: JsonObject): OpenApiSchema {
   try {
     const schema = new Converter(parameters).node(parameters, [])
-    // Parameters are one object.
+    // The parameters of a function are always one object.
     return schema['anyOf'] === undefined ? { schema: { ...schema, type: 'OBJECT' } } : { lacks: 'a union at its top' }
   } catch (error) {
     if (error instanceof Lacking) return { lacks: error.message }
@@ -75,7 +85,7 @@ class Converter {
     this.#root = root
   }
 
-  /** @param refs references that are being inlined, and one entry for each level in between */
+  /** @param refs the references that are being inlined, and an empty entry for each level of nesting */
   node(schema: unknown, refs: readonly string[]): JsonObject {
     if (schema === false) throw new Lacking('a schema that allows nothing')
     if (!isObject(schema)) return {}
@@ -103,7 +113,7 @@ class Converter {
       define(properties, name, this.node(property, inner))
     }
     const required = list(schema['required']).filter(name => typeof name === 'string')
-    // The API wants every required property declared.
+    // The API requires that every required property is declared.
     for (const name of required) if (!Object.hasOwn(properties, name)) define(properties, name, {})
     if (Object.keys(properties).length > 0) out['properties'] = properties
     if (required.length > 0) out['required'] = required
@@ -152,12 +162,12 @@ function decoded(step: string): string {
   }
 }
 
-/** A property may have any name, `__proto__` too. */
+/** Sets a property of any name, also `__proto__`. */
 function define(properties: JsonObject, name: string, value: JsonObject): void {
   Object.defineProperty(properties, name, { value, enumerable: true, writable: true, configurable: true })
 }
 
-/** Whole numbers have a next one; others can't say `exclusive`. */
+/** Rewrites exclusive bounds as inclusive ones. That is exact only for integers. */
 function exclusiveBounds(schema: JsonObject, out: JsonObject): void {
   for (const [keyword, inclusive, step] of [
     ['exclusiveMinimum', 'minimum', 1],
@@ -165,7 +175,7 @@ function exclusiveBounds(schema: JsonObject, out: JsonObject): void {
   ] as const) {
     const bound = schema[keyword]
     if (bound === undefined || bound === false) continue
-    // `true` is how the drafts before 6 said it, of the bound beside it.
+    // In drafts before 6 the value is `true` and makes the inclusive bound of the same schema exclusive.
     const number = bound === true ? schema[inclusive] : bound
     if (schema['type'] !== 'integer' || !Number.isInteger(number)) throw new Lacking(`the keyword ${keyword}`)
     const nearest = (number as number) + step
@@ -176,7 +186,7 @@ function exclusiveBounds(schema: JsonObject, out: JsonObject): void {
 }
 
 const TYPES: ReadonlySet<unknown> = new Set(['string', 'number', 'integer', 'boolean', 'array', 'object', 'null'])
-/** Keywords that hold for values of one type only. */
+/** Keywords that apply to values of one type only. */
 const OF_TYPE: Record<string, readonly string[]> = {
   string: ['minLength', 'maxLength', 'pattern', 'format'],
   number: ['minimum', 'maximum', 'format'],
@@ -193,14 +203,14 @@ function writeTypes(schema: JsonObject, out: JsonObject): void {
   if (values.length === 1) out['type'] = values[0]!.toUpperCase()
   else if (values.length === 0 && types.length > 0) out['type'] = 'NULL'
   else if (values.length > 1) {
-    // A keyword that only one of them knows would hold for none in a union's own place.
+    // A keyword that applies to only one of the types would have no effect beside the union.
     const limited = values.flatMap(name => OF_TYPE[name] ?? []).find(keyword => schema[keyword] !== undefined)
     if (limited !== undefined || schema['enum'] !== undefined) throw new Lacking('several types at once, with limits')
     out['anyOf'] = values.map(name => ({ type: name.toUpperCase() }))
   }
 }
 
-/** Values are strings whatever their type; null is none of them. */
+/** Writes `enum`. Its values are strings for every type; null is expressed by `nullable`. */
 function writeEnum(schema: JsonObject, out: JsonObject): void {
   const values = 'const' in schema ? [schema['const']] : schema['enum']
   if (!Array.isArray(values)) return
@@ -223,7 +233,7 @@ function inferType(out: JsonObject): void {
   else if (out['items'] !== undefined) out['type'] = 'ARRAY'
 }
 
-/** Two schemas that both hold, as one. */
+/** Merges two schemas that must both hold. */
 function both(near: JsonObject, far: JsonObject): JsonObject {
   const out = { ...near }
   for (const [keyword, value] of Object.entries(far)) {
@@ -235,7 +245,7 @@ function both(near: JsonObject, far: JsonObject): JsonObject {
       throw new Lacking(`two schemas at once that differ in ${keyword}`)
     }
   }
-  // Null is allowed only where both allow it.
+  // Null is allowed only when both schemas allow it.
   if (near['nullable'] === true && far['type'] !== undefined && far['nullable'] !== true && near['type'] !== undefined)
     delete out['nullable']
   if (far['nullable'] === true && near['type'] !== undefined && near['nullable'] !== true) delete out['nullable']

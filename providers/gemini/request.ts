@@ -1,4 +1,4 @@
-/** Conversation to `models/…:generateContent` (wire.md F.1 to F.5). */
+/** Makes `models/…:generateContent` requests from a conversation (wire.md F.1 to F.5). */
 import {
   type CallPart,
   type Conversation,
@@ -29,19 +29,19 @@ const HEADERS = new OutboundHeaders(apiKey => ({ 'x-goog-api-key': apiKey }))
 
 export const NAME = 'gemini'
 
-/** What the decoder needs of the request. */
+/** What the decoder needs from the request. */
 export interface RequestState {
   names: ToolNames
 }
 
-/** Private data of this dialect: the signature of a functionCall part. */
+/** The private data of this dialect: the signature of a functionCall part. */
 export interface GeminiContinuation {
   signature: string
 }
 
-/** Documented stand-in for the signature of a call that another model made, or whose signature is lost. */
+/** The documented replacement for a signature, when another model made the call or the signature is lost. */
 const NO_SIGNATURE = 'skip_thought_signature_validator'
-/** More are refused. */
+/** The most stop strings that the API accepts. */
 const MOST_STOPS = 5
 
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
@@ -70,13 +70,16 @@ export function request(conversation: Conversation, backend: Backend, context: O
   }
 }
 
-/** Stop strings that the API matches. It does not name the one that matched: for a client that is told, the gateway matches them itself. */
+/**
+ * The stop strings that the API matches. It does not report which one matched: when the client's surface reports
+ * that, the gateway matches them itself.
+ */
 export function nativeStops(conversation: Conversation): readonly string[] {
   const { sampling } = conversation
   return formOf(conversation).namesStopString || sampling.stop.length > MOST_STOPS ? [] : sampling.stop
 }
 
-// ---- tools ------------------------------------------------------------------------------------------------------------
+// ---- tools ----------------------------------------------------------------------------------------------------------
 
 type ClientTool = Exclude<Tool, { type: 'web_search' }>
 
@@ -130,11 +133,11 @@ function declaration(tool: ClientTool, backend: Backend, names: ToolNames): Json
   if (backend.toolSchema !== 'openapi') return { name, description, parametersJsonSchema: parameters }
   const written = openApiSchema(parameters)
   if (!('schema' in written)) throw new Error(`a tool whose schema needs ${written.lacks} was sent to an unfit backend`)
-  // An object without properties is refused; a function without parameters has no such member.
+  // The API refuses an object schema without properties; a function without parameters has no `parameters` member.
   return { name, description, parameters: written.schema['properties'] === undefined ? undefined : written.schema }
 }
 
-// ---- controls ---------------------------------------------------------------------------------------------------------
+// ---- controls -------------------------------------------------------------------------------------------------------
 
 function generationConfig(conversation: Conversation, backend: Backend, traits: ModelTraits): JsonObject | undefined {
   const { sampling } = conversation
@@ -154,12 +157,15 @@ function generationConfig(conversation: Conversation, backend: Backend, traits: 
   return Object.values(config).some(value => value !== undefined) ? config : undefined
 }
 
-/** The API has 32 bits for it, and refuses more. A longer seed, such as a time, becomes one that is the same each time. */
+/**
+ * The API refuses a seed of more than 32 bits. A longer seed, such as a time, is mapped to a shorter one, always the
+ * same.
+ */
 function seedOf(seed: number): number {
   return seed === (seed | 0) ? seed : Number(BigInt.asUintN(31, BigInt(seed)))
 }
 
-/** What a thinkingConfig comes to, in the words of the log. */
+/** A thinkingConfig in the words of the log. */
 function effortSent({ thinkingLevel: level, thinkingBudget: budget }: JsonObject): string | undefined {
   if (typeof level === 'string') return level.toLowerCase()
   return budget === undefined ? undefined : budget === 0 ? 'none' : `thinking ${budget}`
@@ -199,7 +205,7 @@ function thinkingConfig(conversation: Conversation, backend: Backend, traits: Mo
   return config
 }
 
-/** One resolution for the whole request is all there is: the highest asked for. */
+/** The API has one resolution for the whole request: the highest that any image requests. */
 function mediaResolution(conversation: Conversation): string | undefined {
   let low = false
   for (const turn of conversation.turns) {
@@ -214,7 +220,7 @@ function mediaResolution(conversation: Conversation): string | undefined {
   return low ? 'MEDIA_RESOLUTION_LOW' : undefined
 }
 
-// ---- contents ---------------------------------------------------------------------------------------------------------
+// ---- contents -------------------------------------------------------------------------------------------------------
 
 interface Content {
   role: 'user' | 'model'
@@ -227,7 +233,7 @@ class ContentBuilder {
   readonly #traits: ModelTraits
   readonly #context: OutboundContext
   readonly #contents: Content[] = []
-  /** The last content holds function responses, and nothing else may join them. */
+  /** The last content contains function responses; nothing else may be added to it. */
   #sealed = false
 
   constructor(names: ToolNames, backend: Backend, traits: ModelTraits, context: OutboundContext) {
@@ -250,7 +256,8 @@ class ContentBuilder {
       } else this.#push('user', userParts(step.turn.parts))
     }
     if (this.#contents[0]?.role !== 'user') this.#contents.unshift({ role: 'user', parts: [{ text: '.' }] })
-    // A trailing model turn is continued, which only Messages means by it.
+    // The model continues a model turn at the end. Only Messages has that meaning; for other surfaces a user turn is
+    // added.
     if (this.#contents.at(-1)!.role === 'model' && !isPrefill(conversation)) this.#push('user', [{ text: '.' }])
     return this.#contents
   }
@@ -277,7 +284,7 @@ class ContentBuilder {
 
   #model(parts: readonly Part[]): JsonObject[] {
     const content: JsonObject[] = []
-    // The first call of a parallel set holds the signature.
+    // Only the first of several parallel calls has the signature.
     let signed = false
     for (const part of parts) {
       if (part.type === 'text' || part.type === 'refusal') {
@@ -299,7 +306,7 @@ class ContentBuilder {
     return content
   }
 
-  /** Data of another dialect or model is dropped whole (TOOL-6). */
+  /** Private data of another dialect or model is dropped completely (TOOL-6). */
   #signature({ continuation }: CallPart): string | undefined {
     if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
     return isObject(continuation.data) ? string(continuation.data['signature']) || undefined : undefined
@@ -348,7 +355,7 @@ function mediaParts(part: ImagePart | DocumentPart): JsonObject[] {
   return [...(line === '' ? [] : [{ text: line }]), blob(source)]
 }
 
-/** The API takes bytes; `unfit` has refused what is only a URL. */
+/** The API takes bytes; `unfit` has refused media that are given only by URL. */
 function blob(source: MediaSource): JsonObject {
   if (source.kind === 'data') return { inlineData: { mimeType: source.mediaType, data: source.data } }
   return { fileData: { fileUri: source.url } }
