@@ -1,8 +1,12 @@
-/** The `anthropic-beta` header of a request: what the operator set for the provider, and what of the client's may go along (wire.md 0.3). */
+/**
+ * The `anthropic-beta` header of a request: the operator's names for the provider, and those of the client's names
+ * that may be passed on (wire.md 0.3).
+ */
 
 /**
- * Features that change how the model works on what this dialect carries anyway. One that adds members or blocks, which would have to be translated, or
- * that changes windows and prices, is the operator's to set, in the provider's `headers`.
+ * Features that only change how the model works on content that this dialect carries anyway. Only the operator can
+ * enable other features, in the provider's `headers`: those that add members or blocks, which would need translation,
+ * and those that change context windows or prices.
  */
 const PASSED_ON: ReadonlySet<string> = new Set([
   'context-management-2025-06-27', // the memory tool
@@ -14,14 +18,14 @@ const PASSED_ON: ReadonlySet<string> = new Set([
   'token-efficient-tools-2025-02-19',
 ])
 
-/** Undefined: there is none to send. */
+/** The header's value; undefined when there is none to send. */
 export function betaHeader(operators: string | undefined, clients: readonly string[]): string | undefined {
   const passed = clients.filter(name => PASSED_ON.has(name))
   if (passed.length === 0) return operators
   return [...new Set([...names(operators), ...passed])].join(',')
 }
 
-/** Names in a header's value. */
+/** The names in a header's value. */
 function names(value: string | undefined): string[] {
   return (value ?? '')
     .split(',')

@@ -1,4 +1,4 @@
-/** Prompt cache markers (`cache_control`). The API takes at most four in a request. */
+/** Prompt cache markers (`cache_control`). The API accepts at most four in a request. */
 import type { JsonObject } from '../loose-json.ts'
 
 const MOST = 4
@@ -6,11 +6,11 @@ const MOST = 4
 export class CacheMarkers {
   #left = MOST
 
-  /** The member for a client's marker; undefined for none, or when four are taken. */
+  /** The member for a client's marker; undefined when there is no marker, or when four are used already. */
   marker(cache: { ttl?: string } | undefined): JsonObject | undefined {
     if (!cache || this.#left === 0) return undefined
     this.#left--
-    // The ttl is the one detail that the published API has; `scope` and the like are some clients' own.
+    // `ttl` is the only option of the published API; options such as `scope` are additions of some clients.
     return cache.ttl === '1h' || cache.ttl === '5m' ? { type: 'ephemeral', ttl: cache.ttl } : { type: 'ephemeral' }
   }
 }

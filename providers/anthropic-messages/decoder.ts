@@ -1,5 +1,6 @@
 /**
- * `POST /messages` replies to events. A buffered message is read as the stream it could have been, so that both give the same events.
+ * Decodes replies to `POST /messages` into events. A buffered message is read as the stream that would have made it,
+ * so that both give the same events.
  */
 import { type Continuation, formOf } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
@@ -20,20 +21,20 @@ type Push = (event: StreamEvent) => void
 
 interface Block {
   type: string
-  /** As it came in content_block_start. */
+  /** The block as content_block_start sent it. */
   start: JsonObject
   joiner: SurrogateJoiner
-  /** Thinking text or input JSON, exactly as received. */
+  /** The thinking text or the input JSON, exactly as received. */
   raw: string
   signature: string
-  /** tool_use: its index in the reply. */
+  /** For tool_use: the call's index in the reply. */
   call: number
   custom?: CustomInputDecoder
-  /** Citations that came before the block's text. */
+  /** Citations that arrived before the block's text. */
   citations: unknown[]
 }
 
-/** A citation's object is kept; those of texts are not. */
+/** True for deltas of text. Their objects may be reused; the object of a citation is kept. */
 function isTextDelta(fields: JsonObject): boolean {
   const type = object(fields['delta'])['type']
   return type === 'text_delta' || type === 'thinking_delta' || type === 'input_json_delta'
@@ -55,20 +56,23 @@ export class MessagesDecoder implements Decoder {
   readonly #frames = new FrameParser(isTextDelta)
   readonly #searches: SearchOrder
   readonly #blocks = new Map<number, Block>()
-  /** server_tool_use blocks, by id. */
+  /** The server_tool_use blocks, by id. */
   readonly #serverCalls = new Map<string, JsonObject>()
-  /** Thinking since the last call: it goes back together with the next one. */
+  /** Thinking since the last call. It is stored with the next call and sent back with it. */
   #thinking: JsonObject[] = []
-  /** How many of those came before the text that followed. */
+  /** How many blocks of `#thinking` came before the text that followed. */
   #lead = 0
   #calls = 0
-  /** A call whose block is closed. Only what comes next tells whether it is whole: a token limit closes a block in the middle. */
+  /**
+   * A call whose block is closed, but which may be incomplete: a token limit also closes a block in the middle. Only
+   * the next event tells.
+   */
   #closed: Block | null = null
-  /** Index of the open text block, -1 when the last item was none. */
+  /** The index of the open text block; -1 when the last item was not text. */
   #textBlock = -1
   #usage: JsonObject = {}
   #finish: FinishEvent | null = null
-  /** message_stop was seen. */
+  /** True after message_stop. */
   #stopped = false
   #over = false
 
@@ -100,7 +104,8 @@ export class MessagesDecoder implements Decoder {
       return this.#fail(unreadable('body is not a message'), push)
     }
     for (const [index, block] of message['content'].entries()) this.#wholeBlock(index, object(block), push)
-    // Whether a limit cut the last call can't be seen on an object that was made whole: it is not signalled then.
+    // In a buffered message it is not visible whether a limit cut off the last call. Without its raw input, such a
+    // call gets no end.
     if (this.#closed) this.#closed.raw = ''
     this.#messageDelta({ delta: message, usage: message['usage'] }, push)
     this.#messageStop(push)
@@ -142,7 +147,7 @@ export class MessagesDecoder implements Decoder {
     }
   }
 
-  // ---- blocks ---------------------------------------------------------------------------------------------------------
+  // ---- blocks -------------------------------------------------------------------------------------------------------
 
   #start(index: number, start: JsonObject, push: Push): void {
     this.#endCall(push)
@@ -223,7 +228,7 @@ export class MessagesDecoder implements Decoder {
       case 'redacted_thinking':
         return this.#endThinking({ type: 'redacted_thinking', data: string(block.start['data']) }, push)
       case 'tool_use':
-        // Servers that do not stream the input put it whole into the start.
+        // Servers that do not stream the input send all of it in content_block_start.
         if (block.raw === '') this.#wholeInput(block, push)
         this.#closed = block
         return
@@ -232,7 +237,7 @@ export class MessagesDecoder implements Decoder {
     }
   }
 
-  /** A block of a buffered message, as the events that would have made it. */
+  /** Reads a block of a buffered message as the events that would have made it. */
   #wholeBlock(index: number, block: JsonObject, push: Push): void {
     const { text, citations, thinking, signature, input, ...start } = block
     switch (block['type']) {
@@ -252,13 +257,13 @@ export class MessagesDecoder implements Decoder {
     this.#stop(index, push)
   }
 
-  /** Something else than text begins. */
+  /** An item other than text begins. */
   #other(push: Push): void {
     this.#searches.settle(push)
     this.#textBlock = -1
   }
 
-  // ---- text -----------------------------------------------------------------------------------------------------------
+  // ---- text ---------------------------------------------------------------------------------------------------------
 
   #text(index: number, block: Block, delta: string, push: Push): void {
     const text = block.joiner.push(delta)
@@ -276,7 +281,7 @@ export class MessagesDecoder implements Decoder {
   }
 
   #citation(index: number, block: Block, citation: unknown, push: Push): void {
-    // A citation belongs to the open text block, so it waits for the block's first text.
+    // A citation belongs to the open text block, so it waits for the first text of its block.
     if (index !== this.#textBlock) {
       block.citations.push(citation)
       return
@@ -291,7 +296,7 @@ export class MessagesDecoder implements Decoder {
     })
   }
 
-  // ---- thinking -------------------------------------------------------------------------------------------------------
+  // ---- thinking -----------------------------------------------------------------------------------------------------
 
   #think(block: Block, delta: string, push: Push): void {
     block.raw += delta
@@ -301,7 +306,7 @@ export class MessagesDecoder implements Decoder {
 
   #endThinking(block: JsonObject, push: Push): void {
     this.#textBlock = -1
-    // Unsigned thinking can't be sent back (MSG-6).
+    // Thinking without a signature cannot be sent back (MSG-6).
     const usable = block['signature'] !== '' && block['data'] !== ''
     if (!usable) return push({ type: 'reasoning_end' })
     this.#thinking.push(block)
@@ -312,7 +317,7 @@ export class MessagesDecoder implements Decoder {
     return { dialect: NAME, model: this.#context.backend.model, data }
   }
 
-  // ---- calls ----------------------------------------------------------------------------------------------------------
+  // ---- calls --------------------------------------------------------------------------------------------------------
 
   #startCall(block: Block, push: Push): void {
     this.#other(push)
@@ -357,7 +362,7 @@ export class MessagesDecoder implements Decoder {
     push({ type: 'tool_end', index: block.call })
   }
 
-  // ---- hosted search --------------------------------------------------------------------------------------------------
+  // ---- hosted search ------------------------------------------------------------------------------------------------
 
   #serverCall(block: Block): void {
     if (block.start['name'] !== 'web_search') return
@@ -392,16 +397,19 @@ export class MessagesDecoder implements Decoder {
     this.#searches.end(id, found, push)
   }
 
-  // ---- the end --------------------------------------------------------------------------------------------------------
+  // ---- the end ------------------------------------------------------------------------------------------------------
 
-  /** Figures of message_delta replace those of message_start: they are cumulative, and adding them would count twice. */
+  /**
+   * The figures of message_delta replace those of message_start: they are cumulative, so adding them would count
+   * twice.
+   */
   #learnUsage(usage: unknown): void {
     for (const [member, value] of Object.entries(object(usage))) {
       if (value !== null && value !== undefined) this.#usage[member] = value
     }
   }
 
-  /** `message_start` speaks of the whole prompt. */
+  /** The usage in `message_start` covers the whole prompt. */
   reported(): ProviderUsage | undefined {
     const all = this.#usage
     const input = count(all['input_tokens'])
@@ -430,7 +438,7 @@ export class MessagesDecoder implements Decoder {
     this.#reportUsage(push)
     const reason = REASONS.get(stopReason) ?? 'stop'
     const cut = reason === 'length' || reason === 'context_full' || reason === 'content_filter'
-    // The input is whole only if it is JSON; no input at all is what a limit leaves too.
+    // The input is complete only when it is JSON. An empty input is not enough, because a limit may leave that too.
     if (cut && this.#closed && parseObject(this.#closed.raw) === undefined) this.#closed = null
     this.#endCall(push)
     this.#searches.settle(push, reason === 'pause')

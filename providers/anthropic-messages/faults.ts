@@ -1,4 +1,4 @@
-/** Anthropic's error objects: `{type: 'error', error: {type, message}}`, as a body and as an event of a stream. */
+/** Anthropic's error objects, `{type: 'error', error: {type, message}}`: as a body and as an event of a stream. */
 import { type FaultKind, kindOfStatus, speaksOfContext } from '../faults.ts'
 import { object, string } from '../loose-json.ts'
 
@@ -14,13 +14,16 @@ const TYPES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
   ['request_too_large', 'rejected'],
 ])
 
-/** @param error the inner object; `status` is unknown inside a stream */
+/**
+ * @param error the inner object
+ * @param status undefined inside a stream
+ */
 export function kindOfAnthropicError(error: unknown, status?: number): FaultKind {
   const fields = object(error)
   const known = TYPES.get(string(fields['type']))
   if (known) return known
   if (fields['type'] === 'invalid_request_error') {
-    // Account limits and policy refusals come under this type too, told apart by their text only.
+    // Account limits and policy refusals have this type too; only their text differs.
     const message = string(fields['message']).slice(0, 2000)
     if (speaksOfContext(message)) return 'context'
     if (/content filtering policy/i.test(message)) return 'policy'

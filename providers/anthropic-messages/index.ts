@@ -1,4 +1,4 @@
-/** The Messages API of Anthropic as an upstream (wire.md F, column AM). */
+/** The Messages API of Anthropic as an upstream dialect (wire.md F, column AM). */
 import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'

@@ -1,23 +1,23 @@
 /**
- * What models behind the Messages API take, by id (Anthropic's pages on thinking, effort and prefill, and its migration guides). An id that is not
- * one of theirs is taken to be a compatible server that knows every control.
+ * What models behind the Messages API accept, by model id (Anthropic's pages on thinking, effort and prefill, and its
+ * migration guides). An id that is not Anthropic's is treated as a compatible server that accepts every control.
  */
 export type AnthropicEffort = 'low' | 'medium' | 'high' | 'xhigh' | 'max'
 
 export interface ModelTraits {
-  /** How thinking is asked for; `none`: the model has none. */
+  /** How thinking is requested. `none`: the model cannot think. */
   thinking: 'adaptive' | 'budget' | 'none'
-  /** How it is switched off: by `disabled`, by saying nothing, or not at all. */
+  /** How thinking is switched off: by `disabled`, by leaving `thinking` out, or not at all. */
   off: 'disabled' | 'omit' | 'never'
-  /** Thinks when nothing is said. */
+  /** The model thinks when the request does not mention thinking. */
   thinksByDefault: boolean
-  /** Levels of `output_config.effort`, ascending; empty: the member is refused. */
+  /** The levels of `output_config.effort`, ascending. Empty: the member is refused. */
   efforts: readonly AnthropicEffort[]
-  /** temperature, top_p and top_k: taken, taken but not temperature and top_p together, or refused. */
+  /** Whether temperature, top_p and top_k are accepted. `one`: temperature and top_p not together. */
   sampling: 'free' | 'one' | 'refused'
-  /** A trailing assistant message is continued. */
+  /** The model continues an assistant message at the end. */
   prefill: boolean
-  /** `role: "system"` messages between the others. */
+  /** Accepts `role: "system"` messages between the others. */
   midSystem: boolean
 }
 
@@ -51,7 +51,10 @@ const OPUS_4_5: ModelTraits = { ...COMPATIBLE, thinking: 'budget', efforts: ['lo
 const BUDGET: ModelTraits = { ...COMPATIBLE, thinking: 'budget', efforts: [], sampling: 'one' }
 const V3: ModelTraits = { ...COMPATIBLE, thinking: 'none', efforts: [], sampling: 'free' }
 
-/** `claude-opus-4-5-20251101`, `claude-3-7-sonnet-20250219`, `claude-sonnet-4-20250514`: family before or after the version. */
+/**
+ * Matches `claude-opus-4-5-20251101`, `claude-3-7-sonnet-20250219`, `claude-sonnet-4-20250514`: the family is before
+ * or after the version.
+ */
 const ID = /claude-(?:([a-z]+)-)?(\d)(?:[-.](\d{1,2})(?!\d))?/
 
 export function traitsOf(model: string): ModelTraits {

@@ -1,4 +1,4 @@
-/** Conversation to `POST /messages` (wire.md F.1 to F.5). */
+/** Makes `POST /messages` requests from a conversation (wire.md F.1 to F.5). */
 import type {
   CallPart,
   Conversation,
@@ -28,20 +28,23 @@ export const NAME = 'anthropic-messages'
 export const API_VERSION = '2023-06-01'
 const HEADERS = new OutboundHeaders(apiKey => ({ 'x-api-key': apiKey }), { 'anthropic-version': API_VERSION })
 
-/** What the decoder needs of the request. */
+/** What the decoder needs from the request. */
 export interface RequestState {
   names: ToolNames
 }
 
-/** Private data of this dialect. */
+/** The private data of this dialect. */
 export interface MessagesContinuation {
-  /** Signed and redacted thinking, or one hosted search with its result, verbatim. */
+  /** Signed and redacted thinking, or one hosted search with its result, unchanged. */
   blocks: JsonObject[]
-  /** On a call: how many of the blocks stood before the text that came before the call. */
+  /** For a call: how many of the blocks came before the text that precedes the call. */
   lead?: number
 }
 
-/** What this dialect and model kept of a part; data of another one is dropped whole (TOOL-6). */
+/**
+ * The private data of a part that this dialect and model stored. Data of another dialect or model is dropped
+ * completely (TOOL-6).
+ */
 function keptOf(part: ReasoningPart | CallPart | SearchPart, model: string): MessagesContinuation | undefined {
   const continuation = part.continuation
   if (continuation?.dialect !== NAME || continuation.model !== model) return undefined
@@ -52,8 +55,8 @@ function keptOf(part: ReasoningPart | CallPart | SearchPart, model: string): Mes
 }
 
 /**
- * The hosted search that a conversation ends in without its result, because the provider paused there: sent as it is, it is gone on with, and the
- * reply begins with the result.
+ * The hosted search without a result at the end of a conversation: the provider paused there. When it is sent
+ * unchanged, the provider continues it, and the reply begins with the result.
  */
 export function pausedSearch(
   { turns }: Conversation,
@@ -72,7 +75,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const traits = traitsOf(backend.model)
   const cache = new CacheMarkers()
 
-  // In the order of the request, which is the order of the prompt: markers are given out in it.
+  // In the order of the prompt: the first four markers are kept, the others dropped.
   const tools = toolMembers(conversation, backend, names, cache)
   const system = []
   for (const part of conversation.system) {
@@ -115,7 +118,10 @@ export function request(conversation: Conversation, backend: Backend, context: O
   }
 }
 
-/** By the headers without them. Clients of one kind ask for the same features, so the last such object is enough to keep. */
+/**
+ * Headers with betas, by the same headers without betas. Clients of one kind request the same features, so only the
+ * last object is kept for each.
+ */
 const WITH_BETA = new WeakMap<Headers, Headers>()
 
 function withBeta(headers: Headers, beta: string): Headers {
@@ -125,7 +131,9 @@ function withBeta(headers: Headers, beta: string): Headers {
   return last
 }
 
-/** The API refuses stop strings that are only whitespace; those are matched in the gateway. */
+/**
+ * The stop strings that the API accepts. It refuses those that are only whitespace; the gateway matches them itself.
+ */
 export function nativeStops(stops: readonly string[]): string[] {
   return stops.filter(stop => !isBlank(stop))
 }
@@ -161,11 +169,17 @@ class MessageBuilder {
   readonly #cache: CacheMarkers
   readonly #midSystem: boolean
   readonly #steps: Step[]
-  /** Index of the last user turn: what comes after it is the running tool loop, the only place thinking goes back to (wire.md F.7). */
+  /**
+   * The index of the last user turn. After it comes the running tool loop, the only part whose thinking is sent back
+   * (wire.md F.7).
+   */
   readonly #loop: number
   readonly #paused: SearchPart | undefined
   readonly #messages: Message[] = []
-  /** Thinking blocks already sent, by signature or data: a reasoning part and the call it led to both carry them. */
+  /**
+   * Thinking blocks that were already added, by signature or data: a reasoning part and the call that it led to both
+   * contain them.
+   */
   readonly #sent = new Set<string>()
   #thinks = false
 
@@ -188,7 +202,7 @@ class MessageBuilder {
     this.#paused = pausedSearch(conversation, backend.model)?.part
   }
 
-  /** Whether the running tool loop, if there is one, begins with thinking that we still have. */
+  /** True when the running tool loop begins with thinking that is still stored, or when there is no such loop. */
   get replayable(): boolean {
     const first = this.#steps.find(step => step.type === 'round' && step.index > this.#loop)
     if (first?.type !== 'round') return true
@@ -221,7 +235,10 @@ class MessageBuilder {
     return this.#messages
   }
 
-  /** A trailing assistant message is continued by this API: wanted on Messages only, and there without white space at its end. */
+  /**
+   * Makes the end of the conversation fit: this API continues an assistant message at the end. Only Messages has that
+   * meaning, and the text must then have no whitespace at its end. For other surfaces a user message is added.
+   */
   #endTurn(): void {
     const last = this.#messages.at(-1)!
     const block = last.content.at(-1)
@@ -278,7 +295,7 @@ class MessageBuilder {
           break
         case 'search': {
           const blocks = this.#private(part)?.blocks ?? []
-          // Anywhere but at the end a search without its result is refused.
+          // The API refuses a search without a result, except at the end.
           if (blocks.length > 1 || (blocks.length === 1 && part === this.#paused)) content.push(...blocks)
           else content.push({ type: 'text', text: searchText(part) })
           break
@@ -306,7 +323,7 @@ class MessageBuilder {
     }
   }
 
-  /** Thinking that the API can verify; never an empty signature (wire.md F.7). */
+  /** Thinking that the API can verify, never with an empty signature (wire.md F.7). */
   #blocks(part: ReasoningPart | CallPart): JsonObject[] {
     const blocks = this.#private(part)?.blocks ?? []
     return blocks.filter(block => string(block['signature']) !== '' || string(block['data']) !== '')
@@ -337,7 +354,10 @@ class MessageBuilder {
   }
 }
 
-/** The API refuses an assistant message that ends in thinking: what is left of a reply that a limit cut there. */
+/**
+ * Removes thinking at the end, which remains when a limit cut off a reply there: the API refuses an assistant message
+ * that ends in thinking.
+ */
 function withoutThinkingAtEnd(content: JsonObject[]): JsonObject[] {
   const last = content.findLastIndex(block => block['type'] !== 'thinking' && block['type'] !== 'redacted_thinking')
   return content.slice(0, last + 1)

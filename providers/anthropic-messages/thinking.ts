@@ -1,4 +1,4 @@
-/** Reasoning controls towards the Messages API, with their side conditions (wire.md F.4). */
+/** Reasoning controls of the Messages API and the conditions under which they are accepted (wire.md F.4). */
 import type { Conversation, Effort } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
 import { wantedEffort } from '../effort.ts'
@@ -7,11 +7,11 @@ import type { JsonObject } from '../loose-json.ts'
 import { isForced, isPrefill } from '../requirements.ts'
 import type { AnthropicEffort, ModelTraits } from './models.ts'
 
-/** The API's own minimum of `budget_tokens`. */
+/** The API's minimum of `budget_tokens`. */
 const MIN_BUDGET = 1024
-/** Cap when neither the request nor the backend has one; the member is mandatory. */
+/** `max_tokens` when neither the request nor the backend has a cap; the member is mandatory. */
 const DEFAULT_MAX_TOKENS = 8192
-/** Thinking budgets for models that know no effort. */
+/** Thinking budgets in tokens, for models without effort levels. */
 const BUDGETS: Record<Exclude<Effort, 'none' | 'minimal' | 'low'>, number> = {
   medium: 8_192,
   high: 16_384,
@@ -22,15 +22,16 @@ const BUDGETS: Record<Exclude<Effort, 'none' | 'minimal' | 'low'>, number> = {
 
 export interface ThinkingPlan {
   maxTokens: number
-  /** The model thinks: sampling is limited then. */
+  /** The model thinks; sampling parameters are restricted then. */
   on: boolean
   thinking?: JsonObject
   effort?: AnthropicEffort
 }
 
 /**
- * @param replayable false when thinking that opened the running tool loop is lost: models with budgets then refuse to think on, and the loop
- * goes on without (wire.md F.7: a miss is never a 4xx)
+ * Chooses the reasoning members of a request.
+ * @param replayable false when the thinking at the beginning of the running tool loop is lost. Models with budgets
+ *   then refuse to think, and the loop continues without thinking: lost data must never cause a 4xx (wire.md F.7).
  */
 export function planThinking(
   conversation: Conversation,
@@ -55,7 +56,8 @@ export function planThinking(
   const disabled =
     traits.off === 'disabled' && traits.thinking !== 'none' ? { ...off, thinking: { type: 'disabled' } } : off
   if (reasoning.thinking === 'disabled' || wish === 'none') return disabled
-  // Thinking that only our reading of an effort asks for gives way to what can't be had with it.
+  // Thinking that the gateway derives only from an effort is dropped when the request needs something that excludes
+  // thinking.
   const blocked = !asked && (isForced(conversation) || isPrefill(conversation))
   if (blocked) return traits.thinksByDefault ? disabled : off
   if (!asked && (wish === undefined || wish === 'minimal' || wish === 'low')) return off
@@ -87,7 +89,7 @@ export function planThinking(
   return { maxTokens, on: true, effort, thinking: { type: 'enabled', budget_tokens: budget, display } }
 }
 
-/** The client itself asked for thinking, which it only can on Messages. */
+/** True when the client itself requested thinking; only Messages clients can. */
 export function explicitThinking(conversation: Conversation): boolean {
   const { thinking } = conversation.reasoning
   return thinking !== undefined && thinking !== 'disabled'

@@ -1,4 +1,4 @@
-/** Tool declarations and choices towards the Messages API (wire.md F.2). */
+/** Writes tool declarations and the tool choice for the Messages API (wire.md F.2). */
 import type { Conversation, Tool } from '../../core/conversation.ts'
 import type { Backend } from '../../core/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
@@ -7,8 +7,9 @@ import type { ToolNames } from '../tool-names.ts'
 import type { CacheMarkers } from './cache-markers.ts'
 
 /**
- * The `tools` and `tool_choice` members. Where history holds calls but no tool is declared, the called ones are declared with an open schema and
- * may not be called: the API wants to know the tools of the calls it reads.
+ * The `tools` and `tool_choice` members. When history has calls but no tool is declared, the called tools are
+ * declared with an open schema and `tool_choice` none, because the API requires a declaration for every call in the
+ * history.
  */
 export function toolMembers(
   conversation: Conversation,
@@ -89,7 +90,8 @@ function toolBody(
     case 'web_search': {
       const most = [tool.maxUses, conversation.maxSearches].filter(limit => limit !== undefined)
       return {
-        // The later version runs code upstream to filter what it finds, and its blocks have no form on our surfaces.
+        // The later version runs code upstream to filter its results, and no surface has a form for the blocks of
+        // that code.
         type: 'web_search_20250305',
         name: 'web_search',
         max_uses: most.length > 0 ? Math.min(...most) : undefined,
@@ -103,12 +105,16 @@ function toolBody(
 
 const UNIONS = ['anyOf', 'oneOf', 'allOf'] as const
 
-/** The API takes an object schema without a union at its top: the branches' properties become optional ones (wire.md F.2). */
+/**
+ * The API requires an object schema without a union at its top: the properties of the branches become optional
+ * properties (wire.md F.2).
+ */
 function inputSchema(schema: JsonObject): JsonObject {
   if (!UNIONS.some(union => union in schema))
     return schema['type'] === 'object' ? schema : { ...schema, type: 'object' }
   const { anyOf, oneOf, allOf, ...rest } = schema
-  // Entries, and one object of them at the end: one that is copied for each branch takes minutes where there are thousands.
+  // The entries are collected and made into an object once. Copying an object for each branch would take minutes with
+  // thousands of branches.
   const branches = [...list(anyOf), ...list(oneOf), ...list(allOf)].map(branch => object(branch)['properties'])
   const properties = [...branches, rest['properties']].flatMap(some => Object.entries(object(some)))
   return { ...rest, type: 'object', properties: Object.fromEntries(properties) }
