@@ -1,4 +1,4 @@
-/** Messages, as Anthropic documents it (docs: Messages, Streaming, Extended thinking, Tool use, Web search). */
+/** The Messages API as Anthropic documents it (docs: Messages, Streaming, Extended thinking, Tool use, Web search). */
 import {
   type Body,
   bodyOf,
@@ -96,7 +96,7 @@ export const anthropicSimulator: SimDialect = {
   },
 }
 
-/** Type, and the text where the text is all that tells the kind. */
+/** The type of an error, and its text where only the text tells the kind. */
 const ERRORS: Readonly<Record<ErrorKind, readonly [string, string?]>> = {
   server: ['api_error'],
   overloaded: ['overloaded_error', 'Overloaded'],
@@ -122,7 +122,7 @@ function envelope(reply: SimReply): Body {
   return { id: `msg_sim${reply.seed.slice(0, 20)}`, type: 'message', role: 'assistant', model: reply.model }
 }
 
-/** Content blocks of the reply. A search is two of them. */
+/** The content blocks of the reply. A search makes two blocks. */
 function contentOf(reply: SimReply): Body[] {
   const blocks: Body[] = []
   for (const item of reply.items) blocks.push(...blocksOf(item, reply, blocks.length))
@@ -172,7 +172,7 @@ function blocksOf(item: SimItem, reply: SimReply, index: number): Body[] {
   }
 }
 
-/** The signature carries a nonce: the same thought in another reply is signed differently. */
+/** The signature contains a nonce: the same thinking has another signature in another reply. */
 function signatureOf(thinking: string, nonce: string): string {
   return `${nonce}.${seal('thinking', nonce + thinking)}`
 }
@@ -189,7 +189,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** How a block streams: what `content_block_start` holds, and its deltas. */
+/** How a block streams: the content of `content_block_start`, and the deltas. */
 function streamed(block: Body): { start: Body; deltas: (pieces: readonly string[]) => Body[] } {
   switch (block['type']) {
     case 'thinking':
@@ -222,7 +222,7 @@ function streamed(block: Body): { start: Body; deltas: (pieces: readonly string[
   }
 }
 
-/** The text pieces behind a block, by the block's index. */
+/** The text pieces of a block, by the block's index. */
 function piecesOf(reply: SimReply, index: number): readonly string[] {
   let at = 0
   for (const item of reply.items) {
@@ -263,8 +263,9 @@ function stopReason({ finish }: SimReply): string {
 }
 
 /**
- * `final`: of the last event and of a buffered message. `message_start` knows one token of output, and with `usage
- * late` nothing of the prompt.
+ * The usage member.
+ * @param final true for the last event and for a buffered message. In `message_start` the output is one token; with
+ *   `usage late` all its figures are 0.
  */
 function usageOf(reply: SimReply, final: boolean): Body | undefined {
   const { usage, prompt, directives } = reply
@@ -382,7 +383,7 @@ function readMessages(messages: unknown, strictThinking: boolean, prompt: SimPro
   checkOpen(open, list.length)
 }
 
-/** No user text after this message: its tool loop is the one that goes on. */
+/** True when no user text follows this message: its tool loop is still running. */
 function isCurrentLoop(messages: readonly Body[], from: number): boolean {
   return messages
     .slice(from + 1)
@@ -421,7 +422,7 @@ function readUser(content: readonly Body[], i: number, open: Set<string>, prompt
   prompt.results = []
 }
 
-/** Text of a block; images and documents go to the prompt. */
+/** The text of a block. Images and documents are added to the prompt. */
 function readPart(block: Body, at: string, prompt: SimPrompt): string {
   const source = bodyOf(block['source'])
   switch (block['type']) {
@@ -445,7 +446,7 @@ function readPart(block: Body, at: string, prompt: SimPrompt): string {
   }
 }
 
-/** @returns ids of its calls */
+/** @returns the ids of its calls */
 function readAssistant(content: readonly Body[], i: number, prompt: SimPrompt): Set<string> {
   const ids = new Set<string>()
   for (const [j, block] of content.entries()) {

@@ -1,4 +1,4 @@
-/** `sluice simulate`: the built-in upstream alone. */
+/** `sluice simulate`: runs the built-in upstream alone. */
 import { parseArgs } from 'node:util'
 import { startSimulator } from './server.ts'
 

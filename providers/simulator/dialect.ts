@@ -1,11 +1,11 @@
-/** What a dialect of the simulator is: a reader of requests and a writer of replies. */
+/** A dialect of the simulator: it reads requests and writes replies. */
 import { createHash } from 'node:crypto'
 import type { ErrorKind } from './directives.ts'
 import type { SimPrompt, SimReply } from './model.ts'
 
 export type Body = Record<string, unknown>
 
-/** One event of a stream; `event` is the SSE event name, absent where the dialect has none. */
+/** An event of a stream. `event` is the SSE event name; it is absent in dialects without event names. */
 export interface SimEvent {
   event?: string
   data: string
@@ -14,23 +14,23 @@ export interface SimEvent {
 export interface SimDialect {
   readonly name: 'openai-chat' | 'openai-responses' | 'anthropic-messages' | 'gemini'
   /**
-   * Reads a request as strictly as the provider does where a translation could go wrong.
+   * Reads a request. Where a wrong translation is possible, it is as strict as the provider.
    * @param path decoded, without the query
-   * @throws SimRefusal
+   * @throws SimRefusal when the provider would refuse the request
    */
   read(body: Body, path: string): SimPrompt
   buffered(reply: SimReply): unknown
-  /** The whole stream, terminal event included. */
+  /** The events of the whole stream, including the terminal event. */
   stream(reply: SimReply): SimEvent[]
   /** The error body of an HTTP failure. */
   error(kind: ErrorKind, status: number, message: string, code?: string | null): unknown
   /** An error in the middle of a stream. */
   errorEvent(kind: ErrorKind): SimEvent
-  /** HTTP statuses of kinds that differ from `STATUS`. */
+  /** The HTTP statuses that differ from `STATUS`. */
   readonly status?: Partial<Record<ErrorKind, number>>
 }
 
-/** HTTP statuses of the kinds, unless the dialect has its own. */
+/** The HTTP status of each kind, unless the dialect has another. */
 export const STATUS: Readonly<Record<ErrorKind, number>> = {
   server: 500,
   overloaded: 503,
@@ -44,8 +44,8 @@ export const STATUS: Readonly<Record<ErrorKind, number>> = {
 }
 
 /**
- * Stands for what a provider signs or encrypts: only what the simulator made itself verifies. Not a secret; the point
- * is to catch a gateway that loses, mixes up or changes it.
+ * Imitates a provider's signature or encryption: only what the simulator itself made can be verified. It is not a
+ * secret; it detects a gateway that loses, confuses or changes private data.
  */
 export function seal(purpose: string, text: string): string {
   return createHash('sha256').update(`${purpose}\0${text}`, 'utf8').digest('base64url')
@@ -63,7 +63,7 @@ export function listOf(value: unknown): Body[] {
 export function stringOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
-/** `data:image/png;base64,…` → `image/png`; anything else is `url`. */
+/** `data:image/png;base64,…` → `image/png`; for any other URL `url`. */
 export function mediaTypeOf(url: string): string {
   return /^data:([^;,]+)/.exec(url)?.[1] ?? 'url'
 }

@@ -1,44 +1,47 @@
 /**
- * What a prompt (or the `x-sim` header) may tell the simulator to do: `[[sim: delay 500ms; tokens 200; cut 5]]`.
- * README.md lists them all. A directive that can't be read is a `DirectiveError`: a typo in a test must not look like a
- * passing test.
+ * The directives that a prompt or the `x-sim` header may give the simulator:
+ * `[[sim: delay 500ms; tokens 200; cut 5]]`. README.md lists all of them. A directive that cannot be read throws a
+ * `DirectiveError`: a typo in a test must not look like a passing test.
  */
 
 export interface Directives {
-  /** Before the head goes out, milliseconds. */
+  /** Milliseconds to wait before the head is sent. */
   delay: number
-  /** Between two events, milliseconds. */
+  /** Milliseconds to wait between two events. */
   pace: number
-  /** Length of the generated text in tokens (words). */
+  /** The length of the generated text in tokens (words). */
   tokens?: number
-  /** Characters in a text delta; words when undefined. */
+  /** Characters in each text delta; undefined: one word in each. */
   chunk?: number
   text?: string
   refuse?: string
-  /** Reasoning: sentences of summary, and tokens reported. */
+  /** Reasoning: the number of summary sentences, and the reported tokens. */
   reason?: { sentences: number; tokens?: number }
-  /** Calls by rounds: the first round at once, the next after the results of the first have come. */
+  /**
+   * The calls of each round. The first round is made at once, each later one when the results of the round before it
+   * have arrived.
+   */
   rounds: ToolRequest[][]
   search?: string
-  /** Stop, without a word, after so many events. */
+  /** Stop sending after this many events, and keep the connection open. */
   stall?: number
-  /** Reset the connection after so many events or bytes. */
+  /** Reset the connection after this many events or bytes. */
   cut?: { after: number; unit: 'events' | 'bytes' }
-  /** FIN in the middle of the HTTP body, after so many events. */
+  /** Send FIN in the middle of the HTTP body, after this many events. */
   close?: number
-  /** End the HTTP body properly, after so many events, without the dialect's terminal event. */
+  /** End the HTTP body properly after this many events, without the dialect's terminal event. */
   end?: number
   status?: { status: number; retryAfter?: string; body: 'json' | 'html' | 'empty'; kind?: ErrorKind }
   error?: { kind: ErrorKind; after: number }
   malformed?: { what: 'json' | 'event' | 'utf8'; after: number }
   usage?: 'none' | 'late' | 'negative'
   finish?: string
-  /** Bytes in one write. */
+  /** The number of bytes in one write. */
   split?: number
   quirks: Set<Quirk>
 }
 
-/** `arguments` is JSON text, or the plain input of a custom tool. */
+/** A requested call. `arguments` is JSON text, or, when `plain`, the plain input of a custom tool. */
 export interface ToolRequest {
   name: string
   arguments: string
@@ -98,7 +101,7 @@ export function readDirectives(text: string, into: Directives = noDirectives()):
   return into
 }
 
-/** The text without its `[[sim: …]]` blocks, for echoing. */
+/** The text without its `[[sim: …]]` blocks, to repeat it in the reply. */
 export function withoutDirectives(text: string): string {
   let out = ''
   let from = 0
@@ -220,7 +223,7 @@ class Reader {
     return this.text.startsWith(token, this.at)
   }
 
-  /** Takes a token if it comes next. A word must end there. */
+  /** Consumes a token when it comes next; a token that is a word must end there. @returns true when it was consumed */
   take(token: string): boolean {
     if (!this.peek(token)) return false
     const next = this.text[this.at + token.length]
@@ -252,12 +255,12 @@ class Reader {
     return this.peek('"')
   }
 
-  /** A JSON string. */
+  /** Reads a JSON string. */
   string(): string {
     return JSON.parse(this.#match(/"(?:[^"\\]|\\.)*"/sy, 'a string in double quotes')) as string
   }
 
-  /** A JSON object, as it was written; `{}` when there is none. */
+  /** Reads a JSON object; returns its text unchanged, `{}` when there is none. */
   json(): string {
     if (!this.peek('{')) return '{}'
     const start = this.at

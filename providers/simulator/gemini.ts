@@ -9,7 +9,7 @@ import { ATTACHED } from './openai-chat.ts'
 import type { Found } from './search.ts'
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_.:-]{0,63}$/
-/** Documented stand-ins for a signature that the caller does not have. */
+/** The documented replacements for a signature that the caller does not have. */
 const SENTINELS = new Set(['skip_thought_signature_validator', 'context_engineering_is_the_way_to_go'])
 
 export const geminiSimulator: SimDialect = {
@@ -23,7 +23,7 @@ export const geminiSimulator: SimDialect = {
     const allowed = calling['allowedFunctionNames'] as string[] | undefined
     const prompt: SimPrompt = {
       model: /\/models\/([^:]+):/.exec(path)?.[1] ?? '',
-      // Set by the server from the path.
+      // The server sets it, from the path.
       stream: false,
       userText: '',
       rounds: 0,
@@ -80,7 +80,8 @@ export const geminiSimulator: SimDialect = {
   stream(reply) {
     const events: SimEvent[] = []
     const { usage, ...rest } = reply
-    // Figures come with the last chunk; the earlier ones know the prompt alone, or nothing with `usage late`.
+    // The complete usage comes in the last chunk. Earlier chunks report only the prompt, or nothing with
+    // `usage late`.
     const early = usage && reply.directives.usage !== 'late' ? { ...usage, output: 0, reasoning: 0 } : null
     const between = tail({ ...rest, usage: early })
     if (reply.finish === 'refusal')
@@ -144,7 +145,7 @@ function invalid(message: string): SimRefusal {
   return new SimRefusal(400, 'invalid', message)
 }
 
-/** Groups of parts, one for each chunk of a stream. */
+/** Groups of parts, one group for each chunk of a stream. */
 function partsOf(reply: SimReply): { parts: Body[]; pieces: string[] }[] {
   const groups: { parts: Body[]; pieces: string[] }[] = []
   let calls = 0
@@ -155,7 +156,7 @@ function partsOf(reply: SimReply): { parts: Body[]; pieces: string[] }[] {
     else if (item.type === 'call' && item.whole) {
       const args = parsed(item.text)
       const part: Body = { functionCall: { name: item.name, args } }
-      // The first call of a parallel set holds the signature.
+      // Only the first of several parallel calls has the signature.
       if (calls++ === 0) part['thoughtSignature'] = seal('thought', item.name + JSON.stringify(args))
       groups.push({ parts: [part], pieces: [] })
     }
@@ -163,7 +164,7 @@ function partsOf(reply: SimReply): { parts: Body[]; pieces: string[] }[] {
   return groups
 }
 
-/** A buffered reply has neighbouring texts in one part. */
+/** In a buffered reply neighbouring texts are in one part. */
 function merged(parts: readonly Body[]): Body[] {
   const out: Body[] = []
   for (const part of parts) {
@@ -197,14 +198,14 @@ function finishOf({ finish, finishWord }: SimReply): string {
   return finish === 'length' ? 'MAX_TOKENS' : finish === 'content_filter' ? 'SAFETY' : 'STOP'
 }
 
-/** Grounding, which comes with the last chunk. */
+/** The grounding metadata, which comes in the last chunk. */
 function groundingOf(reply: SimReply): Body {
   const search = reply.items.find(item => item.type === 'search')
   const text = reply.items.find(item => item.type === 'text')
   return search ? { groundingMetadata: grounding(search.query, search.results, text?.text ?? '') } : {}
 }
 
-/** Logprobs of these pieces of text. In a stream they come with the chunk that holds the text. */
+/** The logprobs of these pieces of text. In a stream they come in the chunk of their text. */
 function logprobsOf(pieces: readonly string[], reply: SimReply): Body {
   const top = reply.prompt.topLogprobs
   if (top === undefined || pieces.length === 0) return {}
@@ -219,13 +220,14 @@ function logprobsOf(pieces: readonly string[], reply: SimReply): Body {
   }
 }
 
-/** Segment offsets are bytes of UTF-8. */
+/** The grounding metadata. Segment offsets count UTF-8 bytes. */
 function grounding(query: string, results: readonly Found[], text: string): Body {
   const segment = { startIndex: 0, endIndex: Buffer.byteLength(text, 'utf8'), text }
   return {
     webSearchQueries: [query],
     searchEntryPoint: { renderedContent: '<div>simulated</div>' },
-    // Pages are never named outright: a link through a host of the provider's, and the site for a title.
+    // The API does not give the URL of a page: it gives a link through a host of the provider, and the site as the
+    // title.
     groundingChunks: results.map(({ url }, i) => ({
       web: {
         uri: `https://vertexaisearch.cloud.google.com/grounding-api-redirect/AUZIYQ${i}`,
@@ -286,7 +288,7 @@ function readTools(tools: readonly Body[], prompt: SimPrompt): void {
 function readContents(contents: readonly Body[], prompt: SimPrompt): void {
   if (contents.length === 0) throw invalid('contents is not specified')
   if (contents[0]!['role'] === 'model') throw invalid('Please ensure that the conversation starts with a user turn.')
-  /** Names of the calls of the last model turn. */
+  /** The names of the calls in the last model turn. */
   let open: string[] = []
   const current = currentTurn(contents)
   for (const [i, content] of contents.entries()) {
@@ -310,14 +312,14 @@ function unequal(): SimRefusal {
   )
 }
 
-/** Signatures are checked from the last user content on that is more than function responses. */
+/** The index from which signatures are checked: the last user content that has more than function responses. */
 function currentTurn(contents: readonly Body[]): number {
   return contents.findLastIndex(
     content => content['role'] !== 'model' && listOf(content['parts']).some(part => !('functionResponse' in part)),
   )
 }
 
-/** @returns names of its calls */
+/** @returns the names of its calls */
 function readModel(parts: readonly Body[], strict: boolean, prompt: SimPrompt): string[] {
   const calls: string[] = []
   for (const part of parts) {
@@ -361,7 +363,7 @@ function readUser(parts: readonly Body[], open: readonly string[], prompt: SimPr
     } else throw invalid('A part must have one of text, inlineData, fileData or functionResponse.')
   }
   if (responses !== open.length) throw unequal()
-  // Media that did not fit into a response stand beside it under a label.
+  // Media that a function response cannot contain come after it, with a label.
   if (responses > 0 && (texts.length === 0 || texts[0]!.startsWith(ATTACHED))) return
   prompt.userText = texts.join('\n')
   prompt.rounds = 0

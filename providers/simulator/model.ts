@@ -1,6 +1,6 @@
 /**
- * The simulated model: from a prompt, read by a dialect, to a reply, written by the same dialect. Deterministic but for
- * the clock.
+ * The simulated model: it makes a reply from a prompt. A dialect reads the prompt and writes the reply. The reply is
+ * deterministic, except for its time.
  */
 import { createHash } from 'node:crypto'
 import {
@@ -21,38 +21,38 @@ export interface SimTool {
   schema?: unknown
 }
 
-/** What the model sees of a request, whatever dialect it came in. */
+/** What the model knows of a request, independent of the dialect. */
 export interface SimPrompt {
   model: string
   stream: boolean
-  /** The last text a user wrote. */
+  /** The last text of the user. */
   userText: string
-  /** Tool rounds answered since then. */
+  /** The number of tool rounds since that text. */
   rounds: number
-  /** Results of the last round. */
+  /** The results of the last round. */
   results: string[]
-  /** Media types of images and documents, in order; `url` when not known. */
+  /** The media types of the images and of the documents, in order; `url` when the type is unknown. */
   images: string[]
   documents: string[]
   tools: SimTool[]
-  /** The hosted search is declared. */
+  /** True when the hosted search is declared. */
   search: boolean
   choice: { type: 'auto' | 'none' | 'required' } | { type: 'tool'; name: string } | { type: 'search' }
-  /** Names of the subset that may be called, when the choice names one. */
+  /** The names of the tools that may be called, when the choice lists them. */
   allowed?: string[]
   parallel: boolean
   stop: string[]
   maxTokens?: number
   /** True when the request asks the model to reason. */
   reason: boolean
-  /** Reasoning tokens when no directive names them. */
+  /** The number of reasoning tokens when no directive gives it. */
   reasonTokens: number
   summary: boolean
-  /** Alternatives wanted for each token; undefined without logprobs. */
+  /** The number of alternatives for each token; undefined when no logprobs are requested. */
   topLogprobs?: number
-  /** Text of each message in order, for counting and for the prompt cache. */
+  /** The text of each message in order, for counting tokens and for the prompt cache. */
   messages: string[]
-  /** The request is one that the provider writes to its cache. */
+  /** True when the provider would write the request to its cache. */
   caches: boolean
 }
 
@@ -75,7 +75,7 @@ export type SimItem =
 export type SimFinish = 'stop' | 'stop_sequence' | 'length' | 'tool_calls' | 'content_filter' | 'refusal'
 
 export interface SimReply {
-  /** Hexadecimal digest of the prompt: ids and signatures are made of it. */
+  /** Hexadecimal digest of the prompt; ids and signatures are made from it. */
   seed: string
   model: string
   /** Unix seconds. */
@@ -83,9 +83,9 @@ export interface SimReply {
   items: SimItem[]
   finish: SimFinish
   stopSequence?: string
-  /** A finish word in the provider's own notation, from a directive. */
+  /** The finish reason in the provider's notation, from a directive. */
   finishWord?: string
-  /** Null: not reported. */
+  /** Null when usage is not reported. */
   usage: SimUsage | null
   directives: Directives
   prompt: SimPrompt
@@ -100,7 +100,7 @@ export interface SimUsage {
   searches: number
 }
 
-/** The request is not one that the provider would serve. */
+/** Thrown for a request that the provider would refuse. */
 export class SimRefusal extends Error {
   readonly status: number
   readonly kind: ErrorKind
@@ -121,12 +121,12 @@ export class SimModel {
   readonly #cache = new PromptCache()
   readonly #now: () => number
 
-  /** @param now milliseconds, for `created` */
+  /** @param now the clock for `created`, in Unix milliseconds */
   constructor(now: () => number) {
     this.#now = now
   }
 
-  /** @param header the `x-sim` header's directives; they come on top of the prompt's */
+  /** @param header the directives of the `x-sim` header; they are added to those of the prompt */
   reply(prompt: SimPrompt, header: string | undefined): SimReply {
     const directives = directivesIn(prompt.userText)
     if (header !== undefined) readDirectives(header, directives)
@@ -220,7 +220,10 @@ function say(text: string, directives: Directives): Extract<SimItem, { type: 'te
   return { type: 'text', text, pieces: cut(text, directives), citations: [] }
 }
 
-/** Words with the space behind them, or runs of `chunk` characters. A piece is a token to this model. */
+/**
+ * Cuts text into words, each with the space after it, or into pieces of `chunk` characters. For this model a piece is
+ * a token.
+ */
 function cut(text: string, directives: Directives): string[] {
   if (directives.chunk === undefined) return text.match(/\S+\s*|\s+/g) ?? []
   const characters = [...text]
@@ -259,7 +262,7 @@ interface PlannedCall {
   arguments: string
 }
 
-/** The calls of this round: what a directive asks for; else one made up, when the choice forces one. */
+/** The calls of this round: those of a directive, otherwise an invented one when the choice forces a call. */
 function callsOf({ directives, prompt }: SimReply): PlannedCall[] {
   if (prompt.choice.type === 'none' || prompt.tools.length === 0) return []
   const asked = directives.rounds[prompt.rounds]
@@ -287,13 +290,13 @@ function plan(request: ToolRequest, tools: readonly SimTool[]): PlannedCall {
   if (!tool) return { name: request.name, kind: 'function', arguments: request.arguments }
   const { name, namespace, kind } = tool
   if (kind === 'custom' || !request.plain) return { name, namespace, kind, arguments: request.arguments }
-  // A plain input for a function: a custom tool that was wrapped.
+  // A plain input for a function: the gateway has wrapped a custom tool.
   return { name, namespace, kind, arguments: JSON.stringify({ input: request.arguments }) }
 }
 
 /**
- * A declared tool by name; `#2` is the second. A name that went through an alias is found by its beginning, so that a
- * prompt can say the name that the client declared.
+ * Finds a declared tool by name; `#2` is the second one. An aliased name is found by its beginning, so that a prompt
+ * can use the name that the client declared.
  */
 function findTool(name: string, tools: readonly SimTool[]): SimTool | undefined {
   if (/^#\d+$/.test(name)) return tools[Number(name.slice(1)) - 1]
@@ -306,7 +309,7 @@ function findTool(name: string, tools: readonly SimTool[]): SimTool | undefined 
   )
 }
 
-/** A value that satisfies a plain JSON Schema: required members only. */
+/** Makes a value that matches a simple JSON Schema, with only the required members. */
 function sample(schema: unknown, depth = 0): unknown {
   const s = (typeof schema === 'object' && schema !== null ? schema : {}) as Record<string, unknown>
   if (Array.isArray(s['enum'])) return s['enum'][0]
@@ -332,14 +335,14 @@ function sample(schema: unknown, depth = 0): unknown {
   return made
 }
 
-/** Applies stop strings and the token cap, in the order in which a provider meets them. */
+/** Applies stop strings and the token cap, in the same order as a provider. */
 function limit(reply: SimReply): void {
   const { prompt, directives } = reply
   let left = prompt.maxTokens ?? Number.POSITIVE_INFINITY
   const kept: SimItem[] = []
   for (const item of reply.items) {
     if (item.type === 'reasoning') {
-      // Unless a directive says how much, reasoning leaves half of the cap for the answer.
+      // Without a directive, reasoning uses at most half of the cap, so that there is an answer.
       if (!directives.reason) item.tokens = Math.min(item.tokens, Math.floor(left / 2))
       const whole = item.tokens < left
       item.tokens = Math.min(item.tokens, left)
@@ -390,8 +393,8 @@ function stopAt(text: string, stops: readonly string[]): { at: number; string: s
 }
 
 /**
- * Remembers which prompt prefixes were seen, message by message, as a provider's cache does. Bounded; the oldest go
- * first.
+ * Remembers prompt prefixes, message by message, as a provider's cache does. At most 10,000 prefixes are kept; the
+ * oldest are dropped first.
  */
 class PromptCache {
   readonly #seen = new Set<string>()
@@ -411,7 +414,7 @@ class PromptCache {
       if (this.#seen.size <= 10_000) break
       this.#seen.delete(oldest)
     }
-    // A provider always computes something anew.
+    // A provider never serves the whole prompt from its cache.
     return { total: Math.max(total, 1), cached: Math.min(cached, Math.max(total - 1, 0)) }
   }
 }

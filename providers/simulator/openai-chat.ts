@@ -1,13 +1,16 @@
 /**
- * Chat Completions, as OpenAI documents it (platform.openai.com, API reference, Chat), with `reasoning_content` as
- * compatible servers stream it.
+ * The Chat Completions API as OpenAI documents it (platform.openai.com, API reference, Chat), with
+ * `reasoning_content`, which compatible servers stream.
  */
 import { type Body, bodyOf, listOf, mediaTypeOf, type SimDialect, type SimEvent, stringOf } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
 import { type SimPrompt, SimRefusal, type SimReply, type SimTool, type SimUsage } from './model.ts'
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/
-/** How a gateway labels media that it moved out of a tool result; such a user message is part of the results. */
+/**
+ * The label with which a gateway sends media that it moved out of a tool result. A user message with this label
+ * belongs to the results.
+ */
 export const ATTACHED = 'Attached to the result of tool call'
 
 export const chatSimulator: SimDialect = {
@@ -42,7 +45,7 @@ export const chatSimulator: SimDialect = {
     if (body['tools'] === undefined && body['tool_choice'] !== undefined)
       throw invalid("'tool_choice' is only allowed when 'tools' are specified")
     readMessages(listOf(body['messages']), prompt)
-    // The tool list is part of what a provider caches.
+    // The tool list is a part of the prompt that a provider caches.
     if (prompt.tools.length > 0) prompt.messages.unshift(JSON.stringify(body['tools']))
     return prompt
   },
@@ -125,7 +128,7 @@ export const chatSimulator: SimDialect = {
   },
 }
 
-/** Type and code as OpenAI sends them. */
+/** The type and the code that OpenAI sends. */
 const ERRORS: Readonly<Record<ErrorKind, readonly [string, string | null]>> = {
   server: ['server_error', null],
   overloaded: ['server_error', 'service_unavailable'],
@@ -222,7 +225,7 @@ function choiceOf(choice: unknown): SimPrompt['choice'] {
 }
 
 function readMessages(messages: Body[], prompt: SimPrompt): void {
-  /** Calls of the last assistant message that have no result yet. */
+  /** The calls of the last assistant message that have no result yet. */
   let open = new Set<string>()
   for (const [i, message] of messages.entries()) {
     prompt.messages.push(JSON.stringify(message))
@@ -278,7 +281,7 @@ function checkCall(call: Body, i: number): void {
     throw invalid(`Invalid type for 'messages[${i}].tool_calls[].function.arguments'`)
 }
 
-/** Text of a user message; images and documents go to the prompt. */
+/** The text of a user message. Images and documents are added to the prompt. */
 function readContent(content: unknown, prompt: SimPrompt): string {
   if (typeof content === 'string') return content
   let text = ''

@@ -1,6 +1,6 @@
 /**
- * Responses, as OpenAI documents it (platform.openai.com, API reference, Responses and its streaming events).
- * Stateless: `store` is ignored.
+ * The Responses API as OpenAI documents it (platform.openai.com, API reference, Responses and its streaming events).
+ * It is stateless: `store` is ignored.
  */
 import { type Body, bodyOf, listOf, mediaTypeOf, type SimDialect, type SimEvent, seal, stringOf } from './dialect.ts'
 import { type SimItem, type SimPrompt, SimRefusal, type SimReply, type SimTool } from './model.ts'
@@ -145,7 +145,7 @@ function finalResponse(reply: SimReply): Body {
 
 const PREFIX = { reasoning: 'rs', search: 'ws', text: 'msg', refusal: 'msg', call: 'fc' } as const
 
-/** The finished item. Only the last can be incomplete. */
+/** The finished item. Only the last item can be incomplete. */
 function outputItem(item: SimItem, index: number, reply: SimReply): Body | undefined {
   const prefix = item.type === 'call' && item.kind === 'custom' ? 'ctc' : PREFIX[item.type]
   const id = `${prefix}_sim${reply.seed.slice(0, 40)}${index}`
@@ -322,7 +322,7 @@ function readTool(tool: Body, name: string, kind: SimTool['kind'], namespace: st
   return { name, kind, namespace, description: stringOf(tool['description']), schema: tool['parameters'] }
 }
 
-/** The API checks the prefix of an item's id by the item's type. */
+/** The id prefix of each item type: the API checks it. */
 const ID_PREFIX: Readonly<Record<string, string>> = {
   message: 'msg_',
   function_call: 'fc_',

@@ -1,6 +1,6 @@
 /**
- * The simulated web: the same three pages for the same words. Also served as `GET /search?q=…`, the example of a search
- * provider.
+ * The simulated web: a query always finds the same three pages. Also served as `GET /search?q=…`, an example of a
+ * search provider.
  */
 export interface Found {
   title: string

@@ -1,6 +1,6 @@
 /**
- * The built-in upstream: a real HTTP server that speaks the four provider dialects on a loopback port. It is the
- * quickstart's model, and the tests' provider with every fault on demand. README.md is its manual.
+ * The built-in upstream: an HTTP server that speaks the four provider dialects on a loopback port. It is the model of
+ * the quickstart, and the provider of the tests, which can request every kind of fault. README.md is its manual.
  */
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -20,46 +20,52 @@ export interface SimulatorOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
-  /** When set, requests without this credential are refused as the provider would. */
+  /** When set, requests without this credential are refused as a provider would refuse them. */
   apiKey?: string
-  /** How many requests `requests` keeps, newest last. Default 1000. */
+  /** How many requests `requests` keeps; the oldest are dropped. Default 1000. */
   keep?: number
-  /** Directives for a request, as in the `x-sim` header, which wins. For tests that can't touch prompt or headers. */
+  /**
+   * Gives the directives of a request that has no `x-sim` header. For tests that cannot change the prompt or the
+   * headers.
+   */
   directives?: (request: RecordedRequest) => string | undefined
-  /** Milliseconds, for `created`. */
+  /** The clock for `created`, in Unix milliseconds. */
   now?: () => number
 }
 
 export interface RecordedRequest {
   readonly method: string
-  /** With the query. */
+  /** The path with the query. */
   readonly path: string
   readonly headers: IncomingHttpHeaders
-  /** As it came. */
+  /** The body, unchanged. */
   readonly body: string
   /** The body parsed; undefined when it is not a JSON object. */
   readonly json: Body | undefined
   readonly dialect: SimDialect['name'] | undefined
-  /** How it ended: `open` while it runs; `aborted` when the client left before the end. */
+  /** The state of the response: `open` until it ends; `aborted` when the client disconnected before its end. */
   state: 'open' | 'finished' | 'aborted'
-  /** Fulfilled when `state` is no longer `open`. */
+  /** Resolves when `state` is no longer `open`. */
   readonly settled: Promise<'finished' | 'aborted'>
 }
 
 export interface Simulator {
-  /** Base URL for every dialect, without a trailing slash and without `/v1`; with `/v1` and `/v1beta` it works too. */
+  /**
+   * The base URL for every dialect, without a trailing slash and without `/v1`. With `/v1` or `/v1beta` added it
+   * works too.
+   */
   readonly url: string
   readonly port: number
-  /** What came in, oldest first. */
+  /** The received requests, oldest first. */
   readonly requests: readonly RecordedRequest[]
-  /** Closes the port and cuts what is running. */
+  /** Closes the port and all connections. */
   close(): Promise<void>
 }
 
-/** Prompts with images are large. */
+/** The longest request body in bytes. Prompts with images are large. */
 const MAX_BODY = 256 * 1024 * 1024
 
-/** @throws when the port can't be bound */
+/** @throws Error when the port cannot be bound */
 export async function startSimulator(options: SimulatorOptions = {}): Promise<Simulator> {
   const requests: RecordedRequest[] = []
   const model = new SimModel(options.now ?? Date.now)
@@ -70,7 +76,8 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
       else res.destroy()
     })
   })
-  // The client's pool decides when a connection is over; a benchmark must not meet a closing one.
+  // The client's connection pool decides when a connection ends: a benchmark must not use a connection that is being
+  // closed.
   server.keepAliveTimeout = 65_000
   const host = options.host ?? '127.0.0.1'
   await new Promise<void>((resolve, reject) => {
@@ -93,7 +100,7 @@ function closeServer(server: Server): Promise<void> {
   })
 }
 
-/** The dialect of a path. A version prefix such as /v1 or /v1beta may stand in front. */
+/** The dialect of a path. A version prefix such as /v1 or /v1beta may come first. */
 export function dialectOf(path: string): SimDialect | undefined {
   const bare = path.replace(/^\/v1(beta)?(?=\/)/, '')
   if (bare === '/chat/completions') return chatSimulator
@@ -137,7 +144,7 @@ async function handle(
   try {
     if (!request.json) throw new SimRefusal(400, 'invalid', 'We could not parse the JSON body of your request.')
     const reply = model.reply(dialect.read(request.json, path), directives)
-    // Gemini says in the path what the others say in the body.
+    // In Gemini the path says whether to stream; in the other dialects the body does.
     if (dialect === geminiSimulator) reply.prompt.stream = path.endsWith(':streamGenerateContent')
     await writeReply(res, dialect, reply)
   } catch (error) {

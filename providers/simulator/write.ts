@@ -1,4 +1,4 @@
-/** Puts a reply on the wire, with the transport faults that its directives ask for. */
+/** Sends a reply, with the transport faults that its directives request. */
 import type { ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
 import { type SimDialect, type SimEvent, STATUS } from './dialect.ts'
@@ -23,7 +23,7 @@ export async function writeReply(res: ServerResponse, dialect: SimDialect, reply
   await writePieces(res, pieces, directives)
 }
 
-/** Headers as providers send them: their names and values must not reach a client (GEN-7). */
+/** Headers that providers send: their names and values must not reach a client (GEN-7). */
 function head({ seed, prompt, directives }: SimReply): Record<string, string> {
   const headers: Record<string, string> = {
     'content-type': prompt.stream ? 'text/event-stream; charset=utf-8' : 'application/json',
@@ -67,7 +67,7 @@ const KIND_OF_STATUS: Readonly<Record<number, 'auth' | 'rate' | 'overloaded' | '
   529: 'overloaded',
 }
 
-/** One write each; a fault stands where the stream goes wrong. */
+/** A buffer is one write; a fault is in the list at the place where it happens. */
 type Piece = Buffer | { fault: 'stall' | 'reset' | 'fin' | 'end' }
 
 function streamBytes(dialect: SimDialect, reply: SimReply): Piece[] {
@@ -103,7 +103,7 @@ function bodyBytes(dialect: SimDialect, reply: SimReply): Piece[] {
   const half = Math.floor(bytes.length / 2)
   const pieces: Piece[] = [bytes.subarray(0, half), bytes.subarray(half)]
   const { cut } = directives
-  // A buffered body has no events: any of them strikes in its middle.
+  // A buffered body has no events: any of these faults happens in its middle.
   if (directives.stall !== undefined) faultAt(pieces, 1, 'stall')
   if (directives.close !== undefined) faultAt(pieces, 1, 'fin')
   if (directives.end !== undefined) faultAt(pieces, 1, 'end')
@@ -113,7 +113,7 @@ function bodyBytes(dialect: SimDialect, reply: SimReply): Piece[] {
 
 const BAD_UTF8 = Buffer.from([0xf0, 0x9f, 0xff, 0x22])
 
-/** Text to bytes; the mark of `corrupt` becomes bytes that are no UTF-8. */
+/** Encodes text. The mark that `corrupt` inserts becomes bytes that are not UTF-8. */
 function encode(text: string): Buffer {
   const at = text.indexOf(BAD_MARK)
   if (at === -1) return Buffer.from(text, 'utf8')
@@ -137,7 +137,7 @@ function faultAt(pieces: Piece[], after: number | undefined, fault: 'stall' | 'r
   if (after !== undefined) pieces.splice(after, Number.POSITIVE_INFINITY, { fault })
 }
 
-/** Compression, `cut byte`, and `split`: what concerns bytes, whatever they mean. */
+/** Applies compression, `cut byte` and `split`, which concern only bytes. */
 function transport(pieces: Piece[], directives: Directives): Piece[] {
   if (directives.quirks.has('gzip')) {
     const whole = Buffer.concat(pieces.filter(piece => Buffer.isBuffer(piece)))
@@ -175,7 +175,7 @@ async function writePieces(res: ServerResponse, pieces: Piece[], { pace, split }
     const room = res.write(piece)
     if (!room && !(await drained(res))) return
     if (pace > 0 && !(await sleep(pace, res))) return
-    // Without a turn of the loop between them, small writes would leave as one packet.
+    // Without an event-loop turn between them, small writes would be sent as one packet.
     if (split !== undefined) await new Promise(setImmediate)
   }
   res.end()
@@ -187,19 +187,21 @@ async function strike(res: ServerResponse, fault: 'stall' | 'reset' | 'fin' | 'e
     res.end()
     return
   }
-  // What was written before must arrive: a reset throws away what is still in the socket's buffer.
+  // What was written before must arrive: a reset discards what is still in the socket's buffer.
   const { socket } = res
   if (!socket) return
-  // An empty write's callback comes after all before it; `drain` would come only after a write that was too much.
+  // The callback of an empty write comes after all earlier writes; `drain` comes only after a write that exceeded the
+  // buffer.
   if (!socket.destroyed) await new Promise<void>(resolve => void socket.write('', () => resolve()))
   await new Promise(resolve => setTimeout(resolve, 5))
-  // When this process got no turn for so long, the timer comes before a reader in it has read: bytes and reset that are read together look like a FIN.
+  // When this process was not scheduled for that long, the timer fires before a reader in the same process has read.
+  // Data and reset that are read together look like a FIN.
   for (let i = 0; i < 3; i++) await new Promise(setImmediate)
   if (fault === 'reset') socket.resetAndDestroy()
   else socket.end()
 }
 
-/** False when the client left meanwhile. */
+/** Waits for `drain`. @returns false when the client disconnected meanwhile */
 function drained(res: ServerResponse): Promise<boolean> {
   return new Promise(resolve => {
     const done = (open: boolean) => {
@@ -214,7 +216,7 @@ function drained(res: ServerResponse): Promise<boolean> {
   })
 }
 
-/** False when the client left meanwhile. */
+/** Waits. @returns false when the client disconnected meanwhile */
 function sleep(ms: number, res: ServerResponse): Promise<boolean> {
   return new Promise(resolve => {
     const onClose = () => {
