@@ -6,6 +6,7 @@ import type { CallPart, Part, ResultPart, Turn } from '../core/conversation.ts'
 
 /** An assistant turn with calls and all their results, in the order of the calls; or any other turn. */
 export type Step = { type: 'turn'; turn: Turn; index: number } | ToolRound
+/** An assistant turn with calls, and their results. */
 export interface ToolRound {
   type: 'round'
   /** The parts of the assistant. Text comes before the first call. */

@@ -10,6 +10,7 @@ import type { FaultHeaders } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
 import { UnreadableReply } from '../core/upstream-fault.ts'
 
+/** What went wrong at a provider, and the error that the client gets for it. */
 export type FaultKind =
   /** The provider refused the gateway's credential. → 502 upstream_auth_error */
   | 'auth'

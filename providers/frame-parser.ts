@@ -41,6 +41,7 @@ interface Template {
   readonly member: string
 }
 
+/** Parses the events of one stream. */
 export class FrameParser {
   readonly #isDelta: (fields: JsonObject) => boolean
   #template: Template | undefined

@@ -25,6 +25,7 @@ function tokenOf(fields: Record<string, unknown>): Omit<TokenLogprob, 'top'> {
   }
 }
 
+/** The bytes of a token in UTF-8. */
 export function utf8(token: string): number[] {
   return [...Buffer.from(token, 'utf8')]
 }

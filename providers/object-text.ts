@@ -44,6 +44,7 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 const WORDS: Readonly<Record<string, string>> = { t: 'rue', f: 'alse', n: 'ull' }
 
+/** Checks text that arrives in pieces against the grammar of one JSON object. */
 export class JsonObjectText {
   #next: Next = NEXT.open
   /** The open containers, outermost first: true for an object, false for an array. */

@@ -14,6 +14,7 @@ import {
 import { type Backend, CAPABILITIES, type Capability, type Unfit } from '../core/dialect.ts'
 import { wantedEffort } from './effort.ts'
 
+/** What one conversation requires, with the paths of the members that require it. */
 export interface Requirements {
   /** The required capabilities, each with the member that requires it. */
   needs: ReadonlyMap<Capability, string>
@@ -32,6 +33,7 @@ export interface Requirements {
   searchLimit?: string
 }
 
+/** The requirements of a conversation; gathered once and cached with it. */
 export const requirementsOf = derived(gather)
 
 const WORDS: Record<Capability, string> = {

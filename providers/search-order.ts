@@ -4,6 +4,7 @@
  */
 import type { StreamEvent } from '../core/events.ts'
 
+/** The result of a search. */
 export type SearchEnd = Omit<Extract<StreamEvent, { type: 'search_end' }>, 'type' | 'id'>
 
 interface Entry {
@@ -16,6 +17,7 @@ interface Entry {
   end?: SearchEnd
 }
 
+/** The hosted searches of one reply. */
 export class SearchOrder {
   readonly #queue: Entry[] = []
   readonly #closed = new Set<string>()

@@ -12,6 +12,7 @@
  * were split has no effect on the result.
  */
 
+/** Gets the event name ('' when there is none) and the data of one event. */
 export type SseHandler = (event: string, data: string) => void
 
 /** A line or an event exceeds the limit. The reader cannot be used after this error. */
@@ -24,6 +25,7 @@ export class SseLimit extends Error {
   }
 }
 
+/** The default limit for a line, in bytes, and for an event's data, in UTF-16 units. */
 export const SSE_DEFAULT_LIMIT = 8 * 1024 * 1024
 
 const LF = 10
@@ -39,6 +41,7 @@ const LETTER_E = 101
 const KEEP_BYTES = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 
+/** Reads one event stream. */
 export class SseReader {
   readonly #limit: number
   /** The bytes of a line whose end has not arrived. Only the first `#keptBytes` are valid. */

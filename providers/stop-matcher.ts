@@ -14,6 +14,7 @@ interface Automaton {
   matched: number
 }
 
+/** Finds the first of several stop strings in text that arrives in pieces. */
 export class StopMatcher {
   readonly #automata: Automaton[]
   #held = ''

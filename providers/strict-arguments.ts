@@ -12,6 +12,7 @@ import { isObject, type JsonObject, list, object } from './loose-json.ts'
 const MOST_STEPS = 20_000
 const MOST_FOLLOWED = 64
 
+/** True when the arguments match the schema, or when the check cannot tell. */
 export function keepsTo(parameters: JsonObject, value: unknown): boolean {
   return new Judge(parameters).judge(parameters, value)
 }

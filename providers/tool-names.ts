@@ -52,6 +52,7 @@ class Given {
   readonly flattened = new Map<string, string>()
 }
 
+/** The tool names of one request, in both directions. */
 export class ToolNames {
   readonly #rule: NameRule
   /** Undefined in most requests: they have no tools. */

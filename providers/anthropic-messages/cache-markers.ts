@@ -3,6 +3,7 @@ import type { JsonObject } from '../loose-json.ts'
 
 const MOST = 4
 
+/** Gives out the cache markers of one request. */
 export class CacheMarkers {
   #left = MOST
 

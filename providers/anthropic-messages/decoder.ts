@@ -50,6 +50,7 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
   ['model_context_window_exceeded', 'context_full'],
 ])
 
+/** Decodes one reply of the Messages API. */
 export class MessagesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState

@@ -69,6 +69,7 @@ export function pausedSearch(
   return blocks.length === 1 ? { part, call: blocks[0]! } : undefined
 }
 
+/** Makes the request for one attempt. The backend must fit the conversation (`unfit`). */
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
   const search = conversation.tools.some(tool => tool.type === 'web_search')
   const names = aliasTools(conversation.tools, ANTHROPIC_NAMES, search ? ['web_search'] : [])

@@ -20,6 +20,7 @@ const BUDGETS: Record<Exclude<Effort, 'none' | 'minimal' | 'low'>, number> = {
   ultra: 32_768,
 }
 
+/** The reasoning members of a request. */
 export interface ThinkingPlan {
   maxTokens: number
   /** The model thinks; sampling parameters are restricted then. */

@@ -35,6 +35,7 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
 /** The text of a refusal for a blocked prompt: the API gives none. */
 const BLOCKED = 'This request was declined by the safety policy of the model.'
 
+/** Decodes one reply of generateContent. */
 export class GeminiDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState

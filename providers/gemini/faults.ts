@@ -28,6 +28,7 @@ export function errorOf(body: string): JsonObject | undefined {
   }
 }
 
+/** @param status the HTTP status; undefined inside a stream, where the error's own code counts */
 export function kindOfGoogleError(error: JsonObject | undefined, status?: number): FaultKind {
   const name = string(error?.['status'])
   const message = string(error?.['message']).slice(0, 2000).toLowerCase()

@@ -64,6 +64,7 @@ const LACKING = [
 
 class Lacking extends Error {}
 
+/** Converts the parameters of a function. */
 export function openApiSchema(parameters: JsonObject): OpenApiSchema {
   try {
     const schema = new Converter(parameters).node(parameters, [])

@@ -44,6 +44,10 @@ const NO_SIGNATURE = 'skip_thought_signature_validator'
 /** The most stop strings that the API accepts. */
 const MOST_STOPS = 5
 
+/**
+ * Makes the request for one attempt. The backend must fit the conversation (`unfit`).
+ * @throws Error when a tool schema does not fit the backend
+ */
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
   const names = aliasTools(conversation.tools, GEMINI_NAMES)
   const traits = traitsOf(backend.model)

@@ -29,6 +29,7 @@ interface Call {
   ended: boolean
 }
 
+/** The tool calls of one reply. */
 export class Calls {
   readonly #names: ToolNames
   readonly #mintId: () => string

@@ -32,6 +32,7 @@ const FAILURES: ReadonlyMap<string, 'server' | 'unavailable'> = new Map([
   ['insufficient_system_resource', 'unavailable'], // DeepSeek
 ] as const)
 
+/** Decodes one reply of Chat Completions. */
 export class ChatDecoder implements Decoder {
   readonly #frames = new FrameParser(hasChoices)
   readonly #calls: Calls

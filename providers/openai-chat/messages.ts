@@ -18,6 +18,7 @@ export type ContentPart =
   | { type: 'image_url'; image_url: { url: string; detail?: string } }
   | { type: 'file'; file: { filename: string; file_data: string } }
 
+/** The `messages` of a request. */
 export function messagesOf(conversation: Conversation, names: ToolNames, context: OutboundContext): Message[] {
   const messages: Message[] = []
   const system = systemText(conversation.system)

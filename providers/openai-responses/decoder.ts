@@ -38,6 +38,7 @@ interface ItemState {
   summarised: boolean
 }
 
+/** Decodes one reply of the Responses API. */
 export class ResponsesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState

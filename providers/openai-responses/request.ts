@@ -47,6 +47,7 @@ export interface ResponsesContinuation {
 /** The smallest `max_output_tokens` that the API accepts. */
 const MIN_OUTPUT_TOKENS = 16
 
+/** Makes the request for one attempt. The backend must fit the conversation (`unfit`). */
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
   const names = aliasTools(conversation.tools, OPENAI_NAMES)
   const search = conversation.tools.find(tool => tool.type === 'web_search')

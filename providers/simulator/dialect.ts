@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import type { ErrorKind } from './directives.ts'
 import type { SimPrompt, SimReply } from './model.ts'
 
+/** A JSON object of a request or a reply. */
 export type Body = Record<string, unknown>
 
 /** An event of a stream. `event` is the SSE event name; it is absent in dialects without event names. */

@@ -48,6 +48,7 @@ export interface ToolRequest {
   plain: boolean
 }
 
+/** The kinds of errors that a directive can request. Each dialect has its own form of them. */
 export const ERROR_KINDS = [
   'server',
   'overloaded',
@@ -61,6 +62,7 @@ export const ERROR_KINDS = [
 ] as const
 export type ErrorKind = (typeof ERROR_KINDS)[number]
 
+/** Deviations of real servers from the official APIs. */
 export const QUIRKS = [
   'crlf',
   'cr',
@@ -76,6 +78,7 @@ export const QUIRKS = [
 ] as const
 export type Quirk = (typeof QUIRKS)[number]
 
+/** Thrown for a directive that cannot be read. */
 export class DirectiveError extends Error {}
 
 export function noDirectives(): Directives {

@@ -56,6 +56,7 @@ export interface SimPrompt {
   caches: boolean
 }
 
+/** A part of a reply, in the order in which it is written. */
 export type SimItem =
   | { type: 'reasoning'; summary: string[]; tokens: number }
   | { type: 'search'; query: string; results: Found[] }
@@ -74,6 +75,7 @@ export type SimItem =
 
 export type SimFinish = 'stop' | 'stop_sequence' | 'length' | 'tool_calls' | 'content_filter' | 'refusal'
 
+/** A reply, before a dialect writes it. */
 export interface SimReply {
   /** Hexadecimal digest of the prompt; ids and signatures are made from it. */
   seed: string
@@ -91,6 +93,7 @@ export interface SimReply {
   prompt: SimPrompt
 }
 
+/** Token counts. `prompt` includes `cached` and `cacheWrite`; `output` includes `reasoning`. */
 export interface SimUsage {
   prompt: number
   cached: number
@@ -117,6 +120,7 @@ const WORDS =
   'stream of tokens flows through the gate and every gate counts what passes while the river waits for rain'.split(' ')
 const SUMMARY = 'Reading the request, then weighing what it asks for'
 
+/** Makes replies. Its prompt cache is shared by all requests. */
 export class SimModel {
   readonly #cache = new PromptCache()
   readonly #now: () => number

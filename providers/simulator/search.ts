@@ -8,6 +8,7 @@ export interface Found {
   text: string
 }
 
+/** The pages that a query finds. */
 export function simulatedSearch(query: string): Found[] {
   const slug =
     query

@@ -33,6 +33,7 @@ export interface SimulatorOptions {
   now?: () => number
 }
 
+/** A request that the simulator received, for tests. */
 export interface RecordedRequest {
   readonly method: string
   /** The path with the query. */

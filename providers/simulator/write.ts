@@ -5,6 +5,7 @@ import { type SimDialect, type SimEvent, STATUS } from './dialect.ts'
 import type { Directives } from './directives.ts'
 import type { SimReply } from './model.ts'
 
+/** Resolves when the reply is written, when the client has disconnected, or when a `stall` begins. */
 export async function writeReply(res: ServerResponse, dialect: SimDialect, reply: SimReply): Promise<void> {
   const { directives, prompt } = reply
   if (directives.delay > 0 && !(await sleep(directives.delay, res))) return
