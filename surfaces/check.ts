@@ -35,6 +35,7 @@ const unknown: UnknownMembers = {
   },
 }
 
+/** The validators of a request schema: what their code is generated from, and the variables that it uses. */
 export const requestValidators = (schema: Schema): ValidatorSet => ({
   schemas: [schema],
   writer: new URL('compile.ts', import.meta.url),

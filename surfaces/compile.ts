@@ -13,6 +13,7 @@ import type { ValidatorsText } from '../core/validators/read.ts'
 import { standaloneText } from '../core/validators/write.ts'
 import type { Schema, TagAnnotation } from './schema.ts'
 
+/** Generates the source code of the validators of several schemas. */
 export const validatorsText: ValidatorsText = schemas => {
   const ajv = new Ajv({
     strict: true,

@@ -4,6 +4,7 @@
  */
 import type { Surface } from '../core/surface.ts'
 
+/** A surface with its description. */
 export interface DescribedSurface extends Surface {
   /** The schema of a whole reply. */
   readonly reply: NamedSchema
@@ -12,6 +13,7 @@ export interface DescribedSurface extends Surface {
   readonly samples: Samples
 }
 
+/** A schema with its name in OpenAPI. */
 export interface NamedSchema {
   /** The name of the schema in OpenAPI, e.g. `ChatCompletion`. */
   readonly name: string

@@ -6,6 +6,7 @@ import type { MediaSource } from '../core/conversation.ts'
 import type { GatewayError } from '../core/errors.ts'
 import { describe, fault } from './check.ts'
 
+/** The media types of images that surfaces accept. */
 export const IMAGE_TYPES: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
 
 /** Reads an `https://` URL, or a `data:` URL of a supported image type. @throws GatewayError invalid_value at `path` */

@@ -23,6 +23,7 @@ export interface TagFault {
   hint?: string
 }
 
+/** How a tagged union treats a tag that is missing or unknown. */
 export interface TagOptions {
   /** The variant that is assumed when the tag is absent or null. */
   absent?: string
@@ -36,6 +37,7 @@ export interface TagOptions {
   missing?: TagFault
 }
 
+/** The value of `x-tag`. */
 export interface TagAnnotation extends TagOptions {
   name: string
   /** Tag value → index in `oneOf`. */
@@ -165,6 +167,7 @@ export function tagged<T extends string, const V extends readonly Schema[], cons
 /** The values of `type` for which a union has a variant. */
 export const tagsOf = <T extends string>(union: Schema<{ type: T }>): readonly T[] =>
   Object.keys((union['x-tag'] as TagAnnotation).variants) as T[]
+/** True when a union has a variant for this value of `type`. */
 export const hasTag = <T extends string>(union: Schema<{ type: T }>, value: unknown): value is T =>
   typeof value === 'string' && Object.hasOwn((union['x-tag'] as TagAnnotation).variants, value)
 

@@ -22,6 +22,7 @@ const GATEWAY_HANDLE = /^[a-z]+_eba1_[A-Za-z0-9_-]+$/
 /** The beginning of the system block in which Claude Code sends its own billing data (wire.md H). */
 const BILLING_HEADER = 'x-anthropic-billing-header:'
 
+/** Reads the turns of one body. */
 export class BlockReader {
   readonly turns = new TurnList()
   readonly #reading: Reading

@@ -10,6 +10,7 @@ import { integer } from '../schema.ts'
 export const NATIVE_OPTIONS = { max_characters: integer(1) }
 type NativeOption = keyof typeof NATIVE_OPTIONS
 
+/** A native tool as a plain function. */
 export interface NativeToolShape {
   /** The only name a declaration of this version may carry. */
   name: string
@@ -97,6 +98,7 @@ function textEditor(
   }
 }
 
+/** The known versions of native tools, by their `type`. */
 export const NATIVE_TOOLS: ReadonlyMap<string, NativeToolShape> = new Map([
   ['bash_20250124', BASH],
   ['text_editor_20250124', textEditor('str_replace_editor', { undo: true, inserted: 'new_str' })],

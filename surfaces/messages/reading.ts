@@ -6,6 +6,7 @@ import type { Marked } from './schema.ts'
 
 export type CacheMarker = NonNullable<TextPart['cache']>
 
+/** How strictly one body is read, and the cache markers found so far. */
 export class Reading {
   /**
    * True: the schema has accepted the body, and the rules beyond the schema are checked too. False: nothing throws

@@ -64,6 +64,7 @@ export type OutputItem =
   | ToolSearchItem
   | WebSearchItem
 
+/** The prefix of item ids. */
 export const ITEM = 'item_eba1_'
 const SEARCH = 'hist_eba1_'
 

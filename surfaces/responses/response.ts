@@ -19,6 +19,7 @@ export interface Progress {
   warning: Warning | undefined
 }
 
+/** The state of a reply before its end. */
 export const IN_PROGRESS: Progress = Object.freeze({
   status: 'in_progress',
   completedAt: null,

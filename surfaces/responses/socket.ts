@@ -15,6 +15,7 @@ const CREATE = 'response.create'
 /** Codex sends it when it has processed a response. The gateway does not need it. */
 const PROCESSED = 'response.processed'
 
+/** @param http the surface over HTTP, from which the WebSocket form is made */
 export function socketForm(http: Surface): SocketForm {
   const schema: Schema = {
     ...requestSchema,

@@ -83,6 +83,7 @@ function searchOf(declared: WireSearchTool, path: string): SearchTool | undefine
   return tool
 }
 
+/** @param tools the number of declared tools */
 export function choiceOf(choice: ResponsesBody['tool_choice'], tools: number): ToolChoice {
   if (choice == null) return { type: tools > 0 ? 'auto' : 'none' }
   if (typeof choice === 'string') return { type: choice }
