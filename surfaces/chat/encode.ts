@@ -39,7 +39,7 @@ export class ChatEncoder implements Encoder {
   readonly #usageMember: boolean
   readonly #withLogprobs: boolean
   /** True when the client gets one whole object: no frames are made. */
-  readonly #whole: boolean
+  readonly #buffered: boolean
   #started = false
   #ended = false
   #content: string | null = null
@@ -56,15 +56,15 @@ export class ChatEncoder implements Encoder {
   constructor(context: EncodeContext) {
     this.#context = context
     const body = context.body as ChatBody
-    this.#whole = !context.conversation.stream
+    this.#buffered = !context.conversation.stream
     this.#usageMember = context.conversation.stream && body.stream_options?.include_usage === true
     this.#withLogprobs = context.conversation.sampling.logprobs
     const { objectId, created, model } = context
-    this.#head = this.#whole
+    this.#head = this.#buffered
       ? ''
       : `data: {"id":"${ID}${objectId}","object":"chat.completion.chunk","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[`
-    this.#beforeDelta = this.#whole ? '' : `${this.#head}{"index":0,"delta":`
-    this.#behindDelta = this.#whole ? '' : `,"logprobs":null,"finish_reason":null${this.#tail}`
+    this.#beforeDelta = this.#buffered ? '' : `${this.#head}{"index":0,"delta":`
+    this.#behindDelta = this.#buffered ? '' : `,"logprobs":null,"finish_reason":null${this.#tail}`
   }
 
   /** Nothing is sent before the first event: the first delta depends on what kind of output begins the reply. */
@@ -113,7 +113,7 @@ export class ChatEncoder implements Encoder {
     this.#ended = true
     this.#usage = usage
     this.#finish = this.#finishReason(finish.reason)
-    if (this.#whole) return ''
+    if (this.#buffered) return ''
     out += this.#chunk('{}', 'null', `"${this.#finish}"`)
     if (this.#usageMember) out += `${this.#head}],"usage":${usageOf(usage)}}\n\n`
     return `${out}data: [DONE]\n\n`
@@ -163,7 +163,7 @@ export class ChatEncoder implements Encoder {
   #sendText(text: string): string {
     const out = this.#begin('"content":"","refusal":null')
     this.#content = (this.#content ?? '') + text
-    if (this.#whole && this.#textLogprobs.length === 0) return ''
+    if (this.#buffered && this.#textLogprobs.length === 0) return ''
     const content = `{"content":${JSON.stringify(text)}}`
     if (this.#textLogprobs.length === 0) return out + this.#delta(content)
     this.#logprobs ??= []
@@ -182,7 +182,7 @@ export class ChatEncoder implements Encoder {
   #sendRefusal(text: string): string {
     const out = this.#begin('"content":null,"refusal":""')
     this.#refusal = (this.#refusal ?? '') + text
-    if (this.#whole) return ''
+    if (this.#buffered) return ''
     return `${out}${this.#delta(`{"refusal":${JSON.stringify(text)}}`)}`
   }
 
@@ -203,7 +203,7 @@ export class ChatEncoder implements Encoder {
   #args(text: string): string {
     if (text === '') return ''
     this.#open!.function.arguments += text
-    if (this.#whole) return ''
+    if (this.#buffered) return ''
     return this.#delta(
       `{"tool_calls":[{"index":${this.#calls.length - 1},"function":{"arguments":${JSON.stringify(text)}}}]}`,
     )
@@ -213,7 +213,7 @@ export class ChatEncoder implements Encoder {
   #begin(members: string): string {
     if (this.#started) return ''
     this.#started = true
-    if (this.#whole) return ''
+    if (this.#buffered) return ''
     return this.#delta(`{"role":"assistant",${members}}`)
   }
 

@@ -347,8 +347,8 @@ class MessagesEncoder implements Encoder {
 
   /** No context edit is ever applied. A client that requested edits is informed of that. */
   #contextManagement(): Json | undefined {
-    const { context_management: asked } = this.#context.body as MessagesBody
-    return asked == null ? undefined : { context_management: { applied_edits: [] } }
+    const { context_management: requested } = this.#context.body as MessagesBody
+    return requested == null ? undefined : { context_management: { applied_edits: [] } }
   }
 }
 

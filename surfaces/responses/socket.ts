@@ -40,15 +40,15 @@ export function socketForm(http: Surface): SocketForm {
     frame(json, lane, headers) {
       let added = ''
       if (lane !== undefined) added += `,"stream_id":${JSON.stringify(lane)}`
-      if (headers !== null) added += `,"headers":${JSON.stringify(told(headers))}`
+      if (headers !== null) added += `,"headers":${JSON.stringify(withoutTransport(headers))}`
       return added === '' ? json : `${json.slice(0, -1)}${added}}`
     },
     reply(status, headers, body, lane) {
-      const shown = told(headers)
+      const shown = withoutTransport(headers)
       const { error } = JSON.parse(body) as { error?: Record<string, unknown> }
       return JSON.stringify({
         type: 'error',
-        ...(error ? { status, error: { ...error, headers: shown } } : NO_EVENT),
+        ...(error ? { status, error: { ...error, headers: shown } } : NOT_STREAMABLE),
         headers: shown,
         ...(lane !== undefined && { stream_id: lane }),
       })
@@ -57,7 +57,7 @@ export function socketForm(http: Surface): SocketForm {
 }
 
 /** Replaces a JSON reply of a plugin that is not an event of a stream. POST would return that reply. */
-const NO_EVENT = {
+const NOT_STREAMABLE = {
   status: 501,
   error: {
     type: 'server_error',
@@ -68,10 +68,10 @@ const NO_EVENT = {
 }
 
 /** Headers that concern only HTTP transport; they are not repeated in a message. */
-const OF_HTTP = new Set(['content-type', 'cache-control', 'x-accel-buffering', 'connection'])
+const TRANSPORT_HEADERS = new Set(['content-type', 'cache-control', 'x-accel-buffering', 'connection'])
 
-function told(headers: HeaderList): Record<string, string> {
-  return Object.fromEntries([...headers].filter(([name]) => !OF_HTTP.has(name)))
+function withoutTransport(headers: HeaderList): Record<string, string> {
+  return Object.fromEntries([...headers].filter(([name]) => !TRANSPORT_HEADERS.has(name)))
 }
 
 function* open(message: Uint8Array): Generator<undefined, Envelope> {
