@@ -72,7 +72,7 @@ export function kindOfStatus(status: number): FaultKind {
  * @param horizonMs the wait that the provider asks for, from `retryAfterMs`; null when it asks for none
  */
 export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?: unknown): GatewayError {
-  const asked = horizonMs ?? undefined
+  const wait = horizonMs ?? undefined
   switch (kind) {
     case 'auth':
       return new GatewayError('upstream_auth_error', {
@@ -89,19 +89,19 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
     case 'rate':
       return new GatewayError('capacity_exceeded', {
         message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
-        horizonMs: asked,
+        horizonMs: wait,
         cause,
       })
     case 'unavailable':
       return new GatewayError('provider_unavailable', {
         message: 'The upstream of this model is not available. Retry after the advertised time.',
-        horizonMs: asked === undefined ? undefined : Math.min(Math.max(asked, UNAVAILABLE_MIN_MS), UNAVAILABLE_MAX_MS),
+        horizonMs: wait === undefined ? undefined : Math.min(Math.max(wait, UNAVAILABLE_MIN_MS), UNAVAILABLE_MAX_MS),
         cause,
       })
     case 'timeout':
       return new GatewayError('gateway_timeout', {
         message: 'The upstream did not answer in time. Retry after the advertised time.',
-        horizonMs: asked,
+        horizonMs: wait,
         cause,
       })
     case 'context':

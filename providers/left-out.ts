@@ -34,7 +34,7 @@ export function leftOut(conversation: Conversation, sent: SentControls): string[
   return out
 }
 
-function note(out: string[], control: string, asked: unknown, sent: unknown): void {
-  if (asked === undefined || asked === sent) return
-  out.push(sent === undefined ? control : `${control} ${asked} as ${sent}`)
+function note(out: string[], control: string, requested: unknown, sent: unknown): void {
+  if (requested === undefined || requested === sent) return
+  out.push(sent === undefined ? control : `${control} ${requested} as ${sent}`)
 }

@@ -17,7 +17,7 @@ interface Automaton {
 /** Finds the first of several stop strings in text that arrives in pieces. */
 export class StopMatcher {
   readonly #automata: Automaton[]
-  #held = ''
+  #pending = ''
   /**
    * The stop string that ended the text: the first that was complete, and the longest of those that were complete at
    * the same position.
@@ -36,10 +36,10 @@ export class StopMatcher {
   push(text: string): string {
     if (this.matched !== undefined || text === '') return ''
     const automata = this.#automata
-    let hold = 0
+    let longest = 0
     for (let i = 0; i < text.length; i++) {
       const unit = text.charCodeAt(i)
-      hold = 0
+      longest = 0
       for (const automaton of automata) {
         const { stop, fallback } = automaton
         let state = automaton.matched
@@ -47,18 +47,18 @@ export class StopMatcher {
         if (stop.charCodeAt(state) === unit) state++
         automaton.matched = state
         if (state === stop.length && stop.length > (this.matched?.length ?? 0)) this.matched = stop
-        if (state > hold) hold = state
+        if (state > longest) longest = state
       }
       if (this.matched !== undefined) {
-        const whole = this.#held + text.slice(0, i + 1)
-        this.#held = ''
+        const whole = this.#pending + text.slice(0, i + 1)
+        this.#pending = ''
         return whole.slice(0, whole.length - this.matched.length)
       }
     }
-    if (hold === 0 && this.#held === '') return text
-    const whole = this.#held + text
-    this.#held = whole.slice(whole.length - hold)
-    return whole.slice(0, whole.length - hold)
+    if (longest === 0 && this.#pending === '') return text
+    const whole = this.#pending + text
+    this.#pending = whole.slice(whole.length - longest)
+    return whole.slice(0, whole.length - longest)
   }
 
   /**
@@ -66,10 +66,10 @@ export class StopMatcher {
    * @returns the text that waited
    */
   flush(): string {
-    const held = this.#held
-    this.#held = ''
+    const pending = this.#pending
+    this.#pending = ''
     for (const automaton of this.#automata) automaton.matched = 0
-    return held
+    return pending
   }
 }
 

@@ -43,7 +43,7 @@ export interface DeclaredName {
  */
 const HASH_DIGITS = 10
 
-class Given {
+class NameMaps {
   /** Upstream name → declared tool. */
   readonly declared = new Map<string, DeclaredName>()
   /** Plain name → upstream name. */
@@ -56,11 +56,11 @@ class Given {
 export class ToolNames {
   readonly #rule: NameRule
   /** Undefined in most requests: they have no tools. */
-  #given: Given | undefined
+  #maps: NameMaps | undefined
 
   constructor(rule: NameRule, reserved: Iterable<string> = []) {
     this.#rule = rule
-    for (const name of reserved) (this.#given ??= new Given()).declared.set(name, { name, kind: 'function' })
+    for (const name of reserved) (this.#maps ??= new NameMaps()).declared.set(name, { name, kind: 'function' })
   }
 
   /**
@@ -69,7 +69,7 @@ export class ToolNames {
    */
   toUpstream(name: string, namespace?: string): string {
     const known =
-      namespace === undefined ? this.#given?.plain.get(name) : this.#given?.flattened.get(flatKey(name, namespace))
+      namespace === undefined ? this.#maps?.plain.get(name) : this.#maps?.flattened.get(flatKey(name, namespace))
     return known ?? this.add({ name, namespace, kind: 'function' })
   }
 
@@ -78,13 +78,13 @@ export class ToolNames {
    * function of that name.
    */
   fromUpstream(alias: string): DeclaredName {
-    return this.#given?.declared.get(alias) ?? { name: alias, kind: 'function' }
+    return this.#maps?.declared.get(alias) ?? { name: alias, kind: 'function' }
   }
 
   /** Gives a tool its upstream name. A second call for the same tool returns the same name. */
   add(tool: DeclaredName): string {
     const { name, namespace } = tool
-    const { declared, plain, flattened } = (this.#given ??= new Given())
+    const { declared, plain, flattened } = (this.#maps ??= new NameMaps())
     const map = namespace === undefined ? plain : flattened
     const key = namespace === undefined ? name : flatKey(name, namespace)
     const known = map.get(key)

@@ -25,7 +25,7 @@ interface Watched {
   text: string
   json: JsonObjectText
   /** Text that has not been sent: no object has begun yet, or the text broke the grammar before anything was sent. */
-  held: string
+  pending: string
   sent: boolean
 }
 
@@ -44,16 +44,17 @@ const CUTS: ReadonlySet<FinishReason> = new Set([
  * The decoder of a reply, with the check where the client needs it.
  * @param own name of a function that the gateway itself answers: clients do not see its calls
  */
-export function wholeArguments(decoder: Decoder, asked: Conversation, own: string | null): Decoder {
-  if (asked.tools.length === 0) return decoder
-  const every = formOf(asked).parsesArguments === true && asked.stream
+export function wholeArguments(decoder: Decoder, conversation: Conversation, own: string | null): Decoder {
+  if (conversation.tools.length === 0) return decoder
+  const every = formOf(conversation).parsesArguments === true && conversation.stream
   const strict = new Map<string, JsonObject>()
-  for (const tool of asked.tools) if (tool.type === 'function' && tool.strict) strict.set(keyOf(tool), tool.parameters)
+  for (const tool of conversation.tools)
+    if (tool.type === 'function' && tool.strict) strict.set(keyOf(tool), tool.parameters)
   if (strict.size === 0 && !every) return decoder
   return new WatchedDecoder(decoder, call => {
     if (call.kind !== 'function' || (call.name === own && call.namespace === undefined)) return undefined
     const schema = strict.get(keyOf(call))
-    return schema || every ? { schema, text: '', json: new JsonObjectText(), held: '', sent: false } : undefined
+    return schema || every ? { schema, text: '', json: new JsonObjectText(), pending: '', sent: false } : undefined
   })
 }
 
@@ -115,10 +116,10 @@ class WatchedDecoder implements Decoder {
     const valid = watched.json.push(text)
     if (!valid && watched.sent) return this.#fail(push)
     if (watched.schema) watched.text += text
-    watched.held += text
+    watched.pending += text
     if (!valid || !watched.json.started) return push({ type: 'activity' })
-    push({ type: 'tool_args', index, text: watched.held })
-    watched.held = ''
+    push({ type: 'tool_args', index, text: watched.pending })
+    watched.pending = ''
     watched.sent = true
   }
 
@@ -127,15 +128,15 @@ class WatchedDecoder implements Decoder {
     const watched = this.#calls.get(index)
     if (!watched) return true
     this.#calls.delete(index)
-    const { json, held, sent, schema, text } = watched
+    const { json, pending, sent, schema, text } = watched
     // An empty text means no arguments, which is valid.
-    const whole = json.whole || (!sent && held.trim() === '')
+    const whole = json.whole || (!sent && pending.trim() === '')
     if (whole && (!schema || keepsTo(schema, parseObject(text) ?? {}))) return true
     if (sent || schema) {
       this.#fail(push)
       return false
     }
-    push({ type: 'tool_args', index, text: JSON.stringify({ _raw: held }) })
+    push({ type: 'tool_args', index, text: JSON.stringify({ _raw: pending }) })
     return true
   }
 

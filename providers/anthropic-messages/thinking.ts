@@ -45,7 +45,7 @@ export function planThinking(
   const wish = wantedEffort(conversation)
   if (!backend.supports.has('reasoning')) return { maxTokens, on: traits.off === 'never' }
 
-  const asked = explicitThinking(conversation)
+  const explicit = explicitThinking(conversation)
   const nativeBudget =
     traits.thinking === 'budget' && reasoning.effort === undefined && reasoning.budgetTokens !== undefined
   const effort =
@@ -59,9 +59,9 @@ export function planThinking(
   if (reasoning.thinking === 'disabled' || wish === 'none') return disabled
   // Thinking that the gateway derives only from an effort is dropped when the request needs something that excludes
   // thinking.
-  const blocked = !asked && (isForced(conversation) || isPrefill(conversation))
+  const blocked = !explicit && (isForced(conversation) || isPrefill(conversation))
   if (blocked) return traits.thinksByDefault ? disabled : off
-  if (!asked && (wish === undefined || wish === 'minimal' || wish === 'low')) return off
+  if (!explicit && (wish === undefined || wish === 'minimal' || wish === 'low')) return off
 
   if (traits.thinking === 'none') return off
   const display = reasoning.summary === undefined ? undefined : 'summarized'

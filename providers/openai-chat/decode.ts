@@ -43,10 +43,10 @@ export class ChatDecoder implements Decoder {
    */
   #tokens: TokenLogprob[] = []
   /** True while a text block is open. */
-  #says = false
+  #inText = false
   readonly #reasoning = new SurrogateJoiner()
   /** True while a reasoning item is open. */
-  #reasons = false
+  #inReasoning = false
   #refused = false
   /** True after any model output, hidden or visible. */
   #output = false
@@ -134,7 +134,7 @@ export class ChatDecoder implements Decoder {
     if (typeof refusal === 'string' && refusal !== '') {
       this.#endReasoning(push)
       this.#refused = true
-      this.#says = false
+      this.#inText = false
       push({ type: 'refusal', text: refusal })
       seen = true
     }
@@ -170,11 +170,11 @@ export class ChatDecoder implements Decoder {
     const tokens = isObject(logprobs) ? openAiLogprobs(logprobs['content']) : undefined
     if (content === '') {
       // During reasoning or calls, these tokens belong to those.
-      if (tokens && !this.#reasons && this.#calls.count === 0) this.#tokens.push(...tokens)
+      if (tokens && !this.#inReasoning && this.#calls.count === 0) this.#tokens.push(...tokens)
       return false
     }
     this.#endReasoning(push)
-    this.#says = true
+    this.#inText = true
     const text = this.#text.push(content)
     if (tokens) push({ type: 'text', text, logprobs: [...this.#tokens.splice(0), ...tokens] })
     else if (text !== '') push({ type: 'text', text })
@@ -183,16 +183,16 @@ export class ChatDecoder implements Decoder {
 
   #think(text: string, push: Push): boolean {
     if (text === '') return false
-    this.#reasons = true
-    this.#says = false
+    this.#inReasoning = true
+    this.#inText = false
     const out = this.#reasoning.push(text)
     if (out !== '') push({ type: 'reasoning', text: out, part: 0 })
     return true
   }
 
   #endReasoning(push: Push): void {
-    if (!this.#reasons) return
-    this.#reasons = false
+    if (!this.#inReasoning) return
+    this.#inReasoning = false
     const rest = this.#reasoning.end()
     if (rest !== '') push({ type: 'reasoning', text: rest, part: 0 })
     push({ type: 'reasoning_end' })
@@ -202,27 +202,27 @@ export class ChatDecoder implements Decoder {
     this.#endReasoning(push)
     const text = this.#text.end()
     const logprobs = this.#tokens.splice(0)
-    if (this.#says && logprobs.length > 0) push({ type: 'text', text, logprobs })
+    if (this.#inText && logprobs.length > 0) push({ type: 'text', text, logprobs })
     else if (text !== '') push({ type: 'text', text })
-    this.#says = false
+    this.#inText = false
   }
 
   #finish(push: Push): void {
-    const said = this.#reason
-    const failure = said === null ? undefined : FAILURES.get(said)
+    const wireReason = this.#reason
+    const failure = wireReason === null ? undefined : FAILURES.get(wireReason)
     if (failure) {
       this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: said })) }, push)
       return
     }
     // [DONE] marks a complete reply. A reply with [DONE] but without any output has failed, and a proxy in between
     // has hidden that.
-    if (said === null && !this.#output) {
+    if (wireReason === null && !this.#output) {
       this.#fail({ type: 'error', error: cutShort() }, push)
       return
     }
     this.#over = true
     this.#endBlocks(push)
-    let reason = said === null ? 'stop' : (REASONS.get(said) ?? 'stop')
+    let reason = wireReason === null ? 'stop' : (REASONS.get(wireReason) ?? 'stop')
     const cut = reason === 'length' || reason === 'content_filter'
     this.#calls.end(cut, push)
     if (reason === 'stop' || reason === 'tool_calls') {

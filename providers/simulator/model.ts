@@ -269,8 +269,8 @@ interface PlannedCall {
 /** The calls of this round: those of a directive, otherwise an invented one when the choice forces a call. */
 function callsOf({ directives, prompt }: SimReply): PlannedCall[] {
   if (prompt.choice.type === 'none' || prompt.tools.length === 0) return []
-  const asked = directives.rounds[prompt.rounds]
-  let calls = asked?.map(request => plan(request, prompt.tools)) ?? []
+  const planned = directives.rounds[prompt.rounds]
+  let calls = planned?.map(request => plan(request, prompt.tools)) ?? []
   const { choice, allowed } = prompt
   if (allowed) calls = calls.filter(call => allowed.includes(call.name))
   if (choice.type === 'tool') calls = calls.filter(call => call.name === choice.name)
