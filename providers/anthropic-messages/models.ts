@@ -4,7 +4,7 @@
  */
 export type AnthropicEffort = 'low' | 'medium' | 'high' | 'xhigh' | 'max'
 
-/** How a model behind the Messages API differs from others. */
+/** Which controls one model accepts. */
 export interface ModelTraits {
   /** How thinking is requested. `none`: the model cannot think. */
   thinking: 'adaptive' | 'budget' | 'none'

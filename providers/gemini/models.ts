@@ -4,7 +4,7 @@
  */
 export type ThinkingLevel = 'MINIMAL' | 'LOW' | 'MEDIUM' | 'HIGH'
 
-/** How a model behind generateContent differs from others. */
+/** Which controls one model accepts. */
 export interface ModelTraits {
   /** How thinking is requested: by level, by a budget in tokens, or not at all. */
   thinking:

@@ -6,7 +6,7 @@ import type { Effort } from '../../core/conversation.ts'
 
 export type OpenAiEffort = Exclude<Effort, 'ultra'>
 
-/** How a model behind the Responses API differs from others. */
+/** Which controls one model accepts. */
 export interface ModelTraits {
   /** The accepted efforts, ascending. Empty: the model does not reason and refuses the `reasoning` member. */
   efforts: readonly OpenAiEffort[]
