@@ -16,8 +16,8 @@ import { NodeExchange, type NodeShared, targetOf } from './exchange.ts'
 import { NodeTunnel } from './tunnel.ts'
 
 /**
- * In milliseconds, as uWebSockets.js has them: a connection is closed when no head arrives within the first, or
- * nothing between two requests within the second.
+ * Timeouts in milliseconds, the same as those of uWebSockets.js. A connection is closed when a head does not arrive
+ * within `HEAD_TIMEOUT_MS`, or when nothing arrives between two requests within `KEEP_ALIVE_MS`.
  */
 const HEAD_TIMEOUT_MS = 10_000
 const KEEP_ALIVE_MS = 10_000

@@ -29,9 +29,9 @@ type BodyReader = (fault: BodyFault | null, body: Uint8Array) => void
  */
 const KEPT_BYTES = 256 * 1024
 /**
- * Bytes that may still arrive after a sink has paused the body; more cut the connection. A blocked write makes
- * uSockets poll for reading again, and its read loop ignores the pause until the kernel's buffers are empty (up to 33
- * MB of `tcp_rmem`, and for a local sender also its own buffers).
+ * Bytes that may still arrive after a sink has paused the body; after more, the connection is cut. A blocked write
+ * makes uSockets poll for reading again, and its read loop ignores the pause until the kernel's buffers are empty (up
+ * to 33 MB of `tcp_rmem`, and for a local sender also its own buffers).
  */
 const PAUSED_BYTES = 64 * 1024 * 1024
 

@@ -334,11 +334,11 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   /**
    * Turns the connection into a WebSocket; the exchange has nothing more to do with it.
    *
-   * This is done while the head is being parsed, if possible. R3 does not apply then, since the parser drops what
-   * follows an upgrade request. Later it must be done outside of any cork: at the end of a cork the tested build can
-   * take the socket for the former response, if both are at the same place in memory, and then closes it or starts
-   * its 10 s timer (1 handshake in 25). The price is a warning of uWebSockets.js on stderr, on gateways whose plugins
-   * above the body wait.
+   * If possible, this is done while the head is being parsed. R3 does not apply then, since the parser drops what
+   * follows an upgrade request. Where a plugin above the body waits, it is done later, and must then be done outside
+   * of any cork: at the end of a cork the tested build can take the socket for the former response, if both are at
+   * the same place in memory, and then closes it or starts its 10 s timer (1 handshake in 25). Outside of a cork
+   * uWebSockets.js writes a warning to stderr.
    */
   #open({ context, session, parsing }: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
