@@ -211,7 +211,7 @@ export class ChatDecoder implements Decoder {
     const wireReason = this.#reason
     const failure = wireReason === null ? undefined : FAILURES.get(wireReason)
     if (failure) {
-      this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: said })) }, push)
+      this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: wireReason })) }, push)
       return
     }
     // [DONE] marks a complete reply. A reply with [DONE] but without any output has failed, and a proxy in between
