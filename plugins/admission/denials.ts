@@ -8,8 +8,9 @@ import type { Admission, Cell } from '../../core/store.ts'
 import { limitHeaders } from './headers.ts'
 
 /**
- * What a caller is told of a spend limit: nothing of money (LIM-8), but whether waiting helps, or a smaller request.
- * - never: the request by itself is over the limit of a whole period, so that no wait is a remedy
+ * Messages for a spend limit that is reached. They tell no amounts (LIM-8), only whether waiting or a smaller request
+ * helps.
+ * - never: the request alone is over the limit of a whole period, so waiting does not help
  * - smaller: something is left of the period, and it is less than this request may need
  * - later: nothing is left
  */

@@ -171,7 +171,8 @@ export const conversationPlugin = definePlugin({
         const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
         if (size > options.max_retained) return
       }
-      // A plugin below may have masked what must not be kept: then all that it left is kept, and no link to what was before.
+      // A plugin below may have masked what must not be kept. Then the whole conversation is kept as that plugin left
+      // it, without a link to the earlier responses.
       const rewritten = conversation !== x.get(parsedConversation)
       const own = rewritten ? freshOf(conversation) : fresh
       const added = reply ? { ...own, turns: [...own.turns, reply] } : own

@@ -1,4 +1,4 @@
-/** Percent-encodings are taken off at most this often; a path that still changes then is refused. */
+/** A path is percent-decoded at most this many times; one that still changes after that is refused. */
 const MAX_ROUNDS = 4
 /** `.` and `/` and `\` as overlong UTF-8 and as `%uXXXX`, which some servers decode. */
 const ODD_FORMS: readonly [RegExp, string][] = [
@@ -10,9 +10,9 @@ const ODD_FORMS: readonly [RegExp, string][] = [
 const DROPPED = /[\x00-\x20\x7f-\xa0]/g
 
 /**
- * Whether a path holds a segment `..`, however it is spelled: percent-encoded once or more often, with a path
- * parameter (`..;x`), a blank or a control character beside the dots, or behind a backslash. Routes match the path as
- * it came. A target that resolves such a segment would serve, with the gateway's key, what no route names.
+ * Whether a path holds a segment `..` in any spelling: percent-encoded once or several times, with a path parameter
+ * (`..;x`), with a blank or control character beside the dots, or after a backslash. Routes match the path as the
+ * client sent it: a target that resolves `..` would serve a path that no route names, with the gateway's key.
  * @param path without the query
  */
 export function climbs(path: string): boolean {

@@ -130,7 +130,7 @@ export interface FailedAttempt {
   code: ErrorCode
   /** Status of the provider's reply; 0 when none came. */
   status: number
-  /** What the provider said; null when it said nothing that is an error. */
+  /** The error that the provider reported; null when it reported none. */
   told: UpstreamFault | null
   /** From the attempt's start to its failure, milliseconds. */
   ms: number

@@ -103,7 +103,7 @@ export class Attempts implements AttemptOwner {
   }
 
   /**
-   * No backend can be tried. If all of them asked for a pause, the client is told to wait until the first pause ends.
+   * No backend can be tried. If all of them asked for a pause, the client may retry when the first pause ends.
    */
   #unavailable(now: number): GatewayError {
     const breakers = this.#x.get(candidates).map(backend => this.#context.targets.of(backend).breaker)

@@ -83,7 +83,7 @@ export class Breaker {
     return Math.max(0, this.#restUntil - now)
   }
 
-  /** Milliseconds until a request may be sent again, a trial at least; 0 when one may be now. */
+  /** Milliseconds until a request, or at least a trial, may be sent; 0 when one may be sent now. */
   outFor(now: number): number {
     return Math.max(0, this.#restUntil - now, this.#openUntil - now)
   }
@@ -99,7 +99,7 @@ export class Breaker {
     return r < share
   }
 
-  /** @returns true when it closed the breaker */
+  /** @returns true when this success closed the breaker */
   succeeded(now: number): boolean {
     this.#roll(now)
     this.#total[this.#bucket]!++
@@ -115,7 +115,7 @@ export class Breaker {
     return false
   }
 
-  /** @returns true when it opened the breaker, which was closed */
+  /** @returns true when this failure opened a closed breaker */
   failed(now: number): boolean {
     this.#roll(now)
     this.#total[this.#bucket]!++

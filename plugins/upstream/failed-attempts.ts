@@ -1,13 +1,16 @@
-/** What is known of an exchange's failed attempts, for its log line and the dashboard. */
+/** Records the failed attempts of an exchange, for its log line and the dashboard. */
 import type { GatewayError } from '../../core/errors.ts'
 import type { Exchange } from '../../core/plugin.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { type FailedAttempt, failedAttempts } from '../shared/slots.ts'
 
-/** A search of many rounds may fail in many of them: the last ones tell what was wrong. */
+/** The most failed attempts kept of one exchange. A search loop may fail in many rounds; the last ones are kept. */
 const MOST = 16
 
-/** Adds an attempt that failed. @param headers of its request: their values are kept out of what the provider said */
+/**
+ * Adds a failed attempt.
+ * @param headers of its request; their values are removed from what the provider said
+ */
 export function noteFailure(
   x: Exchange,
   failed: Pick<FailedAttempt, 'backend' | 'status' | 'ms'>,
@@ -19,7 +22,7 @@ export function noteFailure(
   x.set(failedAttempts, [...(x.peek(failedAttempts) ?? []), { ...failed, code, told }].slice(-MOST))
 }
 
-/** Fields of a log line: of the attempt itself, and of the exchange. The log adds the provider's words where it may. */
+/** Fields of a log line, of an attempt or an exchange. The log writes the provider's words where it may. */
 export function upstreamFields({ status, told }: FailedAttempt): {
   upstream_status?: number
   upstream_error?: UpstreamFault
