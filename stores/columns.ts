@@ -1,4 +1,7 @@
-/** The ledger's columns, in the order of docs/ledger.md: the public names in the table, the stream and the output of `sluice usage`. */
+/**
+ * The ledger's columns, in the order of docs/ledger.md. These are the public names in the SQLite table, in the Redis
+ * stream and in the output of `sluice usage`.
+ */
 export const LEDGER_COLUMNS = [
   'request_id',
   'time',

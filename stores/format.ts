@@ -1,11 +1,11 @@
 /**
- * Versions of what is stored: the tables of the database (sqlite/schema.ts), the records of the journal (journal.ts),
- * and the keys in Redis (redis/format.ts). Each of the three has one list of steps; a new version is one more entry at
- * its end.
+ * Versions of stored data. There are three formats: the tables of the database (sqlite/schema.ts), the records of the
+ * journal (journal.ts) and the keys in Redis (redis/format.ts). Each format has one list of steps, one step for each
+ * version. A new version adds a step at the end of the list.
  *
- * Stored data carries a mark. A build brings older data up to its own version, and uses data of a later version when
- * the mark allows it, so that the release before can start again, or run beside, on what a change left readable. It
- * refuses all other data, and says the cure.
+ * Stored data carries a mark with its version. A build migrates older data to its own version. It uses data of a later
+ * version when the mark allows it. So the previous release can start again after an upgrade, or run beside the new one,
+ * as long as it can still read the data. A build refuses all other data, and its error names the cure.
  */
 import { StoreUnavailable } from '../core/store.ts'
 
@@ -16,18 +16,25 @@ export interface Mark {
   minReader: number
 }
 
-/** The data is in a format that this build must not touch. The message says what was found, what is read, the cure. */
+/**
+ * The data is in a format that this build must not touch. The message names the version that was found, the versions
+ * that this build reads, and the cure.
+ */
 export class FormatRefused extends StoreUnavailable {}
 
-/** The mark of data that has been through all of `steps` (ascending, not empty). A step never lowers `minReader`. */
+/**
+ * The mark of data to which all of `steps` have been applied. A step never lowers `minReader`.
+ * @param steps in ascending order of version; not empty
+ */
 export function markOf(steps: readonly Mark[]): Mark {
   return { version: steps.at(-1)!.version, minReader: Math.max(...steps.map(step => step.minReader)) }
 }
 
 /**
- * Throws FormatRefused when a build with these steps can neither use the data nor bring it up to date.
- * @param what names the data, e.g. `the database ./data/gateway.db`
- * @param cures what to do when the data is too new, and when it is too old
+ * Checks that a build with these steps can use the data or migrate it.
+ * @param what names the data in the error message, e.g. `the database ./data/gateway.db`
+ * @param cures what the operator can do when the data is too new, and when it is too old
+ * @throws FormatRefused when the build can neither use the data nor migrate it
  */
 export function checkFormat(
   what: string,

@@ -1,4 +1,4 @@
-/** Opens the store that gateway.yaml names: `sqlite:PATH` (embedded) or a redis URL (shared). */
+/** Opens the store that gateway.yaml names: `sqlite:PATH` (embedded in this process) or a Redis URL (shared). */
 import { randomBytes } from 'node:crypto'
 import os from 'node:os'
 import type { Clock } from '../core/clock.ts'
@@ -6,33 +6,48 @@ import type { Logger } from '../core/plugin.ts'
 import { type Store, StoreUnavailable } from '../core/store.ts'
 
 export interface StoreOptions {
-  /** `sqlite:./data/gateway.db`, `sqlite::memory:`, `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` (docs/ledger.md). */
+  /**
+   * `sqlite:./data/gateway.db`, `sqlite::memory:`, `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://`
+   * (docs/ledger.md).
+   */
   url: string
-  /** Budget of one call to Redis, ms. */
+  /** Timeout of one call to Redis, ms. */
   timeout: number
-  /** Name of this process in journals and leases; made unique for each start. Default: host name and process id. */
+  /**
+   * Name of this process in journals and leases. Each start appends random characters, which make it unique. Default:
+   * host name and process id.
+   */
   instance?: string
   clock: Clock
   log: Logger
-  /** Milliseconds that ledger rows are kept; null or absent: for ever. */
+  /** How long ledger rows are kept, ms. Null or absent: for ever. */
   ledgerKeep?: number | null
   idempotency?: {
-    /** Replies above this many bytes are not kept. Default 4 MiB. */
+    /** A reply of more than this many bytes is not kept. Default 4 MiB. */
     maxRecord?: number
-    /** Bytes of all kept replies (redis: of one organization's). Default 1 GiB. */
+    /** All kept replies together take at most this many bytes (on Redis: those of one organization). Default 1 GiB. */
     maxTotal?: number
   }
-  /** Bytes of all retained records (embedded only; redis has its own memory limit). Default 4 GiB. */
+  /**
+   * All retained responses and continuation data together take at most this many bytes. Default 4 GiB. SQLite only:
+   * Redis has its own memory limit.
+   */
   maxRecords?: number
-  /** Redis: folder of the local journal's `journal/`. Default ./data. The embedded store keeps its journal beside the database file. */
+  /**
+   * Redis only: the folder that holds `journal/`. Default ./data. SQLite keeps its journal beside the database file.
+   */
   dataDir?: string
 }
 
-/** Rejects with StoreUnavailable when the URL is wrong or the engine cannot be reached or opened. */
+/**
+ * Opens a store. SQLite must open at once. Redis need not answer yet: the store then connects when it can.
+ * @throws StoreUnavailable when the URL is wrong, or the database cannot be opened
+ * @throws FormatRefused (a StoreUnavailable) when the stored data has a format that this build cannot use
+ */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const { url, timeout, clock, log } = options
   const scheme = url.slice(0, Math.max(0, url.indexOf(':')))
-  // A restarted process must never be taken for its dead predecessor.
+  // A restarted process must not have the name of the dead process before it.
   const instance = `${safeName(options.instance ?? `${os.hostname()}-${process.pid}`)}-${randomBytes(4).toString('hex')}`
   const maxRecord = options.idempotency?.maxRecord ?? 4 << 20
   const maxTotal = options.idempotency?.maxTotal ?? 1 << 30

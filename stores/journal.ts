@@ -1,13 +1,18 @@
 /**
- * The append-only local journal that the ledger is filled from (decisions 26). One folder per running instance, cut into segments:
+ * The append-only local journal that the ledger is filled from (decisions 26). Each running instance has its own
+ * folder, and the records are cut into segment files:
  *
- *   <dir>/<instance>/lock            held by a living owner (an SQLite lock: the kernel frees it with the process, `kill -9` included)
- *   <dir>/<instance>/00000001.log    one record per line: `<crc32 of the rest, 8 hex> <kind> <json>\n`
- *   <dir>/damaged/…                  segments in which a checksum failed, kept for a look
+ *   <dir>/<instance>/lock            locked while the owner lives: an SQLite file lock, which the kernel frees when the
+ *                                    process ends, also after `kill -9`
+ *   <dir>/<instance>/00000001.log    one record per line: `<crc32 of the rest, 8 hex digits> <kind> <json>\n`
+ *   <dir>/damaged/…                  segments with a failed checksum, kept for the operator to inspect
  *
- * An append is one write() to an O_APPEND file: it survives a killed process as soon as it returns. A power cut may lose the last moments.
- * An item is open until it is released; the oldest segments go once nothing in them is open, always oldest first, so that a record never
- * outlives a later one that speaks of it. A few open items never keep a segment: they are written again into the newest one.
+ * An append is one write() to an O_APPEND file. Once it has returned, the record survives a killed process. A power cut
+ * may lose the last records, because nothing calls fsync.
+ *
+ * An item is open until it is released. A segment is deleted when no item in it is open and all older segments have
+ * been deleted. This order matters: a record must not outlive a later record about the same request. When only a few
+ * items keep an old segment, they are written again into the newest segment.
  */
 import fs from 'node:fs'
 import path from 'node:path'
@@ -18,12 +23,19 @@ import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
 import { checkFormat, type Mark, markOf } from './format.ts'
 
-/** Spend of a settled request on one cell: cell id, period, period index, nano-USD. */
+/**
+ * What a settled request adds to one spend cell: the cell's id, the period, the period's index, the amount in nano-USD.
+ */
 export type Charge = [cell: string, period: 'day' | 'month', index: number, amount: number]
 
 /**
- * h: head of a segment. i: intent. o: the whole row, with the charges of the same tick. s: charges settled apart from the outcome.
- * d: request ids whose rows have been delivered. k: an idempotency key whose first use runs.
+ * The kinds of records:
+ * - `h`: the head of a segment
+ * - `i`: an intent
+ * - `o`: a whole row, with the charges that were settled in the same event-loop turn
+ * - `s`: charges that were settled in another turn than the outcome
+ * - `d`: the request ids of rows that have been delivered
+ * - `k`: an idempotency key whose first use is running
  */
 export type RecordKind = 'h' | 'i' | 'o' | 's' | 'd' | 'k'
 
@@ -32,15 +44,19 @@ export interface JournalRecord {
   json: string
 }
 
-/** One open record; whoever writes it may keep more in the same object. */
+/** One open record. The writer of the record may keep its own data in the same object. */
 export interface Item extends JournalRecord, Placed {
-  /** Where it is. The journal's own. */
+  /**
+   * The segment that holds the record; undefined before the item is kept and after it is released. Only the journal
+   * sets it.
+   */
   segment: Segment | undefined
 }
 
 export interface Segment {
   file: string
   number: number
+  /** The items in this segment that have not been released. */
   open: DenseSet<Item>
 }
 
@@ -48,33 +64,41 @@ export interface JournalOptions {
   /** Folder of all instances' journals. */
   dir: string
   instance: string
-  /** What the journal feeds, e.g. `sqlite` or `redis://host:6379/0`, without secrets. Journals for another store are left alone. */
+  /**
+   * The store that the journal feeds, e.g. `sqlite` or `redis://host:6379/0`, without secrets. Recovery leaves journals
+   * of another store untouched.
+   */
   store: string
   log: Logger
-  /** Default 8 MiB. */
+  /** A new segment begins when the newest has more than this many bytes. Default 8 MiB. */
   segmentBytes?: number
 }
 
-/** A version of the records. The head of a segment keeps its place and its members in every version. */
+/** A version of the records. In every version, a segment begins with a head, and the head has the same members. */
 export interface JournalStep extends Mark {
-  /** Makes a record of the version before one of this. The head is not given. Absent: all records stay as they are. */
+  /**
+   * Converts a record from the previous version to this one. It is not called for heads. Absent: the records of both
+   * versions are alike.
+   */
   upgrade?(record: JournalRecord): JournalRecord
 }
 
 /**
- * By version, ascending; 2 writes rows as `rows.ts` says, and what was before is not read. A new version is one more
- * entry. Records of a kind that this build does not know are passed over, so a new kind can leave `minReader` as it is.
+ * In ascending order of version. Version 2 writes rows in the format of rows.ts; version 1 is not read any more. A new
+ * version adds an entry. A build skips records of a kind that it does not know, so a new kind need not raise
+ * `minReader`.
  */
 export const STEPS: readonly JournalStep[] = [{ version: 2, minReader: 2 }]
 const SEGMENT_BYTES = 8 << 20
-/** Segments that may stand before the oldest one's items are carried over. */
+/** With more segments than this, the open items of the oldest one are carried over into the newest. */
 const MAX_SEGMENTS = 4
-/** As many items are carried over at once, so that it never takes long. */
+/** A segment with more open items than this is not carried over, because the synchronous writes would take too long. */
 const MAX_CARRIED = 256
-/** Of the buffer that lines gather in; one that grew beyond the second is not kept. */
+/** The initial size in bytes of the buffer in which staged lines gather. */
 const BUFFER_BYTES = 64 << 10
+/** A staging buffer that grew beyond this many bytes is replaced by an initial one after the commit. */
 const KEPT_BYTES = 1 << 20
-/** Of a line besides its JSON. */
+/** How many bytes of a line are not its JSON. */
 const LINE_BYTES = 'cccccccc k \n'.length
 
 export class Journal {
@@ -84,7 +108,7 @@ export class Journal {
   #lock: DatabaseSync
   #fd = -1
   #size = 0
-  /** Lines that the next `commit` writes. */
+  /** The staged lines, which the next `commit` writes. */
   #bytes = Buffer.allocUnsafeSlow(BUFFER_BYTES)
   #end = 0
   #segments: Segment[] = []
@@ -105,16 +129,19 @@ export class Journal {
     this.#rotate()
   }
 
-  /** Why the last append failed; undefined while all is well. For /readyz. */
+  /** Why the last append failed; undefined when it succeeded. For /readyz. */
   get failure(): string | undefined {
     return this.#failure
   }
-  /** Segments on disk; for tests and metrics. */
+  /** Number of segments on disk; for tests and metrics. */
   get segments(): number {
     return this.#segments.length
   }
 
-  /** One write; on return it is safe against a killed process. Throws StoreUnavailable (disk full). */
+  /**
+   * Writes one open record. On return the record survives a killed process.
+   * @throws StoreUnavailable when the file cannot be written, e.g. on a full disk
+   */
   append(kind: RecordKind, json: string): Item {
     const item: Item = { kind, json, segment: undefined, place: -1 }
     this.note(kind, json)
@@ -122,15 +149,18 @@ export class Journal {
     return item
   }
 
-  /** A record that nothing waits for: it stays as long as its segment. */
+  /**
+   * Writes a record that does not keep its segment: it is deleted with the segment.
+   * @throws StoreUnavailable when the file cannot be written
+   */
   note(kind: RecordKind, json: string): void {
     this.stage(kind, json)
     this.commit()
   }
 
-  /** A record for the next `commit`, which must come in the same turn. */
+  /** Adds a record to what the next `commit` writes. The caller must commit in the same event-loop turn. */
   stage(kind: RecordKind, json: string): void {
-    // A unit of UTF-16 is three bytes at most.
+    // One UTF-16 code unit takes at most three bytes in UTF-8.
     const most = this.#end + LINE_BYTES + 3 * json.length
     if (most > this.#bytes.length) this.#grow(most)
     const bytes = this.#bytes
@@ -144,7 +174,10 @@ export class Journal {
     this.#end = end + 1
   }
 
-  /** Writes what has been staged, at once: all of it is safe against a killed process on return. Throws StoreUnavailable (disk full): nothing was written. */
+  /**
+   * Writes all staged records with one write(). On return they survive a killed process.
+   * @throws StoreUnavailable when the file cannot be written, e.g. on a full disk; then none of them was written
+   */
   commit(): void {
     try {
       if (this.#fd < 0) throw new Error('it is closed')
@@ -160,7 +193,10 @@ export class Journal {
     }
   }
 
-  /** The item's record, just committed, is open until the item is released. An earlier record that it stood for no longer is. */
+  /**
+   * Marks the item's record, which the last `commit` wrote, as open until the item is released. If the item had an
+   * earlier record in another segment, that record is no longer open.
+   */
   keep(item: Item): void {
     const segment = this.#segments[this.#segments.length - 1]!
     if (item.segment === segment) return
@@ -169,7 +205,7 @@ export class Journal {
     segment.open.add(item)
   }
 
-  /** Nothing needs the item any more. */
+  /** Ends an item: its segment need not be kept for it any more. */
   release(item: Item): void {
     const { segment } = item
     if (!segment) return
@@ -178,7 +214,7 @@ export class Journal {
     if (segment.open.size === 0 && this.#segments.length > 1) this.#trim()
   }
 
-  /** Ends the journal. With nothing open the folder goes; otherwise it waits for the next start. */
+  /** Closes the journal. The folder is deleted when no item is open; otherwise the next start recovers it. */
   close(): void {
     if (this.#fd < 0) return
     fs.closeSync(this.#fd)
@@ -195,7 +231,7 @@ export class Journal {
     this.#bytes = bytes
   }
 
-  /** Writes the staged lines from there on. */
+  /** Writes the staged lines from offset `start` of the staging buffer to its end. */
   #put(start: number): void {
     const length = this.#end - start
     this.#end = start
@@ -213,12 +249,12 @@ export class Journal {
     this.#size += written
   }
 
-  /** Takes a half-written record off the end again, so that the next one starts on a line of its own. */
+  /** Removes a half-written record from the end of the file, so that the next record starts on its own line. */
   #cut(): void {
     try {
       fs.ftruncateSync(this.#fd, this.#size)
     } catch {
-      // A torn line then stands in the middle; its checksum fails at recovery and it was never acknowledged.
+      // The torn line stays in the middle of the file. It was never acknowledged, and recovery rejects its checksum.
     }
   }
 
@@ -268,32 +304,34 @@ function putHex(bytes: Buffer, at: number, value: number): void {
   }
 }
 
-// ---- recovery ---------------------------------------------------------------------------------------------------------
+// ---- recovery -------------------------------------------------------------------------------------------------------
 
+/** The JSON of a segment's `h` record. */
 interface Head {
   version: number
-  /** Absent: the version itself. */
+  /** Absent: the same as `version`. */
   min_reader?: number
   instance: string
   store: string
 }
 
-/** A dead instance's journal, taken over: its lock is held until `done` or `leave`. */
+/** The journal of a dead instance. This process holds its lock until it calls `done` or `leave`. */
 export interface Abandoned {
   instance: string
-  /** All good records in the order of writing, as this build's version has them, without the heads. */
+  /** All undamaged records in the order of writing, converted to this build's version, without the heads. */
   records: JournalRecord[]
-  /** Lines whose checksum failed, not counting a torn end. */
+  /** Number of lines whose checksum failed; a torn last line is not counted. */
   damaged: number
-  /** All records are delivered: the folder goes (damaged segments are kept aside). */
+  /** To call when all records have been delivered: deletes the folder and moves damaged segments to `damaged/`. */
   done(): void
-  /** Not now: frees the lock for a later try. After `done` it does nothing. */
+  /** Frees the lock, so that a later try can take the journal over. After `done` it does nothing. */
   leave(): void
 }
 
 /**
- * Takes over the journals that were written for `store` and whose owners are dead. A living owner's journal is never read.
- * Throws FormatRefused, with nothing taken over, when one is of a version that this build does not read.
+ * Takes over the journals that were written for `store` and whose owners are dead. It does not read the journal of a
+ * living owner.
+ * @throws FormatRefused when one journal has a version that this build does not read; then none is taken over
  */
 export function abandonedJournals(options: {
   dir: string
@@ -322,7 +360,7 @@ export function abandonedJournals(options: {
   return found
 }
 
-/** Null: it feeds another store. */
+/** Reads the locked journal of one dead instance. Null when the journal feeds another store. */
 function take(
   dir: string,
   instance: string,
@@ -332,7 +370,7 @@ function take(
   const folder = path.join(dir, instance)
   const records: JournalRecord[] = []
   const bad: { name: string; offset: number }[] = []
-  // Of a head that is damaged; the damage is told.
+  // This build's own version is assumed when the head is damaged. The damage is logged below.
   let { version } = markOf(steps)
   for (const name of fs.readdirSync(folder).sort()) {
     if (!name.endsWith('.log')) continue
@@ -368,7 +406,7 @@ function take(
         for (const name of new Set(bad.map(({ name }) => name)))
           fs.renameSync(path.join(folder, name), path.join(aside, `${instance}-${name}`))
       }
-      // The segments first: once they are gone nobody can deliver them again, even if the rest of the folder stays.
+      // Deletes the segments first: if the rest fails, no later start can deliver their records again.
       for (const name of fs.readdirSync(folder))
         if (name.endsWith('.log')) fs.rmSync(path.join(folder, name), { force: true })
       lock.close()
@@ -382,12 +420,16 @@ function take(
 
 const ASIDE = 'or move its folder away, and its rows are not booked'
 
+/** The record, converted from `version` by every later step. */
 function upgraded(record: JournalRecord, version: number, steps: readonly JournalStep[]): JournalRecord {
   for (const step of steps) if (step.version > version && step.upgrade) record = step.upgrade(record)
   return record
 }
 
-/** The good records of a segment, and the byte offsets of damaged lines. A last line without its line feed is torn, not damaged. */
+/**
+ * The undamaged records of a segment, and the byte offsets of damaged lines. A last line without a line feed is torn by
+ * a crash, and does not count as damaged.
+ */
 export function readSegment(file: string): { records: JournalRecord[]; damaged: number[] } {
   const bytes = fs.readFileSync(file)
   const records: JournalRecord[] = []
@@ -414,8 +456,10 @@ function parseLine(line: Buffer): JournalRecord | null {
 }
 
 /**
- * An exclusive lock on a file, or null when another process or store holds it. SQLite's own file lock is the one kernel lock that Node can reach: it
- * needs no process ids, which mean nothing between containers that share a volume.
+ * Takes an exclusive lock on a file. Null when another process or store holds it. SQLite's file lock is the only kernel
+ * lock that Node offers. A lock file with a process id would not do: containers that share a volume number their
+ * processes separately.
+ * @throws StoreUnavailable when the file cannot be opened or locked for another reason
  */
 export function acquire(file: string): DatabaseSync | null {
   let db: DatabaseSync | undefined

@@ -1,6 +1,7 @@
 /**
- * The ledger of both engines: intents and outcomes go to the local journal first, rows from there to the engine's sink in groups, off the hot path
- * (decisions 26, BILL-4). Spend charges travel with their row, so that the sink books a row and its charges in one step or not at all.
+ * The ledger of both engines. Intents and outcomes are written to the local journal first. Rows then go to the engine's
+ * sink in groups, while no exchange waits for them (decisions 26, BILL-4). Spend charges travel with their row, so that
+ * the sink books a row and its charges in one step or not at all.
  */
 import type { Clock } from '../core/clock.ts'
 import { IdMap } from '../core/collections.ts'
@@ -10,14 +11,16 @@ import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/sto
 import type { Charge, Item, Journal, JournalRecord, RecordKind } from './journal.ts'
 import { intentJson, type RowValues, rowJson } from './rows.ts'
 
-/** What the journal's `s` record holds. */
+/** The JSON of the journal's `s` record. */
 export interface ChargeRecord {
   request_id: string
   organization: string
   charges: readonly Charge[]
 }
 
-/** One thing for the sink, as the journal has it: a row (`o`), or charges that were settled apart from their row (`s`). */
+/**
+ * What the sink takes, in the journal's format: a row (`o`), or charges that were settled apart from their row (`s`).
+ */
 export interface Entry {
   readonly id: string
   readonly kind: RecordKind
@@ -25,38 +28,50 @@ export interface Entry {
 }
 
 export interface LedgerSink {
-  /** Stores the entries, each row once however often it is offered. Rejects when it cannot now; the same entries are offered again. */
+  /**
+   * Stores the entries. A row that is offered several times is stored once. Rejects when the engine cannot take them
+   * now; the ledger then offers the same entries again.
+   */
   write(entries: readonly Entry[]): Promise<void>
-  /** Rows in time order; with a limit, the latest. */
+  /** Rows in ascending order of time. With a limit: the latest rows. */
   query: Ledger['query']
 }
 
 export interface JournaledLedgerOptions {
-  /** Null: nothing is kept on disk (an in-memory store). */
+  /** Null for an in-memory store, which keeps nothing on disk. */
   journal: Journal | null
   sink: LedgerSink
   clock: Clock
   log: Logger
-  /** Entries offered to the sink at once. Default 1000. */
+  /** At most this many entries are offered to the sink at once. Default 1000. */
   group?: number
-  /** Note delivered ids in the journal: for a sink that cannot itself tell a row it has forever (a stream). */
+  /**
+   * Whether the ids of delivered rows are written to the journal. Needed for a sink that recognizes a repeated row only
+   * for a limited time (a Redis stream).
+   */
   noteDelivered?: boolean
 }
 
 const DEFAULT_GROUP = 1000
-/** Rows wait so long for company, unless someone flushes: a commit costs as much as twenty rows. */
+/**
+ * Rows wait this long for other rows, unless `flush` is called. A commit costs as much as twenty rows, so groups pay.
+ */
 const LINGER_MS = 50
+/** The first pause after a failed delivery, ms. Each further pause is twice as long, up to RETRY_MAX_MS. */
 const RETRY_MS = 250
 const RETRY_MAX_MS = 5000
 
-/** An exchange from its intent until the sink has its row, or charges on their own: what the journal keeps open is what the sink is given. */
+/**
+ * One exchange from its intent until the sink has its row; or charges that were settled apart from their row. The same
+ * object is the journal's open item and the sink's entry.
+ */
 class Kept implements Entry, Item {
   readonly id: string
   kind: RecordKind
   json: string
   segment: Item['segment'] = undefined
   place = -1
-  /** Until the end of its turn. */
+  /** The outcome, from `outcome()` until the end of the same event-loop turn. */
   outcome: LedgerOutcome | undefined = undefined
   charges: readonly Charge[] | undefined = undefined
 
@@ -66,7 +81,7 @@ class Kept implements Entry, Item {
     this.json = json
   }
 
-  /** With its outcome an intent becomes a row. */
+  /** Makes the whole row of an intent that has an outcome. */
   close(): void {
     if (!this.outcome) return
     this.kind = 'o'
@@ -79,20 +94,23 @@ class Kept implements Entry, Item {
 export class JournaledLedger implements Ledger {
   #options: JournaledLedgerOptions
   #group: number
-  /** Intents without an outcome. */
+  /** Intents without an outcome, by request id. */
   #open = new IdMap<Kept>()
-  /** Intents of this turn of the event loop, and what ended in it: they share one append. */
+  /** The intents of this event-loop turn. They share one append with `#ended`. */
   #opened: Kept[] = []
+  /** The rows and charges that were completed in this event-loop turn. */
   #ended: Kept[] = []
+  /** Settled by the append of this event-loop turn; undefined when the turn has nothing to write. */
   #turn: PromiseWithResolvers<undefined> | undefined
+  /** Journaled rows and charges that the sink has not taken yet, oldest first. */
   #queue: Kept[] = []
-  /** Delivered, and the journal does not say so yet. */
+  /** Ids of delivered rows that the journal does not have as delivered yet. */
   #unnoted: string[] = []
   #draining: Promise<void> | undefined
   #lingering: { cancel(): void } | undefined
   #failure: string | undefined
   #closed = false
-  /** Ends the wait before the next try. */
+  /** Ends the pause before the next try at once. */
   #hurry: (() => void) | undefined
 
   constructor(options: JournaledLedgerOptions) {
@@ -100,20 +118,25 @@ export class JournaledLedger implements Ledger {
     this.#group = options.group ?? DEFAULT_GROUP
   }
 
-  /** Why rows cannot be delivered at present; undefined while all is well. */
+  /** Why the last delivery failed; undefined when it succeeded. */
   get failure(): string | undefined {
     return this.#failure
   }
-  /** Intents without an outcome so far. */
+  /** Number of intents without an outcome. */
   get open(): number {
     return this.#open.size
   }
 
-  /** Rows that the sink has not taken yet. */
+  /** Number of rows that the sink has not taken yet. */
   get pending(): number {
     return this.#queue.length + this.#ended.length
   }
 
+  /**
+   * Records an intent. Resolves when the journal has it, and rejects with StoreUnavailable when the journal cannot be
+   * written. Undefined without a journal.
+   * @throws Error when this request already has an open intent
+   */
   intent(row: LedgerIntent): undefined | Promise<undefined> {
     const id = row.request_id
     const kept = new Kept(id, 'i', intentJson(row))
@@ -123,6 +146,7 @@ export class JournaledLedger implements Ledger {
     return this.#thisTurn().promise
   }
 
+  /** Completes the row of an intent. Logs an error and does nothing when there is no open intent. */
   outcome(row: LedgerOutcome): void {
     const kept = this.#open.take(row.request_id)
     if (!kept) {
@@ -134,7 +158,10 @@ export class JournaledLedger implements Ledger {
     this.#thisTurn()
   }
 
-  /** The spend of a settled request; booked with its row where that has not left yet. */
+  /**
+   * Takes the spend of a settled request. It is booked with the request's row unless that row is already in the
+   * journal.
+   */
   charge(organization: string, id: string, charges: readonly Charge[]): void {
     const row = this.#ended.findLast(kept => kept.id === id) ?? this.#open.get(id)
     if (row) row.charges = charges
@@ -142,7 +169,8 @@ export class JournaledLedger implements Ledger {
       const record: ChargeRecord = { request_id: id, organization, charges }
       this.#ended.push(new Kept(id, 's', JSON.stringify(record)))
     }
-    // Of an open row too: its outcome may come yet in this turn, and what the limiter schedules now must come after the append.
+    // An open row needs this too. Its outcome may still come in this turn, and then the append must run before the
+    // work that the limit engine schedules after this call.
     this.#thisTurn()
   }
 
@@ -150,7 +178,7 @@ export class JournaledLedger implements Ledger {
     return this.#options.sink.query(filter)
   }
 
-  /** Resolves when everything given so far is in the sink. Waits while the sink is down. */
+  /** Resolves when the sink has taken all rows so far, or the ledger is closed. Waits while the sink is down. */
   async flush(): Promise<void> {
     this.#endTurn()
     while (this.#queue.length || this.#draining) {
@@ -162,7 +190,9 @@ export class JournaledLedger implements Ledger {
     }
   }
 
-  /** One last try to deliver within `timeoutMs`; what is left stays in the journal for the next start. */
+  /**
+   * Tries to deliver the last rows for at most `timeoutMs`. Rows that are left stay in the journal for the next start.
+   */
   async close(timeoutMs: number): Promise<void> {
     this.#endTurn()
     await Promise.race([this.flush(), new Promise(resolve => setTimeout(resolve, timeoutMs).unref())])
@@ -171,6 +201,7 @@ export class JournaledLedger implements Ledger {
     this.#hurry?.()
   }
 
+  /** Schedules the append of this event-loop turn, once. */
   #thisTurn(): PromiseWithResolvers<undefined> {
     if (this.#turn) return this.#turn
     this.#turn = Promise.withResolvers<undefined>()
@@ -178,7 +209,10 @@ export class JournaledLedger implements Ledger {
     return this.#turn
   }
 
-  /** Writes what one turn of the event loop gave in one append: its intents, then what ended, so that a row and its charges are both safe or both not. */
+  /**
+   * Writes all records of one event-loop turn in one append: first the intents, then the completed rows. So the journal
+   * has both a row and its charges, or neither.
+   */
   readonly #endTurn = (): void => {
     const turn = this.#turn
     if (!turn) return
@@ -208,6 +242,7 @@ export class JournaledLedger implements Ledger {
     this.#offer(ended)
   }
 
+  /** Handles a failed append: rejects the intents of the turn, and offers the completed rows from memory. */
   #unwritten(
     opened: readonly Kept[],
     ended: readonly Kept[],
@@ -215,16 +250,18 @@ export class JournaledLedger implements Ledger {
     error: Error,
   ): void {
     for (const { id } of opened) this.#open.delete(id)
-    // Each exchange is refused by it; one that its client has left no longer listens.
+    // Each exchange is refused because of this error. Nothing awaits the promise of an exchange whose client
+    // disconnected, so the rejection must not count as unhandled.
     turn.promise.catch(() => {})
     turn.reject(error)
     const rows = ended.filter(kept => !opened.includes(kept))
     if (!rows.length) return
-    // They still go to the sink from memory; only a crash before that would close them as lost.
+    // The sink still gets these rows from memory. If the process crashes before that, recovery closes them as `lost`.
     this.#options.log.error({ error: error.message, rows: rows.length }, 'ledger outcomes could not be journaled')
     this.#offer(rows)
   }
 
+  /** Queues rows for the sink, and starts a delivery when a whole group waits. */
   #offer(ended: readonly Kept[]): void {
     for (const kept of ended) this.#queue.push(kept)
     if (this.#queue.length >= this.#group) void this.#drain()
@@ -253,7 +290,8 @@ export class JournaledLedger implements Ledger {
     while (this.#queue.length && !this.#closed) {
       const group = this.#queue.slice(0, this.#group)
       try {
-        // The sink knows its last offer apart, and forgets the one before with this one.
+        // The sink recognizes repeated rows of its last offer only. This offer makes it forget the one before, so the
+        // journal must first have that one as delivered.
         this.#note()
         await sink.write(group)
       } catch (error) {
@@ -288,7 +326,10 @@ export class JournaledLedger implements Ledger {
     for (const kept of group) journal.release(kept)
   }
 
-  /** Throws StoreUnavailable (disk full). */
+  /**
+   * Writes the ids of delivered rows to the journal.
+   * @throws StoreUnavailable when the journal cannot be written
+   */
   #note(): void {
     if (this.#unnoted.length === 0) return
     this.#options.journal!.note('d', JSON.stringify(this.#unnoted))
@@ -307,11 +348,14 @@ export class JournaledLedger implements Ledger {
 }
 
 /**
- * What a dead instance's journal still owes: rows in the order of their first records, those without an outcome closed as `lost` with nothing
- * billed: what reached the client is not known, and a bill is never made up.
+ * The rows and charges of a dead instance's journal that the sink may not have. Rows come in the order of their first
+ * records. An intent without an outcome becomes a row with the outcome `lost`, and nothing is billed for it: nobody
+ * knows what reached the client, and a bill is never estimated.
+ * @param now Unix milliseconds; ends the duration of lost exchanges
+ * @returns the entries for the sink, and how many of them are `lost`
  */
 export function owedEntries(records: readonly JournalRecord[], now: number): { entries: Entry[]; lost: number } {
-  /** By request id; a row takes the place of its intent. */
+  // By request id. A row replaces its intent.
   const owed = new Map<string, Entry>()
   const charges: Entry[] = []
   const delivered = new Set<string>()

@@ -1,14 +1,14 @@
 /**
- * A ledger row as text, in the journal and on its way to the sink: one array of values in a fixed order, and behind them what the exchange was charged. Values
- * without their names take half the time to write, to copy and to read.
+ * A ledger row as JSON text, as the journal stores it and the sink takes it: one array of values in a fixed order,
+ * followed by the charges of the exchange. Leaving out the column names halves the time to write, copy and parse a row.
  *
- * The order is the journal's format: it changes with the version in the journal's head (`stores/journal.ts`).
+ * The order of the values is part of the journal's format. A new order needs a new journal version (journal.ts).
  */
 import type { LedgerIntent, LedgerOutcome } from '../core/store.ts'
 import type { LedgerColumn } from './columns.ts'
 import type { Charge } from './journal.ts'
 
-/** The journal's `i` record: what is known before dispatch. */
+/** The columns of the journal's `i` record (intent): the values that are known before dispatch. */
 const INTENT_COLUMNS = [
   'request_id',
   'time',
@@ -21,7 +21,10 @@ const INTENT_COLUMNS = [
   'input_tokens',
 ] as const satisfies readonly LedgerColumn[]
 
-/** The journal's `o` record: the values of the intent, those of the outcome, then four for each charge: cell, period, index, amount. */
+/**
+ * The columns of the journal's `o` record (whole row): the values of the intent, then those of the outcome. Behind
+ * these columns the record has four values for each charge: cell, period, index, amount.
+ */
 export const ROW_COLUMNS = [
   ...INTENT_COLUMNS,
   'provider',
@@ -57,7 +60,10 @@ export function intentJson(row: LedgerIntent): string {
   ])
 }
 
-/** The whole row, from its intent's text. */
+/**
+ * The JSON text of the whole row.
+ * @param intent the text that `intentJson` made; its values are not parsed again
+ */
 export function rowJson(intent: string, row: LedgerOutcome, charges: readonly Charge[] | undefined): string {
   const { usage } = row
   const values: RowValue[] = [
@@ -80,6 +86,7 @@ export function rowJson(intent: string, row: LedgerOutcome, charges: readonly Ch
   return intent.slice(0, -1) + ',' + JSON.stringify(values).slice(1)
 }
 
+/** The charges behind the columns of a parsed row. */
 export function chargesOf(values: RowValues): Charge[] {
   const charges: Charge[] = []
   for (let at = ROW_COLUMNS.length; at < values.length; at += 4)

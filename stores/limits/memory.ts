@@ -1,6 +1,7 @@
 /**
- * The embedded limit engine: plain numbers in one process's memory, no lock and no message. Bucket levels start full after a restart (they forget
- * at most one window); spend of the running day and month is handed in by the ledger's store.
+ * The embedded limit engine. Levels are plain numbers in the memory of one process, without locks or messages. After a
+ * restart all buckets are full: at most one window of use is forgotten. The spend of the running day and month comes
+ * from the store of the ledger.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { IdMap } from '../../core/collections.ts'
@@ -8,38 +9,43 @@ import type { Admission, AdmitRequest, Cell, CellState, LimitEngine } from '../.
 import type { Charge } from '../journal.ts'
 import { admit, advance, correct, emptyLevel, type Level, periodIndex, stateOf } from './rules.ts'
 
-/** Organizations looked at per sweep, so that no sweep holds the event loop for long. */
+/** One sweep checks this many organizations, so that it does not block the event loop for long. */
 const SWEEP_ORGS = 500
 const SWEEP_MS = 1000
 
 interface Entry {
-  /** As it was last asked for: the sweep refills by it. */
+  /** The cell of the last admission. The sweep refills the level with this cell's capacity. */
   cell: Cell
   readonly level: Level
 }
 interface Reservation {
   readonly cells: readonly Cell[]
   readonly amounts: readonly number[]
-  /** Of spend cells, the period each was charged in; parallel to cells. Absent when there are none. */
+  /** The period in which each spend cell was charged; parallel to `cells`. Absent when no cell is of spend. */
   readonly periods: readonly number[] | undefined
 }
+/** A set of cells with its levels. */
 interface Resolved {
   readonly cells: readonly Cell[]
+  /** Parallel to `cells`. */
   readonly levels: readonly Level[]
+  /** Whether one of the cells is of spend. */
   readonly spend: boolean
 }
 interface Organization {
+  /** By cell id. */
   readonly entries: Map<string, Entry>
+  /** By request id. */
   readonly reservations: IdMap<Reservation>
-  /** The last set of cells asked for: the same key asks again and again. */
+  /** The cells of the last admission. Successive requests of one key have the same set of cells. */
   resolved: Resolved | undefined
 }
 
 export interface MemoryLimitsOptions {
   clock: Clock
-  /** nano-USD already spent in a cell's period, from before the restart. */
+  /** How much was spent in a cell's period before this process started, in nano-USD. */
   spent?: (org: string, cell: string, period: number) => number
-  /** Told the spend of each settled request, for keeping. */
+  /** Called with the spend of each settled request, which must be stored. */
   onCharge?: (org: string, id: string, charges: Charge[]) => void
 }
 
@@ -62,7 +68,7 @@ export class MemoryLimits implements LimitEngine {
     const { levels } = resolved
     const admission = admit(request, levels)
     if (!admission.admitted) {
-      // A reservation that stands is answered again, not taken twice: the same promise the Redis script makes.
+      // A repeated request id is answered as admitted when its reservation exists, as the Redis script does.
       return org.reservations.has(request.id) ? { admitted: true, states: admission.states } : admission
     }
     const { amounts } = request
@@ -100,13 +106,13 @@ export class MemoryLimits implements LimitEngine {
     )
   }
 
-  /** Levels kept, over all organizations; for tests and metrics. */
+  /** Number of levels in memory, over all organizations; for tests and metrics. */
   get size(): number {
     let size = 0
     for (const org of this.#orgs.values()) size += org.entries.size
     return size
   }
-  /** Reservations not yet settled. */
+  /** Number of reservations that are not settled yet. */
   get open(): number {
     let open = 0
     for (const org of this.#orgs.values()) open += org.reservations.size
@@ -131,7 +137,10 @@ export class MemoryLimits implements LimitEngine {
     }
   }
 
-  /** The level of a cell that is admitted against. A reload or platform load may have given the cell another capacity, and with it another refill. */
+  /**
+   * The level of a cell of an admission. It keeps this cell for the sweep, because a reload or the platform load may
+   * have changed its capacity, and with it the refill.
+   */
   #asked(orgId: string, org: Organization, cell: Cell, now: number): Level {
     const level = this.#level(orgId, org, cell, now)
     org.entries.get(cell.id)!.cell = cell
@@ -150,7 +159,10 @@ export class MemoryLimits implements LimitEngine {
     return level
   }
 
-  /** Drops cells that are full again: a missing level is a full one. Spend stays until its period has passed. */
+  /**
+   * Deletes levels that are back to zero, since a missing level stands for a full cell. A level of spend stays until
+   * its period has passed.
+   */
   #sweep(now: number): void {
     this.#sweeping ??= this.#orgs.entries()
     for (let n = 0; n < SWEEP_ORGS; n++) {
@@ -179,6 +191,7 @@ export class MemoryLimits implements LimitEngine {
   }
 }
 
+/** Brings the levels up to `now`. @returns their states, parallel to the cells */
 function states(cells: readonly Cell[], levels: readonly Level[], now: number): CellState[] {
   return cells.map((cell, i) => {
     advance(cell, levels[i]!, now)

@@ -1,37 +1,43 @@
 /**
- * The limit rules as pure functions over levels: they touch only their arguments, and time is an argument (decisions 19). Both engines
- * use them; the Redis scripts repeat `refill` and `fits` in Lua, and one model test holds the two together.
+ * The limit rules, as functions that change only their arguments; the time is an argument too (decisions 19). Both
+ * engines use them. The Redis scripts repeat `refill` and `fits` in Lua, and a model test checks that both versions
+ * agree.
  *
- * A level counts what is *taken*, not what is left, so a missing level is a full cell, debt is `used > capacity` (decisions 18), and a capacity
- * that changes (reload, platform load) needs no conversion.
+ * A level counts what has been *taken*, not what is left. So a missing level stands for a full cell, debt is
+ * `used > capacity` (decisions 18), and a changed capacity (after a reload, or by platform load) needs no conversion.
  *
- * Refill is exact: `used` is whole units, and `part` is the fraction of the next unit that has already flowed back, in windowMs-ths. No float
- * is ever rounded, so nothing drifts however often a cell is looked at. Capacities up to 1e13 stay exact.
+ * Refill is exact. `used` is a whole number of units. `part` is the refill already earned towards the next unit; its
+ * unit is 1/windowMs of a unit. No result is rounded, so levels do not drift however often a cell is read. This holds
+ * for capacities up to 1e13.
  */
 import type { Admission, AdmitRequest, Cell, CellState } from '../../core/store.ts'
 
 export interface Level {
-  /** Buckets: units not yet refilled. Slots: held now. Spend: nano-USD of the period, reservations included. */
+  /**
+   * Buckets: units not yet refilled. Slots: how many are held now. Spend: nano-USD of the period, with reservations.
+   */
   used: number
-  /** Buckets: refill already earned towards the next unit, in windowMs-ths of a unit; below windowMs. */
+  /** Buckets: refill already earned towards the next unit, in 1/windowMs of a unit; below windowMs. */
   part: number
-  /** Buckets: Unix ms up to which refill is counted. Spend: the period's index. Slots: unused. */
+  /** Buckets: the time up to which refill is counted, Unix ms. Spend: the period's index. Slots: unused. */
   at: number
 }
 
 const DAY = 86_400_000
-/** ERR-4 class of concurrency (decisions 24). */
+/** The wait in ms that a denial by concurrency asks for: ERR-4 gives concurrency a fixed class (decisions 24). */
 const CONCURRENCY_HORIZON = 1000
 
+/** The level of a cell from which nothing has been taken. */
 export function emptyLevel(): Level {
   return { used: 0, part: 0, at: 0 }
 }
 
-// ---- UTC periods ------------------------------------------------------------------------------------------------------
+// ---- UTC periods ----------------------------------------------------------------------------------------------------
 
+/** The month of the last day asked for. A cache: making a Date for each exchange is slower. */
 let monthOfDay = { day: Number.NaN, month: 0 }
 
-/** Index of the UTC day or month that `now` lies in; grows with time. */
+/** Index of the UTC day or month that contains `now` (Unix ms): days since 1970, or 12 × year + month from 0. */
 export function periodIndex(period: 'day' | 'month', now: number): number {
   const day = Math.floor(now / DAY)
   if (period === 'day') return day
@@ -42,16 +48,16 @@ export function periodIndex(period: 'day' | 'month', now: number): number {
   return monthOfDay.month
 }
 
-/** First instant of a period, Unix ms. */
+/** When a period begins, Unix ms. */
 export function periodStart(period: 'day' | 'month', index: number): number {
   return period === 'day' ? index * DAY : Date.UTC(Math.floor(index / 12), index % 12, 1)
 }
 
-// ---- one cell ---------------------------------------------------------------------------------------------------------
+// ---- one cell -------------------------------------------------------------------------------------------------------
 
 /**
- * Units that flow back in `elapsed` ms on top of `part`, as whole units and the new part. Split into whole windows, whole units per ms and the
- * rest, so that every product stays below 2^53: the largest is (windowMs - 1)^2 + windowMs < 7.5e15 for a day.
+ * Gives back the units that `elapsed` ms earn, and updates `part`. The sum is split into whole windows, whole units per
+ * ms, and the rest, so that every product is below 2^53: the largest is (windowMs - 1)^2 + windowMs < 7.5e15 for a day.
  */
 function refill(level: Level, capacity: number, windowMs: number, elapsed: number): void {
   const windows = Math.floor(elapsed / windowMs)
@@ -60,7 +66,7 @@ function refill(level: Level, capacity: number, windowMs: number, elapsed: numbe
   const parts = rest * (capacity - perMs * windowMs) + level.part
   let units = Math.floor(parts / windowMs)
   let part = parts - units * windowMs
-  // The division may have rounded up to the next whole number.
+  // The floating-point division may have rounded up to the next whole number.
   if (part < 0) {
     units--
     part += windowMs
@@ -74,8 +80,9 @@ function refill(level: Level, capacity: number, windowMs: number, elapsed: numbe
 }
 
 /**
- * Brings a level up to `now`: refill, or the turn of a UTC period. Time never runs backwards in a level: a `now` before it (another machine's
- * clock) refills nothing. A level more than a day, or a whole period, ahead was written by a clock that has been corrected since, and is pulled back.
+ * Brings a level up to `now`: refills a bucket, or starts a new UTC period of spend. When `now` is before the level's
+ * time (the clock of another machine), nothing is refilled and the level's time stays. A level that is more than a day
+ * or a whole period ahead was written by a wrong clock that has been corrected since: it is set back to `now`.
  */
 export function advance(cell: Cell, level: Level, now: number): void {
   if (cell.kind === 'bucket') {
@@ -95,14 +102,18 @@ export function advance(cell: Cell, level: Level, now: number): void {
   }
 }
 
-/** Whether an advanced level has room. What asks for nothing always passes: free billing under a cap of 0.00 (decisions 21). */
+/**
+ * Whether a level has room for the amount. `advance` must have been called. An amount of 0 always fits, so that free
+ * billing works under a cap of 0.00 (decisions 21).
+ */
 export function fits(cell: Cell, level: Level, amount: number): boolean {
   return amount <= 0 || level.used + amount <= cell.capacity
 }
 
 /**
- * Milliseconds until the amount may fit (ERR-4), for an advanced level that has no room. Buckets: exactly until it fits; what
- * is above the whole capacity never does and waits a whole window. Concurrency: 1 s. Spend: until the next UTC day or month.
+ * Milliseconds until the amount may fit (ERR-4), for an advanced level that has no room for it now. Buckets: the exact
+ * time until it fits. An amount above the whole capacity never fits: it gets at least a whole window. Concurrency: 1 s.
+ * Spend: until the next UTC day or month.
  */
 export function horizon(cell: Cell, level: Level, amount: number, now: number): number {
   if (cell.kind === 'slots') return CONCURRENCY_HORIZON
@@ -111,26 +122,28 @@ export function horizon(cell: Cell, level: Level, amount: number, now: number): 
   if (amount > cell.capacity || cell.capacity <= 0) return Math.max(windowMs, untilFull(cell, level))
   const need = level.used + amount - cell.capacity
   let ms = Math.max(1, Math.ceil((need / cell.capacity) * windowMs - level.part / cell.capacity))
-  // The estimate is off by a millisecond at most; the exact rule has the last word.
+  // The estimate may be wrong by one millisecond, so it is corrected by the exact rule.
   while (!refilled(cell, level, need, ms)) ms++
   while (ms > 1 && refilled(cell, level, need, ms - 1)) ms--
-  // A level ahead of this clock starts to refill only then.
+  // A level whose time is ahead of this clock starts to refill only at that time.
   return ms + Math.max(0, level.at - now)
 }
 
+/** Whether `ms` milliseconds of refill give back at least `need` units. */
 function refilled(cell: Cell, level: Level, need: number, ms: number): boolean {
   const copy = { used: level.used, part: level.part, at: 0 }
   refill(copy, cell.capacity, cell.windowMs!, ms)
   return level.used - copy.used >= need
 }
 
+/** Milliseconds until a bucket is full again. */
 function untilFull(cell: Cell, level: Level): number {
   if (level.used === 0) return 0
   if (cell.capacity <= 0) return cell.windowMs!
   return Math.max(1, Math.ceil((level.used / cell.capacity) * cell.windowMs! - level.part / cell.capacity))
 }
 
-/** What headers and the dashboard show of an advanced level. Debt shows as 0 remaining. */
+/** The state of an advanced level that headers and the dashboard show. Debt is shown as 0 remaining. */
 export function stateOf(cell: Cell, level: Level): CellState {
   return {
     remaining: Math.max(0, cell.capacity - level.used),
@@ -139,8 +152,10 @@ export function stateOf(cell: Cell, level: Level): CellState {
 }
 
 /**
- * Corrects an advanced level from what was reserved to the final figure. Slots go back whatever the final is. Spend belongs to the period it was
- * reserved in (`charged`, a period index), which is also the day of its ledger row; once that has passed there is nothing to correct.
+ * Replaces what was reserved by the final figure, in an advanced level. Slots are given back whatever the final figure
+ * is. Spend belongs to the period in which it was reserved, which is also the day of its ledger row: once that period
+ * has passed, there is nothing to correct.
+ * @param charged index of the period in which spend was reserved; unused for other cells
  */
 export function correct(cell: Cell, level: Level, reserved: number, final: number, charged: number): void {
   if (cell.kind === 'spend' && level.at !== charged) return
@@ -148,9 +163,12 @@ export function correct(cell: Cell, level: Level, reserved: number, final: numbe
   if (level.used === 0) level.part = 0
 }
 
-// ---- all cells of a request -------------------------------------------------------------------------------------------
+// ---- all cells of a request -----------------------------------------------------------------------------------------
 
-/** The denial of a set of advanced levels: the denying cell with the longest horizon, the first among equals. Null when all have room. */
+/**
+ * Which cell denies: among the advanced levels without room, the one with the longest horizon; the first of several
+ * equal ones. Null when all have room.
+ */
 export function denial(
   cells: readonly Cell[],
   levels: readonly Level[],
@@ -170,7 +188,7 @@ export function denial(
   return denied < 0 ? null : { denied, horizonMs }
 }
 
-/** One admission over levels parallel to the cells (LIM-2): brings them up to date, then takes every amount or none. */
+/** One admission (LIM-2): advances the levels, which are parallel to the cells, then takes every amount or none. */
 export function admit(request: AdmitRequest, levels: readonly Level[]): Admission {
   const { cells, amounts, now } = request
   const count = cells.length

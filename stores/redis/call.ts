@@ -1,12 +1,13 @@
 /**
- * Script calls as the bytes that go on the wire. ioredis measures, joins and copies every argument of a command anew; for the two calls of every exchange that
- * took longer than the script itself, and nearly all of it is the same each time.
+ * Makes script calls as finished bytes of the Redis protocol. ioredis measures, joins and copies every argument of each
+ * command. For the two calls of every exchange this took longer than the script itself, although nearly all arguments
+ * are the same each time.
  */
 import { createHash } from 'node:crypto'
 import type { Writable } from 'node:stream'
 import { Command } from 'ioredis'
 
-/** A Lua script and the digest it is called by. */
+/** A Lua script, and its SHA-1 digest in hex, by which EVALSHA names it. */
 export interface Script {
   lua: string
   sha: string
@@ -15,17 +16,21 @@ export function script(lua: string): Script {
   return { lua, sha: createHash('sha1').update(lua).digest('hex') }
 }
 
+/** An argument as a bulk string of the Redis protocol. */
 const bulk = (part: string | Buffer): Buffer[] => [
   Buffer.from(`$${Buffer.byteLength(part)}\r\n`),
   Buffer.from(part),
   Buffer.from('\r\n'),
 ]
 
-/** A command that is written as it was made. Its arguments tell a cluster client where it belongs, and errors what it was. */
+/**
+ * A command whose bytes are already made. Its `args` are not written: a cluster client finds the node by them, and
+ * errors show them.
+ */
 class MadeCommand extends Command {
   #bytes: Buffer
   constructor(name: string, args: string[], bytes: Buffer) {
-    // Given to the constructor, they would be copied and looked through each time.
+    // The constructor of Command would copy and convert the arguments for each call.
     super(name)
     this.args = args
     this.#bytes = bytes
@@ -36,12 +41,18 @@ class MadeCommand extends Command {
   }
 }
 
-/** Connections that hold back what this turn of the event loop writes. */
+/** Connections that are corked until the end of this event-loop turn. */
 const held: Writable[] = []
-/** Some hundred calls. After a burst that long Redis may begin while the turn goes on; with 16 KiB the writes took more than that gained. */
+/**
+ * A corked connection is flushed when it has more than this many bytes, about some hundred calls, so that Redis can
+ * begin during a long turn. With 16 KiB the additional writes cost more than that gained.
+ */
 const HELD_BYTES = 64 << 10
 
-/** A write to a socket takes longer than the rest of a call: the calls of one turn share one, and so mostly do their answers. */
+/**
+ * Corks a connection until the end of the event-loop turn, so that the calls of one turn share one socket write. Such a
+ * write takes longer than the rest of a call. The answers then mostly arrive together, too.
+ */
 function holdBack(stream: Writable): void {
   if (!held.includes(stream)) {
     if (held.length === 0) setImmediate(letGo)
@@ -57,13 +68,18 @@ function letGo(): void {
   for (const stream of held.splice(0)) stream.uncork()
 }
 
+/** One call of a script, ready to be sent. */
 export class ScriptCall {
   readonly #script: Script
   readonly #args: string[]
   readonly #shared: number
   readonly #bytes: Buffer
 
-  /** `shared`: length of the part that depends on the script; what follows is the same for EVAL. */
+  /**
+   * @param args the digest, the number of keys and the keys
+   * @param shared length of the beginning of `bytes` that names the script; the bytes after it are the same for EVAL
+   * @param bytes the whole EVALSHA command
+   */
   constructor(which: Script, args: string[], shared: number, bytes: Buffer) {
     this.#script = which
     this.#args = args
@@ -75,7 +91,7 @@ export class ScriptCall {
     return new MadeCommand('evalsha', this.#args, this.#bytes)
   }
 
-  /** The same with the script's text, for a server that does not know it. */
+  /** The same call with the script's text instead of its digest, for a server that does not know the script. */
   eval(): Command {
     const count = this.#bytes.subarray(0, this.#bytes.indexOf(10) + 1)
     const bytes = Buffer.concat([count, ...bulk('EVAL'), ...bulk(this.#script.lua), this.#bytes.subarray(this.#shared)])
@@ -83,18 +99,20 @@ export class ScriptCall {
   }
 }
 
-/** A call of which only the last arguments change: a block of numbers and a mark, once or several times. */
+/**
+ * Makes calls that differ only in their last arguments: pairs of a block of numbers and a mark, one pair or several.
+ */
 export class CallTemplate {
   readonly #script: Script
   readonly #args: string[]
-  /** Arguments that every call has. */
+  /** Number of arguments that every call has, the command's name included. */
   readonly #fixed: number
   readonly #name: Buffer
   readonly #start: Buffer
   readonly #block: Buffer
   readonly #blockStart: Buffer
 
-  /** `block` is read anew for each call. */
+  /** @param block its present content is copied into each call */
   constructor(which: Script, keys: readonly string[], args: readonly string[], block: Buffer) {
     const start = [String(keys.length), ...keys, ...args]
     this.#script = which
@@ -106,7 +124,7 @@ export class CallTemplate {
     this.#blockStart = Buffer.from(`$${block.length}\r\n`)
   }
 
-  /** @param fill called before the block is copied for a mark, with the mark's index */
+  /** @param fill called with the index of each mark; must write the block that goes with it */
   make(marks: readonly string[], fill: (index: number) => void): ScriptCall {
     const head = `*${this.#fixed + 2 * marks.length}\r\n`
     const shared = head.length + this.#name.length

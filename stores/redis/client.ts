@@ -1,6 +1,8 @@
 /**
- * The connection. No offline queue and no resending of commands whose fate is unknown: a call is answered within the budget or has failed. Every failure is a
- * StoreUnavailable. A cluster may send a command again after a redirect or a lost node; every script is keyed by an id, so twice is once.
+ * The connection to Redis. A call is answered within the timeout, or it fails with StoreUnavailable. ioredis does not
+ * queue commands while there is no connection, and does not resend commands whose answer was lost. Only a cluster
+ * client may send a command again, after a redirect or when a node was lost. This does no harm, because every script is
+ * keyed by an id and has the same effect when it runs twice.
  */
 import { Cluster, type ClusterOptions, type Command, Redis, type RedisOptions } from 'ioredis'
 import type { Logger } from '../../core/plugin.ts'
@@ -13,28 +15,32 @@ const isUnknownScript = (error: Error) => error.message.startsWith('NOSCRIPT')
 
 export type Arg = string | number | Buffer
 
-/** A connection that stays silent this long while calls run out is broken off. */
+/** A connection is closed when it has brought no answer for this long while calls expired. */
 const SILENT_MS = 5000
+/** Timeout of connecting. */
 const CONNECT_MS = 2000
+/** The longest pause of ioredis between two tries to connect. */
 const RETRY_MAX_MS = 1000
-/** Before a connection that ioredis has given up is begun anew. */
+/** The pause before connecting again after ioredis has given up. */
 const AGAIN_MS = 250
-/** What ioredis says of a command that found no connection. */
+/** ioredis's error messages for a command that found no connection. */
 const NOT_CONNECTED = /isn't writeable|isn't ready|is closed/
 
 export class RedisClient {
   readonly address: RedisAddress
+  /** The address without secrets. */
   readonly name: string
   readonly redis: Redis | Cluster
-  /** Called when a connection was lost: what the server knew may be lost with it. */
+  /** Called when a connection was lost. The server may have restarted and lost its data. */
   onClose: (() => void) | undefined
   #log: Logger
   #deadlines: Deadlines
+  /** Whether the last call failed. */
   #down = false
   #closed = false
-  /** When the first call ran out after which nothing was answered. */
+  /** When the first call expired since the last answer; undefined when none has. */
   #silentSince: number | undefined
-  /** Why the last connection failed; calls without one only say that there is none. */
+  /** Why the last connection failed. The errors of calls without a connection do not say why. */
   #unreachable: string | undefined
 
   constructor(options: { url: string; timeout: number; log: Logger }) {
@@ -47,7 +53,7 @@ export class RedisClient {
     })
     this.#log = options.log
     this.redis = create(this.address)
-    // Without a listener ioredis prints; state changes are logged once each by #changed.
+    // Without a listener, ioredis prints errors to the console. `#changed` logs each change of state once.
     this.redis.on('error', (error: Error) => {
       this.#unreachable = error.message
     })
@@ -58,7 +64,8 @@ export class RedisClient {
       this.#unreachable ??= 'the connection was lost'
       this.onClose?.()
     })
-    // ioredis gives up for good when a failover is announced while it connects, and in some other races; a store never does.
+    // ioredis stops reconnecting when a failover is announced while it connects, and in some other races. The store
+    // must not stop, so it connects again.
     this.redis.on('end', () => {
       if (this.#closed) return
       setTimeout(() => {
@@ -67,7 +74,7 @@ export class RedisClient {
     })
   }
 
-  /** Resolves when connected, or after 2 s without; the client goes on trying by itself. */
+  /** Resolves when connected, or after 2 s without a connection. The client then continues to try in the background. */
   async connect(): Promise<void> {
     const connecting = this.redis.connect().then(
       () => {},
@@ -82,7 +89,10 @@ export class RedisClient {
     clearTimeout(timer)
   }
 
-  /** Runs a script on keys of one slot; bulk replies are Buffers. One round trip; two when the server does not know it (yet, or after SCRIPT FLUSH). */
+  /**
+   * Runs a script on keys of one slot. Bulk strings in the reply are Buffers. It takes one round trip, or two when the
+   * server does not know the script yet, or not any more after SCRIPT FLUSH.
+   */
   script(which: Script, keys: readonly string[], args: readonly Arg[]): Promise<unknown> {
     const rest = [keys.length, ...keys, ...args]
     return this.call(this.redis.callBuffer('EVALSHA', which.sha, ...rest), () =>
@@ -90,7 +100,7 @@ export class RedisClient {
     )
   }
 
-  /** The same with a call whose bytes are made already. */
+  /** Runs a script by a call whose bytes are already made. */
   send(call: ScriptCall): Promise<unknown> {
     return this.#sent(call.evalsha()).then(this.#answered, error =>
       isUnknownScript(error) ? this.#sent(call.eval()).then(this.#answered, this.#failed) : this.#failed(error),
@@ -103,7 +113,10 @@ export class RedisClient {
     return command.promise
   }
 
-  /** Bounds a command by the budget and turns every failure into StoreUnavailable. `unknown`: sent instead when the server does not know the script. */
+  /**
+   * Applies the timeout to a command, and makes a StoreUnavailable of every failure.
+   * @param unknown sends another command when the server does not know the script of the first
+   */
   call<T>(command: Promise<T>, unknown?: () => Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       const pending = { isSettled: false, reject }
@@ -119,8 +132,9 @@ export class RedisClient {
   }
 
   /**
-   * Breaks off a connection on which calls run out and nothing is heard: its server is hung, or gone without a goodbye. ioredis's own socketTimeout costs each call a
-   * timer and a listener; only a cluster's connections, which are not ours to watch, use it.
+   * Closes a connection on which calls expire and no answer arrives: the server hangs, or died without closing the
+   * connection. ioredis has an option for this, socketTimeout, but it costs each call a timer and a listener. It is
+   * used only for clusters, whose connections ioredis manages itself.
    */
   #noteSilence(): void {
     const now = performance.now()
@@ -179,10 +193,10 @@ function create(address: RedisAddress): Redis | Cluster {
     connectTimeout: CONNECT_MS,
     lazyConnect: true,
     noDelay: true,
-    // What every server and proxy speaks; nothing here needs RESP3.
+    // Every server and proxy speaks RESP2, and nothing here needs RESP3.
     protocol: 2,
     tls,
-    // A master that became a replica: connect anew (the sentinels know where).
+    // This error means that the master has become a replica. Reconnecting asks the sentinels for the new master.
     reconnectOnError: error => error.message.startsWith('READONLY'),
     retryStrategy: times => Math.min(50 * 2 ** Math.min(times - 1, 10), RETRY_MAX_MS),
   }
@@ -214,7 +228,10 @@ function create(address: RedisAddress): Redis | Cluster {
   return new Redis({ ...node, db: address.db, host: address.hosts[0]!.host, port: address.hosts[0]!.port })
 }
 
-/** The part of a key that decides its cluster slot: all keys of an organization share it. Braces in the id would end the tag early. */
+/**
+ * The hash tag of an organization: the part of its keys that decides their cluster slot, so that all are in one slot.
+ * An id with braces is encoded, because a brace would end the tag early.
+ */
 export function tagOf(org: string): string {
   return '{' + (/[{}%]/.test(org) ? encodeURIComponent(org) : org) + '}'
 }

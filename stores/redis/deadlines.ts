@@ -1,28 +1,38 @@
 /**
- * A budget that is the same for every call needs one timer for all of them: they run out in the order in which they began. A call's time begins when the turn of the event
- * loop that made it has ended: it is written then. And it is not over before its connection has been read once more: after a turn longer than the budget the answers of
- * that time are all there, but timers come first.
+ * Timeouts of calls to Redis. All calls have the same timeout, so they expire in the order in which they began, and one
+ * timer serves all of them.
+ *
+ * The time of a call begins when the event-loop turn that made it has ended, because the call is written then. A call
+ * does not expire before its connection has been read once more: after a turn that took longer than the timeout, the
+ * answers have arrived, but Node runs timers before it reads sockets.
  */
 export interface Pending {
   readonly isSettled: boolean
   reject(error: Error): void
 }
 
-/** Calls that have been answered and still stand at the front of the queue, before it is cut. */
+/** The queue is cut when this many ended calls are at its front. */
 const CUT = 1024
 const ENDED: Pending = { isSettled: true, reject() {} }
 
 export class Deadlines {
   readonly #budget: number
   readonly #late: () => Error
-  /** Oldest first, from `#first` on. The last ones have no due yet: they are of this turn. */
+  /** Calls from the oldest (at `#first`) to the newest. */
   #calls: (Pending | undefined)[] = []
+  /**
+   * When each call expires (performance.now()), parallel to `#calls`. Calls of this event-loop turn have no entry yet.
+   */
   #dues: number[] = []
   #first = 0
+  /** Whether `#endTurn` is scheduled. */
   #turn = false
   #timer: NodeJS.Timeout | undefined
 
-  /** `late` makes the error of a call whose budget has passed. */
+  /**
+   * @param budget the timeout of every call, ms
+   * @param late makes the error with which an expired call rejects
+   */
   constructor(budget: number, late: () => Error) {
     this.#budget = budget
     this.#late = late
@@ -42,7 +52,10 @@ export class Deadlines {
     if (this.#timer === undefined && this.#calls.length > 0) this.#schedule(this.#budget)
   }
 
-  /** Lets go of calls that have ended: kept until their time is over, thousands of them would be copied about by the garbage collector. */
+  /**
+   * Removes ended calls from the front of the queue. If they stayed until they expire, the garbage collector would have
+   * to copy thousands of them.
+   */
   drop(): void {
     const calls = this.#calls
     while (this.#first < calls.length && calls[this.#first]!.isSettled) calls[this.#first++] = undefined
@@ -56,7 +69,7 @@ export class Deadlines {
   }
 
   #schedule(ms: number): void {
-    // A call keeps its connection open, and that keeps the process; calls that have ended must not.
+    // The timer must not keep the process alive for calls that have ended. A running call keeps it alive by its socket.
     this.#timer = setTimeout(() => setImmediate(this.#look), Math.ceil(ms)).unref()
   }
 

@@ -2,11 +2,11 @@
  * The version of the layout of keys and values (layout.ts, scripts.ts, docs/ledger.md "Redis keys"), and how it changes
  * while gateways of two releases share one Redis, as they do during a rolling deploy.
  *
- *   {sluice:leases}:format   hash: version, min_reader. A Redis without it is of version 1
+ *   {sluice:leases}:format   hash: version, min_reader. A Redis without this key has version 1
  *
- * The mark is in the slot of the leases, because they depend on each other. Only a process that may read the layout
- * takes or renews a lease; a lease's value is the version that its process knows; and `min_reader` is not raised above
- * the version of a lease that lives. So no process meets a layout that it does not know while it serves.
+ * The mark is in the same cluster slot as the leases, because each depends on the other. A process takes or renews a
+ * lease only when it can read the layout. The value of a lease is the version that its process knows. `min_reader` is
+ * not raised above the version of a living lease. So the layout never becomes unreadable for a process that is serving.
  */
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 import { script } from './call.ts'
@@ -15,29 +15,36 @@ import { MARK } from './scripts.ts'
 
 export interface LayoutStep extends Mark {
   /**
-   * Brings the data of the version before up to this one; absent when there is nothing to do but to read both. May run
-   * again after a crash, in several processes at once, and beside processes of every version from `minReader` on.
+   * Migrates the data of the previous version to this one; absent when the data stays as it is. It must tolerate being
+   * run again after a crash, in several processes at once, and beside processes of every version from `minReader` on.
    */
   migrate?(client: RedisClient): Promise<void>
 }
 
-/** By version, ascending. A new version is one more entry, which the code of the version before can still use. */
+/**
+ * In ascending order of version. A new version adds an entry. The code of the previous version must be able to use it.
+ */
 export const STEPS: readonly LayoutStep[] = [{ version: 1, minReader: 1 }]
 
+/** The key of the mark. */
 export const FORMAT = '{sluice:leases}:format'
+/** The key of the set of leases under which something may be held. */
 export const HELD = '{sluice:leases}:held'
+/** The key of a lease is this and its id. */
 export const LEASE_PREFIX = '{sluice:leases}:id:'
 
 const MARK_SCRIPT = script(MARK)
+/** The version of data without a mark. */
 const FIRST = 1
 
 /**
- * Runs the steps that the data has not been through, and marks it. Twice does no harm. Rejects with FormatRefused when
- * this build may not use the data, or may not change it yet; with StoreUnavailable when Redis does not answer.
+ * Runs the steps that have not been applied to the data, and updates the mark. It may be called again.
+ * @throws FormatRefused when this build cannot use the data, or when living gateways could not read the new layout
+ * @throws StoreUnavailable when Redis does not answer
  */
 export async function bringUpToDate(client: RedisClient, steps: readonly LayoutStep[] = STEPS): Promise<void> {
   const own = markOf(steps)
-  // Who could not read the new layout is locked out first.
+  // First `min_reader` is raised, so that no process which cannot read the new layout can take a lease.
   const { found, older } = await mark(client, { version: FIRST, minReader: own.minReader })
   check(client, found, steps)
   if (older.length)
@@ -50,13 +57,19 @@ export async function bringUpToDate(client: RedisClient, steps: readonly LayoutS
   await mark(client, own)
 }
 
-/** Rejects with FormatRefused when this build may not use the data. Writes nothing. */
+/**
+ * Checks the mark without writing anything.
+ * @throws FormatRefused when this build cannot use the data
+ */
 export async function checkLayout(client: RedisClient, steps: readonly LayoutStep[] = STEPS): Promise<void> {
   const [version, minReader] = await client.call(client.redis.hmget(FORMAT, 'version', 'min_reader'))
   if (version) check(client, { version: Number(version), minReader: Number(minReader) }, steps)
 }
 
-/** Raises the mark, never lowers it. @returns as it was, and the leases that forbid it: then nothing was changed */
+/**
+ * Raises the mark; never lowers it.
+ * @returns the mark as it was, and the living leases that know too old a version. With any, nothing was changed.
+ */
 async function mark(client: RedisClient, { version, minReader }: Mark): Promise<{ found: Mark; older: string[] }> {
   const reply = await client.script(MARK_SCRIPT, [FORMAT, HELD], [LEASE_PREFIX, version, minReader])
   const [foundVersion, foundReader, ...older] = reply as [number, number, ...Buffer[]]

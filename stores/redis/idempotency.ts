@@ -1,4 +1,7 @@
-/** Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept for its time to live. */
+/**
+ * Idempotency keys in Redis. While the first use of a key runs, the key has a mark with a lease, which its owner
+ * renews. A finished one is kept for its time to live.
+ */
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
 import { script } from './call.ts'
 import { type Arg, type RedisClient, tagOf } from './client.ts'
@@ -6,17 +9,17 @@ import { IDEM_BEGIN, IDEM_FINISH, IDEM_LEASE } from './scripts.ts'
 
 const SCRIPTS = { begin: script(IDEM_BEGIN), finish: script(IDEM_FINISH), lease: script(IDEM_LEASE) }
 
-/** Life of an unrenewed mark: a dead first use counts as running for so long, and never runs again before. */
+/** How long a mark lives without renewal, ms. When its owner has died, the key counts as running for this long. */
 export const IDEMPOTENCY_LEASE_MS = 15_000
 
-/** Replies can be megabytes. */
+/** Each renewal delivers at most this many kept replies, because a reply can have megabytes. */
 const DELIVERED_AT_ONCE = 20
 
 interface Running {
   name: string
   requestId: string
   fingerprint: string
-  /** Ended: what Redis has not taken yet. */
+  /** The script call that ends the mark, once the exchange has ended and until Redis has taken it. */
   finish: { keys: string[]; args: Arg[] } | undefined
 }
 
@@ -29,8 +32,12 @@ export interface RedisIdempotencyOptions {
 
 export class RedisIdempotency implements IdempotencyStore {
   #options: RedisIdempotencyOptions
+  /** Running first uses, by the name of the key in Redis. */
   #running = new Map<string, Running>()
-  /** Keys given back that Redis may not know of yet: where it must be told a script first, a later call overtakes that. */
+  /**
+   * Keys whose release Redis may not have executed yet. When Redis does not know the release script, the call is sent a
+   * second time, and a `begin` that was made later would be executed before it.
+   */
   #releasing = new Map<string, Promise<unknown>>()
 
   constructor(options: RedisIdempotencyOptions) {
@@ -40,7 +47,7 @@ export class RedisIdempotency implements IdempotencyStore {
   async begin(org: string, key: string, fingerprint: string, requestId: string): Promise<IdempotencyState> {
     const { client, leaseMs } = this.#options
     const name = nameOf(org, key)
-    // Who was refused may ask again at once, with another body.
+    // A client that was refused may retry at once, with another body.
     await this.#releasing.get(name)
     const reply = (await client.script(SCRIPTS.begin, [name], [fingerprint, requestId, leaseMs])) as Buffer[]
     const state = reply[0]!.toString() as IdempotencyState['state']
@@ -80,7 +87,10 @@ export class RedisIdempotency implements IdempotencyStore {
     await this.#deliver(running)
   }
 
-  /** On failure it is offered again with the next renewal. Until Redis has it the key counts as running, and is never free to run again. */
+  /**
+   * Ends a mark in Redis. After a failure the next renewal tries again. Until Redis has taken it the key counts as
+   * running, so it cannot run a second time.
+   */
   async #deliver({ name, finish }: Running): Promise<void> {
     await this.#options.client.script(SCRIPTS.finish, finish!.keys, finish!.args)
     this.#running.delete(name)
@@ -91,7 +101,7 @@ export class RedisIdempotency implements IdempotencyStore {
     const name = nameOf(org, key)
     const running = this.#running.get(name)
     if (!running) return
-    // Without an answer the mark runs out by itself.
+    // If Redis does not answer, the mark expires by itself.
     this.#running.delete(name)
     const released = client.script(SCRIPTS.lease, [name], [running.requestId, 0])
     this.#releasing.set(
@@ -105,7 +115,7 @@ export class RedisIdempotency implements IdempotencyStore {
     }
   }
 
-  /** Renews the marks of running first uses, and delivers what Redis could not be told when they ended. */
+  /** Renews the marks of running first uses, and ends the marks that Redis could not end when their exchange ended. */
   async renew(): Promise<void> {
     const { client, leaseMs } = this.#options
     const marks = [...this.#running.values()]

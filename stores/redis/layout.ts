@@ -1,9 +1,11 @@
 /**
- * Where levels live in Redis, and how the scripts are asked about them.
+ * Where levels are stored in Redis, and the layout of the arguments of the scripts.
  *
- * The levels of one scope share a field of the organization's hash, a group: `o:rpm` and `o:tpd` are places in the group `o`, because their last word is the
- * standard one for what they limit. Any other cell has a group of its own (`id!`), so that no two cells ever share a place: of a limit that came later
- * than this layout (core/limits.ts) too, at a place of its kind and window. So a new limit changes nothing of what is stored.
+ * The levels of one scope share one field of the organization's hash. Such a field is a group, and each level has a
+ * place in it. Example: `o:rpm` and `o:tpd` have places in the group `o`, because the last word of each id is the
+ * standard one for what the cell limits. Any other cell has its own group, named `id!`, so that no two cells share a
+ * place. This includes cells of limits that are newer than this layout (core/limits.ts): they use a place of the same
+ * kind and window. So a new limit does not change stored data.
  */
 import type { Cell } from '../../core/store.ts'
 
@@ -18,11 +20,12 @@ interface Place {
   readonly period?: 'day' | 'month'
 }
 /**
- * The places of a group, in order. Stored: they do not change with the table of limits.
+ * The places of a group, in order. This is a format of stored data: it does not change with the table of limits.
  *
- * A group is doubles: `at`, the time up to which its buckets are refilled, then of each bucket used and part, of slots used, and of spend used and period. Buckets share
- * their `at` because every step brings all of them up to date. One that a step has no capacity for (its limit is not configured there) is owed its refill: its part is then
- * the milliseconds owed, below zero.
+ * A group is a list of doubles. The first is `at`, the time up to which its buckets are refilled (Unix ms). Then follow
+ * used and part for each bucket, used for slots, and used and period for spend. The buckets share one `at`, because
+ * each step brings all of them up to date. A step may have no capacity for a bucket, when its limit is not configured
+ * in that process. The refill of that bucket is then owed: its part is negative, the number of milliseconds owed.
  */
 export const PLACES: readonly Place[] = [
   { word: 'rpm', kind: 'bucket', dimension: 'requests', windowMs: MINUTE },
@@ -37,7 +40,7 @@ export const PLACES: readonly Place[] = [
   { word: 'day', kind: 'spend', dimension: 'spend', period: 'day' },
   { word: 'month', kind: 'spend', dimension: 'spend', period: 'month' },
 ]
-/** The first double of each place, and how many there are. */
+/** The index of each place's first double. */
 const starts = PLACES.map(
   (_, i) => 1 + PLACES.slice(0, i).reduce((sum, { kind }) => sum + (kind === 'slots' ? 1 : 2), 0),
 )
@@ -45,7 +48,10 @@ export const STARTS: readonly number[] = starts
 export const GROUP_DOUBLES = starts.at(-1)! + 2
 export const GROUP_BYTES = 8 * GROUP_DOUBLES
 
-/** The group of a cell, and its place there, from 0. */
+/**
+ * The group of a cell, and the index of its place there.
+ * @throws Error for a cell whose kind and window have no place
+ */
 export function placeOf(cell: Pick<Cell, 'id' | 'kind' | 'dimension' | 'windowMs' | 'period'>): {
   group: string
   place: number
@@ -59,12 +65,18 @@ export function placeOf(cell: Pick<Cell, 'id' | 'kind' | 'dimension' | 'windowMs
   return { group: cell.id + '!', place }
 }
 
-/** A request starts with now, the indexes of the UTC day and month, and the number of groups. */
+/**
+ * A request begins with four doubles: now (Unix ms), the indexes of the UTC day and month, and the number of groups.
+ */
 export const HEAD = 4
-/** Then for each place of each group: capacity (NONE: no cell there) and amount. */
+/** Then a request has two doubles for each place of each group: capacity and amount. */
 export const PLACE_DOUBLES = 2
+/** The capacity of a place that has no cell in this request. */
 export const NONE = -1
-/** A settlement goes on, for each group, with the final figure of each place and the periods charged of day and month. */
+/**
+ * A settlement has more doubles behind that, for each group: the final figure of each place, then the indexes of the
+ * day and the month in which spend was charged.
+ */
 export const FINALS = PLACES.length + 2
 
 export const DAY_PLACE = PLACES.findIndex(p => p.period === 'day')

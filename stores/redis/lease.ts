@@ -1,14 +1,15 @@
 /**
- * The lease under which this process holds slots and reservations. It is renewed while the process lives; when it has run out, any living process gives
- * back what was held under it, within 15 s of the death. A process that was only asleep finds its lease gone and goes on under a new one, so
- * its old reservations can never be given back twice.
+ * The lease under which this process holds slots and reservations. The process renews it while it lives. When a lease
+ * has expired, any living process gives back what was held under it, within 15 s of the death of its owner. A process
+ * that was only suspended finds its lease declared dead and takes a new one, so its old reservations are not given back
+ * twice.
  *
- *   {sluice:leases}:held       set of lease ids that may hold something
- *   {sluice:leases}:dead       those found dead, being given back
- *   {sluice:leases}:id:<id>    lives as long as the lease; the version of the layout that its process knows (format.ts)
- *   sluice:orgs:<id>           organizations in which it may hold something; written before the first reservation
+ *   {sluice:leases}:held       set of the ids of leases under which something may be held
+ *   {sluice:leases}:dead       set of the ids of dead leases whose reservations are being given back
+ *   {sluice:leases}:id:<id>    expires with the lease; value: the layout version that its process knows (format.ts)
+ *   sluice:orgs:<id>           set of the organizations in which it may hold something; written before a reservation
  *
- * After an outage a process leaves others the time to renew before it declares anyone dead.
+ * After an outage of Redis, a process gives the others time to renew their leases before it declares any lease dead.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
@@ -21,15 +22,15 @@ import type { OrgKeys } from './plan.ts'
 import { LEASE_BURY, LEASE_RENEW, LEASE_TAKE, RECLAIM } from './scripts.ts'
 
 export interface LeaseTimes {
-  /** Life of an unrenewed lease, ms. */
+  /** How long a lease lives without renewal, ms. */
   ttl: number
-  /** Between two renewals, and two looks for dead leases, ms. */
+  /** Time between two renewals, and between two searches for dead leases, ms. */
   every: number
 }
-/** 9 s + 3 s: given back within 12 s, and a stall of the event loop of 5 s does no harm. */
+/** Reservations of a dead process are given back within 9 + 3 = 12 s. A blocked event loop of 5 s does no harm. */
 export const LEASE_TIMES: LeaseTimes = { ttl: 9000, every: 3000 }
 
-/** Reservations given back per call: some milliseconds of Redis's time. */
+/** One call gives back at most this many reservations, which takes Redis some milliseconds. */
 const RECLAIM_GROUP = 200
 
 const SCRIPTS = {
@@ -42,7 +43,7 @@ const DEAD = '{sluice:leases}:dead'
 const keyOf = (id: string) => LEASE_PREFIX + id
 
 export class Leases {
-  /** Why the last renewal failed; undefined while all is well. */
+  /** Why the last renewal failed; undefined when it succeeded. */
   failure: string | undefined = 'not connected yet'
   #client: RedisClient
   #clock: Clock
@@ -50,23 +51,28 @@ export class Leases {
   #times: LeaseTimes
   #base: string
   #steps: readonly LayoutStep[]
-  /** This build may not use the data that is there. */
+  /** Set while this build cannot use the data in Redis. */
   #refused: FormatRefused | undefined
+  /** How many leases this process has taken. */
   #epoch = 0
+  /** The id of the present lease; '' before the first. */
   #id = ''
+  /** When the present lease was last renewed (monotonic ms); -∞ when it must be renewed before the next reservation. */
   #renewedAt = Number.NEGATIVE_INFINITY
-  /** Organizations registered under the present lease; the promise while that is on its way. */
+  /** Organizations that are registered under the present lease; a promise while the registration is being sent. */
   #orgs = new Map<string, Promise<void> | true>()
-  /** Of the same organizations, and others that were asked about, under the present lease. */
+  /** The keys under the present lease, by organization; also for organizations that are not registered. */
   #orgKeys = new Map<string, OrgKeys>()
   #taking: Promise<void> | undefined
+  /** Whether a renewal has succeeded. */
   #started = false
+  /** No lease is declared dead before this time (monotonic ms). */
   #reapAfter = Number.NEGATIVE_INFINITY
   #timer: Timer | undefined
   #closed = false
   #each: () => Promise<void>
 
-  /** `each` runs after every renewal: marks that live under the same lease are renewed there. */
+  /** `each` is called after every renewal; it renews the idempotency marks. */
   constructor(options: {
     client: RedisClient
     clock: Clock
@@ -83,13 +89,17 @@ export class Leases {
     this.#times = options.times
     this.#steps = options.steps
     this.#each = options.each
-    // A server that restarted may have forgotten the lease: before the next reservation it is renewed, or a new one taken.
+    // A server that restarted may have lost the lease. So the lease is renewed, or a new one taken, before the next
+    // reservation.
     this.#client.onClose = () => {
       this.#renewedAt = Number.NEGATIVE_INFINITY
     }
   }
 
-  /** Resolves also when Redis is down. Rejects with FormatRefused. */
+  /**
+   * Takes the lease and begins to renew it. Resolves also when Redis is down.
+   * @throws FormatRefused when this build cannot use the data in Redis
+   */
   async start(): Promise<void> {
     await this.#beat()
     if (this.#refused) throw this.#refused
@@ -100,14 +110,17 @@ export class Leases {
     return this.#id
   }
 
-  /** True when a reservation may be taken in this organization right now, without waiting. */
+  /**
+   * Whether a reservation may be taken in this organization now: the lease is valid and the organization registered.
+   */
   covers(org: string): boolean {
     return this.#orgs.get(org) === true && this.#clock.mono() - this.#renewedAt < this.#times.ttl
   }
 
   /** Makes `covers` true, or rejects with StoreUnavailable. */
   async cover(org: string): Promise<void> {
-    // Not renewed for a whole life: it may have been reclaimed already (a long sleep, an outage).
+    // The lease was not renewed for its whole life (the process was suspended, or Redis was down). It may be declared
+    // dead already.
     if (this.#clock.mono() - this.#renewedAt >= this.#times.ttl) await (this.#taking ?? this.#renew())
     const known = this.#orgs.get(org)
     if (known === true) return
@@ -124,11 +137,11 @@ export class Leases {
     )
     this.#orgs.set(org, registering)
     await registering
-    // The lease changed hands meanwhile.
+    // In the meantime this process has taken a new lease, under which the organization is not registered.
     if (this.#id !== id) await this.cover(org)
   }
 
-  /** Where an organization's cells and its reservations under a lease are. */
+  /** The keys of an organization's cells, and of its reservations under a lease. */
   keysOf(org: string, lease = this.#id): OrgKeys {
     const known = lease === this.#id ? this.#orgKeys.get(org) : undefined
     if (known) return known
@@ -142,7 +155,7 @@ export class Leases {
     return keys
   }
 
-  /** Marks of what is held in an organization under a lease. */
+  /** The marks of an organization's reservations under a lease. */
   async marks(org: string, lease = this.#id): Promise<string[]> {
     const { cells, prefix } = this.keysOf(org, lease)
     const fields = await this.#client.call(this.#client.redis.hkeys(cells))
@@ -154,7 +167,7 @@ export class Leases {
     return [...this.#orgs.keys()]
   }
 
-  /** The leases that an instance is known to have had. */
+  /** The ids of the leases of an instance that Redis still knows, and that of its first lease. */
   async of(instance: string): Promise<string[]> {
     const { redis } = this.#client
     const known = [
@@ -164,7 +177,11 @@ export class Leases {
     return [instance, ...known.filter(id => id.startsWith(instance + '.'))]
   }
 
-  /** Ends the lease; with `empty`, nothing is held under it any more and its traces go. */
+  /**
+   * Ends the lease.
+   * @param empty whether nothing is held under it any more; then it is removed from all sets. Otherwise another process
+   *   will declare it dead and give back what it holds.
+   */
   async close(empty: boolean): Promise<void> {
     this.#closed = true
     this.#timer?.cancel()
@@ -177,11 +194,14 @@ export class Leases {
       }
       await this.#client.call(redis.del(keyOf(this.#id)))
     } catch {
-      // It runs out by itself.
+      // The lease expires by itself.
     }
   }
 
-  /** Gives back what a dead lease holds in one organization. Twice does no harm. */
+  /**
+   * Gives back what a dead lease holds in one organization. It may be called again.
+   * @returns how many reservations were given back
+   */
   async reclaim(lease: string, org: string): Promise<number> {
     const { cells, reclaimed } = this.keysOf(org, lease)
     const marks = await this.marks(org, lease)
@@ -195,7 +215,7 @@ export class Leases {
     return count
   }
 
-  /** A new lease. */
+  /** Takes a new lease. Simultaneous calls share one attempt. */
   #take(): Promise<void> {
     return (this.#taking ??= this.#takeOnce().finally(() => {
       this.#taking = undefined
@@ -204,7 +224,7 @@ export class Leases {
 
   async #takeOnce(): Promise<void> {
     const id = this.#epoch === 0 ? this.#base : `${this.#base}.${this.#epoch}`
-    // Also for a server that has forgotten everything meanwhile.
+    // The mark is checked for every lease, because the server may have lost its data in the meantime.
     await bringUpToDate(this.#client, this.#steps)
     const at = this.#clock.mono()
     if (!(await this.#put(SCRIPTS.take, id))) throw new StoreUnavailable('the layout of redis has just been changed')
@@ -224,11 +244,13 @@ export class Leases {
     else await this.#take()
   }
 
+  /** Runs LEASE_TAKE or LEASE_RENEW. @returns whether Redis accepted the lease */
   async #put(which: Script, id: string): Promise<boolean> {
     const keys = [HELD, keyOf(id), FORMAT]
     return (await this.#client.script(which, keys, [id, this.#times.ttl, markOf(this.#steps).version])) === 1
   }
 
+  /** Renews the lease, gives back what dead leases hold, and schedules the next call. Never rejects. */
   async #beat(): Promise<void> {
     try {
       await this.#renew()
@@ -241,7 +263,7 @@ export class Leases {
     } catch (error) {
       this.failure = (error as Error).message
       const refused = error instanceof FormatRefused ? error : undefined
-      // At the start it is thrown; while the process serves, this is where the operator learns of it.
+      // At the start, `start` throws it. While the process serves, this log line is how the operator learns of it.
       if (refused && !this.#refused && this.#started)
         this.#log.error({ error: refused.message }, 'the store is refused')
       this.#refused = refused
@@ -249,6 +271,7 @@ export class Leases {
     if (!this.#closed) this.#timer = this.#clock.setTimer(this.#times.every, () => void this.#beat())
   }
 
+  /** Declares expired leases dead, and gives back what dead leases hold. */
   async #reap(): Promise<void> {
     const { redis } = this.#client
     for (const lease of await this.#client.call(redis.smembers(HELD))) {

@@ -1,4 +1,6 @@
-/** The ledger as a stream: `sluice:ledger`, one entry per row, fields as docs/ledger.md lists them. */
+/**
+ * The ledger as the Redis stream `sluice:ledger`: one entry for each row, with the fields that docs/ledger.md lists.
+ */
 import type { Clock } from '../../core/clock.ts'
 import type { Ledger, LedgerRow } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
@@ -12,11 +14,12 @@ type Filter = Parameters<Ledger['query']>[0]
 
 const APPEND_SCRIPT = script(APPEND)
 export const STREAM = 'sluice:ledger'
-/** Rows per script call: about a millisecond of Redis's time. */
+/** One script call appends at most this many rows, which takes Redis about a millisecond. */
 export const LEDGER_GROUP = 200
+/** One XRANGE reads at most this many rows. */
 const PAGE = 1000
 
-/** Key that lives in the stream's cluster slot. */
+/** The key of the set of ids that an instance has sent (APPEND in scripts.ts). Its tag puts it in the stream's slot. */
 export function sentKey(instance: string): string {
   return `{${STREAM}}:sent:${instance}`
 }
@@ -26,7 +29,10 @@ export interface RedisLedgerOptions {
   clock: Clock
   instance: string
   ledgerKeep: number | null
-  /** Resolves when the settlements of these requests are taken: a row must not be forgotten before its charges are. */
+  /**
+   * Resolves when Redis has taken the settlements of these requests. The journal forgets a row once it is delivered,
+   * and recovery of its charges needs the row; so its charges must be delivered first.
+   */
   settled: (ids: readonly string[]) => Promise<void>
 }
 
@@ -43,7 +49,10 @@ export class RedisLedgerSink implements LedgerSink {
   }
 
   /**
-   * Appends rows, each once. `anew`: the offers of a living owner come in order, so the set of sent ids holds the last offer only; those of a dead one's journal are added.
+   * Appends rows; a row that is offered again is appended once.
+   * @param instance the instance whose set of sent ids is used
+   * @param anew whether the set of sent ids is replaced by the ids of this call. True for a living owner, which repeats
+   *   only its last offer. False for the journal of a dead one, whose ids are added to the set.
    */
   async append(entries: readonly Entry[], instance: string, anew: boolean): Promise<void> {
     const { client, clock, ledgerKeep } = this.#options
@@ -64,8 +73,8 @@ export class RedisLedgerSink implements LedgerSink {
 }
 
 /**
- * Pages of matching rows in the order they were appended (the order in which exchanges ended).
- * @param read called with each page's count, rows that do not match included
+ * Pages of matching rows, in the order in which they were appended (the order in which exchanges ended).
+ * @param read called for each page with the number of rows read, including those that do not match
  */
 export async function* scanStream(
   client: RedisClient,
@@ -83,7 +92,7 @@ export async function* scanStream(
   }
 }
 
-/** Rows in all, whatever the filter. */
+/** Number of all rows of the ledger. */
 export async function countStream(client: RedisClient): Promise<number> {
   return client.call(client.redis.xlen(STREAM))
 }
@@ -114,10 +123,10 @@ const NUMBERS = new Set<LedgerColumn>([
   'input_tokens',
 ])
 
-/** Members of a row in the order of LEDGER_COLUMNS. */
+/** The member names of a LedgerRow, in the order of LEDGER_COLUMNS. */
 const MEMBERS = LEDGER_COLUMNS.map(name => (name === 'cache_write' ? 'cacheWrite' : name))
 
-/** The values of a row in the order of LEDGER_COLUMNS; what is missing is empty. */
+/** The values of a row as texts, in the order of LEDGER_COLUMNS. A missing value is an empty text. */
 export function toColumns(row: LedgerRow): string[] {
   return MEMBERS.map(member => toText(row[member]))
 }
@@ -128,10 +137,10 @@ function toText(value: string | number | boolean | null | undefined): string {
   return value === null || value === undefined ? '' : String(value)
 }
 
-/** Where the values of a row stand, in the order of LEDGER_COLUMNS. */
+/** The index of each of LEDGER_COLUMNS in the values of a row. */
 const PLACES = LEDGER_COLUMNS.map(name => ROW_COLUMNS.indexOf(name))
 
-/** A stream entry's fields as APPEND takes them. */
+/** The fields of a stream entry, as JSON, in the form that APPEND takes. */
 function toFields(row: string): string {
   const values = JSON.parse(row) as RowValues
   const fields: string[] = []
@@ -140,12 +149,12 @@ function toFields(row: string): string {
     if (text !== '') fields.push(LEDGER_COLUMNS[i]!, text)
   }
   const json = JSON.stringify(fields)
-  // cjson refuses half a surrogate pair, and with it the whole group.
+  // cjson refuses a lone surrogate, which would fail the whole group.
   return json.includes('\\ud') ? JSON.stringify(fields.map(field => field.toWellFormed())) : json
 }
 
 function fromFields(fields: readonly string[]): LedgerRow {
-  // An empty value is left out of the entry: '' for text, null for the one number that may be missing.
+  // `toFields` leaves out empty values. A missing text is '', and null is for the one number that may be missing.
   const row: Record<string, unknown> = { ttfb_ms: null }
   for (const name of LEDGER_COLUMNS) if (!NUMBERS.has(name)) row[name] = ''
   for (let i = 0; i < fields.length; i += 2) {

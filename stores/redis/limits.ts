@@ -1,6 +1,6 @@
 /**
- * The shared limit engine: one script call per admission, one for all settlements of a turn of the event loop that are of the same cells; the rules' results are computed
- * here from the levels that come back.
+ * The shared limit engine. Each admission is one script call. The settlements of one event-loop turn share a call when
+ * they have the same cells. The script returns the levels, and this module computes states and denials from them.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { DenseSet, IdMap, type Placed } from '../../core/collections.ts'
@@ -24,27 +24,34 @@ import { GIVE_UP, RECLAIM } from './scripts.ts'
 
 const RECLAIM_SCRIPT = script(RECLAIM)
 const GIVE_UP_SCRIPT = script(GIVE_UP)
+/** A group that is not stored yet. */
 const NO_GROUP = Buffer.alloc(GROUP_BYTES)
+/** The first pause after a failed delivery, ms. Each further pause is twice as long, up to RETRY_MAX_MS. */
 const RETRY_MS = 100
 const RETRY_MAX_MS = 2000
-/** In one call: a millisecond of Redis's time at most. */
+/** One call delivers at most this many settlements, which takes Redis at most a millisecond. */
 const DELIVERY_GROUP = 100
-/** Reservations that Redis holds and this process does not know are looked for so often, and given back when seen twice. */
+/**
+ * The time between two audits. An audit looks for reservations of this process in Redis that the process does not know.
+ * A reservation found by two audits in a row is given back.
+ */
 const AUDIT_MS = 60_000
 
 interface Reservation {
   readonly keys: OrgKeys
   readonly cells: readonly Cell[]
   readonly amounts: readonly number[]
-  /** Spend cells: the period charged; parallel to cells. */
+  /** For spend cells, the index of the period in which they were charged; parallel to `cells`. */
   readonly periods: readonly number[]
 }
 
-/** What must reach Redis sometime: a settlement, or the end of an admission whose answer was lost (no plan). */
+/** What must be delivered to Redis: a settlement, or the end of an admission whose answer was lost. */
 interface Delivery extends Settlement, Placed {
+  /** Undefined for an admission whose answer was lost. */
   readonly plan: Plan | undefined
   readonly keys: OrgKeys
 }
+/** The settlement part of a delivery that settles nothing. */
 const NOTHING = { amounts: [], finals: [], periods: [], now: 0 }
 
 export interface RedisLimitsOptions {
@@ -57,19 +64,24 @@ export interface RedisLimitsOptions {
 
 export class RedisLimits implements LimitEngine {
   #options: RedisLimitsOptions
-  /** By organization and request id. */
+  /** Reservations that are not settled, by organization and request id. */
   #reservations = new Map<string, IdMap<Reservation>>()
-  /** Not yet taken by Redis. No more than there are exchanges in flight: with Redis down nothing new is admitted. */
+  /**
+   * Deliveries that Redis has not taken yet. There are never more than running exchanges: while Redis is down, nothing
+   * new is admitted.
+   */
   #deliveries = new DenseSet<Delivery>()
-  /** Of these, the ones of this turn of the event loop. */
+  /** Those of `#deliveries` that were added in this event-loop turn. */
   #turn: Delivery[] = []
+  /** Set from a failed delivery until a retry succeeds. */
   #retrying: Timer | undefined
   #retryMs = RETRY_MS
   #delivering = false
-  /** Admissions given up of which a mark is left in Redis. */
+  /** Admissions that were given up and may have left a mark in Redis (`nameOf`). */
   #givenUp = new Set<string>()
   #waiters: (() => void)[] = []
   #audit: Timer | undefined
+  /** Reservations that only Redis knew at the last audit (`nameOf`). */
   #suspects = new Set<string>()
   #closed = false
 
@@ -89,17 +101,19 @@ export class RedisLimits implements LimitEngine {
     try {
       reply = (await client.send(plan.admission(keys, id, amounts, now))) as Buffer
     } catch (error) {
-      // It may have been taken all the same: it is given back as soon as Redis answers.
+      // Redis may have admitted the request, although its answer did not arrive. So it is given back when Redis
+      // answers.
       this.#givenUp.add(nameOf(org, id))
       this.#deliver({ id, plan: undefined, keys, ...NOTHING, place: -1 })
       throw error
     }
-    // Redis answers: what it has not been told yet holds slots and reservations that are free.
+    // Redis answers again. Settlements that it has not got yet keep slots and reservations occupied, so they go at
+    // once.
     if (this.#retrying) this.#hurry()
     const levels = plan.levels(reply, 1)
     const states = statesOf(cells, levels, now)
     if (reply[0] === 49) {
-      // Asked a second time, the first reservation stands.
+      // `add` does nothing for a repeated request id: the first reservation stays.
       this.#of(org).add(id, { keys, cells, amounts, periods: levels.map(level => level.at) })
       return { admitted: true, states }
     }
@@ -131,28 +145,29 @@ export class RedisLimits implements LimitEngine {
     return statesOf(cells, levels, now)
   }
 
-  /** Resolves when the settlements of these requests have been taken. */
+  /** Resolves when Redis has taken the settlements of these requests, or the engine is closed. */
   async delivered(ids: readonly string[]): Promise<void> {
     const asked = new Set(ids)
     while (!this.#closed && this.#leaving().some(id => asked.has(id)))
       await new Promise<void>(resolve => this.#waiters.push(resolve))
   }
 
-  /** Request ids of what Redis has not taken yet. */
+  /** The request ids of deliveries that Redis has not taken yet. */
   #leaving(): string[] {
     return Array.from(this.#deliveries, ({ id }) => id)
   }
 
-  /** Settlements that Redis has not taken yet. */
+  /** Number of deliveries that Redis has not taken yet. */
   get undelivered(): number {
     return this.#deliveries.size
   }
+  /** Number of reservations that are not settled. */
   get open(): number {
     let open = 0
     for (const reservations of this.#reservations.values()) open += reservations.size
     return open
   }
-  /** Nothing of this process is left in Redis. */
+  /** Whether this process holds nothing in Redis any more. */
   get clean(): boolean {
     return this.open === 0 && this.undelivered === 0 && this.#givenUp.size === 0
   }
@@ -176,8 +191,11 @@ export class RedisLimits implements LimitEngine {
   }
 
   /**
-   * Sent after the journal records of their turn (`onCharge` asked for them, if later than the first settlement did): a process killed in between has either both (the next
-   * start delivers) or neither (the row is `lost`, the reservation given back). Behind failed ones they wait their turn.
+   * Sends the deliveries of this event-loop turn after the ledger has written the journal records of the same turn. The
+   * second setImmediate ensures this order, because `onCharge` may have scheduled the append after the first settlement
+   * scheduled this. So a process that is killed in between leaves one of two states: the journal has the charges and
+   * the next start delivers them; or it has not, the row becomes `lost` and the reservation is given back. While
+   * earlier deliveries are being retried, these wait for the retry.
    */
   readonly #endTurn = (): void => {
     const turn = this.#turn
@@ -230,7 +248,7 @@ export class RedisLimits implements LimitEngine {
     this.#delivering = true
     this.#retryMs = Math.min(this.#retryMs * 2, RETRY_MAX_MS)
     const [first] = this.#deliveries
-    // One goes ahead; while it fails the others stay.
+    // Tries one delivery first. The others follow only when it succeeds.
     const up = !first || (await this.#sendAll([first]))
     this.#delivering = false
     this.#retrying = undefined
@@ -250,7 +268,11 @@ export class RedisLimits implements LimitEngine {
     for (const resolve of waiters) resolve()
   }
 
-  /** Now and then Redis's list is compared with ours: marks of what was given up go, and so does what got there in a way that nobody thought of. */
+  /**
+   * Compares the reservations of this process in Redis with those that the process knows. Those that only Redis knew at
+   * two audits in a row are given back: marks of given-up admissions, and stray reservations of unknown origin.
+   * @returns how many reservations were given back
+   */
   async audit(): Promise<number> {
     const { client, leases } = this.#options
     const seen = new Set<string>()
@@ -287,7 +309,7 @@ export class RedisLimits implements LimitEngine {
   }
 }
 
-/** Brings the levels up to date. */
+/** Brings the levels up to `now`. @returns their states, parallel to the cells */
 function statesOf(cells: readonly Cell[], levels: readonly Level[], now: number): CellState[] {
   const states = new Array<CellState>(cells.length)
   for (let i = 0; i < states.length; i++) {

@@ -1,4 +1,4 @@
-/** A set of cells made ready for the scripts: what is the same for each exchange is worked out once. */
+/** Prepares a set of cells for the scripts: everything that is the same for each exchange is computed once. */
 import type { Cell } from '../../core/store.ts'
 import { emptyLevel, type Level, periodIndex } from '../limits/rules.ts'
 import { CallTemplate, type ScriptCall, script } from './call.ts'
@@ -8,28 +8,33 @@ import { ADMIT, SETTLE } from './scripts.ts'
 const ADMIT_SCRIPT = script(ADMIT)
 const SETTLE_SCRIPT = script(SETTLE)
 
-/** Where an organization's cells are, and its reservations under a lease. The same object as long as both are the same. */
+/**
+ * The keys of an organization's cells, and of its reservations under one lease. Callers pass the same object as long as
+ * organization and lease are the same.
+ */
 export interface OrgKeys {
   /** The organization's hash: groups of levels, and reservations under their marks. */
   readonly cells: string
-  /** Marks of the lease that RECLAIM took: a set, and there only when the lease has been declared dead. */
+  /** The set of the lease's marks that RECLAIM has given back. It exists only when the lease has been declared dead. */
   readonly reclaimed: string
-  /** A reservation's mark is this and its request id. No group's name begins like it. */
+  /** A reservation's mark is this prefix and the request id. No name of a group begins with it. */
   readonly prefix: string
 }
 
-/** The end of a reservation. */
+/** The end of a reservation. The three arrays are parallel to the cells. */
 export interface Settlement {
+  /** The request id. */
   readonly id: string
   /** What was reserved. */
   readonly amounts: readonly number[]
+  /** What was used. */
   readonly finals: readonly number[]
-  /** Of spend cells, the period charged. All three are parallel to the cells. */
+  /** For spend cells, the index of the period in which they were charged. */
   readonly periods: readonly number[]
   readonly now: number
 }
 
-/** Numbers, then bytes, that are filled in and sent again and again. */
+/** A buffer that is reused for every call: doubles, which are filled in each time, followed by constant bytes. */
 class Block {
   readonly numbers: Float64Array
   readonly bytes: Buffer
@@ -41,24 +46,26 @@ class Block {
   }
 }
 
-/** A set of cells, compiled: its groups, and the calls with everything in them but times and amounts. */
+/** A prepared set of cells: the groups, and templates of the calls that lack only times, amounts and marks. */
 export class Plan {
   readonly groups: readonly string[]
   readonly #cells: readonly Cell[]
-  /** For each cell, where it is in a request: its capacity, then its amount. */
+  /** For each cell, the index of its capacity in the doubles of a request. Its amount is the next double. */
   readonly #asked: Int32Array
-  /** For each cell, where its final figure is in a settlement, and of a spend cell the period. */
+  /** For each cell, the index of its final figure in the doubles of a settlement. */
   readonly #finals: Int32Array
+  /** For each spend cell, the index of the charged period in the doubles of a settlement. */
   readonly #periods: Int32Array
-  /** For each cell: where in a reply's doubles its level starts, and its group. */
+  /** For each cell, the index of its level in the doubles of a reply. */
   readonly #starts: Int32Array
+  /** For each cell, the index of its group's `at` in the doubles of a reply. */
   readonly #ats: Int32Array
   readonly #request: Block
   readonly #settled: Block
   #keys: OrgKeys | undefined
   #admission!: CallTemplate
   #settlement!: CallTemplate
-  /** The groups of the last reply, and the levels taken out of them. */
+  /** The groups of the last reply, and the levels that `levels` read from them. */
   readonly #reply: Block
   readonly #levels: Level[]
 
@@ -91,11 +98,13 @@ export class Plan {
     this.#levels = cells.map(emptyLevel)
   }
 
+  /** The call of ADMIT for one request. `amounts` are parallel to the cells. */
   admission(keys: OrgKeys, id: string, amounts: readonly number[], now: number): ScriptCall {
     this.#use(keys)
     return this.#admission.make([keys.prefix + id], () => this.#ask(this.#request.numbers, amounts, now))
   }
 
+  /** One call of SETTLE for several settlements. */
   settlement(keys: OrgKeys, settlements: readonly Settlement[]): ScriptCall {
     this.#use(keys)
     return this.#settlement.make(
@@ -112,7 +121,10 @@ export class Plan {
     )
   }
 
-  /** The cells' levels out of the groups' bytes; good until the next call. */
+  /**
+   * Reads the levels of the cells from the bytes of the groups. The result is valid until the next call.
+   * @param from offset of the first group in `bytes`
+   */
   levels(bytes: Buffer, from: number): readonly Level[] {
     bytes.copy(this.#reply.bytes, 0, from)
     const { numbers } = this.#reply
@@ -132,6 +144,7 @@ export class Plan {
     return levels
   }
 
+  /** Makes the templates of the calls for these keys, unless they are those of the last call. */
   #use(keys: OrgKeys): void {
     if (this.#keys === keys) return
     const { cells, reclaimed } = keys
@@ -142,6 +155,7 @@ export class Plan {
     this.#keys = keys
   }
 
+  /** Fills in the times and amounts of a request. */
   #ask(numbers: Float64Array, amounts: readonly number[], now: number): void {
     numbers[0] = now
     numbers[1] = periodIndex('day', now)
@@ -152,7 +166,7 @@ export class Plan {
 
 const plans = new WeakMap<readonly Cell[], Plan>()
 
-/** The plan of a set of cells; made once for each array. */
+/** The plan of a set of cells. It is made once for each array object. */
 export function planOf(cells: readonly Cell[]): Plan {
   let plan = plans.get(cells)
   if (!plan) plans.set(cells, (plan = new Plan(cells)))

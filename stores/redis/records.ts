@@ -1,4 +1,4 @@
-/** Retained responses and continuation data in Redis: one value each, with its time to live. */
+/** Retained responses and continuation data in Redis. Each is one value with a time to live. */
 import type { RecordStore } from '../../core/store.ts'
 import { type RedisClient, tagOf } from './client.ts'
 

@@ -1,22 +1,27 @@
 /**
- * The Lua scripts. Each is one atomic step, names what it does by an id so that sending it twice is the same as once, and touches keys of one
- * hash slot only.
+ * The Lua scripts. Each script is one atomic step. Each identifies its work by an id, so that sending it twice has the
+ * same effect as once. Each uses keys of one hash slot only.
  *
- * Levels (stores/limits/rules.ts) are kept in groups (layout.ts). An admission is two reads and writes, one field for the organization and one for the key,
- * instead of forty-four. The script is written out place by place, so that a group's numbers are local variables: unpacked by one call and packed by one.
- * With a loop over cells, a pair of calls each, it took three times as long.
+ * Levels (stores/limits/rules.ts) are stored in groups (layout.ts). So an admission reads and writes two fields, one
+ * for the organization and one for the key, instead of forty-four. The code for each place is written out, without a
+ * loop, so that the numbers of a group are local variables, which one call unpacks and one call packs. A loop over
+ * cells with two calls for each cell took three times as long.
  *
- * `advanced` is rules.ts `advance` in Lua; the model test holds them together.
+ * `advanced` is `advance` of rules.ts in Lua. A model test checks that both agree.
  */
 import { FINALS, GROUP_BYTES, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES } from './layout.ts'
 
 type Place = (typeof PLACES)[number]
 
+/** The struct format of `count` little-endian doubles, as a Lua string. */
 const doubles = (count: number) => `'<${'d'.repeat(count)}'`
-/** Code for each place, numbered from 1: variables are written as `u#`. */
+/** Lua code for each place. In the code, `#` stands for the number of the place, from 1: `u#` becomes `u1`, `u2` … */
 const each = (code: (place: Place) => string, joint = '') =>
   PLACES.map((place, i) => code(place).replaceAll('#', String(i + 1))).join(joint)
-/** What is stored of a place: used, and of a bucket the part, of spend the period. */
+/**
+ * The variables of a place that are stored: used; for a bucket also the part, for spend also the period. In all scripts
+ * u is used, p the part, a the period, c the capacity, n the amount and f the final figure.
+ */
 const stored = ({ kind }: Place) => (kind === 'bucket' ? 'u#, p#' : kind === 'spend' ? 'u#, a#' : 'u#')
 
 const GROUP = `at, ${each(stored, ', ')}`
@@ -24,21 +29,21 @@ const GROUP_FORMAT = doubles(GROUP_DOUBLES)
 const REQUEST_BYTES = 8 * PLACE_DOUBLES * PLACES.length
 
 const LOCALS = 'local call, pack_, unpack_, floor = redis.call, struct.pack, struct.unpack, math.floor'
-/** Of `groups` groups in `found`, those that are missing: zeros are full buckets, free slots, a period long past. */
+/** Fills in the missing ones of `groups` groups in `found`. Zeros mean full buckets, free slots and a past period. */
 const FILL = `
 for g = 1, groups do
   if not found[g] then found[g] = string.rep('\\0', ${GROUP_BYTES}) end
 end
 `
-/** What is stored of a group. */
+/** Unpacks the stored numbers of a group. */
 const UNPACK_GROUP = (bytes: string) => `
 local ${GROUP} = unpack_(${GROUP_FORMAT}, ${bytes})`
-/** What the request `q` says of group `g`: capacity and amount of each place. */
+/** Unpacks what the request `q` has for group `g`: capacity and amount of each place. */
 const UNPACK_REQUEST = `
 local ${each(() => 'c#, n#', ', ')} = unpack_(${doubles(PLACE_DOUBLES * PLACES.length)}, q, ${8 * HEAD + 1} + (g - 1) * ${REQUEST_BYTES})
 `
 const PACK = `pack_(${GROUP_FORMAT}, ${GROUP})`
-/** The milliseconds that have passed for the buckets of a group, and its new time. */
+/** Computes the milliseconds that have passed for the buckets of a group (`e`), and sets the new time of the group. */
 const PASS = `
 local e = now - at
 if e > 0 or e < -86400000 then at = now end
@@ -46,8 +51,9 @@ if e < 0 then e = 0 end
 `
 
 /**
- * A bucket's level brought up to now. Where capacity times elapsed is above 2^53 it is split as in rules.ts `refill`; below, one product is exact, and so is
- * the remainder (no quotient of such numbers rounds up to a whole one).
+ * Brings the level of a bucket up to now. When capacity times elapsed time may exceed 2^53, the sum is split as in
+ * `refill` of rules.ts. Below that, the product is exact, and so is the remainder (the quotient of such numbers never
+ * rounds up to a whole number).
  */
 const ADVANCE_BUCKET = (windowMs: number) => `
 if u# ~= 0 then
@@ -78,7 +84,10 @@ if u# ~= 0 then
     p# = 0
   end
 end`
-/** A bucket without a capacity here: the fraction of a unit is lost, the time is not. */
+/**
+ * For a bucket without a capacity in this request: adds the elapsed time to the refill that is owed (layout.ts). The
+ * fraction of a unit is lost, the time is not.
+ */
 const OWE = `
 elseif u# ~= 0 and e > 0 then
   if p# > 0 then p# = 0 end
@@ -88,7 +97,7 @@ if ${period} > a# or ${period} < a# - 1 then
   u# = 0
   a# = ${period}
 end`
-/** `code` for each place that has a cell, brought up to date. */
+/** Brings each place that has a cell up to now, then runs `code` for it. */
 const advanced = (code: (place: Place) => string) =>
   PASS +
   each(
@@ -99,13 +108,16 @@ const advanced = (code: (place: Place) => string) =>
   ${place.windowMs ? OWE : ''}
   end`,
   )
-/** Only a bucket has a part. */
+/** Sets a level to zero. */
 const EMPTY = ({ kind }: Place) => (kind === 'bucket' ? 'u#, p# = 0, 0' : 'u# = 0')
 
 /**
- * KEYS: the organization's hash. ARGV: group names…, request, mark of the reservation. The request ends with the group names, as RECLAIM reads it.
- * Returns '1' (admitted) or '0', then the groups: after the step, or as they stand when nothing was taken. A reservation that stands is answered again, not
- * taken twice; one that was given up before it came takes nothing.
+ * Admits a request: takes all its amounts, or none.
+ * KEYS: the organization's hash. ARGV: group names…, request, mark of the reservation. The request ends with the group
+ * names, because RECLAIM reads them there.
+ * Returns '1' (admitted) or '0', followed by the groups: as they are after the step, or unchanged when nothing was
+ * taken. When the reservation exists already, the answer is '1' and nothing is taken again. When GIVE_UP came before
+ * this call, the answer is '0'.
  */
 export const ADMIT = `
 ${LOCALS}
@@ -141,9 +153,11 @@ return table.concat(after)
 `
 
 /**
- * KEYS: the organization's hash; marks that RECLAIM took of the same lease. ARGV: number of groups, their names…, then for each settlement its request (amount: what was
- * reserved) with the finals, and its mark. A reservation that was reclaimed meanwhile has had everything given back, so its final figures count in full; one that is not
- * known is left out. Returns how many were settled.
+ * Settles reservations.
+ * KEYS: the organization's hash; the set of marks that RECLAIM took from the same lease. ARGV: number of groups, their
+ * names…, then for each settlement its request (its amounts are what was reserved) with the final figures, and its
+ * mark. A reservation that was reclaimed in the meantime has been given back whole, so its final figures are charged in
+ * full. An unknown reservation is skipped. Returns how many were settled.
  */
 export const SETTLE = `
 ${LOCALS}
@@ -189,13 +203,14 @@ return #due
 `
 
 /**
- * Gives reservations back whole. KEYS: the organization's hash; for a dead lease also its set of reclaimed marks: a settlement that comes late is then still
- * charged. ARGV: marks. Returns how many were given back.
+ * Gives whole reservations back. KEYS: the organization's hash; for a dead lease also its set of reclaimed marks, so
+ * that a late settlement is still charged. ARGV: marks. Returns how many were given back.
  *
- * GIVE_UP does it for admissions whose answer was lost. They may still be on their way, on a connection that is broken off here and not yet there: an empty value
- * under the mark sees to it that they take nothing any more. A RECLAIM later takes that away.
+ * GIVE_UP does the same for admissions whose answer was lost. Such an admission may reach Redis later, on a connection
+ * that this process has closed and Redis has not yet. So GIVE_UP leaves an empty value under the mark, which makes the
+ * admission take nothing. A later RECLAIM removes it.
  *
- * Nothing is brought up to date here: taking an amount off a level and letting it refill come to the same in either order.
+ * Levels are not brought up to now here: subtracting an amount and refilling give the same result in either order.
  */
 export const RECLAIM = reclaim("call('HDEL', KEYS[1], mark)")
 export const GIVE_UP = reclaim("call('HSET', KEYS[1], mark, '')")
@@ -233,8 +248,9 @@ return count
 }
 
 /**
- * Charges found in a dead instance's journal whose settlement did not arrive. KEYS: the organization's hash; the reclaimed marks of the lease, so it must run
- * after RECLAIM. ARGV: mark, then (group, start of the spend in it, period index, amount)… Returns 1 when charged.
+ * Books charges from a dead instance's journal whose settlement did not reach Redis. It must run after RECLAIM.
+ * KEYS: the organization's hash; the set of reclaimed marks of the lease. ARGV: mark, then for each charge: group,
+ * index of the first double of the spend cell in the group, period index, amount. Returns 1 when charged.
  */
 export const CHARGE = `
 if redis.call('SREM', KEYS[2], ARGV[1]) == 0 then return 0 end
@@ -253,9 +269,12 @@ return 1
 `
 
 /**
- * KEYS: stream; set of ids that this journal has sent and not yet noted as delivered. ARGV: oldest stream id to keep or '', '1' to start the set anew (a living
- * owner offers the same rows until they are taken) or '0' to only add to it, the rows as JSON: of each an array of name, value, name, value…, all strings, its
- * request id first. (As arguments of their own they took the gateway longer than all else about a row.)
+ * Appends rows to the ledger's stream, each once.
+ * KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered. ARGV: the oldest
+ * stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until they are taken) or '0' to
+ * add to it; the rows as JSON. Each row is an array of name, value, name, value…, all strings, its request id first.
+ * One JSON argument is used because separate arguments took the gateway longer than all other work for a row. Returns
+ * how many rows were appended.
  */
 export const APPEND = `
 local ids = {}
@@ -276,8 +295,9 @@ return added
 `
 
 /**
+ * Begins an exchange with an idempotency key.
  * KEYS: the key's hash. ARGV: fingerprint, request id, lease ms.
- * Returns {state, request id, status, headers, body, whole}; a repeated send by the owner is `first` again.
+ * Returns {state, request id, status, headers, body, whole}. When the owner sends it again, the state is `first` again.
  */
 export const IDEM_BEGIN = `
 local h = redis.call('HMGET', KEYS[1], 'fingerprint', 'request', 'state', 'status', 'headers', 'body', 'whole')
@@ -296,8 +316,11 @@ return {'replay', h[2], h[4], h[5], h[6], h[7]}
 `
 
 /**
- * KEYS: the key's hash; index of kept replies (score: expiry); their bytes. ARGV: fingerprint, request id, ttl ms, cap bytes, prefix of key names, key, and for a kept reply
- * status, headers, body, whole. A first use whose lease ran out and that another has taken over keeps nothing; what is sent again changes nothing.
+ * Ends the first use of an idempotency key.
+ * KEYS: the key's hash; the index of kept replies (score: when each expires, Unix ms); the sum of their bytes. ARGV:
+ * fingerprint, request id, time to live in ms, most bytes of all kept replies, prefix of key names, key, and for a kept
+ * reply: status, headers, body, whole. It changes nothing when the lease had expired and another request has taken the
+ * key over, and nothing when it is sent again.
  */
 export const IDEM_FINISH = `
 local h = redis.call('HMGET', KEYS[1], 'request', 'state')
@@ -339,7 +362,10 @@ redis.call('PEXPIRE', KEYS[3], ttl * 2)
 return 1
 `
 
-/** KEYS: the key's hash. ARGV: request id, lease ms (0: free the key). Only the owner of a running mark renews or frees it. */
+/**
+ * Renews or frees a running mark; only its owner can.
+ * KEYS: the key's hash. ARGV: request id, lease ms (0: free the key).
+ */
 export const IDEM_LEASE = `
 local h = redis.call('HMGET', KEYS[1], 'request', 'state')
 if h[1] ~= ARGV[1] or h[2] ~= 'running' then return 0 end
@@ -348,10 +374,10 @@ return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 `
 
 /**
- * KEYS: mark of the layout; leases that may hold something. ARGV: what the names of lease keys begin with, version and
- * min_reader to raise the mark to. Returns version and min_reader as they were, then the living leases of processes that
- * know only versions below the new min_reader: with any, nothing is changed. (A lease of before there was a mark has the
- * value 1.)
+ * Raises the mark of the layout.
+ * KEYS: the mark; the set of leases that may hold something. ARGV: the prefix of lease keys; the new version and
+ * min_reader. Returns the old version and min_reader, then the living leases of processes that know only versions below
+ * the new min_reader. With any such lease, nothing is changed. (Releases without a mark wrote leases with the value 1.)
  */
 export const MARK = `
 local mark = redis.call('HMGET', KEYS[1], 'version', 'min_reader')
@@ -374,8 +400,9 @@ const MAY_READ = `
 if tonumber(redis.call('HGET', KEYS[3], 'min_reader') or 1) > tonumber(ARGV[3]) then return 0 end
 `
 /**
- * KEYS: leases that may hold something; this lease's key; mark of the layout. ARGV: lease id, life in ms, version of the
- * layout that this process knows. Returns 0 when it may not read what is there.
+ * Takes a new lease.
+ * KEYS: the set of leases that may hold something; this lease's key; the mark of the layout. ARGV: lease id, life in
+ * ms, version of the layout that this process knows. Returns 0 when this process cannot read the layout.
  */
 export const LEASE_TAKE = `
 ${MAY_READ}
@@ -384,7 +411,10 @@ redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
 return 1
 `
 
-/** The same, for a lease that was taken before: 0 also when it has been declared dead. One that ran out unnoticed lives on. */
+/**
+ * Renews a lease; keys and arguments as for LEASE_TAKE. Returns 0 also when the lease has been declared dead. A lease
+ * that expired but was not declared dead is renewed.
+ */
 export const LEASE_RENEW = `
 ${MAY_READ}
 if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -392,7 +422,10 @@ redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
 return 1
 `
 
-/** KEYS: leases that may hold something; dead ones; a lease's key. ARGV: its id. Declares it dead if it has run out. */
+/**
+ * Declares a lease dead if it has expired.
+ * KEYS: the set of leases that may hold something; the set of dead leases; the lease's key. ARGV: its id.
+ */
 export const LEASE_BURY = `
 if redis.call('EXISTS', KEYS[3]) == 1 then return 0 end
 return redis.call('SMOVE', KEYS[1], KEYS[2], ARGV[1])

@@ -1,4 +1,7 @@
-/** The shared engine: any number of processes and machines on one Redis. The ledger's journal stays local to each process (decisions 26, 27). */
+/**
+ * The shared engine: any number of processes on any number of machines use one Redis. Each process keeps its own local
+ * journal of the ledger (decisions 26, 27).
+ */
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -20,7 +23,9 @@ import { RedisRecords } from './records.ts'
 import { CHARGE } from './scripts.ts'
 
 const CHARGE_SCRIPT = script(CHARGE)
+/** Closing waits this long for the last ledger rows to be delivered. */
 const CLOSE_MS = 5000
+/** The pause before the next try to recover a journal. */
 const RECOVER_MS = 5000
 
 export interface RedisStoreOptions {
@@ -35,14 +40,16 @@ export interface RedisStoreOptions {
   dataDir: string
   /** For tests: shorter leases. */
   leaseTimes?: LeaseTimes
+  /** For tests: life of an idempotency mark, ms. */
   idempotencyLease?: number
   /** For tests: other versions of the layout. */
   steps?: readonly LayoutStep[]
 }
 
 /**
- * Resolves also when Redis is down: then every call is StoreUnavailable until it is up, and nothing needs a restart. Rejects
- * with FormatRefused when Redis or a journal on this machine holds a format that this build does not read.
+ * Opens the shared store. It resolves also when Redis is down: every call then fails with StoreUnavailable until Redis
+ * is up, and no restart is needed.
+ * @throws FormatRefused when Redis or a journal on this machine has a format that this build does not read
  */
 export async function openRedisStore(options: RedisStoreOptions): Promise<RedisStore> {
   const client = new RedisClient(options)
@@ -119,7 +126,8 @@ export class RedisStore implements Store {
   }
 
   async start(): Promise<void> {
-    // Before Redis is touched: whoever must start an older release for a journal's sake finds Redis as it was.
+    // Journals are checked before Redis is changed. If a journal needs an older release, that release finds Redis as it
+    // left it.
     const journals = this.#abandoned()
     try {
       await this.client.connect()
@@ -142,7 +150,7 @@ export class RedisStore implements Store {
     } catch (error) {
       return { ok: false, reason: (error as Error).message }
     }
-    // A ping is answered also by a server that takes no writes.
+    // A server that takes no writes answers a ping too. The renewal of the lease shows whether writes succeed.
     const failure = this.leases.failure
     return failure === undefined ? { ok: true } : { ok: false, reason: failure }
   }
@@ -172,13 +180,16 @@ export class RedisStore implements Store {
     this.client.disconnect()
   }
 
-  /** Journals of dead processes on this machine. Throws FormatRefused. */
+  /**
+   * Takes over the journals of dead processes on this machine.
+   * @throws FormatRefused when this build does not read one of them
+   */
   #abandoned(): Abandoned[] {
     const { dataDir, log } = this.#options
     return abandonedJournals({ dir: path.join(dataDir, 'journal'), store: this.client.name, log })
   }
 
-  /** Books what they hold; tries again until Redis takes it. */
+  /** Books the rows and charges of the journals. A journal that Redis does not take now is tried again later. */
   async #recover(journals: readonly Abandoned[]): Promise<void> {
     const { log } = this.#options
     let left = false
@@ -203,7 +214,7 @@ export class RedisStore implements Store {
       try {
         this.#recovery = this.#recover(this.#abandoned())
       } catch (error) {
-        // Another release has died here since the start.
+        // A process of another release has died on this machine since the start.
         this.#options.log.warn({ error: (error as Error).message }, 'journals could not be recovered yet')
         this.#recoverLater()
       }
@@ -222,7 +233,11 @@ export class RedisStore implements Store {
     await this.client.call(this.client.redis.del(sentKey(journal.instance))).catch(() => {})
   }
 
-  /** Settlements that were journaled but may not have reached Redis: charged where the reservation still stands. */
+  /**
+   * Books the charges of a dead instance's journal that may not have reached Redis: only those whose reservation was
+   * still in Redis, and so was never settled.
+   * @returns how many requests were charged
+   */
   async #charge(journal: Abandoned): Promise<number> {
     const owed: ChargeRecord[] = []
     for (const { kind, json } of journal.records) {
@@ -251,7 +266,7 @@ export class RedisStore implements Store {
     return count
   }
 
-  /** Limits and spend must not be thrown away under memory pressure. */
+  /** Warns when Redis is configured to evict keys when memory is short. Limits and spend must not be evicted. */
   async #checkEviction(): Promise<void> {
     try {
       const info = await this.client.call(this.client.redis.info('memory'))
@@ -259,7 +274,7 @@ export class RedisStore implements Store {
       if (policy && policy !== 'noeviction')
         this.#options.log.warn({ policy }, 'redis may evict limits and spend: set maxmemory-policy to noeviction')
     } catch {
-      // Not allowed, or down: nothing to say about it.
+      // INFO is not allowed, or Redis is down: the policy is unknown, so there is no warning.
     }
   }
 }

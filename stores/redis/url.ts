@@ -1,11 +1,12 @@
 /**
- * Redis addresses, as gateway.yaml writes them:
+ * Redis addresses in gateway.yaml:
  *
  *   redis://[user:password@]host[:6379][/db]          rediss://… with TLS
  *   redis+sentinel://[user:password@]host[:26379],…/master-name[/db][?sentinel_password=…]
  *   redis+cluster://[user:password@]host[:6379],…     rediss+… with TLS for both
  *
- * With TLS, ?ca=FILE names who signed the servers' certificates instead of the well-known authorities, and &cert=FILE&key=FILE what this client shows.
+ * With TLS, `ca=FILE` names the certificate authority that signed the servers' certificates; default: the authorities
+ * that Node trusts. `cert=FILE` and `key=FILE` name this client's certificate and private key.
  */
 import fs from 'node:fs'
 import { StoreUnavailable } from '../../core/store.ts'
@@ -25,7 +26,10 @@ export interface RedisAddress {
 
 const SHAPE = /^(rediss?)(?:\+(sentinel|cluster))?:\/\/(?:([^@/]*)@)?([^/?]+)(\/[^?]*)?(?:\?(.*))?$/
 
-/** Throws StoreUnavailable on an address that is not one. */
+/**
+ * Parses a Redis URL of gateway.yaml and reads the TLS files that it names.
+ * @throws StoreUnavailable when the URL is wrong, or a file cannot be read
+ */
 export function parseRedisUrl(url: string): RedisAddress {
   const match = SHAPE.exec(url)
   if (!match)
@@ -94,7 +98,7 @@ function parseHost(text: string, defaultPort: number): { host: string; port: num
   return { host: (match[1] ?? match[2])!, port: match[3] ? Number(match[3]) : defaultPort }
 }
 
-/** The address without secrets: names the store in journals and logs. */
+/** The address without secrets. It names the store in journals and logs. */
 export function describe(address: RedisAddress): string {
   const hosts = address.hosts.map(({ host, port }) => `${host}:${port}`).join(',')
   const kind = address.mode === 'single' ? '' : `+${address.mode}`

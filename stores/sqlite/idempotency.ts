@@ -1,16 +1,17 @@
 /**
- * Idempotency keys of the embedded store. A first use is marked in memory and in the journal, so that a crash does not run it twice: after a
- * restart such a key counts as running for one more lease. Finished replies go to the table; until they are committed they are answered from memory.
+ * Idempotency keys of the embedded store. A running first use is marked in memory and in the journal, so that a crash
+ * does not make it run twice: after a restart such a key counts as running for one more lease. Finished replies go to
+ * the table. Until they are committed, they are answered from memory.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
 import type { Item, Journal } from '../journal.ts'
 import type { Writer } from './writer.ts'
 
-/** How long a dead first use still counts as running. */
+/** After a crash, a key whose first use was running counts as running for this long. */
 export const LEASE_MS = 15_000
 
-/** What the journal's `k` record holds. */
+/** The JSON of the journal's `k` record. */
 export interface RunningKey {
   organization: string
   key: string
@@ -22,8 +23,11 @@ interface Entry {
   fingerprint: string
   requestId: string
   state: 'running' | 'done' | 'not_kept'
+  /** The reply; null unless `state` is `done`. */
   record: IdempotencyRecord | null
+  /** Unix ms. */
   expires: number
+  /** The open journal record of the first use. */
   item: Item | undefined
 }
 
@@ -31,12 +35,13 @@ export interface SqliteIdempotencyOptions {
   reader: DatabaseSync
   writer: Writer
   journal: Journal | null
-  /** Larger replies are not kept. */
+  /** A reply whose body has more than this many bytes is not kept. */
   maxRecord: number
 }
 
 export class SqliteIdempotency implements IdempotencyStore {
   #options: SqliteIdempotencyOptions
+  /** Keys whose first use runs, or whose finished record is not committed yet. */
   #entries = new Map<string, Entry>()
   #select: StatementSync
 
@@ -47,7 +52,9 @@ export class SqliteIdempotency implements IdempotencyStore {
     )
   }
 
-  /** Marks of a dead process: running until its lease ends, unless their reply was kept. */
+  /**
+   * Takes over the marks of a dead process. A key counts as running until its lease ends, unless its reply was kept.
+   */
   restore(keys: readonly RunningKey[], now: number): void {
     for (const { organization, key, fingerprint, requestId } of keys) {
       if (this.#stored(organization, key, now)) continue
@@ -103,7 +110,7 @@ export class SqliteIdempotency implements IdempotencyStore {
       expires: entry.expires,
     }
     const committed = this.#options.writer.write({ op: 'idempotency', row })
-    // The entry answers until the table does. If the write fails, memory keeps the answer.
+    // The entry stays in memory until the table has it. If the write fails, it stays until it expires.
     committed.then(
       () => {
         if (this.#entries.get(name) === entry) this.#entries.delete(name)
@@ -122,7 +129,7 @@ export class SqliteIdempotency implements IdempotencyStore {
     if (entry.item) this.#options.journal?.release(entry.item)
   }
 
-  /** Drops marks whose time is over. */
+  /** Deletes expired entries from memory. */
   sweep(now: number): void {
     for (const [name, entry] of this.#entries) {
       if (entry.expires > now) continue
@@ -131,6 +138,7 @@ export class SqliteIdempotency implements IdempotencyStore {
     }
   }
 
+  /** The unexpired record of a key in the table. */
   #stored(org: string, key: string, now: number): Entry | undefined {
     const row = this.#select.get(org, key) as
       | {

@@ -1,4 +1,4 @@
-/** Reads and feeds the ledger table. */
+/** The ledger table as the ledger's sink, and its queries. */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import type { Ledger, LedgerRow } from '../../core/store.ts'
@@ -8,7 +8,7 @@ import type { Writer } from './writer.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
 
-/** Rows read before others get their turn. */
+/** At most this many rows are read before other work of the event loop runs. */
 const PAGE = 2000
 
 export class SqliteLedgerSink implements LedgerSink {
@@ -31,6 +31,7 @@ export class SqliteLedgerSink implements LedgerSink {
   }
 }
 
+/** The SQL conditions of a filter, and the values of their placeholders. */
 function conditions(filter: Filter): { wheres: string[]; values: (string | number)[] } {
   const wheres: string[] = []
   const values: (string | number)[] = []
@@ -47,14 +48,14 @@ function conditions(filter: Filter): { wheres: string[]; values: (string | numbe
   return { wheres, values }
 }
 
-/** How many rows `scanLedger` will find. */
+/** How many rows match the filter; its limit is ignored. */
 export function countLedger(db: DatabaseSync, filter: Filter): number {
   const { wheres, values } = conditions(filter)
   const text = `SELECT count(*) AS rows FROM ledger ${wheres.length ? `WHERE ${wheres.join(' AND ')}` : ''}`
   return db.prepare(text).get(...values)!['rows'] as number
 }
 
-/** Pages of rows in time order; with a limit, the latest. */
+/** Pages of matching rows in ascending order of time. With a limit: one page with the latest rows. */
 export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenerator<LedgerRow[]> {
   const { wheres, values } = conditions(filter)
   const select = `SELECT rowid, * FROM ledger`
@@ -67,7 +68,8 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
       .map(toRow)
     return
   }
-  // Keyset pages: a long read never holds a snapshot open, and never the event loop.
+  // Each page is its own query, which begins after the last row of the page before (keyset pagination). So a long read
+  // does not keep a snapshot open, and does not block the event loop.
   const next = db.prepare(
     `${select} WHERE ${[...wheres, '(time, rowid) > (?, ?)'].join(' AND ')} ORDER BY time, rowid LIMIT ${PAGE}`,
   )

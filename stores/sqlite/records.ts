@@ -1,16 +1,20 @@
-/** Retained responses and continuation data of the embedded store. What is not yet committed is read from memory. */
+/**
+ * Retained responses and continuation data of the embedded store. Values that are not committed yet are read from
+ * memory.
+ */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { type RecordStore, StoreUnavailable } from '../../core/store.ts'
 import type { Writer } from './writer.ts'
 
 /**
- * A reply waits so long for its record to be committed. It has been executed by then, and what the disk is slow with is only safety against a crash: longer
- * than the budget of a call that decides whether something runs.
+ * A reply waits at most this long for its record to be committed. This is longer than the timeout of calls that decide
+ * whether a request runs: the request has already run, and the commit only makes the record safe against a crash.
  */
 const COMMIT_MS = 10_000
 
 type Kind = 'response' | 'continuation'
 
+/** A value that is not committed yet, or one read from the table. */
 interface Pending {
   value: Uint8Array
   expires: number
@@ -43,9 +47,9 @@ export class SqliteRecords implements RecordStore {
     return ids.map(id => this.get(org, kind, id, now))
   }
 
-  /** The request does not wait for the disk: reading needs no commit, and a failure shows in `ready`. */
+  /** Extends the life of records. The request does not wait for the commit; `ready` reports a failure. */
   touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number, now: number): void {
-    // What has expired but was not swept yet is gone for readers, and stays gone.
+    // A record that has expired but was not swept yet must not come back.
     const alive = ids.filter(id => this.#find(org, kind, id, now))
     if (alive.length === 0) return
     const expires = now + ttlMs
@@ -75,7 +79,7 @@ export class SqliteRecords implements RecordStore {
   }
 }
 
-/** The promise's own result, or StoreUnavailable after COMMIT_MS. The work itself goes on. */
+/** The result of the promise, or StoreUnavailable after COMMIT_MS. The commit itself continues. */
 function withinBudget(committed: Promise<void>): Promise<void> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(

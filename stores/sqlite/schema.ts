@@ -1,9 +1,12 @@
-/** The tables of the embedded store. `ledger` is public and documented in docs/ledger.md; the others are the store's own. */
+/** The tables of the embedded store. `ledger` is public and documented in docs/ledger.md; the others are private. */
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 
 export interface SchemaStep extends Mark {
-  /** From the version before, or for the first step from an empty file. All steps share one transaction: no BEGIN here. */
+  /**
+   * Migrates from the previous version; the first step starts from an empty file. All steps run in one transaction, so
+   * a step must not begin its own.
+   */
   run(db: DatabaseSync): void
 }
 
@@ -75,18 +78,25 @@ CREATE INDEX records_expires ON records (expires);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 `
 
-/** By version, ascending. A new version is one more entry; what stands here has been run and is not changed. */
+/**
+ * In ascending order of version. A new version adds an entry. Existing steps are never changed, as they have been run.
+ */
 export const STEPS: readonly SchemaStep[] = [{ version: 1, minReader: 1, run: db => db.exec(TABLES_1) }]
 
-/** In `meta`, where no version may move it: without it a database is for readers of its own version. */
+/**
+ * The name of the row of `meta` that has `minReader`. No version may move it. A database without it has a `minReader`
+ * equal to its version.
+ */
 const MIN_READER = 'min_reader'
 
 /**
- * Settings of a connection that writes, and the tables: made when they are missing, brought up to date when they are
- * older, in one transaction, so that a crash leaves the old ones. Throws FormatRefused; the file is then as it was.
+ * Sets up a connection that writes, and the tables: creates missing tables and migrates older ones. This is one
+ * transaction, so that after a crash the old tables are there.
  *
- * A commit is safe against a killed process; a power cut may undo those since the last checkpoint (decisions 26), never
- * leave the file torn. `synchronous = FULL` would cost each retained response an fsync before its last event.
+ * A commit is safe against a killed process. A power cut may undo the commits since the last checkpoint (decisions 26),
+ * but does not damage the file. `synchronous = FULL` would delay each retained response by an fsync before its last
+ * event.
+ * @throws FormatRefused when this build cannot use the database; the file is then unchanged
  */
 export function prepare(db: DatabaseSync, file: string, steps: readonly SchemaStep[] = STEPS): void {
   db.exec('PRAGMA busy_timeout = 5000')
@@ -106,7 +116,10 @@ export function prepare(db: DatabaseSync, file: string, steps: readonly SchemaSt
   }
 }
 
-/** The mark of a database that may be used; version 0 of an empty file. Reads only. Throws FormatRefused. */
+/**
+ * The mark of a database; version 0 for an empty file. It only reads.
+ * @throws FormatRefused when this build cannot use the database
+ */
 export function checkDatabase(db: DatabaseSync, file: string, steps: readonly SchemaStep[] = STEPS): Mark {
   const { user_version: version } = db.prepare('PRAGMA user_version').get() as { user_version: number }
   if (version === 0) {

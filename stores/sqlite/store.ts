@@ -17,11 +17,13 @@ import { prepare } from './schema.ts'
 import type { Caps } from './tables.ts'
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
 
+/** Time between two sweeps, which delete expired data. */
 const SWEEP_MS = 30_000
+/** Closing waits this long for the last ledger rows to be delivered. */
 const CLOSE_MS = 5000
 
 export interface SqliteStoreOptions {
-  /** File path, or `:memory:` (nothing survives; for tests). */
+  /** File path, or `:memory:` (for tests: nothing is kept on disk). */
   file: string
   instance: string
   clock: Clock
@@ -30,11 +32,16 @@ export interface SqliteStoreOptions {
   maxRecord: number
 }
 
+/**
+ * Opens the embedded store, and books what dead processes left in its journals.
+ * @throws StoreUnavailable when the file cannot be opened, or another process uses it
+ * @throws FormatRefused (a StoreUnavailable) when the database or a journal has a format that this build does not read
+ */
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<Store> {
   const { file } = options
   const inMemory = file === ':memory:'
-  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
-  // Limits live in one process's memory: a second process on the same file would double every limit.
+  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true })
+  // Limits are kept in the memory of one process, so a second process on the same file would double every limit.
   const lock = inMemory ? undefined : acquire(file + '.lock')
   if (lock === null)
     throw new StoreUnavailable(
@@ -64,7 +71,8 @@ function makePrivate(file: string): void {
 async function open(options: SqliteStoreOptions, inMemory: boolean, lock: DatabaseSync | undefined): Promise<Store> {
   const { file, caps, clock, log, instance, maxRecord } = options
   const dir = file + '.journal'
-  // Before the database is touched: whoever must start an older release for a journal's sake finds the database as it was.
+  // Journals are checked before the database is changed. If a journal needs an older release, that release finds the
+  // database as it left it.
   const abandoned = inMemory ? [] : abandonedJournals({ dir, store: 'sqlite', log })
   let reader: DatabaseSync | undefined
   let writer: Writer | undefined
@@ -158,14 +166,14 @@ class SqliteStore implements Store {
     const { clock, writer } = this.#parts
     this.#sweeping = clock.setTimer(SWEEP_MS, () => {
       this.idempotency.sweep(clock.now())
-      // A failure shows in `ready`; the next sweep tries again.
+      // `ready` reports a failure, and the next sweep tries again.
       writer.write({ op: 'sweep', now: clock.now() }).catch(() => {})
       this.#schedule()
     })
   }
 }
 
-/** Books what dead processes left in their journals. @returns their running idempotency keys */
+/** Books the rows of dead processes' journals. @returns the idempotency keys whose first use was running */
 async function recover(
   abandoned: readonly Abandoned[],
   sink: SqliteLedgerSink,
@@ -184,12 +192,13 @@ async function recover(
   return running
 }
 
-/** Spend booked so far, read when a cell is first used. */
+/** Returns a function that reads from the database how much a cell spent in a period, in nano-USD. */
 function spentBefore(db: DatabaseSync): (org: string, cell: string, period: number) => number {
   const select = db.prepare('SELECT amount FROM spend WHERE organization = ? AND cell = ? AND number = ?')
   return (org, cell, period) => (select.get(org, cell, period)?.['amount'] as number | undefined) ?? 0
 }
 
+/** The gateway's secret of 32 random bytes. It is made and stored when the database has none. */
 function storedSecret(db: DatabaseSync): Uint8Array {
   db.prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)").run(randomBytes(32))
   return db.prepare("SELECT value FROM meta WHERE name = 'secret'").get()!['value'] as Uint8Array

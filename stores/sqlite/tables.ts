@@ -1,21 +1,26 @@
-/** Applies groups of writes to the tables, one transaction each. Runs in the writer's thread, or inline for an in-memory database. */
+/**
+ * Applies groups of writes to the tables, one transaction for each group. It runs in the writer's thread, or on the
+ * main thread for an in-memory database.
+ */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { ChargeRecord, Entry } from '../ledger.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 
-/** A finished idempotent exchange; without a body it was executed but is not kept. */
+/** The record of a finished exchange with an idempotency key. */
 export interface IdempotencyRow {
   organization: string
   key: string
   fingerprint: string
   requestId: string
-  /** Null: not kept. */
+  /** The reply; `headers` is JSON. Null: the exchange was executed, but its reply is not kept. */
   reply: { status: number; headers: string; body: Uint8Array; whole: boolean } | null
+  /** Unix ms. */
   expires: number
 }
 
+/** One write of the store. `expires` and `now` are Unix ms. */
 export type Write =
-  /** As `packEntries` writes it. */
+  /** `entries`: what `packEntries` made. */
   | { op: 'ledger'; entries: string }
   | { op: 'idempotency'; row: IdempotencyRow }
   | { op: 'record'; organization: string; kind: string; id: string; value: Uint8Array; expires: number }
@@ -23,32 +28,36 @@ export type Write =
   | { op: 'sweep'; now: number }
 
 /**
- * Entries as one JSON array, of rows and of charges that came apart from theirs: cloning one string for the thread costs a copy, cloning the objects costs
- * more than the rows, and one text is parsed quicker than its lines.
+ * Makes one JSON array of entries: rows, and charges that were settled apart from their row. Sending one string to the
+ * thread costs one copy; cloning objects costs more than writing the rows. Parsing one long text is faster than parsing
+ * many short ones.
  */
 export function packEntries(entries: readonly Entry[]): string {
   return '[' + entries.map(({ json }) => json).join() + ']'
 }
 
 export interface Caps {
-  /** Bytes of idempotency replies; beyond it the oldest become "not kept". */
+  /** All idempotency replies together take at most this many bytes. Above it, the oldest become "not kept". */
   idempotencyBytes: number
-  /** Bytes of retained records; beyond it the oldest go. */
+  /** All retained records together take at most this many bytes. Above it, the oldest are deleted. */
   recordBytes: number
-  /** Milliseconds that ledger rows are kept; null: for ever. */
+  /** How long ledger rows are kept, ms. Null: for ever. */
   ledgerKeep: number | null
 }
 
+/** The charges of one transaction to one spend cell in one period. */
 interface CellSum {
   readonly period: string
   readonly index: number
   amount: number
 }
 
-/** Rows of one INSERT: a call of SQLite's costs as much as half a row. */
+/**
+ * One INSERT has at most this many rows. Several are faster, because each call of SQLite costs as much as half a row.
+ */
 const TOGETHER = 8
 const COLUMNS = ROW_COLUMNS.length
-/** By how many rows they insert. */
+/** INSERT statements, by the number of rows that they insert. */
 const INSERTS = Array.from(
   { length: TOGETHER + 1 },
   (_, rows) =>
@@ -56,21 +65,25 @@ const INSERTS = Array.from(
     new Array(rows).fill(`(${'?,'.repeat(COLUMNS)}?)`).join(),
 )
 
-/** Rows that were to be inserted together are not all new. */
+/** One of several rows of an INSERT is already in the table. */
 class Repeated extends Error {}
 
-/** Rows that one sweep deletes from one table, so that no transaction grows without bound. */
+/** One sweep deletes at most this many rows from one table, so that its transaction stays short. */
 const SWEEP_ROWS = 5000
-/** Spend of past periods is of no more use; a margin for clocks that step back. */
+/**
+ * Spend is deleted this long after its period began. Past periods are not needed; the margin allows for wrong clocks.
+ */
 const SPEND_KEEP_MS = 40 * 86_400_000
 
 export class Tables {
   #db: DatabaseSync
   #caps: Caps
   #statements = new Map<string, StatementSync>()
+  /** The present sum of the sizes in the idempotency table. */
   #idempotencyBytes: number
+  /** The present sum of the sizes in the records table. */
   #recordBytes: number
-  /** What the transaction at hand has charged so far, by organization and cell. */
+  /** What the running transaction has charged so far, by organization and cell. */
   readonly #sums = new Map<string, Map<string, CellSum>>()
 
   constructor(db: DatabaseSync, caps: Caps) {
@@ -80,7 +93,7 @@ export class Tables {
     this.#recordBytes = this.#sum('records')
   }
 
-  /** All or none. */
+  /** Applies all writes, or none when it throws. */
   apply(writes: readonly Write[]): void {
     try {
       this.#transaction(writes, TOGETHER)
@@ -97,7 +110,7 @@ export class Tables {
       for (const write of writes) this.#one(write, together)
       this.#bookSums()
       this.#db.exec('COMMIT')
-      // With each sweep everything so far is made safe against a power cut too.
+      // With each sweep, a checkpoint makes all commits so far safe against a power cut.
       if (writes.some(write => write.op === 'sweep')) this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)')
     } catch (error) {
       ;[this.#idempotencyBytes, this.#recordBytes] = before
@@ -145,7 +158,7 @@ export class Tables {
     this.#insert(rows)
   }
 
-  /** Empties the array. */
+  /** Inserts the rows, adds their charges to the sums, and empties the array. */
   #insert(rows: RowValues[]): void {
     if (rows.length === 0) return
     const values = new Array<RowValue>(rows.length * (COLUMNS + 1))
@@ -155,7 +168,7 @@ export class Tables {
       values[at++] = row.length > COLUMNS ? 1 : 0
     }
     const { changes } = this.#sql(INSERTS[rows.length]!).run(...values)
-    // One that is there already is not charged again. SQLite does not say which one it was.
+    // A row that is already in the table must not be charged again. SQLite does not say which of several rows it was.
     if (changes !== rows.length && rows.length > 1) throw new Repeated()
     if (changes === rows.length) for (const row of rows) this.#book(row)
     rows.length = 0
@@ -166,7 +179,7 @@ export class Tables {
       this.#add(row[2], row[i] as string, row[i + 1] as string, row[i + 2] as number, row[i + 3] as number)
   }
 
-  /** Charges that came apart from their row: booked once, and only for a row that exists. */
+  /** Books charges that were settled apart from their row: once, and only when the row exists. */
   #charge({ request_id, organization, charges }: ChargeRecord): void {
     const { changes } = this.#sql('UPDATE ledger SET charged = 1 WHERE request_id = ? AND charged = 0').run(request_id)
     if (changes === 1) for (const charge of charges) this.#add(organization, ...charge)
@@ -180,12 +193,12 @@ export class Tables {
       sum.amount += amount
       return
     }
-    // Between two rows a day has turned.
+    // A new day or month began between two rows.
     if (sum) this.#bookSum(organization, cell, sum)
     cells.set(cell, { period, index, amount })
   }
 
-  /** The rows of one transaction charge the same few cells again and again: each is written once. */
+  /** Writes the sums to the spend table. Many rows charge the same few cells, and each cell is written only once. */
   #bookSums(): void {
     for (const [organization, cells] of this.#sums)
       for (const [cell, sum] of cells) this.#bookSum(organization, cell, sum)
@@ -224,7 +237,7 @@ export class Tables {
         | { rowid: number; size: number }
         | undefined
       if (!oldest) break
-      // The mark stays: an executed key never runs again within its time (IDEM-3).
+      // The row stays without its reply: an executed key must not run again before it expires (IDEM-3).
       this.#sql(
         'UPDATE idempotency SET status = NULL, headers = NULL, body = NULL, whole = NULL, size = 0 WHERE rowid = ?',
       ).run(oldest.rowid)

@@ -1,4 +1,7 @@
-/** The writer's thread: one connection, one transaction per message. */
+/**
+ * The thread of ThreadWriter. It has one connection, and runs one transaction for each message. It answers null, or the
+ * error message of a failed transaction.
+ */
 import { DatabaseSync } from 'node:sqlite'
 import { parentPort, workerData } from 'node:worker_threads'
 import { prepare } from './schema.ts'

@@ -1,6 +1,6 @@
 /**
- * Groups writes into transactions: while one group commits, the next gathers. A database file is written by a thread, so that no fsync ever stops
- * the event loop; an in-memory one inline.
+ * Groups writes into transactions: while one group is being committed, the next one gathers. A thread writes a database
+ * file, so that fsync never blocks the event loop. An in-memory database is written on the main thread.
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { Worker } from 'node:worker_threads'
@@ -8,10 +8,14 @@ import { StoreUnavailable } from '../../core/store.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
 
 export interface Writer {
-  /** Resolves when the write is committed; rejects with StoreUnavailable when its group failed (nothing of it was written). */
+  /**
+   * Resolves when the write is committed. Rejects with StoreUnavailable when its group failed; then nothing of the
+   * group was written.
+   */
   write(write: Write): Promise<void>
-  /** Why the last group failed, or that the present one takes very long; undefined while all is well. */
+  /** Why the last group failed, or a message that the present one takes very long; undefined otherwise. */
   readonly failure: string | undefined
+  /** Resolves when all writes so far have been committed or have failed. */
   close(): Promise<void>
 }
 
@@ -34,14 +38,16 @@ export class InlineWriter implements Writer {
   }
 }
 
+/** One write that waits for its commit. */
 interface Job {
   write: Write
   resolve(): void
   reject(error: Error): void
 }
 
+/** After the thread has died, a new one is started not earlier than this. Until then every write fails. */
 const RESTART_MS = 1000
-/** A commit that takes longer says so in /readyz. */
+/** A commit that takes longer than this is reported as a failure in /readyz. */
 const SLOW_MS = 5000
 
 export class ThreadWriter implements Writer {
@@ -84,6 +90,7 @@ export class ThreadWriter implements Writer {
     })
   }
 
+  /** Sends the next group to the thread, if none is being committed. */
   #pump(): void {
     if (this.#inFlight) return
     if (!this.#worker) {
@@ -98,7 +105,8 @@ export class ThreadWriter implements Writer {
       this.#inFlight = this.#queue
       this.#queue = []
       this.#sentAt = performance.now()
-      // Referenced while it works, so that a process with nothing else to do still waits for its commit.
+      // The thread keeps the process alive while it works, so that a process with nothing else to do waits for the
+      // commit.
       worker.ref()
       worker.postMessage(this.#inFlight.map(job => job.write))
     } else if (this.#closing) worker.postMessage('close')
