@@ -1,21 +1,25 @@
 /**
- * Counts of long parts, remembered: agents resend their whole history with every turn. Keyed by a digest of the text; no text is kept.
+ * Caches the token counts of long texts, because agents send their whole history again with every request. The key of
+ * an entry is a digest of the text. No text is kept.
  */
 import { type CipherGCM, createCipheriv, createSecretKey, randomBytes } from 'node:crypto'
 import { isStringOneByteRepresentation } from 'node:v8'
 
-/** Parts shorter than this (UTF-16 units) are about as cheap to count again as to look up. */
+/** Shorter texts (UTF-16 units) are not cached: counting one again costs about as much as looking it up. */
 export const CACHED_FROM = 1536
 
-/** What an entry takes: its place in the Map and a string of 16 bytes, with their headers; measured on the heap, 70, and doubled for a Map that is about to grow. */
+/**
+ * What one entry takes in memory, in bytes: a slot of the Map and a string of 16 bytes. Measured on the heap: 70. It is
+ * nearly doubled here, for a Map that has just grown.
+ */
 const ENTRY_BYTES = 128
 
-/** Digests by token count. Least recently used entries go first. */
+/** Token counts by digest. A full cache drops the least recently used entry. */
 export class CountCache {
   readonly #entries = new Map<string, number>()
   readonly #capacity: number
 
-  /** `bytes`: what it may take of memory. */
+  /** @param bytes the cache takes at most about this much memory */
   constructor(bytes: number) {
     this.#capacity = Math.max(1, Math.floor(bytes / ENTRY_BYTES))
   }
@@ -42,33 +46,41 @@ export class CountCache {
 }
 
 /*
- * The digest is GMAC (NIST SP 800-38D): AES-GCM's authentication tag, 128 bits, over the text, under a key that this process made up and nobody else learns. Two
- * different texts of n blocks share it with a chance of n / 2^128 over the keys; since keys and digests never leave the process, nobody can aim for that. The
- * nonces may stay the same: nothing is encrypted, and tags are never shown. Chosen for its speed, 15 µs for 100 KB; SHA-256 takes 60 with a processor's SHA
- * instructions, and 500 without.
+ * The digest is GMAC (NIST SP 800-38D): the 128-bit authentication tag of AES-GCM over the text, with a random key that
+ * never leaves this process. Two different texts of n blocks have the same digest with a probability of n / 2^128 over
+ * the keys. Nobody can construct such texts, because keys and digests stay in the process. The nonces can be constant,
+ * because nothing is encrypted and tags are not published. GMAC was chosen for its speed: 15 µs for 100 KB. SHA-256
+ * takes 60 µs with a processor's SHA instructions, and 500 µs without.
  *
- * Digested is the text as V8 keeps it, in one byte a unit or in two, since that is copied without looking at it. A text that comes in the other form than it did
- * before is not recognised: it is counted again, no more. (JSON.parse uses two only where it must.)
+ * The digest is over the text as V8 stores it, with one or two bytes for each unit, because V8 copies that without
+ * converting it. The same text in the other form is not recognised; it is only counted again. (JSON.parse makes
+ * two-byte strings only where it must.)
  */
 const ALGORITHM = 'aes-256-gcm'
 const key = createSecretKey(randomBytes(32))
 const options = { authTagLength: 16 }
-/** The same bytes may be a text in one form, another in the other, and a row of texts. Their digests must differ: each kind has a nonce of its own. */
+/**
+ * The same bytes can be a one-byte text, a two-byte text or a row of texts. Their digests must differ, so each kind has
+ * its own nonce.
+ */
 const LATIN1 = Buffer.alloc(12, 1)
 const UTF16 = Buffer.alloc(12, 2)
 const ROW = Buffer.alloc(12, 3)
 
-/** UTF-16 units copied at once. */
+/** At most this many UTF-16 units are copied at once. */
 const STRETCH = 1 << 16
 const scratch = Buffer.alloc(2 * STRETCH)
 
+/** The digest of a text, as 16 Latin-1 characters. */
 export function digest(text: string): string {
   const mac = begin(text)
   for (let at = 0; at < text.length; at += STRETCH) feed(mac, text, at, STRETCH)
   return finish(mac)
 }
 
-/** `digest` with a rest after every `slice` UTF-16 units. */
+/**
+ * The same digest, but awaits `rest` after every `slice` UTF-16 units, so that the event loop is not blocked for long.
+ */
 export async function digestInSlices(text: string, slice: number, rest: () => Promise<void>): Promise<string> {
   const mac = begin(text)
   const step = Math.min(slice, STRETCH)
@@ -82,7 +94,10 @@ export async function digestInSlices(text: string, slice: number, rest: () => Pr
   return finish(mac)
 }
 
-/** The digest of `texts[from, to)` in a row, each shorter than `STRETCH`. Beginning a digest takes as long as 50 KB of it: a row is cheaper than its parts. */
+/**
+ * One digest of all of `texts[from, to)`. Each text must be shorter than `STRETCH`. Beginning a digest takes as long as
+ * digesting 50 KB, so one digest of a row is cheaper than a digest of each text.
+ */
 export function digestRow(texts: readonly string[], from: number, to: number): string {
   const mac = createCipheriv(ALGORITHM, key, ROW, options)
   let at = 0
@@ -92,7 +107,7 @@ export function digestRow(texts: readonly string[], from: number, to: number): s
       mac.setAAD(scratch.subarray(0, at))
       at = 0
     }
-    // Each text's form and length stand before it: where one ends and the next begins makes a difference to the count.
+    // The form and the length of each text are digested before it, because the count depends on where each text ends.
     const oneByte = isStringOneByteRepresentation(text)
     scratch.writeUInt32LE(2 * text.length + (oneByte ? 0 : 1), at)
     at += 4 + scratch.write(text, at + 4, oneByte ? 'latin1' : 'utf16le')

@@ -1,31 +1,37 @@
 /**
- * Character classes of o200k_base's splitter: the coarsest partition of code points that its pattern can tell apart.
- * They are packed into `o200k_base.bin` rather than asked of the running Node, so that a Node upgrade with a newer Unicode
- * version never changes a bill; all machines of a fleet count alike.
+ * Character classes of o200k_base's splitter: the fewest classes of code points that its pattern distinguishes. They
+ * are packed into `o200k_base.bin`. The Unicode tables of the running Node are not used, so that a Node upgrade with a
+ * newer Unicode version does not change a bill, and all machines of a deployment count alike.
  */
+/** Everything else, such as punctuation, symbols and unassigned code points. */
 export const OTHER = 0
 /** `\p{Lu}\p{Lt}`: only in the first half of a word. */
 export const UPPER = 1
 /** `\p{Ll}`: only in the second half of a word. */
 export const LOWER = 2
-/** `\p{Lm}\p{Lo}`: in both halves. */
+/** `\p{Lm}\p{Lo}`: in both halves of a word. */
 export const LETTER = 3
-/** `\p{M}`: in both halves, and also among punctuation, since the pattern's `[^\s\p{L}\p{N}]` admits it. */
+/**
+ * `\p{M}`: in both halves of a word, and also among punctuation, because the pattern's `[^\s\p{L}\p{N}]` includes it.
+ */
 export const MARK = 4
 /** `\p{N}` */
 export const NUMBER = 5
-/** `\s` but CR and LF. */
+/** `\s` except CR and LF. */
 export const SPACE = 6
 /** CR and LF. */
 export const NEWLINE = 7
-/** Used for bytes only: the lead byte of a longer UTF-8 sequence. */
+/** Only of bytes: the first byte of a UTF-8 sequence of several bytes. */
 export const LEAD = 8
-/** Used for bytes only: the sentinel behind the text. */
+/** Only of bytes: the sentinel behind the text. */
 export const END = 9
 
 export type Class = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
 
-/** The class of a code point by the running Node's Unicode tables. Surrogates are OTHER, as U+FFFD, which they become, is. */
+/**
+ * The class of a code point, by the Unicode tables of the running Node. Surrogates are OTHER, like U+FFFD, which
+ * replaces them in UTF-8.
+ */
 export function charClass(cp: number): Class {
   const c = String.fromCodePoint(cp)
   if (cp === 10 || cp === 13) return NEWLINE

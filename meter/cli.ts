@@ -1,4 +1,4 @@
-/** `sluice tokens`: counts a file or standard input. */
+/** `sluice tokens`: counts the tokens of a file or of standard input. */
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { countTokens, encode } from './counter.ts'
@@ -12,7 +12,7 @@ Counts the o200k_base tokens of a file, or of standard input.
   --help     this text
 `
 
-/** Runs the command; resolves with the exit code: 0, 1 for a file that cannot be read, 2 for wrong arguments. */
+/** Runs the command. Resolves with the exit code: 0, 1 when the file cannot be read, or 2 for wrong arguments. */
 export async function runTokens(args: string[]): Promise<number> {
   let parsed: ReturnType<typeof parse>
   try {
@@ -57,6 +57,7 @@ async function readInput(): Promise<string> {
   return Buffer.concat(chunks).toString('utf8')
 }
 
+/** The text of a token as JSON, or its bytes as hex when they are not valid UTF-8. */
 function show(bytes: Uint8Array): string {
   try {
     return JSON.stringify(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes))

@@ -1,4 +1,7 @@
-/** The count of a prompt, with what was counted before recognised, on the event loop or off it. */
+/**
+ * Counts a prompt, on the event loop or in the pool of threads. Texts that this process has counted before are not
+ * counted again.
+ */
 import type { Conversation } from '../core/conversation.ts'
 import { CACHED_FROM, CountCache, digest, digestInSlices, digestRow } from './cache.ts'
 import { countTokens } from './counter.ts'
@@ -6,34 +9,39 @@ import { createMeterPool, type MeterPool } from './pool.ts'
 import { type Bill, bill, type MediaMinimums } from './prompt.ts'
 
 /**
- * A prompt with more uncounted UTF-16 units than this is counted in the pool. At the slowest adversarial rate (docs/metering.md) this much holds up the event
- * loop for under 10 ms, at the natural one for about 1 ms; handing it over and back costs about a quarter of one.
+ * A prompt with more uncounted UTF-16 units than this is counted in the pool. Counting this many blocks the event loop
+ * for less than 10 ms for the slowest adversarial text (docs/metering.md), and for about 1 ms for natural text. Sending
+ * a job to a thread and back costs about 0.25 ms.
  */
 export const SYNC_LIMIT = 1 << 15
 
-/** Up to this many units are digested at one go, under 1 ms; larger prompts are digested in slices. */
+/** A prompt of up to this many UTF-16 units is digested without a pause, in less than 1 ms. Larger ones are sliced. */
 const DIGEST_LIMIT = 1 << 19
+/** The event loop gets a turn after this many digested UTF-16 units of a large prompt. */
 const DIGEST_SLICE = 1 << 18
 
-/** What any text costs besides its length, in units: the calls, the entry in a row. */
+/** What each text costs besides its length (calls, its entry in a row), expressed in UTF-16 units. */
 const EACH = 16
 
-/** Units from which on a row of texts is complete. Short parts behind the last complete row are counted again at each turn, so a row is not long. */
+/**
+ * A row of texts is complete when it has this many UTF-16 units. Short texts behind the last complete row are counted
+ * again with each request, so a row must not be long.
+ */
 const ROW = 1 << 15
 
-/** What counts are remembered in: some 130,000 parts and rows. */
+/** The memory of the cache of counts, in bytes: enough for about 130,000 texts and rows. */
 const CACHE_BYTES = 16 << 20
 
 const remembered = new CountCache(CACHE_BYTES)
 
 let shared: MeterPool | undefined
 
-/** The process's pool. Its threads start when first used. */
+/** The pool of this process. Each thread starts when it is first needed. */
 export function meterPool(): MeterPool {
   return (shared ??= createMeterPool())
 }
 
-/** `texts[from, to)`: a text, or several in a row. */
+/** One look-up in the cache: of `texts[from, to)`, which is one text or a row of several. */
 interface Look {
   from: number
   to: number
@@ -41,20 +49,26 @@ interface Look {
 }
 
 /**
- * The prompt tokens of a conversation, by the bill's rule (prompt.ts). What this process counted before is not counted again: agents resend their history with
- * each turn. Long parts are recognised one by one, and in rows, which costs less and takes in the short ones between them.
+ * Counts the prompt tokens of a conversation, by the rule of prompt.ts. Texts that this process has counted before are
+ * not counted again, because agents send their history again with each request. Texts are looked up in the cache in
+ * rows of neighbouring texts. This costs less than looking up each text, and also covers short texts. If a row is
+ * unknown, its long texts are looked up one by one.
  */
 export class PromptCount {
   readonly #bill: Bill
-  /** Per text: its tokens, or -1. The first of a row that was recognised has the tokens of all, the others 0. */
+  /**
+   * For each text: its tokens, or -1 before it is counted. In a row from the cache, the first text has the sum of all
+   * and the others have 0.
+   */
   readonly #counts: number[]
-  /** Per text: its digest, where one was made. */
+  /** For each text: its digest, if one was made. */
   readonly #keys: string[] = []
-  /** Rows that were not recognised. */
+  /** Rows that were not in the cache. */
   readonly #rows: { key: string; from: number; to: number }[] = []
+  /** Whether the cache has been searched; also true when the prompt is too short for the cache. */
   #recalled: boolean
 
-  /** The conversation must stay as it is until it is counted. */
+  /** The conversation must not change until it is counted. */
   constructor(conversation: Conversation) {
     this.#bill = bill(conversation)
     const { texts, size } = this.#bill
@@ -63,8 +77,8 @@ export class PromptCount {
   }
 
   /**
-   * How much is still to be counted, cheaply: in UTF-16 units, and `EACH` a text. At most `SYNC_LIMIT` means that `now` is quick; more, that `inPool` is the
-   * one to call.
+   * How much is still to be counted, in UTF-16 units, with `EACH` units for each text. It is cheap to get. When it is
+   * at most `SYNC_LIMIT`, `now` is fast; otherwise call `inPool`.
    */
   get size(): number {
     const { texts } = this.#bill
@@ -76,6 +90,7 @@ export class PromptCount {
     return left
   }
 
+  /** Counts at once, on the event loop. @returns the tokens of the prompt */
   now(media: MediaMinimums): number {
     this.#recall()
     const { texts } = this.#bill
@@ -84,15 +99,17 @@ export class PromptCount {
   }
 
   /**
-   * The same off the event loop. Rejects with `MeterBusy` when the pool's queue is full (503 `route_capacity`), and with the signal's reason when it aborts,
-   * which frees the job's place.
+   * Counts in the pool. Resolves with the tokens of the prompt. An abort of the signal frees the job's place in the
+   * queue.
+   * @throws MeterBusy when the pool's queue is full (the gateway answers 503 `route_capacity`)
+   * @throws the signal's reason when it aborts
    */
   async inPool(media: MediaMinimums, signal?: AbortSignal, pool: MeterPool = meterPool()): Promise<number> {
     await this.#recallInSlices()
     const { texts } = this.#bill
     const counts = this.#counts
     const missing: number[] = []
-    /** Digest → place in `missing`: a text that stands twice is counted once. */
+    // Digest → index of the first text with that digest. A repeated text is counted once.
     const first = new Map<string, number>()
     for (let i = 0; i < texts.length; i++) {
       if (counts[i]! >= 0) continue
@@ -149,7 +166,10 @@ export class PromptCount {
     this.#recalled = true
   }
 
-  /** What to look up. A row begins where the one before it ends, so a history that only grows gives the same rows each turn. */
+  /**
+   * What to look up in the cache. Each row begins where the one before it ends. So a history that only grows gives the
+   * same rows with each request.
+   */
   #looks(): Look[] {
     const { texts, textDocuments } = this.#bill
     const looks: Look[] = []
@@ -171,7 +191,8 @@ export class PromptCount {
       const { length } = texts[i]!
       const document = textDocuments[documents] === i
       if (document) documents++
-      // A text that would fill a row by itself stands alone, and so does a text document: the bill asks for its own count.
+      // A text that would fill a row by itself is not put in a row. Nor is a text document: the rule needs its own
+      // count.
       if (document || length >= ROW) {
         row(i)
         alone(i + 1)

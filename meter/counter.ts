@@ -4,17 +4,20 @@ import { createTokenizer, type Tokenizer } from './tokenizer.ts'
 
 let own: Tokenizer | undefined
 
-/** The process's tokenizer; its tables are loaded at the first call (some 100 ms). */
+/** The tokenizer of this process. The first call loads its tables, which takes about 100 ms. */
 export function tokenizer(): Tokenizer {
   return (own ??= createTokenizer(tables()))
 }
 
-/** Takes another tokenizer than the one that would be made at the first call. */
+/** Sets the tokenizer, instead of the one that `tokenizer` would make at its first call. */
 export function useTokenizer(tokenizer: Tokenizer): void {
   own = tokenizer
 }
 
-/** Tokens of a text in o200k_base. Exact on any string, special-token look-alikes and lone surrogates included; linear time. */
+/**
+ * Number of o200k_base tokens of a text. Exact for any string, also with text that looks like a special token or with
+ * lone surrogates. Takes linear time.
+ */
 export function countTokens(text: string): number {
   return tokenizer().count(text)
 }
@@ -24,42 +27,44 @@ export function encode(text: string): number[] {
   return tokenizer().encode(text)
 }
 
-/** Deltas are gathered to this many UTF-16 units before they are looked at. */
+/** Deltas gather until they have this many UTF-16 units; then they are split and counted. */
 const BATCH = 512
-/** A larger tail buffer is let go once it is mostly empty. */
+/** A tail buffer of more than this many bytes is replaced by a smaller one when it is mostly empty. */
 const KEPT = 1 << 14
 const NOTHING = new Uint8Array(0)
 const encoder = new TextEncoder()
 
 /**
- * Counts a text that arrives in parts. `total` equals `countTokens` of all parts joined, wherever they were cut, inside a surrogate pair too.
+ * Counts a text that arrives in parts. `total` equals `countTokens` of all parts joined, wherever the text was cut,
+ * even inside a surrogate pair.
  *
- * Pieces that no further text can change are counted and forgotten; kept are the last three, and text not yet looked at: as much again, at
- * least `BATCH`, and the last part. The tail is looked at again only when it has doubled, so a reply that is one endless piece stays linear. `total` costs a count of
- * the tail: ask at the end, not after each delta.
+ * Pieces that no further text can change are counted and forgotten. The counter keeps the last three pieces (the tail),
+ * and pending text: as much as the tail, at least `BATCH` units, and the last part. The tail is split again only when
+ * it has doubled, so that a reply which is one endless piece takes linear time. `total` counts the tail each time, so
+ * read it at the end and not after each delta.
  */
 export class TokenCounter {
   #counted = 0
-  /** Text not yet turned into bytes. */
+  /** Text that is not converted to bytes yet. */
   #pending = ''
-  /** `#tail[0, #length)`: UTF-8 of the pieces that are still open. */
+  /** `#tail[0, #length)` is the UTF-8 of the last pieces, which further text may change. */
   #tail = NOTHING
   #length = 0
-  /** Pending units at which to look again. */
+  /** When the pending text has this many units, it is converted and counted. */
   #due = BATCH
 
   push(text: string): void {
-    // Not after adding it: a text that comes whole, and nothing behind it, is counted at one go.
+    // This is checked before the text is added, so that a text in one part is counted by `total` alone.
     if (this.#pending.length >= this.#due) this.#settle()
     this.#pending += text
   }
 
-  /** Tokens of everything pushed so far, if the text ended here. */
+  /** Tokens of all text so far, as if it ended here. */
   get total(): number {
     if (this.#length === 0) return this.#counted + countTokens(this.#pending)
     this.#settle()
     let length = this.#length
-    // What is left is the first half of a surrogate pair; if the text ends here it is U+FFFD.
+    // The pending text is now empty or the first half of a surrogate pair. As the end of a text, that half is U+FFFD.
     if (this.#pending !== '') length += encoder.encodeInto(this.#pending, this.#tail.subarray(length)).written
     return this.#counted + tokenizer().countBytes(this.#tail, length)
   }

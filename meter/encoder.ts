@@ -1,29 +1,30 @@
 /**
- * Byte-pair encoding of one piece: the longest token first, with backtracking, and merging (merge.ts) where backtracking is slow. Linear in the
- * piece's length on any bytes.
+ * Byte-pair encoding of one piece. It tries the longest token first, with backtracking. Where backtracking is slow, it
+ * uses merging (merge.ts). The time is linear in the length of the piece, for any bytes.
  */
 import { createMerger, pairLookup } from './merge.ts'
 import type { Tables } from './tables.ts'
 
-/** Bytes of a piece that are encoded at once. */
+/** At most this many bytes of a piece are encoded at once. */
 const WINDOW = 4096
-/** Tokens at a window's end that are left to the next one. */
+/** This many tokens at the end of a window are encoded again in the next window. */
 const OVERLAP = 8
+/** After this many windows in a row that do not fit to the one before, the piece is merged as a whole. */
 const MAX_RETRIES = 64
-/** Steps a byte after which backtracking gives way to merging. Natural text takes 2. */
+/** After this many steps for each byte, backtracking is given up and merging takes over. Natural text takes 2. */
 const BUDGET = 6
 
 export interface PieceEncoder {
-  /** Tokens of the piece `bytes[s, e)`, which is not empty; their ids are added to `ids`, if given. */
+  /** Number of tokens of the piece `bytes[s, e)`, which must not be empty. Their ids are added to `ids`, if given. */
   encode(bytes: Uint8Array, s: number, e: number, ids: number[] | undefined): number
-  /** Elementary steps taken so far: trie steps, pairs tested, merges. */
+  /** How many elementary steps all calls so far took: trie steps, pairs tested, merges. */
   readonly steps: number
 }
 
 export interface EncoderOptions {
-  /** For tests. */
+  /** For tests: another WINDOW. */
   window?: number
-  /** For tests. */
+  /** For tests: another OVERLAP. */
   overlap?: number
 }
 
@@ -39,11 +40,11 @@ export function createEncoder(
   const keptTokens = new Int32Array(window)
   const dead = new Uint8Array(window + 1)
 
-  // The tokens that begin where `match` looked, shortest first, and where they end.
+  // The tokens that `match` found, shortest first, and where each ends.
   const foundToken = new Int32Array(256)
   const foundEnd = new Int32Array(256)
 
-  /** Finds the tokens that begin at `p` and end within `end`; returns how many. */
+  /** Finds all tokens that begin at `p` and do not end behind `end`. @returns how many */
   function match(bytes: Uint8Array, p: number, end: number): number {
     let state = 0
     let i = p
@@ -67,11 +68,12 @@ export function createEncoder(
   }
 
   /**
-   * Whether byte-pair encoding of the two tokens' joined bytes gives just these two. Takes both apart, latest merge first, from the border
-   * outwards; at each level it asks whether the two parts at the border would have been merged before the parts themselves were.
+   * Whether byte-pair encoding of the joined bytes of two tokens gives exactly these two tokens. It undoes their merges
+   * at the border, the latest merge first. At each level it checks whether the two parts at the border would have been
+   * merged with each other before either became part of its token.
    */
   function adjoins(a: number, b: number): boolean {
-    // The rank from which on a merge across the border comes too late.
+    // A merge across the border with this rank or a higher one comes too late.
     let limit = 0x7fffffff
     for (;;) {
       steps++
@@ -95,14 +97,16 @@ export function createEncoder(
     }
   }
 
-  /** Set when backtracking was given up. */
+  /** Whether backtracking was given up for the present piece. */
   let stuck = false
 
   /**
-   * Tokens of `[s, e)`, at most `window` bytes, left in `part`; returns how many. Longest token first, with backtracking: a prefix of a text has one
-   * encoding in which each neighbouring pair adjoins, so a position that no token can leave is dead for good, and each dies at most once. (The algorithm
-   * of GitHub's rust-gems `bpe` crate.) Some runs, of `-` for one, make it try most tokens at most positions: when it has taken `BUDGET` steps a byte, merging
-   * takes over.
+   * Writes the tokens of `[s, e)`, at most `window` bytes, to `part`. It tries the longest token first, with
+   * backtracking. Each prefix of a text has exactly one encoding in which every neighbouring pair adjoins. So a
+   * position from which no token leads on is dead for the rest of the window, and each position becomes dead at most
+   * once. (This is the algorithm of GitHub's rust-gems `bpe` crate.) Some runs, for example of `-`, make it try most
+   * tokens at most positions. After `BUDGET` steps for each byte, merging takes over.
+   * @returns how many tokens
    */
   function encodeWindow(bytes: Uint8Array, s: number, e: number): number {
     const allowed = steps + BUDGET * (e - s) + 64
@@ -112,7 +116,7 @@ export function createEncoder(
     let dirty = false
     for (;;) {
       if (found < 0) {
-        // Nothing can follow here: take the last token back, and look for a shorter one in its place.
+        // No token can follow here: remove the last token, and try a shorter one in its place.
         dead[pos - s] = 1
         dirty = true
         const end = pos
@@ -136,10 +140,11 @@ export function createEncoder(
   }
 
   /**
-   * Encodes a piece longer than a window, window by window, so that memory stays bounded and the working arrays in the cache. A window's last tokens may come
-   * out otherwise with what follows, so the next one begins some tokens before its end. Its first token must fit behind the last one kept: if it does, both
-   * encodings joined are the encoding of the joined bytes, since that is the only one in which each pair adjoins. If it does not, the window begins a token
-   * earlier. (Never seen but with tiny windows, where tests make it so.)
+   * Encodes a piece longer than a window, window by window. So memory is bounded, and the working arrays stay in the
+   * processor's cache. The bytes behind a window may change its last tokens, so the next window begins some tokens
+   * before its end. The first token of a window must adjoin the last token kept. Then both encodings joined are the
+   * encoding of the joined bytes, because that is the only one in which every pair adjoins. If it does not, the window
+   * begins one token earlier. (This was only seen with tiny windows, in tests.)
    */
   function encodeLong(bytes: Uint8Array, s: number, e: number, ids: number[] | undefined): number {
     let count = 0
@@ -149,7 +154,7 @@ export function createEncoder(
     stuck = false
     for (;;) {
       const end = Math.min(at + window, e)
-      // A piece that made backtracking give up once does so in each window.
+      // If backtracking was given up in one window of a piece, it would be in the others too.
       const n: number = stuck ? merger.encode(bytes, at, end, part) : encodeWindow(bytes, at, end)
       if (kept > 0 && !adjoins(keptTokens[kept - 1]!, part[0]!)) {
         if (kept === 1 || ++retries > MAX_RETRIES) return encodeWhole(bytes, s, e, ids, count)
@@ -170,7 +175,7 @@ export function createEncoder(
     }
   }
 
-  /** The last resort of `encodeLong`: merges the piece as a whole. Takes 24 bytes of memory a byte. */
+  /** Merges the piece as a whole, when `encodeLong` fails. Takes 24 bytes of memory for each byte of the piece. */
   function encodeWhole(bytes: Uint8Array, s: number, e: number, ids: number[] | undefined, taken: number): number {
     const out = new Int32Array(e - s)
     const n = createMerger(tables, merged, e - s).encode(bytes, s, e, out)

@@ -1,4 +1,4 @@
-/** The meter: what everything is counted in (METER-1…3, CNT-1). See docs/metering.md. */
+/** The meter: counts the tokens of prompts and replies (METER-1…3, CNT-1). See docs/metering.md. */
 export { meterPool, PromptCount, SYNC_LIMIT } from './count-prompt.ts'
 export { countTokens, encode, TokenCounter } from './counter.ts'
 export { jsonBytes, parseJson } from './json.ts'

@@ -1,9 +1,15 @@
-/** The value of a JSON body in UTF-8. Throws a SyntaxError. The same on the event loop and in a worker. */
+/**
+ * The value of a JSON body in UTF-8. The event loop and the meter's threads use the same function.
+ * @throws SyntaxError
+ */
 export function parseJson(body: Uint8Array): unknown {
   return JSON.parse(jsonBytes(body).toString('utf8'))
 }
 
-/** The body without its byte order mark: that is no JSON, some clients send one all the same, and RFC 8259 8.1 lets a parser pass over it. */
+/**
+ * The body without a byte order mark. JSON does not allow one, but some clients send it, and RFC 8259, section 8.1,
+ * allows a parser to ignore it.
+ */
 export function jsonBytes(body: Uint8Array): Buffer {
   const mark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? 3 : 0
   return Buffer.from(body.buffer, body.byteOffset + mark, body.byteLength - mark)

@@ -1,18 +1,24 @@
 /**
- * Byte-pair encoding by merging, for what backtracking (encoder.ts) is slow on: runs whose tokens are prefixes of each other.
+ * Byte-pair encoding by merging. It is used where backtracking (encoder.ts) is slow: for runs whose tokens are prefixes
+ * of each other.
  *
- * Ranks are taken in ascending order, each once: a merge only makes pairs of higher rank, since a token's halves are older than it. So it needs a heap of the
- * ranks at hand, not of the pairs, and a list of places per rank: n steps and a little, where a heap of pairs takes n log n.
+ * Ranks are processed in ascending order, each once. This is possible because a merge only makes pairs of a higher
+ * rank: the halves of a token have lower ranks than the token. So a heap of the present ranks suffices, with a list of
+ * places for each rank. This takes little more than n steps; a heap of pairs would take n log n.
  */
 import { FILTER_BITS, PAIR_BITS, pairHash, type Tables } from './tables.ts'
 
 export interface Merger {
-  /** Writes the tokens of `bytes[s, e)` to the front of `out`, which has room for one a byte; returns how many. */
+  /**
+   * Writes the tokens of `bytes[s, e)` to the front of `out`, which has room for one token for each byte. @returns how
+   * many
+   */
   encode(bytes: Uint8Array, s: number, e: number, out: Int32Array): number
+  /** How many elementary steps all calls so far took. */
   readonly steps: number
 }
 
-/** A function that tells the token which a pair of tokens merges to, or -1. */
+/** Returns a function that gives the token to which a pair of tokens is merged, or -1. */
 export function pairLookup({
   pairs,
   pairFilter,
@@ -32,22 +38,23 @@ export function pairLookup({
   }
 }
 
-/** `room`: the most bytes that `encode` is given at once. */
+/** @param room the most bytes that `encode` can take at once */
 export function createMerger(tables: Tables, merged: (a: number, b: number) => number, room: number): Merger {
   const { halves, length, byteOf } = tables
   const tokenOf = new Int32Array(256)
   for (let id = 0; id < 256; id++) tokenOf[byteOf[id]!] = id
 
   let steps = 0
-  // By place in the window: the part that begins there, its neighbours' places, and its neighbours in the list of its pair's rank.
+  // For each place in the window: the token that begins there, the places of the neighbouring tokens (`next`,
+  // `before`), and its neighbours in the list of places whose pair has the same rank (`after`, `front`).
   const token = new Int32Array(room)
   const next = new Int32Array(room)
   const before = new Int32Array(room)
   const after = new Int32Array(room)
   const front = new Int32Array(room)
-  /** The rank a place is listed under, or -1. */
+  /** For each place: the rank under which it is listed, or -1. */
   const listed = new Int32Array(room)
-  /** First place by rank, or -1. */
+  /** For each rank: the first place of its list, or -1. */
   const head = new Int32Array(length.length).fill(-1)
   const heap: number[] = []
 
@@ -77,7 +84,9 @@ export function createMerger(tables: Tables, merged: (a: number, b: number) => n
     else head[rank] = a
   }
 
-  /** A rank may be in the heap twice, when its list ran empty in between; the second time finds nothing. */
+  /**
+   * Adds a rank to the heap. A rank is there twice when its list became empty in between; its list is then empty later.
+   */
   function pushRank(rank: number): void {
     let i = heap.length
     heap.push(rank)
@@ -116,14 +125,15 @@ export function createMerger(tables: Tables, merged: (a: number, b: number) => n
       next[i] = i + 1
       before[i] = i - 1
     }
-    // Listed from the right, so that each list runs from the left.
+    // Places are listed from right to left. Each is put in front, so each list is in order from left to right.
     for (let i = n - 1; i >= 0; i--) list(i, n)
     while (heap.length > 0) {
       const rank = popRank()
       const a = halves[2 * rank]!
       const b = halves[2 * rank + 1]!
       for (let i = head[rank]!; i >= 0; i = head[rank]!) {
-        // In a run of equal parts the leftmost pair goes first, and the pairs overlap: take the whole run from its left end.
+        // In a run of equal tokens the pairs overlap, and the leftmost pair is merged first. So the whole run is merged
+        // from its left end.
         if (a === b) while (before[i]! >= 0 && token[before[i]!] === a) i = before[i]!
         while (listed[i] === rank) {
           steps++

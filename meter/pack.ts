@@ -1,8 +1,8 @@
 /**
- * Writes `o200k_base.bin`, the packed form of the o200k_base vocabulary and of the character classes its splitter needs.
- * Source of the vocabulary: the npm package js-tiktoken (`js-tiktoken/ranks/o200k_base`); of the classes: the running Node.
- * Run it with `node meter/pack.ts` after a deliberate change of either; `test/meter/pack.test.ts` compares the file with its
- * sources.
+ * Writes `o200k_base.bin`, the packed form of the o200k_base vocabulary and of the character classes that its splitter
+ * needs. The vocabulary comes from the npm package js-tiktoken (`js-tiktoken/ranks/o200k_base`), the classes from the
+ * running Node. Run it with `node meter/pack.ts` to take over a new version of either. `test/meter/pack.test.ts`
+ * compares the file with its sources.
  *
  * Layout, little endian. T tokens (even), S trie slots (even):
  *
@@ -22,20 +22,22 @@
  *   256      the byte of each of the first 256 tokens
  *   rest     classes: pairs (class, run length as LEB128) over the code points from 0 to 0x10FFFF
  *
- * A token's halves are the two tokens that byte-pair encoding joins last when it is given the token's own bytes (a byte's token: itself,
- * twice). No other split is ever merged: when two neighbours are joined to a token inside a longer piece, no merge has crossed that
- * token's borders before, so the merges inside it were chosen by the same rule in the same order as on the token alone.
+ * The halves of a token are the two tokens that byte-pair encoding merges last when it encodes the token's own bytes.
+ * (Both halves of a one-byte token are the token itself.) No other pair is ever merged to this token. Reason: when two
+ * neighbours are merged to a token inside a longer piece, no merge has crossed the borders of that token before. So the
+ * merges inside it were chosen by the same rule, in the same order, as for the token alone.
  *
- * The trie is described in tables.ts. Free slots carry the label 0xFF, a byte that UTF-8 never has.
+ * The trie is described in tables.ts. Free slots have the label 0xFF, a byte that does not occur in UTF-8.
  */
 import { writeFileSync } from 'node:fs'
 import { type Class, charClass } from './classes.ts'
 
+/** The data of js-tiktoken: in each line a name, the first id, and the tokens from that id on in base64. */
 export interface RankData {
   bpe_ranks: string
 }
 
-/** Token bytes as Latin-1 strings, by id. */
+/** The bytes of each token as a Latin-1 string, by id. */
 export function tokenList(data: RankData): string[] {
   const list: string[] = []
   for (const line of data.bpe_ranks.split('\n')) {
@@ -47,7 +49,11 @@ export function tokenList(data: RankData): string[] {
   return list
 }
 
-/** Byte-pair encoding as js-tiktoken does it, down to two parts. Throws when the token is not reached by merges. */
+/**
+ * The two halves of a token: byte-pair encoding of its bytes, as js-tiktoken does it, stopped when two parts are left.
+ * @param token the bytes of the token as a Latin-1 string, at least two
+ * @throws Error when merges do not lead to the token
+ */
 export function canonicalSplit(token: string, ids: Map<string, number>): [number, number] {
   const parts = [...token]
   while (parts.length > 2) {
@@ -66,6 +72,7 @@ export function canonicalSplit(token: string, ids: Map<string, number>): [number
   return [ids.get(parts[0]!)!, ids.get(parts[1]!)!]
 }
 
+/** The content of `o200k_base.bin`. */
 export function pack(data: RankData): Uint8Array {
   const tokens = tokenList(data)
   const ids = new Map(tokens.map((t, id) => [t, id]))
@@ -107,8 +114,10 @@ export function pack(data: RankData): Uint8Array {
   ])
 }
 
+/** The low 16 bits of each value. */
 const low = (values: Int32Array) => Buffer.from(Uint16Array.from(values).buffer)
 
+/** Bits 16 to 19 of each value, two values in each byte. */
 function high4(values: Int32Array): Uint8Array {
   const out = new Uint8Array(values.length / 2)
   for (let i = 0; i < values.length; i++) out[i >> 1]! |= (values[i]! >> 16) << ((i & 1) * 4)
@@ -121,7 +130,10 @@ interface Node {
   children: Node[]
 }
 
-/** Inserts in the order of the vocabulary, which is by frequency: so common nodes get neighbouring slots. */
+/**
+ * All nodes of the trie, in the order in which tokens of the vocabulary need them. The vocabulary is ordered by
+ * frequency, so common nodes get neighbouring slots.
+ */
 function buildTrie(tokens: string[]): Node[] {
   const nodes: Node[] = [{ label: 0, token: -1, children: [] }]
   for (const [id, token] of tokens.entries()) {
@@ -141,7 +153,10 @@ function buildTrie(tokens: string[]): Node[] {
   return nodes
 }
 
-/** Lays the nodes out first fit, each base used once and none 0, so that a slot's label alone tells whose child it is. */
+/**
+ * Puts the nodes into slots, each at the first base that fits. Each base is used once and none is 0, so that the label
+ * of a slot alone tells whose child it is.
+ */
 function doubleArray(nodes: Node[], total: number): { base: Int32Array; label: Uint8Array; end: Int32Array } {
   const room = nodes.length + 65536
   const base = new Int32Array(room)
@@ -149,14 +164,14 @@ function doubleArray(nodes: Node[], total: number): { base: Int32Array; label: U
   const taken = new Uint8Array(room)
   const used = new Uint8Array(room)
   used[0] = taken[0] = 1
-  // The next free slot at or after each, with path compression.
+  // For each slot, a free slot at or after it, with path compression.
   const free = Int32Array.from({ length: room + 1 }, (_, s) => (s === 0 ? 1 : s))
   const nextFree = (s: number): number => {
     while (free[s] !== s) s = free[s] = free[free[s]!]!
     return s
   }
   const slotOf = new Map<Node, number>([[nodes[0]!, 0]])
-  // For each number of children, where the last search ended: the holes before it were too small for such a node.
+  // For each number of children, where the next search begins. Gaps before that were too small for such a node.
   const from = new Int32Array(257).fill(1)
   let last = 0
   for (const node of nodes) {
@@ -181,7 +196,7 @@ function doubleArray(nodes: Node[], total: number): { base: Int32Array; label: U
       last = Math.max(last, s)
     }
   }
-  // Room behind the last slot, so that a step never leaves the array.
+  // There is room behind the last slot, so that a step of a search cannot leave the array.
   const slots = (last + 256 + 1) & ~1
   const end = new Int32Array(total)
   for (const node of nodes) if (node.token >= 0) end[node.token] = slotOf.get(node)!

@@ -1,34 +1,42 @@
 /**
- * Token counts of common pieces. Of fixed size, keyed by the piece's own bytes: a wrong hit cannot be made. A piece has four places side by side; it
- * comes to the last one, where the next newcomer replaces it, and moves one forward each time it is met again. So rubbish, however much, drives out
- * rubbish, and costs others few of their hits.
+ * A cache of fixed size for the token counts of common pieces. The key is the bytes of the piece itself, so a wrong hit
+ * is impossible. The cache is 4-way set-associative. A new piece replaces the last entry of its set, and moves one
+ * place forward with each hit. So rare pieces replace rare pieces, and even many of them cost the others few hits.
  *
- * What costs here is memory, a page more than a line: between two requests the processor forgets both. So an entry is no longer than its piece; count
- * and size go into its last byte. A piece that is not found costs more than a microsecond where other work has driven the tables out of the
- * processor's caches.
+ * The cost here is memory access, and a missing page costs more than a missing cache line: between two requests, other
+ * work drives both out of the processor's caches. So an entry is only as long as the longest piece that it can hold,
+ * and the count and the size are in its last byte. A piece that is not found costs more than a microsecond when other
+ * work has driven the encoder's tables out of the processor's caches.
  */
 
-/** Pieces of 2 to `SHORT` bytes are short, those of up to `LONG` bytes are long. Others are not kept. */
+/** Pieces of 2 to `SHORT` bytes are short; those of more, up to `LONG` bytes, are long. Others are not cached. */
 export const SHORT = 7
 export const LONG = 15
 
 export interface PieceCache {
   /**
-   * Tokens of the short piece of `size` bytes at `p`; 0 when it is not known. That the caller tells short from long is for the compiler, which has no
-   * room left for both in the loop that counts: known English prose takes a fifth less time (`npm run bench:meter`).
-   * @param view has 16 bytes from `p` on; what is behind the piece does not matter
+   * Number of tokens of the short piece of `size` bytes at `p`, or 0 when it is not cached. Short and long pieces have
+   * different functions because V8 does not inline one function for both into the counting loop. With two, cached
+   * English prose takes a fifth less time (`npm run bench:meter`).
+   * @param view has at least 16 bytes from `p` on; bytes behind the piece are ignored
    */
   findShort(view: DataView, p: number, size: number): number
   /** The same for a long piece. */
   findLong(view: DataView, p: number, size: number): number
-  /** Remembers a piece of either kind that is not known. `count`: 1 to `size`. */
+  /** Adds a short or long piece that is not cached. `count` is 1 to `size`. */
   keep(view: DataView, p: number, size: number, count: number): void
 }
 
-/** Sets of short pieces, as a power of two, and half as many of long ones; a set takes 32 and 64 bytes: 512 KB in all. */
+/**
+ * There are 2 to this power sets for short pieces, and half as many for long ones. A set takes 32 bytes, or 64 for long
+ * pieces: 512 KB in all.
+ */
 const SET_BITS = 13
 
-/** What is kept of the words 0 and 1 of a short piece by its size, at `size` and `8 + size`. Words 2 and 3 of a long one likewise. */
+/**
+ * Masks of the bytes that belong to a piece. For a short piece, `mask[size]` is of word 0 and `mask[8 + size]` of word
+ * 1. For a long piece, `mask[size - 8]` is of word 2 and `mask[size]` of word 3.
+ */
 const mask = Int32Array.of(0, 0xff, 0xffff, 0xffffff, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0xff, 0xffff, 0xffffff)
 
 /** Moves the entry at `at` one place forward in its set. */
@@ -40,21 +48,28 @@ function forward(entries: Int32Array, at: number, words: number): void {
   }
 }
 
-/** @param setBits the cache takes 64 bytes times 2 to this power; at least 1 */
+/** @param setBits the cache takes 64 bytes times 2 to this power; at least 1. For tests */
 export function createPieceCache(setBits = SET_BITS): PieceCache {
   const SHORT_SETS = 1 << setBits
-  /** Two words each, for 2 to 7 bytes: bytes 0…3; bytes 4…6, the size from bit 24, the count from bit 29. 0: free. */
+  /**
+   * Entries of two words each, for pieces of 2 to 7 bytes. Word 0: bytes 0 to 3. Word 1: bytes 4 to 6, the size from
+   * bit 24, the count from bit 29. A free entry is 0.
+   */
   const shorts = new Int32Array(4 * 2 * SHORT_SETS)
   const LONG_SETS = 1 << (setBits - 1)
-  /** Four words each, for 8 to 15 bytes: bytes 0…11; bytes 12…14, the size from bit 24 (never 0), the count from bit 28. */
+  /**
+   * Entries of four words each, for pieces of 8 to 15 bytes. Words 0 to 2: bytes 0 to 11. Word 3: bytes 12 to 14, the
+   * size from bit 24 (never 0), the count from bit 28.
+   */
   const longs = new Int32Array(4 * 4 * LONG_SETS)
 
-  /** Where the set of a short piece begins. */
+  /** The index of the first word of a short piece's set. */
   function shortSet(k0: number, k1: number): number {
     const hash = Math.imul(k0, 0x9e3779b1) ^ Math.imul(k1, 0x85ebca6b)
     return ((hash ^ (hash >>> 15)) & (SHORT_SETS - 1)) << 3
   }
 
+  /** The index of the first word of a long piece's set. */
   function longSet(k0: number, k1: number, k2: number, k3: number): number {
     const hash =
       Math.imul(k0, 0x9e3779b1) ^ Math.imul(k1, 0x85ebca6b) ^ Math.imul(k2, 0xc2b2ae35) ^ Math.imul(k3, 0x27d4eb2f)

@@ -1,6 +1,7 @@
 /**
- * Worker threads that parse and count what would hold up the event loop. They share the tables (tables.ts), so a worker starts in some tens of
- * milliseconds; workers start when first needed and keep no process alive.
+ * Threads that parse and count what would block the event loop. They share the tables (tables.ts), so a thread starts
+ * in some tens of milliseconds. A thread starts when it is first needed. An idle thread does not keep the process
+ * alive.
  */
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
@@ -16,54 +17,63 @@ export class MeterBusy extends Error {
 }
 
 export interface MeterPoolOptions {
-  /** Threads. Default: one less than the machine runs at once, 1 to 4. */
+  /** Number of threads. Default: one less than the machine's cores, at least 1 and at most 4. */
   workers?: number
-  /** Jobs that may wait for a thread. Default 32. */
+  /** At most this many jobs wait for a thread. Default 32. */
   queue?: number
 }
 
 export interface MeterPool {
-  /** Tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
+  /** Resolves with the tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
   count(texts: readonly string[], signal?: AbortSignal): Promise<number[]>
-  /** The value of a JSON body. Rejects with a SyntaxError for what is not JSON, with `MeterBusy`, or with the signal's reason. */
+  /**
+   * Resolves with the value of a JSON body. Rejects with a SyntaxError when it is not JSON, with `MeterBusy`, or with
+   * the signal's reason.
+   */
   parse(body: Uint8Array, signal?: AbortSignal): Promise<unknown>
-  /** Jobs running and waiting. */
+  /** How many jobs are running and waiting. */
   readonly jobs: { running: number; waiting: number }
-  /** Ends the threads; what is under way rejects with `MeterBusy`. */
+  /** Ends the threads. Running and waiting jobs reject with `MeterBusy`. */
   close(): Promise<void>
 }
 
-/** What a worker is told: to count what lies in its memory, or to parse. */
+/** A message to a thread: count the texts in its memory, or parse a body. */
 export type Request = Load | { body: Uint8Array }
-/** What it answers, once for each request. `counts`: of the texts that end in the load. */
+/** The one answer to each request. `counts` has the tokens of each text that ends in the load. */
 export type Response = { counts: number[] } | { value: unknown } | { syntax: string }
 
 export interface WorkerData {
   tables: Tables
-  /** Shared with the event loop, which writes texts into it while the thread has nothing to do. */
+  /** Shared with the main thread, which writes texts into it while this thread is idle. */
   memory: Uint8Array
 }
 
-/** Of each thread; the system gives it pages as they are written. A text of more bytes is counted in parts, a third slower. */
+/**
+ * The shared memory of each thread, in bytes. The system allocates its pages when they are first written. A text with
+ * more bytes is counted in parts, which takes a third longer.
+ */
 const MEMORY_BYTES = 1 << 21
 
-/** Flags a worker needs too: type stripping and what keeps its results, warnings. Others, as `--input-type`, are refused for a worker's file. */
+/**
+ * The flags of this process that a thread needs too: for type stripping, for the cache of its results, and for
+ * warnings. Node refuses some other flags for the file of a thread, for example `--input-type`.
+ */
 const inherited = process.execArgv.filter(flag =>
   /^--((no-)?(experimental|disable-warning|warnings)|import=)/.test(flag),
 )
 
 interface Job {
-  /** Does the job with a thread of its own. */
+  /** Does the job. The thread has no other job until the promise resolves. */
   run(member: Member): Promise<void>
   reject(reason: unknown): void
 }
 
-/** A thread. It is asked one thing at a time. */
+/** A thread of the pool. It answers one request at a time. */
 class Member {
   readonly memory = new Uint8Array(new SharedArrayBuffer(MEMORY_BYTES))
   readonly worker: Worker
   job: Job | undefined
-  /** Why the thread has ended. */
+  /** Why the thread has ended; undefined while it runs. */
   #lost: unknown
   #asked: { resolve(response: Response): void; reject(error: unknown): void } | undefined
 
@@ -73,7 +83,7 @@ class Member {
     this.worker.on('message', (response: Response) => this.#asked?.resolve(response))
   }
 
-  /** Rejects when the thread has ended, or ends meanwhile. */
+  /** Sends a request. Resolves with the answer; rejects when the thread has ended or ends before it answers. */
   ask(request: Load): Promise<{ counts: number[] }>
   ask(request: { body: Uint8Array }): Promise<{ value: unknown } | { syntax: string }>
   ask(request: Request): Promise<Response> {
@@ -84,6 +94,7 @@ class Member {
     })
   }
 
+  /** Marks the thread as ended, and rejects its request. */
   lose(error: unknown): void {
     this.#lost ??= error
     this.#asked?.reject(error)
@@ -99,7 +110,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
 
   function start(): Member {
     const member = new Member()
-    // A thread died (out of memory, closed): its job fails, the next one starts another thread.
+    // When a thread has ended (out of memory, or closed), its job fails. The next job starts another thread.
     const lose = (error: unknown) => {
       const at = members.indexOf(member)
       if (at >= 0) members.splice(at, 1)
@@ -117,7 +128,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
       if (!member) return
       const job = waiting.shift()!
       member.job = job
-      // Only a thread at work keeps the process alive.
+      // Only a working thread keeps the process alive.
       member.worker.ref()
       void job.run(member)
     }
@@ -131,7 +142,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
       const job: Job = {
         async run(member) {
           const result = work(member)
-          // The caller finds the thread free, however the work ended.
+          // The thread is free before the caller learns the result, also after a failure.
           await result.catch(() => {})
           signal?.removeEventListener('abort', abort)
           member.job = undefined
@@ -141,7 +152,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
         },
         reject,
       }
-      // Waiting: the place is free at once. Running: the thread is, when it has answered what it was asked.
+      // The place of a waiting job is free at once. A running job frees its thread when the thread has answered.
       const abort = () => {
         const at = waiting.indexOf(job)
         if (at >= 0) waiting.splice(at, 1)

@@ -1,20 +1,23 @@
 /**
- * The bill's rule: what a conversation counts as a prompt (METER-1, METER-3, CNT-1). Changing anything here changes bills; the golden files in
- * `test/meter/golden/` pin it, and docs/metering.md tells customers.
+ * The rule by which the prompt tokens of a conversation are counted (METER-1, METER-3, CNT-1). Any change here changes
+ * bills. The golden files in `test/meter/golden/` fix the rule, and docs/metering.md explains it to customers.
  *
- * Only content counts, so the same conversation counts the same on every surface, call and machine: not ids, paths, cache markers, the surface, the model,
- * stop strings, sampling, tool choice, nor anything that is kept for a provider (continuations, handles).
+ * Only content counts, so that the same conversation has the same count on every surface, in every call and on every
+ * machine. Not counted are ids, paths, cache markers, the surface, the model, stop strings, sampling, tool choice, and
+ * data that is stored for a provider (continuations, handles).
  *
  *   prompt     3 + the system text, the turns and the tools
- *   system     3 once if there is any, + its text
+ *   system     3 once if there is any system text, + its text
  *   turn       3 + its parts
- *   text       its tokens, each part by itself; a refusal too
+ *   text       its tokens; each part is counted separately; a refusal counts like a text
  *   image      `image_tokens`
- *   document   `document_tokens`, or for a text document its tokens if they are more; + title and context
- *   call       3 + name (and namespace) + input. A function's input counts as compact JSON where it parses, since a surface that carries
- *              arguments as an object (Messages) does not keep their spacing; else as it stands. A custom tool's input counts as it stands
- *   result     3 + its parts, as above; a string is one text part
- *   reasoning  its summary, where the client replays it with a handle; without one it cannot be replayed, goes nowhere and counts nothing
+ *   document   `document_tokens`; for a text document, its tokens if they are more; + title and context
+ *   call       3 + name (and namespace) + input. The input of a function counts as compact JSON if it is valid JSON,
+ *              because a surface that carries arguments as an object (Messages) does not keep their white space;
+ *              otherwise unchanged. The input of a custom tool counts unchanged
+ *   result     3 + its parts, counted as above; a string is one text part
+ *   reasoning  its summary, if the client sends it with a handle. Without a handle it cannot be sent to a provider,
+ *              so it counts nothing
  *   search     3 + query and each result's title, URL and text
  *   tool       7 + name (and namespace), description and
  *                function, native   its schema as compact JSON, members in the order received
@@ -24,7 +27,10 @@
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
 import { nestsDeeply } from '../core/json.ts'
 
-/** Least tokens of one image and one document: `token-estimate` of gateway.yaml. */
+/**
+ * The tokens that one image counts, and the fewest that one document counts: options of `token-estimate` in
+ * gateway.yaml.
+ */
 export interface MediaMinimums {
   image_tokens: number
   document_tokens: number
@@ -37,20 +43,20 @@ const RESULT = 3
 const SEARCH = 3
 const TOOL = 7
 
-/** A conversation as the rule sees it: texts whose tokens count, and what counts without being text. */
+/** What the rule counts in a conversation: texts, and things that count without being text. */
 export class Bill {
-  /** The overheads. */
+  /** The sum of the constants of the rule, in tokens. */
   fixed = 0
   images = 0
-  /** Documents that are not text. */
+  /** How many documents are not text. */
   documents = 0
   readonly texts: string[] = []
-  /** Indexes in `texts` of text documents, which count at least as a document does. */
+  /** Indexes in `texts` of text documents. Each counts at least `document_tokens`. */
   readonly textDocuments: number[] = []
-  /** UTF-16 units in `texts`. */
+  /** Number of UTF-16 units of all `texts`. */
   size = 0
 
-  /** The prompt's tokens, given those of each text. */
+  /** The tokens of the prompt. `counts` has the tokens of each of `texts`, in the same order. */
   total(counts: ArrayLike<number>, media: MediaMinimums): number {
     let total = this.fixed + this.images * media.image_tokens + this.documents * media.document_tokens
     for (let i = 0; i < counts.length; i++) total += counts[i]!
@@ -65,7 +71,7 @@ export class Bill {
   }
 }
 
-/** Applies the rule. */
+/** Applies the rule to a conversation. */
 export function bill(conversation: Conversation): Bill {
   const b = new Bill()
   b.fixed = REPLY
@@ -73,7 +79,8 @@ export function bill(conversation: Conversation): Bill {
     b.fixed += MESSAGE
     for (const part of conversation.system) b.add(part.text)
   }
-  // What stays the same from turn to turn goes first: texts are recognised in rows (count-prompt.ts), and a row that moves is a new one.
+  // Tools come before turns, because they are the same in each request of a conversation. The cache of counts looks up
+  // rows of texts (count-prompt.ts), and a row that begins at another text is a new row.
   for (const tool of conversation.tools) addTool(b, tool)
   for (const turn of conversation.turns) {
     b.fixed += MESSAGE
@@ -145,7 +152,9 @@ function addTool(b: Bill, tool: Tool): void {
   }
 }
 
-/** What nests too deep to be written counts as it stands. */
+/**
+ * JSON without white space. A text that is not JSON, or nests too deeply to be written again, is returned unchanged.
+ */
 function compactJson(text: string): string {
   if (nestsDeeply(text)) return text
   try {

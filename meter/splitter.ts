@@ -1,35 +1,37 @@
 /**
- * Where o200k_base's pieces end. Does in one pass over UTF-8 bytes, with tables, what the vocabulary's regular expression does.
+ * Finds where the pieces of o200k_base end. It splits like the vocabulary's regular expression, but in one pass over
+ * UTF-8 bytes, with tables.
  *
- * Bytes are valid UTF-8 with `PADDING` bytes of room behind them; the first of these is `SENTINEL`.
+ * The bytes must be valid UTF-8, followed by `PADDING` more bytes, the first of which is `SENTINEL`.
  */
 import { END, LEAD, LETTER, LOWER, MARK, NEWLINE, NUMBER, OTHER, SPACE, UPPER } from './classes.ts'
 import type { Tables } from './tables.ts'
 
-/** Room behind the text: for the sentinel, and for whole-word loads to read over. */
+/** Number of bytes behind the text: for the sentinel, and because loads of whole words read beyond the text. */
 export const PADDING = 16
-/** Stands behind the text; no byte of UTF-8. */
+/** The byte behind the text. It does not occur in UTF-8. */
 export const SENTINEL = 0xff
 
 export interface Splitter {
   /** End of the piece that begins at `p`. */
   end(bytes: Uint8Array, p: number): number
-  /** The same, quicker for most pieces of natural text. `view`: of the same bytes. */
+  /** The same, but faster for most pieces of natural text. `view` is of the same bytes. */
   endFast(bytes: Uint8Array, view: DataView, p: number): number
   /**
-   * Where the last but two of the pieces in `[from, to)` begins; -1 when there are fewer than three. Where a piece ends depends on at most three
-   * characters behind it, or on the end of a run (of capitals, of spaces) that the next piece reaches too: whatever text follows, all pieces
-   * before this one stay as they are.
+   * Where the third-last piece of `[from, to)` begins; -1 when there are fewer than three pieces. All pieces before it
+   * stay the same, whatever text follows. Reason: where a piece ends depends on at most three characters behind it, or
+   * on the end of a run (of capitals or of spaces), to which the next piece extends too.
    */
   lastThree(bytes: Uint8Array, from: number, to: number): number
-  /** Bytes looked at more than once so far. */
+  /** How many bytes were read more than once, in all calls so far. */
   readonly steps: number
 }
 
-/** Which of a word's four bytes are not lower-case ASCII letters: bit `i` for byte `i`. */
+/** Which of the four bytes of a 32-bit word are not lower-case ASCII letters: bit `i` is for byte `i`. */
 function notLower(word: number): number {
   const low = word & 0x7f7f7f7f
-  // Per byte, in its highest bit: at least `a`, beyond `z`, beyond ASCII. Then the four bits are brought together.
+  // The highest bit of each byte becomes 1 if the byte is below `a`, beyond `z`, or not ASCII. The multiplication
+  // collects these four bits.
   const not = ~(low + 0x1f1f1f1f) | (low + 0x05050505) | word
   return Math.imul((not >>> 7) & 0x01010101, 0x10204080) >>> 28
 }
@@ -37,7 +39,7 @@ function notLower(word: number): number {
 export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'classes' | 'bytes'>): Splitter {
   let steps = 0
 
-  /** Class and length of the character at a lead byte, as `class << 3 | length`. */
+  /** Class and length in bytes of the character whose lead byte is at `at`, as `class << 3 | length`. */
   function wide(bytes: Uint8Array, at: number): number {
     const b = bytes[at]!
     const b1 = bytes[at + 1]! & 63
@@ -48,7 +50,7 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
   }
 
   /**
-   * Does what o200k_base's pattern does, alternative by alternative, without trying them in turn:
+   * Gives the same ends as o200k_base's pattern, but without trying its alternatives in turn:
    *
    *     1  [^\r\n\p{L}\p{N}]? [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]* [\p{Ll}\p{Lm}\p{Lo}\p{M}]+ ('s|'t|'re|'ve|'m|'ll|'d)?
    *     2  [^\r\n\p{L}\p{N}]? [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+ [\p{Ll}\p{Lm}\p{Lo}\p{M}]* ('s|'t|'re|'ve|'m|'ll|'d)?
@@ -58,8 +60,8 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
    *     6  \s+(?!\S)
    *     7  \s+
    *
-   * A mark at `p` begins a word although alternative 1 would first try it as the leading character: where both ways match they end alike,
-   * and where only one does it is this one.
+   * A mark at `p` is taken as the first character of a word, although alternative 1 first tries it as the leading
+   * character. When both ways match, they end at the same place. When only one matches, it is this one.
    */
   function end(bytes: Uint8Array, p: number): number {
     const c = bytes[p]!
@@ -71,7 +73,7 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
       q = p + (w & 7)
     }
     if (k === OTHER || k === SPACE) {
-      // One such character may lead a word.
+      // One such character may be the leading character of a word.
       let next = byteClass[bytes[q]!]!
       if (next === LEAD) next = wide(bytes, q) >> 3
       if (next >= UPPER && next <= MARK) return wordEnd(bytes, q)
@@ -84,9 +86,10 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
     return spaceEnd(bytes, p)
   }
 
-  /** Alternatives 1 and 2 from behind the leading character. At least one letter or mark stands at `i`. */
+  /** Alternatives 1 and 2, behind the leading character. There is a letter or mark at `i`. */
   function wordEnd(bytes: Uint8Array, i: number): number {
-    // The first half takes all it can. `both` is where the last character ended that could stand in the second half too.
+    // The first half takes as many characters as it can. `both` is the end of the last character that could also be in
+    // the second half.
     let both = -1
     for (;;) {
       let k = byteClass[bytes[i]!]!
@@ -102,7 +105,8 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
         i += size
         break
       } else {
-        // Nothing for the second half here: alternative 1 gives characters back until one fits; if none does, alternative 2 takes the run.
+        // The second half would be empty. Alternative 1 then gives characters back until one fits the second half. If
+        // none fits, alternative 2 takes the whole run.
         if (both < 0) return contractionEnd(bytes, i)
         steps += i - both
         return contractionEnd(bytes, both)
@@ -123,6 +127,7 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
     return contractionEnd(bytes, i)
   }
 
+  /** Behind a contraction ('s, 't, 're, 've, 'm, 'll, 'd, in either case) at `i`; `i` itself when there is none. */
   function contractionEnd(bytes: Uint8Array, i: number): number {
     if (bytes[i] !== 0x27) return i
     const a = bytes[i + 1]! | 0x20
@@ -132,7 +137,7 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
     return i
   }
 
-  /** Alternative 3 from behind the first digit. */
+  /** Alternative 3, behind the first digit. */
   function numberEnd(bytes: Uint8Array, i: number): number {
     for (let more = 2; more > 0; more--) {
       const k = byteClass[bytes[i]!]!
@@ -146,7 +151,7 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
     return i
   }
 
-  /** Alternative 4 from behind its first character or its space. */
+  /** Alternative 4, behind its space or its first character. */
   function punctuationEnd(bytes: Uint8Array, i: number): number {
     for (;;) {
       const k = byteClass[bytes[i]!]!
@@ -189,11 +194,14 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
       steps += i - newline
       return newline
     }
-    // The last space of a run goes with what follows, unless it is alone.
+    // The last space of a run belongs to the next piece, unless it is the only one.
     return i - lastSize > p ? i - lastSize : i
   }
 
-  /** By first byte: from how many bytes on a character and the lower-case letters behind it are a word. 255: never, not by this alone. */
+  /**
+   * For each first byte: the fewest bytes that one character and the lower-case letters behind it must have to be a
+   * word. 255: `endFast` cannot tell.
+   */
   const leastSize = new Uint8Array(256).fill(255)
   for (let b = 0; b < 0x80; b++) {
     const k = byteClass[b]!
@@ -202,17 +210,19 @@ export function createSplitter({ classes, bytes: byteClass }: Pick<Tables, 'clas
   }
 
   /**
-   * Most pieces are one character and up to six lower-case letters. Found at one go, all bytes at a time, since where a loop over a word's letters
-   * ends is what a processor cannot foresee: English prose takes a fifth less time (`npm run bench:meter`).
+   * Most pieces are one character and up to six lower-case letters. This function tests eight bytes at once. A loop
+   * over the letters of a word would be slower, because the processor cannot predict where it ends. English prose takes
+   * a fifth less time (`npm run bench:meter`).
    */
   function endFast(bytes: Uint8Array, view: DataView, p: number): number {
-    // Bit `i`: byte `i` is not a lower-case letter; whether the first is one does not matter.
+    // Bit `i` says that byte `i` is not a lower-case letter. The first byte does not matter, and bit 8 ends the search.
     const others = (notLower(view.getInt32(p, true)) & 14) | (notLower(view.getInt32(p + 4, true)) << 4) | 256
     let size = 31 - Math.clz32(others & -others)
     const least = leastSize[bytes[p]!]!
     if (size === 8 && least <= 2) while (byteClass[bytes[p + size]!] === LOWER) size++
     const behind = bytes[p + size]!
-    // Too short for what it begins with, or followed by what may belong to it, an apostrophe or a letter beyond ASCII: more to it.
+    // `end` decides when the piece is too short for its first byte, or when an apostrophe or a non-ASCII character
+    // follows, which may belong to the piece.
     return size < least || behind >= 0x80 || behind === 0x27 ? end(bytes, p) : p + size
   }
 

@@ -1,49 +1,65 @@
 /**
- * The tables that counting works on, built from `o200k_base.bin` (see pack.ts) in shared memory, so that the workers of a
- * pool read the same bytes and build nothing.
+ * The tables of the tokenizer, built from `o200k_base.bin` (see pack.ts). They are in shared memory, so that the
+ * threads of a pool use them without building their own.
  */
 import { readFileSync } from 'node:fs'
 import { END, LEAD, OTHER } from './classes.ts'
 
 /*
- * Layout matters more than instruction counts here: a line that is not in the second-level cache costs as much as a hundred steps. So what is
- * looked at together lies together, and the two large tables have filters in front that answer most of the looks that end in nothing.
+ * The layout in memory matters more here than the number of instructions: a cache line that is not in the second-level
+ * cache costs as much as a hundred steps. So data that is read together is stored together, and the two large tables
+ * have filters, which answer most unsuccessful look-ups.
  */
 export interface Tables {
-  /** Class of each code point (classes.ts). */
+  /** The class of each code point (classes.ts). */
   classes: Uint8Array
-  /** Class of a byte: ASCII by its code point, 0xC2…0xF4 LEAD, 0xFF END. */
+  /** The class of each byte: for ASCII that of the code point, for 0xC2…0xF4 LEAD, for 0xFF END, otherwise OTHER. */
   bytes: Uint8Array
   /**
-   * All tokens as a double-array trie. A state is a slot; slot `s` is the words `2s` and `2s + 1`:
-   * `label | base << 8`, and `token + 1` (18 bits, 0: no token ends here) with, above it, a filter of the labels of its children (`childBit`).
-   * The step by byte `c` from state `s` goes to slot `base(s) + c`, and exists when that slot's label is `c`: each base belongs to one state
-   * only, so the label alone tells whose slot it is. State 0 is the root.
+   * All tokens as a double-array trie. Each state is a slot of two words. Word `2s` of slot `s` is `label | base << 8`.
+   * Word `2s + 1` has `token + 1` in its low 18 bits (0: no token ends here), and above them a filter of its children's
+   * labels (`childBit`). The step by byte `c` from state `s` goes to slot `base(s) + c`. The step exists if the label
+   * of that slot is `c`: each base belongs to one state only, so the label alone tells whose child the slot is. State 0
+   * is the root.
    */
   trie: Int32Array
-  /** By byte: the bit of a state's second word that says whether it may have a child with that label, 18…31. */
+  /**
+   * For each byte: which bit (18 to 31) of a state's second word says that the state may have a child with this label.
+   */
   childBit: Uint8Array
-  /** Words `2t` and `2t + 1`: the two tokens that token `t` was merged from; a byte's token has itself in both. */
+  /**
+   * Words `2t` and `2t + 1`: the two tokens from which token `t` is merged. For a one-byte token, both are the token
+   * itself.
+   */
   halves: Int32Array
-  /** Length in bytes. */
+  /** The length of each token in bytes. */
   length: Uint8Array
   /** The byte of each of the first 256 tokens. */
   byteOf: Uint8Array
   /**
-   * Merges by pair, a hash table with linear probing; slot `i` is the words `2i` and `2i + 1`: `left | right << 18`
-   * (its low 32 bits), and `right >>> 14 | merged << 4`, 0 when free.
+   * The token to which each pair of tokens is merged: a hash table with linear probing. Slot `i` has two words. Word
+   * `2i` is the low 32 bits of `left | right << 18`. Word `2i + 1` is `right >>> 14 | merged << 4`, or 0 in a free
+   * slot.
    */
   pairs: Int32Array
-  /** Blocked Bloom filter in front of `pairs`: two bits in the word that `pairHash` selects. 3 % of what is not there passes. */
+  /**
+   * A blocked Bloom filter of the keys of `pairs`: two bits in the word that `pairHash` selects. It lets through 3 % of
+   * the pairs that are not in the table.
+   */
   pairFilter: Int32Array
-  /** Unicode version of `classes`. */
+  /** The Unicode version of `classes`, e.g. `16.0`. */
   unicode: string
 }
 
+/** `pairs` has 2 to this power slots. */
 export const PAIR_BITS = 19
+/** `pairFilter` has 2 to this power words. */
 export const FILTER_BITS = 16
 
-/** The pair's slot to start from is this `>>> (32 - PAIR_BITS)`, its filter word `>>> (32 - FILTER_BITS)`, its bits the two lowest groups of five. */
+/**
+ * The hash of a pair. Its upper PAIR_BITS bits are the first slot to try, its upper FILTER_BITS bits the word of the
+ * filter. The two lowest groups of five bits select two bits of that word.
+ */
 export function pairHash(left: number, right: number): number {
   const h = Math.imul(left, 0x9e3779b1) + Math.imul(right, 0x85ebca6b)
   return Math.imul(h ^ (h >>> 15), 0x2c1b3c6d)
@@ -52,9 +68,12 @@ export function pairHash(left: number, right: number): number {
 const sharedInts = (n: number) => new Int32Array(new SharedArrayBuffer(n * 4))
 const sharedBytes = (n: number) => new Uint8Array(new SharedArrayBuffer(n))
 
-/** Builds the tables from the packed file. */
+/**
+ * Builds the tables from the bytes of `o200k_base.bin`.
+ * @throws Error when the file is of another format
+ */
 export function buildTables(file: Uint8Array): Tables {
-  // A copy of its own: the views below need aligned offsets.
+  // The file is copied because the views below need aligned offsets.
   const buffer = file.buffer.slice(file.byteOffset, file.byteOffset + file.byteLength) as ArrayBuffer
   const head = new DataView(buffer)
   if (head.getUint32(0) !== 0x534c4d31) throw new Error('o200k_base.bin is not a packed vocabulary')
@@ -104,7 +123,7 @@ function readTrie(base: Uint16Array, high: Uint8Array, label: Uint8Array): Int32
   return trie
 }
 
-/** Writes the children's filters, and each token's id where it ends. */
+/** Writes into each slot the filter of its children's labels, and the id of the token that ends there. */
 function markTokens(trie: Int32Array, end: Uint16Array, high: Uint8Array, childBit: Uint8Array): void {
   const slots = trie.length >> 1
   const stateByBase = new Int32Array(slots)
@@ -157,12 +176,12 @@ function buildPairs(halves: Int32Array): Pick<Tables, 'pairs' | 'pairFilter'> {
 
 let own: Tables | undefined
 
-/** The process's tables, built at the first call. */
+/** The tables of this process. The first call builds them. */
 export function tables(): Tables {
   return (own ??= buildTables(readFileSync(new URL('o200k_base.bin', import.meta.url))))
 }
 
-/** Takes over another thread's tables instead of building them. */
+/** Sets the tables to those that another thread has built. */
 export function useTables(shared: Tables): void {
   own = shared
 }

@@ -1,33 +1,39 @@
 /**
- * Texts on their way to another thread: written as UTF-8 into memory that both threads see, where the tokenizer counts them as they lie. A message with the
- * texts themselves would be copied four times on its way, each time into fresh memory, which costs more than the copying.
+ * Passes texts to another thread. It writes them as UTF-8 into shared memory, and the tokenizer of the other thread
+ * counts them in place. If the texts were in a message, they would be copied four times, each time into newly allocated
+ * memory, which costs even more than the copying.
  */
 import { PADDING } from './splitter.ts'
 
-/** What lies in the memory: texts one behind the other, `PADDING` bytes of room behind each. */
+/** The content of the memory: one text behind the other, each followed by `PADDING` free bytes. */
 export interface Load {
-  /** Bytes of each text. */
+  /** The length of each text in bytes. */
   lengths: number[]
-  /** The first text began in the load before. */
+  /** Whether the first text began in the load before. */
   continued: boolean
-  /** The last text goes on in the next load. */
+  /** Whether the last text continues in the next load. */
   open: boolean
 }
 
-/** UTF-16 units and texts written in one turn of the event loop: 0.7 ms where a unit takes more than a byte, else a tenth of that. */
+/**
+ * One event-loop turn writes at most this many UTF-16 units. This takes 0.7 ms when a unit takes more than one byte in
+ * UTF-8, otherwise a tenth of that.
+ */
 const TURN_UNITS = 1 << 19
+/** One event-loop turn writes at most this many texts. */
 const TURN_TEXTS = 4096
 
 const encoder = new TextEncoder()
 
 export class TextWriter {
   readonly #texts: readonly string[]
-  /** The text being written, and how much of it has been. */
+  /** The index of the text that is being written. */
   #index = 0
+  /** How many UTF-16 units of that text have been written. */
   #offset = 0
-  /** Where in the memory the next byte goes. */
+  /** The offset in the memory of the next byte. */
   #at = 0
-  /** Bytes of the text being written, in this load. */
+  /** How many bytes of that text are in this load. */
   #length = 0
   #load: Load = { lengths: [], continued: false, open: false }
 
@@ -35,22 +41,25 @@ export class TextWriter {
     this.#texts = texts
   }
 
-  /** All texts are in the loads given out. */
+  /** Whether `write` has returned all texts. */
   get done(): boolean {
     return this.#index === this.#texts.length
   }
 
-  /** Writes one turn's worth. Returns the load when it is complete; the next call begins another one, at the front of the memory. */
+  /**
+   * Writes as much as one event-loop turn may. Returns the load when it is complete; the next call then begins a new
+   * load at the front of the memory. Returns undefined when the caller must call again, in another turn.
+   */
   write(memory: Uint8Array): Load | undefined {
     const end = memory.length - PADDING
     let units = TURN_UNITS
     for (let n = 0; n < TURN_TEXTS && units > 0 && !this.done; n++) {
-      // Even an empty text needs room behind it.
+      // Even an empty text needs its padding.
       if (this.#at > end) return this.#full()
       const text = this.#texts[this.#index]!
       const from = this.#offset
       let to = Math.min(text.length, from + units)
-      // A surrogate pair goes in one piece.
+      // A surrogate pair is not cut.
       if (to < text.length && text.codePointAt(to - 1)! > 0xffff) to++
       const piece = from === 0 && to === text.length ? text : text.slice(from, to)
       const { read, written } = encoder.encodeInto(piece, memory.subarray(this.#at, end))
@@ -72,7 +81,10 @@ export class TextWriter {
     this.#offset = 0
   }
 
-  /** A text that fits into the memory is not cut: it begins again in the next load. */
+  /**
+   * Ends a load because the memory is full. If it has other texts, the text that did not fit is written again from its
+   * beginning in the next load. Only a text that is larger than the memory is cut.
+   */
   #full(): Load {
     if (this.#load.lengths.length > 0) {
       this.#offset = 0

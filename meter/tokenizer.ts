@@ -1,35 +1,42 @@
 /**
- * The o200k_base tokenizer. Exact on any input, and linear in its length.
+ * The o200k_base tokenizer. It is exact for any input, and its time is linear in the length.
  *
  *   text ──► UTF-8 bytes ──► splitter: pieces ──► cache of pieces: counts ── unknown ones ──► encoder: tokens
  *
- * Text is turned into bytes first (native, gigabytes a second; lone surrogates become U+FFFD, as TextEncoder has them), so that all three work on one
- * typed array and never slice a string.
+ * The text is first converted to UTF-8, so that all three parts work on one typed array and never slice a string. The
+ * conversion is native code and handles gigabytes a second. Like any TextEncoder, it makes U+FFFD of lone surrogates.
  */
 import { createEncoder, type EncoderOptions } from './encoder.ts'
 import { createPieceCache, LONG, SHORT } from './piece-cache.ts'
 import { createSplitter, PADDING, SENTINEL } from './splitter.ts'
 import type { Tables } from './tables.ts'
 
-/** Bytes at the end of a text that nearly always hold three pieces. */
+/** The last three pieces of a text are nearly always within this many bytes of its end. */
 const NEAR = 128
-/** The largest buffer that is kept between calls. */
+/** A buffer of more than this many bytes is not kept between calls. */
 const KEPT = 1 << 20
 
 export interface Tokenizer {
-  /** Tokens in a text. */
+  /** Number of tokens of a text. */
   count(text: string): number
   /** The token ids of a text. */
   encode(text: string): number[]
-  /** Tokens in `bytes[from, from + length)`: valid UTF-8, with `PADDING` bytes of room behind it, the first of which is overwritten. */
+  /**
+   * Number of tokens of `bytes[from, from + length)`. This must be valid UTF-8, followed by `PADDING` more bytes, the
+   * first of which is overwritten.
+   */
   countBytes(bytes: Uint8Array, length: number, from?: number): number
   /**
-   * Counts the pieces of `bytes[0, length)` that stay as they are whatever text follows. `settledLength` then tells how many bytes they
-   * take, 0 when there is none. Same needs as `countBytes`.
+   * Counts the tokens of those pieces of `bytes[0, length)` that stay the same whatever text follows. The bytes must
+   * meet the same conditions as for `countBytes`.
    */
   countSettled(bytes: Uint8Array, length: number): number
+  /** How many bytes the pieces took that the last `countSettled` counted; 0 when there were none. */
   readonly settledLength: number
-  /** Elementary steps taken so far: bytes looked at more than once by the splitter, trie steps, pairs tested. For tests of growth. */
+  /**
+   * How many elementary steps all calls so far took: bytes that the splitter read more than once, trie steps, pairs
+   * tested. For tests that the time grows linearly.
+   */
   readonly steps: number
 }
 
@@ -39,16 +46,16 @@ export function createTokenizer(tables: Tables, options?: EncoderOptions): Token
   const splitter = createSplitter(tables)
   const cache = createPieceCache()
   const encoder = createEncoder(tables, options)
-  // Constants of their own: the compiler puts such functions into the loop below.
+  // V8 inlines these functions into the loop below only when they are constants.
   const { end, endFast } = splitter
   const { findShort, findLong, keep } = cache
   let scratch = new Uint8Array(1 << 16)
   let scratchView = new DataView(scratch.buffer)
   let settledLength = 0
-  /** Where `countRange` stopped. */
+  /** The offset at which the last `countRange` stopped. */
   let reached = 0
 
-  /** Tokens of the pieces from `from` on that begin before `to`. */
+  /** Number of tokens of the pieces that begin in `[from, to)`; the first begins at `from`. */
   function countRange(bytes: Uint8Array, from: number, to: number): number {
     const view = bytes === scratch ? scratchView : new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     let total = 0
@@ -72,7 +79,7 @@ export function createTokenizer(tables: Tables, options?: EncoderOptions): Token
     return total
   }
 
-  /** Room for a text. What is larger than `KEPT` is not kept for the sake of the next small text. */
+  /** A buffer for a text and its padding. It is kept for the next text unless it is larger than `KEPT`. */
   function roomFor(text: string): Uint8Array<ArrayBuffer> {
     const size = text.length * 3 + PADDING
     if (size <= scratch.length) return scratch
@@ -119,7 +126,8 @@ export function createTokenizer(tables: Tables, options?: EncoderOptions): Token
       }
       let settled = splitter.lastThree(bytes, from, length)
       if (settled < 0 && from > 0) {
-        // Long pieces: it has been counted already.
+        // The last bytes hold fewer than three pieces, because these are long. Some of them may be counted already, so
+        // the count begins again.
         total = 0
         from = 0
         settled = splitter.lastThree(bytes, 0, length)

@@ -1,4 +1,4 @@
-/** The thread side of pool.ts. One job at a time. */
+/** The code of a thread of pool.ts. It handles one request at a time. */
 import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
@@ -13,11 +13,12 @@ const { tables, memory } = workerData as WorkerData
 useTables(tables)
 useTokenizer(createTokenizer(tables))
 
-// Where cores are scarce the event loop goes first. On Linux this concerns the calling thread alone; elsewhere it would the whole process.
+// The main thread goes first when there are not enough cores. On Linux the priority is of the calling thread. On other
+// systems it would be of the whole process.
 if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
 
 const port = parentPort!
-/** Of a text that is longer than the memory. */
+/** The counter of a text that does not fit into the memory; undefined between such texts. */
 let counter: TokenCounter | undefined
 
 function count({ lengths, continued, open }: Load): number[] {
