@@ -1,10 +1,12 @@
 /**
- * Admissions per second and microseconds per admission: embedded and Redis, beside rate-limiter-flexible with one dimension, in one run.
+ * Measures admissions per second and microseconds per admission, for both limit engines. One run also measures
+ * rate-limiter-flexible with one dimension, for comparison.
  *
  *   npm run bench:admission [-- --seconds 2] [--json]
  *
- * Goals: embedded with all dimensions at most 2 µs and ahead of rate-limiter-flexible with one; a Redis admission at most 1.6 times the latency of a
- * bare EVALSHA that returns at once. Redis latency is of single calls one after the other, medians of interleaved rounds, on a server of its own.
+ * Goals: the embedded engine with all dimensions takes at most 2 µs, and is faster than rate-limiter-flexible with one.
+ * An admission on Redis takes at most 1.6 times as long as an EVALSHA whose script returns at once. Redis latency is of
+ * single calls one after the other, as medians of interleaved rounds, on a separate Redis server.
  */
 import os from 'node:os'
 import { parseArgs } from 'node:util'
@@ -39,10 +41,10 @@ function report(name: string, micros: number): void {
     )
 }
 
-/** Admissions that are open at once. */
+/** This many admissions are open at the same time. */
 const BATCH = 2000
 
-/** Best of several batches: the machine's noise only ever adds. */
+/** Microseconds per call, in the fastest of several batches, because other work on the machine can only add time. */
 function timeSync(run: () => void, batch = 5000): number {
   let best = Number.POSITIVE_INFINITY
   const end = performance.now() + milliseconds
@@ -67,10 +69,10 @@ async function timeAsync(run: () => Promise<unknown>, batch = 5000): Promise<num
 
 interface Run {
   run(): Promise<unknown>
-  /** Undoes what was run so far, outside of what is timed. */
+  /** Undoes the calls so far. Its time is not measured. */
   clear?(): Promise<void>
 }
-/** Medians of several calls, taken in turns so that all see the same machine. */
+/** Medians of several calls. The calls take turns, so that other work on the machine affects all alike. */
 async function compareLatency(runs: Record<string, Run>): Promise<Record<string, number>> {
   const samples: Record<string, number[]> = Object.fromEntries(Object.keys(runs).map(name => [name, []]))
   const end = performance.now() + milliseconds * Object.keys(runs).length
@@ -100,20 +102,20 @@ const must = (admission: Admission) => {
 
 if (!flags.json) console.log(`${os.cpus()[0]!.model}, node ${process.version}\n`)
 
-// ---- embedded ---------------------------------------------------------------------------------------------------------
+// ---- embedded -------------------------------------------------------------------------------------------------------
 {
   const limits = new MemoryLimits({ clock: systemClock })
   let n = 0
   const admission = (cells: readonly Cell[]) => {
     const amounts = amountsOf(cells)
     const nothing = cells.map(() => 0)
-    // A request has its id before it comes here.
+    // In the gateway a request has its id before admission, so the ids are made before the measurement.
     const ids = Array.from({ length: BATCH }, () => `r${n++}`)
     let open = 0
     const run = () => {
       must(limits.admit({ org: 'acme', id: ids[open++]!, cells, amounts, now: Date.now() }))
     }
-    /** Settles outside of what is timed. */
+    // Settles the open admissions. Its time is not measured.
     const clear = () => {
       while (open > 0) limits.settle('acme', ids[--open]!, nothing, Date.now())
     }
@@ -143,7 +145,7 @@ if (!flags.json) console.log(`${os.cpus()[0]!.model}, node ${process.version}\n`
   limits.close()
 }
 
-// ---- redis ------------------------------------------------------------------------------------------------------------
+// ---- redis ----------------------------------------------------------------------------------------------------------
 if (redisAvailable) {
   const server = await RedisServer.start()
   const store = await openRedisStore({

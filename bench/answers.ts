@@ -1,8 +1,11 @@
-/** Checks one answer against what the upstream sent: the right text, whole, in the form of the surface. Every gateway is held to the same. */
+/**
+ * Checks that an answer has all of the text that the upstream sent, in the format of the surface. The same checks apply
+ * to every contender.
+ */
 import type { SurfaceName } from './requests.ts'
 import { EVENTS, STREAM_TEXT, TEXT } from './upstream-replies.ts'
 
-/** What ends a good stream; searched in its last bytes. */
+/** The text that ends a good stream; it is searched in the last bytes. */
 export const TERMINAL: Record<SurfaceName, string> = {
   chat: 'data: [DONE]\n\n',
   messages: 'event: message_stop\n',
@@ -17,7 +20,10 @@ function equal(what: string, actual: unknown, expected: unknown): void {
   throw new Wrong(`${what} is ${show(actual)} instead of ${show(expected)}`)
 }
 
-/** A gateway may count for itself, so any count of something will do. */
+/**
+ * Checks that a token count is there. A gateway may count differently from the upstream, so any positive number is
+ * right.
+ */
 function counted(what: string, tokens: unknown): void {
   if (!Number.isInteger(tokens) || (tokens as number) < 1) throw new Wrong(`${what} is ${JSON.stringify(tokens)}`)
 }
@@ -69,7 +75,10 @@ function framesOf(text: string): Frame[] {
     })
 }
 
-/** Text of the content events; each of the upstream's must come as one event, or events could not be counted. */
+/**
+ * Checks the texts of the content events. Each content event of the upstream must arrive as one event; otherwise the
+ * events per second of contenders could not be compared.
+ */
 function content(pieces: string[]): void {
   const filled = pieces.filter(piece => piece !== '')
   equal('content events', filled.length, EVENTS)
@@ -110,7 +119,7 @@ const streamed: Record<SurfaceName, (frames: Frame[]) => void> = {
   },
 }
 
-/** @returns what is wrong, or undefined */
+/** Checks one answer. @returns what is wrong with it, or undefined */
 export function wrong(surface: SurfaceName, stream: boolean, status: number, body: string): string | undefined {
   if (status !== 200) return `status ${status}: ${body.slice(0, 200)}`
   try {

@@ -1,4 +1,4 @@
-/** Child processes of a run: pinned, waited for, and ended with it however it ends. */
+/** The child processes of a run. Each is pinned to a core, and is ended when the run ends, whatever ends it. */
 
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { pinned } from './machine.ts'
 const running = new Set<ChildProcess>()
 let folder: string | undefined
 
-/** The run's temporary folder; removed at its end. */
+/** The temporary folder of the run. It is removed when the run ends. */
 export function temporaryFolder(): string {
   folder ??= mkdtempSync(join(tmpdir(), 'sluice-bench-'))
   return folder
@@ -24,7 +24,7 @@ function endWithUs(): void {
     for (const child of running) child.kill('SIGKILL')
     if (folder) rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 50 })
   })
-  // 'exit' handlers run on process.exit, not on the signals themselves.
+  // A signal alone does not run 'exit' handlers; process.exit does.
   process.on('SIGINT', () => process.exit(130))
   process.on('SIGTERM', () => process.exit(143))
   process.on('SIGHUP', () => process.exit(129))
@@ -41,12 +41,15 @@ export function start(core: number, command: string, args: string[], options: Sp
   return child
 }
 
-/** Starts a TypeScript program of this project on a core, under the Node that runs now. */
+/** Starts a TypeScript program of this project on a core, with the Node of this process. */
 export function startProgram(core: number, file: string, args: string[], options: SpawnOptions = {}): ChildProcess {
   return start(core, process.execPath, [...FLAGS, file, ...args], options)
 }
 
-/** Waits until a program prints what `pattern` finds; its stdout must be a pipe. Rejects when it ends before, or after `timeoutMs`. */
+/**
+ * Waits until a program has printed what `pattern` matches. Its stdout must be a pipe. Rejects when the program ends
+ * before that, or after `timeoutMs`.
+ */
 export function printed(child: ChildProcess, pattern: RegExp, timeoutMs = 15_000): Promise<RegExpExecArray> {
   return new Promise((resolve, reject) => {
     let text = ''
@@ -70,7 +73,7 @@ export function printed(child: ChildProcess, pattern: RegExp, timeoutMs = 15_000
   })
 }
 
-/** Runs a program to its end. Rejects on a status other than 0 and after `timeoutMs`. @returns what it printed */
+/** Waits for the end of a program. Rejects when its status is not 0, or after `timeoutMs`. @returns what it printed */
 export function output(child: ChildProcess, timeoutMs: number): Promise<string> {
   return new Promise((resolve, reject) => {
     let out = ''
@@ -87,7 +90,7 @@ export function output(child: ChildProcess, timeoutMs: number): Promise<string> 
   })
 }
 
-/** Ends a program: asks, then insists. */
+/** Ends a program with SIGTERM, and after `patienceMs` with SIGKILL. */
 export function stop(child: ChildProcess, patienceMs = 2000): Promise<void> {
   return new Promise(resolve => {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return resolve()

@@ -1,7 +1,8 @@
 /**
- * `npm run bench:frames`: an event of a provider's stream read by providers/frame-parser.ts, and by a plain parse.
- * Both read the same streams in turns, as slices of one text, which is how events come out of a read of the upstream's
- * socket. Figures are ns an event, the best of all turns: what else the machine does only ever adds.
+ * `npm run bench:frames`: measures how long reading one event of a provider's stream takes, with
+ * providers/frame-parser.ts and with JSON.parse alone. Both take turns on the same streams. Events are slices of one
+ * text, as they are after a read of the upstream's socket. A figure is in ns for each event, from the fastest turn,
+ * because other work on the machine can only add time.
  */
 import { cpus, loadavg } from 'node:os'
 import { FrameParser } from '../providers/frame-parser.ts'
@@ -9,12 +10,12 @@ import { parseObject } from '../providers/loose-json.ts'
 import { row, time } from './meter-print.ts'
 
 const EVENTS = 200
-/** Turns; the code is compiled after a few. */
+/** Number of turns. The code is compiled after a few of them. */
 const TURNS = 600
-/** Streams in a turn: short enough that many a turn is not interrupted. */
+/** Streams in one turn: so few that many turns are not interrupted by other work. */
 const STREAMS = 5
 
-/** Events with the members and the lengths of ids that the providers' own have. */
+/** Events with the same members, and ids of the same length, as those of the real providers. */
 const dialects: Record<string, (text: string, i: number) => object> = {
   'openai-chat': content => ({
     id: 'chatcmpl-CfK2mXk1p0QvYcWb7Zt9Lr3sNd5Ha',

@@ -1,6 +1,6 @@
 /**
- * `npm run bench:guard`: profiles 1 and 3 for a minute, and their ratios beside those of the committed results. Ratios only: absolute figures are of one
- * machine on one day. Writes nothing.
+ * `npm run bench:guard`: runs profiles 1 and 3 for a minute, and compares their ratios with those of the committed
+ * results. It compares only ratios, because absolute figures are of one machine on one day. It writes nothing.
  */
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -28,7 +28,7 @@ const { values } = parseArgs({
 })
 
 process.exitCode = await main()
-// Contenders that did not stop must not keep the run.
+// Contenders that did not stop must not keep this process alive.
 process.exit()
 
 async function main(): Promise<number> {
@@ -80,7 +80,7 @@ async function main(): Promise<number> {
   return regressed || failures.length > 0 ? 1 : 0
 }
 
-/** Results as committed: a run since then may have replaced the file. Without git, the file. */
+/** The committed results of a profile, because a run may have replaced the file. Without git: those of the file. */
 function committed(name: string): Result | undefined {
   try {
     const text = execFileSync('git', ['show', `HEAD:bench/results/${name}.json`], {

@@ -1,6 +1,7 @@
 /**
- * `npm run bench:http2`: what a stream over TLS costs the gateway's process with HTTP/1.1 and with HTTP/2, by the same pools that `upstream` uses. It
- * decides what `http2` of a provider is when nobody says: see docs/upstreams.md, Connections.
+ * `npm run bench:http2`: measures what a stream over TLS costs the gateway's process with HTTP/1.1 and with HTTP/2. It
+ * uses the same connection pools as `upstream`. Its result is the reason for the default of a provider's `http2` (see
+ * docs/upstreams.md, Connections).
  */
 import { createSecureServer } from 'node:http2'
 import type { AddressInfo } from 'node:net'
@@ -17,7 +18,7 @@ import { replies } from './upstream-replies.ts'
 
 const CONCURRENT = 64
 const PATH = '/v1/chat/completions'
-/** A provider under load flushes several events at once. */
+/** Events in one write of the upstream: a provider under load flushes several at once. */
 const GROUP = 10
 const BODY = JSON.stringify({ model: 'bench', stream: true, messages: [{ role: 'user', content: 'x'.repeat(1000) }] })
 
@@ -36,7 +37,7 @@ if (values.role === 'server') serve(JSON.parse(values.keys!))
 else if (values.role === 'client') await client(values.url!, values.ca!)
 else await main()
 
-/** The upstream: streams of the benchmarks' own chat reply, on whichever protocol the client picks. */
+/** The upstream. It answers with streams of the benchmarks' chat reply, on the protocol that the client chooses. */
 function serve(keys: { cert: string; key: string }): void {
   const { frames } = replies[PATH]!
   const pieces: Buffer[] = []
@@ -62,7 +63,7 @@ interface Sample {
   micros: number
 }
 
-/** Measures both protocols in turns, in a process that does nothing else, and prints what it saw. */
+/** Measures both protocols in turns, in a process that does nothing else, and prints the result. */
 async function client(url: string, ca: string): Promise<void> {
   const provider = (http2: boolean): ProviderConfig => ({
     name: http2 ? 'h2' : 'h1',

@@ -1,4 +1,7 @@
-/** Puts in place what the benchmarks compare with: Debian packages by apt-get, others' packages by npm into bench/.cache. Says what it could not do. */
+/**
+ * Installs what the benchmarks compare with: Debian packages by apt-get, and npm packages into bench/.cache. It prints
+ * what it could not install.
+ */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -6,11 +9,11 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { findProgram } from '../test/ensure-deps.ts'
 
-/** Debian package by program. */
+/** The Debian package of each program. */
 const PACKAGES = { nginx: 'nginx-light', haproxy: 'haproxy', wrk: 'wrk', 'redis-server': 'redis-server' } as const
 export type Program = keyof typeof PACKAGES
 
-/** @returns the programs that are still missing */
+/** Installs programs that are missing, as root on Debian. @returns the programs that are still missing */
 export function ensurePrograms(wanted: Iterable<Program>): Set<Program> {
   const missing = () => new Set([...wanted].filter(name => !findProgram([name])))
   const before = missing()
@@ -35,7 +38,9 @@ interface Manifest {
   overrides?: Record<string, string>
 }
 
-/** The newest release at the time of writing; its own lock names an @hono/node-server that fails on Node 22. */
+/**
+ * The newest release of Portkey on 22 November 2026. Its own lockfile has an @hono/node-server that fails on Node 22.
+ */
 const portkey: Manifest = {
   dependencies: { '@portkey-ai/gateway': '1.15.2' },
   overrides: { '@hono/node-server': '1.13.8' },
@@ -44,7 +49,7 @@ const tokenizers: Manifest = {
   dependencies: { 'ai-tokenizer': '1.0.6', 'gpt-tokenizer': '4.0.0', tiktoken: '1.0.22' },
 }
 
-/** @returns the folder's `node_modules`, or undefined when npm could not install what `manifest` names */
+/** Installs packages into bench/.cache. @returns their `node_modules` folder, or undefined when npm failed */
 function ensurePackages(name: string, manifest: Manifest): string | undefined {
   const cache = join(import.meta.dirname, '.cache', name)
   const modules = join(cache, 'node_modules')
@@ -56,7 +61,7 @@ function ensurePackages(name: string, manifest: Manifest): string | undefined {
   console.error(`installing ${wanted} into bench/.cache`)
   mkdirSync(cache, { recursive: true })
   writeFileSync(current, text)
-  // Peers are left out: ai-tokenizer's is an SDK that its counting does without.
+  // Peer dependencies are left out: that of ai-tokenizer is an SDK, which counting does not need.
   const args = ['install', '--omit=dev', '--omit=peer', '--no-audit', '--no-fund', '--ignore-scripts', '--silent']
   const { status } = spawnSync('npm', args, { cwd: cache, stdio: ['ignore', 'ignore', 'inherit'], timeout: 180_000 })
   if (status === 0 && whole()) return modules
@@ -64,13 +69,16 @@ function ensurePackages(name: string, manifest: Manifest): string | undefined {
   return undefined
 }
 
-/** @returns the file that starts Portkey's gateway, or undefined when it can't be installed */
+/** Installs Portkey. @returns the file that starts its gateway, or undefined when it can't be installed */
 export function ensurePortkey(): string | undefined {
   const modules = ensurePackages('portkey', portkey)
   return modules && join(modules, '@portkey-ai', 'gateway', 'build', 'start-server.js')
 }
 
-/** @returns what imports the tokenizers that `bench:meter` runs beside ours, or undefined when they can't be installed */
+/**
+ * Installs the tokenizers with which `bench:meter` compares ours.
+ * @returns a function that imports one by its name, or undefined when they can't be installed
+ */
 export function ensureTokenizers(): ((name: string) => Promise<any>) | undefined {
   const modules = ensurePackages('tokenizers', tokenizers)
   if (modules === undefined) return undefined

@@ -1,6 +1,6 @@
 /**
- * What a profile measures side by side: lanes, one contender with one route each, taken in turns round after round, so that a slow minute of the
- * machine meets all of them.
+ * Lanes. A lane is one contender with one route, and a profile compares several. The lanes take turns in each round, so
+ * that a slow minute of the machine affects all of them.
  */
 import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
@@ -13,7 +13,7 @@ import { Connection } from './load/connection.ts'
 import { LOAD } from './machine.ts'
 import { openRequests, type RequestSource, type Route, writeRequests } from './requests.ts'
 
-/** A measurement that does not count: something was answered wrong. */
+/** A measurement that does not count, because an answer was wrong. */
 export class Void extends Error {}
 
 export interface Upstream {
@@ -45,26 +45,28 @@ export async function startUpstream(): Promise<Upstream> {
 }
 
 export interface Lane {
-  /** Unique in the profile. */
+  /** The name, unique in the profile. */
   name: string
   running: Running
   route: Route
   stream: boolean
-  /** Requests for it, as a file. */
+  /** The file of its requests (`writeRequests`). */
   file: string
   headers: Record<string, string>
-  /** What a good answer is like; known after `verify`. */
+  /** What a good answer looks like. `verify` sets it. */
   expect: Expectation
-  /** Bytes of an answer on the wire, head included; only buffered answers have a steady one. */
+  /**
+   * The fewest bytes of a whole HTTP answer with its head. Meaningful only for buffered answers, whose size is stable.
+   */
   wireMin: number
   wireMax: number
-  /** Answers that the load has counted. */
+  /** How many answers the load has counted. */
   answered: number
 }
 
 const files = new Map<string, string>()
 
-/** The file of a route's requests, made once for all that are sent the same. */
+/** The file of a route's requests. Lanes with the same requests share one file. */
 function requestFile(route: Route, stream: boolean, headers: Record<string, string>): string {
   const key = JSON.stringify([route, stream, headers])
   let file = files.get(key)
@@ -88,7 +90,7 @@ export function lane(
   return { name, running, route, stream, file, headers, expect, wireMin: 0, wireMax: 0, answered: 0 }
 }
 
-/** Full load of a lane: each connection asks again as soon as it is answered. */
+/** Puts full load on a lane: each connection sends its next request as soon as it has its answer. */
 export function closedLoop(
   { running, file, expect }: Lane,
   connections: number,
@@ -100,7 +102,7 @@ export function closedLoop(
   return load<ClosedReport>('closed-loop.ts', job, measureMs + 20_000)
 }
 
-/** Starts contenders that can run here; one that does not start is left out with a word. */
+/** Starts those contenders that can run on this machine. One that does not start is left out, with a message. */
 export async function startAll(names: readonly string[], options: StartOptions): Promise<Map<Contender, Running>> {
   const running = new Map<Contender, Running>()
   for (const contender of available(names)) {
@@ -114,7 +116,7 @@ export async function startAll(names: readonly string[], options: StartOptions):
   return running
 }
 
-/** Asks one after the other over a connection and reads each answer whole. */
+/** Sends requests one after the other on one connection, and reads each answer to its end. */
 export class Prober {
   readonly #source: RequestSource
   readonly #lane: Lane
@@ -127,7 +129,7 @@ export class Prober {
     this.#source = openRequests({ kind: 'short', file: lane.file })
   }
 
-  /** One request. Rejects with Void when its answer is not exactly right. */
+  /** Sends one request. Rejects with Void when its answer is not exactly right. */
   ask(): Promise<{ payload: number; wire: number }> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => this.#settle?.(new Void('no answer in ten seconds')), 10_000)
@@ -166,7 +168,10 @@ export class Prober {
 
 const VERIFIED = 20
 
-/** Checks answers exactly, and learns from them how long the lane's are. Rejects with Void at the first that is wrong. */
+/**
+ * Checks some answers exactly, and learns from them how long this lane's answers are. Rejects with Void when one is
+ * wrong.
+ */
 export async function verify(lane: Lane): Promise<void> {
   const prober = new Prober(lane)
   const payloads: number[] = []
@@ -186,14 +191,14 @@ export async function verify(lane: Lane): Promise<void> {
   lane.wireMax = Math.max(...wires)
 }
 
-/** Warms a lane up, then checks it. @returns the lanes that answer right; the others are named on stderr */
+/** Warms up and checks each lane. @returns the lanes whose answers are right; the others are named on stderr */
 export async function ready(lanes: Lane[], warm: (lane: Lane) => Promise<unknown>): Promise<Lane[]> {
   const good: Lane[] = []
   for (const each of lanes) {
     try {
       await verify(each)
       await warm(each)
-      // Once more: warmed up, its headers have the length they keep.
+      // Verified again, because the headers have their final length only after the warm-up.
       await verify(each)
       good.push(each)
     } catch (error) {
@@ -204,7 +209,10 @@ export async function ready(lanes: Lane[], warm: (lane: Lane) => Promise<unknown
   return good
 }
 
-/** Every exchange of these lanes, stopped now, must be on record: speed is not to be had by leaving that out. */
+/**
+ * Checks that these lanes, which have stopped, recorded every exchange: a contender must not be faster by not
+ * recording.
+ */
 export function checkRecords(lanes: readonly Lane[]): void {
   for (const { name, running, answered } of lanes) {
     const recorded = running.recorded?.()
@@ -214,13 +222,13 @@ export function checkRecords(lanes: readonly Lane[]): void {
   }
 }
 
-/** Everything that was answered wrong in this run. */
+/** All wrong answers and lost measurements of this run. */
 export const failures: string[] = []
 
-/** Samples by lane, one for each round; a void one is undefined. */
+/** The samples of each lane, one for each round. A void one is undefined. */
 export type Samples<T> = Map<string, (T | undefined)[]>
 
-/** Measures every lane once a round, each round in another order. */
+/** Measures every lane once in each round. Each round has another order. */
 export async function alternate<L extends { name: string }, T>(
   lanes: readonly L[],
   rounds: number,
@@ -248,7 +256,7 @@ export async function alternate<L extends { name: string }, T>(
   return samples
 }
 
-/** Runs a load program with its job and reads its report. */
+/** Runs a load program with a job, and parses its report. */
 export async function load<Report>(file: string, job: object, timeoutMs: number): Promise<Report> {
   const child: ChildProcess = startProgram(LOAD, join(import.meta.dirname, 'load', file), [JSON.stringify(job)], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -1,6 +1,7 @@
 /**
- * Texts for the meter's benchmark: natural corpora that hand out new text at each call, and the adversarial list. All come from what the lockfile
- * installs or from a seeded generator, so that two runs on one checkout see the same texts.
+ * The texts for the meter's benchmark: natural corpora, which give new text at each call, and the adversarial list. All
+ * texts come from packages that the lockfile installs, or from a seeded generator, so that two runs on one checkout use
+ * the same texts.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +10,7 @@ import { tokenBytes } from '../meter/vocabulary.ts'
 
 export interface Corpus {
   name: string
-  /** The next `bytes` or so of text that was not handed out before. */
+  /** The next text of about `bytes` bytes. No text is returned twice. */
   next(bytes: number): string
 }
 
@@ -34,7 +35,7 @@ function* files(directory: string, wanted: RegExp): Generator<string> {
   }
 }
 
-/** Hands out chunks until the source is dry. */
+/** A corpus of the chunks of a generator. */
 class Chunks implements Corpus {
   readonly name: string
   readonly #source: Iterator<string>
@@ -56,13 +57,13 @@ class Chunks implements Corpus {
   }
 }
 
-/** Every fourth goes to the chat requests, the rest to the prose: no text is in both. */
+/** Gives each fourth text to the chat requests and the others to the prose, so that no text is in both. */
 const share = (forChat: boolean) => {
   let n = 0
   return () => (n++ % 4 === 0) === forChat
 }
 
-/** Sentences of READMEs and of doc comments, each once. */
+/** Sentences of READMEs and of doc comments, each only once. */
 function* prose(forChat: boolean): Generator<string> {
   const mine = share(forChat)
   const seen = new Set<string>()
@@ -83,7 +84,7 @@ function* prose(forChat: boolean): Generator<string> {
   }
 }
 
-/** Whole source files, each text once. */
+/** Whole source files, each text only once. */
 function* source(forChat: boolean): Generator<string> {
   const mine = share(forChat)
   const seen = new Set<string>()
@@ -98,7 +99,7 @@ function* source(forChat: boolean): Generator<string> {
   }
 }
 
-/** Sentences of Chinese words, drawn from the vocabulary's own with the frequency its order tells. */
+/** Sentences of Chinese words from the vocabulary. Their frequency follows the order of the vocabulary. */
 function* chinese(seed: number): Generator<string> {
   const random = generator(seed)
   const words: string[] = []
@@ -117,7 +118,7 @@ function* chinese(seed: number): Generator<string> {
   }
 }
 
-/** Chat requests as JSON: prose, code and Chinese in messages, tool calls and results. */
+/** Chat requests as JSON, with prose, code and Chinese in messages, tool calls and results. */
 function* chat(): Generator<string> {
   const random = generator(11)
   const takes = [prose(true), source(true), chinese(17)]
@@ -161,8 +162,9 @@ export function corpora(): Corpus[] {
 }
 
 /**
- * The adversarial list: a text of about `bytes` bytes of UTF-8. `listed`: counted with the peers too. Random texts are others in each round: counted again, their
- * short pieces would come from the meter's cache as far as they fit in.
+ * The adversarial list. `make` returns a text of about `bytes` bytes of UTF-8. `listed` texts are counted with the
+ * peers too. Random texts differ in each round. If they did not, their short pieces would come from the meter's cache,
+ * as far as they fit there.
  */
 export const adversarial: { name: string; listed: boolean; make(bytes: number, round?: number): string }[] = [
   { name: 'letter a', listed: true, make: n => 'a'.repeat(n) },

@@ -1,6 +1,7 @@
 /**
- * The part of `bench:meter` that needs a process like the gateway's, without the peers and their hundreds of megabytes of heap: an agent's history, and what
- * the event loop feels of a large prompt in the pool. Started by meter.ts.
+ * The part of `bench:meter` that needs a process like the gateway's, without the hundreds of megabytes of heap of the
+ * peers. It counts the growing history of an agent, and measures how long the event loop is blocked while the pool
+ * counts a large prompt. meter.ts starts it.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -48,7 +49,7 @@ function history(): void {
       turns.push({ role: turns.length % 2 ? 'assistant' : 'user', parts: [{ type: 'text', text }] })
       bytes += text.length
     }
-    // Parsed anew each turn, as a request body is.
+    // The history is parsed again for each turn, like the body of a request.
     const wire = JSON.stringify(turns)
     const one = conversation(JSON.parse(wire))
     const two = conversation(JSON.parse(JSON.stringify([...turns, user(source.next(1).slice(0, 300))])))
@@ -71,7 +72,7 @@ interface Watched {
 
 const delay = monitorEventLoopDelay({ resolution: 1 })
 
-/** Runs a job beside a loop that counts a small prompt every 2 ms. */
+/** Runs a job while a loop counts a small prompt every 2 ms. */
 async function watch(small: () => string, job: () => Promise<unknown>): Promise<Watched> {
   collectGarbage()
   await new Promise(resolve => setTimeout(resolve, 20))
@@ -112,7 +113,7 @@ thread's own work within 2 ms (most), and small prompts counted meanwhile with t
   const small = () => text.slice((at = at + 2048 < text.length ? at + 1024 : 0), at + 1024)
   await new PromptCount(conversation([user('warm '.repeat(50_000))])).inPool(media)
 
-  // Burns a core as a worker does, in another process.
+  // Uses a whole core like a thread of the pool, but in another process.
   const burner = spawn(
     process.execPath,
     [
@@ -134,7 +135,8 @@ thread's own work within 2 ms (most), and small prompts counted meanwhile with t
     ...adversarial.map(({ name, make }) => ({
       name,
       run: (round: number) => {
-        // Another text each round, else it would be recognised; parsed, as it comes off the wire.
+        // Each round has another text; the cache would know a repeated one. It is parsed from JSON, like a request
+        // body.
         const large = JSON.parse(JSON.stringify(`${round}\n${make(1_600_000, round)}`)) as string
         const prompt = new PromptCount(conversation([user(large)]))
         if (prompt.size <= SYNC_LIMIT) throw new Error('this should go to the pool')

@@ -2,7 +2,7 @@ import { Tiktoken } from 'js-tiktoken/lite'
 import ranks from 'js-tiktoken/ranks/o200k_base'
 import { ensureTokenizers } from './install.ts'
 
-/** The tokenizers that `bench:meter` runs beside ours; all with o200k_base and special tokens taken as text. */
+/** The tokenizers with which `bench:meter` compares ours. All use o200k_base, and treat special tokens as text. */
 export interface Peer {
   name: string
   count(text: string): number

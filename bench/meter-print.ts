@@ -1,4 +1,4 @@
-/** How the benchmarks of one part take times and print them. */
+/** Helpers with which the benchmarks of one part measure times and print them. */
 
 export function time(work: () => void): number {
   const start = performance.now()
@@ -6,7 +6,7 @@ export function time(work: () => void): number {
   return performance.now() - start
 }
 
-/** The calling thread's CPU time so far, in ms: what else runs on the machine does not add to it. */
+/** The CPU time of the calling thread so far, in ms. Other work on the machine does not add to it. */
 export function cpuTime(): number {
   const { user, system } = process.threadCpuUsage()
   return (user + system) / 1000

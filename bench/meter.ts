@@ -1,6 +1,7 @@
 /**
- * `npm run bench:meter [-- --quick]`: the meter beside js-tiktoken, gpt-tokenizer, tiktoken (WASM) and ai-tokenizer. Nobody counts a text twice. All take turns,
- * text by text, so that what else the machine does falls on all alike; figures are medians, and ratios are of one run. Run it on a quiet machine.
+ * `npm run bench:meter [-- --quick]`: compares the meter with js-tiktoken, gpt-tokenizer, tiktoken (WASM) and
+ * ai-tokenizer. No tokenizer counts a text twice. All take turns, text by text, so that other work on the machine
+ * affects all alike. Figures are medians, and ratios are of one run. Run it on a quiet machine.
  */
 import { spawnSync } from 'node:child_process'
 import { cpus, loadavg } from 'node:os'
@@ -19,16 +20,19 @@ const us: Peer = { name: 'sluice', count: countTokens }
 const others = await peers()
 const everyone = [us, ...others]
 const names = everyone.map(peer => peer.name)
-/** So slow that it gets less to do. */
+/** Whether a peer is so slow that it gets fewer texts. */
 const isSlow = (peer: Peer) => peer.name === 'js-tiktoken'
-/** One set for the whole run: all draw from it, so that no text comes twice. */
+/** The corpora. All parts of the run take their texts from this one set, so that no text is used twice. */
 const all = corpora()
 const [prose, source] = all
 
 console.log(`Node ${process.version}, ${cpus()[0]?.model}, ${cpus().length} cores, load ${loadavg()[0]!.toFixed(1)}`)
 console.log(`tables loaded in ${loading.toFixed(0)} ms`)
 
-/** Everyone in turn, another one first in each round; their figures by place in `everyone`. */
+/**
+ * Measures each of `everyone` in each round; another one is first each time. @returns the figures of each, in the same
+ * order
+ */
 function inTurns(rounds: number, measure: (peer: Peer, round: number) => number | undefined): number[][] {
   const figures: number[][] = everyone.map(() => [])
   for (let round = 0; round < rounds; round++) {
@@ -60,10 +64,10 @@ function naturalCorpora(): void {
 }
 
 const MESSAGE = 1024
-/** Messages that one counts before it is the next one's turn: the processor's caches are its own by then. */
+/** A tokenizer counts this many messages in a turn. After the first few, its data is in the processor's caches. */
 const BATCH = 25
 
-/** Larger than a core's caches: what a gateway does between two prompts, at its worst. */
+/** Memory larger than a core's caches. Writing it stands for the worst that a gateway does between two prompts. */
 const elsewhere = new Int32Array(2 << 20).fill(1)
 function goElsewhere(): void {
   for (let i = 0; i < elsewhere.length; i += 16) elsewhere[i]!++
@@ -87,7 +91,7 @@ function oneKilobyte(): void {
   }
   const rounds = quick ? 5 : 11
   const message = () => prose!.next(MESSAGE).slice(0, MESSAGE)
-  // The corpora before left other texts' words in everyone's caches.
+  // The corpora before this one left words of other texts in the tokenizers' caches.
   for (let i = 0; i < 150; i++) {
     const text = message()
     for (const peer of everyone) if (!isSlow(peer)) peer.count(text)
@@ -113,7 +117,7 @@ function deltas(): void {
   )
 }
 
-/** Flat, as a text is that comes off the wire. */
+/** A copy of a text as V8 makes it when it parses JSON: one flat string, without concatenated parts. */
 const flat = (text: string) => JSON.parse(JSON.stringify(text)) as string
 
 function adversarialInputs(): void {
@@ -128,7 +132,7 @@ function adversarialInputs(): void {
   let worstGrowth = 0
   let worstRate = Number.POSITIVE_INFINITY
   for (const { name, make, listed } of adversarial) {
-    // As much of each size, and every text counted once.
+    // Each size gets the same number of bytes, and every text is counted once.
     let serial = 0
     const measure = (size: number) => {
       const repeat = largest / size
@@ -142,7 +146,8 @@ function adversarialInputs(): void {
     measure(largest)
     const samples = Array.from({ length: rounds }, () => sizes.map(measure))
     const times = sizes.map((_, i) => median(samples.map(round => round[i]!.ms)))
-    // Sizes are four times as large each. In CPU time, and of neighbours in one round: a machine with other work would show in the longer ones alone.
+    // Each size is four times the one before. Growth is computed from CPU time, and from neighbouring sizes of one
+    // round, because other work on the machine interrupts only the longer ones.
     const growth = Math.max(
       ...sizes.slice(3).map((_, i) => Math.sqrt(median(samples.map(round => round[i + 3]!.cpu / round[i + 2]!.cpu)))),
     )
@@ -156,7 +161,7 @@ function adversarialInputs(): void {
       let factor = 16
       for (const [i, size] of sizes.entries()) {
         const last = cells.at(-1)
-        // Quadratic ones are known after two sizes; what would surely pass the limit is not started.
+        // Two sizes show whether a peer is quadratic. A size that would certainly exceed the limit is not started.
         if (typeof last === 'number' && last * factor > limit) break
         const text = flat(make(size * 1024, serial++))
         const t = time(() => peer.count(text))
@@ -169,7 +174,7 @@ function adversarialInputs(): void {
   console.log(`slowest at 1 MB: ${worstRate.toFixed(1)} MB/s; largest growth per doubling: ${worstGrowth.toFixed(2)}`)
 }
 
-// Everyone's code is compiled before anything is measured.
+// The code of all tokenizers is compiled before anything is measured.
 for (let i = 0; i < 40; i++) {
   const text = source!.next(32_000)
   for (const peer of everyone) peer.count(isSlow(peer) ? text.slice(0, 2000) : text)

@@ -1,6 +1,7 @@
 /**
- * `npm run bench:overload`: what is left of the gateway's throughput when three times as much comes as it can do, and how quickly the rest is
- * refused. Exit code 1 when the goal is missed. See README.md.
+ * `npm run bench:overload`: sends three times as many requests as the gateway can serve. It measures how much of the
+ * gateway's throughput remains, and how fast the other requests are refused. The exit code is 1 when the goal is
+ * missed. See README.md.
  */
 import { parseArgs } from 'node:util'
 import { startSluice } from './contenders/sluice.ts'
@@ -16,14 +17,17 @@ const HELP = `Usage: npm run bench:overload [-- --rounds 3] [--seconds 5] [--tim
 Measures the gateway's peak, then sends --times as much, open loop. About a minute.
 `
 
-/** As profile 3. */
+/** Connections of the closed loop, as in profile 3. */
 const CONNECTIONS = 64
-/** Above the platform's share that any round needs: what is refused must be refused by the gateway. */
+/** The most connections of the load: more than any round needs, so that it is the gateway that refuses. */
 const MOST_CONNECTIONS = 6000
-/** Of the peak. */
+/** The goal: this part of the peak throughput remains. */
 const GOAL = 0.9
 const WARM_MS = 4000
-/** The guard needs to see the overload, and the backlog of its first moment to be worked off. */
+/**
+ * The load runs this long before it is measured, so that the gateway's overload shedding has noticed the overload, and
+ * the backlog of the first moment is gone.
+ */
 const LEAD_IN_MS = 2000
 
 const { values } = parseArgs({
@@ -36,7 +40,7 @@ const { values } = parseArgs({
 })
 
 process.exitCode = await main(Number(values.rounds), Number(values.seconds) * 1000, Number(values.times))
-// A contender that did not stop must not keep the run.
+// A contender that did not stop must not keep this process alive.
 process.exit()
 
 async function main(rounds: number, measureMs: number, times: number): Promise<number> {
@@ -102,16 +106,16 @@ async function main(rounds: number, measureMs: number, times: number): Promise<n
 }
 
 interface Peak {
-  /** Whole answers a second. */
+  /** Complete answers per second. */
   rate: number
-  /** CPU time of each. */
+  /** CPU time of one answer, µs. */
   micros: number
 }
 
-/** At full load, closed loop. */
+/** Measures a lane at full load, in a closed loop. */
 async function peak(each: Lane, measureMs: number): Promise<Peak> {
   const { answers, seconds, cpuMicros, failures: wrong } = await closedLoop(each, CONNECTIONS, 500, measureMs)
-  // Refused at its very peak it would have none.
+  // A gateway that refuses requests of a closed loop has no peak to compare with.
   demandNone(wrong)
   return { rate: answers / seconds, micros: cpuMicros / answers }
 }

@@ -1,6 +1,7 @@
 /**
- * Where the gateway's CPU time goes: profile 1 or 3 on the gateway alone, under V8's sampling profiler (that of `--cpu-prof`), switched on over the
- * inspector once the gateway is warm, so that start-up and cold code are not in the picture. The profile itself is kept for a viewer.
+ * Shows where the gateway's CPU time goes. It runs profile 1 or 3 on the gateway alone, under V8's sampling profiler
+ * (the one of `--cpu-prof`). The profiler is switched on over the inspector once the gateway is warm, so that start-up
+ * and cold code are not included. The profile is stored for a viewer.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -17,14 +18,15 @@ import { EVENTS } from './upstream-replies.ts'
 interface CpuProfile {
   nodes: { id: number; callFrame: { functionName: string; url: string; lineNumber: number }; children?: number[] }[]
   samples: number[]
-  /** Microseconds before each sample. */
+  /** For each sample, the microseconds since the one before. */
   timeDeltas: number[]
 }
 
 const root = join(import.meta.dirname, '..')
 const SAMPLE_MICROS = 200
-/** By then its code is compiled; a machine that is busy is given so many runs of two seconds. */
+/** The gateway's code is compiled after this many requests, or events of streams. */
 const WARM_UNITS = { buffered: 40_000, streamed: 400_000 }
+/** On a busy machine the warm-up ends after this many runs of two seconds. */
 const WARM_RUNS = 8
 
 export interface ProfileOptions {
@@ -45,7 +47,7 @@ export async function profileGateway({ kind, store, seconds, route }: ProfileOpt
   const stream = kind === 'streamed'
   const target = lane('sluice', sluice, route, stream)
   await verify(target)
-  /** @returns how many of the unit there were: requests, or events of streams */
+  // Returns how many requests, or events of streams, were served.
   const run = async (duration: number): Promise<number> => {
     if (!stream)
       return (
@@ -83,7 +85,7 @@ export async function profileGateway({ kind, store, seconds, route }: ProfileOpt
   ].join('\n\n')
 }
 
-/** All threads of the process: the profiler sees only the main one. */
+/** The CPU time of all threads of the process. The profiler shows only the main thread. */
 function threads(
   pid: number,
   before: ReturnType<typeof threadMicros>,
@@ -104,7 +106,7 @@ function threads(
   )
 }
 
-/** First match wins; the step of the chain that a file's time belongs to. */
+/** To which step of the chain the time of a file belongs. The first match counts. */
 const STEPS: [step: string, files: RegExp][] = [
   ['parse and check (surface)', /^surfaces\/|^plugins\/validation|node_modules\/(ajv|fast-)/],
   ['digest and key (auth)', /^plugins\/auth|crypto/],
@@ -142,11 +144,12 @@ function tables(profile: CpuProfile, units: number, cpuMicros: number): string[]
     const { functionName, url } = callFrame
     if (idle.has(id)) continue
     if (functionName.startsWith('(')) {
-      // (garbage collector), and (program): native code and system calls outside of any function of ours.
+      // Here are `(garbage collector)`, and `(program)`: native code and system calls that no JavaScript function
+      // called.
       for (const map of [steps, files, functions]) add(map, functionName, micros)
       continue
     }
-    // A builtin (JSON.parse, a write) has no file: its time belongs to the file that called it.
+    // A builtin (JSON.parse, a socket write) has no file, so its time belongs to the file that called it.
     let owner = id
     while (nodes.get(owner)!.callFrame.url === '' && parents.has(owner)) owner = parents.get(owner)!
     const file = shortName(nodes.get(owner)!.callFrame.url)
@@ -180,7 +183,7 @@ interface Inspector {
   close(): void
 }
 
-/** Node says on stderr, which the gateway writes to its log, where its inspector listens. */
+/** Connects to the gateway's inspector. Node writes its address to stderr, which is in the gateway's log. */
 async function connect(log: string): Promise<Inspector> {
   const url = /ws:\/\/127\.0\.0\.1:\d+\/[\w-]+/.exec(readFileSync(log, 'utf8'))?.[0]
   if (!url) throw new Error('the gateway’s inspector does not listen')

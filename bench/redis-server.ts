@@ -1,4 +1,7 @@
-/** A redis server for one run, on the load's core: elsewhere it is another machine's. It keeps nothing on disk. */
+/**
+ * A Redis server for one run. It runs on the load's core, because in a deployment it runs on another machine. It stores
+ * nothing on disk.
+ */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from '../test/ensure-deps.ts'
@@ -8,12 +11,12 @@ import { listens } from './contenders/index.ts'
 import { LOAD } from './machine.ts'
 
 export interface RedisServer {
-  /** As gateway.yaml's `store` wants it. */
+  /** The address, as `store` of gateway.yaml takes it. */
   url: string
   stop(): Promise<void>
 }
 
-/** The program must be there (`ensurePrograms`). */
+/** Starts the server. The program must be installed (`ensurePrograms`). */
 export async function startRedis(): Promise<RedisServer> {
   const folder = join(temporaryFolder(), 'redis')
   mkdirSync(folder)

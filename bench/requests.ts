@@ -1,13 +1,14 @@
 /**
- * Requests of a load, as raw bytes. Prompts are English sentences in a seeded random order, with a counter: no two requests of a run have the same
- * text. Load programs read them from files, so that making them costs nothing while one measures.
+ * The requests of a load, as raw bytes. Prompts are English sentences in a seeded random order, with a counter, so that
+ * no two requests of a run have the same text. Load programs read them from files, so that making them takes no time
+ * during a measurement.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { corpora, generator } from './meter-corpora.ts'
 
 export type SurfaceName = 'chat' | 'responses' | 'messages'
 
-/** Where a request goes: a surface, and the model that stands for a backend. */
+/** Where a request goes: a surface, and a model, which selects the backend. */
 export interface Route {
   /** `messages → openai-chat`, or the surface's name when nothing is translated. */
   name: string
@@ -32,7 +33,7 @@ export const responsesOnMessages: Route = {
   model: 'bench-messages',
 }
 
-/** By a name that a shell needs no quotes for. */
+/** The routes, by names that need no quotes in a shell. */
 export const routes: Record<string, Route> = {
   chat,
   messages,
@@ -46,8 +47,8 @@ const PLACE = '@@@@@@@@'
 const DIGITS = PLACE.length
 
 /**
- * The body with `prompt` for its text. The cap is one that a provider surely reaches before a proxy's idle timeout, so a buffered request may be a
- * buffered one upstream.
+ * The body of a request with the text `prompt`. Its cap on output tokens is so low that a provider ends its reply
+ * before the idle timeout of any proxy. So the gateway can send a buffered request upstream as a buffered one.
  */
 function bodyOf(route: Route, stream: boolean, prompt: string): object {
   const streaming = stream ? { stream: true } : {}
@@ -92,17 +93,20 @@ function prose(): string[] {
   try {
     for (;;) sentences.push(english!.next(60))
   } catch {
-    // The source is dry: that was all.
+    // The corpus has no more text.
   }
   return (sentences = sentences.filter(text => !/[^\n\x20-\x7e]/.test(text)))
 }
 
-/** How many different requests a file holds; the counter makes each use of one distinct. */
+/** A file has this many different requests. The counter makes each use of one different. */
 const REQUESTS = 4096
-/** The issue's 1 KB prompt. */
+/** The length of a short prompt. */
 const PROMPT_BYTES = 1024
 
-/** A file of short requests: for each a line `LENGTH LENGTH` and the bytes before and after the counter (`load/wrk.lua` reads it too). */
+/**
+ * Writes a file of short requests. Each has a line `LENGTH LENGTH`, then the bytes before and after the counter.
+ * `load/wrk.lua` reads this file too.
+ */
 export function writeRequests(file: string, route: Route, stream: boolean, headers: Record<string, string> = {}): void {
   const random = generator(1)
   const all = prose()
@@ -118,7 +122,7 @@ export function writeRequests(file: string, route: Route, stream: boolean, heade
   writeFileSync(file, parts.join(''), 'latin1')
 }
 
-/** A file of prose as JSON string content, for prompts of `LongRequests`. */
+/** Writes a file of prose, as the content of a JSON string. `LongRequests` makes prompts of it. */
 export function writeLongText(file: string, bytes: number): void {
   const random = generator(2)
   const all = prose().map(text => JSON.stringify(text).slice(1, -1))
@@ -132,11 +136,11 @@ export function writeLongText(file: string, bytes: number): void {
 }
 
 export interface RequestSource {
-  /** The next request, in pieces to write one after the other. */
+  /** The next request, as pieces that must be written one after the other. */
   next(): Buffer[]
 }
 
-/** How a load program is told what to send. */
+/** What a load program sends, as a part of its job. */
 export type RequestSpec =
   | { kind: 'short'; file: string }
   | { kind: 'long'; file: string; bytes: number; route: Route; headers: Record<string, string>; seed: number }
@@ -145,7 +149,7 @@ export function openRequests(spec: RequestSpec): RequestSource {
   return spec.kind === 'short' ? new ShortRequests(spec.file) : new LongRequests(spec)
 }
 
-/** Counters of programs and rounds must not meet: each starts somewhere else. */
+/** The first counter. It differs between programs and rounds, so that two of them do not send the same text. */
 const firstCounter = () => (process.pid * 7919 + Math.floor(Math.random() * 1e6)) % 10 ** DIGITS
 
 class ShortRequests implements RequestSource {
@@ -170,14 +174,14 @@ class ShortRequests implements RequestSource {
     const { bytes, counter } = this.#requests[this.#next]!
     this.#next = (this.#next + 1) % this.#requests.length
     this.#counter = (this.#counter + 1) % 10 ** DIGITS
-    // A copy: the last one sent from this place may still be on its way to the socket.
+    // The bytes are copied, because the socket may not have sent the last request with these bytes yet.
     const request = Buffer.from(bytes)
     request.write(String(this.#counter).padStart(DIGITS, '0'), counter, 'latin1')
     return [request]
   }
 }
 
-/** Windows of a text, cut between words at a random place: prompts of about `bytes` bytes. */
+/** Prompts of about `bytes` bytes: parts of a long text from random places, cut between words. */
 class LongRequests implements RequestSource {
   readonly #text: Buffer
   readonly #spec: Extract<RequestSpec, { kind: 'long' }>
@@ -197,7 +201,7 @@ class LongRequests implements RequestSource {
 
   next(): Buffer[] {
     const { bytes, route, headers } = this.#spec
-    // A space is never part of an escape sequence.
+    // The cut is at a space, which is never inside an escape sequence of JSON.
     const from = this.#text.indexOf(32, this.#random(this.#text.length - bytes - 1000))
     const to = this.#text.indexOf(32, from + bytes)
     this.#counter = (this.#counter + 1) % 10 ** DIGITS

@@ -1,48 +1,48 @@
-/** What a profile found: shape, medians and ratios, table, file. */
+/** The result of a profile: its type, medians and ratios, the table, and the file. */
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Samples } from './lanes.ts'
 import { median } from './load/percentile.ts'
 import { machine } from './machine.ts'
 
-/** Median figures of one lane by name of the figure. */
+/** The median figures of one lane, by their names. */
 export type Figures = Record<string, number>
 
 export interface Goal {
   text: string
   value: number
-  /** As the issue sets it: at least or at most. */
+  /** The goal: the value is at least `least`, or at most `most`. */
   least?: number
   most?: number
 }
 
 export interface Result {
   profile: string
-  /** Medians over rounds, by lane. */
+  /** The medians over all rounds, by lane. */
   lanes: Record<string, Figures>
-  /** Medians of the ratios of each round. */
+  /** The medians of each round's ratios, by name. */
   ratios: Record<string, number>
   goals: Goal[]
 }
 
 export interface RunOptions {
   rounds: number
-  /** Of one measurement; each profile has its own default. */
+  /** The duration of one measurement. Each profile has its own default. */
   seconds?: number
-  /** Instead of the profile's own. */
+  /** These contenders instead of the profile's own. */
   contenders?: string[]
-  /** Only what the regression guard compares. */
+  /** Whether to measure only what the regression guard compares. */
   quick?: boolean
 }
 
 export interface Profile {
   name: string
-  /** One line for the help and the report. */
+  /** One line that the help and the report show. */
   title: string
   run(options: RunOptions): Promise<Result>
 }
 
-/** Medians over the rounds that count, for lanes that have one. */
+/** The medians over the rounds that are not void. A lane with only void rounds is left out. */
 export function medians(samples: Samples<Figures>): Record<string, Figures> {
   const lanes: Record<string, Figures> = {}
   for (const [name, rounds] of samples) {
@@ -55,7 +55,7 @@ export function medians(samples: Samples<Figures>): Record<string, Figures> {
   return lanes
 }
 
-/** One lane's figure over another's, of each round that has both. */
+/** The figure of one lane divided by that of another, for each round that has both. */
 export function paired(samples: Samples<Figures>, figure: string, of: string, to: string): number[] {
   const over = samples.get(to) ?? []
   return (samples.get(of) ?? []).flatMap((round, i) => {
@@ -64,13 +64,13 @@ export function paired(samples: Samples<Figures>, figure: string, of: string, to
   })
 }
 
-/** The median over rounds of one lane's figure over another's; undefined when no round has both. */
+/** The median of `paired` over all rounds; undefined when no round has both lanes. */
 export function ratio(samples: Samples<Figures>, figure: string, of: string, to: string): number | undefined {
   const ratios = paired(samples, figure, of, to)
   return ratios.length > 0 ? median(ratios) : undefined
 }
 
-/** Ratios that could be measured, by `FIGURE: a / b`. */
+/** The ratios that could be measured, by names of the form `FIGURE: a / b`. */
 export function ratios(samples: Samples<Figures>, figure: string, pairs: [string, string][]): Record<string, number> {
   return Object.fromEntries(
     pairs.flatMap(([of, to]) => {
@@ -80,7 +80,7 @@ export function ratios(samples: Samples<Figures>, figure: string, pairs: [string
   )
 }
 
-/** The pairs the other way round: of CPU time less is better, of a ratio always more. */
+/** The pairs in reverse order. Less CPU time is better, but a higher ratio must always be better. */
 export const inverse = (pairs: [string, string][]): [string, string][] => pairs.map(([of, to]) => [to, of])
 
 /** The goals whose value was measured. */
@@ -92,7 +92,7 @@ export function reached({ value, least, most }: Goal): boolean {
   return (least === undefined || value >= least) && (most === undefined || value <= most)
 }
 
-/** 17,432 · 12.3 · 0.456 */
+/** A number in three significant digits or as an integer: 17,432 · 12.3 · 0.456. */
 export function show(value: number): string {
   if (Number.isNaN(value)) return '–'
   if (value < 0) return `-${show(-value)}`
@@ -100,7 +100,7 @@ export function show(value: number): string {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(value >= 1 ? 2 : 3)
 }
 
-/** A Markdown table, aligned: good in a terminal and in README.md. */
+/** An aligned Markdown table, readable in a terminal and in README.md. */
 export function table(header: string[], rows: string[][]): string {
   const widths = header.map((title, i) => Math.max(2, title.length, ...rows.map(row => row[i]!.length)))
   const line = (cells: string[]) =>
@@ -131,7 +131,7 @@ export function report({ lanes, ratios, goals }: Result): string {
 
 export const RESULTS = join(import.meta.dirname, 'results')
 
-/** Writes `NAME.json`, whole or not at all. */
+/** Writes `NAME.json` in one step, so that there is never half a file. */
 export function write(folder: string, result: Result, options: RunOptions & { machine?: string }): void {
   const rounded = (_key: string, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(4)) : value)
   const file = {

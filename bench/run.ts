@@ -50,7 +50,7 @@ const { values } = parseArgs({
 })
 
 process.exitCode = await main()
-// Contenders that did not stop must not keep the run.
+// Contenders that did not stop must not keep this process alive.
 process.exit()
 
 async function main(): Promise<number> {
@@ -101,7 +101,7 @@ async function main(): Promise<number> {
   return reported()
 }
 
-/** @returns the exit code */
+/** Prints the failures of the run. @returns the exit code */
 function reported(): number {
   if (failures.length === 0) return 0
   console.error(`\nWrong answers or lost measurements:\n${failures.map(text => `  ${text}`).join('\n')}`)

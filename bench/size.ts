@@ -1,6 +1,7 @@
 /**
- * `npm run size`: how large an install is, in MB (2^20 bytes) as `du` counts them, and what in it is largest. Installs anew into a temporary folder from
- * the lockfile, once as a server does (`npm ci --omit=dev`) and once whole. Ends with status 1 above the bounds.
+ * `npm run size`: shows how large an install is, in MB (2^20 bytes) as `du` counts them, and its largest packages. It
+ * installs into a temporary folder from the lockfile: once as on a server (`npm ci --omit=dev`), and once with
+ * everything. The exit code is 1 when a size is above its bound.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
@@ -13,7 +14,7 @@ const INSTALLS = [
   { name: 'development', flags: [], bound: 500 },
 ]
 
-/** MB of folders, largest first. */
+/** The sizes of folders in MB, largest first. */
 function sizes(cwd: string, pattern: string): { mb: number; path: string }[] {
   const { stdout } = spawnSync('sh', ['-c', `du -sk ${pattern}`], { cwd, encoding: 'utf8' })
   const lines = stdout.split('\n').filter(Boolean)

@@ -1,6 +1,6 @@
 /**
- * The gateway under soak, in a process of its own (`bench/soak.ts` forks it). Messages in: `weigh`, `measure`, `reload`,
- * `close`; each is answered.
+ * The gateway of the soak, in its own process, which `bench/soak.ts` forks. It takes the messages `weigh`, `measure`,
+ * `reload` and `close`, and answers each.
  *
  *   argv: FILE
  */
@@ -13,35 +13,37 @@ import type { Logger } from '../core/plugin.ts'
 import type { Cell } from '../core/store.ts'
 import { Attempt } from '../plugins/upstream/attempt.ts'
 
-/** What is quick to know, with any number of streams open. */
+/** What can be measured quickly, with any number of open streams. */
 export interface Weight {
   rss: number
   heap: number
-  /** Bytes of buffers, outside the heap. */
+  /** Bytes of buffers outside the heap. */
   buffers: number
   running: number
   connections: number
-  /** Active handles of the event loop, by kind. */
+  /** Number of active handles of the event loop, by kind. */
   resources: Record<string, number>
 }
 
-/** All that may not be left behind. It walks the heap, for seconds when that is full. */
+/**
+ * Everything that must not be left at the end. Measuring it walks the heap, which takes seconds when the heap is full.
+ */
 export interface Measure extends Weight {
-  /** What lives in the heap: timers (those that keep no process alive, too), exchanges, attempts. */
+  /** Number of objects in the heap: timers (also unreferenced ones), exchanges and attempts. */
   alive: Record<'timers' | 'exchanges' | 'attempts', number>
-  /** Entries of all maps and sets together, and the largest of them with a key as a hint. */
+  /** Number of entries of all maps and sets together; and the largest of them, each with one key as a hint. */
   entries: number
   largest: string[]
-  /** Ledger: exchanges admitted, and rows by outcome. */
+  /** From the ledger: number of admitted exchanges, and of rows by outcome. */
   admitted: number
   outcomes: Record<string, number>
-  /** Sum of the rows, and what the limiter holds as spent, nano-USD. */
+  /** The sum of the rows' costs, and the spend in the limit engine, in nano-USD. */
   billed: number
   spent: number
-  /** Concurrency slots that the limiter holds as taken. */
+  /** How many concurrency slots are taken in the limit engine. */
   slots: number
   unhandled: number
-  /** Log lines of level error. */
+  /** The log lines of level error. */
   errors: string[]
 }
 
@@ -61,7 +63,8 @@ const log: Logger = {
   },
 }
 
-// A machine that is busy with others must not shed what the soak counts on; bench/overload.ts is for that.
+// On a machine with other work, overload shedding would refuse requests that the soak expects to succeed. So it is off
+// here; bench/overload.ts measures it.
 const lag = { lagMs: () => 0, close() {} }
 const gateway = await buildGateway(process.argv[2]!, { log, watch: false, lag })
 const { ledger } = gateway.store
@@ -87,11 +90,13 @@ const count = (of: { prototype: unknown }): number =>
     format: 'count',
   })
 
-/** Entries of every live collection of a kind, over the inspector: leaks are found in maps that nobody thought of. */
+/**
+ * The entries of all live collections of a kind, found over the inspector. So leaks are found also in unexpected maps.
+ */
 function entriesOf(of: { prototype: unknown }): { size: number; largest: [size: number, key: string][] } {
   const session = new Session()
   session.connect()
-  // Commands of a session in its own process are answered before `post` returns.
+  // A session in the same process answers a command before `post` returns.
   const ask = (method: string, params: object): any => {
     let answer: any
     session.post(method, params, (error, result) => {

@@ -1,6 +1,7 @@
 /**
- * Soak: the gateway in a process of its own under streams, faults, clients that leave or read slowly, and reloads; then everything must be back
- * where it was, and the books must balance. Exit code 1 when not.
+ * Soak: runs the gateway in its own process under streams, faults, clients that disconnect or read slowly, and reloads.
+ * At the end, memory and resources must be back at their level before, and ledger and limits must agree. Otherwise the
+ * exit code is 1.
  *
  *   npm run soak -- --minutes 10 --streams 500
  *   npm run soak -- --idle-streams 5000 --minutes 2      streams at one event a second: memory of each
@@ -25,26 +26,35 @@ const { values } = parseArgs({
 })
 const MINUTES = Number(values.minutes)
 const RELOAD_MS = Math.min(30_000, (MINUTES * 60_000) / 3)
-/** Shares of requests. */
+/** The part of the requests that meets a fault, disconnects, or reads slowly. */
 const FAULTS = 0.05
 const LEAVERS = 0.05
 const SLOW = 0.05
-/** Readers that take nothing at first, of streams that no kernel buffer holds; each reload starts so many. */
+/**
+ * Each reload starts this many clients that read nothing for a while, of streams that are larger than the kernel's
+ * buffers.
+ */
 const STALLERS = 3
 const STALL_MS = 5000
-/** The same load first, so that code is compiled and pools, caches and the heap have their size. */
+/**
+ * The same load runs this long before, so that code is compiled, and pools, caches and the heap have their final size.
+ */
 const WARM_MS = Math.min(60_000, MINUTES * 12_000)
-/** What may come on top of that: fragmentation, caches that are not full yet. */
+/**
+ * Resident memory may grow by this many bytes after the warm-up, by fragmentation and caches that were not full yet.
+ */
 const RSS_SLACK = 48 * 1024 * 1024
 const HEAP_SLACK = 8 * 1024 * 1024
 const ENTRIES_SLACK = 2000
-/** Timers, exchanges and attempts that something late still holds: one that is leaked is leaked thousands of times. */
+/** This many timers, exchanges or attempts may be left, because some end late. A leak would leave thousands. */
 const ALIVE_SLACK = 16
 const OPENED_AT_ONCE = 50
-/** The goal for a stream that gets an event now and then. */
+/** The goal for the memory of a stream with one event a second. */
 const KIB_PER_STREAM = 40
 
-/** None asks for a pause: a backend that does is left alone, by the requests beside it too. */
+/**
+ * No fault asks for a pause (Retry-After), because the gateway would then send no other request to that backend either.
+ */
 const FAULT_DIRECTIVES = [
   'status 500',
   'status 503',
@@ -77,7 +87,7 @@ const BODIES = [
   ],
 ] as const
 
-/** mulberry32: the same run for the same seed. */
+/** A random generator (mulberry32). The same seed gives the same run. */
 function randomOf(seed: number): () => number {
   return () => {
     seed = (seed + 0x6d2b79f5) | 0
@@ -142,7 +152,7 @@ child.once('exit', code => {
   process.exit(1)
 })
 
-/** Messages are answered in order, so one question at a time is outstanding. */
+/** The last message to the gateway's process. Only one is outstanding at a time, so answers need no ids. */
 let queue: Promise<unknown> = Promise.resolve()
 function told<T>(process: ChildProcess, question?: 'weigh' | 'measure' | 'reload'): Promise<T> {
   const next = queue.then(
@@ -162,7 +172,7 @@ const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY 
 
 type Manner = 'plain' | 'leaves' | 'slow' | 'stalls'
 
-/** One request, read to its end in its manner. Resolves however it ends. */
+/** Sends one request and reads its answer in the given manner. Resolves whether it succeeds or fails. */
 function exchange(text: string, stream: boolean, manner: Manner, healthy: boolean): Promise<void> {
   const [path, body] = BODIES[Math.floor(random() * BODIES.length)]!(text, stream)
   tally.requests++
@@ -184,7 +194,7 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
           setTimeout(() => res.resume(), STALL_MS)
         }
         res.on('data', (piece: string) => {
-          // A last event of Responses holds the whole text again: its name is far from the end.
+          // The last event of a Responses stream repeats the whole text, so its name is far from the end.
           const near = seen.slice(-60) + piece
           whole ||= /\[DONE\]|response\.completed|response\.incomplete|message_stop/.test(near)
           framed ||= stream && /"code":"/.test(near)
@@ -205,7 +215,8 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
           if (res.statusCode === 200 && whole && !framed) tally.served++
           else if (res.statusCode === 200 && framed) tally.framed++
           else tally.failed++
-          // Whatever happened to the upstream: a stream that only stops is a lie.
+          // Even after a fault of the upstream, a stream must end with a proper last event or an error; it must not
+          // just stop.
           const honest = res.statusCode !== 200 || whole !== framed
           if (!honest || (healthy && (res.statusCode !== 200 || framed)))
             tally.broken.push(`${path} ${res.statusCode}: ${seen.slice(-200)}`)
@@ -224,7 +235,8 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
       },
     )
     req.on('error', (error: NodeJS.ErrnoException) => {
-      // A kept connection that closed as the request went out: every client asks again. Had it been admitted, the books would tell.
+      // A kept-alive connection was closed while the request was being sent. Every client retries then. If the request
+      // had been admitted, the comparison of ledger and requests would show it.
       if (req.reusedSocket && error.code === 'ECONNRESET' && heard === begun) {
         tally.requests--
         return resolve(exchange(text, stream, manner, healthy))
@@ -252,7 +264,7 @@ async function worker(until: number): Promise<void> {
   }
 }
 
-/** Shows a count and how far the run is, each second, on a terminal. */
+/** Shows a count and the progress of the run on a terminal, each second. */
 function watch(begun: number, count: () => number, unit: string): { stop(): void } {
   const progress = new Progress(process.stderr, unit)
   const timer = setInterval(() => progress.show(count(), (performance.now() - begun) / (MINUTES * 60_000)), 1000)
@@ -270,7 +282,7 @@ const expect = (good: boolean, what: string) => {
   if (!good) faults.push(what)
 }
 
-/** When nothing runs and idle connections have been let go, or after ten seconds. */
+/** Resolves when no exchange runs and idle connections are closed, or after ten seconds. */
 async function settled(): Promise<Weight> {
   let now = await told<Weight>(child, 'weigh')
   for (let i = 0; i < 20 && (now.running > 0 || sockets(now) > 0); i++) {
@@ -365,7 +377,7 @@ async function soak(streams: number): Promise<void> {
   )
 }
 
-/** One event a second on each of so many streams. */
+/** Opens this many streams, each with one event a second, and checks their memory. */
 async function idle(streams: number): Promise<void> {
   const seconds = Math.round(MINUTES * 60)
   for (let i = 0; i < 10; i++)
@@ -408,7 +420,8 @@ async function idle(streams: number): Promise<void> {
     req.end(JSON.stringify(body))
     open.push(req)
     opening.push(answered)
-    // As quick as they are answered: clients and upstream share a process, and a crowd at once would starve it.
+    // New streams are opened as fast as earlier ones are answered. Clients and upstream share this process, which could
+    // not serve all of them at once.
     if (opening.length === OPENED_AT_ONCE) await Promise.all(opening.splice(0))
   }
   await Promise.all(opening)
@@ -432,9 +445,9 @@ async function idle(streams: number): Promise<void> {
   expect(end.running === 0, `${end.running} exchanges still run`)
   const each = (full.rss - base.rss) / streams / 1024
   const fewest = seen.reduce((least, n) => Math.min(least, n))
-  // The simulator's own timers drift when its process is short of time.
+  // The simulator's timers are late when its process gets too little CPU time.
   expect(fewest >= seconds * 0.8, `a stream has had ${fewest} events in ${seconds} s`)
-  // Of a few streams the noise of the process would be more than they.
+  // With only a few streams, the noise of the process would be larger than their memory.
   if (streams >= 1000)
     expect(
       full.rss > base.rss && each <= KIB_PER_STREAM,

@@ -1,12 +1,15 @@
-/** What the benchmarks' upstream answers, in the form of each API, and what a client must find in it whichever gateway stands between. */
+/**
+ * What the benchmarks' upstream answers, in the form of each API, and what a client must find in it whichever gateway
+ * stands between.
+ */
 
-/** Content events of a stream; the frames that open and close it come on top. */
+/** Number of content events of a stream. Frames that open and close the stream are not counted. */
 export const EVENTS = 200
-/** The whole chat reply has so many bytes. */
+/** The length of the body of the buffered chat reply, in bytes. */
 const REPLY_BYTES = 400
 
 const words = Array.from({ length: EVENTS }, (_, i) => ` word${i}`)
-/** Text of a stream. */
+/** The text of a stream. */
 export const STREAM_TEXT = words.join('')
 export const USAGE = { input: 250, output: 30, streamOutput: 400 }
 
@@ -24,7 +27,7 @@ const chatReply = (content: string): string =>
     },
   })
 
-/** Text of a buffered reply. */
+/** The text of a buffered reply. */
 export const TEXT = 'The quick brown fox jumps over the lazy dog. '
   .repeat(9)
   .slice(0, REPLY_BYTES - chatReply('').length)
@@ -142,7 +145,7 @@ function responsesStream(): string[] {
 
 export interface Reply {
   whole: Buffer
-  /** Frames of a stream, one each. */
+  /** The frames of the stream, one buffer for each. */
   frames: Buffer[]
 }
 
@@ -151,7 +154,7 @@ const reply = (whole: string, frames: string[]): Reply => ({
   frames: frames.map(text => Buffer.from(text)),
 })
 
-/** By request path. */
+/** The replies, by the path of the request. */
 export const replies: Record<string, Reply> = {
   '/v1/chat/completions': reply(chatReply(TEXT), chatStream()),
   '/v1/messages': reply(messagesReply, messagesStream()),

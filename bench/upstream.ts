@@ -1,27 +1,28 @@
 /**
- * The benchmarks' upstream: a bare uWebSockets.js server that answers from memory in the form of each API, at the same cost for every contender.
- * Prints `listening PORT`.
+ * The benchmarks' upstream: a bare uWebSockets.js server that answers from memory in the format of each API, at the
+ * same cost for every contender. It prints `listening PORT`.
  *
- *   POST /v1/chat/completions, /v1/messages, /v1/responses    JSON, or server-sent events when the body asks for a stream
- *   GET  /stats                                               { whole, streams }: replies that left complete
+ *   POST /v1/chat/completions, /v1/messages, /v1/responses   JSON, or server-sent events if the body asks for a stream
+ *   GET  /stats                                              { whole, streams }: how many complete replies were sent
  *
- * The request's model says how a stream leaves: ten frames a write; `single…`: one; `trickle…`: the first frames, then one content frame every four
- * seconds for ever.
+ * The model of the request selects how a stream is written. `single…`: one frame in each write. `trickle…`: the first
+ * frames, then one content frame every four seconds without end. Otherwise: ten frames in each write.
  */
 import { type BareResponse, loadNative } from '../http/uws/native.ts'
 import { type Reply, replies } from './upstream-replies.ts'
 
 const uws = loadNative()
 
-/** A provider under load flushes several events at once. */
+/** Frames in one write of a stream: a provider under load flushes several events at once. */
 const GROUP = 10
 const TRICKLE_MS = 4000
-/** Members that matter stand before or after the prompt: so many bytes at either end are looked at. */
+/** This many bytes at each end of a body are searched. The members that matter are before or after the prompt. */
 const ENDS = 2048
 
 const stats = { whole: 0, streams: 0 }
 const trickling = new Set<() => void>()
-// All streams share one timer, spread over its period by their place in the set, so that memory is of streams and not of bursts.
+// All trickling streams share one timer. Each stream has its slice of the period, by its place in the set. So there are
+// no bursts, and the memory profile measures streams only.
 const SLICES = 40
 let slice = 0
 setInterval(() => {
@@ -86,7 +87,7 @@ function serve(reply: Reply) {
     }
 
     function trickle(): void {
-      // The fifth frame is content on every surface.
+      // The fifth frame has content, on every surface.
       const first = Buffer.concat(reply.frames.slice(0, 5))
       const more = reply.frames[5]!
       const push = () => res.cork(() => res.write(more))

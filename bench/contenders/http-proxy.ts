@@ -1,4 +1,7 @@
-/** Contender: http-proxy-3 alone on node:http, with kept connections. `PORT` of the upstream as argument; prints `listening PORT`. */
+/**
+ * Contender: http-proxy-3 alone on node:http, with keep-alive connections. Its argument is the port of the upstream. It
+ * prints `listening PORT`.
+ */
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { createProxyServer } from 'http-proxy-3'

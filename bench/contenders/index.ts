@@ -1,4 +1,4 @@
-/** Who is compared: each starts in front of the upstream's port, on the contenders' core. */
+/** The contenders. Each is started on the contenders' core, and forwards to the upstream's port. */
 import type { ChildProcess } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import net from 'node:net'
@@ -14,23 +14,23 @@ export interface Running {
   port: number
   pid: number
   stop(): Promise<void>
-  /** Exchanges that it has on record; after `stop`. */
+  /** How many exchanges it has recorded; to be called after `stop`. */
   recorded?(): { ledger: number; log: number }
 }
 
 export interface StartOptions {
-  /** Port of the upstream. */
+  /** The port of the upstream. */
   upstream: number
-  /** Content is to leave as it comes. */
+  /** Whether content must be forwarded as it arrives. */
   streaming: boolean
 }
 
 export interface Contender {
   name: string
   needs?: Program
-  /** What is sent to it besides what everyone gets. */
+  /** Additional headers of its requests. */
   headers?(upstream: number): Record<string, string>
-  /** Only chat requests can be put through it. */
+  /** Whether it supports only chat requests. */
   chatOnly?: boolean
   start(options: StartOptions): Promise<Running>
 }
@@ -55,7 +55,7 @@ add({
   start: startPortkey,
 })
 
-/** Installs what these need, and leaves out, with a word, those that can't run here. */
+/** Installs what these contenders need. @returns those that can run here; the others are named on stderr */
 export function available(names: readonly string[]): Contender[] {
   const wanted = names.map(name => contenders[name]!)
   const missing = ensurePrograms(new Set(wanted.flatMap(contender => contender.needs ?? [])))
@@ -79,7 +79,7 @@ async function startNginx({ upstream, streaming }: StartOptions): Promise<Runnin
   const port = await freePort()
   mkdirSync(folder)
   const file = join(folder, 'nginx.conf')
-  // One process; connections kept for good on both sides (the default closes one after 1,000 requests).
+  // One process. Connections stay open on both sides (by default, nginx closes one after 1,000 requests).
   writeFileSync(
     file,
     `daemon off;
@@ -144,20 +144,20 @@ backend upstream
 async function startPortkey(): Promise<Running> {
   const port = await freePort()
   const child = start(CONTENDER, process.execPath, [ensurePortkey()!, '--headless', `--port=${port}`], {
-    // Its address guard lets loopback through only by name.
+    // Its address guard refuses loopback addresses unless they are named here.
     env: { ...process.env, NODE_ENV: 'production', TRUSTED_CUSTOM_HOSTS: '127.0.0.1' },
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   return onPort(child, port)
 }
 
-/** For programs that don't print their readiness. */
+/** Waits for a program that does not print when it is ready. */
 async function onPort(child: ChildProcess, port: number): Promise<Running> {
   await listens(child, port)
   return { port, pid: child.pid!, stop: () => stop(child) }
 }
 
-/** Waits until a program takes connections; ends it and rejects when it does not within ten seconds. */
+/** Waits until a program accepts connections. If it does not within ten seconds, ends the program and rejects. */
 export async function listens(child: ChildProcess, port: number): Promise<void> {
   for (let i = 0; i < 400 && child.exitCode === null; i++) {
     if (await connects(port)) return

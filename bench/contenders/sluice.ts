@@ -1,4 +1,7 @@
-/** Contender: the gateway as `npm start` runs it. Every plugin of the chain, limits of every kind, a ledger row and a log line for each exchange. */
+/**
+ * Contender: the gateway as `npm start` runs it, with every plugin of the chain, limits of every kind, and a ledger row
+ * and a log line for each exchange.
+ */
 import { createHash } from 'node:crypto'
 import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,15 +14,17 @@ import type { Running } from './index.ts'
 export interface SluiceOptions {
   upstream: number
   listener?: 'uws' | 'node'
-  /** Default: sqlite in the run's temporary folder. */
+  /** The store. Default: SQLite in the run's temporary folder. */
   store?: string
-  /** Flags of Node. */
+  /** Flags for Node. */
   flags?: string[]
-  /** Default: the gateway's own for plain HTTP. */
+  /** The HTTP/1.1 client. Default: the gateway's own for plain HTTP. */
   client?: 'undici'
 }
 
-/** Limits that nothing here reaches, and that are all counted and reported. Ten digits, so that headers keep their length. */
+/**
+ * A limit that no run reaches, but that is counted and reported. It has ten digits, so that headers keep their length.
+ */
 const FAR = 9_000_000_000
 
 function configuration({ upstream, listener = 'uws', store = 'sqlite:./gateway.db' }: SluiceOptions): string {
@@ -94,7 +99,7 @@ export async function startSluice(options: SluiceOptions): Promise<Running & { l
   const descriptor = openSync(log, 'a')
   const main = join(import.meta.dirname, '..', '..', 'cli', 'main.ts')
   const [program, ...args] = [...(options.flags ?? []), main, 'start', '--config', join(folder, 'gateway.yaml')]
-  // Its folder is where a redis store keeps its local journal.
+  // With a Redis store, the gateway keeps its local journal in this folder.
   const child = startProgram(CONTENDER, program!, args, {
     cwd: folder,
     stdio: ['ignore', 'pipe', descriptor],
@@ -108,7 +113,7 @@ export async function startSluice(options: SluiceOptions): Promise<Running & { l
     port: Number(port),
     pid: child.pid!,
     log,
-    // A clean end writes the ledger's last rows.
+    // The gateway writes the last rows of the ledger when it shuts down, so it gets time for that.
     stop: () => stop(child, 15_000),
     ...(options.store === undefined && {
       recorded: () => ({ ledger: rows(join(folder, 'gateway.db')), log: lines(log) }),
@@ -123,7 +128,7 @@ function rows(file: string): number {
   return n
 }
 
-/** Exchanges in the log. */
+/** How many exchanges are in the log. */
 function lines(file: string): number {
   const mark = Buffer.from('"msg":"exchange"')
   const text = readFileSync(file)

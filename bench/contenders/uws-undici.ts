@@ -1,6 +1,6 @@
 /**
- * Contender: the two libraries the gateway stands on and nothing else. uWebSockets.js in, undici out, content as it comes. `PORT` of the upstream as
- * argument; prints `listening PORT`.
+ * Contender: only the two libraries that the gateway uses. uWebSockets.js takes requests, undici sends them upstream,
+ * and content is forwarded as it arrives. Its argument is the port of the upstream. It prints `listening PORT`.
  */
 import { Pool } from 'undici'
 import { loadNative } from '../../http/uws/native.ts'

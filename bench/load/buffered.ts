@@ -1,6 +1,6 @@
 /**
- * One measurement of buffered answers. wrk loads and checks each answer's length and text; a prober beside it reads some exactly, as JSON; the total of
- * bytes and the upstream's count must agree with both.
+ * Measures buffered answers. wrk makes the load, and checks the length and the text of each answer. Meanwhile a prober
+ * parses some answers and checks them exactly. The total of bytes and the upstream's count must agree with both.
  */
 import { alternate, demandNone, type Lane, Prober, ready, type Samples, type Upstream, Void } from '../lanes.ts'
 import { cpuMicros, settled } from '../machine.ts'
@@ -8,12 +8,15 @@ import type { Figures } from '../results.ts'
 import { wrk } from './wrk.ts'
 
 const CONNECTIONS = 64
-/** A JavaScript contender is compiled by then; one that is slow is given this many runs of two seconds. */
+/** The warm-up ends after this many requests, when the code of a JavaScript contender is compiled. */
 const WARM_REQUESTS = 30_000
 const WARM_RUNS = 4
-/** A number in a header (what is left of a limit, when it is whole again) may have a digit more or less than when the lane was verified. */
+/**
+ * The head of an answer may have this many bytes more or less than when the lane was verified, because numbers in it
+ * (what is left of a limit, and when it is full again) change their number of digits.
+ */
 const HEAD_BYTES = 8
-/** Between answers that are read exactly while the load runs. */
+/** The time between two exact checks while the load runs. */
 const PROBE_MS = 50
 
 /** Verifies and warms the lanes, then measures them in turns. */
@@ -26,7 +29,7 @@ export async function measureBuffered(
   return alternate(await ready(lanes, warm), rounds, lane => measure(lane, upstream, seconds))
 }
 
-/** Runs the load until the code that it runs is compiled. */
+/** Runs the load until the contender's code is compiled. */
 export async function warm({ running, file, expect }: Lane): Promise<void> {
   let requests = 0
   for (let i = 0; i < WARM_RUNS && requests < WARM_REQUESTS; i++)
@@ -46,7 +49,7 @@ async function measure(lane: Lane, upstream: Upstream, seconds: number): Promise
   demandNone(report.failures)
   lane.answered += report.requests
 
-  // What came last may have come in part.
+  // The last answer of each connection may be incomplete.
   const partial = CONNECTIONS * lane.wireMax
   const least = report.requests * (lane.wireMin - HEAD_BYTES)
   const most = report.requests * (lane.wireMax + HEAD_BYTES) + partial
@@ -66,7 +69,7 @@ async function measure(lane: Lane, upstream: Upstream, seconds: number): Promise
   }
 }
 
-/** Reads an answer exactly every now and then. `stop` rejects with Void when one was wrong. */
+/** Checks an answer exactly, every PROBE_MS. `stop` rejects with Void when one was wrong. */
 function probing(lane: Lane): { stop(): Promise<number> } {
   const prober = new Prober(lane)
   let running = true
@@ -77,7 +80,7 @@ function probing(lane: Lane): { stop(): Promise<number> } {
       await new Promise(resolve => setTimeout(resolve, PROBE_MS))
     }
   })()
-  // It may fail long before somebody asks.
+  // It may reject long before `stop` awaits it; that must not count as an unhandled rejection.
   done.catch(() => {})
   return {
     async stop() {

@@ -1,2 +1,2 @@
-/** Milliseconds of the monotonic clock: one for all threads, where each thread's performance.now() has a start of its own. */
+/** The monotonic clock in milliseconds. It is the same in all threads; performance.now() starts at 0 in each thread. */
 export const now = (): number => Number(process.hrtime.bigint()) / 1e6

@@ -1,6 +1,7 @@
 /**
- * Closed loop: so many connections, each sends its next request when its answer came. Every answer's status, length and last bytes are checked.
- * Takes a `Job` as JSON, prints a `Report` as JSON.
+ * Closed loop: each of a fixed number of connections sends its next request when it has its answer. The status, the
+ * length and the last bytes of every answer are checked. The program takes a `Job` as JSON and prints a `Report` as
+ * JSON.
  */
 import { cpuMicros } from '../machine.ts'
 import { openRequests, type RequestSpec } from '../requests.ts'
@@ -11,19 +12,19 @@ export interface Job {
   port: number
   connections: number
   requests: RequestSpec
-  /** Runs so long before it counts. */
+  /** The load runs this long before it is measured. */
   leadInMs: number
   measureMs: number
-  /** What the verification pass found: every answer must be like it. */
+  /** What every answer must look like, as `verify` found it. */
   expect: Expectation
-  /** Whose CPU time to read at both ends of the measured time. */
+  /** The process whose CPU time is read at the beginning and the end of the measurement. */
   pid: number
 }
 
 export interface Expectation {
   payloadMin: number
   payloadMax: number
-  /** The last bytes of an answer hold it; '' is no demand. */
+  /** The last bytes of an answer must contain this text; '' for no check. */
   terminal: string
 }
 
@@ -33,14 +34,14 @@ export interface Report {
   payloadBytes: number
   requestBytes: number
   cpuMicros: number
-  /** Milliseconds from sending to the last byte. */
+  /** Median time from the sending of a request to the last byte of its answer, ms. */
   p50: number
   p99: number
-  /** Wrong answers and lost connections by what was wrong. */
+  /** The number of wrong answers and lost connections, by reason. */
   failures: Record<string, number>
 }
 
-/** Why an answer does not count, or undefined. */
+/** Why an answer is wrong, or undefined. */
 export function fault(answer: Answer, expect: Expectation): string | undefined {
   if (answer.status !== 200) return `status ${answer.status}`
   if (answer.payload < expect.payloadMin || answer.payload > expect.payloadMax)

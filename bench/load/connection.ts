@@ -1,27 +1,28 @@
 /**
- * One client connection on a bare socket: sends prepared bytes, reads HTTP/1.1 answers, counts, keeps an answer's last bytes. As little work as can
- * be, because it shares a core with the upstream: no streams, no copies but of the last bytes.
+ * One client connection on a bare socket. It sends prepared bytes, reads HTTP/1.1 answers, counts them, and keeps the
+ * last bytes of an answer. It does as little work as possible, because it shares a core with the upstream: it uses no
+ * streams, and copies only the last bytes.
  */
 import net from 'node:net'
 
 export interface Answer {
   status: number
-  /** Bytes of the content, without chunk framing. */
+  /** Number of bytes of the content, without chunk framing. */
   payload: number
-  /** Bytes on the wire, head included. */
+  /** Number of bytes of the whole answer, with its head. */
   wire: number
-  /** The content's last bytes, at most 8 KiB; valid during the call. */
+  /** The last bytes of the content, at most 8 KiB. Valid only during the call. */
   tail: Buffer
 }
 
 export interface ConnectionHandler {
-  /** One answer came whole. */
+  /** A complete answer has arrived. */
   onAnswer(answer: Answer, connection: Connection): void
-  /** The connection closed or broke, with what stood open. `destroy` does not call it. */
+  /** The connection was closed or broke. `destroy` does not call it. */
   onLost(reason: string, connection: Connection): void
-  /** Some content came. */
+  /** A part of the content has arrived. */
   onPayload?(bytes: number, connection: Connection): void
-  /** The same with the content; a view that is valid during the call. */
+  /** The same, with the content. The buffer is valid only during the call. */
   onContent?(content: Buffer): void
 }
 
@@ -30,7 +31,8 @@ type State = 'head' | 'length' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer
 const TAIL = 4096
 const CR = 13
 const LF = 10
-// All sockets of a process are read one at a time, and nothing keeps a view of it.
+// The read buffer of all sockets. They can share it, because they are read one at a time and nothing keeps a view of
+// it.
 const shared = Buffer.allocUnsafeSlow(256 * 1024)
 
 export class Connection {
@@ -45,7 +47,7 @@ export class Connection {
   #payload = 0
   #wire = 0
   #lost = false
-  /** For the load program: when the request was due or sent, milliseconds of its own clock. */
+  /** Set by the load program: when the request was due or sent, in milliseconds of the program's clock. */
   since = 0
   open = false
 
@@ -121,7 +123,7 @@ export class Connection {
           if (buffer[at++] === LF) this.#expectChunk()
           break
         case 'trailer':
-          // No contender sends trailers: the empty line follows at once.
+          // No contender sends trailers, so the empty line follows here.
           if (buffer[at++] === LF) this.#finish(length - at)
           break
       }
@@ -136,7 +138,7 @@ export class Connection {
   #readHead(buffer: Buffer, at: number, length: number): number {
     const end = buffer.indexOf('\r\n\r\n', at)
     if (this.#head || end < 0 || end + 4 > length) {
-      // Split over reads: rare, so collected.
+      // The head is split over several reads. This is rare, so its parts are copied together.
       const before = this.#head?.length ?? 0
       const all = Buffer.concat([this.#head ?? Buffer.alloc(0), buffer.subarray(at, length)])
       const stop = all.indexOf('\r\n\r\n')
@@ -181,7 +183,7 @@ export class Connection {
     this.#handler.onContent?.(buffer.subarray(from, to))
   }
 
-  /** @param more bytes of this read that follow; the load never pipelines, so there are none */
+  /** @param more number of bytes that follow in this read; must be 0, as the load does not pipeline requests */
   #finish(more: number): void {
     this.#state = 'head'
     const answer = {

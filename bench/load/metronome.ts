@@ -1,6 +1,6 @@
 /**
- * Worker of the open loop: posts a message at each due time. The event loop's own timers have steps of a millisecond, and a loop that polls the clock
- * would take the core away from the upstream.
+ * A thread of the open loop, which posts a message at each due time. Timers of the event loop have a resolution of only
+ * one millisecond, and a loop that polls the clock would take the core away from the upstream.
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import { now } from './clock.ts'

@@ -1,7 +1,7 @@
 /**
- * Open loop: requests fall due at a fixed rate whether or not earlier ones were answered, and latency counts from the due time: a server that stalls
- * pays for all that waited (no coordinated omission). A request waits for a free connection when all are busy. Takes a `Job` as JSON, prints a
- * `Report` as JSON.
+ * Open loop: requests become due at a fixed rate, whether or not earlier ones were answered. Latency is counted from
+ * the due time, so that a stall of the server counts for all requests that waited (no coordinated omission). A request
+ * waits for a free connection when all are busy. The program takes a `Job` as JSON and prints a `Report` as JSON.
  */
 import { Worker } from 'node:worker_threads'
 import { openRequests, type RequestSpec } from '../requests.ts'
@@ -13,7 +13,7 @@ import { percentile } from './percentile.ts'
 export interface Job {
   port: number
   connections: number
-  /** Requests per second. */
+  /** Requests per second that become due. */
   rate: number
   requests: RequestSpec
   leadInMs: number
@@ -21,17 +21,17 @@ export interface Job {
   expect: Expectation
 }
 
-/** Milliseconds from the due time to the last byte. */
+/** Percentiles are of the milliseconds from the due time of a request to the last byte of its answer. */
 export interface Report {
   p50: number
   p99: number
   p999: number
   max: number
-  /** From the due time to the sending: how late this program itself is. */
+  /** Milliseconds from the due time to the sending: how late this program itself is. */
   sentLateP50: number
   sentLateP99: number
   due: number
-  /** Answered of those, within two seconds after the last fell due. */
+  /** How many of them were answered, at most two seconds after the last became due. */
   answered: number
   failures: Record<string, number>
 }
@@ -49,7 +49,7 @@ function run(job: Job): void {
   const lateness: number[] = []
   const free: Connection[] = []
   const busy = new Map<Connection, number>()
-  // Time for all connections to stand and the metronome to be up.
+  // The start is delayed so that all connections are open and the metronome runs.
   const start = now() + 300
   const due = (i: number) => start + i * periodMs
   let fallen = 0
@@ -105,7 +105,7 @@ function run(job: Job): void {
 
   const metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { start, periodMs, count } })
   metronome.on('message', () => {
-    // By the clock, not by the message: several may come at once.
+    // The clock says how many are due, not the number of messages, because several messages may arrive at once.
     fallen = Math.min(count, Math.floor((now() - start) / periodMs) + 1)
     push()
   })

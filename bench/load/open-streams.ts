@@ -1,6 +1,6 @@
 /**
- * Opens streams and keeps them open. Its parent sends `{ open: N }` over IPC; it answers `{ opened: N, failures }` when N streams in all have
- * content, or when 30 seconds passed. Takes a `Job` as JSON.
+ * Opens streams and keeps them open. The parent process sends `{ open: N }` over IPC. This program answers
+ * `{ opened: N, failures }` when N streams in all have received content, or after 30 seconds. It takes a `Job` as JSON.
  */
 import { openRequests, type RequestSpec } from '../requests.ts'
 import { Connection } from './connection.ts'
@@ -15,7 +15,7 @@ export interface Opened {
   failures: Record<string, number>
 }
 
-/** So many wait for their first content at once: a listener's backlog has an end. */
+/** At most this many streams wait for their first content at once, because the backlog of a listener is limited. */
 const AT_ONCE = 100
 
 if (process.argv[1] === import.meta.filename) run(JSON.parse(process.argv[2]!) as Job)

@@ -1,6 +1,7 @@
 /**
- * Open loop far above what a server can do: requests fall due at a fixed rate and are sent on a connection of their own, a kept one when one is free;
- * nobody waits. Says how many were served whole, how many refused, with which codes and how quickly. Takes a `Job` as JSON, prints a `Report` as JSON.
+ * Open loop far above the capacity of a server. Requests become due at a fixed rate. Each is sent at once, on a free
+ * keep-alive connection or on a new one. The report says how many were served completely, how many were refused, with
+ * which codes, and how fast. The program takes a `Job` as JSON and prints a `Report` as JSON.
  */
 import { Worker } from 'node:worker_threads'
 import { cpuMicros } from '../machine.ts'
@@ -11,29 +12,29 @@ import { type Answer, Connection } from './connection.ts'
 import { percentile } from './percentile.ts'
 
 export interface Job extends ClosedJob {
-  /** Requests per second. */
+  /** Requests per second that become due. */
   rate: number
-  /** At most so many at a time; a request beyond is given up, and counted. */
+  /** At most this many connections at a time. A request for which there is none is given up and counted. */
   connections: number
 }
 
 export interface Report {
   cpuMicros: number
-  /** Whole answers a second, of the measured time. */
+  /** Complete answers per second of the measured time. */
   served: number
   servedP50: number
   servedP99: number
-  /** Answers 429 and 503 a second. */
+  /** Answers 429 and 503 per second. */
   refused: number
-  /** Milliseconds from the sending to the last byte. */
+  /** Median time of a refusal from the sending to the last byte, ms. */
   refusedP50: number
   refusedP99: number
   codes: Record<string, number>
-  /** Not sent, because all connections were busy. */
+  /** Number of requests that were not sent, because all connections were busy. */
   givenUp: number
-  /** How late requests were sent, of this program's own doing. */
+  /** How late this program sent the requests, ms. */
   sentLateP99: number
-  /** Neither served nor properly refused, by what was wrong. */
+  /** Number of requests that were neither served nor properly refused, by reason. */
   failures: Record<string, number>
 }
 
@@ -78,7 +79,7 @@ function run(job: Job): void {
     onLost(reason: string, connection: Connection) {
       open--
       const at = free.indexOf(connection)
-      // A kept connection that its server closed has nothing to lose.
+      // The server closed an idle connection: no request is lost.
       if (at >= 0) free.splice(at, 1)
       else tally(failures, `connection ${reason}`)
     },
@@ -102,7 +103,7 @@ function run(job: Job): void {
 
   const metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { start, periodMs, count } })
   metronome.on('message', () => {
-    // By the clock, not by the message: several may come at once.
+    // The clock says how many are due, not the number of messages, because several messages may arrive at once.
     const fallen = Math.min(count, Math.floor((now() - start) / periodMs) + 1)
     while (sent < fallen) send(sent++)
   })

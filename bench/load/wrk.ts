@@ -1,4 +1,4 @@
-/** Runs wrk for buffered answers. */
+/** Runs the load program wrk, for buffered answers. */
 import { join } from 'node:path'
 import { output, start } from '../children.ts'
 import { LOAD } from '../machine.ts'
@@ -8,20 +8,20 @@ import type { Expectation } from './closed-loop.ts'
 export interface WrkReport {
   requests: number
   seconds: number
-  /** All bytes read, heads included. */
+  /** Number of all bytes read, with the heads. */
   bytes: number
-  /** Milliseconds, closed loop. */
+  /** Median latency of the closed loop, ms. */
   p50: number
   p99: number
-  /** Wrong answers, refusals and lost connections: how many of each. */
+  /** The number of wrong answers, refusals and lost connections, by reason. */
   failures: Record<string, number>
 }
 
 export interface WrkJob {
   port: number
-  /** As `writeRequests` made it. */
+  /** The file that `writeRequests` made. */
   file: string
-  /** What the verification pass found. */
+  /** What every answer must look like, as `verify` found it. */
   expect: Expectation
   connections: number
   seconds: number

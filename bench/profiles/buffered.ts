@@ -1,4 +1,4 @@
-/** Profile 1: buffered chat through the full chain, beside everyone. */
+/** Profile 1: buffered chat through the full chain, compared with all contenders. */
 import { checkRecords, lane, type Samples, startAll, startUpstream } from '../lanes.ts'
 import { measureBuffered } from '../load/buffered.ts'
 import { median } from '../load/percentile.ts'
@@ -29,8 +29,8 @@ async function sample(names: readonly string[], rounds: number, seconds: number)
 }
 
 /**
- * What undici in place of the gateway's own HTTP/1.1 client does to a whole request.
- * @returns a table of ratios, undici's figure over ours, of the rounds that measured both
+ * Compares the gateway with undici and with its own HTTP/1.1 client, by whole requests.
+ * @returns a table of ratios: the figure with undici divided by that with our client, for rounds that measured both
  */
 export async function compareClients({ rounds, seconds = 2 }: RunOptions): Promise<string> {
   const samples = await sample(['sluice', 'sluice-undici'], rounds, seconds)

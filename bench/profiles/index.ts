@@ -8,5 +8,5 @@ import { start } from './start.ts'
 import { streamed } from './streamed.ts'
 import { translated } from './translated.ts'
 
-/** In the order of the issue: 1 to 8. */
+/** The profiles in the order of their numbers in README.md, 1 to 8. */
 export const profiles: Profile[] = [buffered, translated, streamed, latency, long, redis, memory, start]

@@ -1,4 +1,4 @@
-/** Profile 4: what a contender adds to the upstream's own latency at a fixed rate. */
+/** Profile 4: the latency that a contender adds to that of the upstream, at a fixed rate. */
 import { alternate, demandNone, type Lane, lane, load, ready, startAll, startUpstream, Void } from '../lanes.ts'
 import type { Job, Report } from '../load/open-loop.ts'
 import { median } from '../load/percentile.ts'
@@ -26,7 +26,7 @@ export const latency: Profile = {
     const samples = await alternate(good, rounds, each => measure(each, seconds * 1000))
     for (const at of [...running.values(), upstream]) await at.stop()
 
-    // A percentile of the one less the same of the other, of the same round.
+    // A percentile of the contender minus the same percentile of the upstream in the same round.
     const added = (name: string, point: string) =>
       median(
         (samples.get(name) ?? []).flatMap((round, i) => {

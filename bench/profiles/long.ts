@@ -1,4 +1,4 @@
-/** Profile 5: prompts of 100 KB and 1 MB, ten at a time, and what short requests feel of them. */
+/** Profile 5: prompts of 100 KB and 1 MB, ten at a time, and the latency of short requests meanwhile. */
 import { join } from 'node:path'
 import { temporaryFolder } from '../children.ts'
 import { alternate, demandNone, lane, load, ready, startAll, startUpstream } from '../lanes.ts'
@@ -12,7 +12,7 @@ const SIZES: [name: string, bytes: number][] = [
   ['1 MB', 1_000_000],
 ]
 const AT_ONCE = 10
-/** The other requests: few, so that they are felt by nobody. */
+/** The short requests: so few that they do not slow anything down. */
 const OTHERS = { connections: 16, rate: 200 }
 const TEXT_BYTES = 24_000_000
 
@@ -41,7 +41,7 @@ export const long: Profile = {
         requests: { kind: 'long', file: text, bytes, route, headers, seed: ++seed },
         leadInMs: 500,
         measureMs,
-        // The gateway counts the prompt, and the two counts in its reply have up to four digits more each.
+        // The gateway counts the longer prompt. Each of the two counts in its reply then has up to four more digits.
         expect: { ...expect, payloadMax: expect.payloadMax + 8 },
       }
       const open: OpenJob = {

@@ -10,7 +10,7 @@ import { type Figures, goals, medians, type Profile } from '../results.ts'
 
 const STEPS = [1000, 5000]
 const trickle: Route = { name: 'trickle', surface: 'chat', model: 'trickle-chat' }
-/** What opening left behind is collected, and every stream has had an event. */
+/** The time before a reading. By then garbage of the opening is collected, and every stream has had an event. */
 const SETTLE_MS = 4500
 
 export const memory: Profile = {
@@ -22,7 +22,7 @@ export const memory: Profile = {
     const running = await startAll(names, { upstream: upstream.port, streaming: true })
     const lanes: Lane[] = []
     for (const [{ name, headers }, at] of running) {
-      // A few streams to their end first, so that code is loaded before the first reading.
+      // A few streams are read to their end first, so that code is loaded before the first reading.
       await verify(lane(name, at, chat, true, headers?.(upstream.port)))
       lanes.push(lane(name, at, trickle, true, headers?.(upstream.port)))
     }

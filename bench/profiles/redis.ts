@@ -1,4 +1,7 @@
-/** Profile 6: profile 1 with limits, spend and ledger in redis on loopback, beside sqlite. The redis server runs on the load's core: it is another machine's. */
+/**
+ * Profile 6: profile 1 with limits, spend and ledger in Redis on loopback, compared with SQLite. The Redis server runs
+ * on the load's core, because in a deployment it runs on another machine.
+ */
 import { startSluice } from '../contenders/sluice.ts'
 import { ensurePrograms } from '../install.ts'
 import { lane, startUpstream } from '../lanes.ts'

@@ -1,4 +1,7 @@
-/** Profile 8: from the command to the first answered request, with the quickstart's configuration and an empty data folder. */
+/**
+ * Profile 8: from the command to the first answered request, with the quickstart's configuration and an empty data
+ * folder.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { printed, start as startChild, stop, temporaryFolder } from '../children.ts'
@@ -21,7 +24,7 @@ export const start: Profile = {
   async run({ rounds }) {
     const lanes = Object.keys(COMMANDS).map(name => ({ name }))
     const samples = await alternate(lanes, rounds + 1, async ({ name }) => ({ 'first answer s': await measure(name) }))
-    // The first fills the page cache and the compile cache of npm.
+    // The first start fills the page cache and npm's compile cache, so it does not count.
     for (const [name, rounds] of samples) samples.set(name, rounds.slice(1))
     const figures = medians(samples)
     return {
@@ -37,7 +40,7 @@ async function measure(name: string): Promise<number> {
   const folder = join(temporaryFolder(), `start-${++started}`)
   mkdirSync(folder)
   const config = join(folder, 'gateway.yaml')
-  // The quickstart's file on free ports and a database of its own.
+  // The quickstart's file, with free ports and its own database.
   const quickstart = readFileSync(join(root, 'gateway.yaml'), 'utf8')
   const moved = quickstart
     .replace(/^( +admin:) .*$/m, '$1 127.0.0.1:0')

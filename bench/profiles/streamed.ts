@@ -1,4 +1,4 @@
-/** Profile 3: streams of 200 events, on each surface, as they come and translated. */
+/** Profile 3: streams of 200 events on each surface, with the surface's own dialect and translated. */
 import type { Running } from '../contenders/index.ts'
 import { alternate, closedLoop, demandNone, type Lane, lane, ready, startAll, startUpstream } from '../lanes.ts'
 import { settled } from '../machine.ts'
@@ -16,17 +16,17 @@ import { EVENTS } from '../upstream-replies.ts'
 
 const CONNECTIONS = 64
 const LEAD_IN_MS = 300
-/** Streams until a JavaScript contender is compiled; one that is slow is given this many runs. */
+/** The warm-up ends after this many events, when the code of a JavaScript contender is compiled. */
 const WARM_EVENTS = 400_000
 const WARM_RUNS = 6
 
 const same = [chat, messages, responses]
 const translations = [chatOnResponses, messagesOnChat, responsesOnMessages]
-/** The upstream writes each event for itself: the most work an event can make. */
+/** The upstream writes each event separately, which is the most work that an event can cause. */
 const single: Route = { name: 'chat, an event a write', surface: 'chat', model: 'single-chat' }
 
 const routesOf: Record<string, Route[]> = { sluice: [...same, single, ...translations], nginx: [...same, single] }
-/** What the regression guard compares. */
+/** The routes that the regression guard compares. */
 const guarded: Record<string, Route[]> = { sluice: [chat, messagesOnChat] }
 
 export const streamed: Profile = {
@@ -84,7 +84,7 @@ async function measure(each: Lane, measureMs: number): Promise<Figures> {
   const report = await closedLoop(each, CONNECTIONS, LEAD_IN_MS, measureMs)
   await settled(running.pid)
   demandNone(report.failures)
-  // By bytes, so that streams count for what came of them in the measured time.
+  // Events are computed from bytes, so that an incomplete stream counts for what arrived in the measured time.
   const events = (report.payloadBytes / ((expect.payloadMin + expect.payloadMax) / 2)) * EVENTS
   return {
     'events/s': events / report.seconds,

@@ -1,4 +1,7 @@
-/** Profile 2: buffered, and the backend speaks another dialect than the client. Beside the same gateway's profile 1. */
+/**
+ * Profile 2: buffered requests whose backend speaks another dialect than the client. Compared with profile 1 of the
+ * same gateway.
+ */
 import { startSluice } from '../contenders/sluice.ts'
 import { lane, startUpstream } from '../lanes.ts'
 import { measureBuffered } from '../load/buffered.ts'
