@@ -1,6 +1,7 @@
 /**
- * No test looks at the machine's clock or sleeps: under load such a test fails, or shows nothing. A test under load once asserted that a timeline ends within 50 ms of its
- * exchange. What to do instead: wait with `eventually`, give the code under test a clock that the test moves (core/clock.ts), count events, or see their order.
+ * No test may read the machine's clock or sleep. On a busy machine such a test fails, or proves nothing: one test
+ * asserted that a timeline ends within 50 ms of its exchange, and failed under load. Instead, wait with `eventually`,
+ * give the code under test a clock that the test moves (core/clock.ts), count events, or check their order.
  */
 import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'
@@ -10,7 +11,7 @@ import { test } from 'node:test'
 const CLOCK =
   /performance\.now|hrtime|timers\/promises|\bset(?:Timeout|Interval)\(|AbortSignal\.timeout|\btimersOf\(|Date\.now\(\)\)? *[-<>]|[-<>]=? *Date\.now\(\)/
 
-/** By file: what its timers are for. None of them keeps two things in step, and none is measured. */
+/** For each file: the purpose of its timers. None of them synchronises two things, and none is measured. */
 const ALLOWED: Record<string, string> = {
   'eventually.ts': 'the waits themselves',
   'admin/load.ts': 'the pace of the traffic that the dashboard shows',

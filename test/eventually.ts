@@ -1,13 +1,15 @@
-/** How a test waits. Nothing in these tests sleeps to be in step with something else, or asserts how long a thing took. */
+/** How a test waits. No test sleeps to synchronise with something else, and none asserts how long something took. */
 import { inspect } from 'node:util'
 
-/** Far above what anything takes on a machine that is busy with others: only a condition that never comes true meets it. */
+/**
+ * Far longer than any condition takes on a busy machine, so that only a condition that never becomes true reaches it.
+ */
 const DEADLINE_MS = 60_000
 
 /**
- * Resolves when `holds` does; what `holds` throws ends the wait.
- * @param seen what the failure shows beside the condition
- * @throws after 60 s, with the condition and what was seen last
+ * Resolves when `holds` returns true. An exception from `holds` ends the wait and is passed on.
+ * @param seen returns a value that the error shows together with the condition
+ * @throws Error after 60 s, with the condition and the last value of `seen`
  */
 export async function eventually(holds: () => boolean | Promise<boolean>, seen?: () => unknown): Promise<void> {
   const end = performance.now() + DEADLINE_MS
@@ -20,7 +22,10 @@ export async function eventually(holds: () => boolean | Promise<boolean>, seen?:
   }
 }
 
-/** Resolves when a figure that something keeps raising has stood still for many turns of the event loop: every buffer on the way is full. */
+/**
+ * Resolves when a number that keeps growing has stayed the same for ten checks, 25 ms apart. For example when a writer
+ * has stopped because every buffer on the way is full.
+ */
 export async function standsStill(figure: () => number): Promise<void> {
   let last = figure()
   for (let same = 0; same < 10; same = figure() === last ? same + 1 : 0) {
@@ -30,14 +35,15 @@ export async function standsStill(figure: () => number): Promise<void> {
 }
 
 /**
- * Resolves when every timer of at most `ms` that this process had armed before the call has fired: for what must not have happened by then. It is no way to wait
- * for another process, nor for what takes more than a timer.
+ * Resolves when every timer of at most `ms` that this process set before the call has fired. Use it before asserting
+ * that something did not happen. Do not use it to wait for another process, or for something that needs more than a
+ * timer.
  */
 export function timersOf(ms: number): Promise<void> {
   return new Promise(resolve => setTimeout(resolve, ms + 1))
 }
 
-/** Stops this thread: no timer, no socket and no promise of it gets a turn. */
+/** Blocks this thread: none of its timers, sockets and promises runs until `ms` milliseconds have passed. */
 export function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }

@@ -1,13 +1,14 @@
-/** Ports for servers that a test starts in another process, which can't be asked to listen on "any free one" (0). */
+/** Free ports for servers that a test starts in another process and that cannot listen on port 0 (any free port). */
 import { once } from 'node:events'
 import net from 'node:net'
 
 /**
- * The first of `count` ports of 127.0.0.1 in a row that the system gave, and gives to nobody else for a minute.
+ * Finds `count` consecutive free ports of 127.0.0.1, and keeps them free for a minute. @returns the first
  *
- * A port that was listened on and let go may be taken by an outgoing connection before its server comes. So a connection
- * is made to it and ended by the listener's side first. That leaves the port in TIME_WAIT: Linux then gives it neither
- * to outgoing connections nor to listeners on port 0, only to a server that asks for it by number.
+ * A port whose listener was closed may be taken by an outgoing connection before the test's server starts. So a
+ * connection is made to each port, and the listener's side closes it first. That leaves the port in TIME_WAIT. Linux
+ * then gives it neither to outgoing connections nor to listeners on port 0, but only to a server that asks for this
+ * port number.
  */
 export async function freePort(count = 1): Promise<number> {
   for (;;) {
@@ -17,7 +18,7 @@ export async function freePort(count = 1): Promise<number> {
   }
 }
 
-/** Leaves a port in TIME_WAIT; 0 is one of the system's choice. @returns it, or undefined when it is taken */
+/** Leaves a port in TIME_WAIT. For 0 the system chooses one. @returns the port, or undefined when it is in use */
 async function hold(wanted: number): Promise<number | undefined> {
   const listener = net.createServer()
   try {
@@ -29,7 +30,7 @@ async function hold(wanted: number): Promise<number | undefined> {
   const accepted = once(listener, 'connection') as Promise<[net.Socket]>
   const client = net.connect(port, '127.0.0.1').resume()
   const [server] = await accepted
-  // Who sends the first FIN keeps the TIME_WAIT.
+  // The side that sends the first FIN is the one in TIME_WAIT.
   server.resume().end()
   await once(client, 'end')
   client.end()

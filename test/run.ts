@@ -1,9 +1,9 @@
 /**
- * Runs tests under Node's runner, each file as a process of its own.
+ * Runs tests under Node's runner, each file in its own process.
  *
- *   npm test                         what every change is tried with: all files but the long ones
- *   npm run test:long                the long ones (*.long.test.ts: soaks, crashes, failovers, commands of docs/, browsers),
- *                                    then the suites that drive a chain with every request hook forced asynchronous
+ *   npm test                         the tests for every change: all files except the long ones
+ *   npm run test:long                the long ones (*.long.test.ts: soaks, crashes, failovers, commands of docs/,
+ *                                    browsers), then the files that drive a chain, with hooks forced asynchronous
  *   npm test -- test/config          files and folders, long or not
  *   npm test -- --test-name-pattern=AUTH   flags of Node's runner
  */
@@ -14,14 +14,22 @@ import { ensureDependencies } from './ensure-deps.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const isLong = (file: string) => file.endsWith('.long.test.ts')
-/** Drives a chain, so it runs both ways through one: hooks that answer at once, and hooks that answer with a promise. */
+/**
+ * Whether a file drives a chain. Such files run twice: with hooks that answer at once, and with hooks that return a
+ * promise.
+ */
 const drivesChain = (file: string) => /^test\/(chain|e2e)\//.test(file) && !isLong(file) && !OTHER.has(file)
-/** What these test lies around a chain, and how its hooks answer is nothing to them. */
+/**
+ * Files in those folders whose subject is outside of a chain, so that the way in which hooks answer does not matter.
+ */
 const OTHER = new Set(['test/e2e/admin.test.ts', 'test/e2e/keys.test.ts'])
 
-/** Files at a time: one more than two cores, since many wait for clocks and other processes. */
+/** Three files run at a time: one more than two cores, because many tests wait for timers and other processes. */
 const CONCURRENCY = '--test-concurrency=3'
-/** For each test and each file: far above what any takes on a busy machine, so that only what hangs meets it. */
+/**
+ * The timeout of each test and each file, ms. It is far above the time that any takes on a busy machine, so that only a
+ * test that hangs reaches it.
+ */
 const TIMEOUT = (long: boolean) => `--test-timeout=${long ? 900_000 : 300_000}`
 
 const args = process.argv.slice(2)
@@ -51,7 +59,7 @@ if (again.length > 0)
   code = (await run('chains again, request hooks forced asynchronous', again, { SLUICE_FORCE_ASYNC: '1' })) || code
 process.exit(code)
 
-/** One run of Node's test runner. @returns its exit code */
+/** Runs Node's test runner once. @returns its exit code */
 function run(title: string, files: readonly string[], env: Record<string, string>): Promise<number> {
   console.log(`\n=== ${title}: ${files.length} file${files.length === 1 ? '' : 's'}`)
   const { NODE_TEST_CONTEXT: _, ...inherited } = process.env
@@ -59,7 +67,7 @@ function run(title: string, files: readonly string[], env: Record<string, string
   const child = spawn(
     process.execPath,
     ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, TIMEOUT(long), ...reporter, ...flags, ...files],
-    // Each file is a process of its own, and takes its flags from here.
+    // Each file runs in its own process, which takes its flags from NODE_OPTIONS.
     {
       cwd: ROOT,
       stdio: 'inherit',

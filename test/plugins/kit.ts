@@ -1,6 +1,6 @@
 /**
- * What the specifications of the plugins share: a caller, a model with its backend, a configuration, and stores in
- * every state.
+ * Helpers for the tests of plugins: a caller, a model with its backend, a configuration, and stores that answer at
+ * once, answer late, wait for the test, or fail.
  */
 import { after } from 'node:test'
 import type { GatewayConfig, KeyConfig, Limits, ModelConfig, OrganizationConfig } from '../../config/types.ts'
@@ -18,7 +18,7 @@ import { silent } from '../chain/harness.ts'
 export const text = (words: string) => ({ type: 'text' as const, text: words })
 export const finish = { type: 'finish' as const, reason: 'stop' as const }
 
-/** A caller: all models, no limits, but for what is given. */
+/** A caller who may use all models without limits, except for what the arguments say. */
 export function caller(
   organization: Partial<Omit<OrganizationConfig, 'limits'>> & { limits?: Partial<Limits> } = {},
   key: Partial<KeyConfig> = {},
@@ -30,12 +30,13 @@ export function caller(
   }
 }
 
+/** A backend of the dialect openai-chat, which supports everything, with the given changes. */
 export function backend(over: Partial<Backend> = {}): Backend {
   return {
     id: 'local/small',
     provider: 'local',
     dialect: 'openai-chat',
-    // Nobody is there: a test that dispatches has gone wrong.
+    // No server has this name, so a test that dispatches fails.
     baseUrl: 'http://backend.invalid/v1',
     headers: {},
     model: 'small',
@@ -47,7 +48,7 @@ export function backend(over: Partial<Backend> = {}): Backend {
   }
 }
 
-/** At 1 USD per million input tokens and 4 USD per million output tokens. */
+/** A model that costs 1 USD per million input tokens and 4 USD per million output tokens, with the given changes. */
 export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
   return {
     id: 'test-model',
@@ -65,7 +66,7 @@ export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
   }
 }
 
-/** The parts of a configuration that plugins ask for. */
+/** The parts of a configuration that plugins read, with the given changes. */
 export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayConfig> {
   return {
     server: { websocket: 'off' } as GatewayConfig['server'],
@@ -78,7 +79,7 @@ export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayCon
 }
 
 /**
- * A surface that checks and parses as a real one does, and answers in the frames of `plainSurface`, which a test can
+ * A surface that validates and parses like the real one, and answers in the frames of `plainSurface`, which are easy to
  * read.
  */
 export function reading(name: SurfaceName): Surface {
@@ -86,14 +87,17 @@ export function reading(name: SurfaceName): Surface {
   return { ...surfaces[name]!, encoder, error }
 }
 
-/** A real store, in memory; closed behind the file's tests. */
+/** A real store in memory. It is closed after all tests of the file. */
 export async function memoryStore(clock: Clock = new ManualClock()): Promise<Store> {
   const store = await openStore({ url: 'sqlite::memory:', timeout: 1000, clock, log: silent })
   after(() => store.close())
   return store
 }
 
-/** Every question to a store goes through `answer`. What a store only takes (settlements, outcomes) it takes still. */
+/**
+ * A store whose calls that return something go through `answer`, which calls `ask` for the real answer. Calls that only
+ * give something to the store (settlements, outcomes) are unchanged.
+ */
 function answering(store: Store, answer: (ask: () => unknown) => unknown): Store {
   const part = <T extends object>(of: T, ...questions: (keyof T)[]): T =>
     new Proxy(of, {
@@ -115,17 +119,17 @@ function answering(store: Store, answer: (ask: () => unknown) => unknown): Store
   })
 }
 
-/** A store that answers through promises, as a shared one does. */
+/** A store that answers with promises, like the shared one. */
 export const lateStore = (store: Store): Store =>
   answering(store, async ask => {
     await new Promise(setImmediate)
     return ask()
   })
 
-/** A store whose every question is answered when the test says so: `ask()` goes on with it. */
+/** A store whose calls wait for the test: `hold` gets each call, and passes it on with `ask()`. */
 export const heldStore = (store: Store, hold: (ask: () => unknown) => unknown): Store => answering(store, hold)
 
-/** The two ways in which a store is out: at once, and after a while. */
+/** The two ways in which an unavailable store fails: it throws at once, or its promise rejects later. */
 export const OUT: Record<string, (store: Store) => Store> = {
   'throws at once': store =>
     answering(store, () => {

@@ -1,4 +1,7 @@
-/** What the tests of the dialects share: conversations and backends with defaults, golden files, and the grammar of events. */
+/**
+ * Helpers for the tests of dialects: conversations and backends with defaults, golden files, and a check of the grammar
+ * of events.
+ */
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import type { Conversation, Part, Turn } from '../../core/conversation.ts'
@@ -57,7 +60,7 @@ export function contextOf(stream = true): OutboundContext {
   return { stream, upstreamCallId: id => `up_${id.replace(/[^A-Za-z0-9_-]/g, '_').slice(-30)}` }
 }
 
-/** A decoder for the reply to the request that the dialect makes of the conversation. */
+/** The decoder that the dialect gives with its request for this conversation. */
 export function decoderFor(dialect: Dialect, conversation: Conversation, backend = backendOf(dialect)): Decoder {
   let calls = 0
   let searches = 0
@@ -78,11 +81,13 @@ const LINE = '\n----------\n'
 export interface Golden {
   name: string
   sections: string[]
-  /** Compares with the last section; `UPDATE_GOLDEN=1` writes it instead. */
+  /** Compares a text with the last section. With `UPDATE_GOLDEN=1` it writes the text there instead. */
   expect(actual: string): void
 }
 
-/** Files of parts that lines of ten dashes divide. The last part is what is expected. */
+/**
+ * The golden files of a folder. Lines of ten dashes divide a file into sections. The last section is the expected text.
+ */
 export function goldens(folder: string): Golden[] {
   const directory = new URL(folder + '/', GOLDEN)
   return readdirSync(directory)
@@ -102,7 +107,7 @@ export function goldens(folder: string): Golden[] {
     })
 }
 
-/** Frames of an SSE text as a reader would hand them over. */
+/** The frames of an SSE text, as the SSE reader gives them to a decoder. */
 export function framesOf(text: string): { event: string; data: string }[] {
   return text
     .split('\n\n')
@@ -123,7 +128,7 @@ export interface ReplySetup {
   backend?: BackendInit
 }
 
-/** Events of a stream, cut after `frames` frames when given. */
+/** The events of a stream. When `frames` is given, the stream is cut after that many frames. */
 export function decodeFrames(
   dialect: Dialect,
   setup: ReplySetup,
@@ -146,7 +151,7 @@ export function decodeBody(dialect: Dialect, setup: ReplySetup, body: string): S
   return events
 }
 
-/** One JSON text a line, errors by their code. */
+/** The events as text: one line of JSON for each event, and only the code of an error. */
 export function printed(events: readonly StreamEvent[]): string {
   return events
     .map(event =>
@@ -160,8 +165,10 @@ export function printed(events: readonly StreamEvent[]): string {
 // ---- replay ---------------------------------------------------------------------------------------------------------
 
 /**
- * The turns that a client sends back for a reply, with the private data that the store has put in again, and a result for every call.
- * @param all reasoning and searches are replayed too (Responses, Messages); else only text and calls (Chat)
+ * The turns with which a client continues after a reply: the reply itself, with the private data that the store has
+ * added again, and a result for every call.
+ * @param all whether the client sends back reasoning and searches too (Responses, Messages), or only text and calls
+ * (Chat)
  */
 export function replayOf(events: readonly StreamEvent[], all: boolean): Turn[] {
   const parts: Part[] = []
@@ -199,30 +206,31 @@ export function replayOf(events: readonly StreamEvent[], all: boolean): Turn[] {
   return turns
 }
 
-/** Events of a reply fixture. */
+/** The events of a reply fixture. */
 export function replyEvents(dialect: Dialect, name: string): { setup: ReplySetup; events: StreamEvent[] } {
   const golden = goldens(`${dialect.name}/replies`).find(file => file.name === `${name}.txt`)!
   const setup = JSON.parse(golden.sections[0]!) as ReplySetup
   return { setup, events: decodeFrames(dialect, setup, framesOf(golden.sections[1]!)) }
 }
 
-/** Frames of a reply fixture. */
+/** The frames of a reply fixture. */
 export function replyFrames(dialect: Dialect, name: string): { event: string; data: string }[] {
   return framesOf(goldens(`${dialect.name}/replies`).find(file => file.name === `${name}.txt`)!.sections[1]!)
 }
 
-/** The body of a request as the provider reads it. */
+/** The parsed body of the request that the dialect makes for the provider. */
 export function bodyOf(dialect: Dialect, conversation: ConversationInit, backend?: BackendInit): any {
   return JSON.parse(dialect.request(conversationOf(conversation), backendOf(dialect, backend), contextOf()).body)
 }
 
+/** Why the dialect cannot serve the conversation; null when it can. */
 export function unfitOf(dialect: Dialect, conversation: ConversationInit, backend?: BackendInit): string | null {
   return dialect.unfit(conversationOf(conversation), backendOf(dialect, backend))?.param ?? null
 }
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 
-/** What core makes of a decoder's events. */
+/** The events after core has put them in sequence (core/sequence.ts). */
 export function sequenced(events: readonly StreamEvent[]): StreamEvent[] {
   const out: StreamEvent[] = []
   const sequencer = new Sequencer(event => out.push(event))
@@ -231,12 +239,15 @@ export function sequenced(events: readonly StreamEvent[]): StreamEvent[] {
   return out
 }
 
-/** Deltas joined, arguments as values, marks of activity left out: what is equal for a stream and a buffered reply. */
+/**
+ * The content of a reply in a form that is equal for a stream and a buffered reply: deltas are joined, arguments are
+ * parsed, and signs of activity are left out.
+ */
 export function gist(events: readonly StreamEvent[]): unknown[] {
   const out: any[] = []
   for (const event of sequenced(events)) {
     if (event.type === 'activity') continue
-    // A citation may come before or after the rest of its text.
+    // A citation may arrive before or after the rest of its text.
     const last = event.type === 'text' ? out.findLast(earlier => earlier.type !== 'citation') : out.at(-1)
     if (event.type === 'text' && last?.type === 'text') {
       last.text += event.text
@@ -253,13 +264,13 @@ export function gist(events: readonly StreamEvent[]): unknown[] {
     try {
       event.text = JSON.parse(event.text)
     } catch {
-      // A custom tool's input, or a call that was cut.
+      // This is the input of a custom tool, or of a call that was cut off.
     }
   }
   return out
 }
 
-/** Asserts the grammar of core/events.ts on sequenced events. */
+/** Asserts that sequenced events follow the grammar of core/events.ts. */
 export function assertGrammar(events: readonly StreamEvent[]): void {
   let open: 'text' | 'reasoning' | 'call' | 'search' | '' = ''
   let calls = 0

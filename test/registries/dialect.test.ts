@@ -1,4 +1,7 @@
-/** A dialect is a folder and a line in providers/index.ts: with no other change the toy is configured, routed to, spoken to and shown. */
+/**
+ * A new dialect needs only a folder and one line in providers/index.ts. With no other change, the toy dialect can be
+ * configured, gets requests, and is shown in the dashboard.
+ */
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'

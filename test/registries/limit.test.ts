@@ -1,4 +1,7 @@
-/** A limit is an entry in core/limits.ts: with no other change the toy is configured, held, denied, shown and kept, by both stores. */
+/**
+ * A new limit needs only an entry in core/limits.ts. With no other change, the toy limit can be configured, is
+ * enforced, is shown, and is stored by both engines.
+ */
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import type { TestGateway } from '../e2e/harness.ts'
@@ -37,7 +40,8 @@ async function holds(g: TestGateway): Promise<void> {
   await first.text()
   assert.equal(first.headers.get('x-ratelimit-limit-images'), '3')
   assert.equal(first.headers.get('x-ratelimit-remaining-images'), '1')
-  // The other limits have levels of their own: the same kind of bucket, and in Redis the same hash.
+  // The other limits keep their own levels, although they are of the same kind of bucket, and in Redis in the same
+  // hash.
   assert.equal(first.headers.get('x-ratelimit-remaining-requests'), '99')
   const denied = await ask(g, 2)
   assert.equal(denied.status, 429)
@@ -96,7 +100,7 @@ test('the docs, the editor and the plans know it', async () => {
   assert.match(files['docs/errors.md']!, /`images_limit_exceeded`.*send fewer images/)
 })
 
-// Two limits under one word would share a level in every store.
+// Two limits with the same word would share one level in every store.
 test('no two limits have the same word for their cells', async () => {
   const { DIMENSIONS } = await import('../../core/limits.ts')
   const words = DIMENSIONS.flatMap(([, { limits }]) => limits.map(({ word }) => word))

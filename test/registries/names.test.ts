@@ -1,4 +1,7 @@
-/** Dialects and plugins ask what a client's API is like (`formOf`, the members of Surface), never which it is: a new surface would have to be added to each. */
+/**
+ * Dialects and plugins must not depend on the name of a surface, but only on its properties (`formOf`, the members of
+ * Surface). Otherwise a new surface would need a change in each of them.
+ */
 import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +12,7 @@ import { surfaces } from '../../surfaces/index.ts'
 const ROOT = join(import.meta.dirname, '..', '..')
 const any = (names: string[]) => `'(?:${names.join('|')})'`
 
-/** Where code is compared with, switched on or looked up by one of the names. */
+/** The places where code compares with one of the names, switches on it, or uses it for a look-up. */
 function branches(folder: string, names: string[], besides: (file: string) => boolean): string[] {
   const branch = new RegExp(`[!=]==? ?${any(names)}|${any(names)} ?[!=]==?|case ${any(names)}|^\\s*${any(names)}:`)
   const found: string[] = []
@@ -22,7 +25,7 @@ function branches(folder: string, names: string[], besides: (file: string) => bo
 }
 
 test('no branch on the name of a surface in providers/ and plugins/', () => {
-  // The simulator is the providers' side: it is a server of its own, and knows no surface.
+  // The simulator stands for a provider: it is a separate server that knows no surface.
   const names = Object.keys(surfaces)
   const simulator = (file: string) => file.startsWith(join('providers', 'simulator'))
   assert.deepEqual([...branches('providers', names, simulator), ...branches('plugins', names, () => false)], [])

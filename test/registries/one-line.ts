@@ -1,6 +1,7 @@
 /**
- * Changes a line of a file of the project for this process alone, as someone would who adds a dialect, a surface or a limit: what is then loaded has
- * to work without any other change. Call it before anything imports the file, so import the rest with `await import(…)`.
+ * Changes one line of a project file, in this process only, like a developer who adds a dialect, a surface or a limit.
+ * The project must then work without any other change. Call it before anything imports the file; so import everything
+ * else with `await import(…)`.
  */
 import { registerHooks } from 'node:module'
 import { join } from 'node:path'
@@ -9,10 +10,10 @@ import { pathToFileURL } from 'node:url'
 const ROOT = join(import.meta.dirname, '..', '..')
 
 /**
- * @param file from the project's root, e.g. `providers/index.ts`
- * @param from text that stands there once
- * @param to what takes its place
- * @param imports what the new text needs, as a statement
+ * @param file path from the project's root, e.g. `providers/index.ts`
+ * @param from a text that occurs in the file exactly once
+ * @param to the text that replaces it
+ * @param imports an import statement that the new text needs
  */
 export function changeLine(file: string, from: string, to: string, imports = ''): void {
   const url = pathToFileURL(join(ROOT, file)).href

@@ -1,4 +1,7 @@
-/** A surface is a folder and a line in surfaces/index.ts: with no other change the toy is configured, served, billed, refused in, tried out and documented. */
+/**
+ * A new surface needs only a folder and one line in surfaces/index.ts. With no other change, the toy surface can be
+ * configured, serves requests, bills them, writes refusals, works in `try`, and is in the documentation.
+ */
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
@@ -28,7 +31,7 @@ before(async () => {
 })
 after(() => g?.close())
 
-// One model for each dialect of the default configuration.
+// The configuration has one model for each dialect of the default configuration.
 for (const model of ['eb1-preview', 'eb1-efficient-preview', 'eb1-fast-preview', 'eb1-frontier-preview'])
   test(`requests are read, and replies of ${model} written, in the toy surface`, async () => {
     const whole: any = await (await g.post('/v1/toy', { model, say: 'hello' })).json()

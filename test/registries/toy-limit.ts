@@ -1,4 +1,4 @@
-/** Images per day: what can be counted of the request alone. */
+/** A limit of images per day. They can be counted from the request alone. */
 import type { Counted } from '../../core/limits.ts'
 
 export const images: Counted = {

@@ -1,18 +1,19 @@
 /**
- * A book: one text file of cases, each with what was recorded for it.
+ * A book is a text file with cases. Behind each case is the recording of its result.
  *
- *     # comment lines; `# gateway: NAME` says which file of gateways/ serves it
+ *     # comment lines; `# gateway: NAME` names the file of gateways/ that serves the cases
  *
  *     === {"name": "…", …}       the case: one line of JSON
- *     > text                     its input, any number of lines
+ *     > text                     its input; any number of lines
  *     < 200                      from here to the next case: the recording
- *       content-type: …          headers of one list are kept once, at the end of the file: `headers 1a2b3c`
+ *       content-type: …          headers; a repeated list is stored once, at the end of the file: `headers 1a2b3c`
  *     | body
  *
- *     --- headers 1a2b3c         the lists, and texts that several cases send, as `"body": {"text": "NAME"}`
+ *     --- headers 1a2b3c         the lists; and texts that several cases send, by `"body": {"text": "NAME"}`
  *     --- text NAME
  *
- * A line of a recording never begins with `===`, `> ` or `---`: whoever writes one puts a mark in front.
+ * A line of a recording must not begin with `===`, `> ` or `---`. The code that writes one puts a mark before it
+ * (`marked`).
  */
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -20,28 +21,28 @@ import { basename, join } from 'node:path'
 
 const FOLDER = join(import.meta.dirname, '..', 'recorded')
 
-/** What a case says; which members there are depends on the kind of its book. */
+/** The members of a case. Each kind of book adds its own. */
 export interface Case {
   name: string
-  /** The lines behind `> `. */
+  /** The input: its lines without `> `. */
   input: string
   [member: string]: unknown
 }
 
 export interface Entry {
   case: Case
-  /** Lines, headers spelled out. */
+  /** The lines of the recording. References to lists of headers are replaced by the headers. */
   recorded: string[]
 }
 
-/** A list of headers inside a recording. */
+/** The beginning of a reference to a list of headers, inside a recording. */
 export const HEADERS = '  headers '
 
 export class Book {
   readonly name: string
   readonly #comments: string[] = []
   readonly entries: Entry[] = []
-  /** What `--- text NAME` holds, as its lines. */
+  /** The lines of each `--- text NAME`, by name. */
   readonly #texts = new Map<string, string[]>()
 
   constructor(name: string) {
@@ -83,7 +84,7 @@ export class Book {
     return join(FOLDER, `${this.name}.txt`)
   }
 
-  /** `# gateway: main` gives `main`. */
+  /** The value of a comment line: for `# gateway: main` this is `main`. */
   setting(name: string): string | undefined {
     return this.#comments.find(line => line.startsWith(`# ${name}: `))?.slice(name.length + 4)
   }
@@ -94,7 +95,7 @@ export class Book {
     return lines.map(line => line.slice(2)).join('\n')
   }
 
-  /** Writes the file with these recordings, one for each entry. */
+  /** Writes the file with new recordings, one for each entry. */
   write(recordings: readonly string[][]): void {
     const lists = new Map<string, string[]>()
     const blocks = this.entries.map(({ case: { input, ...rest } }, i) =>
@@ -111,7 +112,7 @@ export class Book {
   }
 }
 
-/** Header lines, which begin with two spaces, become a reference to their list. */
+/** Replaces header lines, which begin with two spaces, by a reference to their list. */
 function folded(lines: readonly string[], lists: Map<string, string[]>): string[] {
   const out: string[] = []
   for (let i = 0; i < lines.length; ) {
@@ -134,10 +135,10 @@ export const books = (): Book[] =>
     .sort()
     .map(name => new Book(basename(name, '.txt')))
 
-/** A longer line is told by its ends and its digest. */
+/** A recording shows only the beginning, the end and the digest of a line with more characters than this. */
 const LONG = 20_000
 
-/** Lines of text for a recording: a mark in front of each, what can't be seen written out. */
+/** The lines of a text for a recording: a mark before each, and invisible characters as escape sequences. */
 export const marked = (mark: string, text: string): string[] =>
   text.split('\n').map(line => `${mark} ${line.length > LONG ? shortened(line) : visible(line)}`)
 
@@ -151,7 +152,9 @@ const visible = (line: string): string =>
     [...found].map(c => `‹${c.charCodeAt(0).toString(16).padStart(2, '0')}›`).join(''),
   )
 
-/** The first line that differs, so that a screen shows several cases. Undefined when all is equal. */
+/**
+ * The first line that differs; undefined when all are equal. Only one is shown, so that several cases fit on a screen.
+ */
 export function difference(expected: readonly string[], actual: readonly string[]): string | undefined {
   const length = Math.max(expected.length, actual.length)
   for (let i = 0; i < length; i++) {

@@ -1,4 +1,4 @@
-/** Runs a book of command lines: exit code, both outputs, and the files that they write. */
+/** Runs a book of command lines, and records the exit code, both outputs, and the files that each command writes. */
 import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,18 +7,18 @@ import { type Book, type Case, marked } from './book.ts'
 import { configuration, ROOT, sluice } from './gateway.ts'
 import { Normaliser } from './normalise.ts'
 
-/** A case of such a book; its input is `gateway.yaml`. */
+/** A case of a book of command lines. Its input is `gateway.yaml`. */
 interface Command extends Case {
   argv: string[]
-  /** `gateway.yaml` is this file of gateways/. */
+  /** The file of gateways/ that is used as `gateway.yaml`. */
   base?: string
-  /** Other files, and what is typed. */
+  /** Other files by name; and the text for standard input (`typed`). */
   files?: Record<string, string>
   typed?: string
 }
 
 const NOWHERE = '127.0.0.1:9'
-/** Commands at a time. */
+/** This many commands run at the same time. */
 const HANDS = 2
 
 export async function runCommands(book: Book): Promise<string[][]> {
@@ -63,7 +63,7 @@ async function run({ argv, base, input, files = {}, typed = '' }: Command): Prom
   }
 }
 
-/** Keys that a command made and showed, and their digests. */
+/** Keys that a command has made and printed, and their digests, with their placeholders. */
 function secrets(out: string): [string, string][] {
   return [...new Set(out.match(/\bsk-[A-Za-z0-9_-]{43}/g) ?? [])].flatMap((secret, i): [string, string][] => [
     [secret, `sk-‹secret ${i + 1}›`],

@@ -1,16 +1,19 @@
-/** What a running gateway says of a configuration that it is told to load: every fault and warning, as text. */
+/** Records what a running gateway reports about a configuration that it must load: every error and warning, as text. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type Book, type Case, marked } from './book.ts'
 import { Gateway } from './gateway.ts'
 import { Normaliser } from './normalise.ts'
 
-/** A case of such a book: its input is the file; or the file is `gateways/BASE.yaml`, whose `line` reads `text`. */
+/**
+ * A case of a book of configurations. The file is its input, or `gateways/BASE.yaml` with one `line` replaced by
+ * `text`.
+ */
 interface Configuration extends Case {
   base?: string
   line?: number
   text?: string
-  /** Other files beside it. */
+  /** Other files in the same folder. */
   files?: Record<string, string>
 }
 

@@ -1,39 +1,42 @@
-/** Replays a book of HTTP exchanges: what the client got, what the upstream got, and the ledger row. */
+/** Replays a book of HTTP exchanges, and records what the client got, what the upstream got, and the ledger row. */
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http'
 import { type Book, type Case, marked } from './book.ts'
 import type { Gateway } from './gateway.ts'
 import { Normaliser } from './normalise.ts'
 import type { Reply, Upstream } from './upstream.ts'
 
-/** A case of such a book; its input is the body. */
+/** A case of a book of exchanges. Its input is the body of the request. */
 export interface Exchange extends Case {
-  /** Default POST, or GET without a body. */
+  /** Default: POST, or GET when there is no body. */
   method?: string
   path: string
-  /** Beside those of `DEFAULTS`; null takes one away. */
+  /** Headers in addition to `DEFAULTS`; null removes one. */
   headers?: Record<string, string | null>
-  /** What the upstream answers, request by request. Default: the usual reply. */
+  /** The answers of the upstream, one for each request. Default: the usual reply. */
   upstream?: (Omit<Reply, 'body'> & { body?: string | { text: string } })[]
-  /** Cases of one session number their ids together, so that a request may name what an earlier reply brought. */
+  /** The cases of one session share the numbers of ids, so that a request can name an id of an earlier reply. */
   session?: string
-  /** So many seconds of the calendar have passed since the gateway started. Default 0. */
+  /** The time of the gateway's wall clock, in seconds since its start. Default 0. */
   at?: number
-  /** It is sent again while the answer is that its first use still runs: a record is written behind the reply. */
+  /**
+   * The request is sent again while the answer says that the first use of its idempotency key is running, because the
+   * gateway writes the record after the reply.
+   */
   settled?: boolean
-  /** What takes the place of `{{fill}}` in the input: a text, so many times. */
+  /** The replacement of `{{fill}}` in the input: a text, repeated. */
   fill?: [text: string, times: number]
-  /** When so much of the reply is there, so many ms pass. One step after the other. */
+  /** Steps, done in order: when the reply contains `seen`, the gateway's monotonic clock is moved by `pass` ms. */
   steps?: { seen: string; pass: number }[]
 }
 
 export const DEFAULTS = { authorization: 'Bearer sk-golden', 'content-type': 'application/json' }
-/** An exchange takes milliseconds; those that wait for a limit of the gateway a second. */
+/** Timeout of one exchange. It takes milliseconds, or a second when it waits for a timeout of the gateway. */
 const PATIENCE_MS = 60_000
 
-/** What came of one case; the ledger row is added when the gateway has ended. */
+/** The result of one case. The ledger row is added when the gateway has ended. */
 export interface Outcome {
   lines: string[]
-  /** Of the reply, as it came. */
+  /** The value from the reply, before placeholders are put in. */
   requestId: string | undefined
   normaliser: Normaliser
 }
@@ -61,7 +64,7 @@ export async function replay(book: Book, gateway: Gateway, upstream: Upstream): 
       let { lines, requestId } = await send(one, gateway, agent, normaliser)
       for (const late = Date.now() + PATIENCE_MS; one.settled && unsettled(lines) && Date.now() < late; )
         ({ lines, requestId } = await send(one, gateway, agent, normaliser))
-      // A gateway that gave up on a busy machine may have done so before this process has read its request.
+      // On a busy machine, the gateway may have given up before this process has read its request.
       if (upstream.replies.some(({ end }) => end === 'stall')) await upstream.arrived()
       lines.push(...received(upstream, normaliser))
       outcomes.push({ lines, requestId, normaliser })
@@ -72,7 +75,7 @@ export async function replay(book: Book, gateway: Gateway, upstream: Upstream): 
   return outcomes
 }
 
-/** Lines about what the upstream got. */
+/** The lines of a recording that show what the upstream got. */
 export function received(upstream: Upstream, normaliser: Normaliser): string[] {
   const lines: string[] = []
   for (const [i, { method, target, headers, body }] of upstream.taken().entries()) {

@@ -1,11 +1,11 @@
 /*
- * Loaded into the gateway under test before its own code (`NODE_OPTIONS=--import=…`): time stands still and moves only
- * when the test says so, and chance always gives 0, so that timestamps, refills, cooldowns and jitter are the same in
- * every run. Timers run on. Ids stay random: `normalise.ts` numbers them.
+ * Loaded into the gateway under test before its own code (`NODE_OPTIONS=--import=…`). Both clocks stand still and move
+ * only when the test says so, and Math.random() returns 0. So timestamps, refills, cooldowns and jitter are the same in
+ * every run. Timers run as usual. Ids stay random; `normalise.ts` replaces them by numbers.
  *
- * GOLDEN_CLOCK is the socket that takes orders; without it only the calendar stands still, and durations are real. An
- * order is a line, `WALL MONO`: the calendar is WALL ms past its start, the monotonic clock moves on by MONO ms. The
- * answer is a line too.
+ * GOLDEN_CLOCK is the path of a socket that takes commands. Without it only the wall clock stands still, and durations
+ * are real. A command is a line `WALL MONO`. It sets the wall clock to WALL ms after its start, and moves the monotonic
+ * clock forward by MONO ms. The answer is a line too.
  */
 import { rmSync } from 'node:fs'
 import { createServer } from 'node:net'
@@ -27,7 +27,7 @@ globalThis.Date = class extends System {
 Math.random = () => 0
 
 const { GOLDEN_CLOCK: path, SLUICE_PARENT: launched } = process.env
-// The launcher loads this file as well; only the gateway, which it starts, has a clock to tell.
+// The launcher loads this file too. Only the gateway, which it starts, must take commands for its clock.
 if (path && launched && isMainThread) {
   let mono = performance.now()
   performance.now = () => mono

@@ -1,4 +1,4 @@
-/** A gateway as an operator runs it: the command line, in a process of its own, with a configuration. */
+/** Runs a gateway like an operator: by the command line, in its own process, with a configuration. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -11,15 +11,15 @@ import { pathToFileURL } from 'node:url'
 export const ROOT = join(import.meta.dirname, '..', '..', '..')
 const SLUICE = join(ROOT, 'bin', 'sluice.mjs')
 const STARTED = /^Sluice listens on (http:\S+)$/m
-/** Starting takes a second; a machine with other work may need more. */
+/** Timeout of starting and reloading. Starting takes a second, but more on a busy machine. */
 const PATIENCE_MS = 60_000
 
-/** Gateways whose clocks run: what is recorded of them is what comes when time is up. */
+/** Gateways whose clocks run, because their recordings show what happens after a timeout. */
 const RUNNING = ['impatient']
 
 const FIXED = pathToFileURL(join(import.meta.dirname, 'fixed.mjs'))
 
-/** The environment of every process: nothing of the caller's but where programs are. */
+/** The environment of every process. From the caller's environment it has only the search path of programs. */
 export const environment = (): Record<string, string> => ({
   PATH: process.env['PATH'] ?? '',
   HOME: process.env['HOME'] ?? '',
@@ -30,7 +30,7 @@ export const environment = (): Record<string, string> => ({
 
 export const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
 
-/** Text of gateways/NAME.yaml with its places filled in. */
+/** The text of gateways/NAME.yaml, with its placeholders replaced. */
 export function configuration(name: string, folder: string, upstream: string): string {
   return readFileSync(join(import.meta.dirname, '..', 'gateways', `${name}.yaml`), 'utf8').replaceAll(
     /\{\{(folder|upstream|sha256 ([^}]+))\}\}/g,
@@ -42,9 +42,9 @@ export function configuration(name: string, folder: string, upstream: string): s
 export class Gateway {
   readonly folder: string
   readonly file: string
-  /** Host and port. */
+  /** Host and port on which it listens. */
   address = ''
-  /** The log so far, one JSON text a line. */
+  /** The log so far, one line of JSON for each entry. */
   log = ''
   readonly #process: ChildProcess
   readonly #ended: Promise<number | null>
@@ -87,26 +87,30 @@ export class Gateway {
   }
 
   /**
-   * A minute of the monotonic clock ends what earlier exchanges left: cooldowns, breakers.
-   * @param past of the calendar, ms after the start
+   * Sets the wall clock, and moves the monotonic clock by a minute, which ends cooldowns and breakers of earlier
+   * exchanges.
+   * @param past the wall clock's new time, in ms after the start
    */
   time(past: number): Promise<void> {
     return this.pass(60_000, past)
   }
 
-  /** Moves the monotonic clock on. */
+  /** Moves the monotonic clock forward. */
   async pass(ms: number, past = 0): Promise<void> {
     if (!this.#clock) return
     this.#clock.write(`${past} ${ms}\n`)
     await once(this.#clock, 'data')
   }
 
-  /** Reads the file again. @returns the log lines about it: one for each fault, or that it was reloaded */
+  /**
+   * Makes the gateway reload its file. @returns the log lines about it: one for each fault, or one that it was reloaded
+   */
   async reload(): Promise<{ level: string; msg: string }[]> {
     const from = this.log.length
     this.#process.kill('SIGHUP')
     await this.#until(() => /configuration (not )?reloaded[^\n]*\n/.test(this.log.slice(from)), 'does not reload')
-    // Faults are a line each, and nothing says which is the last. That there is no file is one line behind them.
+    // Each fault is one line, and nothing marks the last one. So a second reload, of a missing file, is logged behind
+    // them.
     renameSync(this.file, `${this.file}.kept`)
     this.#process.kill('SIGHUP')
     const last = /^.*there is no such file; name one with --config FILE.*\n/m
@@ -116,7 +120,7 @@ export class Gateway {
     return lines.map(line => JSON.parse(line)).filter(({ msg }) => /reloaded|take effect/.test(msg))
   }
 
-  /** Ends it in order, so that the ledger is whole. The folder stays until `remove`. */
+  /** Shuts the gateway down gracefully, so that the ledger is complete. The folder stays until `remove`. */
   async stop(): Promise<void> {
     this.#clock?.destroy()
     this.#process.kill('SIGTERM')
@@ -143,7 +147,7 @@ export class Gateway {
   }
 }
 
-/** Runs a verb to its end. */
+/** Runs a verb of the command line to its end. */
 export function sluice(
   args: readonly string[],
   cwd: string,

@@ -1,13 +1,15 @@
 /**
- * Puts stable text in place of what is random by nature: ids, ports, folders and the `Date` header. A placeholder keeps
- * the prefix and the length of the id that it stands for, and an id that comes twice gets the same placeholder twice.
+ * Replaces text that differs in each run by placeholders: ids, ports, folders and the `Date` header. A placeholder has
+ * the same prefix and length as the id that it replaces. The same id always gets the same placeholder.
  */
 
-/** Ids that the gateway draws: their prefix, then 24 letters and digits. */
+/** Random ids of the gateway: a prefix, then 24 letters and digits. */
 const ID = /\b((?:req|resp|msg|call_eba1|item_eba1|hist_eba1)_|chatcmpl-)([A-Za-z0-9]{24})(?![A-Za-z0-9])/g
-/** A placeholder, as `#placeholder` writes it. */
+/** The placeholder of an id, as `#placeholder` writes it. */
 const NUMBERED = /\b((?:req|resp|msg|call_eba1|item_eba1|hist_eba1)_|chatcmpl-)(0{20}\d{4})(?![A-Za-z0-9])/g
-/** What an upstream gets for the id of a call: made from it, so it is chance where the id is. */
+/**
+ * The id of a call that the upstream gets. The gateway derives it from its own id, so it is random when that one is.
+ */
 const DERIVED = /\b(call_)(?!eba1_)([A-Za-z0-9_-]{24})(?![A-Za-z0-9_-])/g
 const DATE = /\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT/
 
@@ -19,7 +21,7 @@ export class Normaliser {
   readonly #session: boolean
 
   /**
-   * @param places what to replace, such as `['127.0.0.1:43210', '‹upstream›']`
+   * @param places texts and their replacements, such as `['127.0.0.1:43210', '‹upstream›']`
    * @param session whether requests name ids of earlier replies
    */
   constructor(places: readonly (readonly [string, string])[] = [], session = false) {
@@ -39,7 +41,9 @@ export class Normaliser {
     return name.toLowerCase() === 'date' ? value.replace(DATE, '‹date›') : this.text(value)
   }
 
-  /** The other way round: a request of a session may name an id that an earlier reply brought, by its placeholder. */
+  /**
+   * Replaces placeholders by ids, because a request of a session names an id of an earlier reply by its placeholder.
+   */
   original(text: string): string {
     return text.replace(NUMBERED, (whole, prefix: string, digits: string) => {
       const random = this.#originals.get(digits)
@@ -47,7 +51,7 @@ export class Normaliser {
     })
   }
 
-  /** The chance part alone is numbered: an object's id and the id of its reply may share it. */
+  /** Numbers only the random part of an id, because an object's id and the id of its reply may share it. */
   #placeholder(random: string): string {
     let placeholder = this.#numbers.get(random)
     if (placeholder === undefined) {

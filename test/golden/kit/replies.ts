@@ -1,9 +1,9 @@
-/** The usual reply of each dialect: the text "One two three." with usage, streamed or whole, as the request asks. */
+/** The usual reply of each dialect: the text "One two three." with usage, streamed or buffered as the request asks. */
 
 const PIECES = ['One', ' two', ' three.']
 const TEXT = PIECES.join('')
 
-/** @param target of the request @param asked its body */
+/** @param target the target of the request (path and query) @param asked the body of the request */
 export function usualReply(target: string, asked: string): string {
   const path = target.split('?')[0]!
   if (path.endsWith(':streamGenerateContent')) return stream(gemini())

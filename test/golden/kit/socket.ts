@@ -1,11 +1,11 @@
-/** Replays a book of WebSockets: each case is a connection, each line of its input a message. */
+/** Replays a book of WebSocket sessions. Each case is a connection, and each line of its input is a message. */
 import { type Book, type Case, marked } from './book.ts'
 import { DEFAULTS, type Outcome, received } from './exchanges.ts'
 import type { Gateway } from './gateway.ts'
 import { Normaliser } from './normalise.ts'
 import type { Reply, Upstream } from './upstream.ts'
 
-/** A case of such a book. */
+/** A case of a book of WebSocket sessions. */
 interface Connection extends Case {
   path: string
   upstream?: Reply[]
@@ -24,7 +24,7 @@ export async function converse(book: Book, gateway: Gateway, upstream: Upstream)
     await gateway.time(0)
     const lines: string[] = []
     const { authorization } = DEFAULTS
-    // Node's WebSocket takes headers, which the types of a browser's do not know.
+    // Node's WebSocket accepts headers, but its types are those of browsers.
     const socket = new WebSocket(`ws://${gateway.address}${one.path}`, { headers: { authorization } } as never)
     const messages = new Messages(socket)
     for (const message of one.input.split('\n')) {

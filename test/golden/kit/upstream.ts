@@ -1,4 +1,4 @@
-/** The provider behind the gateway: answers as the case at hand says, and keeps what came. One case at a time. */
+/** The provider behind the gateway. It answers as the present case says, and keeps the requests. One case at a time. */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -7,16 +7,16 @@ import { usualReply } from './replies.ts'
 export interface Reply {
   status?: number
   headers?: Record<string, string>
-  /** Takes the place of the usual reply, a short text in the dialect that was spoken. */
+  /** The body, instead of the usual reply, which is a short text in the dialect of the request. */
   body?: string
-  /** Of the body's events, so many are sent. */
+  /** Only this many events of the body are sent. */
   events?: number
   /**
-   * What takes the place of the reply's end. `fin`: the connection is closed; `stall`: nothing more is said; `reset`:
-   * RST, in place of everything.
+   * What happens instead of the end of the reply. `fin`: the connection is closed. `stall`: nothing more is sent.
+   * `reset`: the connection is reset (RST), and nothing of the reply is sent.
    */
   end?: 'fin' | 'stall' | 'reset'
-  /** Bytes on the connection, in place of everything else; then it is closed. */
+  /** Raw bytes, which are sent instead of an HTTP response; then the connection is closed. */
   raw?: string
 }
 
@@ -29,11 +29,11 @@ export interface Received {
 
 export interface Upstream {
   readonly address: string
-  /** The replies to the next requests; the last one stays. */
+  /** Sets the replies to the next requests. The last one is used for all further requests. */
   replies: readonly Reply[]
-  /** Resolves when a request has come since the last call of `taken`. */
+  /** Resolves when a request has arrived since the last call of `taken`. */
   arrived(): Promise<void>
-  /** What came since the last call. */
+  /** The requests since the last call. */
   taken(): Received[]
   close(): Promise<void>
 }
@@ -89,7 +89,7 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
   try {
     for await (const piece of request) pieces.push(piece)
   } catch {
-    // A gateway that lets go of the request: what came is what counts.
+    // The gateway has cancelled the request. What has arrived is recorded.
   }
   return Buffer.concat(pieces).toString('utf8')
 }

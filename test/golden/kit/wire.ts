@@ -1,4 +1,4 @@
-/** Sends bytes that no HTTP client would, and records the bytes that come back. */
+/** Sends bytes that no HTTP client would send, and records the bytes of the answers. */
 import { connect } from 'node:net'
 import { type Book, type Case, marked } from './book.ts'
 import type { Outcome } from './exchanges.ts'
@@ -6,11 +6,11 @@ import type { Gateway } from './gateway.ts'
 import { Normaliser } from './normalise.ts'
 import type { Upstream } from './upstream.ts'
 
-/** A case of such a book. */
+/** A case of a book of raw bytes. */
 interface Bytes extends Case {
-  /** Latin-1, one character a byte. */
+  /** The bytes to send, in Latin-1: one character for each byte. */
   bytes: string
-  /** Answers to wait for, where the connection stays open. Without it, until the gateway closes. */
+  /** How many answers to wait for. Absent: wait until the gateway closes the connection. */
   answers?: number
 }
 
@@ -51,14 +51,14 @@ function exchange(address: string, bytes: Buffer, answers?: number): Promise<{ t
       text += data.toString('latin1')
       if (answers !== undefined && wholeAnswers(text) >= answers) end(false)
     })
-    // A reset is a way of closing, too.
+    // A reset counts as closing.
     socket.on('error', () => {})
     socket.on('close', () => end(true))
     socket.write(bytes)
   })
 }
 
-/** Answers with a length, which are all that the gateway gives to such bytes. */
+/** How many complete answers the text has. The gateway answers such bytes only with a content-length. */
 function wholeAnswers(text: string): number {
   let count = 0
   for (let at = 0; ; count++) {

@@ -1,4 +1,7 @@
-/** A wire format that nobody speaks: `POST /ask { prompt }` is answered by `{ said, tokens: [prompt, output] }`, or by the same in frames. */
+/**
+ * An invented wire format. The request is `POST /ask { prompt }`. The reply is `{ said, tokens: [prompt, output] }`, or
+ * the same in frames.
+ */
 import type { Decoder, Dialect } from '../../../core/dialect.ts'
 import type { StreamEvent } from '../../../core/events.ts'
 import { faultOf, kindOfStatus, retryAfterMs } from '../../../providers/faults.ts'

@@ -1,4 +1,7 @@
-/** An API that nobody has: `{ model, say }` is answered by `{ said, tokens }`, streamed as lines of it; a refusal is `{ oops, why }`. */
+/**
+ * An invented API. The request is `{ model, say }`. The reply is `{ said, tokens }`, or a stream of such lines. A
+ * refusal is `{ oops, why }`.
+ */
 import type { FinishEvent, StreamEvent, Usage } from '../../../core/events.ts'
 import type { Encoder } from '../../../core/surface.ts'
 import { compileRequest } from '../../../surfaces/check.ts'
