@@ -6,7 +6,7 @@ import type { Conversation } from '../core/conversation.ts'
 import { CACHED_FROM, CountCache, digest, digestInSlices, digestRow } from './cache.ts'
 import { countTokens } from './counter.ts'
 import { createMeterPool, type MeterPool } from './pool.ts'
-import { type Bill, bill, type MediaMinimums } from './prompt.ts'
+import { contentOf, type MediaMinimums, type PromptContent } from './prompt.ts'
 
 /**
  * A prompt with more uncounted UTF-16 units than this is counted in the pool. Counting this many blocks the event loop
@@ -55,7 +55,7 @@ interface Look {
  * unknown, its long texts are looked up one by one.
  */
 export class PromptCount {
-  readonly #bill: Bill
+  readonly #content: PromptContent
   /**
    * For each text: its tokens, or -1 before it is counted. In a row from the cache, the first text has the sum of all
    * and the others have 0.
@@ -70,8 +70,8 @@ export class PromptCount {
 
   /** The conversation must not change until it is counted. */
   constructor(conversation: Conversation) {
-    this.#bill = bill(conversation)
-    const { texts, size } = this.#bill
+    this.#content = contentOf(conversation)
+    const { texts, size } = this.#content
     this.#counts = new Array<number>(texts.length).fill(-1)
     this.#recalled = size < CACHED_FROM
   }
@@ -81,8 +81,8 @@ export class PromptCount {
    * at most `SYNC_LIMIT`, `now` is fast; otherwise call `inPool`.
    */
   get size(): number {
-    const { texts } = this.#bill
-    const size = this.#bill.size + EACH * texts.length
+    const { texts } = this.#content
+    const size = this.#content.size + EACH * texts.length
     if (size <= SYNC_LIMIT || size > DIGEST_LIMIT) return size
     this.#recall()
     let left = 0
@@ -93,7 +93,7 @@ export class PromptCount {
   /** Counts at once, on the event loop. @returns the tokens of the prompt */
   now(media: MediaMinimums): number {
     this.#recall()
-    const { texts } = this.#bill
+    const { texts } = this.#content
     for (let i = 0; i < texts.length; i++) if (this.#counts[i]! < 0) this.#learn(i, countTokens(texts[i]!))
     return this.#total(media)
   }
@@ -106,7 +106,7 @@ export class PromptCount {
    */
   async inPool(media: MediaMinimums, signal?: AbortSignal, pool: MeterPool = meterPool()): Promise<number> {
     await this.#recallInSlices()
-    const { texts } = this.#bill
+    const { texts } = this.#content
     const counts = this.#counts
     const missing: number[] = []
     // Digest → index of the first text with that digest. A repeated text is counted once.
@@ -136,7 +136,7 @@ export class PromptCount {
       remembered.set(key, sum)
     }
     this.#rows.length = 0
-    return this.#bill.total(this.#counts, media)
+    return this.#content.total(this.#counts, media)
   }
 
   #learn(index: number, count: number): void {
@@ -161,7 +161,7 @@ export class PromptCount {
         units = look.units
       }
       if (look.units <= DIGEST_SLICE) this.#lookUp(look)
-      else this.#found(look.from, await digestInSlices(this.#bill.texts[look.from]!, DIGEST_SLICE, rest))
+      else this.#found(look.from, await digestInSlices(this.#content.texts[look.from]!, DIGEST_SLICE, rest))
     }
     this.#recalled = true
   }
@@ -171,7 +171,7 @@ export class PromptCount {
    * same rows with each request.
    */
   #looks(): Look[] {
-    const { texts, textDocuments } = this.#bill
+    const { texts, textDocuments } = this.#content
     const looks: Look[] = []
     let from = 0
     let units = 0
@@ -203,7 +203,7 @@ export class PromptCount {
   }
 
   #lookUp({ from, to }: Look): void {
-    const { texts } = this.#bill
+    const { texts } = this.#content
     if (to === from + 1) {
       this.#found(from, digest(texts[from]!))
       return

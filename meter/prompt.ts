@@ -44,7 +44,7 @@ const SEARCH = 3
 const TOOL = 7
 
 /** What the rule counts in a conversation: texts, and things that count without being text. */
-export class Bill {
+export class PromptContent {
   /** The sum of the constants of the rule, in tokens. */
   fixed = 0
   images = 0
@@ -72,83 +72,83 @@ export class Bill {
 }
 
 /** Applies the rule to a conversation. */
-export function bill(conversation: Conversation): Bill {
-  const b = new Bill()
-  b.fixed = REPLY
+export function contentOf(conversation: Conversation): PromptContent {
+  const content = new PromptContent()
+  content.fixed = REPLY
   if (conversation.system.length > 0) {
-    b.fixed += MESSAGE
-    for (const part of conversation.system) b.add(part.text)
+    content.fixed += MESSAGE
+    for (const part of conversation.system) content.add(part.text)
   }
   // Tools come before turns, because they are the same in each request of a conversation. The cache of counts looks up
   // rows of texts (count-prompt.ts), and a row that begins at another text is a new row.
-  for (const tool of conversation.tools) addTool(b, tool)
+  for (const tool of conversation.tools) addTool(content, tool)
   for (const turn of conversation.turns) {
-    b.fixed += MESSAGE
-    for (const part of turn.parts) addPart(b, part)
+    content.fixed += MESSAGE
+    for (const part of turn.parts) addPart(content, part)
   }
-  return b
+  return content
 }
 
-function addPart(b: Bill, part: Part): void {
+function addPart(content: PromptContent, part: Part): void {
   switch (part.type) {
     case 'text':
     case 'image':
     case 'document':
-      return addContent(b, part)
+      return addContent(content, part)
     case 'refusal':
-      return b.add(part.text)
+      return content.add(part.text)
     case 'call':
-      b.fixed += CALL
-      b.add(part.name)
-      b.add(part.namespace)
-      return b.add(part.kind === 'function' ? compactJson(part.input) : part.input)
+      content.fixed += CALL
+      content.add(part.name)
+      content.add(part.namespace)
+      return content.add(part.kind === 'function' ? compactJson(part.input) : part.input)
     case 'result':
-      b.fixed += RESULT
-      for (const inner of part.content) addContent(b, inner)
+      content.fixed += RESULT
+      for (const inner of part.content) addContent(content, inner)
       return
     case 'reasoning':
-      if (part.handle !== undefined) for (const text of part.summary) b.add(text)
+      if (part.handle !== undefined) for (const text of part.summary) content.add(text)
       return
     case 'search':
-      b.fixed += SEARCH
-      b.add(part.query)
+      content.fixed += SEARCH
+      content.add(part.query)
       for (const result of part.results) {
-        b.add(result.title)
-        b.add(result.url)
-        b.add(result.text)
+        content.add(result.title)
+        content.add(result.url)
+        content.add(result.text)
       }
   }
 }
 
-function addContent(b: Bill, part: TextPart | ImagePart | DocumentPart): void {
-  if (part.type === 'text') b.add(part.text)
-  else if (part.type === 'image') b.images++
+function addContent(content: PromptContent, part: TextPart | ImagePart | DocumentPart): void {
+  if (part.type === 'text') content.add(part.text)
+  else if (part.type === 'image') content.images++
   else {
     if (part.source.kind === 'text' && part.source.text !== '') {
-      b.textDocuments.push(b.texts.length)
-      b.add(part.source.text)
-    } else b.documents++
-    b.add(part.title)
-    b.add(part.context)
+      content.textDocuments.push(content.texts.length)
+      content.add(part.source.text)
+    } else content.documents++
+    content.add(part.title)
+    content.add(part.context)
   }
 }
 
-function addTool(b: Bill, tool: Tool): void {
-  b.fixed += TOOL
+function addTool(content: PromptContent, tool: Tool): void {
+  content.fixed += TOOL
   if (tool.type === 'web_search') {
-    b.add('web_search')
-    for (const domain of tool.allowedDomains ?? []) b.add(domain)
-    for (const domain of tool.blockedDomains ?? []) b.add(domain)
-    if (tool.userLocation) b.add(JSON.stringify(tool.userLocation))
+    content.add('web_search')
+    for (const domain of tool.allowedDomains ?? []) content.add(domain)
+    for (const domain of tool.blockedDomains ?? []) content.add(domain)
+    if (tool.userLocation) content.add(JSON.stringify(tool.userLocation))
     return
   }
-  b.add(tool.name)
-  b.add(tool.description)
-  if (tool.type !== 'native') b.add(tool.namespace)
-  if (tool.type !== 'custom') b.add(JSON.stringify(tool.parameters))
+  content.add(tool.name)
+  content.add(tool.description)
+  if (tool.type !== 'native') content.add(tool.namespace)
+  if (tool.type !== 'custom') content.add(JSON.stringify(tool.parameters))
   else if (tool.grammar) {
-    b.add(tool.grammar.syntax)
-    b.add(tool.grammar.definition)
+    content.add(tool.grammar.syntax)
+    content.add(tool.grammar.definition)
   }
 }
 

@@ -12,14 +12,14 @@ import net from 'node:net'
  */
 export async function freePort(count = 1): Promise<number> {
   for (;;) {
-    const first = (await hold(0))!
-    const rest = await Promise.all(Array.from({ length: count - 1 }, (_, i) => hold(first + 1 + i)))
+    const first = (await leaveInTimeWait(0))!
+    const rest = await Promise.all(Array.from({ length: count - 1 }, (_, i) => leaveInTimeWait(first + 1 + i)))
     if (rest.every(port => port !== undefined)) return first
   }
 }
 
 /** Leaves a port in TIME_WAIT. For 0 the system chooses one. @returns the port, or undefined when it is in use */
-async function hold(wanted: number): Promise<number | undefined> {
+async function leaveInTimeWait(wanted: number): Promise<number | undefined> {
   const listener = net.createServer()
   try {
     await once(listener.listen(wanted, '127.0.0.1'), 'listening')

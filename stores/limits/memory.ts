@@ -132,7 +132,7 @@ export class MemoryLimits implements LimitEngine {
   #resolve(orgId: string, org: Organization, cells: readonly Cell[], now: number): Resolved {
     return {
       cells,
-      levels: cells.map(cell => this.#asked(orgId, org, cell, now)),
+      levels: cells.map(cell => this.#levelForAdmission(orgId, org, cell, now)),
       spend: cells.some(cell => cell.kind === 'spend'),
     }
   }
@@ -141,7 +141,7 @@ export class MemoryLimits implements LimitEngine {
    * The level of a cell of an admission. It keeps this cell for the sweep, because a reload or the platform load may
    * have changed its capacity, and with it the refill.
    */
-  #asked(orgId: string, org: Organization, cell: Cell, now: number): Level {
+  #levelForAdmission(orgId: string, org: Organization, cell: Cell, now: number): Level {
     const level = this.#level(orgId, org, cell, now)
     org.entries.get(cell.id)!.cell = cell
     return level

@@ -36,36 +36,36 @@ class MadeCommand extends Command {
     this.#bytes = bytes
   }
   override toWritable(stream: object): Buffer {
-    holdBack(stream as Writable)
+    corkForThisTurn(stream as Writable)
     return this.#bytes
   }
 }
 
 /** Connections that are corked until the end of this event-loop turn. */
-const held: Writable[] = []
+const corked: Writable[] = []
 /**
  * A corked connection is flushed when it has more than this many bytes, about some hundred calls, so that Redis can
  * begin during a long turn. With 16 KiB the additional writes cost more than that gained.
  */
-const HELD_BYTES = 64 << 10
+const CORKED_BYTES = 64 << 10
 
 /**
  * Corks a connection until the end of the event-loop turn, so that the calls of one turn share one socket write. Such a
  * write takes longer than the rest of a call. The answers then mostly arrive together, too.
  */
-function holdBack(stream: Writable): void {
-  if (!held.includes(stream)) {
-    if (held.length === 0) setImmediate(letGo)
-    held.push(stream)
+function corkForThisTurn(stream: Writable): void {
+  if (!corked.includes(stream)) {
+    if (corked.length === 0) setImmediate(uncorkAll)
+    corked.push(stream)
     stream.cork()
-  } else if (stream.writableLength >= HELD_BYTES) {
+  } else if (stream.writableLength >= CORKED_BYTES) {
     stream.uncork()
     stream.cork()
   }
 }
 
-function letGo(): void {
-  for (const stream of held.splice(0)) stream.uncork()
+function uncorkAll(): void {
+  for (const stream of corked.splice(0)) stream.uncork()
 }
 
 /** One call of a script, ready to be sent. */

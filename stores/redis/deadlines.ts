@@ -70,10 +70,10 @@ export class Deadlines {
 
   #schedule(ms: number): void {
     // The timer must not keep the process alive for calls that have ended. A running call keeps it alive by its socket.
-    this.#timer = setTimeout(() => setImmediate(this.#look), Math.ceil(ms)).unref()
+    this.#timer = setTimeout(() => setImmediate(this.#expire), Math.ceil(ms)).unref()
   }
 
-  readonly #look = (): void => {
+  readonly #expire = (): void => {
     this.#timer = undefined
     const now = performance.now()
     for (let i = this.#first; this.#dues[i]! <= now; i++) {

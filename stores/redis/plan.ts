@@ -51,7 +51,7 @@ export class Plan {
   readonly groups: readonly string[]
   readonly #cells: readonly Cell[]
   /** For each cell, the index of its capacity in the doubles of a request. Its amount is the next double. */
-  readonly #asked: Int32Array
+  readonly #capacities: Int32Array
   /** For each cell, the index of its final figure in the doubles of a settlement. */
   readonly #finals: Int32Array
   /** For each spend cell, the index of the charged period in the doubles of a settlement. */
@@ -80,7 +80,7 @@ export class Plan {
     const length = HEAD + PLACE_DOUBLES * PLACES.length * groups.length
     this.groups = groups
     this.#cells = cells
-    this.#asked = Int32Array.from(places, ({ g, place }) => HEAD + PLACE_DOUBLES * (g * PLACES.length + place))
+    this.#capacities = Int32Array.from(places, ({ g, place }) => HEAD + PLACE_DOUBLES * (g * PLACES.length + place))
     this.#finals = Int32Array.from(places, ({ g, place }) => length + g * FINALS + place)
     this.#periods = Int32Array.from(places, ({ g, place }) => length + g * FINALS + PLACES.length + place - DAY_PLACE)
     this.#ats = Int32Array.from(places, ({ g }) => g * GROUP_DOUBLES)
@@ -90,7 +90,7 @@ export class Plan {
     numbers[HEAD - 1] = groups.length
     for (let i = HEAD; i < length; i += PLACE_DOUBLES) numbers[i] = NONE
     cells.forEach((cell, i) => {
-      numbers[this.#asked[i]!] = cell.capacity
+      numbers[this.#capacities[i]!] = cell.capacity
     })
     this.#settled = new Block(length + FINALS * groups.length)
     this.#settled.numbers.set(numbers)
@@ -101,7 +101,7 @@ export class Plan {
   /** The call of ADMIT for one request. `amounts` are parallel to the cells. */
   admission(keys: OrgKeys, id: string, amounts: readonly number[], now: number): ScriptCall {
     this.#use(keys)
-    return this.#admission.make([keys.prefix + id], () => this.#ask(this.#request.numbers, amounts, now))
+    return this.#admission.make([keys.prefix + id], () => this.#fillRequest(this.#request.numbers, amounts, now))
   }
 
   /** One call of SETTLE for several settlements. */
@@ -112,7 +112,7 @@ export class Plan {
       index => {
         const { numbers } = this.#settled
         const { amounts, finals, periods, now } = settlements[index]!
-        this.#ask(numbers, amounts, now)
+        this.#fillRequest(numbers, amounts, now)
         for (let i = 0; i < this.#cells.length; i++) {
           numbers[this.#finals[i]!] = finals[i] ?? 0
           if (this.#cells[i]!.kind === 'spend') numbers[this.#periods[i]!] = periods[i]!
@@ -156,11 +156,11 @@ export class Plan {
   }
 
   /** Fills in the times and amounts of a request. */
-  #ask(numbers: Float64Array, amounts: readonly number[], now: number): void {
+  #fillRequest(numbers: Float64Array, amounts: readonly number[], now: number): void {
     numbers[0] = now
     numbers[1] = periodIndex('day', now)
     numbers[2] = periodIndex('month', now)
-    for (let i = 0; i < amounts.length; i++) numbers[this.#asked[i]! + 1] = amounts[i]!
+    for (let i = 0; i < amounts.length; i++) numbers[this.#capacities[i]! + 1] = amounts[i]!
   }
 }
 
