@@ -40,7 +40,7 @@ export interface SqliteStoreOptions {
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<Store> {
   const { file } = options
   const inMemory = file === ':memory:'
-  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true })
+  if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
   // Limits are kept in the memory of one process, so a second process on the same file would double every limit.
   const lock = inMemory ? undefined : acquire(file + '.lock')
   if (lock === null)
