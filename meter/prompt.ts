@@ -26,6 +26,7 @@
  */
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
 import { nestsDeeply } from '../core/json.ts'
+import { resultsOf } from '../core/search.ts'
 
 /**
  * The tokens that one image counts, and the fewest that one document counts: options of `token-estimate` in
@@ -112,7 +113,8 @@ function addPart(content: PromptContent, part: Part): void {
     case 'search':
       content.fixed += SEARCH
       content.add(part.query)
-      for (const result of part.results) {
+      // As the model will read them: stored results take the place of what the client replays (decision 48).
+      for (const result of resultsOf(part)) {
         content.add(result.title)
         content.add(result.url)
         content.add(result.text)

@@ -13,6 +13,7 @@ import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
+import { nextLoopTurn } from './shared/loop-turn.ts'
 import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'
 
@@ -39,7 +40,7 @@ const schema = object({
   max_documents: count(10, 'Most documents in one request.'),
   max_replay: size(
     '16MiB',
-    'Largest replayed conversation history, ids and reasoning included, without the last user turn.',
+    'Largest replayed conversation history, ids, reasoning and stored data included, without the last user turn.',
   ),
   unknown_fields: object(
     Object.fromEntries(Object.values(surfaces).map(({ name, title }) => [name, unknownFields(title)])),
@@ -156,13 +157,6 @@ const PARSE_TEXT_HERE = 1536 * 1024
 const NODE_BYTES = 64
 /** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
-
-let lastLoopTurn = Promise.resolve()
-/** Large bodies that arrive together wait for each other, so that another exchange waits for at most one of them. */
-function nextLoopTurn(): Promise<void> {
-  lastLoopTurn = lastLoopTurn.then(() => new Promise(resolve => setImmediate(resolve)))
-  return lastLoopTurn
-}
 
 /** Validators are loaded or compiled on first use: do it at start, so that the first request does not wait. */
 function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {

@@ -2,14 +2,19 @@ import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversa
 import { JsonBytes } from '../../core/json-bytes.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { ContentLimits } from '../shared/slots.ts'
+import { handleOf } from './handles.ts'
 
 /**
  * Checks the tool history once, before any model runs (TOOL-4, wire.md B.6). Refused are a call id that is used twice,
- * a result for an unknown call, a second result, and a call without a result before the next user turn or the end.
+ * a result for an unknown call, a second result, and a call without a result before the next user turn or the end. So
+ * is a second use of an id under which the gateway keeps data of reasoning or of a search: each copy would be sent with
+ * all that is kept, and only its id would be counted (decision 48).
  */
 export function checkHistory(turns: readonly Turn[]): undefined | Reply {
   /** By call id: true once the result has come. Made at the first call, because most conversations have none. */
   let answered: Map<string, boolean> | undefined
+  /** Ids of reasoning and searches with stored data. */
+  let stored: Set<string> | undefined
   let open = 0
   let lastPath = ''
   for (const turn of turns) {
@@ -42,6 +47,12 @@ export function checkHistory(turns: readonly Turn[]): undefined | Reply {
           )
         answered!.set(part.callId, true)
         open--
+      } else {
+        const handle = handleOf(part)
+        if (handle === undefined) continue
+        stored ??= new Set()
+        if (stored.has(handle)) return broken(handle, '', `the item ${handle} occurs twice. Send it once.`, 'item_id')
+        stored.add(handle)
       }
     }
   }
@@ -60,16 +71,19 @@ function unanswered(answered: Map<string, boolean> | undefined, path: string): R
   throw new Error('no open call')
 }
 
-function broken(callId: string, path: string, why: string): Reply {
+function broken(id: string, path: string, why: string, detail = 'call_id'): Reply {
   return deny('conversation_invariant', {
     message: `The tool history is inconsistent: ${why}`,
     param: path || null,
-    details: { call_id: callId },
+    details: { [detail]: id },
   })
 }
 
-/** The limits on images, documents, replayed history, and values in the arguments of its calls (REQ-2). */
-export function checkContent(conversation: Conversation, limits: ContentLimits): undefined | Reply {
+/**
+ * The limits on images, documents, replayed history, and values in the arguments of its calls (REQ-2).
+ * @returns the size of the replayed history, or the refusal
+ */
+export function checkContent(conversation: Conversation, limits: ContentLimits): number | Reply {
   let images = 0
   let documents = 0
   let replay = 0
@@ -91,7 +105,7 @@ export function checkContent(conversation: Conversation, limits: ContentLimits):
   // A JSON value takes at least one byte, so shorter arguments need not be looked at.
   const nodes = input > limits.nodes ? nodesOf(conversation) : 0
   if (nodes > limits.nodes) return over('values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
-  return undefined
+  return replay
 }
 
 /**

@@ -69,8 +69,11 @@ export const conversationPlugin = definePlugin({
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const conversation = x.get(parsedConversation)
       x.set(conversationSlot, conversation)
-      // An advisory chain refuses no history and retains nothing.
-      if (context.terminal.advisory) return undefined
+      // An advisory chain refuses no history and retains nothing, but it counts what would be sent.
+      if (context.terminal.advisory) {
+        const restored = memory.restore(x.get(identity).organization.id, conversation, x.get(contentLimits).replayBytes)
+        return restored?.then(() => undefined)
+      }
 
       const connection = x.incoming.connection
       const retains =
@@ -100,12 +103,13 @@ export const conversationPlugin = definePlugin({
     }
 
     function complete(x: Exchange, conversation: Conversation): undefined | Reply | Promise<undefined | Reply> {
-      const fault = checkHistory(conversation.turns) ?? checkContent(conversation, x.get(contentLimits))
-      if (fault) return fault
+      const limits = x.get(contentLimits)
+      const replayed = checkHistory(conversation.turns) ?? checkContent(conversation, limits)
+      if (typeof replayed !== 'number') return replayed
       const organization = x.get(identity).organization.id
       if (conversation.generate === false) return takeIn(x, conversation, organization)
-      const restored = memory.restore(organization, conversation)
-      return restored instanceof Promise ? restored.then(() => undefined) : undefined
+      const restored = memory.restore(organization, conversation, limits.replayBytes - replayed)
+      return restored?.then(over => (over === undefined ? undefined : tooMuchRecalled(replayed + over, limits)))
     }
 
     /** A request that generates nothing: it is kept so that a later request can continue it. */

@@ -16,6 +16,8 @@ import {
 } from '../../core/conversation.ts'
 import type { ConnectionState } from '../../core/listener.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
+import { nextLoopTurn } from '../shared/loop-turn.ts'
+import { handleOf } from './handles.ts'
 import { sizeOfAll } from './history.ts'
 import type { Sealer } from './seal.ts'
 
@@ -100,6 +102,7 @@ export class Memory {
     local?: ConnectionMemory,
   ): Promise<Added | number | null> {
     let size = 0
+    const slices = new Slices()
     const links: Retained[] = []
     const ids: string[] = []
     const stored: string[] = []
@@ -108,6 +111,7 @@ export class Memory {
       let record = local?.get(organization, next) ?? null
       if (!record) {
         const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
+        if (sealed) await slices.before(sealed.length)
         record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
         stored.push(next)
       }
@@ -160,42 +164,63 @@ export class Memory {
 
   /**
    * Fills `continuation` of replayed calls, reasoning and searches. A part without a record stays plain history
-   * (wire.md F.7).
+   * (wire.md F.7). Each handle is read once, a slice of them at a time.
+   * @param room bytes that the stored data may have; more than that is not read
+   * @returns the bytes that were found once they are over `room`, else undefined
    */
-  restore(organization: string, conversation: Conversation): MaybePromise<void> {
-    const parts: (Part & { continuation?: Continuation })[] = []
-    const handles: string[] = []
+  restore(organization: string, conversation: Conversation, room: number): undefined | Promise<number | undefined> {
+    const parts = new Map<string, StoredPart>()
     for (const turn of conversation.turns) {
       if (turn.role !== 'assistant') continue
       for (const part of turn.parts) {
-        const handle =
-          part.type === 'call' || part.type === 'search' ? part.id : part.type === 'reasoning' ? part.handle : undefined
-        if (handle === undefined || !isOurs(handle)) continue
-        parts.push(part as Part & { continuation?: Continuation })
-        handles.push(handle)
+        const handle = handleOf(part)
+        if (handle !== undefined && !parts.has(handle)) parts.set(handle, part as StoredPart)
       }
     }
-    if (handles.length === 0) return
-    const fill = (records: (Uint8Array | null)[]): void => {
-      for (const [i, sealed] of records.entries()) {
-        const data = sealed && (this.#sealer.open(organization, sealed) as Continuation | null)
-        if (data) parts[i]!.continuation = data
+    return parts.size === 0 ? undefined : this.#fill(organization, parts, room)
+  }
+
+  async #fill(organization: string, parts: Map<string, StoredPart>, room: number): Promise<number | undefined> {
+    const handles = [...parts.keys()]
+    const slices = new Slices()
+    let size = 0
+    for (let i = 0; i < handles.length; i += READ_AT_ONCE) {
+      if (i > 0) await slices.next()
+      const some = handles.slice(i, i + READ_AT_ONCE)
+      const found = await this.#store.records.getMany(organization, 'continuation', some, this.#clock.now())
+      for (const [n, sealed] of found.entries()) {
+        if (!sealed) continue
+        if ((size += sealed.length) > room) return size
+        await slices.before(sealed.length)
+        const data = this.#sealer.open(organization, sealed) as Continuation | null
+        if (data) parts.get(some[n]!)!.continuation = data
       }
     }
-    const found = this.#store.records.getMany(organization, 'continuation', handles, this.#clock.now())
-    return found instanceof Promise ? found.then(fill) : fill(found)
+    return undefined
   }
 }
 
-/** Only ids that the gateway made can have private data; others are not looked up. */
-function isOurs(handle: string): boolean {
-  return (
-    handle.length <= 64 &&
-    (handle.startsWith('call_eba1_') ||
-      handle.startsWith('item_eba1_') ||
-      handle.startsWith('hist_eba1_') ||
-      handle.startsWith('call_eb2.'))
-  )
+type StoredPart = Part & { continuation?: Continuation }
+
+/** Handles that are read at once: on SQLite under 1 ms, and on Redis one command whose reply stays small. */
+const READ_AT_ONCE = 64
+/** Sealed bytes that are opened in one event-loop turn: some 2 ms. */
+const SLICE_BYTES = 256 * 1024
+
+/** Cuts the work of opening records into slices, so that other requests run in between. */
+class Slices {
+  #bytes = 0
+
+  /** Waits for the next event-loop turn when this one has had its share. A first record is never waited for. */
+  async before(bytes: number): Promise<void> {
+    if (this.#bytes > 0 && this.#bytes + bytes > SLICE_BYTES) await this.next()
+    this.#bytes += bytes
+  }
+
+  next(): Promise<void> {
+    this.#bytes = 0
+    return nextLoopTurn()
+  }
 }
 
 /**

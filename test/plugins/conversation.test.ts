@@ -255,6 +255,66 @@ test('[TOOL-6] reasoning gets a handle in the place of its private data', async 
   assert.deepEqual(restored(next).filter(Boolean), [secret])
 })
 
+/** The store, and the handles of each read of private data. */
+function watched(store: Store): { store: Store; reads: (readonly string[])[] } {
+  const reads: (readonly string[])[] = []
+  const getMany = store.records.getMany.bind(store.records)
+  store.records.getMany = (org, kind, ids, now) => {
+    reads.push(ids)
+    return getMany(org, kind, ids, now)
+  }
+  return { store, reads }
+}
+const reasoningItem = (handle: string) => ({ type: 'reasoning', summary: [], encrypted_content: handle })
+const handleNumber = (i: number) => `item_eba1_${String(i).padStart(26, '0')}`
+
+test('an id with stored data may stand once: a second copy is refused before anything is read', async () => {
+  // Was: every copy was read and unsealed. 1.2 MB of copies cost 40 s of a blocked event loop and 4.3 GB of memory.
+  const { store, reads } = watched(await memoryStore())
+  const ask = asking(store)
+  const { status, json } = await ask({
+    input: [reasoningItem(handleNumber(1)), user('a'), reasoningItem(handleNumber(1))],
+  })
+  assert.deepEqual([status, json.error.code], [400, 'conversation_invariant'])
+  assert.deepEqual(json.error.details, { item_id: handleNumber(1) })
+  assert.deepEqual(reads, [])
+})
+
+test('stored data is read in slices, each handle once', async () => {
+  const { store, reads } = watched(await memoryStore())
+  const many = Array.from({ length: 1000 }, (_, i) => handleNumber(i))
+  const run = await asking(store)(
+    { input: [...many.map(reasoningItem), user('go')] },
+    { slots: [[contentLimits, { ...LIMITS, replayBytes: 1e6 }]] },
+  )
+  assert.equal(run.status, 200)
+  assert.deepEqual(reads.flat(), many)
+  assert.ok(Math.max(...reads.map(ids => ids.length)) <= 64)
+})
+
+test('[REQ-2] stored data counts towards max_replay, and no more of it is read than fits', async () => {
+  const { store, reads } = watched(await memoryStore())
+  const ask = asking(store)
+  const handles: string[] = []
+  for (let i = 0; i < 200; i++) {
+    const events: StreamEvent[] = [
+      { type: 'reasoning', text: 'hm', part: 0 },
+      { type: 'reasoning_end', continuation: { ...secret, data: 'x'.repeat(1000) } },
+      text('yes'),
+    ]
+    const first = await ask({ input: 'go', store: false }, { events })
+    handles.push(first.events.find(({ type }) => type === 'reasoning_end').handle)
+  }
+  const input = [...handles.map(reasoningItem), user('more')]
+  const replay = (replayBytes: number) => ask({ input }, { slots: [[contentLimits, { ...LIMITS, replayBytes }]] })
+  assert.equal((await replay(300_000)).status, 200)
+  reads.length = 0
+  const { json } = await replay(50_000)
+  assert.equal(json.error.code, 'content_limit_exceeded')
+  assert.match(json.error.message, /\(max_replay\)/)
+  assert.ok(reads.length < 4, String(reads.length))
+})
+
 // ---- failures -------------------------------------------------------------------------------------------------------
 
 test('what the next turn needs is written before this turn is seen to end', async () => {
