@@ -118,14 +118,14 @@ test('haproxy.cfg serves in front of two gateways; one is taken out and stopped 
   await behind(t, haproxy!, ['-db', '-f', file], env, url)
   assert.equal(await handshake(url), await handshake(gateways[0]!.url))
 
-  // As docs/operations.md has it: taken out, then stopped, under load, streams among it.
+  // As docs/deploy.md has it: taken out, then stopped, under load, streams among it.
   let stopped = false
   let served = 0
   const lanes = Array.from({ length: 8 }, async () => {
     for (; !stopped; served++) await streamed(url)
   })
   await eventually(() => gateways.every(({ gateway }) => gateway.ingress.running.size > 0))
-  const said = /'(set server gateways\/a state drain)'/.exec(read('docs/operations.md'))![1]!
+  const said = /'(set server gateways\/a state drain)'/.exec(read('docs/deploy.md'))![1]!
   const socket = connect(admin)
   socket.end(`${said}\n`)
   socket.resume()
@@ -187,7 +187,7 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   await loads(t, read('deploy/gateway.yaml'))
 })
 
-test('deploy/prometheus: its rules are there; it asks as docs/operations.md has the gateway listen', async t => {
+test('deploy/prometheus: its rules are there; it asks as docs/deploy.md has the gateway listen', async t => {
   const { rule_files, scrape_configs } = parse(read('deploy/prometheus/prometheus.yml'))
   for (const file of rule_files) assert.ok(existsSync(join(ROOT, 'deploy/prometheus', file)), file)
   const [{ authorization, static_configs }] = scrape_configs
