@@ -1,7 +1,10 @@
 /** What `sluice plugin new` writes. */
 
 export function pluginTemplate(name: string): string {
-  return `/** Refuses requests without a header, and counts the text that goes out. Replace it with what you need; docs/plugins.md tells more. */
+  return `/**
+ * Refuses requests without a header, and counts the text that goes out. Replace it with what you need: docs/plugins.md
+ * tells more.
+ */
 import { definePlugin, deny, slot } from 'sluice'
 
 interface Options {
@@ -19,7 +22,11 @@ export default definePlugin<Options>({
     type: 'object',
     additionalProperties: false,
     properties: {
-      require_header: { type: 'string', default: '', description: 'Refuse requests without this header; empty: none is needed.' },
+      require_header: {
+        type: 'string',
+        default: '',
+        description: 'Refuse requests without this header; empty: none is needed.',
+      },
     },
   },
   // Every slot that it sets, the private ones too.

@@ -1,7 +1,7 @@
 /**
  * Refuses what the operator does not want asked, as a model would: HTTP 200, the refusal of the client's own surface, zero usage (decisions 9).
  *
- *   plugins: [./examples/plugins/safety-refusal.ts]
+ *   plugins: [./docs/examples/safety-refusal.ts]
  *   …
  *     - admission: { output_reserve: 4096 }
  *     - safety-refusal: { phrases: [make a bomb] }      # below admission, so that the refusal has its ledger row

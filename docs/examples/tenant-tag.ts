@@ -2,7 +2,7 @@
  * Tags each request with the tenant that it is for, and writes how many characters each tenant was sent. A request hook and a stream hook;
  * docs/plugins.md builds it step by step.
  *
- *   plugins: [./examples/plugins/tenant-tag.ts]
+ *   plugins: [./docs/examples/tenant-tag.ts]
  *   …
  *     - auth
  *     - tenant-tag: { header: x-tenant, required: true }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { LIMITS } from '../../core/limits.ts'
 import { lines, loadText, small } from './load-text.ts'
 
 const digest = (n: number) => `"${String(n).padStart(64, '0')}"`
@@ -39,23 +40,8 @@ test('[LIM-11] a plan of the same name replaces a built-in one whole', async () 
 })
 
 test('[LIM-1] every limit can be set on plan, organization and key, and money is exact', async () => {
-  const names = [
-    'requests_per_minute',
-    'requests_per_day',
-    'tokens_per_minute',
-    'tokens_per_day',
-    'input_tokens_per_minute',
-    'input_tokens_per_day',
-    'output_tokens_per_minute',
-    'output_tokens_per_day',
-    'concurrent_requests',
-    'max_input_tokens',
-    'max_output_tokens',
-    'max_request_tokens',
-    'max_request_usd',
-    'daily_spend_usd',
-    'monthly_spend_usd',
-  ]
+  const names = LIMITS.map(({ name }) => name)
+  assert.ok(names.length >= 15)
   const all = (n: string) => `{ ${names.map(name => `${name}: ${name.endsWith('_usd') ? n : 5}`).join(', ')} }`
   const { config, errors } = await loadText(
     small({

@@ -12,8 +12,8 @@ import { changeLine } from './one-line.ts'
 
 changeLine(
   'providers/index.ts',
-  'gemini]',
-  'gemini, toy]',
+  'const all = [',
+  'const all = [toy, ',
   "import { toy } from '../test/registries/toy-dialect/index.ts'",
 )
 
@@ -52,8 +52,11 @@ test('requests on every surface are written and replies read in the toy dialect'
   const chat: any = await (await g.post('/v1/chat/completions', { model: 'eb1-toy', messages })).json()
   assert.equal(chat.choices[0].message.content, 'you said hello')
   assert.deepEqual(asked.at(-1), { path: '/ask', model: 'bear', prompt: 'hello', stream: true })
-  const made: any = await (await g.post('/v1/messages', { model: 'eb1-toy', messages, max_tokens: 50 })).json()
+  const message = { model: 'eb1-toy', messages, max_tokens: 50, system: 'Be short.' }
+  const made: any = await (await g.post('/v1/messages', message)).json()
   assert.equal(made.content[0].text, 'you said hello')
+  const { system, most } = asked.at(-1)
+  assert.deepEqual({ system, most }, { system: 'Be short.', most: 50 })
   const streamed = await g.post('/v1/responses', { model: 'eb1-toy', input: 'hello', stream: true })
   assert.match(await streamed.text(), /response\.output_text\.done.*"text":"you said hello"/)
 })
@@ -66,6 +69,43 @@ test('what it cannot express is refused like with any dialect', async () => {
   assert.equal(((await refused.json()) as any).error.param, 'tools[0]')
 })
 
+// The toy is what docs/dialects.md shows: an earlier one dropped stop strings, the output cap, system text and old calls
+// without a word, would have sent text that is only metered, and threw on a frame that was no JSON.
+test('it keeps the rules that every dialect has to keep', async () => {
+  const { bodyOf, decodeFrames, printed, unfitOf } = await import('../providers/dialect-kit.ts')
+  const { toy } = await import('./toy-dialect/index.ts')
+  const text = (text: string) => ({ type: 'text' as const, text })
+  const turns = [
+    { role: 'user' as const, parts: [{ ...text('cc_version=1'), meteredOnly: true as const }, text('hello')] },
+  ]
+  assert.equal(bodyOf(toy, { turns }).prompt, 'hello')
+
+  const call = {
+    type: 'call' as const,
+    id: 'c',
+    kind: 'function' as const,
+    name: 'f',
+    input: '{}',
+    path: 'messages[0]',
+  }
+  assert.equal(unfitOf(toy, { turns: [{ role: 'assistant', parts: [call] }] }), 'messages[0]')
+  assert.equal(unfitOf(toy, { sampling: { topK: 3 } }), 'top_k')
+  assert.equal(unfitOf(toy, { sampling: { seed: 3, stop: ['x'] } }), null)
+
+  const reply = (...data: string[]) =>
+    printed(
+      decodeFrames(
+        toy,
+        { conversation: { sampling: { stop: ['END'] } } },
+        data.map(data => ({ event: '', data })),
+      ),
+    )
+  assert.match(reply('{"said":"one EN"}', '{"said":"D two"}'), /"one ".*\n.*"stop_sequence","stopSequence":"END"/)
+  assert.match(reply('{"said":"one","tokens":[3,4],"full":true}'), /"reason":"length"/)
+  assert.match(reply('{"said":"one"}'), /"error".*upstream_server_error/)
+  assert.match(reply('{"said":'), /^[^\n]*"error"[^\n]*upstream_server_error[^\n]*$/)
+})
+
 test('the configuration names it: in faults, for editors, in the docs and in sluice list', async () => {
   const { load } = await import('../../cli/gateway.ts')
   const { generated } = await import('../../docs/generate/index.ts')
@@ -76,8 +116,8 @@ test('the configuration names it: in faults, for editors, in the docs and in slu
   await writeFile(g.file, (await readFile(g.file, 'utf8')).replace('dialect: toy', 'dialect: tay'))
   assert.match((await load(g.file)).errors![0]!.message, /toy/)
   const files = generated()
-  assert.match(files['config/gateway.schema.json']!, /"gemini", "toy"/)
-  assert.match(files['docs/compatibility.md']!, / gemini \| toy \|/)
+  assert.match(files['config/gateway.schema.json']!, /"toy", "openai-chat"/)
+  assert.match(files['docs/compatibility.md']!, / toy \| openai-chat \|/)
   const told: string[] = []
   await list.run([], { out: (text: string) => told.push(text) } as never)
   assert.match(told.join('\n'), /^ *toy/m)

@@ -1,11 +1,19 @@
 /**
- * An invented wire format. The request is `POST /ask { prompt }`. The reply is `{ said, tokens: [prompt, output] }`, or
- * the same in frames.
+ * An invented wire format. The request is `POST /ask { model, system?, prompt, most?, stream }`. The reply is
+ * `{ said, tokens: [prompt, output], full? }`, or the same in frames. It keeps every rule of docs/dialects.md.
  */
-import type { Decoder, Dialect } from '../../../core/dialect.ts'
-import type { StreamEvent } from '../../../core/events.ts'
-import { faultOf, kindOfStatus, retryAfterMs } from '../../../providers/faults.ts'
+import type { Conversation, Part } from '../../../core/conversation.ts'
+import type { Decoder, Dialect, Unfit } from '../../../core/dialect.ts'
+import type { FinishReason, StreamEvent } from '../../../core/events.ts'
+import { documentText, searchText } from '../../../providers/document-text.ts'
+import { cutShort, faultOf, kindOfStatus, retryAfterMs, unreadable } from '../../../providers/faults.ts'
+import { leftOut } from '../../../providers/left-out.ts'
+import { count, list, parseObject } from '../../../providers/loose-json.ts'
+import { OutboundHeaders } from '../../../providers/outbound-headers.ts'
 import { commonUnfit } from '../../../providers/requirements.ts'
+import { StopDecoder } from '../../../providers/stop-matcher.ts'
+
+const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
 
 export const toy: Dialect = {
   name: 'toy',
@@ -13,35 +21,74 @@ export const toy: Dialect = {
   keyless: true,
   capabilities: new Set(),
   nativeTools: new Set(),
-  unfit: commonUnfit,
+  unfit: (conversation, backend) => commonUnfit(conversation, backend) ?? ownUnfit(conversation),
   request(conversation, backend, context) {
-    const text = conversation.turns.flatMap(turn => turn.parts.map(part => (part.type === 'text' ? part.text : '')))
+    const system = conversation.system.filter(part => !part.meteredOnly).map(part => part.text)
     return {
       method: 'POST',
       path: '/ask',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ model: backend.model, prompt: text.join('\n'), stream: context.stream }),
+      headers: HEADERS.of(backend, context.stream),
+      body: (context.json ?? JSON.stringify)({
+        model: backend.model,
+        system: system.length > 0 ? system.join('\n') : undefined,
+        prompt: conversation.turns.flatMap(turn => turn.parts.flatMap(textOf)).join('\n'),
+        most: conversation.maxOutputTokens,
+        stream: context.stream,
+      }),
       state: undefined,
+      leftOut: leftOut(conversation, {}),
     }
   },
-  decoder: () => new ToyDecoder(),
+  decoder({ conversation }) {
+    const { stop } = conversation.sampling
+    return stop.length > 0 ? new StopDecoder(new ToyDecoder(), stop) : new ToyDecoder()
+  },
   fault: (status, headers) => faultOf(kindOfStatus(status), retryAfterMs(headers)),
 }
 
+/** What no capability says: a control that may not be left out, and calls in the history of a request that declares no tool. */
+function ownUnfit({ sampling, turns }: Conversation): Unfit | null {
+  if (sampling.topK !== undefined) return { param: 'top_k', requirement: 'top-k sampling' }
+  for (const { parts } of turns)
+    for (const part of parts)
+      if (part.type === 'call' || part.type === 'result') return { param: part.path, requirement: 'tool calls' }
+  return null
+}
+
+/** The lines of a prompt. Images and PDF documents are not here: `unfit` has refused them. */
+function textOf(part: Part): string[] {
+  if (part.type === 'text') return part.meteredOnly ? [] : [part.text]
+  if (part.type === 'refusal') return [part.text]
+  if (part.type === 'search') return [searchText(part)]
+  return part.type === 'document' && part.source.kind === 'text' ? [documentText(part, part.source.text)] : []
+}
+
 class ToyDecoder implements Decoder {
-  done = false
+  #reason: FinishReason | null = null
+  #failed = false
+
+  get done(): boolean {
+    return this.#reason !== null || this.#failed
+  }
 
   frame(_event: string, data: string, push: (event: StreamEvent) => void): void {
-    const { said, tokens } = JSON.parse(data) as { said?: string; tokens?: [number, number] }
-    if (said !== undefined) push({ type: 'text', text: said })
-    if (tokens === undefined) return
-    push({ type: 'usage', usage: { prompt: tokens[0], output: tokens[1] } })
-    this.done = true
+    if (this.done) return
+    const reply = parseObject(data)
+    if (!reply) {
+      this.#failed = true
+      return push({ type: 'error', error: unreadable('no JSON object') })
+    }
+    if (typeof reply['said'] === 'string') push({ type: 'text', text: reply['said'] })
+    const [prompt, output] = list(reply['tokens']).map(count)
+    if (prompt === undefined || output === undefined) return
+    push({ type: 'usage', usage: { prompt, output } })
+    this.#reason = reply['full'] === true ? 'length' : 'stop'
   }
   body(text: string, push: (event: StreamEvent) => void): void {
     this.frame('', text, push)
   }
   end(push: (event: StreamEvent) => void): void {
-    push(this.done ? { type: 'finish', reason: 'stop' } : { type: 'error', error: faultOf('server') })
+    if (this.#reason) push({ type: 'finish', reason: this.#reason })
+    else if (!this.#failed) push({ type: 'error', error: cutShort() })
   }
 }
