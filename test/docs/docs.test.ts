@@ -146,8 +146,8 @@ test('every page of docs/ can be reached from the README', () => {
   )
 })
 
-test('the amounts worked out in limits.md are what the gateway computes', () => {
-  const text = readFileSync(join(ROOT, 'docs/limits.md'), 'utf8')
+test('the amounts worked out in billing.md and limits.md are what the gateway computes', () => {
+  const text = ['billing', 'limits'].map(page => readFileSync(join(ROOT, `docs/${page}.md`), 'utf8')).join('')
   const price = { input: 1_250_000, output: 10_000_000 }
   const shown = (nano: number) => String(nano / 1e9)
   assert.ok(text.includes(`**${shown(cost({ input: 10_000, cached: 4_000, output: 800 }, price))}**`))
