@@ -425,8 +425,8 @@ describe('docs/plugins.md', () => {
     assert.ok(commands.length >= 2)
     for (const command of commands) {
       const [program, script, ...args] = command.split(' ')
-      assert.deepEqual([program, script], ['node', 'bin/sluice.mjs'])
-      const { code, output } = await run([join(ROOT, script!), ...args], place)
+      assert.deepEqual([program, script], ['npx', 'sluice'])
+      const { code, output } = await run([join(ROOT, 'bin/sluice.mjs'), ...args], place)
       assert.equal(code, 0, `${command}\n${output}`)
     }
     await writeFile(
