@@ -12,6 +12,7 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { findProgram } from '../ensure-deps.ts'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
 import { commandsOf, type PageText, pages, QUICKSTART, ROOT } from './pages.ts'
 
@@ -33,6 +34,9 @@ const SERVES = /^(?:npm start|npx sluice start\b.*)$/
 
 const REQUEST = '{"model":"eb1-preview","messages":[{"role":"user","content":"Hello"}]}'
 
+/** A key as `init` and `key new` print it, on a line of its own. */
+const KEY = /^ *(sk-\S{40,})$/m
+
 const simulator = await startSimulator({ port: 0 })
 after(() => simulator.close())
 
@@ -42,7 +46,7 @@ class Checkout {
   /** Addresses that pages name, and what is there instead. */
   readonly addresses = new Map<string, string>()
   readonly env: Record<string, string>
-  readonly #children: { child: ChildProcess; ended: Promise<unknown> }[] = []
+  readonly #children: { child: ChildProcess; ended: Promise<unknown>; said(): string; reloads: number }[] = []
   #secret = ''
 
   constructor() {
@@ -103,7 +107,7 @@ class Checkout {
       up.reject(new Error(`${command} ended with ${code}:\n${said}`))
       over.resolve()
     })
-    this.#children.push({ child, ended: over.promise })
+    this.#children.push({ child, ended: over.promise, said: () => said, reloads: 0 })
     await up.promise
   }
 
@@ -114,7 +118,22 @@ class Checkout {
     const changed = this.here(written).replace('https://api.openai.com/v1', `${simulator.url}/v1`)
     assert.notEqual(changed, written)
     writeFileSync(path, changed)
-    this.#secret = /^ {2}(sk-\S{40,})$/m.exec(said)![1]!
+    this.#secret = KEY.exec(said)![1]!
+  }
+
+  /** `key new` has printed a key: it is the reader's from now on. A gateway that runs takes it by a reload. */
+  async use(said: string): Promise<void> {
+    this.#secret = KEY.exec(said)![1]!
+    await this.reloaded()
+  }
+
+  /** Resolves when a gateway that runs has reloaded its file once more. */
+  async reloaded(): Promise<void> {
+    const running = this.#children.at(-1)
+    if (!running) return
+    const before = running.reloads
+    await eventually(() => running.said().split('configuration reloaded').length - 1 > before)
+    running.reloads++
   }
 
   async stop(): Promise<void> {
@@ -174,6 +193,8 @@ function follow(page: PageText): void {
             if (curl) assert.doesNotMatch(said, /"error":\s*\{/)
             const made = /sluice init (\S+)/.exec(command)
             if (made) checkout.adopt(made[1]!, said)
+            if (command.startsWith('npx sluice key new ')) await checkout.use(said)
+            if (command.startsWith('npx sluice plugin new ')) await checkout.reloaded()
           })
         }
       }
