@@ -25,8 +25,12 @@ export function referenceTables(plugins: Iterable<Plugin>, names: Names): string
     const rows = rowsOf(plugin.config ?? {}, '')
     parts.push(...(rows.length > 0 ? table(rows) : ['No options.', '']))
   }
-  return parts.join('\n').trimEnd() + '\n'
+  return parts.map(wrapped).join('\n').trimEnd() + '\n'
 }
+
+/** A paragraph in lines of at most 120 columns; a row of a table as it is. */
+const wrapped = (line: string): string =>
+  line.startsWith('|') ? line : line.replace(/(.{1,119})(?: |$)/g, '$1\n').trimEnd()
 
 function section(name: string, names: Names): string[] {
   const plugin = OPTION_SECTIONS.get(name)

@@ -93,22 +93,29 @@ export function compatibility(): string {
 
 # Compatibility
 
-What a client can ask for on each surface, and which dialects can carry it. The cells are not written by hand: each is the answer of the surface's
-schema and of the dialect to a request that asks for the feature.
+What a client can ask for on each surface, and which dialects can carry it. Nobody writes the cells by hand: each is the
+answer of the surface's schema and of the dialect to a request that asks for the feature.
 
 - **Surfaces**: *yes*, the error that refuses it, or – where the surface has no notation for it.
-- **Dialects**: *yes*, or the requirement that a backend of this dialect can't meet. Such a backend is passed over; when no backend of the model is left
-  the request is refused with 400 \`request_requirements_unsatisfied\`, before any model runs. – where no surface can ask for it.
+- **Dialects**: *yes*, or the requirement that a backend of this dialect can't meet; – where no surface can ask for it.
+  A backend that can't meet a requirement is passed over. When no backend of the model is left, the request is refused
+  with 400 \`request_requirements_unsatisfied\`, before any model runs.
 
-The table is of the dialects by themselves. Where the operator has set it up, the gateway runs web searches for backends without one (\`web-search\`), and
-fetches images and documents for those that take no URLs (\`media\`): docs/configuration.md.
+The table shows the dialects by themselves. If the operator has set it up, the gateway runs web searches for backends
+without one ([web search](web-search.md)), and fetches images and documents for backends that take no URLs
+([media](media.md)).
 
-Spoken over a WebSocket too (docs/websocket.md): ${SURFACES.filter(surface => surfaces[surface]!.socket).join(', ')}.
+Spoken over a [WebSocket](websocket.md) too: ${SURFACES.filter(surface => surfaces[surface]!.socket).join(', ')}.
 
-A backend can be narrowed by \`supports\` (docs/configuration.md), and some models take less than their dialect (below). A few things are never a reason to
-pass a backend over, because the gateway meets them itself or because they are hints: stop strings that a provider does not take are matched in the
-gateway, grammars of custom tools are advice where the dialect has none, efforts between two levels go to the nearest lower one, \`seed\`, \`verbosity\` and
-\`user\` are dropped where a provider has no such member, and temperatures over a provider's maximum are lowered to it.
+An operator can narrow a backend by \`supports\` ([configuration](configuration.md#models)), and some models take less
+than their dialect ([below](#models-that-take-less)). A few things never exclude a backend, because the gateway meets
+them itself or because they are hints:
+
+- Stop strings that a provider does not take are matched in the gateway.
+- Grammars of custom tools are advice where the dialect has none.
+- An effort between two levels becomes the nearest lower one.
+- \`seed\`, \`verbosity\` and \`user\` are dropped where a provider has no such member.
+- A temperature over a provider's maximum is lowered to it.
 
 ## Features
 
@@ -116,28 +123,39 @@ ${table(['feature', ...Object.values(surfaces).map(({ title }) => title), ...DIA
 
 ## Models that take less
 
-Families are recognised by the upstream model's id; any other id is taken to be a compatible server that knows every control.
+Families are recognised by the upstream model's id. Any other id is taken to be a compatible server that knows every
+control.
 
 ${table(['model, as an example', 'dialect', 'also can’t'], special)}
 
-A gemini backend with \`tool_schema: openapi\` (docs/upstreams.md) is also passed over for tool schemas that OpenAPI's words can't say: \`not\`, \`if\`,
-\`dependentRequired\`, \`dependentSchemas\`, \`multipleOf\`, \`prefixItems\`, \`unevaluatedProperties\`, bounds that exclude a fraction, a union at
-the top, schemas that contain themselves. \`$ref\`, \`oneOf\`, \`allOf\`, \`const\` and lists of types are rewritten; \`additionalProperties\`, \`patternProperties\`,
+A gemini backend with \`tool_schema: openapi\` ([upstreams](upstreams.md)) is also passed over for tool schemas that
+OpenAPI's words can't express: \`not\`, \`if\`, \`dependentRequired\`, \`dependentSchemas\`, \`multipleOf\`, \`prefixItems\`,
+\`unevaluatedProperties\`, bounds that exclude a fraction, a union at the top, schemas that contain themselves. \`$ref\`,
+\`oneOf\`, \`allOf\`, \`const\` and lists of types are rewritten. \`additionalProperties\`, \`patternProperties\`,
 \`propertyNames\`, \`uniqueItems\` and \`contains\` are left out.
 
 ## Calls whose arguments are no JSON
 
-Models now and then write such calls. Chat Completions and Responses pass the text on as it is, so that the client can tell the model. On Messages the input
-is an object: a buffered reply has \`{"_raw": "the text"}\`, and so has a stream of which no part of the arguments had left; a stream in the middle of them ends
-with the error \`upstream_server_error\`, which is typed in the official SDKs. So does any reply with such a call of a
-\`strict\` tool, or with one that does not keep to the tool's schema. Arguments nested more than 512 levels deep are such text, too: in a buffered Messages
-reply, and when a client sends them back in the history of a call.
+Models sometimes write such calls.
 
-Whole numbers of any length go from surface to surface and to every upstream as the model wrote them. One exception: in a Messages *request* the input of a
-\`tool_use\` block is JSON of the body, where a number beyond 2^53 is read as the nearest double, as JavaScript clients do.
+| surface | what the client gets |
+| --- | --- |
+| Chat Completions, Responses | the text as it is, so that the client can tell the model |
+| Messages, buffered | \`{"_raw": "the text"}\` as the input, which has to be an object |
+| Messages, streamed, no part of the arguments sent yet | the same |
+| Messages, streamed, in the middle of the arguments | the error \`upstream_server_error\`, which is typed in the official SDKs |
+| any, when the tool is \`strict\`; then also for a call that does not keep to its schema | the same error |
+
+Arguments nested more than 512 levels deep count as such text, too: in a buffered Messages reply, and when a client
+sends them back in the history of a call.
+
+Whole numbers of any length go from surface to surface and to every upstream as the model wrote them. There is one
+exception. In a Messages *request* the input of a \`tool_use\` block is JSON of the body, where a number beyond 2^53 is
+read as the nearest double, as JavaScript clients do.
 
 ## Web pages of a search
 
-Gemini names the pages of a search by links through a host of its own. A client gets the page's site instead; a page whose site is not told is left out.
+Gemini names the pages of a search by links through a host of its own. A client gets the page's site instead. A page
+whose site is not known is left out.
 `
 }
