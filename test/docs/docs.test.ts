@@ -102,6 +102,19 @@ async function helpOf(verb: string): Promise<string> {
   return stdout
 }
 
+test('prose has at most 120 columns: tables and code may have more', () => {
+  const long = pages
+    .filter(({ file }) => !file.startsWith('docs/spec/'))
+    .flatMap(({ file, text }) =>
+      text
+        // As many lines as before, so that the number of a line stays.
+        .replace(/^```[\s\S]*?^```$/gm, block => block.replace(/[^\n]/g, ''))
+        .split('\n')
+        .flatMap((line, i) => (line.length > 120 && !line.startsWith('|') ? [`${file}:${i + 1}`] : [])),
+    )
+  assert.deepEqual(long, [])
+})
+
 test('every npm script and every file that a command runs is there', () => {
   for (const { at, command } of commands) {
     for (const [, script] of command.matchAll(/npm run ([\w:-]+)/g)) assert.ok(SCRIPTS[script!], `${at}: ${script}`)
