@@ -14,12 +14,15 @@ export const DEMO_KEY_DIGEST = 'f77894fdfa58e447c57e077eaa9708e8e009c84dc6aba2db
 
 const LIMIT_NAMES = Object.keys(LIMITS) as (keyof Limits)[]
 
-/** Every limit by name; what is left out is unlimited. */
+/** All limits by name. A limit that is left out becomes null, which is unlimited. */
 function complete(limits: Partial<Limits>): Limits {
   return Object.fromEntries(LIMIT_NAMES.map(name => [name, limits[name] ?? null])) as unknown as Limits
 }
 
-/** Public ids to canonical ones: a model's own id and its aliases. Models with a fault of their own are in it too. */
+/**
+ * Maps every id that a client may send (a model's own id and its aliases) to the model's own id. Models whose entry has
+ * a fault are included, so that a reference to one is not reported as a second fault.
+ */
 export function modelIds(models: Record<string, ModelConfig>, names: readonly string[]): Map<string, string> {
   const ids = new Map(names.map(name => [name, name]))
   for (const model of Object.values(models))
@@ -32,7 +35,7 @@ interface Rights {
   model_limits: Record<string, Partial<Limits>>
 }
 
-/** Checks the model ids that rights name, and makes them canonical. */
+/** Checks the model ids in `models` and `model_limits`, and replaces aliases by the models' own ids. */
 function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, string>, path: Path, report: Report): T {
   const resolve = (id: string, at: Path, part: 'key' | 'value') => {
     const canonical = ids.get(id)
@@ -46,7 +49,7 @@ function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, s
   for (const [id, limits] of Object.entries(rights.model_limits)) {
     const at = [...path, 'model_limits', id]
     const canonical = resolve(id, at, 'key')
-    // Only one of them could hold.
+    // A model has one set of limits here, so one of the two would be lost.
     if (Object.hasOwn(model_limits, canonical))
       report.error(at, `the limits of ${canonical} stand here twice, under an alias too; write them once`, 'key')
     model_limits[canonical] = limits
@@ -56,6 +59,10 @@ function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, s
   return { ...rights, models: [...new Set(models)], model_limits }
 }
 
+/**
+ * The built-in plans and those of the file, by name.
+ * @param raw the section `plans` as it was parsed
+ */
 export function readPlans(
   raw: Record<string, unknown>,
   ids: ReadonlyMap<string, string>,
@@ -79,7 +86,7 @@ export function readPlans(
 
 type RawKey = Arrives<typeof keySchema>
 
-/** `planNames`: all plans, those with a fault included. */
+/** @param planNames names of all plans, including those that have a fault and are not in `plans` */
 export function readOrganizations(
   raw: Record<string, unknown>,
   plans: Record<string, PlanConfig>,
@@ -181,7 +188,10 @@ function readKeys(
   })
 }
 
-/** A key never raises what its organization has (AUTH-4): a wider one is not wrong, but it does not do what it says. */
+/**
+ * Warns of a key with wider limits or rights than its organization. A key only narrows (AUTH-4), so the wider value has
+ * no effect. That is no error, but probably not what the operator meant.
+ */
 function warnOfWiderKey(key: RawKey, organization: OrganizationConfig, at: Path, report: Report): void {
   const warn = (path: Path, what: string, mine: unknown, theirs: unknown) =>
     report.warn(

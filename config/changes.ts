@@ -1,16 +1,19 @@
-/** What sets two configurations apart, by name: for the log line of a reload. Never a value. */
+/**
+ * Names what differs between two configurations, for the log line of a reload. It never gives a value: some are secret.
+ */
 import type { Backend } from '../core/dialect.ts'
 import type { GatewayConfig } from './types.ts'
 
 /** Sections whose entries have names. */
 const NAMED = ['pipelines', 'providers', 'models', 'plans', 'organizations'] as const
-/** A reload may replace every key: the line names the first of them. */
+/** The log line has at most this many names: a reload may change thousands of keys. */
 const MOST = 50
 
 /**
- * Names of sections (`server`), entries (`models.eb1`, `pipelines.completions`) and keys
- * (`organizations.acme.keys.key_ci`) that were added, removed or changed, in the order of the file, at most fifty and
- * then how many more. Empty when only comments, places or a plugin's code changed.
+ * Names of the sections (`server`), entries (`models.eb1`, `pipelines.completions`) and keys
+ * (`organizations.acme.keys.key_ci`) that were added, removed or changed, in the order of the file. At most 50; the
+ * element after them says how many more there are. Empty when only comments, positions in the file or a plugin's code
+ * changed.
  */
 export function changedNames(before: GatewayConfig, after: GatewayConfig): string[] {
   const names: string[] = []
@@ -47,7 +50,7 @@ function differing(before: Readonly<Record<string, unknown>>, after: Readonly<Re
   return [...all].filter(id => text(before[id]) !== text(after[id]))
 }
 
-/** Without the places in the file, which move when a line is added above. */
+/** The value as JSON, without positions in the file (`at`): they change when a line is added above. */
 function text(value: unknown): string | undefined {
   return JSON.stringify(value, (name, member: unknown) => {
     if (name === 'at') return undefined
@@ -56,7 +59,10 @@ function text(value: unknown): string | undefined {
   })
 }
 
-/** What a backend has of itself: a changed provider is not a change of every model that uses it. */
+/**
+ * A backend without what it takes from its provider, so that a changed provider is not reported as a change of every
+ * model that uses it.
+ */
 function ownOf({ baseUrl: _, apiKey: __, headers: ___, dialect: ____, ...own }: Backend): object {
   return own
 }

@@ -1,6 +1,6 @@
 /**
- * Checks one pipeline as a chain: every plugin exists, one terminal, every slot filled above where it is needed. Pure; `check`, start-up and `explain`
- * share it.
+ * Checks one pipeline as a chain: every plugin exists, one plugin is terminal, and every slot is filled above the
+ * plugin that needs it. Pure functions, which `check`, start-up and `explain` share.
  */
 
 import type { PipelineEntry, Position } from '../core/chain.ts'
@@ -8,7 +8,7 @@ import type { Plugin, Slot } from '../core/plugin.ts'
 import type { ConfigError } from './source.ts'
 import { didYouMean } from './suggest.ts'
 
-/** Plugins by name: the built-in ones and those of `plugins:`. A Map is one. */
+/** Plugins by name: the built-in ones and those listed under `plugins:`. A `Map` has this shape. */
 export interface PluginCatalog {
   get(name: string): Plugin | undefined
   keys(): Iterable<string>
@@ -16,15 +16,15 @@ export interface PluginCatalog {
 
 export interface ChainToCheck {
   name: string
-  /** Where the pipeline's name stands. */
+  /** Position of the pipeline's name in the file. */
   at: Position
   entries: readonly PipelineEntry[]
 }
 
-/** Slots that core fills by itself when a plugin needs them. */
+/** Slots that core fills itself when a plugin needs them. */
 const FILLED_BY_CORE = new Set(['requestBody'])
 
-/** Everything that is wrong with the chain, in the order of its lines; empty when it can be built. */
+/** Every error of the chain; empty when the chain can be built. */
 export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
   const errors: ConfigError[] = []
   if (chain.entries.length === 0) {
@@ -80,7 +80,8 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
   for (const { entry, plugin } of links) {
     for (const slot of [...(plugin?.provides ?? []), ...(plugin?.mayProvide ?? []), ...(plugin?.providesLate ?? [])]) {
       const first = writers.get(slot.name)
-      // The same entry twice is one fault, told above; one plugin at two places may share what it keeps to itself.
+      // An id that stands twice was already reported above. Two entries of one plugin may share a slot that the plugin
+      // may fill.
       const shares = first?.plugin === entry.plugin && fills(plugin?.mayProvide, slot)
       if (first && first.id !== entry.id && !shares) {
         errors.push({
@@ -93,7 +94,7 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
 
   const answers = links.findIndex(({ entry }) => entry === terminal)
   for (const [index, { entry, plugin }] of links.entries()) {
-    // It needs no more than the plugin that it stands above for.
+    // A plugin that version 1 implies needs nothing beyond what the plugin below it needs, and that one is checked.
     if (entry.implied) continue
     for (const slot of [...(plugin?.needs ?? []), ...(plugin?.rewrites ?? [])]) {
       if (FILLED_BY_CORE.has(slot.name)) {
@@ -115,7 +116,7 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
         }
         continue
       }
-      // With an unknown name in the chain the writer may be that one: its own error comes first.
+      // The plugin that is not known may be the one that fills the slot. Its own error is reported, so this one is not.
       if (writers.length === 0 && !allKnown) continue
       errors.push({ ...entry.at, message: missing(entry, slot, writers[0]?.entry, links, catalog) })
     }
@@ -134,12 +135,13 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
 }
 
 /**
- * By slot: what is made from it on the way down, first to last. Whoever replaces the slot below one of these changes
- * less than it means to: `routing` may have made the conversation that goes upstream, `translation` has the one to send.
+ * By slot: the slots that plugins derive from it on the way down, first to last. A plugin that replaces the slot below
+ * such a plugin changes less than intended: `routing` may already have made the conversation that goes upstream, and
+ * `translation` has already made the request to send.
  */
 const MADE_INTO: Readonly<Record<string, readonly string[]>> = { conversation: ['candidates', 'outbound'] }
 
-/** What is worth telling of a chain that can be built. */
+/** Warnings about a chain that can be built. */
 export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
   const warnings: ConfigError[] = []
   const made = new Map<string, PipelineEntry>()
@@ -204,7 +206,9 @@ const fills = (slots: readonly Slot<any>[] | undefined, slot: Slot<unknown>) =>
 
 const terminals = (catalog: PluginCatalog) => [...catalog.keys()].filter(name => catalog.get(name)?.terminal).join(', ')
 
-/** `line 17`, with the file when it is another one. */
+/**
+ * `line 17`; `FILE:17` when the position is in another file than `seenFrom`; with the column when both are on one line.
+ */
 export function place(at: Position, seenFrom: Position): string {
   if (at.file !== seenFrom.file) return `${at.file}:${at.line}`
   return at.line === seenFrom.line ? `line ${at.line}, column ${at.column}` : `line ${at.line}`

@@ -1,4 +1,7 @@
-/** Writes validators of options with ajv. Loaded when they are not kept (core/validators/read.ts). */
+/**
+ * Compiles validators of option schemas with ajv. This module is loaded only for schemas whose validators are not kept
+ * yet (core/validators/read.ts).
+ */
 import { createHash } from 'node:crypto'
 import { _, Ajv } from 'ajv'
 import type { ValidatorsText } from '../core/validators/read.ts'
@@ -6,7 +9,10 @@ import { standaloneText } from '../core/validators/write.ts'
 import type { Schema } from '../core/vocabulary.ts'
 import { TEXT_FORMATS } from './validate.ts'
 
-/** Throws when a schema is not valid JSON Schema. */
+/**
+ * The text of a module that exports a validator for each schema.
+ * @throws when a schema is not valid JSON Schema
+ */
 export const validatorsText: ValidatorsText = schemas => {
   const ajv = new Ajv({
     allErrors: true,
@@ -15,20 +21,23 @@ export const validatorsText: ValidatorsText = schemas => {
     strict: true,
     allowUnionTypes: true,
     strictRequired: false,
-    // References are made to be written once.
+    // Inlined, a referenced schema would be written again at every place that uses it.
     inlineRefs: false,
     code: { source: true, formats: _`formats` },
   })
   for (const [name, format] of Object.entries(TEXT_FORMATS)) ajv.addFormat(name, format)
   const names = schemas.map((schema, i) => {
-    // One alone may be anybody's, with references of its own: it stays as it is.
+    // A single schema may belong to a plugin of the operator and have its own `$ref`s, so it is not rewritten.
     ajv.addSchema(schemas.length === 1 ? schema : withReferences(schema as Schema, ajv), `options${i}`)
     return `options${i}`
   })
   return standaloneText(ajv, names, ['formats'])
 }
 
-/** The schema with every object in it by reference: limits and rights stand in several places, and are written once. */
+/**
+ * The schema with every object in it replaced by a `$ref`. Limits and rights occur at several places, and are compiled
+ * once this way.
+ */
 function withReferences(schema: Schema, ajv: Ajv): Schema {
   const out = { ...schema }
   const properties = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)
@@ -42,7 +51,8 @@ function withReferences(schema: Schema, ajv: Ajv): Schema {
 function reference(schema: Schema, ajv: Ajv): Schema {
   const whole = withReferences(schema, ajv)
   if (!('properties' in whole)) return whole
-  // What belongs to the place: ajv fills a default from here, and messages about a missing member describe it.
+  // These stay at the place of use: ajv fills a default from there, and messages about a missing member quote the
+  // description.
   const { default: fallback, description, ...rest } = whole
   const name = `part-${createHash('sha256').update(JSON.stringify(rest)).digest('hex')}`
   if (!ajv.schemas[name]) ajv.addSchema(rest, name)

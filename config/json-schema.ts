@@ -1,7 +1,8 @@
 /**
- * One JSON Schema of the whole of gateway.yaml, for editors: completion, hover text and squiggles. Made from the schemas that loading checks with, loosened
- * where YAML is looser than the data: `${NAME}` may stand anywhere, `~` wherever a key is optional, and a section may be in a file of its own.
- * `docs/generate/index.ts` writes it to config/gateway.schema.json.
+ * One JSON Schema of the whole gateway.yaml, for editors: completion, hover text and error marks. It is made from the
+ * schemas that loading checks with, and loosened where YAML allows more than the data: `${NAME}` may stand anywhere,
+ * `~` wherever a key is optional, and a section may be in its own file. `docs/generate/index.ts` writes it to
+ * config/gateway.schema.json.
  */
 import type { Plugin } from '../core/plugin.ts'
 import type { Schema } from '../core/vocabulary.ts'
@@ -18,7 +19,7 @@ import {
 } from './schema.ts'
 import { OPTION_SECTIONS } from './version-1.ts'
 
-/** What editors can check of a format by itself. */
+/** Patterns for the formats that an editor can check without the gateway's code. */
 const PATTERNS: Record<string, string> = {
   duration: '^(\\d+(\\.\\d{1,3})?(ms|s|m|h|d)|0)$',
   size: '^(\\d+(\\.\\d{1,3})?(B|KiB|MiB|GiB|TiB)|0)$',
@@ -102,7 +103,10 @@ function sectionSchema(name: string, names: Names): Schema {
   }
 }
 
-/** An entry: a name, `name: {options}`, or in full. Plugins of one's own have names and options that are not known here. */
+/**
+ * Schema of a pipeline entry: a name, `name: {options}`, or the full form. The names and options of the operator's own
+ * plugins are not known here, so any are allowed.
+ */
 function entrySchema(plugins: readonly Plugin[]): Schema {
   const ref = (plugin: Plugin) => ({ $ref: `#/$defs/options/${plugin.name}` })
   const full = loosen(fullEntry)
@@ -134,11 +138,14 @@ function entrySchema(plugins: readonly Plugin[]): Schema {
 
 type AnySchema = Record<string, any>
 
-/** The schema as YAML may be written. */
+/**
+ * Loosens a schema to everything that YAML may hold.
+ * @param optional the key may be left out, so `~` is allowed
+ */
 function loosen(schema: AnySchema, optional = false): Schema {
   const { format, default: fallback, description, ...rest } = schema
   const about = { ...(description ? { description } : {}), ...(fallback === undefined ? {} : { default: fallback }) }
-  // Fifteen limits in five places: once is enough.
+  // The fifteen limits occur at five places, so they are written once, under `$defs`.
   if (rest['properties'] === LIMITS) return { ...about, anyOf: [{ $ref: '#/$defs/limits' }, { type: 'null' }] }
   const inner: AnySchema = { ...rest }
   if (format && PATTERNS[format]) inner['pattern'] = PATTERNS[format]

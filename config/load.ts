@@ -1,6 +1,6 @@
 /**
- * Loads gateway.yaml: text, sections, references, chains. The one way in: start-up, reload and `sluice check` all come through here, and every fault is
- * reported at once with its place and its cure.
+ * Loads gateway.yaml: text, sections, references, chains. Start-up, reload and `sluice check` all use this module. It
+ * reports every fault at once, each with its position and its cure.
  */
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
@@ -46,43 +46,53 @@ export interface LoadOptions {
   dialects: DialectFacts
   /** Names of the surfaces that routes may speak. */
   surfaces: readonly string[]
-  /** Where `${NAME}` is read; `process.env` by default. */
+  /** Source of the values for `${NAME}`; `process.env` by default. */
   env?: Readonly<Record<string, string | undefined>>
   /**
-   * A variable that is not set is a warning, and a placeholder stands for it: for commands that call no provider, so that
-   * a machine that builds or bills needs no secrets. Where no text can stand (a number, an address) it stays an error.
+   * If true, an environment variable that is not set is a warning, and the text `unset-NAME` stands for its value. For
+   * commands that call no provider, so that a machine that builds or bills needs no secrets. Where that text is not
+   * valid (for a number, an address), the unset variable is still an error.
    */
   placeholders?: boolean | undefined
-  /** Text of a file; from the disk by default. */
+  /** Reads a file as text; from the disk by default. */
   readFile?(path: string): Promise<string>
-  /** Raised at each reload, so that plugin files and their own imports are read anew (decisions 39). */
+  /**
+   * Number of this load. It rises with each reload, so that plugin files and their own imports are loaded again
+   * (decision 39).
+   */
   generation?: number
   /** Imports a plugin file; tests replace it. */
   loadPlugin?(path: string, generation: number): Promise<Plugin>
-  /** What `workers: auto` means; the cores of this machine by default. */
+  /** The number of workers that `workers: auto` stands for; by default the number of cores of this machine. */
   cores?: number
 }
 
 interface Loaded {
-  /** Worth telling, and no reason not to start. */
+  /** Problems that do not prevent a start. */
   warnings: ConfigError[]
-  /** The main file and every included one, absolute; complete even when the configuration is not valid, so that it can be watched. */
+  /**
+   * Absolute paths of the main file and of every included one. Complete even when the configuration is not valid, so
+   * that all of them can be watched.
+   */
   files: string[]
 }
 
-/** `errors` is set exactly when `config` is not: `if (loaded.errors) …`. */
+/** Either `config` or `errors` is set; `if (loaded.errors) …` tells which. */
 export type LoadResult =
   | (Loaded & {
       errors?: undefined
       config: GatewayConfig
       /** The built-in plugins and those of `plugins:`. */
       plugins: ReadonlyMap<string, Plugin>
-      /** Those of the warnings that tell where a placeholder stands. */
+      /** Those of the warnings that are about a variable that is not set. */
       unset: ConfigError[]
     })
   | (Loaded & { errors: ConfigError[]; config?: undefined; plugins?: undefined })
 
-/** What every configuration is checked with: the schemas of the gateway itself, and those of the built-in plugins. */
+/**
+ * The schemas that every configuration is checked with: first those of the gateway's sections, then those of the
+ * built-in plugins.
+ */
 export const knownSchemas = (plugins: PluginCatalog, names: Names): Schema[][] => [
   [
     ...Object.values(SECTIONS),
@@ -93,7 +103,10 @@ export const knownSchemas = (plugins: PluginCatalog, names: Names): Schema[][] =
   [...plugins.keys()].map(name => plugins.get(name)!.config ?? NO_OPTIONS),
 ]
 
-/** Loads and checks the configuration at `path`. Never throws for what is wrong in it, a missing file included. */
+/**
+ * Loads and checks the configuration at `path`. Faults in it are returned and never thrown; a missing file is one of
+ * them.
+ */
 export async function loadConfig(path: string, options: LoadOptions): Promise<LoadResult> {
   const names = { dialects: Object.keys(options.dialects), surfaces: options.surfaces }
   const read = options.readFile ?? ((file: string) => readFile(file, 'utf8'))
@@ -110,7 +123,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   try {
     for (const schemas of knownSchemas(options.plugins, names)) ready(schemas)
   } catch {
-    // A plugin's schema is not valid: it is told of where the plugin stands in a pipeline.
+    // The schema of a plugin is not valid. That is reported later, at the plugin's place in a pipeline.
   }
   const report = new Report(source)
   const fail = (): LoadResult => ({
@@ -123,7 +136,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const data = source.data
   checkSectionNames(data, report)
   const sections = readSections(source, options.plugins, report)
-  // What refers to a section that could not be read would all look wrong.
+  // Every reference to a section that could not be read would be reported as wrong.
   if (source.brokenSections.size > 0) return fail()
   const { plugins, broken } = await readPlugins(sections.plugins ?? [], source, options, report)
 
@@ -160,7 +173,8 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   if (server && store) checkTogether(server, store, organizations, report)
   await checkFiles(server, providers, read, report)
   const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
-  // Whether a plugin can search shows when it is created.
+  // Whether one of the operator's own plugins can search is known only when it is created, so every name is accepted
+  // here.
   for (const name of plugins.keys()) if (!options.plugins.get(name)) searchers.push(name)
   checkSearchers(sections.web_search, pipelines, searchers, report)
   if (sections.secret && sections.secret.length < 32)
@@ -170,7 +184,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
 
   for (const section of OPTION_SECTIONS.keys()) delete sections[section]
   const config: GatewayConfig = {
-    // Each is there: a fault in one is among the errors.
+    // No section is missing here: a section with a fault has added an error, and the function has returned above.
     ...(sections as Sections),
     files: source.files,
     server,
@@ -204,7 +218,10 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   }
 }
 
-/** Whoever answers searches must be there: in the section of version 1, or in the lines of a pipeline. */
+/**
+ * Checks that the search provider exists which the section `web_search` (version 1) or a `web-search` entry of a
+ * pipeline names.
+ */
 function checkSearchers(
   section: unknown,
   pipelines: Record<string, PipelineEntry[]>,
@@ -247,10 +264,10 @@ function checkSectionNames(data: Record<string, unknown>, report: Report): void 
   }
 }
 
-/** Checks every section that has one schema; those with a fault are left out. */
-/** What was read, and the two sections of version 1 that are plugins' options. */
+/** The checked sections, with the two of version 1 that hold the options of plugins. */
 type ReadSections = Partial<Sections> & { [section: string]: unknown }
 
+/** Checks every section that has one schema. Sections with a fault are left out of the result. */
 function readSections(source: ConfigSource, plugins: PluginCatalog, report: Report): ReadSections {
   const sections: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(SECTIONS)) {
@@ -270,7 +287,10 @@ function readSections(source: ConfigSource, plugins: PluginCatalog, report: Repo
   return sections as ReadSections
 }
 
-/** The catalog with the plugin files of the configuration, and the names of files that did not load. */
+/**
+ * @returns all plugins (built-in ones and those of the configuration's files), and the names of the files that did not
+ * load
+ */
 async function readPlugins(
   files: readonly string[],
   source: ConfigSource,
@@ -301,7 +321,7 @@ async function readPlugins(
   return { plugins, broken }
 }
 
-// ---- server and store -------------------------------------------------------------------------------------------------
+// ---- server and store -----------------------------------------------------------------------------------------------
 
 function resolveServer(
   raw: Sections['server'],
@@ -322,7 +342,7 @@ function resolveServer(
   const workers = raw.workers === 'auto' ? (options.cores ?? availableParallelism()) : raw.workers
   if (workers > 1 && listen.port === 0)
     report.error(['server', 'listen'], `${workers} workers share one port: name it, instead of 0`)
-  // Worker n has its admin pages on the n-th port from the one that is named.
+  // Worker n serves its admin pages on the n-th port, counted from the configured one.
   const ports = adminListen.port === 0 ? 1 : workers
   if (
     listen.port !== 0 &&
@@ -352,7 +372,7 @@ function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConf
   return { url: file === undefined ? url : `sqlite:${source.resolvePath(['store'], file)}`, timeout }
 }
 
-/** What no section can see alone. */
+/** Checks that need more than one section. */
 function checkTogether(
   server: ServerConfig,
   store: GatewayConfig['store'],
@@ -376,7 +396,10 @@ function checkTogether(
   }
 }
 
-/** Certificates that are named must be there: found at load, not at the first connection. */
+/**
+ * Checks that every named certificate file can be read, so that a missing one fails the load and not the first
+ * connection.
+ */
 async function checkFiles(
   server: ServerConfig | undefined,
   providers: GatewayConfig['providers'],

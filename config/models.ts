@@ -8,7 +8,10 @@ import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { ModelConfig, ProviderConfig } from './types.ts'
 
-/** What loading asks of the dialects, by name; handed in, because the configuration imports no provider. */
+/**
+ * What loading must know about each dialect, by name. The caller passes it in, because config/ may not import
+ * providers/.
+ */
 export type DialectFacts = Readonly<Record<string, Pick<Dialect, 'capabilities' | 'keyless'>>>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
@@ -57,7 +60,9 @@ export function absolutePaths<T extends Record<string, string | undefined>>(tls:
   return absolute as T
 }
 
-/** `providerNames`: all that the file names, those with a fault included. */
+/**
+ * @param providerNames names of all providers in the file, including those that have a fault and are not in `providers`
+ */
 export function readModels(
   raw: Record<string, unknown>,
   providers: Record<string, ProviderConfig>,
@@ -98,6 +103,10 @@ export function readModels(
   return models
 }
 
+/**
+ * A backend with everything that it takes from its provider. Null when its provider is unknown (reported here) or has a
+ * fault (reported before).
+ */
 function resolveBackend(
   raw: Arrives<typeof backendSchema>,
   maxOutputTokens: number | null,

@@ -1,7 +1,7 @@
 /**
- * Plugin files, wherever they are. `import 'sluice'` in them means this gateway's core/plugin.ts, and file URLs carry the generation of the configuration
- * that brought them, so that a reload reads a plugin and its own imports anew (decisions 39). Modules of old generations stay in memory: the module
- * cache of Node has no way to drop them.
+ * Loads plugin files, wherever they are. In such a file `import 'sluice'` means this gateway's core/plugin.ts. The URL
+ * of the file carries the generation of the configuration that loaded it, so that a reload loads a plugin and its own
+ * imports again (decision 39). Modules of old generations stay in memory: Node's module cache has no way to drop them.
  */
 import { readFileSync, statSync } from 'node:fs'
 import { registerHooks } from 'node:module'
@@ -10,7 +10,10 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import type { Plugin } from '../core/plugin.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
-/** The gateway's own modules are never stamped: a second copy of core would have slots and errors of its own. */
+/**
+ * Folders of the gateway's own modules. Their URLs never get a generation: a second copy of core/ would have its own
+ * slots and error classes, which the first copy does not recognise.
+ */
 const OWN = [
   'core',
   'surfaces',
@@ -23,7 +26,7 @@ const OWN = [
   'cli',
   'node_modules',
 ].map(dir => join(ROOT, dir) + sep)
-/** What plugin files may import by name; the same as `exports` of package.json. */
+/** The names that plugin files may import, with the URLs of their modules: the `exports` of package.json. */
 const NAMES: Record<string, string> = exportsOf(join(ROOT, 'package.json'))
 const STAMP = 'generation'
 const FORMATS: Record<string, string> = {
@@ -44,7 +47,10 @@ function exportsOf(file: string): Record<string, string> {
 
 let registered = false
 
-/** Installs the hooks, once for the process: `sluice` and `sluice/testing` resolve from anywhere. */
+/**
+ * Installs Node's module hooks, once in a process. After that, `sluice` and `sluice/testing` can be imported from any
+ * folder.
+ */
 export function registerPluginHooks(): void {
   if (registered) return
   registered = true
@@ -68,13 +74,14 @@ function stamp(url: string, generation: string, format: string | null | undefine
   if (path.includes(`${sep}node_modules${sep}`) || OWN.some(dir => path.startsWith(dir)))
     return { url, format, shortCircuit: true }
   target.searchParams.set(STAMP, generation)
-  // Without a package.json beside it Node would have to guess the format, with a warning.
+  // Without a package.json beside the file, Node would have to guess the format, and print a warning.
   return { url: target.href, format: format ?? FORMATS[extname(path)], shortCircuit: true }
 }
 
 /**
- * Imports a plugin file and gives its plugin: the default export, the export named `plugin`, or the only export that is one. Throws an Error
- * that says what is wrong with the file.
+ * Imports a plugin file and returns its plugin: the default export, the export named `plugin`, or the only export that
+ * is a plugin.
+ * @throws Error that says what is wrong with the file
  */
 export async function loadPluginFile(path: string, generation: number): Promise<Plugin> {
   const extension = extname(path)
@@ -99,7 +106,7 @@ export async function loadPluginFile(path: string, generation: number): Promise<
 function importFault(cause: unknown, path: string): string {
   if (!(cause instanceof Error)) return String(cause)
   const message = cause.message.replaceAll(/\?generation=\d+/g, '')
-  // The frame inside the file itself is what its author looks for.
+  // The author of the plugin needs the line in this file, not the place in the module loader.
   const frame = new RegExp(
     `${basename(path).replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')}(?:\\?generation=\\d+)?:(\\d+)(?::(\\d+))?`,
   ).exec(cause.stack ?? '')

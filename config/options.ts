@@ -1,4 +1,4 @@
-/** Options of one plugin; `parseOptions` is for test harnesses and tools, outside a configuration file. */
+/** Options of one plugin that do not come from a configuration file: for test harnesses and tools. */
 import type { Plugin } from '../core/plugin.ts'
 import type { Schema } from '../core/vocabulary.ts'
 import { validate } from './validate.ts'
@@ -7,8 +7,9 @@ import { validate } from './validate.ts'
 export const NO_OPTIONS: Schema = { type: 'object', additionalProperties: false, properties: {} }
 
 /**
- * Options as `create` takes them: defaults filled, units converted. Whole numbers stand for milliseconds and bytes here, since code has no `60s`.
- * Throws with every fault when they do not fit the plugin's schema.
+ * Options as `create` takes them: defaults filled, units converted. Durations and sizes may be whole numbers of
+ * milliseconds and bytes here, because code has no `60s`.
+ * @throws Error with every fault, when the options do not fit the plugin's schema
  */
 export function parseOptions<C>(plugin: Plugin<C>, raw: unknown = {}): C {
   const schema = plugin.config ?? NO_OPTIONS

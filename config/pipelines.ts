@@ -1,4 +1,7 @@
-/** Reads `pipelines` and `routes`: the three ways to write an entry, plugin options, and what refers to what. */
+/**
+ * Reads `pipelines` and `routes`: the three ways to write an entry, the options of plugins, and the references between
+ * sections.
+ */
 import type { PipelineEntry } from '../core/chain.ts'
 import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
@@ -10,8 +13,9 @@ import type { RouteConfig } from './types.ts'
 import { IMPLIED_PLUGINS, withImplied } from './version-1.ts'
 
 /**
- * Reads and checks every pipeline. A pipeline whose entries can't be read is left out of the result. `broken`: names of plugin files that did
- * not load, whose own error is already there. `sections`: those that have been checked, `version` among them.
+ * Reads and checks every pipeline. A pipeline with an entry that cannot be read is left out of the result.
+ * @param sections sections that were already checked, `version` among them
+ * @param broken names of plugin files that did not load; their own errors are already reported
  */
 export function readPipelines(
   raw: unknown,
@@ -33,7 +37,7 @@ export function readPipelines(
       const entry = readEntry(item, [...path, i], catalog, report)
       if (entry) entries.push(entry)
     }
-    // A chain with a hole would only give errors that follow from the hole.
+    // A chain without one of its entries would only give errors that follow from the missing entry.
     if (entries.length !== list.length || entries.some(entry => broken.has(entry.plugin))) continue
     const whole = sections['version'] === 2 ? entries : impliedIn(entries, sections, catalog, report)
     const chain: ChainToCheck = { name, at: report.source.position(path, 'key'), entries: whole }
@@ -44,7 +48,7 @@ export function readPipelines(
   return pipelines
 }
 
-/** Version 1 says itself where these stand. */
+/** Adds the plugins that version 1 implies. In version 1 their places are fixed, so one that is written is an error. */
 function impliedIn(
   entries: readonly PipelineEntry[],
   sections: Record<string, unknown>,
@@ -121,13 +125,20 @@ function withOptions(
   return checked === null ? null : { ...entry, config: checked as Record<string, unknown> }
 }
 
-// ---- routes -----------------------------------------------------------------------------------------------------------
+// ---- routes ---------------------------------------------------------------------------------------------------------
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'ANY']
-/** Slots that only a surface's request can fill. */
+/**
+ * Slots that are filled from a request in the format of a surface. A route to a plugin that provides one needs a
+ * surface.
+ */
 const SURFACE_SLOTS = ['conversation', 'request']
 
-/** Reads every route. `pipelines` are those that were read; `pipelineNames` all that the file names. */
+/**
+ * Reads every route.
+ * @param pipelines the pipelines that could be read
+ * @param pipelineNames names of all pipelines in the file, including those with a fault
+ */
 export function readRoutes(
   raw: unknown,
   pipelines: Record<string, PipelineEntry[]>,
@@ -199,7 +210,9 @@ function routeFault(method: string, path: string): string | null {
   return null
 }
 
-/** Runs every plugin's own `check` over the finished configuration; each message becomes an error at the entry's line. */
+/**
+ * Runs every plugin's own `check` over the finished configuration; each message becomes an error at the entry's line.
+ */
 export function pluginChecks(
   pipelines: Record<string, PipelineEntry[]>,
   catalog: PluginCatalog,

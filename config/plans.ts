@@ -1,6 +1,7 @@
 /**
- * The built-in plans (LIM-11): the self-serve tiers as the service publishes them, and ready plans for the invite-only ones. Written as they would stand in
- * gateway.yaml, and read by the same code. A plan of the same name in the file replaces one whole.
+ * The built-in plans (LIM-11): the self-serve tiers as the service publishes them, and ready plans for the invite-only
+ * ones. They are written as in gateway.yaml, and read by the same code. A plan of the same name in the file replaces
+ * the built-in plan completely.
  */
 
 const tier = (requests: number, tokens: number, output: number, concurrent: number, monthlyUsd: string | null) => ({
@@ -19,7 +20,10 @@ const tier = (requests: number, tokens: number, output: number, concurrent: numb
   },
 })
 
-/** Plans by name, as raw data. The service publishes no figures for beta, benchmark and custom: these are ours, to be replaced. */
+/**
+ * Plans by name, as unparsed data. The service publishes no figures for beta, benchmark and custom: the figures here
+ * are our own, and an operator should replace them.
+ */
 export const BUILT_IN_PLANS: Record<string, Record<string, unknown>> = {
   free: tier(5, 20_000, 4_000, 1, '0'),
   tier1: tier(60, 100_000, 30_000, 5, '100'),

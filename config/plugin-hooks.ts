@@ -1,4 +1,4 @@
-/** For `node --import`: lets tests of plugins outside the clone import `sluice` and `sluice/testing`. */
+/** For `node --import`: with it, tests of plugins in any folder can import `sluice` and `sluice/testing`. */
 import { registerPluginHooks } from './modules.ts'
 
 registerPluginHooks()

@@ -1,4 +1,7 @@
-/** The reference tables of docs/configuration.md, made from the schemas that loading checks with. `docs/generate/index.ts` writes them between its markers. */
+/**
+ * The reference tables of docs/configuration.md, made from the schemas that loading checks with.
+ * `docs/generate/index.ts` writes them between the markers of that page.
+ */
 import type { Plugin } from '../core/plugin.ts'
 import {
   CHAIN_SECTIONS,

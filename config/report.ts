@@ -1,4 +1,4 @@
-/** Collects everything that is wrong, with its place, so that one run shows it all. */
+/** Collects all faults of a configuration with their positions, so that one run shows them all. */
 import type { Position } from '../core/chain.ts'
 import type { Arrives, Schema } from '../core/vocabulary.ts'
 import type { ConfigError, ConfigSource, Path } from './source.ts'
@@ -21,7 +21,8 @@ export class Report {
 
   error(path: Path, message: string, part: 'key' | 'value' = 'value'): void {
     const at = this.source.position(path, part)
-    // No placeholder can stand for an address or a number: what is wrong there is that the variable is not set.
+    // A placeholder is no valid address or number. The real fault is then the variable that is not set, so that one is
+    // reported.
     this.errors.push(this.#unset(at) ?? { ...at, message })
   }
 
@@ -34,7 +35,11 @@ export class Report {
     return this.source.unset.find(e => e.file === file && e.line === line && e.column === column)
   }
 
-  /** Checks the value at `path`; null after reporting what is wrong with it. `name` is what messages call it. */
+  /**
+   * Checks the value at `path` and returns it with defaults filled and units converted; null after its faults were
+   * reported.
+   * @param name what messages call the value
+   */
   check<S extends Schema>(schema: S, value: unknown, path: Path, name: string): Arrives<S> | null {
     const result = validate(schema, value, {
       name,
@@ -46,14 +51,14 @@ export class Report {
     return null
   }
 
-  /** True when the value is a mapping; else reports that it is not. */
+  /** Whether the value is a mapping; if not, that is reported. */
   mapping(value: unknown, path: Path): value is Record<string, unknown> {
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return true
     this.error(path, `${path.join('.')} must be a mapping (name: …)`, 'key')
     return false
   }
 
-  /** In reading order, one for each place and message. */
+  /** The problems in the order of the files, without repeated ones (same position and message). */
   sorted(problems: ConfigError[]): ConfigError[] {
     const seen = new Set<string>()
     const order = (e: ConfigError) => this.source.names.indexOf(e.file)

@@ -1,7 +1,8 @@
 /**
- * The sections of gateway.yaml, one schema each. They are checked here, written out for editors (json-schema.ts) and listed in docs/configuration.md.
- * `~` for a key whose schema has no null means "not set". Sections of named entries (`ENTRIES`) are checked entry by entry, so that a fault in one
- * does not hide what is wrong with the rest.
+ * The sections of gateway.yaml, one schema each. Loading checks with them, json-schema.ts writes them out for editors,
+ * and reference.ts lists them in docs/configuration.md. `~` for a key whose schema has no null means "not set".
+ * Sections of named entries (`ENTRIES`) are checked entry by entry, so that a fault in one entry does not hide the
+ * faults of the others.
  */
 import { EFFORTS, type SurfaceName } from '../core/conversation.ts'
 import { CAPABILITIES } from '../core/dialect.ts'
@@ -24,22 +25,34 @@ import {
 export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const
 export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
 
-/** Names of what this build is made of. The schemas leave their place open, and `withNames` fills it: the configuration imports neither. */
+/**
+ * Names of the dialects and surfaces of this build. config/ may import neither: its schemas only mark where such a name
+ * belongs, and `withNames` fills the names in.
+ */
 export interface Names {
   readonly dialects: readonly string[]
   readonly surfaces: readonly string[]
 }
-/** One of the names. As it stands it is no JSON Schema, so a schema that was not filled does not compile. */
+/**
+ * A text that has to be one of the names of `part`. Until `withNames` has filled it, `enum` is not a list, so an
+ * unfilled schema does not compile.
+ */
 const named = <N extends string = string>(part: keyof Names, description: string): Schema<N> => ({
   type: 'string',
   enum: part,
   description,
 })
 
-/** By schema: the names it was last filled with, and the result. Validators are found by the schema's identity. */
+/**
+ * By unfilled schema: the names it was last filled with, and the result. The result is used again because validators
+ * are found by the identity of the schema object.
+ */
 const filledBefore = new WeakMap<Schema, { names: string; schema: Schema }>()
 
-/** The schema, with the names in the members that take one; itself when none does. The same object for the same names. */
+/**
+ * The schema with the names filled in where a member takes one; the schema itself where no member does. The same names
+ * give the same object.
+ */
 export function withNames<S extends Schema>(schema: S, names: Names): S {
   const key = JSON.stringify(names)
   const before = filledBefore.get(schema)
@@ -70,7 +83,7 @@ function allOr(items: Schema, description: string, fallback?: 'all'): Schema {
   }
 }
 const name = (description: string) => text(description, { minLength: 1 })
-/** Any keys, one kind of value; none when not set. */
+/** A mapping of any keys to values of one schema; empty when not set. */
 const byName = <V extends Schema>(values: V, description: string): Filled<Record<string, Arrives<V>>> => ({
   type: 'object',
   default: {},
@@ -78,7 +91,7 @@ const byName = <V extends Schema>(values: V, description: string): Filled<Record
   description,
 })
 
-// ---- server -----------------------------------------------------------------------------------------------------------
+// ---- server ---------------------------------------------------------------------------------------------------------
 
 const listen = (fallback: string, description: string) => text(description, { format: 'listen', default: fallback })
 
@@ -150,7 +163,7 @@ export const server = object(
   { description: 'Where and how the gateway listens.' },
 )
 
-// ---- store ------------------------------------------------------------------------------------------------------------
+// ---- store ----------------------------------------------------------------------------------------------------------
 
 export const STORE_URL = '^(sqlite:.+|rediss?(\\+(sentinel|cluster))?://.+)$'
 const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+sentinel://, redis+cluster://.', {
@@ -176,9 +189,9 @@ export const store = {
     'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, timeout }. sqlite is for one process; redis for any number.',
 } as Filled<string | Arrives<typeof storeMembers>>
 
-// ---- pipelines and routes ---------------------------------------------------------------------------------------------
+// ---- pipelines and routes -------------------------------------------------------------------------------------------
 
-/** Of a pipeline entry written in full; entries are read by pipelines.ts. */
+/** A pipeline entry written in full. pipelines.ts reads the entries. */
 export const fullEntry = object(
   {
     plugin: name('Name of the plugin.'),
@@ -216,7 +229,7 @@ export const plugins = list(
   { default: [], uniqueItems: true },
 )
 
-// ---- providers and models ---------------------------------------------------------------------------------------------
+// ---- providers and models -------------------------------------------------------------------------------------------
 
 const url = (description: string) =>
   text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
@@ -261,8 +274,8 @@ export const provider = object(
 )
 
 /**
- * Arrives in pico-USD (1e-12 USD) per token, whole numbers: 1 USD per million tokens is 1 000 000, so six decimals of a price are exact. An
- * exchange's cost is summed in pico-USD and rounded half up to nano-USD once.
+ * Converted to whole pico-USD (1e-12 USD) per token: 1 USD per million tokens is 1 000 000, so six decimals of a price
+ * are exact. The cost of an exchange is summed in pico-USD, and rounded half up to nano-USD once.
  */
 const price = (description: string): Schema<number> => ({
   type: ['number', 'string'],
@@ -347,7 +360,7 @@ export const model = object(
   ['context_window', 'backends'],
 )
 
-// ---- the gateway as a whole -------------------------------------------------------------------------------------------
+// ---- the gateway as a whole -----------------------------------------------------------------------------------------
 
 const row = (idle: string, ceiling: string, description: string) =>
   object(
@@ -408,7 +421,7 @@ export const log = object(
   { default: {}, description: 'Log lines, as JSON on standard error. A reload applies it.' },
 )
 
-// ---- accounts ---------------------------------------------------------------------------------------------------------
+// ---- accounts -------------------------------------------------------------------------------------------------------
 
 const limit = (description: string): Schema<number | null> => ({
   type: ['integer', 'null'],
@@ -416,14 +429,17 @@ const limit = (description: string): Schema<number | null> => ({
   maximum: Number.MAX_SAFE_INTEGER,
   description,
 })
-/** Arrives in whole nano-USD (1e-9 USD: 2^53 of them are $9,007,199). */
+/** Converted to whole nano-USD (1e-9 USD). A safe integer (below 2^53) holds up to $9,007,199. */
 const usd = (description: string): Schema<number | null> => ({
   type: ['number', 'string', 'null'],
   format: 'usd',
   description,
 })
 
-/** Every limit (core/limits.ts). No defaults: what is left out is inherited, or unlimited in a plan. */
+/**
+ * Every limit (core/limits.ts). There are no defaults: a limit that is left out is inherited; in a plan it is
+ * unlimited.
+ */
 export const LIMITS = Object.fromEntries(
   LIMIT_TABLE.map(({ name, description }) => [name, isUsd(name) ? usd(description) : limit(description)]),
 ) as Record<LimitName, Schema<number | null>>
@@ -482,7 +498,7 @@ export const organization = object(
   ['plan'],
 )
 
-// ---- all of them ------------------------------------------------------------------------------------------------------
+// ---- all of them ----------------------------------------------------------------------------------------------------
 
 /** Sections with one schema for the whole value. */
 const sections = {
@@ -498,7 +514,7 @@ const sections = {
   log,
 }
 export const SECTIONS: Record<string, Schema> = sections
-/** As they arrive, by name. */
+/** The checked sections by name, with defaults filled and units converted. */
 export type Sections = { [K in keyof typeof sections]: Arrives<(typeof sections)[K]> }
 
 /** Sections that map names to entries of one schema. */
@@ -519,7 +535,7 @@ export const CHAIN_SECTIONS = {
   routes: 'Which pipeline serves which method and path.',
 }
 
-/** In the order of the reference. */
+/** All sections in the order of docs/configuration.md. */
 export const SECTION_ORDER = [
   'version',
   'server',

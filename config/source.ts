@@ -1,6 +1,6 @@
 /**
- * gateway.yaml as text: parsed with positions, `{ file: … }` sections read in, `${NAME}` expanded. What comes out is plain data, and a way back from
- * any place in it to file, line and column.
+ * gateway.yaml as text: parsed with positions, `{ file: … }` sections read in, `${NAME}` expanded. The result is plain
+ * data, and a way from any value in it back to file, line and column.
  */
 import { dirname, isAbsolute, join, resolve } from 'node:path'
 import {
@@ -16,7 +16,7 @@ import {
 } from 'yaml'
 import type { Position } from '../core/chain.ts'
 
-/** Something wrong with the configuration: where, what, and the cure. */
+/** A fault of the configuration: its position, what is wrong, and the cure. */
 export interface ConfigError extends Position {
   message: string
 }
@@ -37,7 +37,7 @@ export interface SourceOptions {
 }
 
 interface SourceFile {
-  /** As shown in messages: relative when the main file was named relative. */
+  /** As shown in messages: relative when the path of the main file was given relative. */
   name: string
   absolute: string
   document: Document.Parsed
@@ -59,17 +59,21 @@ export interface ConfigSource {
   readonly usable: boolean
   /** Sections whose own file could not be read: faults inside them are already reported. */
   readonly brokenSections: ReadonlySet<string>
-  /** Where the value at `path` stands, or the nearest ancestor that is in the text. `key`: its key instead. */
+  /**
+   * Position of the value at `path`, or of its nearest ancestor that is in the text; with `key` the position of its
+   * key.
+   */
   position(path: Path, part?: 'key' | 'value'): Position
-  /** True when the value at `path` came out of an unquoted `${NAME}`, so that text may stand for a number. */
+  /** True when the value at `path` came from an unquoted `${NAME}`, so that its text may be read as a number. */
   fromEnvironment(path: Path): boolean
   /** The text of a scalar as written, e.g. a digest that YAML read as a number. */
   written(path: Path): string | undefined
-  /** A path written in the file that holds `path`, made absolute. */
+  /** Makes a file name that stands at `path` absolute, relative to the folder of the file that holds `path`. */
   resolvePath(path: Path, relative: string): string
 }
 
-// An operator's file is trusted, but aliases of aliases grow without bound and would stop a reload rather than fail it.
+// Bounds on the number of nodes and on their depth. The operator's file is trusted, but aliases of aliases grow without
+// bound: a reload would then hang instead of fail.
 const MAX_NODES = 5_000_000
 const MAX_DEPTH = 100
 
@@ -178,7 +182,7 @@ function parseFile(name: string, text: string, errors: ConfigError[]): SourceFil
   let syntax = false
   for (const fault of document.errors) {
     if (fault.code !== 'DUPLICATE_KEY') {
-      // What follows the first syntax error only follows from it.
+      // Later syntax errors are mostly consequences of the first.
       if (syntax) continue
       syntax = true
     }
@@ -199,12 +203,12 @@ function syntaxMessage(code: string, message: string, line: string): string {
   return `not valid YAML: ${message}`
 }
 
-// ---- reading ----------------------------------------------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------------------------------------------------
 
 class Reader {
   #env: SourceOptions['env']
   #errors: ConfigError[]
-  /** Null: a variable that is not set is an error. */
+  /** Where variables that get a placeholder are reported; null: a variable that is not set is an error. */
   #unset: ConfigError[] | null
   #expanded: Set<string>
   #nodes = 0
@@ -218,7 +222,7 @@ class Reader {
 
   key(node: Node | null, file: SourceFile): string | null {
     if (isScalar(node) && node.value !== null) {
-      // A digest or a date as a key keeps its text.
+      // A key that YAML reads as a number or a date keeps its text as written.
       const key = typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))
       if (key !== '__proto__') return key
     }
@@ -287,14 +291,17 @@ class Reader {
   }
 }
 
-// ---- positions --------------------------------------------------------------------------------------------------------
+// ---- positions ------------------------------------------------------------------------------------------------------
 
 function positionOf(file: SourceFile, node: Node | null | undefined): Position {
   const { line, col } = node?.range ? file.lines.linePos(node.range[0]) : { line: 1, col: 1 }
   return { file: file.name, line, column: col }
 }
 
-/** Follows `path` through the nodes; looked up only for messages, so nothing is kept for values that are right. */
+/**
+ * Follows `path` through the YAML nodes. A position is looked up only when a message needs it, so nothing is stored for
+ * values without a fault.
+ */
 function walk(main: SourceFile, included: Map<string, SourceFile>, path: Path) {
   let file = main
   let node = main.document.contents as Node | null
@@ -330,7 +337,8 @@ function walk(main: SourceFile, included: Map<string, SourceFile>, path: Path) {
 
 function locate(main: SourceFile, included: Map<string, SourceFile>, path: Path, part: 'key' | 'value'): Position {
   const { file, node, key, found } = walk(main, included, path)
-  // A missing member is shown where its mapping starts; the key of a block mapping is a better place than its first entry.
+  // A missing member is reported where the mapping starts that lacks it. For a block mapping that is its key: its node
+  // starts only at its first entry.
   if (part === 'key' || !found || !node?.range) return positionOf(file, key ?? node)
   return positionOf(file, node)
 }

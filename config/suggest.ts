@@ -19,10 +19,13 @@ export function didYouMean(word: string, known: Iterable<string>): string {
   return near === null ? '' : `; did you mean '${near}'?`
 }
 
-// Hyphens, underscores and case are the usual slips: they count nothing.
+// Hyphens, underscores and case are often mistyped, so they do not count as edits.
 const fold = (word: string) => word.toLowerCase().replaceAll(/[-_ ]/g, '')
 
-/** Edits (insert, delete, replace, swap of neighbours) between two words; `limit` when it is that or more. */
+/**
+ * Number of edits (insert, delete, replace, swap of neighbours) between two words; `limit` when there are that many or
+ * more.
+ */
 function edits(a: string, b: string, limit: number): number {
   if (Math.abs(a.length - b.length) >= limit || a.length > 80) return limit
   let before: number[] = []

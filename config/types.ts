@@ -1,8 +1,9 @@
 /**
- * gateway.yaml after loading: names as in the file (snake_case), durations in milliseconds, sizes in bytes, `${ENV}` expanded, `{ file }` sections
- * read in, defaults filled, built-in plans merged, references checked. `config/load.ts` makes it; nothing else does.
+ * gateway.yaml after loading: names as in the file (snake_case), durations in milliseconds, sizes in bytes, `${ENV}`
+ * expanded, `{ file }` sections read in, defaults filled, built-in plans merged, references checked. Only
+ * config/load.ts makes it.
  *
- * The schemas say what there is and how it arrives; here stands what loading makes of it.
+ * The types of the sections follow from the schemas. This file has what loading adds and changes.
  */
 import type { PipelineEntry, Position } from '../core/chain.ts'
 import type { Backend } from '../core/dialect.ts'
@@ -21,7 +22,7 @@ import type {
 } from './schema.ts'
 
 export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plugins'> {
-  /** The main file and every file it includes, absolute; all are watched. */
+  /** Absolute paths of the main file and of every file that it includes; all are watched. */
   files: string[]
   server: ServerConfig
   store: Exclude<Sections['store'], string>
@@ -49,7 +50,7 @@ export interface RouteConfig extends Omit<Arrives<typeof route>, 'match'> {
   at: Position
 }
 
-/** `base_url: simulator` is resolved to the running simulator's address by the composition root. */
+/** When a gateway is built, cli/assembly.ts replaces `base_url: simulator` by the address of the running simulator. */
 export interface ProviderConfig extends Arrives<typeof provider> {
   name: string
   at: Position
@@ -61,7 +62,10 @@ export interface ModelConfig extends Omit<Arrives<typeof model>, 'backends'> {
   at: Position
 }
 
-/** `null` is unlimited. Rates in units per window; `…_usd` in whole nano-USD (1e-9 USD: 2^53 of them are $9,007,199). */
+/**
+ * `null` is unlimited. Rates are in units per window; `…_usd` is in whole nano-USD (1e-9 USD), of which a safe integer
+ * (below 2^53) holds up to $9,007,199.
+ */
 export type Limits = Record<LimitName, number | null>
 
 export type AccountCapability = (typeof ACCOUNT_CAPABILITIES)[number]
@@ -77,7 +81,10 @@ export interface OrganizationConfig extends Required<Omit<Arrives<typeof organiz
   keys: KeyConfig[]
 }
 
-/** The digest is in lower case. Limits are only what the key itself narrows; both scopes are enforced. */
+/**
+ * `sha256` is in lower case. The limits are those of the key alone; the limits of its organization are enforced as
+ * well.
+ */
 export type KeyConfig = Required<Arrives<typeof key>>
 
 declare module '../core/plugin.ts' {

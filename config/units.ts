@@ -1,4 +1,7 @@
-/** Units of gateway.yaml: durations, sizes, money, addresses. Every parser returns null for text that is not its unit. */
+/**
+ * Units of gateway.yaml: durations, sizes, money, addresses. Every parser returns null for text that is not in its
+ * unit.
+ */
 
 const DURATION = /^(\d{1,12})(?:\.(\d{1,3}))?(ms|s|m|h|d)$/
 const DURATION_MS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -26,11 +29,13 @@ function scaled(match: RegExpExecArray | null, units: Record<string, number>): n
 }
 
 /**
- * A decimal amount times 10^places, as a whole number, by digits and never by floating point: `1.25` at 6 places is 1250000.
- * Null when it has more decimals than that, is negative, or does not fit below 2^53.
+ * A decimal amount times 10^places as a whole number, computed from its digits and never in floating point: `1.25` with
+ * 6 places is 1250000. Null when the amount has more decimals than `places` or is negative, or when the result is not
+ * below 2^53.
  */
 export function parseDecimal(value: string | number, places: number): number | null {
-  // The shortest text that reads back as the same double: for a literal of 15 digits or fewer, the literal's own value.
+  // `String` gives the shortest text that reads back as the same double. For a literal of at most 15 digits, that is
+  // the literal's exact value.
   const match = /^(\d+)(?:\.(\d*))?(?:e([+-]\d+))?$/i.exec(String(value))
   if (!match) return null
   const fraction = match[2] ?? ''

@@ -1,6 +1,7 @@
 /**
- * Checks data against a schema and says what is wrong in the terms of gateway.yaml: names, units and cures instead of JSON Schema keywords.
- * Fills defaults and turns units into numbers, so that one schema gives the check, the defaults, the docs and the types.
+ * Checks data against a schema, and says what is wrong in the terms of gateway.yaml: names, units and cures instead of
+ * JSON Schema keywords. Fills defaults and converts units to numbers, so that one schema gives the check, the defaults,
+ * the docs and the types.
  */
 
 import { isIP } from 'node:net'
@@ -11,7 +12,7 @@ import { didYouMean } from './suggest.ts'
 import { parseDuration, parseListen, parsePrice, parseSize, parseUsd } from './units.ts'
 
 export interface Problem {
-  /** From the value that was checked. */
+  /** The path from the value that was checked to the one that is wrong. */
   path: Path
   /** What to point at: a wrong value, or a key that should not be there. */
   part: 'key' | 'value'
@@ -19,24 +20,27 @@ export interface Problem {
 }
 
 export interface ValidateOptions {
-  /** What the value is called in messages about itself, e.g. `admission`. */
+  /** What messages call the checked value, e.g. `admission`. */
   name: string
-  /** Whether the text at a path came from an unquoted `${NAME}`, and so may stand for a number. */
+  /** Whether the text at a path came from an unquoted `${NAME}`, and so may be read as a number. */
   fromEnvironment?(path: Path): boolean
   /** The text of a scalar as written, for values that YAML read as something else. */
   written?(path: Path): string | undefined
-  /** Take whole numbers as milliseconds or bytes; in YAML a number without a unit is refused. */
+  /** Accept whole numbers as milliseconds or bytes. In YAML a number without a unit is refused. */
   bareNumbers?: boolean
 }
 
 interface Format {
-  /** In words, with an example. */
+  /** What is expected, in words with an example. */
   expected: string
-  /** The value as the program takes it, or null. */
+  /** The converted value; null when the text is not in this format. */
   parse(value: string | number): unknown
 }
 
-/** Formats of option schemas. `duration`, `size`, `usd` and `usd_per_million_tokens` change the value; the others only check it. */
+/**
+ * Formats of option schemas. `duration`, `size`, `usd` and `usd_per_million_tokens` convert the value; the others only
+ * check it.
+ */
 export const FORMATS: Record<string, Format> = {
   duration: {
     expected: 'a duration such as 250ms, 60s, 5m or 24h',
@@ -67,7 +71,7 @@ function isNetwork(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128))
 }
 
-/** As validators take them. */
+/** `FORMATS` in the form that ajv takes. */
 export const TEXT_FORMATS: Record<string, { type: 'string'; validate(text: string): boolean }> = Object.fromEntries(
   Object.entries(FORMATS).map(([name, format]) => [
     name,
@@ -77,16 +81,20 @@ export const TEXT_FORMATS: Record<string, { type: 'string'; validate(text: strin
 
 const validators = new WeakMap<Schema, Validator>()
 
+/**
+ * Schemas in the form that core/validators/read.ts takes: with the module that compiles them and the formats they use.
+ */
 export const optionValidators = (schemas: readonly Schema[]): ValidatorSet => ({
-  // The default of a whole value is the caller's to fill: ajv refuses it at the root.
+  // ajv refuses a default at the root of a schema. The caller fills that default.
   schemas: schemas.map(({ default: _, ...root }) => root),
   writer: new URL('compile.ts', import.meta.url),
   scope: { formats: TEXT_FORMATS },
 })
 
 /**
- * Finds the validators of schemas that are used together, in one file. One that is not made ready is found alone, when it is used.
- * Throws when a schema is not valid JSON Schema.
+ * Loads or compiles the validators of schemas that are used together, all in one file. A schema that was never passed
+ * here gets its own file, at its first use.
+ * @throws when a schema is not valid JSON Schema
  */
 export function ready(schemas: readonly Schema[]): void {
   if (schemas.every(schema => validators.has(schema))) return
@@ -99,8 +107,9 @@ function validatorOf(schema: Schema): Validator {
 }
 
 /**
- * Checks `input` (which is left alone) and gives the value with defaults filled and units converted, or everything that is wrong with it.
- * Throws when the schema itself is not valid JSON Schema.
+ * Checks `input`, which is not changed.
+ * @returns a copy with defaults filled and units converted, or all problems of the input
+ * @throws when the schema itself is not valid JSON Schema
  */
 export function validate(
   schema: Schema,
@@ -133,7 +142,10 @@ function childSchema(schema: AnySchema, key: string): AnySchema | undefined {
   return typeof rest === 'object' ? rest : undefined
 }
 
-/** `~` where the schema has no null means "not set"; numbers without a unit are refused. */
+/**
+ * Prepares `value` for ajv, in place: removes `~` where the schema has no null (it means "not set" there), and reports
+ * numbers without a unit.
+ */
 function prepare(schema: AnySchema, value: unknown, path: Path, problems: Problem[], options: ValidateOptions): void {
   if (Array.isArray(value)) {
     if (typeof schema['items'] === 'object') {
@@ -162,12 +174,16 @@ function prepare(schema: AnySchema, value: unknown, path: Path, problems: Proble
   if (unit && value !== 0 && !options.bareNumbers) {
     problems.push({ path, part: 'value', message: `${name} needs a unit: ${value}${unit}? It is ${format.expected}` })
   } else if (format.parse(value) === null) {
-    // ajv looks at the format of text only.
+    // ajv checks the format of text only, so a number is checked here.
     problems.push({ path, part: 'value', message: `${name} must be ${format.expected}, and is ${shown(value)}` })
   }
 }
 
-/** Text out of an unquoted `${NAME}` may stand for a number or a boolean, as it would if it had been written there. */
+/**
+ * Converts text from an unquoted `${NAME}` to a number or a boolean where the schema wants one, as if that value had
+ * been written there. Changes `holder`.
+ * @returns whether anything was converted
+ */
 function coerce(
   errors: readonly Fault[],
   holder: { value: unknown },
@@ -208,7 +224,7 @@ function convert(schema: AnySchema, value: unknown): unknown {
   return FORMATS[schema['format']]!.parse(value)
 }
 
-// ---- messages ---------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 function pathOf(pointer: string): (string | number)[] {
   if (pointer === '') return []
@@ -234,7 +250,10 @@ const TYPE_WORDS: Record<string, string> = {
   null: '~',
 }
 
-/** What stands there; of a secret only its kind, and no URL's password: messages are logged, and shown on the dashboard. */
+/**
+ * The wrong value as a message may show it: without secrets, and without the password of a URL, because messages are
+ * logged and shown on the dashboard.
+ */
 function shown(value: unknown, schema: AnySchema = {}): string {
   if (value === null) return 'empty'
   if (Array.isArray(value)) return 'a list'
@@ -259,7 +278,7 @@ function describe(errors: readonly Fault[], options: ValidateOptions): Problem[]
   for (const error of errors) {
     const path = pathOf(error.instancePath)
     const problem = describeOne(error, path, options)
-    // One message a place: a wrong type also fails format, pattern and bounds.
+    // One message for each position: a value of the wrong type also fails format, pattern and bounds.
     const id = JSON.stringify([problem.path, problem.part])
     if (!problems.has(id) || error.keyword === 'type') problems.set(id, problem)
   }
@@ -291,7 +310,7 @@ function describeOne(error: Fault, path: Path, options: ValidateOptions): Proble
       const wantsText = [schema['type']].flat().includes('string')
       if (wantsText && (typeof error.data === 'number' || typeof error.data === 'boolean')) {
         const written = options.written?.(path) ?? String(error.data)
-        // A digest is no secret; what stands in its place may be one.
+        // A digest is not secret, but a value in its place may be, so only a digest is quoted.
         const text = schema['writeOnly'] && !/^[0-9a-f]{64}$/i.test(written) ? '…' : written
         return at(`${name} must be in quotes: "${text}". Without them YAML reads a ${typeof error.data}`)
       }

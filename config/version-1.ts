@@ -1,6 +1,6 @@
 /**
- * What `version: 1` of gateway.yaml says without writing it. Since version 2 each of these plugins is a line of its own in a pipeline; under version 1
- * they stand at fixed places, and two of them take their options from sections.
+ * What `version: 1` of gateway.yaml implies. Since version 2 each of these plugins is its own line in a pipeline. In
+ * version 1 their places are fixed, and two of them take their options from sections.
  */
 import type { PipelineEntry } from '../core/chain.ts'
 import type { Plugin } from '../core/plugin.ts'
@@ -10,13 +10,13 @@ import { NO_OPTIONS } from './options.ts'
 
 interface Implied {
   plugin: string
-  /** It stands directly above the first of this plugin. */
+  /** Its place: directly above the first entry of this plugin. */
   above: string
   /** The section that holds its options. */
   section?: string
 }
 
-/** In the order in which they stand. */
+/** In the order of their places. */
 const IMPLIED: readonly Implied[] = [
   { plugin: 'model-access', above: 'conversation' },
   { plugin: 'web-search', above: 'routing', section: 'web_search' },
@@ -26,7 +26,7 @@ const IMPLIED: readonly Implied[] = [
 /** The plugins that version 1 implies. */
 export const IMPLIED_PLUGINS: readonly string[] = IMPLIED.map(({ plugin }) => plugin)
 
-/** Sections of version 1 alone, with the plugin whose options each holds. */
+/** Sections that only version 1 has, each with the plugin whose options it holds. */
 export const OPTION_SECTIONS: ReadonlyMap<string, string> = new Map(
   IMPLIED.flatMap(({ plugin, section }) => (section === undefined ? [] : [[section, plugin] as const])),
 )
@@ -37,8 +37,8 @@ export function optionSection(plugin: Plugin | undefined): Schema {
 }
 
 /**
- * The pipeline with what version 1 implies, but for what is written.
- * @param sections checked, by name
+ * The pipeline with the plugins that version 1 implies. A plugin that is already written is not added again.
+ * @param sections checked sections, by name
  */
 export function withImplied(
   entries: readonly PipelineEntry[],

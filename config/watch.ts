@@ -1,19 +1,20 @@
 /**
- * Watches configuration files. Directories are watched, not files: editors and deployment tools replace a file (write beside it and rename, or swap a
- * symbolic link above it), and a watch on the old inode would see nothing after that. The directory itself may be replaced, or lie where events don't
- * come from (a link further up, a network file system): so the files are looked at now and then, too.
+ * Watches configuration files. It watches directories and not files: editors and deployment tools replace a file (they
+ * write a new one beside it and rename it, or change a symbolic link above it), and a watch on the old inode would see
+ * nothing after that. The directory may be replaced too, or give no events (behind a link further up, on a network file
+ * system), so the files are also polled.
  */
 import { type FSWatcher, statSync, watch } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock, type Timer } from '../core/clock.ts'
 
 export interface WatchOptions {
-  /** Quiet time after the last event before `onChange`, in milliseconds: a save is several events. */
+  /** Quiet time after the last event before `onChange`, in milliseconds: one save causes several events. */
   debounceMs?: number
-  /** How often files are looked at without an event, in milliseconds. */
+  /** Interval of polling, in milliseconds. */
   pollMs?: number
   clock?: Clock
-  /** A directory that can't be watched; the other ones still are. */
+  /** Called when a directory can't be watched. The other directories still are. */
   onError?(error: Error): void
 }
 
@@ -23,7 +24,10 @@ export interface Watching {
   close(): void
 }
 
-/** Calls `onChange` with the absolute paths whose content was replaced, written, removed or created. Does not keep the process alive. */
+/**
+ * Calls `onChange` with the absolute paths whose content was replaced, written, removed or created. Does not keep the
+ * process alive.
+ */
 export function watchFiles(
   files: readonly string[],
   onChange: (changed: string[]) => void,
@@ -48,14 +52,15 @@ export function watchFiles(
     if (differing.length > 0) onChange(differing)
   }
 
-  // Events only say "look": names are missing on some systems, and a swapped link above the file names only itself.
+  // An event only starts a look at all files. The name in the event is not used: on some systems there is none, and
+  // when a link above the file is changed, it is the name of the link.
   function look(): void {
     if (closed) return
     timer?.cancel()
     timer = clock.setTimer(debounceMs, changed)
   }
 
-  /** A change that no event told of waits for its quiet time as any other. */
+  /** A change that only polling finds also waits for the quiet time. */
   function poll(): void {
     if (!timer && [...states].some(([file, before]) => signature(file) !== before)) look()
     polling = clock.setTimer(pollMs, poll)
@@ -95,7 +100,7 @@ export function watchFiles(
   }
 }
 
-/** What tells one version of a file from the next; '' when there is none. Follows symbolic links. */
+/** A text that differs between two versions of a file; '' when there is no file. Follows symbolic links. */
 function signature(file: string): string {
   const stat = statSync(file, { bigint: true, throwIfNoEntry: false })
   return stat ? `${stat.dev}:${stat.ino}:${stat.size}:${stat.mtimeNs}` : ''
