@@ -4,15 +4,15 @@ import type { Cell, Store } from '../core/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Use, UseByKey } from './usage.ts'
 
-/** One limit and how much of it is taken. Spend in nano-USD. */
+/** One limit and how much of it is used now. Amounts of spend are in nano-USD. */
 export interface LimitUse {
-  /** Of a model's own limit: which. */
+  /** Set for a limit of one model: the id of that model. */
   model?: string
   dimension: Cell['dimension']
-  /** `minute` and `day` for rates, `day` and `month` for spend, '' for what runs at once. */
+  /** `minute` and `day` for rates, `day` and `month` for spend, '' for concurrency. */
   per: 'minute' | 'day' | 'month' | ''
   capacity: number
-  /** May pass the capacity: a settled exchange can leave a debt. */
+  /** May exceed the capacity, because an exchange can use more than was reserved for it. */
   used: number
 }
 
@@ -36,19 +36,19 @@ export interface Accounts {
   rows: AccountRow[]
   /** Organizations that match; more than `rows` when the page shows only some. */
   total: number
-  /** Why there is nothing to show: the store does not answer. */
+  /** True when the store did not answer; `rows` is then empty. */
   failed: boolean
 }
 
-/** Most organizations in one answer, and keys of one organization. */
+/** At most this many organizations in one answer, and this many keys of each. */
 const MOST_ORGANIZATIONS = 50
 const MOST_KEYS = 50
 
 interface Plan {
   cells: Cell[]
-  /** Model of each cell that is one's own. */
+  /** For each cell the model whose limit it is; undefined where the limit holds for all models. */
   models: (string | undefined)[]
-  /** Indexes of the organization's cells, and of each key's. */
+  /** Indexes in `cells`: of the organization's own cells, and of the cells of each key. */
   own: number[]
   keys: { key: KeyConfig; cells: number[] }[]
 }
@@ -64,7 +64,7 @@ export class AccountReader {
   }
 
   /**
-   * Those whose id, plan or key ids contain `find`; first those that were used most since the start.
+   * The organizations whose id, plan or key ids contain `find`; those with the most requests since the start first.
    * @param now Unix milliseconds
    */
   async read(config: GatewayConfig, find: string, now: number): Promise<Accounts> {
@@ -133,7 +133,7 @@ const NO_KEY: KeyConfig = {
   model_limits: {},
 }
 
-/** All cells of an organization, each once, whichever model they are of. */
+/** Every cell of an organization and its keys, each once, those of single models included. */
 function planOf(organization: OrganizationConfig): Plan {
   const plan: Plan = { cells: [], models: [], own: [], keys: [] }
   const known = new Map<string, number>()

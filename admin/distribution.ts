@@ -1,10 +1,10 @@
 /**
- * Counts and times of the hot path, kept in plain numbers and handed to prom-client when it is scraped: its own `inc` and `observe` hash their
- * labels on every call, which costs more than most plugins.
+ * Counts and durations of the hot path, kept in plain numbers and given to prom-client at each scrape. prom-client's
+ * own `inc` and `observe` hash their labels on every call, which costs more than most plugins.
  */
 import type { MetricObjectWithValues, MetricValueWithName } from 'prom-client'
 
-/** Upper bounds in seconds, from a refusal to the longest stream. */
+/** Upper bounds of the buckets in seconds: from the time of a refusal to that of the longest stream. */
 const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1200, 3600]
 
 /** A histogram of seconds. */

@@ -1,6 +1,6 @@
 /**
- * `/feed`: server-sent events, one snapshot a second for every open page. Without a page there is no snapshot, only the
- * point that the charts keep.
+ * `/feed`: server-sent events, one snapshot a second for every open page. While no page is open no snapshot is taken,
+ * only the one point a second that the charts keep.
  */
 import type { ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../core/clock.ts'
@@ -8,14 +8,14 @@ import type { Snapshot, Snapshots } from './snapshot.ts'
 
 const PERIOD_MS = 1000
 const MOST_PAGES = 20
-/** A page that has not taken this much misses snapshots until it has. */
+/** In bytes. A page with more than this unsent gets no further snapshot until it has read on. */
 const MOST_BUFFERED = 1 << 20
 
 export class Feed {
   readonly #snapshots: Snapshots
   readonly #clock: Clock
   readonly #pages = new Set<ServerResponse>()
-  /** Those that have had their first snapshot. */
+  /** Pages that have got their first snapshot. */
   readonly #begun = new WeakSet<ServerResponse>()
   #timer: Timer | null = null
   #closed = false
@@ -30,7 +30,11 @@ export class Feed {
     return this.#pages.size
   }
 
-  /** Takes over the response: the feed's head, a snapshot at once, then one a second until the page closes. False: too many pages are open. */
+  /**
+   * Takes over the response: sends the feed's head, then a snapshot a second until the page closes. The first page gets
+   * its first snapshot at once.
+   * @returns false when too many pages are open; nothing was sent then
+   */
   async join(response: ServerResponse): Promise<boolean> {
     if (this.#closed || this.#pages.size >= MOST_PAGES) return false
     const first = this.#pages.size === 0

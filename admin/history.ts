@@ -1,12 +1,13 @@
 /**
- * What the dashboard's charts show, of the last hour: one point a second, whether a page is open or not, so that a page
- * that is opened after an incident shows it. Of fixed size: 3,600 points of 68 bytes, 245 KB, and no more than that is
- * ever sent.
+ * The last hour of the dashboard's charts: one point a second, also while no page is open, so that a page that is
+ * opened after an incident shows it. The size is fixed: 3,600 points of 68 bytes, 245 KB. No answer is larger than
+ * that.
  */
 import type { Live } from './snapshot.ts'
 
+/** Points that are kept: one for each second of an hour. */
 const HOUR = 3600
-/** In the order in which they are kept and sent. */
+/** The values of a point, in the order in which they are kept and sent. */
 export const SERIES = [
   'ok',
   'refused',
@@ -58,7 +59,7 @@ export class History {
   }
 }
 
-/** The bytes of `count` points from `start`, which may go on at the beginning of the ring. */
+/** The bytes of `count` points from index `start`; after the end of the ring they continue at its beginning. */
 function inOrder(ring: Float64Array | Float32Array, start: number, count: number, width: number): Buffer[] {
   const bytes = (from: number, to: number) => {
     const part = ring.subarray(from * width, to * width)

@@ -1,6 +1,6 @@
 /**
- * What /metrics shows. Label values come from the configuration or from closed lists, never from a client: the number of series is bounded
- * (routes × models × statuses). Names are stable; docs/metrics.md lists them all.
+ * The metrics of /metrics. Label values come from the configuration or from closed lists, never from a client, so the
+ * number of series is bounded (routes × models × statuses). Names are stable; docs/metrics.md lists them all.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
@@ -13,36 +13,39 @@ import { Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
 import { Traffic } from './traffic.ts'
 
-/** What is counted of an exchange. */
+/** The facts of an exchange that the metrics count. */
 export type ExchangeFacts = Pick<
   ExchangeRecord,
   'route' | 'model' | 'status' | 'outcome' | 'durationMs' | 'ttfbMs' | 'cost'
 >
 
-/** What is read when someone scrapes. */
+/** Where the values are read from at each scrape. */
 export interface MetricsSources {
   /** Labels of sluice_info: constant while the process runs. */
   info(): Record<string, string>
   openExchanges(): number
   openStreams(): number
   connections(): number
-  /** Those that serve, and those of former generations on which exchanges still run. */
+  /** The chains that serve, and those of former generations on which exchanges still run. */
   chains(): Iterable<Chain>
-  /** Requests refused at the door so far, by what was too much. */
+  /** Requests refused by overload shedding so far, by reason. */
   shed(): Record<string, number>
   upstream(): UpstreamHealth
-  /** Undefined until it is open. */
+  /** Undefined until the store is open. */
   store(): Store | undefined
   /** Jobs of the threads that count large prompts. */
   meterJobs(): { running: number; waiting: number }
   config(): { generation: number; loadedAt: number; refused: unknown }
 }
 
-/** What each exchange adds to is found by values that it carries: a key put together of them would be a new text each time. */
+/**
+ * The counts of one route. They are looked up step by step (route, model, status and outcome), because a joined key
+ * would be a new string for each exchange.
+ */
 interface OfRoute {
   readonly duration: Distribution
   readonly firstByte: Distribution
-  /** By model: a handful of ways to end. */
+  /** By model: the few pairs of status and outcome that have occurred. */
   readonly ended: Map<string, Ended[]>
 }
 interface Ended {
@@ -50,7 +53,7 @@ interface Ended {
   readonly outcome: string
   count: number
 }
-/** Billed tokens by kind, and nano-USD. */
+/** What was billed for one model: tokens by kind, and spend in nano-USD. */
 interface OfModel extends Record<TokenKind, number> {
   spend: number
 }
@@ -63,7 +66,7 @@ interface Count {
 }
 type Values = MetricValueWithName<string>[]
 
-/** Which limit a code of the error table speaks of. */
+/** By error code: the limit that denies with this code. */
 const DENIALS: Record<string, string> = {
   ...Object.fromEntries(DIMENSIONS.map(([dimension]) => [denialCode(dimension), dimension])),
   request_spend_cap_exceeded: 'request_spend',
@@ -72,7 +75,9 @@ const DENIALS: Record<string, string> = {
   capacity_exceeded: 'platform',
 }
 
-/** The loop monitor reports the time between its looks, this included. */
+/**
+ * Sampling interval of the event-loop monitor. The monitor reports the time between two samples, so this is subtracted.
+ */
 const LOOP_RESOLUTION_MS = 10
 
 export class Metrics {
@@ -96,9 +101,12 @@ export class Metrics {
     this.#store(sources)
   }
 
-  // ---- what is counted ------------------------------------------------------------------------------------------------
+  // ---- what is counted ----------------------------------------------------------------------------------------------
 
-  /** @param usage what was billed, if anything */
+  /**
+   * Counts an exchange that has ended.
+   * @param usage what was billed, if anything
+   */
   observe({ route, model, status, outcome, durationMs, ttfbMs, cost }: ExchangeFacts, usage: Usage | undefined): void {
     let times = this.#routes.get(route)
     if (!times) {
@@ -121,14 +129,17 @@ export class Metrics {
     used.spend += cost
   }
 
-  /** An exchange that ended with an error. @param admitted it held a reservation: the refusal is the upstream's, not a limit's */
+  /**
+   * Counts an exchange that ended with an error.
+   * @param admitted the exchange held a reservation: the error comes from upstream and is not the denial of a limit
+   */
   refused(route: string, code: string, admitted: boolean): void {
     add(this.#refused, `${route}\0${code}`, () => ({ route, code }), 1)
     const dimension = admitted ? undefined : DENIALS[code]
     if (dimension !== undefined) add(this.#denials, dimension, () => ({ dimension }), 1)
   }
 
-  /** A request that never became an exchange. */
+  /** Counts a request that was refused before it became an exchange. */
   refusedEarly(route: string, code: string): void {
     this.refused(route, code, true)
     this.traffic.refused++
@@ -138,7 +149,7 @@ export class Metrics {
     this.#reloads[result]++
   }
 
-  /** Chains that are closed: their counts stay in the totals. */
+  /** Keeps the counts of chains that are being closed in the totals. */
   retire(chains: Iterable<Chain>): void {
     this.#plugins.retire(chains)
   }
@@ -153,7 +164,7 @@ export class Metrics {
     this.registry.clear()
   }
 
-  // ---- what is shown --------------------------------------------------------------------------------------------------
+  // ---- what is shown ------------------------------------------------------------------------------------------------
 
   #expose(name: string, type: 'counter' | 'gauge' | 'histogram', help: string, read: () => Values | Promise<Values>) {
     this.registry.registerMetric(readOnly(name, help, type, read) as unknown as Metric)
@@ -354,7 +365,9 @@ export class Metrics {
   }
 }
 
-/** Counts of plugins over all generations of the configuration: a counter must not fall because a file was saved. */
+/**
+ * Counts of plugins over all generations of the configuration: a Prometheus counter must not fall because of a reload.
+ */
 class PluginTotals {
   readonly #retired = new Map<string, { labels: Record<string, string>; stats: LinkStats }>()
 
@@ -365,7 +378,7 @@ class PluginTotals {
     }
   }
 
-  /** Plugins of the present chains only: one that is gone leaves no series behind. */
+  /** Totals of the plugins that are in `chains`. A plugin that is in none of them any more loses its series. */
   read(chains: Iterable<Chain>): { labels: Record<string, string>; stats: LinkStats }[] {
     const rows = new Map<string, { labels: Record<string, string>; stats: LinkStats }>()
     for (const { key, labels, stats } of each(chains)) {

@@ -1,4 +1,7 @@
-/** What is noted when an exchange has ended: a log line, the metrics' counts, and its facts for the dashboard. Never a body, a header or a key. */
+/**
+ * Records an exchange that has ended: a log line, the counts of the metrics, and facts for the dashboard. It never
+ * records a body, a header or a key.
+ */
 import type { GatewayError } from '../core/errors.ts'
 import type { RunningExchange } from '../core/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
@@ -30,7 +33,7 @@ export class Observer {
     const failed = x.peek(failedAttempts) ?? []
     const last = failed.at(-1)
     const backend = x.peek(servedBy)?.id ?? last?.backend
-    // An id that no model has is the client's own text.
+    // A model id that the configuration does not have is text of the client. It is recorded only if it is a plain word.
     const unknown = x.peek(model) ? undefined : wordOf(x.peek(parsedConversation)?.model)
     const param = wordOf(error?.param)
     const record: ExchangeRecord = {
@@ -82,7 +85,7 @@ export class Observer {
     )
   }
 
-  /** A request that was answered by its head alone and never became an exchange. */
+  /** Records a request that was refused because of its head alone and never became an exchange. */
   refused(route: string, error: GatewayError, requestId: string, now: number): void {
     const { status, code } = error
     this.#metrics.refusedEarly(route, code)

@@ -1,4 +1,7 @@
-/** The dashboard's files: read once, served from memory. Nothing on the page comes from anywhere else, and the browser is told to hold it to that. */
+/**
+ * The dashboard's files, read once and served from memory. The page loads nothing from elsewhere, and the content
+ * security policy makes the browser enforce that.
+ */
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
@@ -44,7 +47,7 @@ const FILES = [
   'timeline.mjs',
 ]
 
-/** By path: `/` and `/dashboard/…`. */
+/** The files by request path: `/` and `/dashboard/…`. */
 export function dashboardPages(): ReadonlyMap<string, Page> {
   const pages = new Map<string, Page>()
   const folder = join(import.meta.dirname, 'dashboard')

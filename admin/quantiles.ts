@@ -1,11 +1,11 @@
 /**
- * Quantiles of the last second for the dashboard: buckets a twelfth of an octave wide, so that what is read is within 3 % of what was. Prometheus
- * has the coarser buckets of distribution.ts.
+ * Quantiles of the last second for the dashboard. Each bucket is a twelfth of an octave wide (a factor of 2^(1/12)), so
+ * a quantile is within 3 % of the true value. Prometheus gets the coarser buckets of distribution.ts.
  */
 const PER_OCTAVE = 12
-/** 10 µs. */
+/** Upper bound of the first bucket: 10 µs. */
 const LEAST_MS = 0.01
-/** Up to about 6 hours. */
+/** The last bucket begins near 6 hours. */
 const BUCKETS = 31 * PER_OCTAVE
 
 export class Quantiles {
@@ -18,7 +18,7 @@ export class Quantiles {
     this.#total++
   }
 
-  /** Milliseconds for each of `qs`, ascending; null when nothing was observed. Forgets what it has seen. */
+  /** The quantiles `qs` (0 to 1, ascending) in milliseconds; null when nothing was observed. Resets the counts. */
   take<const Q extends readonly number[]>(qs: Q): { [K in keyof Q]: number | null } {
     const out: (number | null)[] = qs.map(() => null)
     if (this.#total > 0) {

@@ -4,26 +4,26 @@ import type { UpstreamFault } from '../core/upstream-fault.ts'
 import type { FailedAttempt } from '../plugins/shared/slots.ts'
 
 export interface ExchangeRecord {
-  /** Counts up from 1, so that a page can tell what it has seen. */
+  /** Number of the record, from 1 upwards: by it a page knows which records it already has. */
   seq: number
   /** `x-request-id`. */
   id: string
-  /** Unix milliseconds of the request's head. */
+  /** When the request's head arrived, in Unix milliseconds. */
   at: number
-  /** As the configuration names it; '' when none matched. */
+  /** Method and path of the route; '' when none matched. */
   route: string
   /** Public model id, '' when none was resolved. */
   model: string
-  /** What the client asked for instead; '' when it is no plain id. */
+  /** The model id that the client sent and that no model has; '' when it is no plain word. */
   unknownModel: string
-  /** `provider/model`: the one that answered, else the last that was tried; '' when none was. */
+  /** `provider/model` of the backend that answered, else of the last that was tried; '' when none was. */
   backend: string
   organization: string
   key: string
   /** HTTP status, 0 when none was sent. */
   status: number
   outcome: string
-  /** Of the error table, '' when there was none. */
+  /** Code of the error table; '' when there was no error. */
   code: string
   /** The member or header at fault, '' when none is named. */
   param: string
@@ -34,13 +34,16 @@ export interface ExchangeRecord {
   output: number
   /** nano-USD. */
   cost: number
-  /** Attempts that came to nothing, oldest first. */
+  /** Failed attempts, oldest first. */
   failed: readonly (Omit<FailedAttempt, 'told'> & { told: ReturnType<UpstreamFault['toJSON']> | null })[]
-  /** Of sampled exchanges; null for the others. */
+  /** When each hook ran, for sampled exchanges; null for the others. */
   timeline: readonly TimelineEntry[] | null
 }
 
-/** Kept of all exchanges, and as many of those that went wrong: on a busy gateway the last hundred are a moment. */
+/**
+ * How many of the last exchanges are kept, and how many of the last that went wrong. The second list is there because a
+ * busy gateway ends a hundred exchanges in a moment.
+ */
 export const KEPT = 100
 
 export class RecentExchanges {
@@ -58,12 +61,12 @@ export class RecentExchanges {
     }
   }
 
-  /** Number of the last one. */
+  /** `seq` of the last record. */
   get last(): number {
     return this.#seq
   }
 
-  /** Those kept with a number above `seq`, oldest first. */
+  /** The kept records with a number above `seq`, oldest first. */
   since(seq: number): ExchangeRecord[] {
     const found = this.#wrong.filter(record => record.seq > seq)
     for (const record of this.#all) if (record && record.seq > seq && !wentWrong(record.outcome)) found.push(record)

@@ -14,18 +14,18 @@ export interface AdminOptions {
   host: string
   port: number
   token?: string
-  /** Names that a request may carry when there is no token, beside localhost and addresses. */
+  /** Host names that the header `Host` may have when there is no token, beside localhost and IP addresses. */
   hosts: readonly string[]
   registry: Registry
   /** What the dashboard shows. */
   snapshots: Snapshots
   /** Whether requests can be served: the chain is built and the store answers. */
   ready(): Promise<{ ok: boolean; reason?: string }>
-  /** What would become of a request, without sending it. */
+  /** Answers `POST /route`: what the gateway would do with a request, without sending it. */
   route(question: RouteAsked): Promise<{ report: unknown } | { fault: string }>
 }
 
-/** `POST /route`: the query's parameters, and the body as it came. */
+/** A `POST /route` request: the body as it was sent, and the parameters of the query. */
 export interface RouteAsked {
   body: string
   surface?: string
@@ -43,12 +43,12 @@ export interface Admin {
 }
 
 const TEXT = 'text/plain; charset=utf-8'
-/** The largest body that a chain takes by default. */
+/** In bytes: the largest request body that a chain takes by default. */
 const MAX_ROUTE_BODY = 32 * 1024 * 1024
 
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const pages = dashboardPages()
-  // The system's clock: pages are for people, whatever time the exchanges are told.
+  // Always the system's clock, also where tests give the exchanges another one: the pages are for people.
   const feed = new Feed(options.snapshots, systemClock)
   const server = createServer((request, response) => {
     handle(options, pages, feed, request, response).catch(() => {
@@ -87,20 +87,21 @@ async function handle(
   if (!allow.split(', ').includes(request.method!)) {
     return send(response, 405, TEXT, `${allow} only\n`, { allow, connection: 'close' })
   }
-  // Probes carry no token and tell nothing but yes or no.
+  // Probes need no token. The answers say whether the gateway is well and, if it is not, why; nothing else.
   if (path === '/healthz') return send(response, 200, TEXT, 'ok\n')
   if (path === '/readyz') {
     const state = await options.ready().catch(() => ({ ok: false, reason: 'the check failed' }))
     return send(response, state.ok ? 200 : 503, TEXT, state.ok ? 'ready\n' : `not ready: ${state.reason}\n`)
   }
-  // A page of another site can give its own name this machine's address and then read from us; its requests still carry
-  // that name. With a token they could carry any: such a page has none.
+  // DNS rebinding: a page of another site can make its own host name point to this machine, and then read from this
+  // listener. Its requests still have that name in `Host`. With a token this check is not needed, because such a page
+  // does not have the token.
   if (options.token === undefined && !isOwnName(request.headers.host, options.hosts)) {
     const body =
       'without a token this listener answers to localhost and addresses only; server.admin.hosts adds names\n'
     return send(response, 421, TEXT, body)
   }
-  // The page itself holds no data; it asks for the token and then for the feed.
+  // The page itself holds no data, so it needs no token. It asks its user for the token and then fetches the feed.
   const page = pages.get(path)
   if (page) {
     return send(response, 200, page.type, page.body, {
@@ -132,7 +133,10 @@ async function handle(
   if (!(await feed.join(response))) send(response, 503, TEXT, 'too many dashboards are open\n')
 }
 
-/** The question is a request's body as a client would send it; what a gateway would do with it is the answer, and nothing is sent. */
+/**
+ * Answers `POST /route`. The body is a request as a client would send it; the answer is what the gateway would do with
+ * it. Nothing is sent upstream.
+ */
 async function route(
   options: AdminOptions,
   query: URLSearchParams,

@@ -1,6 +1,6 @@
 /**
- * The gateway's state as one JSON object a second, for the dashboard. Computed once for all open pages; while none is
- * open only the figures of the charts are taken, for the hour that `History` keeps.
+ * The gateway's state as one JSON object a second, for the dashboard. It is computed once for all open pages. While no
+ * page is open only the figures of the charts are taken, for the hour that `History` keeps.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
 import type { ConfigError } from '../config/load.ts'
@@ -25,25 +25,25 @@ export interface GatewayFacts {
   address: string
   listener: 'uws' | 'node'
   store: 'sqlite' | 'redis'
-  /** From 1; 0 when this process serves alone. */
+  /** Number of this worker, from 1; 0 when this process serves alone. */
   worker: number
   workers: number
 }
 
 export interface ConfigState {
   file: string
-  /** Unix milliseconds of the configuration that serves. */
+  /** When the configuration that serves was loaded, in Unix milliseconds. */
   loadedAt: number
-  /** 0 is the one of the start. */
+  /** Generation of the configuration that serves; 0 is that of the start. */
   generation: number
   warnings: ConfigError[]
-  /** Sections that were changed and take effect at the next start. */
+  /** Sections that were changed but take effect only at the next start. */
   pending: string[]
-  /** The last reload, when it was refused; null once one was applied. */
+  /** The last reload, if it was refused; null if it was applied, or if there was none. */
   refused: { at: number; errors: ConfigError[] } | null
 }
 
-/** What a snapshot is made of; cli/gateway.ts has it. */
+/** Where the parts of a snapshot come from; cli/gateway.ts provides them. */
 export interface SnapshotSources {
   readonly clock: Clock
   readonly metrics: Metrics
@@ -74,7 +74,7 @@ export interface Snapshot {
   retries: number
   accounts: Accounts
   ready: { ok: boolean; reason: string }
-  /** New ones since the last snapshot; of a page's first snapshot all that are kept. */
+  /** Exchanges that ended since the last snapshot; in the first snapshot of a page, all that are kept. */
   recent: ExchangeRecord[]
 }
 
@@ -82,7 +82,10 @@ export interface Snapshot {
 export interface Live {
   /** Unix milliseconds at which the second ended. */
   at: number
-  /** Exchanges that ended well, were refused, failed upstream or here, lost their client. */
+  /**
+   * `ok`, `refused`, `failed`, `gone`: exchanges that ended well, were refused, failed (upstream or here), or whose
+   * client disconnected.
+   */
   ok: number
   refused: number
   failed: number
@@ -108,7 +111,7 @@ export interface ChainRow {
 export interface LinkRow {
   id: string
   plugin: string
-  /** It has a hook on the way down (the terminal has); on the way back. */
+  /** `down`: the plugin has a hook for requests, or it is the terminal. `back`: it has a hook for responses. */
   down: boolean
   back: boolean
   calls: number
@@ -117,9 +120,9 @@ export interface LinkRow {
   /** Refusals and errors since the configuration was loaded. */
   refusalsTotal: number
   errorsTotal: number
-  /** Of all the chain's measured time, 0 to 1, over the last minute. */
+  /** Share of the chain's measured time, 0 to 1, over about the last minute. */
   share: number
-  /** Mean microseconds of an exchange, over the last minute. */
+  /** Mean time for an exchange in microseconds, over about the last minute. */
   micros: number
 }
 
@@ -138,11 +141,13 @@ export interface BackendRow {
 }
 
 const TAKEN = [0.5, 0.99] as const
-/** Of the event-loop monitor: it reports the time between its looks, this included. */
+/**
+ * Sampling interval of the event-loop monitor. The monitor reports the time between two samples, so this is subtracted.
+ */
 const LOOP_RESOLUTION_MS = 10
-/** How often the store is asked about limits and health. */
+/** How often limits and health are read from the store. */
 const STORE_EVERY_MS = 2000
-/** Half of what a plugin's time weighed is forgotten after so many snapshots. */
+/** After this many snapshots (one a second), a measured time counts half as much in a plugin's share. */
 const SHARE_HALF_LIFE = 30
 const FADE = 0.5 ** (1 / SHARE_HALF_LIFE)
 
@@ -153,7 +158,7 @@ interface Seen {
   sampledMs: number
   sampledReplyMs: number
   sampledCalls: number
-  /** Faded sums of milliseconds and of exchanges. */
+  /** Sums of milliseconds and of exchanges, in which older values count less (`FADE`). */
   ms: number
   exchanges: number
 }
@@ -165,7 +170,7 @@ export class Snapshots {
   readonly #loop: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
   #live: Live
   #seen = new Map<Link, Seen>()
-  /** Counts at the last look: for snapshots, which begin anew with each first page, and for the charts' figures. */
+  /** Counts at the last call of `take`, cleared when the last page closes. `#ticked` has those of the last `tick`. */
   #rates = new Map<string, number>()
   readonly #ticked = new Map<string, number>()
   #lastMono = 0
@@ -185,27 +190,33 @@ export class Snapshots {
     this.#live = this.tick()
   }
 
-  /** A first page opens: from now on what only snapshots need is collected. Resolves when there is something to show. */
+  /**
+   * To be called when a first page opens: from now on the data that only snapshots need is collected. Resolves when the
+   * first snapshot can be taken.
+   */
   async start(): Promise<void> {
     await this.#askStore()
-    // Rates begin now: what was counted before is no one second's.
+    // Rates begin now: the counts until here did not happen within one second.
     this.#lastMono = this.#sources.clock.mono()
     this.take()
   }
 
-  /** The last page has gone. */
+  /** To be called when the last page has closed. */
   stop(): void {
     this.#seen.clear()
     this.#rates.clear()
     this.#asked = Number.NEGATIVE_INFINITY
   }
 
-  /** No tick follows. */
+  /** To be called last: no `tick` may follow. */
   close(): void {
     this.#loop.disable()
   }
 
-  /** The figures of the charts since the last call. Due once a second, whether somebody looks or not: about 0.15 ms. */
+  /**
+   * Takes the figures of the charts since the last call. To be called once a second, also while no page is open; costs
+   * about 0.15 ms.
+   */
   tick(): Live {
     const { clock } = this.#sources
     const now = clock.mono()
@@ -216,12 +227,12 @@ export class Snapshots {
     return this.#live
   }
 
-  /** Organizations by name, for a search that the snapshot's list does not hold. */
+  /** Searches all organizations: the list of a snapshot has only the first of them. */
   find(text: string): Promise<Accounts> {
     return this.#reader.read(this.#sources.config(), text, this.#sources.clock.now())
   }
 
-  /** Everything since the last call. */
+  /** A snapshot of everything since the last call. */
   take(): Snapshot {
     const sources = this.#sources
     const now = sources.clock.mono()
@@ -243,12 +254,12 @@ export class Snapshots {
     }
   }
 
-  /** A snapshot as a new page needs it. */
+  /** The snapshot for a new page: with all exchanges that are kept. */
   whole(snapshot: Snapshot): Snapshot {
     return { ...snapshot, recent: this.#sources.recent.since(0) }
   }
 
-  /** Asked in the background: a slow store delays no snapshot. */
+  /** Reads limits and health from the store, in the background, so that a slow store delays no snapshot. */
   async #askStore(): Promise<void> {
     if (this.#asking) return
     this.#asking = true
@@ -263,7 +274,7 @@ export class Snapshots {
     this.#asking = false
   }
 
-  /** Growth of a count since the last snapshot, per second. The first look at a count is no growth. */
+  /** Growth of a count since the last call, per second; 0 at the first call for a name. */
   #rate(name: string, total: number, seconds: number, seen = this.#rates): number {
     const before = seen.get(name) ?? total
     seen.set(name, total)
@@ -320,7 +331,7 @@ export class Snapshots {
       terminal: chain.terminal,
       links: this.#links(chain, seconds, seen),
     }))
-    // Links of a chain that was replaced are forgotten with it.
+    // Links of a replaced chain are not carried over.
     this.#seen = seen
     return rows
   }
@@ -340,7 +351,8 @@ export class Snapshots {
       sum += now.ms
       return { link, before, now }
     })
-    // A plugin without a request hook is not counted by exchange: as many as the chain's busiest one saw passed it.
+    // No exchanges are counted for a plugin without a request hook. It is taken to see as many as the chain's busiest
+    // plugin.
     const most = Math.max(...all.map(({ now }) => now.exchanges))
     return all.map(({ link, before, now }) => ({
       id: link.id,
@@ -394,7 +406,7 @@ function memory(): { rss: number; heap: number } {
   return { rss, heap: heapUsed }
 }
 
-/** Three figures after the point are plenty for a page, and halve the feed. */
+/** Rounds to three decimals. That is enough for a page, and makes the feed half as large. */
 function round<T extends number | null>(value: T): T {
   return (value === null ? null : Math.round(value * 1000) / 1000) as T
 }

@@ -1,4 +1,4 @@
-/** Totals over all routes, and times since they were last taken, for the dashboard's charts. */
+/** Totals over all routes, and durations since they were last read, for the dashboard's charts. */
 import { Quantiles } from './quantiles.ts'
 
 export class Traffic {

@@ -1,4 +1,7 @@
-/** What each key used since the process began: plain counts that the dashboard shows beside the limits. The ledger has the rest. */
+/**
+ * What each key used since the process started: plain counts that the dashboard shows beside the limits. The ledger has
+ * the complete record.
+ */
 export interface Use {
   requests: number
   input: number

@@ -4,7 +4,7 @@ import { ask } from './feed.mjs'
 import { count, percent, usd } from './format.mjs'
 
 const FIND_DELAY_MS = 250
-/** As many open themselves when they are first seen. */
+/** This many organizations are shown open at first. */
 const OPEN = 2
 
 export class Accounts {

@@ -1,4 +1,4 @@
-/** The dashboard: one feed in, six views out. Draws once a second, and not at all while nobody can see it. */
+/** The dashboard: reads one feed and shows it in six views. Draws once a second, and not while the page is hidden. */
 import { Accounts } from './accounts.mjs'
 import { Backends } from './backends.mjs'
 import { Chains } from './chains.mjs'
@@ -12,7 +12,7 @@ import { Timeline } from './timeline.mjs'
 
 const at = id => document.getElementById(id)
 
-// ---- theme ------------------------------------------------------------------------------------------------------------
+// ---- theme ----------------------------------------------------------------------------------------------------------
 
 const THEME = 'sluice.theme'
 const THEMES = ['system', 'light', 'dark']
@@ -24,7 +24,7 @@ function applyTheme() {
   text(at('theme'), `Theme: ${theme}`)
 }
 
-// ---- views ------------------------------------------------------------------------------------------------------------
+// ---- views ----------------------------------------------------------------------------------------------------------
 
 const main = at('main')
 const history = new History(SERIES)
@@ -60,7 +60,7 @@ function draw() {
   exchanges.draw()
 }
 
-/** However many snapshots come at once, and after a sleep it is many, they are drawn once. */
+/** Draws once for any number of snapshots that have come: after the computer has slept there are many. */
 function drawSoon() {
   if (waiting || document.hidden) return
   waiting = true
@@ -80,7 +80,7 @@ at('window').addEventListener('change', event => {
   charts.draw()
 })
 
-// ---- the feed ---------------------------------------------------------------------------------------------------------
+// ---- the feed -------------------------------------------------------------------------------------------------------
 
 const STATES = {
   live: ['good', 'live'],
@@ -91,8 +91,8 @@ const STATES = {
 let attempts = 0
 
 /**
- * The charts as they were before this page was opened, or had lost the gateway. Without them it shows what comes from
- * now on.
+ * Loads the charts' points of the time before this page was opened, or while it had lost the gateway. If that fails,
+ * the charts show only what comes from now on.
  */
 async function loadPast() {
   const { times, rows } = await past(history.last).catch(() => ({ times: [], rows: [] }))

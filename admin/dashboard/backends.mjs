@@ -34,7 +34,7 @@ export class Backends {
 
   show({ backends, providers, retries }) {
     this.#rows.show(backends)
-    // Two pools of one provider stand side by side while a change of it drains.
+    // After a change of a provider it has two pools until the old one is idle. The last one in the list is shown.
     const byName = new Map(providers.map(provider => [provider.provider, provider]))
     this.#providers.show([...byName.values()])
     text(this.#retries, `${count(retries)} retries since the start`)

@@ -1,11 +1,12 @@
 /**
- * Each pipeline as it runs. Requests go down the blue rail to the terminal, responses come up the green one through the plugins that were
- * passed, then round and out through those below the terminal. A dot is a plugin with a hook there.
+ * Each pipeline as it runs. Requests go down the blue rail to the terminal. Responses come up the green rail through
+ * the plugins that the request passed, then out through those below the terminal. A dot marks a plugin with a hook
+ * there.
  */
 import { attribute, fill, h, Rows, svg, text } from './dom.mjs'
 import { micros, percent, rate } from './format.mjs'
 
-/** As in style.css. */
+/** Height of a row in pixels, the same as in style.css. */
 const ROW = 26
 const DOWN = 10
 const UP = 28
@@ -19,12 +20,15 @@ export class Chains {
   }
 
   show({ chains }) {
-    // The longest first: it is the one people look for.
+    // The longest chain first: people mostly look for that one.
     this.#rows.show([...chains].sort((a, b) => b.links.length - a.links.length))
   }
 }
 
-/** Two chains of one shape are one card; a reload that changes a chain makes a new one. */
+/**
+ * The key of a chain's card. A card is kept while everything in its key is the same; a reload that changes the chain
+ * makes a new card.
+ */
 function shape(chain) {
   return JSON.stringify([
     chain.name,
@@ -127,7 +131,8 @@ function figure(node, perSecond, total, word, kind) {
 }
 
 function drawing({ links, terminal }) {
-  // Half a row above the first link is the head, half a row below the last the foot.
+  // The head takes one row above the first plugin and the foot one row below the last: this is the middle of plugin i's
+  // row.
   const y = i => ROW * (i + 1) + ROW / 2
   const below = links.length - 1 > terminal
   const height = ROW * (links.length + 2)

@@ -1,4 +1,7 @@
-/** The six charts. Each says its present values in words above the drawing, and those under the pointer while there is one. */
+/**
+ * The six charts. Each shows its present values as text above the drawing, or those under the pointer while it is on
+ * the chart.
+ */
 
 import { h, text } from './dom.mjs'
 import { count, ms, rate } from './format.mjs'
@@ -69,7 +72,7 @@ const CHARTS = [
 
 export const SERIES = CHARTS.flatMap(chart => chart.series.map(([name]) => name))
 
-/** The series' values of a snapshot. */
+/** The values of all series in a snapshot. */
 export function valuesOf({ live }) {
   return {
     ok: live.ok,
@@ -106,7 +109,7 @@ export class Charts {
     new ResizeObserver(() => this.#resize()).observe(parent)
   }
 
-  /** Again, when the theme has changed: a canvas has no colours of its own. */
+  /** Draws the chart. Called again when the theme has changed, because a canvas does not follow the style sheet. */
   build() {
     for (const { plot } of this.#charts) plot.destroy()
     this.#parent.replaceChildren()
@@ -201,7 +204,7 @@ export class Charts {
   }
 }
 
-/** The last value; of times, the last second that had an exchange. */
+/** The last value; for durations, that of the last second in which an exchange ended. */
 function lastOf(series) {
   for (let i = series.length - 1; i >= Math.max(0, series.length - 10); i--) if (series[i] !== null) return series[i]
   return null
@@ -214,7 +217,7 @@ function clockTime(seconds) {
   return date.getSeconds() === 0 ? time : `${time}:${two(date.getSeconds())}`
 }
 
-/** What a colour of the style sheet is at present. */
+/** The present value of a colour of the style sheet. */
 function resolve(node, name, alpha = 1) {
   node.style.color = `var(--${name})`
   const colour = getComputedStyle(node).color

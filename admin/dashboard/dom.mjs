@@ -1,6 +1,9 @@
-/** As little DOM as the dashboard needs: make an element, change its text when it changed, keep a list of rows in step with data. */
+/** Helpers for the DOM: make an element, change a text only when it differs, keep a list of rows equal to data. */
 
-/** `h('td', { class: 'n' }, 'text', child)`. Properties that start with `on` are listeners; the rest are attributes. Null and false are left out. */
+/**
+ * Makes an element: `h('td', { class: 'n' }, 'text', child)`. Properties that start with `on` are event listeners; the
+ * rest are attributes. Null and false are left out.
+ */
 export function h(tag, props = {}, ...children) {
   const node = document.createElement(tag)
   for (const [name, value] of Object.entries(props)) {
@@ -20,7 +23,7 @@ export function svg(tag, props = {}, ...children) {
   return node
 }
 
-/** Sets an element's text, and only when it differs: a page that repaints nothing costs nothing. */
+/** Sets an element's text only when it differs, so that the browser repaints nothing needlessly. */
 export function text(node, value) {
   const string = String(value)
   if (node.textContent !== string) node.textContent = string
@@ -31,15 +34,18 @@ export function attribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value)
 }
 
-/** Width of a bar, 0 to 1. Through the style object: the page's policy forbids style attributes. */
+/**
+ * Sets the width of a bar, 0 to 1. It uses the style object, because the page's security policy forbids style
+ * attributes.
+ */
 export function fill(node, share) {
   const width = `${Math.round(Math.min(1, Math.max(0, share)) * 1000) / 10}%`
   if (node.style.width !== width) node.style.width = width
 }
 
 /**
- * Keeps the children of `parent` in step with `items`: one each, in order, known by `key`. What is kept is updated in place, so that focus and
- * open details stay.
+ * Keeps the children of `parent` equal to `items`: one child for each item, in order, found again by `key`. A child
+ * that stays is updated in place, so that focus and open details stay.
  * @param make builds { node, update(item) }
  */
 export class Rows {

@@ -1,4 +1,7 @@
-/** The last hundred exchanges, and as many of the last that went wrong. Held still while someone points at them or walks through them. */
+/**
+ * The last hundred exchanges, and the last hundred that went wrong. The list does not move while someone points at it
+ * or walks through it with the keyboard.
+ */
 import { attribute, h, Rows, table, text } from './dom.mjs'
 import { clock, count, ms, usd } from './format.mjs'
 
@@ -77,7 +80,7 @@ export class Exchanges {
   add({ recent }) {
     for (const exchange of recent) {
       const list = WRONG.has(exchange.outcome) ? this.#wrong : this.#all
-      // A feed that was broken off begins again with what is kept; a gateway that was started anew counts from 1.
+      // After a lost connection the feed begins again with everything that is kept. A restarted gateway counts from 1.
       if (list.length > 0 && exchange.seq <= list.at(-1).seq) {
         if (list.some(known => known.id === exchange.id)) continue
         if (exchange.at >= list.at(-1).at) this.#forget()
@@ -98,7 +101,7 @@ export class Exchanges {
     )
   }
 
-  /** @param asked someone changed the filter: shown even while held */
+  /** @param asked the user has changed the filter: draw even while the list is held still */
   draw(asked = false) {
     const held = this.#held
     const known = this.#all.length + this.#wrong.length
@@ -185,7 +188,7 @@ export class Exchanges {
     button.setAttribute('aria-expanded', 'true')
   }
 
-  /** Arrow keys go from row to row, Escape closes the timeline. */
+  /** The arrow keys go from row to row; Escape closes the timeline. */
   #walk(event) {
     const buttons = [...this.#body.querySelectorAll('button')]
     const at = buttons.indexOf(document.activeElement)

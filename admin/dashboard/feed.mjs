@@ -1,6 +1,6 @@
 /**
- * The feed: server-sent events read with fetch, because EventSource can't send the token. The token stays in this tab's session storage and goes
- * out as a Bearer header, never in an address.
+ * The feed: server-sent events read with fetch, because EventSource can't send the token. The token is kept in this
+ * tab's session storage and sent in a Bearer header, never in a URL.
  */
 const TOKEN = 'sluice.token'
 const FIRST_WAIT_MS = 500
@@ -10,15 +10,16 @@ export function keepToken(token) {
   sessionStorage.setItem(TOKEN, token)
 }
 
-/** fetch with the token, of this origin only. */
+/** `fetch` with the token; only for paths of this origin. */
 export function ask(path, options = {}) {
   const token = sessionStorage.getItem(TOKEN)
   return fetch(path, { ...options, cache: 'no-store', headers: token ? { authorization: `Bearer ${token}` } : {} })
 }
 
 /**
- * The gateway's own points after `since` (seconds), of its last hour. admin/history.ts says how they are laid out.
- * @returns { times, rows }: seconds, and values by name, oldest first; none when the gateway can't say
+ * Loads the gateway's points after `since` (Unix seconds), at most those of its last hour. admin/history.ts describes
+ * the bytes.
+ * @returns { times, rows }: seconds, and values by name, oldest first; empty when the gateway does not give them
  */
 export async function past(since) {
   const answer = await ask(`/history?since=${since}`)
@@ -35,9 +36,10 @@ export async function past(since) {
 }
 
 /**
- * Reads the feed until the page goes, connecting anew when it breaks.
- * @param on.snapshot called with each
- * @param on.state `live`, `lost` (it will try again), `locked` (it waits for a token: call the function it is given), `full`
+ * Reads the feed until the page closes, and connects again when the connection breaks.
+ * @param on.snapshot called with each snapshot
+ * @param on.state called with `live`, `lost` (it will try again), `locked` (it waits for a token: call the function
+ * that is passed along) or `full`
  */
 export async function follow(on) {
   let wait = FIRST_WAIT_MS

@@ -1,4 +1,4 @@
-/** Numbers for people: short, of even width, never more figures than they are worth. */
+/** Formats numbers for people: short, of even width, and with no more digits than have a meaning. */
 
 const plain = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 })

@@ -1,7 +1,7 @@
 /**
- * What the charts show: one hour of seconds in typed arrays of fixed size. A page that stays open for a week holds no
- * more than that. What was before the page was opened, or while it had lost the gateway, comes from the gateway's own
- * hour.
+ * The points of the charts: one hour of seconds in typed arrays of fixed size, so that a page that stays open for a
+ * week takes no more memory. Points of the time before the page was opened, or while it had lost the gateway, come from
+ * the hour that the gateway keeps.
  */
 export const HOUR = 3600
 
@@ -20,14 +20,15 @@ export class History {
     return this.#size
   }
 
-  /** Seconds of the newest point, 0 when there is none. */
+  /** Unix seconds of the newest point, 0 when there is none. */
   get last() {
     return this.#size === 0 ? 0 : this.#times[(this.#next - 1 + HOUR) % HOUR]
   }
 
   /**
-   * Puts points of the past where they belong: what came over the feed meanwhile stays behind them.
-   * @param times seconds, oldest first; @param rows of values by name, as many as times
+   * Inserts points of the past before the points that have come over the feed since then.
+   * @param times seconds, oldest first
+   * @param rows values by name, as many as times
    */
   fill(times, rows) {
     if (times.length === 0) return
@@ -45,7 +46,10 @@ export class History {
     for (const [at, values] of newer) this.push(at, values)
   }
 
-  /** @param at seconds; @param values by name, null where there is none */
+  /**
+   * @param at seconds
+   * @param values by name, null where there is none
+   */
   push(at, values) {
     if (at === this.last) return
     this.#times[this.#next] = at

@@ -1,4 +1,4 @@
-/** How the gateway itself is: the line at the top, what needs a look, and the configuration that serves. */
+/** The state of the gateway itself: the line at the top, what needs attention, and the configuration that serves. */
 import { attribute, h, text } from './dom.mjs'
 import { bytes, moment, span } from './format.mjs'
 

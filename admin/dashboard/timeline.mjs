@@ -24,7 +24,7 @@ export class Timeline {
     this.#parent = parent
   }
 
-  /** Null closes it. */
+  /** Shows the timeline of an exchange; null closes it. */
   show(exchange) {
     this.#parent.replaceChildren(...(exchange ? [panel(exchange)] : []))
   }
