@@ -1,11 +1,14 @@
-/** How the gateway's Node runs. */
+/** The flags that the gateway's Node runs with. */
 export const FLAGS = [
   '--disable-warning=ExperimentalWarning',
-  // Most of what a request makes dies with it. A wider nursery lets it die there: fewer scavenges, fewer promotions.
+  // Most objects live no longer than their request. A larger young generation lets them die there: fewer scavenges, and
+  // fewer objects are promoted.
   '--max-semi-space-size=32',
-  // So little survives that waking helper threads for it costs four times what they save, on a core that others need.
+  // So little survives a scavenge that waking helper threads for it costs four times what they save, on a core that
+  // others need.
   '--no-parallel-scavenge',
-  // A full collection, 10 ms and more in which nobody is served, when what lives has tripled. Left to itself V8 takes this process for an idle one and waits for a
-  // third more: at 3,000 requests/s every eight seconds.
+  // A full collection takes 10 ms and more, in which no request is served. With this flag it runs when the live heap
+  // has tripled. By default V8 takes this process for an idle one and collects after a third more: every eight seconds
+  // at 3,000 requests/s.
   '--heap-growing-percent=200',
 ]

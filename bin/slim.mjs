@@ -1,6 +1,7 @@
 /**
- * Takes the headers for building native addons out of the packaged Node: 65 MB, a third of a production install, and nothing here is built. npm runs this
- * after an install of this folder, under any Node from 18. Where it does not (`--ignore-scripts`), all works the same.
+ * Removes the headers for native addons from the packaged Node: 65 MB, a third of a production install, and Sluice
+ * builds no addon. npm runs this after an install of this folder, under any Node from 18. Where it does not run
+ * (`--ignore-scripts`), everything works the same.
  */
 import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'

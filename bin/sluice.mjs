@@ -4,8 +4,9 @@ import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 /*
- * The launcher. Runs under any Node from 18 and starts the gateway under Node 22: the running one if it is that, else the binary that npm installed
- * (decisions 37). Plain JavaScript, because it runs before there is anything that strips types.
+ * The launcher. It runs under any Node from 18 and starts the gateway under Node 22: the Node that runs if it is that
+ * version, else the binary that npm installed (decision 37). Plain JavaScript, because nothing strips types at this
+ * point.
  *
  *   sluice VERB ARGS            the command line (cli/main.ts)
  *   sluice --run FILE ARGS      a script of this project under the right Node
@@ -15,7 +16,7 @@ import { FLAGS } from './flags.mjs'
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const packaged = join(root, 'node_modules', `node-${process.platform}-${process.arch}`, 'bin', 'node')
 
-/** Node 22.18 strips types by itself, and the listener's binaries are built for major 22. */
+/** From 22.18 on Node strips types by itself, and the listener's binaries are built for major 22. */
 function fits(version) {
   const [major, minor] = version.split('.').map(Number)
   return major === 22 && minor >= 18
@@ -48,17 +49,18 @@ if (script === '--run') {
 
 const child = spawn(node, [...flags, script, ...args], {
   stdio: 'inherit',
-  // A child whose launcher was killed outright (SIGKILL is not handed on) must not hold the port for ever: it looks for this parent.
+  // A launcher that is killed by SIGKILL can't pass the signal on. The child must not hold the port then, so it gets
+  // this process's id (SLUICE_PARENT) and watches it.
   env: {
-    // Compiled code is kept beside the packages, and what stripped.mjs keeps: a later start takes half the time. Where that folder can't be written,
-    // nothing is kept.
+    // Compiled code is kept here, beside the packages, and so is the file of stripped.mjs: a later start takes half the
+    // time. Where this folder can't be written, nothing is kept.
     NODE_COMPILE_CACHE: join(root, 'node_modules', '.cache', 'sluice'),
     ...process.env,
     SLUICE_PARENT: String(process.pid),
   },
 })
 child.on('error', error => {
-  // ENOENT although the file is there: its loader is not, as on musl.
+  // ENOENT for a file that exists means that its dynamic loader is missing, as on musl.
   const why = existsSync(node)
     ? 'this system cannot run it (a glibc build on musl?); run sluice with a Node 22 of the system'
     : 'it is not there'
@@ -69,7 +71,7 @@ const signals = ['SIGTERM', 'SIGINT', 'SIGHUP']
 for (const signal of signals) process.on(signal, () => child.kill(signal))
 child.on('exit', (code, signal) => {
   if (signal === null) process.exit(code ?? 1)
-  // Ends as the child did, so that a shell or a supervisor sees the signal.
+  // Ends by the same signal as the child, so that a shell or a supervisor sees it.
   for (const name of signals) process.removeAllListeners(name)
   process.kill(process.pid, signal)
 })

@@ -1,8 +1,9 @@
 /*
- * Keeps the project's modules as JavaScript from one start to the next: Node 22 strips the types of each anew at every start and in every thread
- * (Node's own compile cache, NODE_COMPILE_CACHE, keeps only what V8 makes of the result). The kept text of a module is used while its source is, byte for
- * byte, what it was made from. Lies beside the compile cache, and is turned off with it; where that can't be written, nothing is kept. Preloaded with
- * --import, in every thread.
+ * Keeps the project's modules as JavaScript from one start to the next. Without it Node 22 strips the types of each
+ * module again at every start and in every thread (Node's own compile cache, NODE_COMPILE_CACHE, keeps only what V8
+ * makes of the result). A kept text is used only while the source of its module is equal, byte for byte, to the one
+ * that it was made from. The file lies beside the compile cache and is turned off with it; where the folder can't be
+ * written, nothing is kept. Preloaded with --import, in every thread.
  */
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { registerHooks, stripTypeScriptTypes } from 'node:module'
@@ -13,17 +14,17 @@ import { threadId } from 'node:worker_threads'
 const root = new URL('..', import.meta.url).href
 const folder = process.env.NODE_DISABLE_COMPILE_CACHE ? undefined : process.env.NODE_COMPILE_CACHE
 const file = folder && join(folder, `stripped-${process.version}`)
-/** Modules that serve; tests and benchmarks would only make the file larger. */
+/** The modules of a gateway; tests and benchmarks would only make the file larger. */
 const kept = /^(admin|cli|config|core|http|meter|plugins|providers|stores|surfaces)\/[^?#]+\.ts$/
 
-/** By path from the root. */
+/** The kept modules, { source, code }, by path from the root. */
 const modules = file ? read() : new Map()
-/** Those that were not kept, or not as they are now. */
+/** Modules that were not kept, or whose source has changed since. */
 const added = new Map()
 
 const hooks = {
   resolve(specifier, context, next) {
-    // What is kept was found before: no look at folders, links and package.json.
+    // A kept module was resolved at an earlier start, so no folder, link or package.json has to be looked at.
     if (specifier[0] === '.' && specifier.endsWith('.ts') && context.parentURL?.startsWith(root)) {
       const { href } = new URL(specifier, context.parentURL)
       if (href.startsWith(root) && modules.has(href.slice(root.length)))
@@ -37,7 +38,7 @@ const hooks = {
     try {
       return { format: 'module', source: stripped(path, readFileSync(fileURLToPath(url))), shortCircuit: true }
     } catch {
-      // Node says best what is wrong with a module.
+      // Node's own loader has the best message about a fault in a module.
       return next(url, context)
     }
   },
@@ -53,7 +54,10 @@ function stripped(path, source) {
   return code
 }
 
-/** The file: a line of JSON, [path, bytes of source, bytes of code] of each module, and then those bytes in the same order. */
+/**
+ * Reads the file: a line of JSON with [path, bytes of source, bytes of code] for each module, then those bytes in the
+ * same order.
+ */
 function read() {
   const found = new Map()
   try {
@@ -62,14 +66,14 @@ function read() {
     for (const [path, source, code] of JSON.parse(bytes.toString('utf8', 0, at))) {
       found.set(path, { source: bytes.subarray(at, (at += source)), code: bytes.subarray(at, (at += code)) })
     }
-    // Cut short: by a full disk, say.
+    // A file that was cut short, for example by a full disk, is not used.
     return at === bytes.length ? found : new Map()
   } catch {
     return found
   }
 }
 
-/** Each thread adds its own: what another has written meanwhile stays. */
+/** Adds this thread's modules to the file, and keeps those that another thread has written meanwhile. */
 function write() {
   const still = [...new Map([...read(), ...added])].filter(([path]) => existsSync(new URL(path, root)))
   const index = still.map(([path, { source, code }]) => [path, source.length, code.length])
@@ -87,6 +91,6 @@ function write() {
       rmSync(own, { force: true })
     }
   } catch {
-    // No such folder, or one that can't be written: the next start strips again.
+    // The folder can't be made or written: the next start strips types again.
   }
 }
