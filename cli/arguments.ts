@@ -5,7 +5,10 @@ import { UsageError } from './terminal.ts'
 
 export const DEFAULT_CONFIG = 'gateway.yaml'
 
-/** The configuration file: `--config FILE`, or the one argument that is left, or gateway.yaml. */
+/**
+ * The configuration file: `--config FILE`, or the only positional argument, or gateway.yaml.
+ * @throws UsageError when there is more than one, or none
+ */
 export function configFile(option: string | undefined, positionals: readonly string[] = []): string {
   if (positionals.length > 1) throw new UsageError(`one file at a time, not ${positionals.join(' and ')}`)
   if (option !== undefined && positionals.length > 0) throw new UsageError('name the file once')
@@ -16,7 +19,10 @@ export function configFile(option: string | undefined, positionals: readonly str
   return file
 }
 
-/** Each worker has its own admin pages, on the n-th port from the one that is named: figures and readiness are a process's own. */
+/**
+ * The port of a worker's admin pages. Worker n has the n-th port, counted from the configured one, because metrics and
+ * readiness are those of one process. 0, which is any free port, stays 0.
+ */
 export function adminPort(first: number, worker = 1): number {
   return first === 0 ? 0 : first + worker - 1
 }
@@ -37,7 +43,7 @@ function isInstalledAbove(folder: string): boolean {
   return dirname(folder) !== folder && isInstalledAbove(dirname(folder))
 }
 
-/** As a shell reads it back: quoted where it has to be. */
+/** The text as one word of a shell command, in quotes where it needs them. */
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }

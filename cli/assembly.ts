@@ -1,6 +1,6 @@
 /**
- * Makes of a checked configuration what serves it: the chains and the routes. A start, a reload, `check`, `explain` and
- * `route` all come through here; they differ in the services that they hand in.
+ * Builds the chains and the routes of a checked configuration. Start-up, reload, `check`, `explain` and `route` all use
+ * this module; they differ in the services that they pass in.
  */
 import { type ConfigError, formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
@@ -18,7 +18,10 @@ export interface House {
   close(): Promise<void>
 }
 
-/** The configuration does not check, or a plugin of it does not start; `errors` has every fault with its place. */
+/**
+ * Thrown when the configuration is not valid, or when one of its plugins does not start. `errors` has every fault with
+ * its position.
+ */
 export class ConfigRefused extends Error {
   readonly errors: ConfigError[]
   constructor(errors: ConfigError[]) {
@@ -29,18 +32,21 @@ export class ConfigRefused extends Error {
 }
 
 export interface HouseOptions {
-  /** `config` among them is changed: `simulator` becomes an address. */
+  /** `services.config` is changed: `base_url: simulator` becomes an address. */
   services: Services
   plugins: Parameters<typeof assemble>[0]['plugins']
-  /** The address of the built-in upstream; asked for when the configuration names it. */
+  /** Gives the address of the built-in upstream. Called only when the configuration uses it. */
   simulator(): string | Promise<string>
-  /** Tests: every request hook answers through a promise. */
+  /** For tests: every request hook answers through a promise. */
   forceAsync?: boolean | undefined
-  /** Tests: stands around each plugin's hooks. */
+  /** For tests: wraps the hooks of each plugin. */
   around?: BuildOptions['around']
 }
 
-/** Throws ConfigRefused. */
+/**
+ * Creates every plugin, and compiles every chain.
+ * @throws ConfigRefused
+ */
 export async function buildHouse(options: HouseOptions): Promise<House> {
   const { services, plugins, forceAsync, around } = options
   const { config, log } = services
@@ -81,7 +87,10 @@ export async function buildHouse(options: HouseOptions): Promise<House> {
   return { chains, router, close }
 }
 
-/** `base_url: simulator` becomes the address of the built-in upstream. @returns it, when it or its web is named */
+/**
+ * Replaces `base_url: simulator` by the address of the built-in upstream.
+ * @returns the address, when a provider or the simulated web search uses it
+ */
 async function resolveSimulator(
   config: GatewayConfig,
   simulator: HouseOptions['simulator'],

@@ -1,4 +1,4 @@
-/** A configuration built without listening, storing or calling anyone: for `check`, `explain` and `route`. */
+/** Builds a configuration without listening, storing or calling a provider: for `check`, `explain` and `route`. */
 import { formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
@@ -9,12 +9,12 @@ import { buildHouse, ConfigRefused, type House } from './assembly.ts'
 import { silent } from './log.ts'
 import { Failure } from './terminal.ts'
 
-/** Where the built-in upstream would be, if it ran. Nothing connects. */
+/** Stands for the address of the built-in upstream, which does not run here. Nothing connects to it. */
 const NOWHERE = 'http://127.0.0.1:9'
 
 /**
- * The same plugins without their hooks on the way back. Nothing is replied in a dry run, so nothing may be exported,
- * recorded or announced as if it had been: `otel` would post a trace of an exchange that never was.
+ * The same plugins without their response hooks. A dry run has no real exchange, so no plugin may record or export one:
+ * `otel` would send a trace of an exchange that never happened.
  */
 export function requestsOnly(plugins: ReadonlyMap<string, Plugin>): Map<string, Plugin> {
   return new Map([...plugins].map(([name, plugin]) => [name, requestOnly(plugin)]))
@@ -34,8 +34,9 @@ function requestOnly(plugin: Plugin): Plugin {
 }
 
 /**
- * @param config is changed
- * @throws Failure with what a start would say
+ * Builds the chains and routes with a store in memory and without a log.
+ * @param config is changed: `base_url: simulator` becomes an address
+ * @throws Failure with the message that a start would give
  */
 export async function dryRun(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<House> {
   const clock = systemClock

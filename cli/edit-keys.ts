@@ -1,4 +1,4 @@
-/** Edits of `organizations` as text: what is not touched keeps its comments, its order and its layout (decisions 40). */
+/** Edits `organizations` as text, so that everything else keeps its comments, order and layout (decision 40). */
 import { isAlias, isMap, isScalar, isSeq, type Node, parseDocument, type YAMLMap } from 'yaml'
 import { addItem, addMember, setEmpty } from './edit-yaml.ts'
 
@@ -8,7 +8,11 @@ export interface NewKey {
   status: string
 }
 
-/** Adds a key to an organization. `within`: the keys that lead to the organizations. Null when the organization is not in this text. */
+/**
+ * Adds a key to an organization.
+ * @param within path of the mapping of organizations in this text; empty when that mapping is the whole text
+ * @returns the new text; null when the organization is not in this text
+ */
 export function addKey(text: string, within: readonly string[], organization: string, key: NewKey): string | null {
   const found = organizationNode(text, within, organization)
   if (!found) return null
@@ -20,7 +24,10 @@ export function addKey(text: string, within: readonly string[], organization: st
   return addMember(text, found, `keys: [${entry}]`)
 }
 
-/** Sets the status of a key. Null when organization or key are not in this text. */
+/**
+ * Sets the status of a key.
+ * @returns the new text; null when the organization or the key is not in this text
+ */
 export function setKeyStatus(
   text: string,
   within: readonly string[],

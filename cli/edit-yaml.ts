@@ -1,14 +1,17 @@
-/** Edits of YAML as text, at the ranges of its nodes: what is not touched keeps its comments, its order and its layout (decisions 40). */
+/**
+ * Edits YAML as text, at the positions of its nodes, so that everything else keeps its comments, order and layout
+ * (decision 40).
+ */
 import type { Node, YAMLMap, YAMLSeq } from 'yaml'
 
-/** Writes `value` over an empty one: `[]`, `~`, or nothing after the colon. */
+/** Replaces an empty value (`[]`, `~`, or nothing after the colon) by `value`. */
 export function setEmpty(text: string, node: Node, value: string): string {
   const [start, end] = node.range!
   const gap = /\s/.test(text[start - 1] ?? '') ? '' : ' '
   return `${text.slice(0, start)}${gap}${value}${text.slice(end)}`
 }
 
-/** Before item `index`, in the style of the sequence. */
+/** Inserts `entry` before item `index`, in the style (block or flow) of the sequence. */
 export function insertItem(text: string, sequence: YAMLSeq, index: number, entry: string): string {
   const start = (sequence.items[index] as Node).range![0]
   if (sequence.flow) return `${text.slice(0, start)}${entry}, ${text.slice(start)}`
@@ -16,7 +19,7 @@ export function insertItem(text: string, sequence: YAMLSeq, index: number, entry
   return `${text.slice(0, line)}${lineIndent(text, start)}- ${entry}\n${text.slice(line)}`
 }
 
-/** After the last item, in the style of the sequence. */
+/** Adds `entry` after the last item, in the style of the sequence. */
 export function addItem(text: string, sequence: YAMLSeq, entry: string): string {
   const last = sequence.items.at(-1) as Node
   const end = last.range![1]
@@ -26,7 +29,7 @@ export function addItem(text: string, sequence: YAMLSeq, entry: string): string 
   return `${text.slice(0, at)}\n${indent}- ${entry}${text.slice(at)}`
 }
 
-/** After the last member, in the style of the mapping. */
+/** Adds `member` (`key: value`) after the last member, in the style of the mapping. */
 export function addMember(text: string, map: YAMLMap, member: string): string {
   const last = map.items.at(-1)
   const value = last?.value as Node | null | undefined
@@ -42,7 +45,10 @@ export function addMember(text: string, map: YAMLMap, member: string): string {
   return `${text.slice(0, at)}\n${' '.repeat(column)}${member}${text.slice(at)}`
 }
 
-/** The end of the line that `offset` is in: behind a comment on it. An offset at the start of a line belongs to the one before. */
+/**
+ * Offset of the end of the line that holds `offset`, after a comment on it. An offset at the start of a line counts to
+ * the line before.
+ */
 function lineEnd(text: string, offset: number): number {
   const from = text[offset - 1] === '\n' ? offset - 1 : offset
   const end = text.indexOf('\n', from)

@@ -1,6 +1,6 @@
 /**
- * The composition root: builds a gateway out of core, surfaces, providers, stores and plugins. Everything that touches the outside (files,
- * sockets, the clock) is handed in from here.
+ * The composition root: builds a gateway from core, surfaces, providers, stores and plugins. Everything that touches
+ * the outside (files, sockets, the clock) is passed in from here.
  */
 import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -40,17 +40,17 @@ import { Failure } from './terminal.ts'
 
 export interface GatewayOptions {
   log: Logger
-  /** Takes the section `log` of each configuration that is loaded anew. */
+  /** Called with the section `log` of each configuration that a reload applies. */
   configureLog?(settings: GatewayConfig['log']): void
   clock?: Clock
   random?(): number
-  /** How late the event loop is; default: measured. */
+  /** Source of the event-loop lag; by default it is measured. */
   lag?: LagProbe
-  /** Replaces what the file says: tests listen on port 0. */
+  /** Overrides `server.listen` of the file: tests listen on port 0. */
   listen?: { host?: string; port?: number }
   admin?: { host?: string; port?: number } | false
   listener?: 'uws' | 'node'
-  /** Several processes share the port. */
+  /** Whether several processes share the port. */
   sharePort?: boolean
   /** Number of this process among `server.workers`, from 1. */
   worker?: number
@@ -58,9 +58,9 @@ export interface GatewayOptions {
   instance?: string
   /** Follow the file (default true). */
   watch?: boolean
-  /** Tests: every request hook answers through a promise. */
+  /** For tests: every request hook answers through a promise. */
   forceAsync?: boolean
-  /** Tests: stands around each plugin's hooks. */
+  /** For tests: wraps the hooks of each plugin. */
   around?: BuildOptions['around']
   env?: Record<string, string | undefined>
 }
@@ -75,9 +75,12 @@ export interface Gateway {
   readonly store: Store
   readonly ingress: Ingress
   readonly warnings: ConfigError[]
-  /** Builds the chain of the file as it is now and swaps it in; a file that does not check leaves the old one serving. */
+  /**
+   * Builds the chains of the file as it is now, and puts them into service. If the file is not valid, the old chains go
+   * on serving.
+   */
   reload(): Promise<{ applied: boolean; errors: ConfigError[] }>
-  /** Stops accepting, lets exchanges run up to `server.drain`, ends the rest with an honest frame, closes. */
+  /** Stops accepting, lets exchanges run for up to `server.drain`, ends the rest with an error frame, and closes. */
   drain(): Promise<void>
   /** Closes at once. */
   close(): Promise<void>
@@ -91,7 +94,10 @@ export function load(
   return loadConfig(path, { plugins: catalog, dialects, surfaces: Object.keys(surfaces), ...options })
 }
 
-/** So long the last answers have to be read once the kernel has them, and idle connections to be closed by their clients. */
+/**
+ * Time in milliseconds for clients to read their last responses from the kernel's buffers, and to close idle
+ * connections.
+ */
 const LAST_BYTES_MS = 200
 
 const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
@@ -99,6 +105,10 @@ const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
   node: async () => (await import('../http/node/listener.ts')).listenNode,
 }
 
+/**
+ * Loads, checks and starts a gateway.
+ * @throws ConfigRefused when the file is not valid, or when one of its plugins does not start
+ */
 export async function buildGateway(configPath: string, options: GatewayOptions): Promise<Gateway> {
   const path = isAbsolute(configPath) ? configPath : resolve(configPath)
   const loaded = await load(path, { env: options.env, generation: 0 })
@@ -142,7 +152,7 @@ class RunningGateway implements Gateway {
   #loadedAt: number
   #refusedReload: ConfigState['refused'] = null
   #pendingSections: string[] = []
-  /** What `server`, `store` and `secret` were when they took effect. */
+  /** The configuration of the start. Sections that a reload can't change, such as `server`, are compared with it. */
   readonly #atStart: GatewayConfig
   #reloading: Promise<unknown> = Promise.resolve()
   #closed: Promise<void> | undefined
@@ -173,7 +183,7 @@ class RunningGateway implements Gateway {
       config: () => this.#configState(),
     })
     this.#observer = new Observer(this.#metrics, this.#log)
-    // The process's own lag, whatever clock the exchanges run on.
+    // The lag is that of the process, so it is measured with the system's clock, whichever clock the exchanges use.
     this.#guard = new OverloadGuard(options.lag ?? new TimerLag(systemClock), this.#random, systemClock)
     this.ingress = new Ingress({
       overloaded: running => this.#guard.refuses(running, this.config.platform.max_concurrent_requests),
@@ -209,7 +219,7 @@ class RunningGateway implements Gateway {
     return this.#store
   }
 
-  /** A change of the file while this goes on is taken when it is done. */
+  /** Starts everything. A change of the file meanwhile is loaded once the start is finished. */
   start(plugins: ReadonlyMap<string, Plugin>): Promise<void> {
     if (this.#options.watch !== false) {
       this.#watching = watchFiles(
@@ -258,7 +268,7 @@ class RunningGateway implements Gateway {
         ...(server.tls && { tls: server.tls }),
         ...(server.websocket === 'on' && { webSocket: this.#webSocketOptions() }),
         refuse,
-        // Its client has been answered with 500, or cut.
+        // The client was answered with 500, or its connection was closed.
         onError: error => this.#log.error({ err: error }, 'the listener failed an exchange'),
       },
       this.ingress.handle,
@@ -278,8 +288,10 @@ class RunningGateway implements Gateway {
   }
 
   /**
-   * What a listener must know of messages before it starts: twice the largest body, so that one that is too long is read whole and refused in words,
-   * where only a much longer one is cut; and for a peer that does not answer pings the time of a body, since its pong waits behind what it sends.
+   * What a listener must know about WebSocket messages before it starts. A message may have twice the size of the
+   * largest body, so that one that is only too long for a body is read whole and refused with an error; only a much
+   * longer one closes the connection. A peer that answers no ping gets the time limit of a body, because its pong waits
+   * behind the message that it is sending.
    */
   #webSocketOptions(): WebSocketOptions {
     const spoken = this.config.routes.filter(route => route.surface && surfaces[route.surface]!.socket)
@@ -298,7 +310,10 @@ class RunningGateway implements Gateway {
     return this.store.ready()
   }
 
-  /** `sluice route` of the configuration that serves, and with the health that its backends have now. */
+  /**
+   * Answers `POST /route`: the report of `sluice route` for the configuration that serves, with the present health of
+   * its backends.
+   */
   async #route(asked: RouteAsked): Promise<{ report: unknown } | { fault: string }> {
     const { surface = 'chat', model, organization, key } = asked
     if (!Object.hasOwn(surfaces, surface)) return { fault: `there is no surface '${surface}'` }
@@ -316,7 +331,7 @@ class RunningGateway implements Gateway {
     }
   }
 
-  // ---- what the admin pages show --------------------------------------------------------------------------------------
+  // ---- what the admin pages show ------------------------------------------------------------------------------------
 
   #snapshots(): Snapshots {
     return new Snapshots({
@@ -451,7 +466,7 @@ class RunningGateway implements Gateway {
     return { applied: true, errors: [] }
   }
 
-  /** Warnings of a file that is loaded again: those that it had before have been told. */
+  /** Logs the warnings of a reloaded file, except those that it had before. */
   #tellNew(warnings: readonly ConfigError[]): void {
     const told = new Set(this.warnings.map(({ message }) => message))
     for (const warning of warnings) {
@@ -475,7 +490,8 @@ class RunningGateway implements Gateway {
     await Promise.race([this.ingress.idle(), deadline])
     this.ingress.expire()
     await this.ingress.idle()
-    // An exchange is over when its answer is with the listener: a slow client's may take until the deadline to leave.
+    // An exchange ends when its response is handed to the listener. To a slow client, sending it may take until the
+    // deadline.
     const end = performance.now() + LAST_BYTES_MS
     const waits = () => performance.now() < end || (this.listener.unsent > 0 && !late)
     while (this.listener.connections > 0 && waits() && !this.#closed) await sleep(5)
@@ -492,7 +508,7 @@ class RunningGateway implements Gateway {
     this.#watching?.close()
     await this.#reloading
     await this.#listener?.close()
-    // What has no client any more and still drains its upstream.
+    // Ends the exchanges whose client has disconnected and that still read their upstream (`on_client_gone: drain`).
     this.ingress.expire()
     await this.ingress.close()
     await this.#admin?.close()
@@ -502,7 +518,7 @@ class RunningGateway implements Gateway {
   }
 }
 
-/** What a running process can't change: the names of those that differ. */
+/** Names of the settings that differ and that a running process can't change. */
 function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
   const fixed = (config: GatewayConfig) => {
     const { server, store, secret, ledger } = config
@@ -516,6 +532,7 @@ function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
     .map(([name]) => name)
 }
 
+/** The options of a plugin's first entry in any pipeline; undefined when no pipeline has it. */
 function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknown> | undefined {
   for (const entries of Object.values(config.pipelines)) {
     const entry = entries.find(candidate => candidate.plugin === plugin)
@@ -524,7 +541,7 @@ function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknow
   return undefined
 }
 
-/** The listener's answer to a head it finds ambiguous (R4). */
+/** The listener's response to an ambiguous head (R4). */
 function refuse(reason: string) {
   const id = requestId()
   const error = new GatewayError('bad_request', { message: `The request head is not acceptable: ${reason}.` })

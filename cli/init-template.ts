@@ -3,13 +3,15 @@
 
 export interface ProviderChoice {
   name: string
-  /** Environment variable of its key; null: needs none. */
+  /** Environment variable that holds its key; null: it needs no key. */
   variable: string | null
   dialect: string
   baseUrl: string
-  /** What is exposed when nobody says otherwise. Prices are the provider's list prices when this was written: check them. */
+  /**
+   * The model that is exposed by default. Prices are the list prices of the provider when this was written: check them.
+   */
   model: {
-    /** '': there is no usual one. */
+    /** '' when there is no default. */
     name: string
     contextWindow: number
     price: { input: string; output: string } | undefined

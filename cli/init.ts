@@ -106,7 +106,7 @@ export const init: Verb = {
   },
 }
 
-/** Asks until the answer can be read: `read` throws a UsageError that says why it can't. */
+/** Asks until `read` accepts the answer. `read` throws a UsageError that says what is wrong with it. */
 type Ask = (<T>(question: string, fallback: string, read: (text: string) => T) => Promise<T>) & { close(): void }
 
 /** Asks on a terminal; elsewhere every answer is the default. */
@@ -179,7 +179,9 @@ function compatibleServer(
   return { name, variable, dialect: 'openai-chat', baseUrl: url, model }
 }
 
-/** `openrouter` of openrouter.ai and of api.openrouter.ai; `local` of an address. */
+/**
+ * Name of a provider after its host: `openrouter` for openrouter.ai and for api.openrouter.ai, `local` for an address.
+ */
 function hostName(host: string): string {
   const labels = host.split('.')
   if (host === 'localhost' || host.includes(':') || /^\d+$/.test(labels.at(-1)!)) return 'local'
@@ -209,7 +211,7 @@ async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Pro
     const { name: usual, price, contextWindow } = from.model
     for (const name of await ask(`Models of ${from.name}`, usual, someOf)) {
       const id = await ask(`${name} is exposed as`, name, unused)
-      // Only of the usual one the price is known.
+      // The price is known only for the default model.
       const known = price && name === usual ? `${price.input}, ${price.output}` : ''
       const rates = await ask(`${name}: USD per million tokens, input and output`, known, rate)
       models.push({ id, provider: from.name, name, price: rates, contextWindow })
@@ -218,7 +220,7 @@ async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Pro
   return models
 }
 
-/** `ID=NAME` or `ID=PROVIDER/NAME`. */
+/** Reads `--model`: `ID=NAME` or `ID=PROVIDER/NAME`. */
 function chosen(text: string, providers: readonly ProviderChoice[], price: string | undefined): ChosenModel {
   const at = text.indexOf('=')
   const id = at === -1 ? text : text.slice(0, at)
@@ -228,7 +230,7 @@ function chosen(text: string, providers: readonly ProviderChoice[], price: strin
   const of = from ?? providers[0]!
   const name = from ? rest.slice(from.name.length + 1) : rest
   if (id === '' || name === '') throw new UsageError(`--model ${text} is not ID=NAME`)
-  // Of the usual model the list price is known; one of a server of one's own costs nothing.
+  // The list price is known for the default model only. A model of one's own http server costs nothing.
   const known = name === of.model.name || of.model.name === '' ? of.model.price : undefined
   const rates = price === undefined ? known : rate(price)
   if (!rates) throw new UsageError(`--model ${text} needs --price: a model without a price is not served`)

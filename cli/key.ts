@@ -108,7 +108,10 @@ function find(config: GatewayConfig, id: string): OrganizationConfig {
   return organization
 }
 
-/** @returns the secret */
+/**
+ * Makes a key and adds it to the file.
+ * @returns the secret
+ */
 async function create(
   file: string,
   config: GatewayConfig,
@@ -124,7 +127,7 @@ async function create(
   return secret
 }
 
-/** `key_1`, or the base name with the first number that is free. */
+/** A key id that is not taken: `key_1`, or `base` with the first number that is free. */
 function freshId(organization: OrganizationConfig, base = 'key'): string {
   const taken = new Set(organization.keys.map(k => k.id))
   for (let n = base === 'key' ? 1 : 2; ; n++) if (!taken.has(`${base}_${n}`)) return `${base}_${n}`
@@ -139,7 +142,7 @@ async function edit(
 ): Promise<void> {
   for (const path of config.files) {
     const text = readFileSync(path, 'utf8')
-    // The main file holds `organizations:`; an included one is that mapping itself.
+    // The main file has the key `organizations:`; an included file is that mapping itself.
     const edited = change(text, path === config.files[0] ? ['organizations'] : [])
     if (edited === null) continue
     const loaded = await loadEdited(file, path, edited)

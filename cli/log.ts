@@ -1,4 +1,7 @@
-/** The log: JSON lines on standard error, so that what a command prints stays apart. docs/metrics.md lists the lines and their fields. */
+/**
+ * The log: JSON lines on standard error, apart from what a command prints. docs/metrics.md lists the lines and their
+ * fields.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
 import type { Logger } from '../core/plugin.ts'
@@ -8,28 +11,32 @@ import { prettyLine } from './pretty.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }
 
-/** Lines are handed to the system in groups: a write for each costs as much as a limit check. */
+/**
+ * Lines are collected in a buffer of this many bytes and written together: one system call for each line would cost as
+ * much as a limit check.
+ */
 const GROUP_BYTES = 64 * 1024
-/** A line waits at most so long. */
+/** A line waits in the buffer at most this long, in milliseconds. */
 const LINGER_MS = 100
+/** When the log is closed, it waits at most this long for its reader, in milliseconds. */
 const CLOSE_MS = 1000
-/** At most, in UTF-8. */
+/** One UTF-16 code unit takes at most three bytes in UTF-8. */
 const BYTES_A_UNIT = 3
 
 /** The section `log` of gateway.yaml. */
 export interface LogSettings {
-  /** Least level that is written. */
+  /** Lowest level that is written. */
   level: string
-  /** Messages of errors too, which may quote user data. */
+  /** Write the messages of all errors, which may quote user data. */
   bodies: boolean
 }
 
 export interface Log extends Logger {
-  /** What is written from now on. */
+  /** Applies these settings from now on. */
   configure(settings: LogSettings): void
-  /** Writes what is still buffered at once; before the process is ended by force. */
+  /** Writes the buffered lines synchronously, before the process is ended by force. */
   flush(): void
-  /** Writes what is still buffered, and waits for what is under way; a reader who takes nothing is not waited for long. */
+  /** Writes the buffered lines and waits for writes under way, but not long for a reader that takes nothing. */
   close(): Promise<void>
 }
 
@@ -47,10 +54,10 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
   let { bodies } = settings
   // Written in the background: a slow reader of the log must not stall requests.
   const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1, contentMode: 'buffer' })
-  // Grouped here, as bytes: the destination's own grouping measures all that it holds again with each line, and a text put together of a thousand pieces is
-  // dear to walk when their memory is no longer at hand.
+  // Lines are grouped here, as bytes. The destination's own grouping measures all that it holds again with each line,
+  // and a string that was joined from a thousand pieces is slow to read once its memory has left the CPU's caches.
   let bytes = Buffer.allocUnsafeSlow(GROUP_BYTES)
-  /** `bytes[from, to)` waits; what is before it belongs to the destination. */
+  /** `bytes[from, to)` is not written yet; the part before it was given to the destination. */
   let from = 0
   let to = 0
   let lingering: NodeJS.Timeout | undefined
@@ -60,7 +67,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
     if (from === to) return
     const lines = bytes.subarray(from, to)
     from = to
-    // Declared for texts only.
+    // The declared type takes strings only; the destination also takes bytes.
     destination.write(lines as unknown as string)
   }
   const write = (line: string) => {
@@ -92,14 +99,14 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
     try {
       destination.flushSync()
     } catch {
-      // Not open yet, or the reader is gone: there is nothing to keep.
+      // The destination is not open yet, or its reader has closed it: nothing can be written.
     }
   }
-  /**
-   * One for each exchange: as pino would write it, at a third of the cost, most of which is that of a text made of forty pieces.
-   * What is not plain data is pino's.
-   */
   let informs = log.isLevelEnabled('info')
+  /**
+   * Writes an info line, which each exchange has, as pino would write it but at a third of the cost: most of pino's
+   * cost is joining a string from forty pieces. pino still writes what is not plain data.
+   */
   const info = (fields: Record<string, unknown>, message: string): void => {
     if (!informs) return
     if ('err' in fields || 'upstream_error' in fields) return log.info(fields, message)
@@ -112,7 +119,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
       log.info(fields, message)
     }
   }
-  /** What somebody should look at does not wait for company. */
+  /** Warnings and errors are written at once: someone should see them. */
   const soon =
     (level: 'warn' | 'error') =>
     (fields: object, message: string): void => {
@@ -120,7 +127,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
       release()
     }
   return {
-    // Called by name each time: pino puts other methods in place when the level changes.
+    // Looked up at each call: pino replaces its methods when the level changes.
     debug: (fields, message) => log.debug(fields, message),
     info,
     warn: soon('warn'),
@@ -140,6 +147,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
   } as Log
 }
 
+/** The second that `second` is the text of, in Unix milliseconds. */
 let secondOf = 0
 /** `2026-11-22T06:00:00.` */
 let second = ''
@@ -167,8 +175,9 @@ const MOST_CAUSES = 3
 const FRAME = /^ {4}at \S.*:\d+:\d+\)?$/
 
 /**
- * An error as the log may show it. A message may quote what the error is about (`JSON.parse` quotes the text, a plugin what it failed on), so it is
- * kept only where the system or the gateway itself wrote it. Type, code and place are enough to find the rest.
+ * An error as the log may show it. A message may quote user data (`JSON.parse` quotes the text, a plugin what it failed
+ * on), so it is kept only where the system or the gateway itself wrote it. Type, code and stack frames are enough to
+ * find the rest.
  */
 export function describeError(error: unknown, bodies: boolean, depth = 0): LoggedError {
   if (!(error instanceof Error)) return { type: typeof error, ...(bodies && { message: String(error) }) }
@@ -182,12 +191,17 @@ export function describeError(error: unknown, bodies: boolean, depth = 0): Logge
   return told
 }
 
-/** A provider's error as the log may show it: its sentence may quote the prompt. */
+/**
+ * A provider's error as the log may show it: without its message, which may quote the prompt, unless `bodies` is on.
+ */
 function describeFault(told: UpstreamFault, bodies: boolean): Record<string, unknown> {
   return { ...told.toJSON(), ...(bodies && told.words !== '' && { message: told.words }) }
 }
 
-/** The stack without the message that it begins with, which may have lines that look like frames. */
+/**
+ * The frames of the stack. The message, with which the stack begins, is cut off first: it may have lines that look like
+ * frames.
+ */
 function framesOf({ stack, message }: Error): string[] {
   if (typeof stack !== 'string') return []
   const at = message === '' ? 0 : stack.indexOf(message)
@@ -198,7 +212,10 @@ function framesOf({ stack, message }: Error): string[] {
     .map(line => line.trim())
 }
 
-/** Errors of the system, of sockets and of the store say what they could not reach, and nothing of the request. */
+/**
+ * Whether the message holds no user data: errors of the system, of sockets and of the store only say what could not be
+ * reached.
+ */
 function hasPlainMessage(error: Error): boolean {
   const { code, syscall } = error as NodeJS.ErrnoException
   return (

@@ -1,4 +1,4 @@
-/** `sluice VERB …`: finds the verb and turns its end into an exit code: 0 well, 1 failed, 2 called wrongly. */
+/** `sluice VERB …`: runs the verb and gives its exit code: 0 success, 1 failure, 2 wrong arguments. */
 import { Failure, fold, type Terminal, terminal, UsageError } from './terminal.ts'
 
 export interface Verb {
@@ -10,7 +10,7 @@ export interface Verb {
   run(args: string[], terminal: Terminal): Promise<number>
 }
 
-// Imported when called: `sluice --help` must not load a gateway.
+// A verb is imported when it is called: `sluice --help` must not load a gateway.
 export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> = {
   start: { summary: 'Runs the gateway.', load: async () => (await import('./start.ts')).start },
   init: {
@@ -87,7 +87,7 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
   try {
     return await verb.run(rest, out)
   } catch (error) {
-    // parseArgs of node:util tells of unknown options by these codes.
+    // `parseArgs` of node:util reports unknown options with these codes.
     const misused =
       error instanceof UsageError || String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS')
     if (misused) {
@@ -101,7 +101,8 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
 }
 
 if (process.argv[1] === import.meta.filename) {
-  // Whoever read the output is gone, as behind `| head`: no reason for a stack, and none for a gateway to stop.
+  // The reader of the output has closed it, as `| head` does. That needs no stack trace, and a gateway must not stop
+  // for it.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error
   })

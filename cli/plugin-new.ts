@@ -97,7 +97,10 @@ export const plugin: Verb = {
   },
 }
 
-/** Above what counts the conversation, where a change of it still takes effect; in a pipeline without one, above the terminal. */
+/**
+ * Where the new entry goes: above the plugin that counts the conversation, so that a change to the conversation still
+ * takes effect (`changes` is true); in a pipeline without such a plugin, above the terminal.
+ */
 function placeFor(
   entries: readonly PipelineEntry[],
   plugins: ReadonlyMap<string, Plugin>,
@@ -109,7 +112,10 @@ function placeFor(
   return { index: entries.findIndex(entry => plugins.get(entry.plugin)?.terminal), changes: false }
 }
 
-/** What an editor needs to resolve \`sluice\` and to check types, where it is not there yet. @returns the files written */
+/**
+ * Writes the files that an editor needs to resolve `sluice` and to check types, where they do not exist yet.
+ * @returns the files written
+ */
 function writeProject(folder: string): string[] {
   const root = relative(folder, join(import.meta.dirname, '..'))
     .split(sep)
@@ -124,8 +130,9 @@ function writeProject(folder: string): string[] {
 }
 
 /**
- * The configuration with the plugin's file listed and its name in the pipeline. Null when either section is not in this text (an included file).
- * @param above index of the entry it goes above
+ * The configuration with the plugin's file under `plugins:` and its name in the pipeline.
+ * @param above index of the entry that the new entry goes above
+ * @returns null when one of the two sections is not in this text (but in an included file)
  */
 export function addPlugin(text: string, path: string, pipeline: string, above: number, name: string): string | null {
   const inChain = (): string | null => {
@@ -145,13 +152,16 @@ export function addPlugin(text: string, path: string, pipeline: string, above: n
   return null
 }
 
-/** Runs test files with Node's runner. @returns its exit code */
+/**
+ * Runs test files with Node's test runner.
+ * @returns its exit code
+ */
 function runTests(files: readonly string[]): Promise<number> {
   const hooks = join(import.meta.dirname, '../config/plugin-hooks.ts')
   const flags = ['--disable-warning=ExperimentalWarning', '--disable-warning=MODULE_TYPELESS_PACKAGE_JSON']
   const child = spawn(process.execPath, [...flags, '--import', hooks, '--test', ...files.map(file => resolve(file))], {
     stdio: 'inherit',
-    // A test runner inside a test runner reports in its own format otherwise.
+    // Without this, a test runner inside a test runner reports in a format of its own.
     env: { ...process.env, NODE_TEST_CONTEXT: undefined },
   })
   const { promise, resolve: done } = Promise.withResolvers<number>()

@@ -78,7 +78,7 @@ test('${name} lets a request with the header through, and counts its text', asyn
 `
 }
 
-/** @param root of the checkout, as seen from the plugin's folder, with forward slashes */
+/** @param root path of the checkout, relative to the plugin's folder, with forward slashes */
 export function tsconfigTemplate(root: string): string {
   return `${JSON.stringify(
     {

@@ -76,7 +76,7 @@ function plain(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value)
 }
 
-/** `14:03:07.123` of an ISO time, in this machine's zone. */
+/** An ISO time as `14:03:07.123`, in the time zone of this machine. */
 function localTime(iso: string): string {
   const date = new Date(iso)
   if (Number.isNaN(date.getTime())) return iso

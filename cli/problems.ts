@@ -1,4 +1,4 @@
-/** Loading a configuration for people: faults and warnings as text, edits checked before they are written. */
+/** Loads configurations for commands: faults and warnings as text, edits checked before they are written. */
 import { chmodSync, chownSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
@@ -7,8 +7,9 @@ import { Failure, fold, type Terminal } from './terminal.ts'
 export type Loaded = Extract<LoadResult, { errors?: undefined }>
 
 /**
- * Loads with the built-in plugins. Throws a Failure with every fault.
- * @param placeholders a variable that is not set is a warning: for what calls no provider
+ * Loads a configuration with the built-in plugins.
+ * @param placeholders a variable that is not set is only a warning: for commands that call no provider
+ * @throws Failure with every fault
  */
 export async function loadOrFail(file: string, placeholders = false): Promise<Loaded> {
   const { load } = await import('./gateway.ts')
@@ -17,14 +18,21 @@ export async function loadOrFail(file: string, placeholders = false): Promise<Lo
   throw new Failure(listing(file, loaded.errors))
 }
 
-/** For keys and bills: of the warnings, those of variables that are not set are told. Throws as `loadOrFail`. */
+/**
+ * Loads a configuration for commands about keys and bills. Of the warnings, only those about variables that are not set
+ * are printed.
+ * @throws Failure with every fault
+ */
 export async function loadWithoutSecrets(file: string, terminal: Terminal): Promise<Loaded> {
   const loaded = await loadOrFail(file, true)
   tellWarnings(loaded.unset, terminal)
   return loaded
 }
 
-/** Loads `file` as it would be with `text` in the file `path`, itself or an included one; unset variables are no fault. */
+/**
+ * Loads `file` as if the file `path`, the same or an included one, had the content `text`. Unset variables are no
+ * fault.
+ */
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
   const { catalog } = await import('../plugins/index.ts')
   const { dialects } = await import('../providers/index.ts')
@@ -39,8 +47,8 @@ export async function loadEdited(file: string, path: string, text: string): Prom
 }
 
 /**
- * Written beside and renamed, so that a running gateway never reads half a file. A link stays a link, and owner and mode stay: what root edits must still be
- * the gateway's to read.
+ * Writes a new file beside the old one and renames it, so that a running gateway never reads half a file. A symbolic
+ * link stays a link, and owner and mode stay, because the gateway must be able to read what root has edited.
  */
 export function replaceFile(path: string, text: string): void {
   const file = realpathSync(path)

@@ -1,4 +1,7 @@
-/** What takes long says so: one line on a terminal that is written over, with the rate and the time left. In a pipe nothing is written. */
+/**
+ * Shows the progress of long work: one line on a terminal, overwritten each time, with the rate and the time left. In a
+ * pipe nothing is written.
+ */
 
 export interface ProgressStream {
   readonly isTTY?: boolean
@@ -6,7 +9,7 @@ export interface ProgressStream {
   write(text: string): unknown
 }
 
-/** What is over before that needs no line. */
+/** Work that takes less than this, in milliseconds, shows no line. */
 const FIRST_MS = 500
 const EVERY_MS = 200
 
@@ -17,7 +20,10 @@ export class Progress {
   readonly #began: number
   #shown = Number.NEGATIVE_INFINITY
 
-  /** @param unit what is counted, in the plural; @param mono monotonic milliseconds */
+  /**
+   * @param unit what is counted, in the plural
+   * @param mono monotonic milliseconds
+   */
   constructor(stream: ProgressStream, unit: string, mono: () => number = () => performance.now()) {
     this.#stream = stream
     this.#unit = unit
@@ -25,12 +31,16 @@ export class Progress {
     this.#began = mono()
   }
 
-  /** Whether someone watches: what is computed for the line alone can be left out otherwise. */
+  /** Whether the line is shown. If it is not, a caller can leave out what it computes only for the line. */
   get watched(): boolean {
     return this.#stream.isTTY === true
   }
 
-  /** @param share of the way, 0 to 1, where it is known; @param note what is being done now */
+  /**
+   * Shows the line, but not more often than every `EVERY_MS`.
+   * @param share part of the work that is done, 0 to 1, where it is known
+   * @param note what is being done now
+   */
   show(done: number, share?: number, note?: string): void {
     if (!this.watched) return
     const now = this.#mono()
@@ -46,7 +56,7 @@ export class Progress {
     this.#stream.write(`\r\x1b[K${parts.join(', ').slice(0, (this.#stream.columns || 80) - 1)}`)
   }
 
-  /** Wipes the line. */
+  /** Erases the line. */
   clear(): void {
     if (this.#shown === Number.NEGATIVE_INFINITY) return
     this.#shown = Number.NEGATIVE_INFINITY
@@ -54,7 +64,7 @@ export class Progress {
   }
 }
 
-/** `1,200/s`; what is slower than one a second by the minute. */
+/** `1,200/s`; rates below one a second are given per minute. */
 function rate(perSecond: number): string {
   const [value, per] = perSecond >= 1 ? [perSecond, 's'] : [perSecond * 60, 'min']
   return `${value.toLocaleString('en', { maximumFractionDigits: value < 10 ? 1 : 0 })}/${per}`

@@ -1,6 +1,7 @@
 /**
- * What would become of a request, without sending it: the route's real chain runs on a client that does not exist, with two plugins replaced: `auth`
- * takes the caller's word, and the terminal looks at what it was given.
+ * What the gateway would do with a request, without sending it. The route's real chain runs for a client that does not
+ * exist, with three plugins replaced: `auth` accepts the caller that is named, `media` fetches nothing, and the
+ * terminal answers without calling upstream.
  */
 
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
@@ -26,19 +27,22 @@ export interface RouteQuestion {
   key?: string
 }
 
-/** The body with another model in it. @throws Failure when it is not a JSON object */
+/**
+ * The body with another model in it.
+ * @throws Failure when the body is not a JSON object
+ */
 export function withModel(body: string, model: string, name: string): string {
   try {
     const json: unknown = JSON.parse(body)
     if (typeof json === 'object' && json !== null && !Array.isArray(json)) return JSON.stringify({ ...json, model })
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new Failure(`${name} is not a JSON object, so the model has no place to go`)
 }
 
 export interface RouteReport {
-  /** The gateway's own answer, when no backend would be asked. */
+  /** The gateway's error response, when no backend would be called. */
   refused?: { status: number; body: unknown }
   model?: string
   organization: string
@@ -46,16 +50,16 @@ export interface RouteReport {
   /** In the order in which they would be tried. */
   candidates: string[]
   passed: { backend: string; because: string }[]
-  /** Of the first candidate. Secrets are redacted. */
+  /** The request to the first candidate. Secrets are redacted. */
   request?: { url: string; headers: Record<string, string>; body: unknown }
-  /** Metered prompt tokens, and what would be reserved; cost in nano-USD. */
+  /** The prompt tokens as metered, and the output tokens and the cost that would be reserved; cost in nano-USD. */
   estimate?: { input: number; output: number; cost: number }
   limits: { id: string; scope: string; dimension: string; capacity: number; per?: string }[]
 }
 
 /**
- * @param config the callee's own: it is changed
- * @param outOf why a backend gets no requests at the moment, where a gateway runs that knows
+ * @param config is changed: pass a copy of one that is in use
+ * @param outOf says why a backend gets no requests now, undefined when it does; only a running gateway knows
  * @throws Failure when the file has no route, organization or key for the question
  */
 export async function routeReport(
@@ -74,7 +78,7 @@ export async function routeReport(
   const caller = callerOf(config, file, question)
   const replaced = requestsOnly(plugins)
   replaced.set('auth', claims(plugins.get('auth')!, caller))
-  // Nothing leaves this process: what would have to be fetched counts as not to be had.
+  // A dry run fetches nothing, so a URL that would have to be fetched counts as not available.
   replaced.set('media', fetchesNothing(plugins.get('media')!))
   replaced.set('upstream', looks(plugins.get('upstream')!))
   const { chains, close } = await dryRun(config, replaced)

@@ -66,7 +66,7 @@ function bodyOf(file: string, model: string | undefined): string {
   return model === undefined ? text : withModel(text, model, file)
 }
 
-/** The report for people; exported for tests. */
+/** The report as text; exported for tests. */
 export function inWords(report: RouteReport): string {
   const rows: string[][] = [['caller', `${report.organization}, key ${report.key}`]]
   if (report.model !== undefined) rows.push(['model', report.model])

@@ -44,7 +44,7 @@ export const start: Verb = {
     })
     try {
       const code = await run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
-      // What a plugin left open, such as an interval, must not keep a gateway that has closed.
+      // Something that a plugin left open, such as an interval, must not keep the process of a closed gateway alive.
       setTimeout(() => process.exit(code), LEFT_OPEN_MS).unref()
       return code
     } finally {
@@ -53,7 +53,7 @@ export const start: Verb = {
   },
 }
 
-/** The process ends by itself when nothing is left to do; else after so long. */
+/** The process ends by itself when nothing is left to do, and by force after this many milliseconds. */
 const LEFT_OPEN_MS = 1000
 
 interface RunOptions {
@@ -69,7 +69,7 @@ interface RunOptions {
 async function run(file: string, { log, watch, worker, terminal, warn }: RunOptions): Promise<number> {
   const { buildGateway } = await import('./gateway.ts')
   const { ConfigRefused } = await import('./assembly.ts')
-  // A promise that a plugin left alone: its exchange is the worse for it, and no other.
+  // A plugin did not wait for a promise that failed. At worst that harms one exchange, so the process goes on.
   process.on('unhandledRejection', error =>
     log.error({ err: error }, 'a promise was rejected, and nobody waited for it'),
   )
@@ -99,7 +99,8 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
   function onSignals(resolve: (code: number) => void): void {
     let stopping = 0
     const stop = (signal: NodeJS.Signals) => {
-      // A Ctrl-C reaches the launcher and this process, and the launcher passes its own on: two of the same at once are one.
+      // Ctrl-C reaches both the launcher and this process, and the launcher passes its signal on: two within 300 ms are
+      // one.
       const now = performance.now()
       if (stopping > 0 && now - stopping < 300) return
       if (stopping > 0 || gateway === undefined) {
@@ -130,7 +131,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
   }
 }
 
-/** What to do next, for someone who sees it for the first time. */
+/** What is printed after a start: the addresses and, for the quickstart's key, a command to try. */
 export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'config'>): string {
   const lines = [`Sluice listens on ${gateway.address}`]
   const { workers } = gateway.config.server

@@ -1,4 +1,4 @@
-/** Text for a terminal of 80 columns, and for pipes, which get lines unbroken. */
+/** Text for a terminal of 80 columns, and for pipes, where lines are not folded. */
 
 export interface Terminal {
   /** Results, on standard output. */
@@ -15,7 +15,7 @@ export const terminal: Terminal = {
   columns: process.stderr.isTTY ? Math.max(40, process.stderr.columns ?? 80) : undefined,
 }
 
-/** Folds one line at spaces; what follows the first line is indented. A word longer than the line stays whole. */
+/** Folds one line at spaces. The lines after the first are indented. A word longer than the line stays whole. */
 export function fold(text: string, width: number, indent = 4): string {
   return foldAfter('', text, width, indent)
 }
@@ -51,8 +51,8 @@ export function columns(rows: readonly (readonly string[])[], width = 80, indent
     .join('\n')
 }
 
-/** A command that was called wrongly: exit code 2. */
+/** A command was called with wrong arguments: exit code 2. */
 export class UsageError extends Error {}
 
-/** A command that failed with a message that is all there is to say: exit code 1. */
+/** A command failed, and the message says all about it (no stack trace): exit code 1. */
 export class Failure extends Error {}

@@ -81,10 +81,16 @@ export const tryGateway: Verb = {
   },
 }
 
-/** Whether it is a route for requests of the surface: another of its routes, e.g. one that counts tokens, ends otherwise. */
+/**
+ * Whether the path is for whole requests of the surface. Other routes of a surface, e.g. one that counts tokens, end
+ * otherwise.
+ */
 const isWhole = (path: string, surface: Surface) => path.endsWith(surface.path.slice(surface.path.lastIndexOf('/')))
 
-/** Clients can't choose a backend: one that stands behind others is not called while those serve. */
+/**
+ * Names the providers that were not called. Clients can't choose a backend, and a backend that is not the first of its
+ * model is not called while the first one serves.
+ */
 function tellUntried(config: GatewayConfig, models: readonly ModelConfig[], terminal: Terminal): void {
   const first = new Set(models.map(model => model.backends[0]?.provider))
   const untried = Object.keys(config.providers).filter(provider => !first.has(provider))
@@ -99,7 +105,10 @@ interface Asked {
   terminal: Terminal
 }
 
-/** @returns what was wrong, in words; null when the reply was whole */
+/**
+ * Sends one request and prints the reply.
+ * @returns what was wrong, as text; null when the reply was whole
+ */
 async function ask(url: string, samples: Samples, asked: Asked): Promise<string | null> {
   const { key, model, prompt, terminal } = asked
   const { headers, members, read } = samples.stream
@@ -177,7 +186,10 @@ function demoKey(config: GatewayConfig): string {
   throw new Failure('no key: give --key, or set SLUICE_API_KEY. `sluice key new ORGANIZATION` makes one')
 }
 
-/** At least one. */
+/**
+ * The models that are listed and priced.
+ * @throws Failure when there is none
+ */
 function servedModels(config: GatewayConfig): ModelConfig[] {
   const found = Object.values(config.models).filter(model => model.listed && model.price)
   if (found.length === 0) throw new Failure('no model is listed and has a price; name one with --model')

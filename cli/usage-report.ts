@@ -1,5 +1,6 @@
 /**
- * `sluice usage`: what was used and what it cost, from the ledger of either engine. Reads beside a running gateway; it takes no lock and no lease.
+ * `sluice usage`: what was used and what it cost, from the ledger of either engine. It can run beside a gateway: it
+ * takes no lock and no lease.
  */
 import fs from 'node:fs'
 import path from 'node:path'
@@ -55,13 +56,13 @@ export interface UsageIo {
 }
 const processIo: UsageIo = { out: process.stdout, err: process.stderr, now: () => Date.now() }
 
-/** The store of a configuration; where `--store` does not name one. */
+/** Finds the store's URL in a configuration, for calls without `--store`. */
 type StoreOf = (config: string | undefined, positionals: readonly string[]) => Promise<string>
 const noStore: StoreOf = () => {
   throw new UsageError('no store: give --store URL')
 }
 
-/** Runs the verb; resolves to the exit code: 0, 1 when the store cannot be read, 2 on wrong arguments. */
+/** @returns the exit code: 0, 1 when the store cannot be read, 2 for wrong arguments */
 export async function runUsage(
   args: readonly string[],
   io: UsageIo = processIo,
@@ -73,7 +74,7 @@ export async function runUsage(
       io.out.write(HELP)
       return 0
     }
-    // Rows that scroll by on the same terminal are progress enough.
+    // Rows that are printed on the same terminal already show the progress.
     const watch = request.rows && io.out.isTTY ? { write() {} } : io.err
     const progress = new Progress(watch, 'rows', io.mono)
     const store = request.store ?? (await storeOf(request.config, request.positionals))
@@ -82,7 +83,7 @@ export async function runUsage(
     else await writeSums(pages, request.groups, request.format, io)
     return 0
   } catch (error) {
-    // Faults of a configuration are told as every verb tells them.
+    // cli/main.ts prints the faults of a configuration, as for every verb.
     if (error instanceof Failure) throw error
     io.err.write(`sluice usage: ${(error as Error).message}\n`)
     return error instanceof UsageError ? 2 : 1
@@ -179,7 +180,7 @@ function when(text: string, now: number): number {
   return time
 }
 
-/** Pages of rows, read straight from the engine. How far it is shows on a terminal. */
+/** Pages of ledger rows, read directly from the engine. On a terminal the progress is shown. */
 async function* open(
   url: string,
   filter: UsageRequest['filter'],
@@ -324,7 +325,7 @@ const NUMBERS = {
   USD: (sums: Sums) => formatUsd(sums.cost, 4),
 }
 type Numbers = keyof typeof NUMBERS
-/** Left out of a narrow table, in this order; --json and --csv have everything. */
+/** The columns that a narrow table leaves out, in this order; --json and --csv have every column. */
 const DISPENSABLE: readonly Numbers[] = ['reasoning', 'cached']
 
 function table(groups: readonly Group[], entries: readonly { names: string[]; sums: Sums }[], columns: number): string {
@@ -355,7 +356,7 @@ function table(groups: readonly Group[], entries: readonly { names: string[]; su
   )
 }
 
-/** At most seven columns: 1234567 → 1234567, 12345678 → 12.3M. */
+/** At most seven characters: 1234567 → 1234567, 12345678 → 12.3M. */
 function compact(count: number): string {
   if (count < 10_000_000) return String(count)
   for (const [unit, size] of [
@@ -372,7 +373,7 @@ function fit(text: string, width: number): string {
 }
 
 function csvLine(values: readonly string[]): string {
-  // A leading =, +, - or @ would be run as a formula by spreadsheets.
+  // A spreadsheet would run a value with a leading =, +, - or @ as a formula.
   return (
     values
       .map(value => (/^[=+@-][^\d]/.test(value) ? `'${value}` : value))

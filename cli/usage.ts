@@ -8,7 +8,7 @@ import { runUsage } from './usage-report.ts'
 export const usage: Verb = {
   summary: 'Sums the ledger: who used what, and what it cost.',
   run(args, terminal) {
-    // Whoever reads has seen enough, as `| head` does: nothing more is read of the ledger either.
+    // The reader has closed the output, as `| head` does: the rest of the ledger need not be read.
     process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
       if (code === 'EPIPE') process.exit(0)
     })

@@ -1,6 +1,6 @@
 /**
- * Writes the validators that a gateway of built-in plugins needs to the folder that the image and the package bring along, or to a named one. A start
- * that finds them there compiles nothing and writes nothing (core/validators/read.ts).
+ * Compiles the validators that a gateway of built-in plugins needs, into the folder that the image and the package ship
+ * with, or into FOLDER. A start that finds them there compiles nothing and writes nothing (core/validators/read.ts).
  * Run: npm run validators [-- FOLDER]
  */
 import { rmSync } from 'node:fs'

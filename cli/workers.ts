@@ -1,6 +1,7 @@
 /**
- * Several processes on one port, for `server.workers` above 1. Processes and not threads: a thread that runs a uWebSockets.js app aborts the whole process
- * when it exits. The parent only starts them, passes signals on, and starts anew what died.
+ * Runs several processes on one port, for `server.workers` above 1. They are processes and not threads, because a
+ * thread that runs a uWebSockets.js app aborts the whole process when it exits. The parent only starts the workers,
+ * passes signals on, and restarts workers that have died.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -8,23 +9,29 @@ import type { Terminal } from './terminal.ts'
 
 const VARIABLE = 'SLUICE_WORKER'
 const SERVING = 'serving'
-/** A worker that ends sooner than this after its start is started again ever later. */
+/**
+ * In milliseconds. A worker that ends sooner than this after its start is restarted with a delay that doubles each
+ * time.
+ */
 const SETTLED_MS = 10_000
 const FIRST_WAIT_MS = 500
 const LONGEST_WAIT_MS = 30_000
 
-/** This process's number as a worker, from 1; undefined when it is none. */
+/** This process's number as a worker, from 1; undefined when it is not a worker. */
 export function workerNumber(env: Record<string, string | undefined> = process.env): number | undefined {
   const number = Number(env[VARIABLE])
   return Number.isInteger(number) && number > 0 ? number : undefined
 }
 
-/** Tells the supervisor, if there is one, that this process has come up. */
+/** Notifies the supervisor, if there is one, that this process serves. */
 export function tellServing(): void {
   if (workerNumber() !== undefined) process.send?.(SERVING)
 }
 
-/** Calls `gone` when the launcher or supervisor that started this process is no more: killed outright, it could hand on no signal. */
+/**
+ * Calls `gone` when the launcher or supervisor that started this process has ended. One that was killed by SIGKILL
+ * could not pass a signal on.
+ */
 export function watchParent(gone: () => void, env: Record<string, string | undefined> = process.env): void {
   const parent = Number(env['SLUICE_PARENT'])
   if (process.ppid !== parent) return
@@ -37,8 +44,9 @@ export function watchParent(gone: () => void, env: Record<string, string | undef
 }
 
 /**
- * Runs `count` workers until a signal ends them. When one cannot even start and none has ever served, starting it again would not help: all are ended.
- * @returns the exit code: the first worker's that is not 0
+ * Runs `count` workers until a signal ends them. If a worker fails to start and none has ever served, a restart would
+ * not help: all are ended.
+ * @returns the first exit code of a worker that is not 0, else 0
  */
 export function supervise(count: number, args: readonly string[], terminal: Terminal): Promise<number> {
   const { promise, resolve } = Promise.withResolvers<number>()
@@ -67,7 +75,7 @@ export function supervise(count: number, args: readonly string[], terminal: Term
     worker.on('exit', (exitCode, signal) => {
       workers.delete(number)
       if (stopping || (!served && exitCode)) {
-        // One that is ended before it came up has nothing to say by its code.
+        // The exit code of a worker that was stopped before it served means nothing.
         if (up || !stopping) code ||= exitCode ?? 1
         if (!stopping) stop('SIGTERM')
         if (workers.size === 0) resolve(code)
