@@ -1,5 +1,6 @@
 /**
- * Refuses what the operator does not want asked, as a model would: HTTP 200, the refusal of the client's own surface, zero usage (decisions 9).
+ * Refuses prompts that hold a phrase which the operator does not want, the way a model would: HTTP 200, a refusal in
+ * the format of the client's surface, zero usage (decision 9).
  *
  *   plugins: [./docs/examples/safety-refusal.ts]
  *   …
@@ -7,7 +8,7 @@
  *     - safety-refusal: { phrases: [make a bomb] }      # below admission, so that the refusal has its ledger row
  *     - translation
  *
- * A real one would ask a classifier: request hooks may wait, so `onRequest` can be `async`.
+ * A real plugin would call a classifier: request hooks may wait, so `onRequest` can be `async`.
  */
 import { conversation, definePlugin, refuse } from 'sluice'
 
@@ -44,7 +45,7 @@ export default definePlugin<Options>({
           const text = part.text.toLowerCase()
           const found = unwanted.findIndex(phrase => text.includes(phrase))
           if (found === -1) continue
-          // The phrase by its place in the list: prompts do not belong in a log.
+          // Logs the index of the phrase and not its text: prompts do not belong in a log.
           log.info({ request_id: x.id, phrase: found }, 'safety-refusal')
           return refuse(answer)
         }

@@ -1,6 +1,6 @@
 /**
- * Tags each request with the tenant that it is for, and writes how many characters each tenant was sent. A request hook and a stream hook;
- * docs/plugins.md builds it step by step.
+ * Tags each request with the tenant that it is for, and logs how many characters each tenant was sent. A request hook
+ * and a stream hook; docs/plugins.md builds it step by step.
  *
  *   plugins: [./docs/examples/tenant-tag.ts]
  *   …
@@ -14,9 +14,9 @@ interface Options {
   required: boolean
 }
 
-/** Other plugins may need it. */
+/** Exported, so that other plugins can need it. */
 export const tenant = slot<string>('tenant')
-/** Grows while the reply passes. Not exported: nobody else's business. */
+/** Characters of text sent so far. Not exported, because no other plugin uses it. */
 const characters = slot<number>('tenant-tag.characters')
 
 export default definePlugin<Options>({

@@ -1,6 +1,7 @@
 /**
- * docs/compatibility.md: what each surface takes and each dialect carries. Nothing in it is claimed by hand: every cell is what the surface's
- * schema and the dialect's `unfit` say of a request that asks for the feature. Written by docs/generate/index.ts.
+ * docs/compatibility.md: what each surface accepts and what each dialect carries. No cell is written by hand: each is
+ * the answer of the surface's schema and of the dialect's `unfit` to a request that uses the feature. Written by
+ * docs/generate/index.ts.
  */
 import type { Conversation, SurfaceName } from '../../core/conversation.ts'
 import type { Backend, Dialect } from '../../core/dialect.ts'
@@ -39,7 +40,10 @@ function backendOf(dialect: Dialect, model: string): Backend {
   }
 }
 
-/** The conversation that asks for the feature, or the refusal of the surface; undefined where it has no notation for it. */
+/**
+ * The conversation of a request that uses the feature, or the error of the surface that refuses it; undefined where the
+ * surface has no notation for the feature.
+ */
 function ask(feature: Feature, name: SurfaceName): Conversation | GatewayError | undefined {
   const { samples, validate, parse } = surfaces[name]!
   const more = samples.features[feature]
@@ -54,7 +58,7 @@ function ask(feature: Feature, name: SurfaceName): Conversation | GatewayError |
   }
 }
 
-/** What a dialect says of a feature: of every surface that can ask for it. */
+/** Whether a dialect carries a feature: its answers to the requests of all surfaces that can express the feature. */
 function carried(feature: Feature, dialect: Dialect, model: string): string {
   const answers = new Set<string>()
   for (const surface of SURFACES) {

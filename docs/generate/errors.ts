@@ -7,7 +7,7 @@ const denied = Object.fromEntries(DIMENSIONS.map(([name, { cure }]) => [denialCo
   string
 >
 
-/** What the person who gets it can do. The type keeps it complete. */
+/** By error code: what the person who gets the error can do. The type makes sure that every code is here. */
 const CURES: Record<ErrorCode, string> = {
   unknown_parameter: 'Remove the member that `param` names, or let the operator set `unknown_fields: strip`.',
   unsupported_parameter: 'Remove the member that `param` names.',

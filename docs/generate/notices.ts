@@ -71,7 +71,7 @@ function licenceFile(name: string): string | undefined {
   return file && join(folder, file)
 }
 
-/** A licence without the lines that name one package's holders. */
+/** The text of a licence without the lines that name the copyright holders of one package. */
 function textOf(license: string): string {
   return readFileSync(join(ROOT, TEXT_OF[license]!), 'utf8')
     .replaceAll(COPYRIGHT, '')

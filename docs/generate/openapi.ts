@@ -1,6 +1,6 @@
 /**
- * The OpenAPI 3.1 description of the public API, made from the surfaces' own schemas: what it says of a request is what the gateway checks.
- * Written to docs/openapi.yaml by docs/generate/index.ts.
+ * The OpenAPI 3.1 description of the public API, made from the surfaces' own schemas: what it says of a request is what
+ * the gateway checks. Written to docs/openapi.yaml by docs/generate/index.ts.
  */
 import { stringify } from 'yaml'
 import { ERRORS } from '../../core/errors.ts'
@@ -65,7 +65,7 @@ export function openApiYaml(): string {
   return head + stringify(openApi(), { aliasDuplicateObjects: false, lineWidth: 0 })
 }
 
-// ---- requests ---------------------------------------------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------------------------------------------
 
 /** A schema without the checker's own annotations; hints become descriptions. */
 function published(schema: unknown): unknown {
@@ -83,7 +83,7 @@ function published(schema: unknown): unknown {
   return out
 }
 
-// ---- paths ------------------------------------------------------------------------------------------------------------
+// ---- paths ----------------------------------------------------------------------------------------------------------
 
 const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` })
 const json = (name: string): Json => ({ 'application/json': { schema: ref(name) } })
@@ -177,12 +177,12 @@ function failures(schema: string, wanted: (status: number) => boolean): Json {
   )
 }
 
-// ---- replies ----------------------------------------------------------------------------------------------------------
+// ---- replies --------------------------------------------------------------------------------------------------------
 
 const text = string()
 const count = integer(0)
 
-/** Of the endpoints that belong to no surface. */
+/** Schemas of the endpoints that belong to no surface. */
 const OTHERS: Json = {
   TokenCount: shape({ input_tokens: count }),
   ModelList: shape({
