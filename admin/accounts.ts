@@ -44,7 +44,7 @@ export interface Accounts {
 const MOST_ORGANIZATIONS = 50
 const MOST_KEYS = 50
 
-interface Plan {
+interface OrganizationCells {
   cells: Cell[]
   /** For each cell the model whose limit it is; undefined where the limit holds for all models. */
   models: (string | undefined)[]
@@ -56,7 +56,7 @@ interface Plan {
 export class AccountReader {
   readonly #store: Store
   readonly #use: UseByKey
-  #plans = new WeakMap<OrganizationConfig, Plan>()
+  #cells = new WeakMap<OrganizationConfig, OrganizationCells>()
 
   constructor(store: Store, use: UseByKey) {
     this.#store = store
@@ -84,9 +84,9 @@ export class AccountReader {
   }
 
   async #row(organization: OrganizationConfig, use: Use, now: number): Promise<AccountRow> {
-    let plan = this.#plans.get(organization)
-    if (!plan) this.#plans.set(organization, (plan = planOf(organization)))
-    const { cells, models } = plan
+    let all = this.#cells.get(organization)
+    if (!all) this.#cells.set(organization, (all = cellsOf(organization)))
+    const { cells, models } = all
     const states = cells.length === 0 ? [] : await this.#store.limits.peek(organization.id, cells, now)
     const limit = (i: number): LimitUse => {
       const cell = cells[i]!
@@ -102,9 +102,9 @@ export class AccountReader {
       id: organization.id,
       plan: organization.plan,
       billing: organization.billing,
-      limits: plan.own.map(limit),
+      limits: all.own.map(limit),
       use,
-      keys: plan.keys.map(({ key, cells: own }) => ({
+      keys: all.keys.map(({ key, cells: own }) => ({
         id: key.id,
         status: key.status,
         limits: own.map(limit),
@@ -134,24 +134,24 @@ const NO_KEY: KeyConfig = {
 }
 
 /** Every cell of an organization and its keys, each once, those of single models included. */
-function planOf(organization: OrganizationConfig): Plan {
-  const plan: Plan = { cells: [], models: [], own: [], keys: [] }
+function cellsOf(organization: OrganizationConfig): OrganizationCells {
+  const all: OrganizationCells = { cells: [], models: [], own: [], keys: [] }
   const known = new Map<string, number>()
   const collect = (key: KeyConfig, scope: Cell['scope'], models: readonly string[]): number[] => {
     const own: number[] = []
     for (const model of [null, ...models]) {
       for (const cell of cellsFor(organization, key, model).cells) {
         if (cell.scope !== scope || known.has(cell.id)) continue
-        known.set(cell.id, plan.cells.length)
-        own.push(plan.cells.length)
-        plan.cells.push(cell)
-        plan.models.push(model ?? undefined)
+        known.set(cell.id, all.cells.length)
+        own.push(all.cells.length)
+        all.cells.push(cell)
+        all.models.push(model ?? undefined)
       }
     }
     return own
   }
-  plan.own = collect(NO_KEY, 'org', Object.keys(organization.model_limits))
+  all.own = collect(NO_KEY, 'org', Object.keys(organization.model_limits))
   for (const key of organization.keys.slice(0, MOST_KEYS))
-    plan.keys.push({ key, cells: collect(key, 'key', Object.keys(key.model_limits)) })
-  return plan
+    all.keys.push({ key, cells: collect(key, 'key', Object.keys(key.model_limits)) })
+  return all
 }

@@ -22,11 +22,11 @@ export interface AdminOptions {
   /** Whether requests can be served: the chain is built and the store answers. */
   ready(): Promise<{ ok: boolean; reason?: string }>
   /** Answers `POST /route`: what the gateway would do with a request, without sending it. */
-  route(question: RouteAsked): Promise<{ report: unknown } | { fault: string }>
+  route(question: RouteRequest): Promise<{ report: unknown } | { fault: string }>
 }
 
 /** A `POST /route` request: the body as it was sent, and the parameters of the query. */
-export interface RouteAsked {
+export interface RouteRequest {
   body: string
   surface?: string
   model?: string
@@ -153,13 +153,13 @@ async function route(
     if (size > MAX_ROUTE_BODY) return send(response, 413, TEXT, 'the body is over 32 MiB\n', CLOSE)
     pieces.push(piece)
   }
-  const asked: RouteAsked = { body: Buffer.concat(pieces).toString('utf8') }
+  const question: RouteRequest = { body: Buffer.concat(pieces).toString('utf8') }
   for (const [name, value] of query) {
-    if (name === 'surface' || name === 'model' || name === 'key') asked[name] = value
-    else if (name === 'org') asked.organization = value
+    if (name === 'surface' || name === 'model' || name === 'key') question[name] = value
+    else if (name === 'org') question.organization = value
     else return send(response, 400, TEXT, `no such parameter: ${name} (surface, model, org, key)\n`)
   }
-  const answer = await options.route(asked)
+  const answer = await options.route(question)
   if ('fault' in answer) return send(response, 400, TEXT, `${answer.fault}\n`)
   send(response, 200, 'application/json', JSON.stringify(answer.report))
 }

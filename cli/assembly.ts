@@ -11,7 +11,7 @@ import { Router } from '../http/router.ts'
 import { searchProviderFault, usesSimulatedSearch } from '../plugins/web-search/provider.ts'
 import { surfaces } from '../surfaces/index.ts'
 
-export interface House {
+export interface Assembly {
   chains: ReadonlyMap<string, Chain>
   router: Router
   /** Closes every plugin's instance. */
@@ -31,7 +31,7 @@ export class ConfigRefused extends Error {
   }
 }
 
-export interface HouseOptions {
+export interface AssemblyOptions {
   /** `services.config` is changed: `base_url: simulator` becomes an address. */
   services: Services
   plugins: Parameters<typeof assemble>[0]['plugins']
@@ -47,7 +47,7 @@ export interface HouseOptions {
  * Creates every plugin, and compiles every chain.
  * @throws ConfigRefused
  */
-export async function buildHouse(options: HouseOptions): Promise<House> {
+export async function buildAssembly(options: AssemblyOptions): Promise<Assembly> {
   const { services, plugins, forceAsync, around } = options
   const { config, log } = services
   const simulator = await resolveSimulator(config, options.simulator)
@@ -93,7 +93,7 @@ export async function buildHouse(options: HouseOptions): Promise<House> {
  */
 async function resolveSimulator(
   config: GatewayConfig,
-  simulator: HouseOptions['simulator'],
+  simulator: AssemblyOptions['simulator'],
 ): Promise<string | undefined> {
   const named = Object.values(config.providers).filter(provider => provider.base_url === 'simulator')
   if (named.length === 0 && !usesSimulatedSearch(config)) return undefined

@@ -5,7 +5,7 @@ import { systemClock } from '../core/clock.ts'
 import type { Plugin, PluginHooks } from '../core/plugin.ts'
 import { createSharedState } from '../core/shared-state.ts'
 import { openStore } from '../stores/index.ts'
-import { buildHouse, ConfigRefused, type House } from './assembly.ts'
+import { type Assembly, buildAssembly, ConfigRefused } from './assembly.ts'
 import { silent } from './log.ts'
 import { Failure } from './terminal.ts'
 
@@ -38,19 +38,19 @@ function requestOnly(plugin: Plugin): Plugin {
  * @param config is changed: `base_url: simulator` becomes an address
  * @throws Failure with the message that a start would give
  */
-export async function dryRun(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<House> {
+export async function dryRun(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Assembly> {
   const clock = systemClock
   const store = await openStore({ url: 'sqlite::memory:', timeout: config.store.timeout, clock, log: silent })
   const shared = createSharedState()
   const secret = await store.secret(config.secret)
   const services = { config, store, clock, random: Math.random, log: silent, shared, secret }
   try {
-    const house = await buildHouse({ services, plugins, simulator: () => NOWHERE })
+    const assembly = await buildAssembly({ services, plugins, simulator: () => NOWHERE })
     const close = async () => {
-      await house.close()
+      await assembly.close()
       await store.close()
     }
-    return { ...house, close }
+    return { ...assembly, close }
   } catch (error) {
     await store.close()
     if (error instanceof ConfigRefused) throw new Failure(error.errors.map(formatError).join('\n'))

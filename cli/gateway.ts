@@ -6,7 +6,7 @@ import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
-import { type Admin, type RouteAsked, startAdmin } from '../admin/server.ts'
+import { type Admin, type RouteRequest, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
 import { changedNames } from '../config/changes.ts'
 import { type ConfigError, formatError, type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
@@ -34,7 +34,7 @@ import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { offered, surfaceAt, surfaces } from '../surfaces/index.ts'
 import { adminPort } from './arguments.ts'
-import { buildHouse, ConfigRefused } from './assembly.ts'
+import { buildAssembly, ConfigRefused } from './assembly.ts'
 import { routeReport, withModel } from './route-report.ts'
 import { Failure } from './terminal.ts'
 
@@ -282,7 +282,7 @@ class RunningGateway implements Gateway {
         registry: this.#metrics.registry,
         snapshots: this.#snapshots(),
         ready: () => this.#ready(),
-        route: asked => this.#route(asked),
+        route: request => this.#route(request),
       })
     }
   }
@@ -314,13 +314,13 @@ class RunningGateway implements Gateway {
    * Answers `POST /route`: the report of `sluice route` for the configuration that serves, with the present health of
    * its backends.
    */
-  async #route(asked: RouteAsked): Promise<{ report: unknown } | { fault: string }> {
-    const { surface = 'chat', model, organization, key } = asked
+  async #route(request: RouteRequest): Promise<{ report: unknown } | { fault: string }> {
+    const { surface = 'chat', model, organization, key } = request
     if (!Object.hasOwn(surfaces, surface)) return { fault: `there is no surface '${surface}'` }
     const { backends } = upstreamHealth(this.#shared, this.#clock.mono())
     const open = new Set(backends.filter(({ breaker }) => breaker === 'open').map(({ id }) => id))
     try {
-      const body = model === undefined ? asked.body : withModel(asked.body, model, 'the body')
+      const body = model === undefined ? request.body : withModel(request.body, model, 'the body')
       const question = { surface: surface as SurfaceName, body, organization, key }
       const outOf = (backend: string) =>
         open.has(backend) ? 'it is out: its breaker is open, or it asked for a pause' : undefined
@@ -390,7 +390,7 @@ class RunningGateway implements Gateway {
 
   /** Compiles a checked configuration: every chain, every route. */
   async #build(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Generation> {
-    const { chains, router, close } = await buildHouse({
+    const { chains, router, close } = await buildAssembly({
       services: {
         config,
         store: this.store,

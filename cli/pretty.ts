@@ -22,7 +22,7 @@ export function prettyLine(line: string, colour: boolean): string {
   if (msg === 'exchange') return `${start}${exchange(rest, paint)}\n`
   const { err, ...others } = rest
   const pairs = Object.entries(others).map(([name, value]) => `${paint(90, `${name}=`)}${plain(value)}`)
-  return `${start}${[msg, ...pairs].join('  ')}${err === undefined ? '' : error(err as Told, paint)}\n`
+  return `${start}${[msg, ...pairs].join('  ')}${err === undefined ? '' : error(err as LoggedFields, paint)}\n`
 }
 
 type Paint = (code: number, text: string) => string
@@ -57,15 +57,15 @@ function upstream({ upstream_status: status, upstream_error: told }: Record<stri
   return words.join(' ') + (message === undefined ? '' : `: ${JSON.stringify(message)}`)
 }
 
-interface Told {
+interface LoggedFields {
   type: string
   code?: string
   message?: string
   stack?: string[]
-  cause?: Told
+  cause?: LoggedFields
 }
 
-function error(err: Told, paint: Paint): string {
+function error(err: LoggedFields, paint: Paint): string {
   const { type, code, message, stack = [], cause } = err
   const head = [code === undefined ? type : `${type} ${code}`, message].filter(Boolean).join(': ')
   const lines = [paint(31, head), ...stack.map(frame => paint(90, `  ${frame}`))]

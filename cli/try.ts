@@ -4,7 +4,7 @@ import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig, ModelConfig } from '../config/types.ts'
 import { cost, formatUsd } from '../core/money.ts'
 import type { Surface } from '../core/surface.ts'
-import type { Samples, Told } from '../surfaces/described.ts'
+import type { ReplySummary, Samples } from '../surfaces/described.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { configFile, ownCommand } from './arguments.ts'
 import type { Verb } from './main.ts'
@@ -97,7 +97,7 @@ function tellUntried(config: GatewayConfig, models: readonly ModelConfig[], term
   if (untried.length > 0) terminal.err(`Not tried, since no model that was tried has it first: ${untried.join(', ')}.`)
 }
 
-interface Asked {
+interface Probe {
   key: string
   model: ModelConfig
   prompt: string
@@ -109,17 +109,17 @@ interface Asked {
  * Sends one request and prints the reply.
  * @returns what was wrong, as text; null when the reply was whole
  */
-async function ask(url: string, samples: Samples, asked: Asked): Promise<string | null> {
-  const { key, model, prompt, terminal } = asked
+async function ask(url: string, samples: Samples, probe: Probe): Promise<string | null> {
+  const { key, model, prompt, terminal } = probe
   const { headers, members, read } = samples.stream
   const started = performance.now()
-  const told: Told = { text: '', input: 0, cached: 0, output: 0 }
+  const reply: ReplySummary = { text: '', input: 0, cached: 0, output: 0 }
   try {
     const response = await fetch(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${key}`, ...headers },
       body: JSON.stringify({ ...samples.body(model.id, prompt), ...members }),
-      signal: AbortSignal.timeout(asked.timeoutMs),
+      signal: AbortSignal.timeout(probe.timeoutMs),
     })
     const request = response.headers.get('x-request-id') ?? 'none'
     if (!response.ok) return `${response.status} ${message(await response.text())} (request ${request})`
@@ -127,15 +127,15 @@ async function ask(url: string, samples: Samples, asked: Asked): Promise<string 
     let whole = false
     for await (const event of events(response.body!)) {
       if (event.error) return `${message(JSON.stringify(event))} (request ${request})`
-      whole = read(event, told) || whole
-      if (told.text !== '') first ??= performance.now() - started
+      whole = read(event, reply) || whole
+      if (reply.text !== '') first ??= performance.now() - started
     }
     if (!whole) return `the stream ended before the reply was whole (request ${request})`
     const ms = (value: number) => `${Math.round(value)} ms`
-    terminal.out(`  reply  ${told.text.replace(/\s+/g, ' ').trim() || '(no text)'}`)
-    const cached = told.cached > 0 ? ` (${told.cached} cached)` : ''
-    const price = model.price ? `, ${formatUsd(cost(told, model.price), 9)} USD` : ''
-    terminal.out(`  usage  ${told.input} tokens in${cached}, ${told.output} out${price}`)
+    terminal.out(`  reply  ${reply.text.replace(/\s+/g, ' ').trim() || '(no text)'}`)
+    const cached = reply.cached > 0 ? ` (${reply.cached} cached)` : ''
+    const price = model.price ? `, ${formatUsd(cost(reply, model.price), 9)} USD` : ''
+    terminal.out(`  usage  ${reply.input} tokens in${cached}, ${reply.output} out${price}`)
     terminal.out(
       `  time   ${first === null ? '' : `${ms(first)} to the first text, `}${ms(performance.now() - started)}`,
     )
@@ -143,7 +143,7 @@ async function ask(url: string, samples: Samples, asked: Asked): Promise<string 
     return null
   } catch (error) {
     const { cause, message: why, name } = error as Error & { cause?: Error }
-    if (name === 'TimeoutError') return `no whole reply within ${asked.timeoutMs / 1000} s`
+    if (name === 'TimeoutError') return `no whole reply within ${probe.timeoutMs / 1000} s`
     return `${cause?.message || why}; is the gateway running? \`${ownCommand()} start\``
   }
 }

@@ -44,11 +44,11 @@ export interface StreamSample {
    * @param data the frame's data: parsed JSON, or the string `[DONE]`
    * @returns true when the frame is the last of a complete reply
    */
-  read(data: any, told: Told): boolean
+  read(data: any, reply: ReplySummary): boolean
 }
 
 /** What has been read from a stream so far. */
-export interface Told {
+export interface ReplySummary {
   text: string
   /** Input tokens, cached tokens included. */
   input: number

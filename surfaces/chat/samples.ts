@@ -42,13 +42,13 @@ export const samples: Samples = {
   features,
   stream: {
     members: { stream: true, stream_options: { include_usage: true }, max_completion_tokens: 1000 },
-    read(data, told) {
+    read(data, reply) {
       if (data === '[DONE]') return true
-      told.text += data.choices?.[0]?.delta?.content ?? ''
+      reply.text += data.choices?.[0]?.delta?.content ?? ''
       if (data.usage) {
-        told.input = data.usage.prompt_tokens
-        told.cached = data.usage.prompt_tokens_details?.cached_tokens ?? 0
-        told.output = data.usage.completion_tokens
+        reply.input = data.usage.prompt_tokens
+        reply.cached = data.usage.prompt_tokens_details?.cached_tokens ?? 0
+        reply.output = data.usage.completion_tokens
       }
       return false
     },

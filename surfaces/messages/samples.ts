@@ -45,15 +45,15 @@ export const samples: Samples = {
   stream: {
     headers: { 'anthropic-version': '2023-06-01' },
     members: { stream: true },
-    read(data, told) {
-      if (data.delta?.type === 'text_delta') told.text += data.delta.text
+    read(data, reply) {
+      if (data.delta?.type === 'text_delta') reply.text += data.delta.text
       const usage = { ...data.message?.usage, ...data.usage }
       // On this surface `input_tokens` does not include cached tokens.
       if (usage.input_tokens !== undefined) {
-        told.cached = usage.cache_read_input_tokens ?? 0
-        told.input = usage.input_tokens + told.cached + (usage.cache_creation_input_tokens ?? 0)
+        reply.cached = usage.cache_read_input_tokens ?? 0
+        reply.input = usage.input_tokens + reply.cached + (usage.cache_creation_input_tokens ?? 0)
       }
-      if (usage.output_tokens !== undefined) told.output = usage.output_tokens
+      if (usage.output_tokens !== undefined) reply.output = usage.output_tokens
       return data.type === 'message_stop'
     },
   },

@@ -49,13 +49,13 @@ export const samples: Samples = {
   features,
   stream: {
     members: { stream: true, store: false, max_output_tokens: 1000 },
-    read(data, told) {
-      if (data.type === 'response.output_text.delta') told.text += data.delta
+    read(data, reply) {
+      if (data.type === 'response.output_text.delta') reply.text += data.delta
       const usage = data.response?.usage
       if (usage) {
-        told.input = usage.input_tokens
-        told.cached = usage.input_tokens_details?.cached_tokens ?? 0
-        told.output = usage.output_tokens
+        reply.input = usage.input_tokens
+        reply.cached = usage.input_tokens_details?.cached_tokens ?? 0
+        reply.output = usage.output_tokens
       }
       return data.type === 'response.completed' || data.type === 'response.incomplete'
     },
