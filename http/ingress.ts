@@ -209,7 +209,7 @@ export class Ingress {
     const proxied = isProxied(route)
     return this.#refuse(incoming, route.name, route.surface, proxied ? 'not_implemented' : 'bad_request', {
       message: proxied
-        ? 'Of upgrades only a WebSocket is passed on, by a gateway with "listener: node": a whole handshake, GET without a body, version 13.'
+        ? 'The only upgrade that is passed on is a WebSocket, by a gateway with "listener: node". Send a complete handshake: GET without a body, version 13.'
         : 'This path takes no protocol upgrade.',
     })
   }
@@ -281,7 +281,9 @@ function checkHeaders(incoming: Incoming, route: Route): { code: ErrorCode; init
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     return {
       code: 'unsupported_media_type',
-      init: { message: `Content-Encoding ${printable(encoding)} is not taken. Send the body as it is (identity).` },
+      init: {
+        message: `Content-Encoding ${printable(encoding)} is not supported. Send the body uncompressed (identity).`,
+      },
     }
   }
   const type = incoming.headers.get('content-type')

@@ -439,7 +439,7 @@ class MessageStream implements OutgoingStream {
 }
 
 function notText(): GatewayError {
-  return new GatewayError('invalid_json', { message: 'Binary messages are not taken. Send JSON as text.' })
+  return new GatewayError('invalid_json', { message: 'Binary messages are not accepted. Send JSON in a text message.' })
 }
 function tooOld(): GatewayError {
   return new GatewayError('websocket_connection_limit_reached', {
@@ -453,12 +453,12 @@ function restarting(): GatewayError {
 }
 function tooManyLanes(): GatewayError {
   return new GatewayError('websocket_stream_limit_reached', {
-    message: `This connection has used ${MAX_LANES} names of stream_id, which is its limit. Use one of them, or open a new connection.`,
+    message: `This connection has used ${MAX_LANES} different values of stream_id, which is the limit. Use one of them again, or open a new connection.`,
     param: 'stream_id',
   })
 }
 function queueFull(): GatewayError {
   return new GatewayError('websocket_queue_full', {
-    message: `A connection runs ${MAX_RUNNING} responses at once, one for each stream_id; behind them ${MAX_WAITING} requests of ${MAX_WAITING_BYTES / 1024 / 1024} MiB together may wait. Wait for a response to end.`,
+    message: `A connection runs ${MAX_RUNNING} responses at once, one for each stream_id. At most ${MAX_WAITING} more requests, of ${MAX_WAITING_BYTES / 1024 / 1024} MiB together, may wait. Wait until a response ends.`,
   })
 }

@@ -86,11 +86,7 @@ const MAX_DATA_HEAD = 256
 
 function requireBase64(data: string, path: string): void {
   if (!isBase64(data))
-    throw fault(
-      'invalid_value',
-      path,
-      w => `${w} holds no well-formed base64 (standard alphabet, padded, no line breaks).`,
-    )
+    throw fault('invalid_value', path, w => `${w} is not valid base64 (standard alphabet, padded, no line breaks).`)
 }
 
 const BASE64 = new Uint8Array(128)

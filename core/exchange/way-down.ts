@@ -144,6 +144,6 @@ function bodyFault(fault: 'too_large' | 'timeout', limits: { maxBytes: number; t
     })
   }
   return deny('request_body_timeout', {
-    message: `The request body was not whole ${limits.timeoutMs / 1000} s after the gateway began to read it (body_timeout). Send it again.`,
+    message: `The request body was not complete ${limits.timeoutMs / 1000} s after the gateway began to read it (body_timeout). Send it again.`,
   })
 }

@@ -67,7 +67,7 @@ export function overMinute(field: string, estimate: number, budget: number): Rep
 /** The request is over the account's tokens for one request (LIM-7). */
 export function overTokenBudget(estimate: number, limit: number): Reply {
   return deny('request_token_budget_exceeded', {
-    message: `The request needs an estimated ${estimate} tokens; one request may need ${limit} (max_request_tokens). Shorten the prompt, lower the output cap, or raise max_request_tokens.`,
+    message: `The request needs an estimated ${estimate} tokens; one request may need at most ${limit} (max_request_tokens). Shorten the prompt, lower the output cap, or raise max_request_tokens.`,
     details: { dimension: 'token_budget', limit },
   })
 }

@@ -269,7 +269,9 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       })
       return
     }
-    this.#brokeOff(upstreamFailed('The upstream broke off. Retry shortly.', cause))
+    this.#brokeOff(
+      upstreamFailed('The upstream closed the connection before its reply was complete. Retry shortly.', cause),
+    )
   }
 
   // ---- content encoding, removed ------------------------------------------------------------------------------------
@@ -498,7 +500,7 @@ function sizeOf(event: StreamEvent): number {
 }
 
 function beyondBounds(): GatewayError {
-  return upstreamFailed('The upstream sent a reply beyond any bound. Retry shortly.')
+  return upstreamFailed('The upstream sent a reply over the size limit. Retry shortly.')
 }
 
 function upstreamFailed(message: string, cause?: unknown): GatewayError {

@@ -310,7 +310,7 @@ function jsonOf(value: unknown, path: string, strict: boolean): string {
     throw fault(
       'content_limit_exceeded',
       path,
-      w => `${w} is nested deeper than this service can carry. Send a flatter value: ${describe(value)} of few levels.`,
+      w => `${w} is nested deeper than this service can carry. Send ${describe(value)} with fewer levels.`,
     )
   }
 }
