@@ -240,7 +240,7 @@ export class Metrics {
       () => sources.config().loadedAt / 1000,
     )
     const shed = 'sluice_shed_total'
-    this.#expose(shed, 'counter', 'Requests refused at the door, to protect those that run.', () =>
+    this.#expose(shed, 'counter', 'Requests refused at once to shed load, so that those that run can finish.', () =>
       Object.entries(sources.shed()).map(([reason, value]) => ({ metricName: shed, labels: { reason }, value })),
     )
     const loop = this.#loop

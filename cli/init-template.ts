@@ -93,7 +93,7 @@ pipelines:
     - auth
     - validation
     - idempotency
-    - model-access # the model, and what plan and key allow of it
+    - model-access # finds the model; checks what plan and key allow
     - conversation
     - token-estimate
     - web-search # { provider: NAME } searches for models that can't (docs/web-search.md)

@@ -15,7 +15,7 @@ const schema = object({
  */
 export const tokenEstimate = definePlugin({
   name: 'token-estimate',
-  summary: 'Counts the prompt, exactly, and holds the context window.',
+  summary: 'Counts the tokens of the prompt exactly, and refuses a prompt over the context window.',
   config: schema,
   needs: [identity, conversation],
   provides: [estimate],

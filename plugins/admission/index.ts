@@ -25,7 +25,7 @@ const schema = object({
  */
 export const admission = definePlugin({
   name: 'admission',
-  summary: 'Holds the request against every limit at once and reserves its estimate.',
+  summary: 'Checks the request against every limit at once, and reserves its estimate.',
   config: schema,
   needs: [identity],
   provides: [reservation],

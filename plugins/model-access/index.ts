@@ -12,7 +12,7 @@ import { rightsOf } from './rights.ts'
  */
 export const modelAccess = definePlugin({
   name: 'model-access',
-  summary: 'Finds the model that a request asks for, and holds it to what plan, key and model allow.',
+  summary: 'Finds the model that a request names, and refuses what plan, key or model do not allow.',
   needs: [identity, request],
   provides: [parsedConversation, model, rights],
   uses: ['models'],

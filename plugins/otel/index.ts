@@ -38,10 +38,10 @@ const schema = object(
     }),
     follow_parent: flag(
       true,
-      "A client's traceparent decides by its sampled flag. Switch it off where clients are strangers: they could have everything traced.",
+      "A client's traceparent decides by its sampled flag. Switch it off where clients are not trusted: they could have every request traced.",
     ),
     batch: count(512, 'Most spans in one post.', 1),
-    queue: count(4096, 'Most spans that wait; what comes on top is dropped and counted in the log.', 1),
+    queue: count(4096, 'Most spans that wait; further spans are dropped, and the log counts them.', 1),
     interval: duration('5s', 'Longest wait of a span before it is posted.'),
     timeout: duration('5s', 'Longest wait for the receiver.'),
   },

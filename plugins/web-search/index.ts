@@ -5,9 +5,12 @@ import { searchToolOf, withSearchFunction } from './function-form.ts'
 
 const schema = object({
   provider: nullable(
-    text('Who answers: `simulator` (made-up pages), a name of `providers`, or a plugin; not set: nobody.', {
-      minLength: 1,
-    }),
+    text(
+      'What runs the searches: `simulator` (made-up pages), a name of `providers`, or a plugin. Not set: no search runs.',
+      {
+        minLength: 1,
+      },
+    ),
   ),
   max_turns: count(8, 'Most rounds of searches for one request.', 1),
 })
