@@ -16,10 +16,11 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url))
  */
 const OWN = [
   'core',
+  'http',
+  'config',
   'surfaces',
   'plugins',
   'providers',
-  'simulator',
   'meter',
   'stores',
   'admin',
