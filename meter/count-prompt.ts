@@ -99,12 +99,11 @@ export class PromptCount {
   }
 
   /**
-   * Counts in the pool. Resolves with the tokens of the prompt. An abort of the signal frees the job's place in the
-   * queue.
-   * @throws MeterBusy when the pool's queue is full (the gateway answers 503 `route_capacity`)
-   * @throws the signal's reason when it aborts
+   * The same off the event loop. Rejects with `MeterBusy` when the pool has no thread (503 `route_capacity`), and with the signal's reason when it aborts,
+   * which frees the job's place.
+   * @param owner the organization whose turn it waits for
    */
-  async inPool(media: MediaMinimums, signal?: AbortSignal, pool: MeterPool = meterPool()): Promise<number> {
+  async inPool(media: MediaMinimums, signal?: AbortSignal, pool: MeterPool = meterPool(), owner = ''): Promise<number> {
     await this.#recallInSlices()
     const { texts } = this.#content
     const counts = this.#counts
@@ -123,6 +122,7 @@ export class PromptCount {
     const counted = await pool.count(
       missing.map(i => texts[i]!),
       signal,
+      owner,
     )
     for (let k = 0; k < missing.length; k++) this.#learn(missing[k]!, counted[k]!)
     for (let i = 0; i < texts.length; i++) if (counts[i]! < 0) counts[i] = counts[first.get(this.#keys[i]!)!]!

@@ -5,33 +5,33 @@
  */
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
+import { FairGate } from '../core/fair.ts'
 import { type Tables, tables } from './tables.ts'
 import { type Load, TextWriter } from './text-writer.ts'
 
-/** The queue is full. The gateway answers 503 `route_capacity`. */
+/** The pool is closed, or the thread that did the job died. The gateway answers 503 `route_capacity`. */
 export class MeterBusy extends Error {
   override name = 'MeterBusy'
   constructor() {
-    super('the meter has no room for another large prompt')
+    super('the meter has no thread for a large prompt')
   }
 }
 
 export interface MeterPoolOptions {
   /** Number of threads. Default: one less than the machine's cores, at least 1 and at most 4. */
   workers?: number
-  /** At most this many jobs wait for a thread. Default 32. */
-  queue?: number
 }
 
+/**
+ * Jobs wait for a thread in one line for each owner, which is an organization, and the lines take turns (core/fair.ts).
+ * The pool does not bound how many wait: the budget of work before admission does (plugins/shared/preparation.ts).
+ */
 export interface MeterPool {
-  /** Resolves with the tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
-  count(texts: readonly string[], signal?: AbortSignal): Promise<number[]>
-  /**
-   * Resolves with the value of a JSON body. Rejects with a SyntaxError when it is not JSON, with `MeterBusy`, or with
-   * the signal's reason.
-   */
-  parse(body: Uint8Array, signal?: AbortSignal): Promise<unknown>
-  /** How many jobs are running and waiting. */
+  /** Tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
+  count(texts: readonly string[], signal?: AbortSignal, owner?: string): Promise<number[]>
+  /** The value of a JSON body. Rejects with a SyntaxError for what is not JSON, with `MeterBusy`, or with the signal's reason. */
+  parse(body: Uint8Array, signal?: AbortSignal, owner?: string): Promise<unknown>
+  /** Jobs that have a thread, and jobs that wait for one. */
   readonly jobs: { running: number; waiting: number }
   /** Ends the threads. Running and waiting jobs reject with `MeterBusy`. */
   close(): Promise<void>
@@ -62,18 +62,13 @@ const inherited = process.execArgv.filter(flag =>
   /^--((no-)?(experimental|disable-warning|warnings)|import=)/.test(flag),
 )
 
-interface Job {
-  /** Does the job. The thread has no other job until the promise resolves. */
-  run(member: Member): Promise<void>
-  reject(reason: unknown): void
-}
-
-/** A thread of the pool. It answers one request at a time. */
+/** A thread. It is asked one thing at a time. */
 class Member {
   readonly memory = new Uint8Array(new SharedArrayBuffer(MEMORY_BYTES))
   readonly worker: Worker
-  job: Job | undefined
-  /** Why the thread has ended; undefined while it runs. */
+  /** True while a job uses the thread. */
+  busy = false
+  /** Why the thread has ended. */
   #lost: unknown
   #asked: { resolve(response: Response): void; reject(error: unknown): void } | undefined
 
@@ -103,9 +98,8 @@ class Member {
 
 export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
   const size = options.workers ?? Math.min(4, Math.max(1, availableParallelism() - 1))
-  const room = options.queue ?? 32
+  const gate = new FairGate(size)
   const members: Member[] = []
-  const waiting: Job[] = []
   let closed = false
 
   function start(): Member {
@@ -122,87 +116,81 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     return member
   }
 
-  function next(): void {
-    while (waiting.length > 0) {
-      const member = members.find(m => m.job === undefined) ?? (members.length < size ? start() : undefined)
-      if (!member) return
-      const job = waiting.shift()!
-      member.job = job
-      // Only a working thread keeps the process alive.
+  /** Waits for a thread and works with it. When the signal is aborted, the place in the line is free at once; a thread that works is free when it has answered. */
+  async function withMember<T>(
+    owner: string,
+    signal: AbortSignal | undefined,
+    work: (member: Member) => Promise<T>,
+  ): Promise<T> {
+    if (closed) throw new MeterBusy()
+    const leave = await gate.enter(owner, signal)
+    try {
+      if (closed) throw new MeterBusy()
+      const member = members.find(m => !m.busy) ?? start()
+      member.busy = true
+      // Only a thread at work keeps the process alive.
       member.worker.ref()
-      void job.run(member)
+      try {
+        return await work(member)
+      } finally {
+        member.busy = false
+        member.worker.unref()
+      }
+    } finally {
+      leave()
     }
   }
 
-  function submit<T>(work: (member: Member) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-    return new Promise((resolve, reject) => {
-      if (signal?.aborted) return reject(signal.reason)
-      const busy = members.reduce((n, m) => n + (m.job ? 1 : 0), 0)
-      if (closed || (busy >= size && waiting.length >= room)) return reject(new MeterBusy())
-      const job: Job = {
-        async run(member) {
-          const result = work(member)
-          // The thread is free before the caller learns the result, also after a failure.
-          await result.catch(() => {})
-          signal?.removeEventListener('abort', abort)
-          member.job = undefined
-          member.worker.unref()
-          resolve(result)
-          next()
-        },
-        reject,
-      }
-      // The place of a waiting job is free at once. A running job frees its thread when the thread has answered.
-      const abort = () => {
-        const at = waiting.indexOf(job)
-        if (at >= 0) waiting.splice(at, 1)
-        reject(signal!.reason)
-      }
-      signal?.addEventListener('abort', abort, { once: true })
-      waiting.push(job)
-      next()
-    })
+  /** One load after the other. Between two loads the thread is free for other owners, so that none waits for a whole long prompt. */
+  async function count(texts: readonly string[], signal: AbortSignal | undefined, owner: string): Promise<number[]> {
+    const counts: number[] = []
+    const writer = new TextWriter(texts)
+    while (!writer.done) {
+      const { counts: more } = await withMember(owner, signal, async member => {
+        let load = writer.write(member.memory)
+        while (!load) {
+          await new Promise<void>(resolve => setImmediate(resolve))
+          signal?.throwIfAborted()
+          load = writer.write(member.memory)
+        }
+        return member.ask(load)
+      })
+      signal?.throwIfAborted()
+      for (const one of more) counts.push(one)
+    }
+    return counts
   }
 
   return {
-    async count(texts, signal) {
-      if (texts.length === 0) return []
-      return submit(member => countTexts(member, texts, signal), signal)
+    count(texts, signal, owner = '') {
+      return orAborted(count(texts, signal, owner), signal)
     },
-    parse(body, signal) {
-      return submit(async member => {
+    parse(body, signal, owner = '') {
+      const parsed = withMember(owner, signal, async member => {
         const answer = await member.ask({ body })
         if ('syntax' in answer) throw new SyntaxError(answer.syntax)
         return answer.value
-      }, signal)
+      })
+      return orAborted(parsed, signal)
     },
     get jobs() {
-      return { running: members.reduce((n, m) => n + (m.job ? 1 : 0), 0), waiting: waiting.length }
+      return { running: gate.running, waiting: gate.waiting }
     },
     async close() {
       closed = true
-      for (const job of waiting.splice(0)) job.reject(new MeterBusy())
+      gate.refuseAll(new MeterBusy())
       await Promise.all(members.map(m => m.worker.terminate()))
     },
   }
 }
 
-async function countTexts(
-  member: Member,
-  texts: readonly string[],
-  signal: AbortSignal | undefined,
-): Promise<number[]> {
-  const counts: number[] = []
-  const writer = new TextWriter(texts)
-  while (!writer.done) {
-    let load = writer.write(member.memory)
-    while (!load) {
-      await new Promise<void>(resolve => setImmediate(resolve))
-      signal?.throwIfAborted()
-      load = writer.write(member.memory)
-    }
-    for (const count of (await member.ask(load)).counts) counts.push(count)
-    signal?.throwIfAborted()
-  }
-  return counts
+/** Rejects as soon as the signal is aborted; the work then ends by itself. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return work
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    if (signal.aborted) abort()
+    signal.addEventListener('abort', abort, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
 }

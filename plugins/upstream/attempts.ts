@@ -8,7 +8,7 @@ import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } 
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
-import { candidates, failedAttempts, type Outbound, outbound, servedBy, trace } from '../shared/slots.ts'
+import { candidates, failedAttempts, identity, type Outbound, outbound, servedBy, trace } from '../shared/slots.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
 import { upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'
@@ -124,7 +124,7 @@ export class Attempts implements AttemptOwner {
   /** All connections are busy: waits for one. */
   #wait(target: Target): void {
     const { breaker, pool } = target
-    const giveUp = pool.gate.wait(this.#context.clock, refused => {
+    const giveUp = pool.gate.wait(this.#context.clock, this.#x.peek(identity)?.organization.id ?? '', refused => {
       if (refused) {
         breaker.abstained()
         this.#busy(refused.waitedMs)

@@ -1,5 +1,9 @@
-/** Limits the requests in flight, with a bounded queue in front (ERR-6). First come, first served. */
+/**
+ * Limits the requests in flight, with a bounded queue in front (ERR-6). Organizations take turns in the queue; within
+ * one of them, first come, first served.
+ */
 import type { Clock, Timer } from '../../core/clock.ts'
+import { FairQueue } from '../../core/fair.ts'
 
 /** Why there is no room: the queue was full, or the wait took too long. `waitedMs`: how long the request waited. */
 export type Refusal = { reason: 'full' | 'waited'; waitedMs: number }
@@ -17,7 +21,7 @@ export class Gate {
   readonly #waitMs: number
   #inFlight = 0
   #refused = 0
-  readonly #queue = new Set<Waiting>()
+  readonly #queue = new FairQueue<Waiting>()
 
   constructor(capacity: number, queueMax: number, waitMs: number) {
     this.#capacity = capacity
@@ -48,41 +52,54 @@ export class Gate {
 
   /**
    * Waits for room after `enter` returned false. Calls `go` once, at once or later: with null when there is room (the
-   * caller must then call `leave`), else with the refusal.
+   * caller must then call `leave`), else with the refusal. When the queue is full, the organization with most waiting
+   * requests gives up its newest one for an organization with fewer.
    * @returns a function that gives up waiting; null when `go` was already called
    */
-  wait(clock: Clock, go: (refused: Refusal | null) => void): (() => void) | null {
-    if (this.#queue.size >= this.#queueMax) {
+  wait(clock: Clock, owner: string, go: (refused: Refusal | null) => void): (() => void) | null {
+    const since = clock.mono()
+    const last = this.#queue.size >= this.#queueMax ? this.#giveWay(owner) : null
+    if (last === undefined) {
       this.#refused++
       go({ reason: 'full', waitedMs: 0 })
       return null
     }
-    const since = clock.mono()
     const waiting: Waiting = {
       since,
       go,
       timer: clock.setTimer(this.#waitMs, () => {
-        this.#queue.delete(waiting)
+        this.#queue.delete(owner, waiting)
         this.#refused++
         go({ reason: 'waited', waitedMs: clock.mono() - since })
       }),
     }
-    this.#queue.add(waiting)
+    this.#queue.push(owner, waiting)
+    if (last) {
+      this.#refused++
+      last.timer.cancel()
+      last.go({ reason: 'full', waitedMs: since - last.since })
+    }
     return () => {
       waiting.timer.cancel()
-      this.#queue.delete(waiting)
+      this.#queue.delete(owner, waiting)
     }
   }
 
   leave(): void {
-    const next = this.#queue.values().next().value
+    const next = this.#queue.shift()
     if (!next) {
       this.#inFlight--
       return
     }
     // The place goes to the next in the queue, so the count stays.
-    this.#queue.delete(next)
     next.timer.cancel()
     next.go(null)
+  }
+
+  /** Takes the newest request of the organization that has most of them, when that is at least two more than `owner` has. */
+  #giveWay(owner: string): Waiting | undefined {
+    const longest = this.#queue.longest
+    if (longest === undefined || this.#queue.waitingOf(longest) <= this.#queue.waitingOf(owner) + 1) return undefined
+    return this.#queue.pop(longest)
   }
 }

@@ -73,16 +73,14 @@ test('the event loop goes on while a large text is counted', async () => {
   assert.ok(turns > 10, `${turns} turns`)
 })
 
-test('a full queue refuses, and an abort frees its place', async () => {
-  const narrow = createMeterPool({ workers: 1, queue: 2 })
+test('an abort frees a place in the line, and a running job’s thread at its next message', async () => {
+  const narrow = createMeterPool({ workers: 1 })
   const running = new AbortController()
   const waiting = new AbortController()
   const first = narrow.count([large.repeat(4)], running.signal)
   const second = narrow.count(['a'], waiting.signal)
   const third = narrow.count(['b'])
   assert.deepEqual(narrow.jobs, { running: 1, waiting: 2 })
-  await assert.rejects(narrow.count(['c']), MeterBusy)
-  await assert.rejects(narrow.parse(Buffer.from('1')), MeterBusy)
 
   waiting.abort()
   await assert.rejects(second, { name: 'AbortError' })
@@ -96,6 +94,23 @@ test('a full queue refuses, and an abort frees its place', async () => {
   assert.deepEqual(await fourth, [2])
   await assert.rejects(narrow.count(['e'], AbortSignal.abort()), { name: 'AbortError' })
   assert.deepEqual(narrow.jobs, { running: 0, waiting: 0 })
+  await narrow.close()
+})
+
+// One line for all: an organization with 40 large prompts made every other organization wait for all of them, and from
+// 32 on refused them.
+test('owners take turns: a short job of one waits for one load of another’s long ones', async () => {
+  const narrow = createMeterPool({ workers: 1 })
+  const ended: string[] = []
+  const flood = Array.from({ length: 40 }, (_, i) =>
+    narrow.count([large.repeat(i === 0 ? 8 : 1)], undefined, 'flood').then(() => ended.push(`flood ${i}`)),
+  )
+  assert.deepEqual(narrow.jobs, { running: 1, waiting: 39 })
+  const victim = narrow.count(['a b'], undefined, 'victim').then(() => ended.push('victim'))
+  const parsed = narrow.parse(Buffer.from('[1]'), undefined, 'another').then(() => ended.push('another'))
+  await Promise.all([victim, parsed])
+  assert.deepEqual(ended, ['flood 1', 'victim', 'another'])
+  await Promise.all(flood)
   await narrow.close()
 })
 
