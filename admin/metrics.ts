@@ -35,6 +35,10 @@ export interface MetricsSources {
   store(): Store | undefined
   /** Jobs of the threads that count large prompts. */
   meterJobs(): { running: number; waiting: number }
+  /** The budget of work before admission. */
+  preparation(): { held: { requests: number; bytes: number }; refused: { organization: number; process: number } }
+  /** Requests for which media are fetched, and requests that wait for that. */
+  mediaFetches(): { running: number; waiting: number }
   config(): { generation: number; loadedAt: number; refused: unknown }
 }
 
@@ -255,14 +259,38 @@ export class Metrics {
       loop.reset()
       return values
     })
-    const jobs = 'sluice_meter_jobs'
-    this.#expose(jobs, 'gauge', 'Large prompts being counted off the event loop, and waiting for a thread.', () => {
-      const { running, waiting } = sources.meterJobs()
-      return [
-        { metricName: jobs, labels: { state: 'running' }, value: running },
-        { metricName: jobs, labels: { state: 'waiting' }, value: waiting },
-      ]
-    })
+    const jobs = (name: string, help: string, read: () => { running: number; waiting: number }) =>
+      this.#expose(name, 'gauge', help, () => {
+        const { running, waiting } = read()
+        return [
+          { metricName: name, labels: { state: 'running' }, value: running },
+          { metricName: name, labels: { state: 'waiting' }, value: waiting },
+        ]
+      })
+    jobs('sluice_meter_jobs', 'Large prompts being counted off the event loop, and waiting for a thread.', () =>
+      sources.meterJobs(),
+    )
+    jobs('sluice_media_fetches', 'Requests whose files are being fetched, and that wait for it.', () =>
+      sources.mediaFetches(),
+    )
+    this.#gauge(
+      'sluice_preparing_requests',
+      'Requests that are not admitted yet.',
+      () => sources.preparation().held.requests,
+    )
+    this.#gauge(
+      'sluice_preparing_bytes',
+      'Bytes of the requests that are not admitted yet.',
+      () => sources.preparation().held.bytes,
+    )
+    const refused = 'sluice_preparation_refused_total'
+    this.#expose(refused, 'counter', 'Requests refused by the budget of work before admission, by whose bound.', () =>
+      Object.entries(sources.preparation().refused).map(([bound, value]) => ({
+        metricName: refused,
+        labels: { bound },
+        value,
+      })),
+    )
   }
 
   #perPlugin(sources: MetricsSources): void {

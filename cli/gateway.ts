@@ -28,6 +28,8 @@ import { type LagProbe, OverloadGuard, TimerLag } from '../http/overload.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { catalog } from '../plugins/index.ts'
+import { mediaGate } from '../plugins/media/index.ts'
+import { preparationOf } from '../plugins/shared/preparation.ts'
 import { upstreamHealth } from '../plugins/upstream/health.ts'
 import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
@@ -180,6 +182,8 @@ class RunningGateway implements Gateway {
       upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
       store: () => this.#store,
       meterJobs: () => meterPool().jobs,
+      preparation: () => preparationOf(this.#shared),
+      mediaFetches: () => mediaGate(this.#shared),
       config: () => this.#configState(),
     })
     this.#observer = new Observer(this.#metrics, this.#log)

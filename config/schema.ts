@@ -19,6 +19,7 @@ import {
   object,
   type Schema,
   secretText,
+  size,
   text,
 } from '../core/vocabulary.ts'
 
@@ -384,8 +385,28 @@ export const streamLimits = object(
   { default: {}, description: 'How long a stream may be silent, and how long it may run, by reasoning effort.' },
 )
 
+const preparation = object(
+  {
+    requests: count(8_000, 'Most requests of all organizations together; one more is 503 route_capacity.', 1),
+    bytes: size('1GiB', 'Most bytes of all organizations together; more is 503 route_capacity.'),
+    organization_requests: count(
+      2_000,
+      'Most requests of one organization; one more is 429 concurrency_limit_exceeded.',
+      1,
+    ),
+    organization_bytes: size('256MiB', 'Most bytes of one organization; more is 429 concurrency_limit_exceeded.'),
+  },
+  [],
+  {
+    default: {},
+    description:
+      'Requests that are not admitted yet: received, parsed, recalled, counted, completed with fetched files. An organization below its share of the totals is not refused by them.',
+  },
+)
+
 export const platform = object(
   {
+    preparation,
     max_concurrent_requests: count(10_000, 'Most exchanges at once; beyond it 429 capacity_exceeded.', 1),
     compress_above: {
       type: 'number',

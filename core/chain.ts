@@ -59,10 +59,13 @@ export interface LinkStats {
   sampledReplyMs: number
 }
 
-/** A step on the way down: a request hook, or the wait for the body. */
+/**
+ * A step on the way down: a request hook, the wait for the body, or before that wait the `beforeBody` hook of a plugin
+ * that is below it.
+ */
 export type RequestStep =
   | { kind: 'body'; link: null }
-  | { kind: 'hook'; link: Link; run: (x: Exchange) => undefined | Reply | Promise<undefined | Reply> }
+  | { kind: 'hook' | 'beforeBody'; link: Link; run: (x: Exchange) => undefined | Reply | Promise<undefined | Reply> }
 
 /** The hooks of one phase in response order. */
 export interface Phase<F> {
@@ -217,6 +220,10 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
     }
     if (link.index > terminal) continue
     if (needsBody && !collected) {
+      for (const below of links.slice(link.index, terminal + 1)) {
+        const run = below.hooks.beforeBody?.bind(below.hooks)
+        if (run) steps.push({ kind: 'beforeBody', link: below, run: options.forceAsync ? async x => run(x) : run })
+      }
       steps.push({ kind: 'body', link: null })
       collected = true
     }

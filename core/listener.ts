@@ -51,9 +51,16 @@ export interface Incoming {
    * slowly does not extend it (GEN-6). The buffer belongs to the caller. After either fault the caller answers as
    * usual; the listener makes sure that the response arrives and then closes the connection (R12). `done` may run
    * before this call returns: when there is no body, when the whole body has already arrived, and when Content-Length
-   * exceeds the limit.
+   * exceeds the limit. `take`, when it is given, is called with the number of bytes each time that bytes of the body
+   * arrive, before they are kept; when it returns false the fault is `refused`.
    */
-  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void
+  readBody(
+    limits: BodyLimits,
+    done: (fault: BodyFault | null, body: Uint8Array) => void,
+    take?: (bytes: number) => boolean,
+  ): void
+  /** Bytes of the body, where all of it is there already: a WebSocket message. */
+  readonly bodyBytes?: number
   /**
    * Delivers the body as it arrives, for the `proxy` terminal. `end` is called once, after the last chunk. Chunks
    * belong to the sink. The sink is never called before this call returns. Call either `readBody` or `streamBody`,
@@ -91,7 +98,7 @@ export interface BodyLimits {
   maxBytes: number
   timeoutMs: number
 }
-export type BodyFault = 'too_large' | 'timeout'
+export type BodyFault = 'too_large' | 'timeout' | 'refused'
 
 /** Receives a body in pieces. */
 export interface BodySink {

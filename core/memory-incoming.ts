@@ -46,8 +46,13 @@ export class MemoryIncoming implements Incoming {
     this.hasBody = this.#body.length > 0
   }
 
-  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
+  readBody(
+    limits: BodyLimits,
+    done: (fault: BodyFault | null, body: Uint8Array) => void,
+    take?: (bytes: number) => boolean,
+  ): void {
     if (this.#body.length > limits.maxBytes) done('too_large', new Uint8Array())
+    else if (take?.(this.#body.length) === false) done('refused', new Uint8Array())
     else done(null, this.#body)
   }
   streamBody(sink: BodySink): BodyFlow {

@@ -253,6 +253,13 @@ export interface PluginHooks {
    * chain hold.
    */
   readonly body?: { maxBytes: number; timeoutMs: number }
+  /**
+   * Runs before the gateway waits for the request body, for the plugins below the place of that wait, when those above
+   * have run. It may return a promise. A returned Reply refuses the request, so that nothing of its body is read. Slots
+   * of plugins below that place are still empty: use `peek`. It does not run in a chain in which no plugin needs the
+   * body.
+   */
+  beforeBody?(x: Exchange): undefined | Reply | Promise<undefined | Reply>
   /** Runs on the way down. It may return a promise. A returned Reply answers the request. */
   onRequest?(x: Exchange): undefined | Reply | Promise<undefined | Reply>
   /**
@@ -342,6 +349,11 @@ export function definePlugin<C = Record<string, never>, const S extends keyof Co
 
 /** The whole raw body. The chain waits for it just above the first plugin that needs it. */
 export const requestBody = slot<Uint8Array>('requestBody')
+/**
+ * Called with the number of bytes each time that bytes of the body arrive; what it returns refuses the request. A
+ * `beforeBody` hook may fill it.
+ */
+export const bodyMeter = slot<(bytes: number) => undefined | Reply>('bodyMeter')
 /** The canonical conversation. Core reads it to encode the reply. */
 export const conversation = slot<Conversation>('conversation')
 /** The parsed and checked JSON body. Core reads it for members that a reply echoes. */

@@ -88,16 +88,16 @@ export interface CellState {
   resetMs: number
 }
 
-export type Admission =
-  | { admitted: true; states: CellState[] }
-  | {
-      admitted: false
-      /** Index in `cells` of the cell that denies; if several do, the one with the longest wait. */
-      denied: number
-      /** The wait before a retry in milliseconds, before jitter. */
-      horizonMs: number
-      states: CellState[]
-    }
+export type Admission = { admitted: true; states: CellState[] } | Denial
+
+export interface Denial {
+  admitted: false
+  /** Index in `cells` of the cell that denies; if several do, the one with the longest wait. */
+  denied: number
+  /** The wait before a retry in milliseconds, before jitter. */
+  horizonMs: number
+  states: CellState[]
+}
 
 export interface LimitEngine {
   /** Checks all cells, then takes from all or none, in one atomic step (LIM-2, LIM-3). */
@@ -108,6 +108,8 @@ export interface LimitEngine {
    * down, settlements are kept and delivered later, so `finals` must not change.
    */
   settle(org: string, id: string, finals: readonly number[], now: number): void
+  /** What `admit` would deny now; null when it would admit. Takes nothing. */
+  wouldDeny(request: Omit<AdmitRequest, 'id'>): MaybePromise<Denial | null>
   /** The current state of cells, for the dashboard and /v1/models; takes nothing. */
   peek(org: string, cells: readonly Cell[], now: number): MaybePromise<CellState[]>
 }

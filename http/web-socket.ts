@@ -324,6 +324,9 @@ class Message implements Incoming {
   get remoteAddress(): string {
     return this.#session.remoteAddress
   }
+  get bodyBytes(): number {
+    return this.size
+  }
   get connection(): ConnectionState {
     return this.#session.state
   }

@@ -1,8 +1,8 @@
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/vocabulary.ts'
-import { countTokens, MeterBusy, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
+import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
-import { identity, model } from './shared/slots.ts'
+import { identity, limitsCheck, model } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts.'),
@@ -32,20 +32,25 @@ export const tokenEstimate = definePlugin({
       return input > maximum ? tooLong(input, maximum) : undefined
     }
 
+    async function inPool(x: Exchange, prompt: PromptCount): Promise<undefined | Reply> {
+      const refused = await x.peek(limitsCheck)?.(x)
+      if (refused) return refused
+      const disconnected = new AbortController()
+      x.incoming.onAborted(() => disconnected.abort())
+      try {
+        return judge(x, await prompt.inPool(media, disconnected.signal, meterPool(), x.get(identity).organization.id))
+      } catch (error) {
+        if (error instanceof MeterBusy) return busy()
+        throw error
+      }
+    }
+
     return {
       onRequest(x) {
         const prompt = new PromptCount(x.get(conversation))
         if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
 
-        const disconnected = new AbortController()
-        x.incoming.onAborted(() => disconnected.abort())
-        return prompt.inPool(media, disconnected.signal).then(
-          input => judge(x, input),
-          error => {
-            if (error instanceof MeterBusy) return busy()
-            throw error
-          },
-        )
+        return inPool(x, prompt)
       },
     }
   },
@@ -59,5 +64,5 @@ function tooLong(tokens: number, maximum: number): Reply {
 }
 
 function busy(): Reply {
-  return deny('route_capacity', { message: 'Too many large prompts are being counted. Retry shortly.' })
+  return deny('route_capacity', { message: 'The prompt could not be counted. Retry shortly.' })
 }

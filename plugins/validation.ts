@@ -1,5 +1,6 @@
 import { JsonBytes } from '../core/json-bytes.ts'
 import {
+  bodyMeter,
   definePlugin,
   deny,
   type Exchange,
@@ -13,8 +14,9 @@ import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { nextLoopTurn } from './shared/loop-turn.ts'
-import { type ContentLimits, contentLimits, verbatim, wouldRefuse } from './shared/slots.ts'
+import { loopTurns } from './shared/loop-turn.ts'
+import { declaredBytes, PreparedRequest, preparationOf } from './shared/preparation.ts'
+import { type ContentLimits, contentLimits, identity, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'
 
 /** Paths removed under `unknown_fields: strip`. */
@@ -56,8 +58,8 @@ export const validation = definePlugin({
   config: schema,
   needs: [requestBody],
   provides: [request, contentLimits],
-  mayProvide: [strippedFields, verbatim, wouldRefuse],
-  uses: ['server'],
+  mayProvide: [strippedFields, verbatim, wouldRefuse, preparing, bodyMeter],
+  uses: ['server', 'platform'],
   create(options, context) {
     const { advisory } = context.terminal
     const limits: ContentLimits = {
@@ -68,7 +70,8 @@ export const validation = definePlugin({
       nodes: options.max_nodes,
     }
 
-    const { server } = context.config
+    const { server, platform } = context.config
+    const preparation = preparationOf(context.shared)
     for (const surface of context.surfaces) {
       const unknownFields = options.unknown_fields[surface.name]!
       warm(surface, unknownFields)
@@ -87,22 +90,23 @@ export const validation = definePlugin({
      * parses it, unless it is little more than text.
      */
     async function parseLarge(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
+      const owner = ownerOf(x)
       const shape = new JsonBytes(bytes)
       for (;;) {
         shape.readAll(shape.at + SLICE)
         if (shape.at === bytes.length) break
-        await nextLoopTurn()
+        await loopTurns.next(owner)
       }
       const over = overShape(shape)
       if (over) return over
       if (bytes.length + NODE_BYTES * shape.nodes <= PARSE_TEXT_HERE) {
-        await nextLoopTurn()
+        await loopTurns.next(owner)
         return judge(x, parseHere(x, shape), bytes)
       }
       const disconnected = new AbortController()
       x.incoming.onAborted(() => disconnected.abort())
       try {
-        return judge(x, await meterPool().parse(bytes, disconnected.signal), bytes)
+        return judge(x, await meterPool().parse(bytes, disconnected.signal, owner), bytes)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         if (error instanceof SyntaxError) return notJson(false)
@@ -128,6 +132,15 @@ export const validation = definePlugin({
 
     return {
       body: { maxBytes: options.max_body, timeoutMs: options.body_timeout },
+      beforeBody(x) {
+        const declared = declaredBytes(x.incoming)
+        const entered = preparation.enter(ownerOf(x), declared ?? 0, platform.preparation)
+        if (!(entered instanceof PreparedRequest)) return entered
+        x.set(preparing, entered)
+        x.defer(() => entered.leave())
+        if (declared === undefined) x.set(bodyMeter, bytes => entered.take(bytes))
+        return undefined
+      },
       onRequest(x) {
         if (!x.surface) return noSurface(x.route)
         const bytes = x.get(requestBody)
@@ -157,6 +170,11 @@ const PARSE_TEXT_HERE = 1536 * 1024
 const NODE_BYTES = 64
 /** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
+
+/** Whose work it is; '' where the pipeline knows no organizations. */
+function ownerOf(x: Exchange): string {
+  return x.peek(identity)?.organization.id ?? ''
+}
 
 /** Validators are loaded or compiled on first use: do it at start, so that the first request does not wait. */
 function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
@@ -199,7 +217,7 @@ function notJson(empty: boolean): Reply {
   })
 }
 function busy(): Reply {
-  return deny('route_capacity', { message: 'Too many large requests are being read. Retry shortly.' })
+  return deny('route_capacity', { message: 'The request could not be read. Retry shortly.' })
 }
 function tooDeep(depth: number, max: number): Reply {
   return deny('content_limit_exceeded', {

@@ -2,13 +2,16 @@
  * The way of the request: through the hooks of the plugins above the terminal, past the wait for the body, to the
  * terminal.
  */
-import type { Link } from '../chain.ts'
+import type { Link, RequestStep } from '../chain.ts'
 import { asGatewayError, GatewayError } from '../errors.ts'
-import { deny, type Reply, requestBody } from '../plugin.ts'
+import type { BodyFault } from '../listener.ts'
+import { bodyMeter, deny, type Reply, requestBody } from '../plugin.ts'
 import { StoreUnavailable } from '../store.ts'
 import type { RunningExchange } from './index.ts'
 
 const REPLY_KINDS: ReadonlySet<unknown> = new Set<Reply['kind']>(['error', 'json', 'raw', 'refusal', 'empty'])
+
+type HookStep = Exclude<RequestStep, { kind: 'body' }>
 
 export class WayDown {
   readonly #x: RunningExchange
@@ -43,8 +46,10 @@ export class WayDown {
       const step = steps[i]!
       if (step.kind === 'body') return this.#awaitBody(i + 1)
       const link = step.link
-      this.#entered = link.index
-      link.stats.calls++
+      if (step.kind === 'hook') {
+        this.#entered = link.index
+        link.stats.calls++
+      }
       const t0 = x.timeline?.now() ?? 0
       let result: undefined | Reply | Promise<undefined | Reply>
       try {
@@ -52,11 +57,11 @@ export class WayDown {
       } catch (error) {
         result = this.#broken(link, error)
       }
-      if (isPromise(result)) return this.#awaitHook(result, link, t0, i + 1)
-      x.timeline?.request(link, 'onRequest', t0)
+      if (isPromise(result)) return this.#awaitHook(result, step, t0, i + 1)
+      x.timeline?.request(link, step.kind === 'hook' ? 'onRequest' : 'beforeBody', t0)
       if (result !== undefined) {
         const reply = this.#checked(result, link)
-        if (reply) return this.#turnRound(reply, link)
+        if (reply) return this.#turnRound(reply, step)
       }
     }
     if (!x.closed) this.#forward()
@@ -66,31 +71,38 @@ export class WayDown {
     const x = this.#x
     const limits = x.chain.body!
     const t0 = x.timeline?.now() ?? 0
-    x.incoming.readBody(limits, (fault, body) => {
-      if (x.closed) return
-      x.timeline?.body(t0)
-      if (fault) return x.answer(bodyFault(fault, limits), this.#entered + 1)
-      x.set(requestBody, body)
-      this.run(next)
-    })
-  }
-
-  #awaitHook(result: Promise<undefined | Reply>, link: Link, t0: number, next: number): void {
-    result.then(
-      reply => {
-        this.#x.timeline?.request(link, 'onRequest', t0)
-        this.#afterWait(reply, link, next)
+    const meter = x.peek(bodyMeter)
+    let refusal: undefined | Reply
+    x.incoming.readBody(
+      limits,
+      (fault, body) => {
+        if (x.closed) return
+        x.timeline?.body(t0)
+        if (fault) return x.answer(refusal ?? bodyFault(fault, limits), this.#entered + 1)
+        x.set(requestBody, body)
+        this.run(next)
       },
-      error => this.#afterWait(this.#broken(link, error), link, next),
+      meter && (bytes => (refusal = meter(bytes)) === undefined),
     )
   }
 
-  #afterWait(result: undefined | Reply, link: Link, next: number): void {
+  #awaitHook(result: Promise<undefined | Reply>, step: HookStep, t0: number, next: number): void {
+    const { link, kind } = step
+    result.then(
+      reply => {
+        this.#x.timeline?.request(link, kind === 'hook' ? 'onRequest' : 'beforeBody', t0)
+        this.#afterWait(reply, step, next)
+      },
+      error => this.#afterWait(this.#broken(link, error), step, next),
+    )
+  }
+
+  #afterWait(result: undefined | Reply, step: HookStep, next: number): void {
     if (this.#x.closed) return
-    const reply = result === undefined ? undefined : this.#checked(result, link)
+    const reply = result === undefined ? undefined : this.#checked(result, step.link)
     if (!reply) return this.run(next)
     try {
-      this.#turnRound(reply, link)
+      this.#turnRound(reply, step)
     } catch (error) {
       this.#x.crashed(error)
     }
@@ -113,9 +125,10 @@ export class WayDown {
     }
   }
 
-  #turnRound(reply: Reply, link: Link): void {
+  /** A plugin whose `beforeBody` refuses was not entered: the reply comes back from the place of the wait. */
+  #turnRound(reply: Reply, { kind, link }: HookStep): void {
     if (reply.kind === 'error') link.stats.refusals++
-    this.#x.answer(reply, link.index)
+    this.#x.answer(reply, kind === 'hook' ? link.index : this.#entered + 1)
   }
 
   /** Types are not checked when a plugin runs: a result that is no Reply is an error of the plugin. */
@@ -137,7 +150,7 @@ function isPromise(result: undefined | Reply | Promise<undefined | Reply>): resu
   return typeof (result as Promise<unknown> | undefined | null)?.then === 'function'
 }
 
-function bodyFault(fault: 'too_large' | 'timeout', limits: { maxBytes: number; timeoutMs: number }): Reply {
+function bodyFault(fault: BodyFault, limits: { maxBytes: number; timeoutMs: number }): Reply {
   if (fault === 'too_large') {
     return deny('request_too_large', {
       message: `The request body is over the limit of ${limits.maxBytes} bytes (max_body). Send less.`,

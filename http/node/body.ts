@@ -50,7 +50,11 @@ export class NodeBody {
   // ---- reading ------------------------------------------------------------------------------------------------------
 
   /** See `Incoming.readBody`. */
-  read(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
+  read(
+    limits: BodyLimits,
+    done: (fault: BodyFault | null, body: Uint8Array) => void,
+    allow?: (bytes: number) => boolean,
+  ): void {
     this.claim('read')
     const exchange = this.#exchange
     if (exchange.settled) return
@@ -79,6 +83,7 @@ export class NodeBody {
     const take = (chunk: Buffer): void => {
       bytes += chunk.byteLength
       if (bytes > limits.maxBytes) return fault('too_large')
+      if (allow?.(chunk.byteLength) === false) return fault('refused')
       chunks.push(chunk)
     }
     const finish = (): void => {

@@ -114,8 +114,12 @@ export class NodeExchange extends ClientExchange implements Incoming {
 
   // ---- the request's body -------------------------------------------------------------------------------------------
 
-  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
-    this.body.read(limits, done)
+  readBody(
+    limits: BodyLimits,
+    done: (fault: BodyFault | null, body: Uint8Array) => void,
+    take?: (bytes: number) => boolean,
+  ): void {
+    this.body.read(limits, done, take)
   }
 
   streamBody(sink: BodySink): BodyFlow {

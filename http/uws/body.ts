@@ -50,6 +50,7 @@ export class UwsBody {
   #maxBytes = 0
   #timeoutMs = 0
   #done: BodyReader | undefined
+  #take: ((bytes: number) => boolean) | undefined
   #sink: BodySink | undefined
   #sinkPaused = false
   #afterLinger: (() => void) | undefined
@@ -119,13 +120,14 @@ export class UwsBody {
   // ---- reading ------------------------------------------------------------------------------------------------------
 
   /** See `Incoming.readBody`. */
-  read(limits: BodyLimits, done: BodyReader): void {
+  read(limits: BodyLimits, done: BodyReader, take?: (bytes: number) => boolean): void {
     this.#claim()
     if (this.#exchange.settled) return
     if (this.#state === 'none') return done(null, empty)
     this.#maxBytes = limits.maxBytes
     this.#timeoutMs = limits.timeoutMs
     this.#done = done
+    this.#take = take
     const declared = this.#exchange.headers.get('content-length')
     if (declared !== undefined && Number(declared) > limits.maxBytes) {
       if (this.#state === 'unread') this.discard()
@@ -134,6 +136,7 @@ export class UwsBody {
     if (this.#state === 'unread') return this.#register('reading')
     this.#state = 'reading'
     if (this.#bytes > limits.maxBytes) return this.#fault('too_large')
+    if (this.#bytes > 0 && take?.(this.#bytes) === false) return this.#fault('refused')
     if (this.#ended) return this.#finish()
     this.#resume()
     this.#watchLater()
@@ -213,6 +216,7 @@ export class UwsBody {
       case 'reading':
         // R11: the limit applies to the bytes that arrive, whatever Content-Length said.
         if (this.#bytes > this.#maxBytes) return this.#fault('too_large')
+        if (bytes > 0 && this.#take?.(bytes) === false) return this.#fault('refused')
         if (last) this.#finish(chunk)
         else if (bytes > 0) this.#kept.push(copyOf(chunk))
         break

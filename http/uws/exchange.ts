@@ -173,8 +173,12 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.#remoteAddress
   }
 
-  readBody(limits: BodyLimits, done: (fault: BodyFault | null, body: Uint8Array) => void): void {
-    this.body.read(limits, done)
+  readBody(
+    limits: BodyLimits,
+    done: (fault: BodyFault | null, body: Uint8Array) => void,
+    take?: (bytes: number) => boolean,
+  ): void {
+    this.body.read(limits, done, take)
   }
 
   streamBody(sink: BodySink): BodyFlow {

@@ -67,6 +67,25 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
 }
 
 /**
+ * The cells that are looked at before the body of a request is read: requests, concurrency and spend of organization
+ * and key. A spend cap of 0.00 is not among them, since a request that costs nothing passes it.
+ * @param costs whether every request of this caller costs something
+ */
+export function early({ cells }: CellSet, costs: boolean): readonly Cell[] {
+  return cells.filter(
+    ({ dimension, capacity }) =>
+      dimension === 'requests' || dimension === 'concurrency' || (dimension === 'spend' && costs && capacity > 0),
+  )
+}
+
+/** The bucket that `count_tokens` takes from: the organization's requests per minute, apart from completions. */
+export function countingCell({ limits }: OrganizationConfig): Cell | null {
+  const { requests_per_minute: capacity } = limits
+  if (capacity === null || capacity === undefined) return null
+  return { id: 'o:count:rpm', scope: 'org', dimension: 'requests', kind: 'bucket', capacity, windowMs: 60_000 }
+}
+
+/**
  * Cells under platform load (LIM-10): rates and concurrency are reduced, spend is not. A capacity of 0 stays 0. Each
  * factor has one list of cells, because the plans of limits, headers and Redis are cached by the list.
  */

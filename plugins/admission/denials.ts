@@ -4,7 +4,7 @@ import { HeaderFields } from '../../core/header-fields.ts'
 import { COUNTED, denialCode, limitOf } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import type { Admission, Cell } from '../../core/store.ts'
+import type { Cell, Denial } from '../../core/store.ts'
 import { limitHeaders } from './headers.ts'
 
 /**
@@ -29,7 +29,7 @@ const SPEND_DENIALS = {
 export function denied(
   cells: readonly Cell[],
   amounts: readonly number[],
-  admission: Admission & { admitted: false },
+  admission: Denial,
   compressed: boolean,
 ): Reply {
   const scope = compressed ? 'platform' : 'org'

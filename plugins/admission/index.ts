@@ -9,11 +9,15 @@ import {
   type Reply,
   usage,
 } from '../../core/plugin.ts'
-import type { Admission } from '../../core/store.ts'
+import type { Admission, Cell, Denial } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
-import { type Identity, identity, model, reservation } from '../shared/slots.ts'
-import { type CellSet, cellsFor, compress, compression } from './cells.ts'
+import { declaredBytes } from '../shared/preparation.ts'
+import { type Identity, identity, limitsCheck, model, preparing, reservation } from '../shared/slots.ts'
+import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
+
+/** On Redis, limits are looked at before the body is read only for bodies of more bytes. */
+const SMALL_BYTES = 32 * 1024
 
 const schema = object({
   output_reserve: count(4096, 'Output tokens reserved when the request names no cap.', 1),
@@ -29,10 +33,11 @@ export const admission = definePlugin({
   config: schema,
   needs: [identity],
   provides: [reservation],
+  mayProvide: [limitsCheck],
   // Admission reserves, and opens the ledger row. The plugin that fills `usage` closes the row, and the reservation is
   // settled by `usage`.
   needsLate: [usage],
-  uses: ['platform', 'price_book'],
+  uses: ['platform', 'price_book', 'models'],
   create({ output_reserve }, context) {
     const { store, config } = context
     /** The cells of each caller, by model. `auth` gives the same identity object for a key each time. */
@@ -48,7 +53,38 @@ export const admission = definePlugin({
       return set
     }
 
+    /** Whether no model can be used free of charge. Then a request with any model needs some of what is left to spend. */
+    const allCost = Object.values(config.models).every(
+      ({ price }) => price === null || price.input > 0 || price.output > 0,
+    )
+    const earlyCells = new WeakMap<Identity, { cells: readonly Cell[]; amounts: readonly number[] }>()
+
+    /** Refuses a request for which a limit is full already. Takes nothing. */
+    function check(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
+      const caller = x.get(identity)
+      let looked = earlyCells.get(caller)
+      if (!looked) {
+        const cells = early(cellSet(caller, null), allCost && caller.organization.billing !== 'free')
+        earlyCells.set(caller, (looked = { cells, amounts: cells.map(() => 1) }))
+      }
+      const { cells, amounts } = looked
+      if (cells.length === 0) return undefined
+      const decide = (denial: Denial | null) => (denial ? denied(cells, amounts, denial, false) : undefined)
+      const denial = store.limits.wouldDeny({ org: caller.organization.id, cells, amounts, now: x.clock.now() })
+      if (denial instanceof Promise) return denial.then(decide)
+      return decide(denial)
+    }
+
     return {
+      beforeBody(x) {
+        if (!x.peek(identity)) return undefined
+        // A replay takes from no limit, so a full one must not refuse it. On Redis a look is a call, which a small
+        // request does without.
+        const small = store.engine === 'redis' && (declaredBytes(x.incoming) ?? Number.POSITIVE_INFINITY) <= SMALL_BYTES
+        if (!small && !x.incoming.headers.has('idempotency-key')) return check(x)
+        x.set(limitsCheck, check)
+        return undefined
+      },
       onRequest(x) {
         if (platform.running >= max_concurrent_requests) return platformFull()
         const caller = x.get(identity)
@@ -84,6 +120,7 @@ export const admission = definePlugin({
           // The client disconnected while the store decided: the reservation was settled at once, and nothing would
           // close a row that is opened now.
           if (x.closed) return undefined
+          x.peek(preparing)?.leave()
           x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
           return store.ledger.intent({
             request_id: x.id,

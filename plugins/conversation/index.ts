@@ -14,7 +14,7 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { contentLimits, identity, parsedConversation } from '../shared/slots.ts'
+import { contentLimits, identity, limitsCheck, parsedConversation } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { Sealer } from './seal.ts'
@@ -90,6 +90,8 @@ export const conversationPlugin = definePlugin({
     }
 
     async function recall(x: Exchange, conversation: Conversation, id: string): Promise<undefined | Reply> {
+      const refused = await x.peek(limitsCheck)?.(x)
+      if (refused) return refused
       const { connection } = x.incoming
       const local = connection && ConnectionMemory.of(connection)
       const limits = x.get(contentLimits)

@@ -16,7 +16,7 @@ import {
 } from '../../core/conversation.ts'
 import type { ConnectionState } from '../../core/listener.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
-import { nextLoopTurn } from '../shared/loop-turn.ts'
+import { loopTurns } from '../shared/loop-turn.ts'
 import { handleOf } from './handles.ts'
 import { sizeOfAll } from './history.ts'
 import type { Sealer } from './seal.ts'
@@ -102,7 +102,7 @@ export class Memory {
     local?: ConnectionMemory,
   ): Promise<Added | number | null> {
     let size = 0
-    const slices = new Slices()
+    const slices = new Slices(organization)
     const links: Retained[] = []
     const ids: string[] = []
     const stored: string[] = []
@@ -182,7 +182,7 @@ export class Memory {
 
   async #fill(organization: string, parts: Map<string, StoredPart>, room: number): Promise<number | undefined> {
     const handles = [...parts.keys()]
-    const slices = new Slices()
+    const slices = new Slices(organization)
     let size = 0
     for (let i = 0; i < handles.length; i += READ_AT_ONCE) {
       if (i > 0) await slices.next()
@@ -209,7 +209,12 @@ const SLICE_BYTES = 256 * 1024
 
 /** Cuts the work of opening records into slices, so that other requests run in between. */
 class Slices {
+  readonly #owner: string
   #bytes = 0
+
+  constructor(owner: string) {
+    this.#owner = owner
+  }
 
   /** Waits for the next event-loop turn when this one has had its share. A first record is never waited for. */
   async before(bytes: number): Promise<void> {
@@ -219,7 +224,7 @@ class Slices {
 
   next(): Promise<void> {
     this.#bytes = 0
-    return nextLoopTurn()
+    return loopTurns.next(this.#owner)
   }
 }
 

@@ -26,10 +26,3 @@ function why(fault: MediaFault, kind: 'image' | 'document', maxBytes: number, ti
       return kind === 'image' ? 'it is no PNG, JPEG, GIF or WebP image' : 'it is neither a PDF nor UTF-8 plain text'
   }
 }
-
-/** The gateway is fetching for as many requests as it may (`MAX_FETCHING` in index.ts). */
-export function tooManyFetches(): Reply {
-  return deny('route_capacity', {
-    message: 'Too many files are being fetched. Retry shortly, or send the data itself.',
-  })
-}

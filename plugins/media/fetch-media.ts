@@ -58,6 +58,12 @@ export class MediaFault extends Error {
   }
 }
 
+/** The bytes that may still arrive for a request. */
+interface Budget {
+  bytes: number
+  arrived: ((bytes: number) => void) | undefined
+}
+
 /** The network, so that tests can replace it. No configuration reaches these members. */
 export interface Outside {
   /** Every address of a name. */
@@ -107,14 +113,19 @@ export class MediaFetcher {
 
   /**
    * Fetches all files.
+   * @param arrived called with the number of bytes each time that some arrive
    * @returns the files by `mediaKey`
    * @throws MediaFault for the first that fails; the others are then aborted
    * @throws the signal's reason when it is aborted
    */
-  async fetchAll(wanted: readonly WantedMedia[], signal: AbortSignal): Promise<Map<string, FetchedMedia>> {
+  async fetchAll(
+    wanted: readonly WantedMedia[],
+    signal: AbortSignal,
+    arrived?: (bytes: number) => void,
+  ): Promise<Map<string, FetchedMedia>> {
     const files = new Map(wanted.map(media => [mediaKey(media), media]))
     const fetched = new Map<string, FetchedMedia>()
-    const budget = { bytes: this.#maxBytes }
+    const budget: Budget = { bytes: this.#maxBytes, arrived }
     const failed = new AbortController()
     let first: MediaFault | undefined
     const timeout = AbortSignal.timeout(this.#timeoutMs)
@@ -140,7 +151,7 @@ export class MediaFetcher {
     return fetched
   }
 
-  async #fetchOne(media: WantedMedia, budget: { bytes: number }, signal: AbortSignal): Promise<FetchedMedia> {
+  async #fetchOne(media: WantedMedia, budget: Budget, signal: AbortSignal): Promise<FetchedMedia> {
     let url = this.#hosts.allowed(media.url)
     for (let hops = 0; url; hops++) {
       const response = await this.#get(url, await this.#resolve(url, signal), media.kind, signal)
@@ -217,7 +228,7 @@ export function mediaKey({ kind, url }: Pick<WantedMedia, 'kind' | 'url'>): stri
   return `${kind} ${url}`
 }
 
-async function read(response: IncomingMessage, budget: { bytes: number }): Promise<Buffer> {
+async function read(response: IncomingMessage, budget: Budget): Promise<Buffer> {
   try {
     const encoding = response.headers['content-encoding'] ?? 'identity'
     if (encoding !== 'identity') throw new MediaFault('wrong_type')
@@ -226,6 +237,7 @@ async function read(response: IncomingMessage, budget: { bytes: number }): Promi
     for await (const chunk of response as AsyncIterable<Buffer>) {
       budget.bytes -= chunk.length
       if (budget.bytes < 0) throw new MediaFault('too_large')
+      budget.arrived?.(chunk.length)
       chunks.push(chunk)
     }
     return Buffer.concat(chunks)

@@ -1,12 +1,15 @@
-import { definePlugin, deny, type Reply } from '../../core/plugin.ts'
+import { FairGate } from '../../core/fair.ts'
+import { definePlugin, deny, type Reply, type SharedState } from '../../core/plugin.ts'
 import { duration, list, object, size, text } from '../../core/vocabulary.ts'
-import { type MediaFetch, mediaFetch } from '../shared/slots.ts'
-import { notFetched, tooManyFetches } from './denials.ts'
+import { identity, type MediaFetch, mediaFetch, preparing } from '../shared/slots.ts'
+import { notFetched } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
 import { urlMedia, withMedia, withPlaceholders } from './url-media.ts'
 
-/** The gateway fetches media for at most this many requests at a time; others are refused and may retry. */
+/** The gateway fetches media for at most this many requests at a time; others wait, organizations by turns. */
 const MAX_FETCHING = 32
+/** At most this many of them are of one organization, so that one whose hosts are slow leaves room for others. */
+const MAX_FETCHING_EACH = 16
 
 const schema = object({
   fetch: list(
@@ -30,7 +33,7 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
     provides: [mediaFetch],
     create(options, { log, shared }) {
       const fetcher = new MediaFetcher(options, outside)
-      const load = shared.use('media.fetching', () => ({ requests: 0 }))
+      const gate = mediaGate(shared)
 
       const service: MediaFetch = {
         lacking(conversation, kinds) {
@@ -40,19 +43,28 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
           return { wanted, whole: withPlaceholders(conversation, kinds) }
         },
         async fetch(x, conversation, wanted) {
-          if (load.requests >= MAX_FETCHING) return { refused: tooManyFetches(), final: true }
-          load.requests++
-          const disconnected = new AbortController()
-          x.incoming.onAborted(() => disconnected.abort())
+          const stop = new AbortController()
+          const { signal } = stop
+          let refused: Reply | undefined
+          x.incoming.onAborted(() => {
+            refused ??= clientLeft()
+            stop.abort()
+          })
+          let leave: (() => void) | undefined
           try {
-            return { whole: withMedia(conversation, await fetcher.fetchAll(wanted, disconnected.signal)) }
+            leave = await gate.enter(x.peek(identity)?.organization.id ?? '', signal)
+            const files = await fetcher.fetchAll(wanted, signal, bytes => {
+              refused ??= x.peek(preparing)?.take(bytes)
+              if (refused) stop.abort()
+            })
+            return { whole: withMedia(conversation, files) }
           } catch (error) {
-            if (disconnected.signal.aborted) return { refused: clientLeft(), final: true }
+            if (refused) return { refused, final: true }
             if (!(error instanceof MediaFault)) throw error
             log.info({ request_id: x.id, reason: error.reason, err: error.cause }, 'media not fetched')
             return { refused: notFetched(error, options), final: false }
           } finally {
-            load.requests--
+            leave?.()
           }
         },
       }
@@ -69,6 +81,11 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
 
 /** Fetches media for backends that take them only as bytes, from hosts that the operator lists (REQ-1). */
 export const media = mediaPlugin()
+
+/** What fetches of this process wait for. */
+export function mediaGate(shared: SharedState): FairGate {
+  return shared.use('media.fetching', () => new FairGate(MAX_FETCHING, MAX_FETCHING_EACH))
+}
 
 /** The client has disconnected, so this refusal is not sent. */
 function clientLeft(): Reply {

@@ -1,10 +1,7 @@
-let last = Promise.resolve()
+import { FairTurns } from '../../core/fair.ts'
 
 /**
- * Waits for an event-loop turn of its own. Exchanges that cut large work into slices all wait here, one behind the
- * other, so that a turn holds one slice, and any other exchange waits for at most one of them.
+ * Event-loop turns for slices of large work: reading large bodies, opening stored data. Organizations take turns, and a
+ * turn holds one slice, so that any other exchange waits for at most one of them.
  */
-export function nextLoopTurn(): Promise<void> {
-  last = last.then(() => new Promise(resolve => setImmediate(resolve)))
-  return last
-}
+export const loopTurns = new FairTurns()

@@ -10,6 +10,7 @@ import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
 import type { Cell, CellState } from '../../core/store.ts'
 import type { UpstreamFault } from '../../core/upstream-fault.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
+import type { PreparedRequest } from './preparation.ts'
 import type { Pieces, Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`: who calls. */
@@ -25,6 +26,18 @@ export interface Identity {
  * and the faults of a pipeline call it `asked`.
  */
 export const parsedConversation = slot<Conversation>('asked')
+
+/**
+ * Filled by `validation` before the body is read: the request's place in the budget of work before admission. Whoever
+ * takes it out of preparation calls `leave`.
+ */
+export const preparing = slot<PreparedRequest>('preparing')
+
+/**
+ * Filled by `admission` before the body is read, when it has not yet looked whether a limit is full. Plugins call it
+ * before they begin expensive work; what it returns refuses the request.
+ */
+export const limitsCheck = slot<(x: Exchange) => undefined | Reply | Promise<undefined | Reply>>('limitsCheck')
 
 /** Filled by `model-access`: the model that the request names. */
 export const model = slot<ModelConfig>('model')

@@ -5,6 +5,7 @@ import {
   failedAttempts,
   model,
   outbound,
+  preparing,
   searchPlan,
   servedBy,
   upstreamConversation,
@@ -46,6 +47,7 @@ export const upstream = definePlugin({
 
     return {
       forward(x) {
+        x.peek(preparing)?.leave()
         const attempts = attemptsOf(x)
         const plan = x.peek(searchPlan)
         if (!plan) attempts.send(undefined, x)

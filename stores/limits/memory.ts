@@ -5,9 +5,9 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { IdMap } from '../../core/collections.ts'
-import type { Admission, AdmitRequest, Cell, CellState, LimitEngine } from '../../core/store.ts'
+import type { Admission, AdmitRequest, Cell, CellState, Denial, LimitEngine } from '../../core/store.ts'
 import type { Charge } from '../journal.ts'
-import { admit, advance, correct, emptyLevel, type Level, periodIndex, stateOf } from './rules.ts'
+import { admit, advance, correct, denial, emptyLevel, fits, type Level, periodIndex, stateOf } from './rules.ts'
 
 /** One sweep checks this many organizations, so that it does not block the event loop for long. */
 const SWEEP_ORGS = 500
@@ -95,6 +95,19 @@ export class MemoryLimits implements LimitEngine {
       if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, charged, final])
     }
     if (charges) this.#options.onCharge?.(orgId, id, charges)
+  }
+
+  wouldDeny({ org: orgId, cells, amounts, now }: Omit<AdmitRequest, 'id'>): Denial | null {
+    const org = this.#org(orgId)
+    let full = false
+    const levels = cells.map((cell, i) => {
+      const level = this.#level(orgId, org, cell, now)
+      advance(cell, level, now)
+      if (!fits(cell, level, amounts[i]!)) full = true
+      return level
+    })
+    if (!full) return null
+    return { admitted: false, ...denial(cells, levels, amounts, now)!, states: states(cells, levels, now) }
   }
 
   peek(orgId: string, cells: readonly Cell[], now: number): CellState[] {

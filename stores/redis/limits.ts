@@ -10,6 +10,7 @@ import {
   type AdmitRequest,
   type Cell,
   type CellState,
+  type Denial,
   type LimitEngine,
   StoreUnavailable,
 } from '../../core/store.ts'
@@ -136,13 +137,23 @@ export class RedisLimits implements LimitEngine {
     this.#deliver({ id, plan: planOf(cells), keys, amounts, finals, periods, now, place: -1 })
   }
 
+  async wouldDeny({ org, cells, amounts, now }: Omit<AdmitRequest, 'id'>): Promise<Denial | null> {
+    const levels = await this.#read(org, cells)
+    const states = statesOf(cells, levels, now)
+    const denied = denial(cells, levels, amounts, now)
+    return denied && { admitted: false, ...denied, states }
+  }
+
   async peek(org: string, cells: readonly Cell[], now: number): Promise<CellState[]> {
+    return statesOf(cells, await this.#read(org, cells), now)
+  }
+
+  async #read(org: string, cells: readonly Cell[]): Promise<readonly Level[]> {
     if (cells.length === 0) return []
     const { client, leases } = this.#options
     const plan = planOf(cells)
     const found = await client.call(client.redis.hmgetBuffer(leases.keysOf(org).cells, ...plan.groups))
-    const levels = plan.levels(Buffer.concat(found.map(group => group ?? NO_GROUP)), 0)
-    return statesOf(cells, levels, now)
+    return plan.levels(Buffer.concat(found.map(group => group ?? NO_GROUP)), 0)
   }
 
   /** Resolves when Redis has taken the settlements of these requests, or the engine is closed. */

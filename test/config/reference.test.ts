@@ -45,7 +45,11 @@ test('every value of the reference file arrives with its unit', async () => {
   assert.deepEqual(store, { url: `sqlite:${join(import.meta.dirname, 'fixtures/data/gateway.db')}`, timeout: 250 })
   assert.equal(secret, '')
   assert.equal(price_book, '2026-11')
-  assert.deepEqual(platform, { max_concurrent_requests: 10_000, compress_above: 0.8 })
+  assert.deepEqual(platform, {
+    max_concurrent_requests: 10_000,
+    compress_above: 0.8,
+    preparation: { requests: 8000, bytes: 1024 ** 3, organization_requests: 2000, organization_bytes: 256 * 1024 ** 2 },
+  })
   assert.deepEqual(ledger, { keep: null })
   assert.deepEqual(log, { level: 'info', bodies: false })
   assert.deepEqual(stream_limits, {

@@ -76,15 +76,15 @@ test('[AUTH-4] a key narrows its organization, and both are held', () =>
         ),
       )
       assert.deepEqual(await t.gateway.reload(), { applied: true, errors: [] })
+      const { status, error } = await failure(await chat(t, { ...ask(), model: 'eb1-fast-preview' }))
+      assert.equal(status, 403)
+      assert.equal(error.code, 'model_not_available')
+      assert.equal(error.type, 'permission_error')
       const statuses: number[] = []
       for (let i = 0; i < 3; i++) statuses.push((await chat(t)).status)
       assert.deepEqual(statuses, [200, 200, 429])
       const models = (await t.openai().models.list()).data.map(m => m.id)
       assert.deepEqual(models, ['eb1-preview'])
-      const { status, error } = await failure(await chat(t, { ...ask(), model: 'eb1-fast-preview' }))
-      assert.equal(status, 403)
-      assert.equal(error.code, 'model_not_available')
-      assert.equal(error.type, 'permission_error')
     },
   ))
 

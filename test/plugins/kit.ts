@@ -66,14 +66,22 @@ export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
   }
 }
 
-/** The parts of a configuration that plugins read, with the given changes. */
+/** The default bounds of work before admission. */
+export const PREPARATION = {
+  requests: 8000,
+  bytes: 1 << 30,
+  organization_requests: 2000,
+  organization_bytes: 1 << 28,
+}
+
+/** The parts of a configuration that plugins ask for. */
 export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayConfig> {
   return {
     server: { websocket: 'off' } as GatewayConfig['server'],
     organizations: {},
     models: {},
     price_book: '2026-11',
-    platform: { max_concurrent_requests: 10, compress_above: 0.8 },
+    platform: { max_concurrent_requests: 10, compress_above: 0.8, preparation: PREPARATION },
     ...over,
   }
 }

@@ -5,9 +5,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Part } from '../../core/conversation.ts'
-import { mediaPlugin } from '../../plugins/media/index.ts'
-import { mediaFetch } from '../../plugins/shared/slots.ts'
-import { plainConversation, runPlugin } from '../../plugins/testing.ts'
+import type { Exchange } from '../../core/plugin.ts'
+import { createSharedState } from '../../core/shared-state.ts'
+import { mediaGate, mediaPlugin } from '../../plugins/media/index.ts'
+import { identity, mediaFetch } from '../../plugins/shared/slots.ts'
+import { MemoryIncoming, plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
+import { eventually } from '../eventually.ts'
+import { caller } from './kit.ts'
 
 const image: Part = { type: 'image', source: { kind: 'url', url: 'https://files.example/a.png' }, path: 'image' }
 const pdf: Part = { type: 'document', source: { kind: 'url', url: 'https://files.example/a.pdf' }, path: 'pdf' }
@@ -15,8 +19,9 @@ const elsewhere: Part = { type: 'image', source: { kind: 'url', url: 'https://ot
 const asked = (...parts: Part[]) => plainConversation({ turns: [{ role: 'user', parts }] })
 const BOTH = new Set(['image', 'document'] as const)
 
-async function service(fetch: string[] = [], lookup?: () => Promise<string[]>) {
+async function service(fetch: string[] = [], lookup?: () => Promise<string[]>, more: RunOptions<any> = {}) {
   const run = await runPlugin(mediaPlugin(lookup && { lookup }), {
+    ...more,
     config: { fetch },
     events: [{ type: 'finish', reason: 'stop' }],
   })
@@ -55,19 +60,45 @@ test('[REQ-1] a file that cannot be had is 400 with its place, and another backe
   assert.equal(log.at(-1)?.message, 'media not fetched')
 })
 
-test('[REQ-1] only so many requests fetch at a time: one more is to come again', async () => {
+// One organization whose hosts are slow took all places, and every other organization was refused.
+test('[REQ-1] one organization fetches for so many requests at a time, more wait, and another organization need not', async () => {
+  let lookups = 0
   let answer!: () => void
   const resolved = new Promise<string[]>(resolve => {
     answer = () => resolve(['10.0.0.1'])
   })
-  const { service: media, exchange } = await service(['files.example'], () => resolved)
-  const { wanted } = media.lacking(asked(image), BOTH)!
-  const running = Array.from({ length: 32 }, () => media.fetch(exchange, asked(image), wanted))
-  const oneMore = await media.fetch(exchange, asked(image), wanted)
-  assert.ok(oneMore.refused?.kind === 'error')
-  assert.deepEqual([oneMore.refused.error.code, oneMore.final], ['route_capacity', true])
+  const lookup = () => {
+    lookups++
+    return resolved
+  }
+  const shared = createSharedState()
+  const slow = await service(['files.example'], lookup, { shared, slots: [[identity, caller()]] })
+  const { wanted } = slow.service.lacking(asked(image), BOTH)!
+  const flood = Array.from({ length: 40 }, () => slow.service.fetch(slow.exchange, asked(image), wanted))
+  await eventually(() => lookups === 16)
+  assert.deepEqual([mediaGate(shared).running, mediaGate(shared).waiting], [16, 24])
+  const other = { shared, slots: [[identity, caller({ id: 'other' })]] } as const
+  const victim = await service(['files.example'], async () => ['10.0.0.1'], other)
+  const served = await victim.service.fetch(victim.exchange, asked(image), wanted)
+  assert.equal(served.refused?.kind === 'error' && served.refused.error.code, 'invalid_value')
+  assert.equal(lookups, 16)
   answer()
-  await Promise.all(running)
-  const after = await media.fetch(exchange, asked(image), wanted)
-  assert.equal(after.refused?.kind === 'error' && after.refused.error.code, 'invalid_value')
+  for (const { refused } of await Promise.all(flood))
+    assert.equal(refused?.kind === 'error' && refused.error.code, 'invalid_value')
+  assert.deepEqual([lookups, mediaGate(shared).running], [40, 0])
+})
+
+test('a client that leaves while its fetch waits gives up its place in the line', async () => {
+  const shared = createSharedState()
+  const leaves = await Promise.all(Array.from({ length: 16 }, () => mediaGate(shared).enter('')))
+  const { service: media } = await service(['files.example'], undefined, { shared })
+  const { wanted } = media.lacking(asked(image), BOTH)!
+  const gone = new MemoryIncoming()
+  const x = { incoming: gone, peek: () => undefined } as unknown as Exchange
+  const left = media.fetch(x, asked(image), wanted)
+  await eventually(() => mediaGate(shared).waiting === 1)
+  gone.abort()
+  assert.equal((await left).final, true)
+  assert.equal(mediaGate(shared).waiting, 0)
+  for (const leave of leaves) leave()
 })

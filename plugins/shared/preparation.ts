@@ -1,0 +1,140 @@
+/**
+ * The budget of work in preparation: requests that have begun and are not admitted yet, with the bytes that are held
+ * for them (bodies, complete or not, and fetched media). It is bounded for each organization and for the process. An
+ * organization that holds less than its share of the process bound is not refused by that bound.
+ */
+import type { GatewayConfig } from '../../config/types.ts'
+import type { Incoming } from '../../core/listener.ts'
+import { deny, type Reply, type SharedState } from '../../core/plugin.ts'
+
+/** The bounds, for the process and for each organization: `platform.preparation` of gateway.yaml. */
+export type PreparationBounds = GatewayConfig['platform']['preparation']
+
+/** What one organization holds, or all of them together. */
+interface Held {
+  requests: number
+  bytes: number
+}
+
+/** The wait that a refusal advertises, in milliseconds and before jitter. */
+const WAIT_MS = 1000
+
+/** The ledger of a process. All chains share it; it outlives a reload. */
+export class Preparation {
+  readonly held: Held = { requests: 0, bytes: 0 }
+  /** Refused requests so far, by whose bound refused them. */
+  readonly refused = { organization: 0, process: 0 }
+  readonly #organizations = new Map<string, Held>()
+
+  /**
+   * Enters a request.
+   * @param bytes that are already known to come
+   * @returns the refusal where a bound is reached
+   */
+  enter(organization: string, bytes: number, bounds: PreparationBounds): PreparedRequest | Reply {
+    let own = this.#organizations.get(organization)
+    if (!own) this.#organizations.set(organization, (own = { requests: 0, bytes: 0 }))
+    const others = own.requests
+    const refusal = this.#over(own, others, 'requests', 1, bounds) ?? this.#over(own, others, 'bytes', bytes, bounds)
+    if (!refusal) return new PreparedRequest(this, organization, own, bytes, bounds)
+    if (others === 0) this.#organizations.delete(organization)
+    return refusal
+  }
+
+  /** For `PreparedRequest`: whether an organization may hold more bytes for one of its requests. */
+  overBytes(own: Held, more: number, bounds: PreparationBounds): Reply | undefined {
+    return this.#over(own, own.requests - 1, 'bytes', more, bounds)
+  }
+
+  /** For `PreparedRequest`: changes what an organization holds. */
+  add(organization: string, own: Held, requests: number, bytes: number): void {
+    own.requests += requests
+    own.bytes += bytes
+    this.held.requests += requests
+    this.held.bytes += bytes
+    if (own.requests === 0) this.#organizations.delete(organization)
+  }
+
+  /** @param others other requests of the organization: a request that is alone is never over the organization's bound */
+  #over(own: Held, others: number, unit: keyof Held, more: number, bounds: PreparationBounds): Reply | undefined {
+    const after = own[unit] + more
+    const limit = bounds[`organization_${unit}`]
+    if (after > limit && others > 0) {
+      this.refused.organization++
+      return overOrganization(unit, limit)
+    }
+    if (this.held[unit] + more > bounds[unit] && after > bounds[unit] / this.#organizations.size) {
+      this.refused.process++
+      return overProcess()
+    }
+    return undefined
+  }
+}
+
+/** One request in preparation. */
+export class PreparedRequest {
+  readonly #ledger: Preparation
+  readonly #organization: string
+  readonly #own: Held
+  readonly #bounds: PreparationBounds
+  #bytes: number
+  #left = false
+
+  constructor(ledger: Preparation, organization: string, own: Held, bytes: number, bounds: PreparationBounds) {
+    this.#ledger = ledger
+    this.#organization = organization
+    this.#own = own
+    this.#bounds = bounds
+    this.#bytes = bytes
+    ledger.add(organization, own, 1, bytes)
+  }
+
+  /**
+   * Counts further bytes that are held for the request.
+   * @returns the refusal when a bound is reached; the bytes are then not counted
+   */
+  take(bytes: number): Reply | undefined {
+    if (this.#left) return undefined
+    const refusal = this.#ledger.overBytes(this.#own, bytes, this.#bounds)
+    if (refusal) return refusal
+    this.#bytes += bytes
+    this.#ledger.add(this.#organization, this.#own, 0, bytes)
+    return undefined
+  }
+
+  /** The request is admitted, refused or over. Further calls do nothing. */
+  leave(): void {
+    if (this.#left) return
+    this.#left = true
+    this.#ledger.add(this.#organization, this.#own, -1, -this.#bytes)
+  }
+}
+
+/** The process's ledger. */
+export function preparationOf(shared: SharedState): Preparation {
+  return shared.use('preparation', () => new Preparation())
+}
+
+/** Bytes of a request's body, before it is read; undefined where its head does not tell. */
+export function declaredBytes({ bodyBytes, hasBody, headers }: Incoming): number | undefined {
+  if (bodyBytes !== undefined) return bodyBytes
+  if (!hasBody) return 0
+  const length = headers.get('content-length')
+  return length === undefined ? undefined : Number(length)
+}
+
+function overOrganization(unit: keyof Held, limit: number): Reply {
+  const what = unit === 'requests' ? `${limit} requests` : `${limit} bytes of requests`
+  return deny('concurrency_limit_exceeded', {
+    message: `This organization has as many requests in preparation as it may: ${what} that are being received, read or counted (platform.preparation.organization_${unit}). Retry after the wait, with fewer at once.`,
+    horizonMs: WAIT_MS,
+    details: { limit },
+  })
+}
+
+function overProcess(): Reply {
+  return deny('route_capacity', {
+    message: 'The service has as many requests in preparation as it may. Retry after the advertised time.',
+    horizonMs: WAIT_MS,
+  })
+}
