@@ -1,0 +1,72 @@
+/** Waiting that is fair between owners: in a queue, for places, and for turns of the event loop. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ManualClock } from '../../core/clock.ts'
+import { FairGate, FairQueue, FairTurns } from '../../core/fair.ts'
+import { Gate } from '../../plugins/upstream/gate.ts'
+
+test('owners take turns, and each one’s entries come in their order', () => {
+  const queue = new FairQueue<string>()
+  for (const item of ['a1', 'a2', 'a3', 'a4', 'b1', 'c1', 'b2']) queue.push(item[0]!, item)
+  assert.deepEqual([queue.size, queue.longest, queue.waitingOf('b')], [7, 'a', 2])
+  assert.equal(queue.delete('a', 'a2'), true)
+  assert.equal(queue.delete('a', 'a2'), false)
+  assert.equal(queue.pop('a'), 'a4')
+  const order = Array.from({ length: 6 }, () => queue.shift())
+  assert.deepEqual(order, ['a1', 'b1', 'c1', 'a3', 'b2', undefined])
+  assert.deepEqual([queue.size, queue.longest], [0, undefined])
+})
+
+test('a place that one owner may not take goes to the next who may', async () => {
+  const gate = new FairGate(3, 2)
+  const order: string[] = []
+  const enter = (owner: string) =>
+    gate.enter(owner).then(leave => {
+      order.push(owner)
+      return leave
+    })
+  const [first] = await Promise.all([enter('a'), enter('a')])
+  const third = enter('a')
+  await enter('b')
+  assert.deepEqual([order.join(' '), gate.running, gate.waiting], ['a a b', 3, 1])
+  const gone = new AbortController()
+  const left = gate.enter('c', gone.signal)
+  gone.abort(new Error('left'))
+  await assert.rejects(left, /left/)
+  assert.equal(gate.waiting, 1)
+  first!()
+  await third
+  assert.deepEqual([order.join(' '), gate.running, gate.waiting], ['a a b a', 3, 0])
+})
+
+test('slices of many large bodies of one owner: another’s slice waits for one of them', async () => {
+  const turns = new FairTurns()
+  const order: string[] = []
+  const slice = (owner: string) => turns.next(owner).then(() => order.push(owner))
+  const flood = Array.from({ length: 40 }, () => slice('flood'))
+  await slice('victim')
+  assert.deepEqual(order, ['flood', 'victim'])
+  await Promise.all(flood)
+  assert.equal(order.length, 41)
+})
+
+// The queue was one line: who filled it had every other organization refused.
+test('a full queue for connections takes its room from the organization that has most in it', () => {
+  const clock = new ManualClock()
+  const gate = new Gate(1, 3, 1000)
+  const seen: string[] = []
+  const wait = (owner: string, name: string) =>
+    gate.wait(clock, owner, refused => void seen.push(`${name} ${refused?.reason ?? 'goes'}`))
+  assert.equal(gate.enter(), true)
+  for (const name of ['a1', 'a2', 'a3']) wait('a', name)
+  assert.equal(wait('a', 'a4'), null)
+  wait('b', 'b1')
+  assert.equal(wait('b', 'b2'), null)
+  assert.deepEqual(seen, ['a4 full', 'a3 full', 'b2 full'])
+  gate.leave()
+  gate.leave()
+  gate.leave()
+  assert.deepEqual(seen.slice(3), ['a1 goes', 'b1 goes', 'a2 goes'])
+  gate.leave()
+  assert.deepEqual([gate.inFlight, gate.queued, gate.refused, clock.pending], [0, 0, 3, 0])
+})
