@@ -51,7 +51,8 @@ const CURES: Record<ErrorCode, string> = {
   upstream_auth_error: 'Operators: correct the `api_key` of the provider.',
   upstream_server_error:
     'Retry where `retryable` is true. Operators: the log line of the request id has the status and the error code of the provider.',
-  route_capacity: 'Retry shortly. Operators: raise `max_connections` or `queue` of the provider.',
+  route_capacity:
+    'Retry shortly. Operators: raise `max_connections` or `queue` of the provider, or `platform.preparation`.',
   route_unavailable: 'Retry shortly.',
   provider_unavailable: 'Retry as `Retry-After` says. Operators: look at backends, breakers and the store.',
   gateway_timeout: 'Retry; ask for less output, or stream.',

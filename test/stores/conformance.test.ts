@@ -98,6 +98,8 @@ for (const engine of engines) {
       const second = denied(await limits.admit({ org, id: 'b', cells, amounts: [1, 601, 1, 100], now: T0 }))
       assert.equal(second.denied, 1)
       assert.equal(second.horizonMs, 60)
+      assert.deepEqual(await limits.wouldDeny({ org, cells, amounts: [1, 601, 1, 100], now: T0 }), second)
+      assert.equal(await limits.wouldDeny({ org, cells, amounts: [9, 600, 1, 4900], now: T0 }), null)
       const left = await limits.peek(org, cells, T0)
       assert.deepEqual(
         left.map(state => state.remaining),
