@@ -8,7 +8,8 @@ import { connect, type Socket } from 'node:net'
 import { mock, test } from 'node:test'
 import { meterPool, PromptCount, SYNC_LIMIT } from '../../meter/index.ts'
 import { eventually } from '../eventually.ts'
-import { KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
 const OTHER = { authorization: 'Bearer sk-other-0001-secret' }
 
@@ -172,3 +173,27 @@ test('an organization with 200 requests of 50 KB at once meets no bound of the b
     for (const bound of ['organization', 'process'])
       assert.equal(await metric(t, `sluice_preparation_refused_total{bound="${bound}"}`), 0)
   }))
+
+test('on Redis a full limit refuses a large body, and a recall, before the work; count_tokens has its bucket', {
+  skip: skipWithoutRedis,
+}, async context => {
+  const redis = await RedisServer.start()
+  context.after(() => redis.stop())
+  const organization = '    limits: { requests_per_minute: 2 }'
+  const yaml = (url: string) => defaultYaml(url, { organization }).replace('"sqlite::memory:"', `"${redis.url}"`)
+  await using({ yaml }, async t => {
+    const kept = await t.post('/v1/responses', { model: 'eb1-preview', input: 'x' })
+    const { id } = (await kept.json()) as any
+    assert.equal((await chat(t, large())).status, 200)
+    const inPool = mock.method(PromptCount.prototype, 'inPool')
+    const reads = mock.method(t.gateway.store.records, 'get')
+    assert.deepEqual(await codeOf(await chat(t, large())), [429, 'requests_limit_exceeded'])
+    const recall = { model: 'eb1-preview', input: 'x', previous_response_id: id }
+    assert.deepEqual(await codeOf(await t.post('/v1/responses', recall)), [429, 'requests_limit_exceeded'])
+    assert.deepEqual([inPool.mock.callCount(), reads.mock.callCount()], [0, 0])
+    inPool.mock.restore()
+    const counts = []
+    for (let i = 0; i < 3; i++) counts.push((await t.post('/v1/messages/count_tokens', ask())).status)
+    assert.deepEqual(counts, [200, 200, 429])
+  })
+})
