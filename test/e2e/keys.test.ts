@@ -59,7 +59,10 @@ test('[AUTH-3] [AUTH-4] [AUTH-5] [AUTH-6] new, stage, activate, revoke: the gate
   const next = staged.out.trim()
   await becomes(next, 200)
   await becomes(app, 200)
-  assert.match(staged.err, /sluice key revoke acme key_app --config \S+, then npx sluice key activate acme (\S+) --config/)
+  assert.match(
+    staged.err,
+    /sluice key revoke acme key_app --config \S+, then npx sluice key activate acme (\S+) --config/,
+  )
   const nextId = /activate acme (\S+)/.exec(staged.err)![1]!
   assert.equal((await key('revoke', 'acme', 'key_app')).code, 0)
   await becomes(app, 401)
