@@ -25,10 +25,13 @@ export interface CountedLimit extends Limit {
   period?: 'day' | 'month'
 }
 
-/** What an exchange was billed for when it ended. */
-export interface Billed {
+/**
+ * What an exchange consumed until it ended. It may be more than the bill: a prompt that a backend has and output that
+ * was made are consumed, whether or not the client stayed for them; the bill has what was delivered (BILL-3).
+ */
+export interface Consumed {
   usage: Usage
-  /** nano-USD. */
+  /** What the usage costs at list price, in nano-USD. */
   cost: number
 }
 
@@ -45,8 +48,8 @@ export interface Counted {
    * @param conversation undefined where the route has none
    */
   reserve(input: number, output: number, cost: number, conversation: Conversation | undefined): number
-  /** What the exchange used, to replace the reservation. `billed` is undefined when nothing was billed. */
-  settle(billed: Billed | undefined, reserved: number): number
+  /** What replaces the reservation. `consumed` is undefined when no backend had the prompt. */
+  settle(consumed: Consumed | undefined, reserved: number): number
   /** The table cell in docs/limits.md. */
   counts: string
   /** The line of docs/errors.md for a denial, and what the caller can do about it. */
@@ -85,7 +88,7 @@ export const COUNTED = {
     ],
     words: 'tokens',
     reserve: (input, output) => input + output,
-    settle: billed => (billed ? billed.usage.input + billed.usage.output : 0),
+    settle: consumed => (consumed ? consumed.usage.input + consumed.usage.output : 0),
     counts: 'input and output',
     denied: 'Tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; send less, or lower the output cap, which is reserved.',
@@ -98,7 +101,7 @@ export const COUNTED = {
     ],
     words: 'input tokens',
     reserve: input => input,
-    settle: billed => (billed ? billed.usage.input : 0),
+    settle: consumed => (consumed ? consumed.usage.input : 0),
     counts: 'input',
     denied: 'Input tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; send shorter prompts.',
@@ -111,7 +114,7 @@ export const COUNTED = {
     ],
     words: 'output tokens',
     reserve: (_, output) => output,
-    settle: billed => (billed ? billed.usage.output : 0),
+    settle: consumed => (consumed ? consumed.usage.output : 0),
     counts: 'output',
     denied: 'Output tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; lower the output cap, which is reserved.',
@@ -135,7 +138,7 @@ export const COUNTED = {
     ],
     words: 'spend',
     reserve: (_input, _output, cost) => cost,
-    settle: billed => (billed ? billed.cost : 0),
+    settle: consumed => (consumed ? consumed.cost : 0),
     counts: 'cost in the UTC day or month',
     denied: 'A spend limit of the organization or key is reached.',
     cure: 'As the message says: shorten the prompt or lower the output cap, wait for the next UTC day or month, or ask the operator for more. Not retryable when the request by itself is over the limit.',

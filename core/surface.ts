@@ -115,6 +115,8 @@ export interface EncodeContext {
  * the grammar is a bug of the gateway, and throws.
  */
 export interface Encoder {
+  /** Whether the client sees the text of `reasoning` events. */
+  readonly showsReasoning: boolean
   /** The frames that open the stream. Called once, when the head is sent. */
   start(): string
   /** Encodes any event except `usage`, `finish`, `error` and `bytes`. `activity` gives ''. */

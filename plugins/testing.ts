@@ -50,6 +50,7 @@ export const plainSurface: Surface = {
 }
 
 class PlainEncoder implements Encoder {
+  readonly showsReasoning = true
   readonly #context: EncodeContext
   readonly #events: unknown[] = []
   constructor(context: EncodeContext) {

@@ -1,29 +1,38 @@
 import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/events.ts'
 import { ZERO_USAGE } from '../core/events.ts'
+import type { Consumed } from '../core/limits.ts'
 import { cost } from '../core/money.ts'
 import { definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import { identity, model, receivedBytes, reservation, servedBy } from './shared/slots.ts'
+import { consumption, identity, model, promptTaken, receivedBytes, reservation, servedBy } from './shared/slots.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */
 const repliedBytes = slot<number>('repliedBytes')
 
-/** Counts what is delivered, settles the bill, and closes the exchange's ledger row (METER-1…6, BILL-1…4). */
+/**
+ * Counts the reply, and closes the exchange's ledger row with the bill of what was delivered (METER-1…6, BILL-1…4). For
+ * the limits it also counts what was consumed, which is more where the client left or the upstream failed
+ * (decisions 49).
+ */
 export const usageCapture = definePlugin({
   name: 'usage-capture',
   summary: 'Counts the reply, prices it, and closes the ledger row.',
-  mayProvide: [tally, repliedBytes],
+  mayProvide: [tally, repliedBytes, consumption],
   providesLate: [usage],
   create(_, context) {
     return {
       onEvent(x, event) {
         let count = x.peek(tally)
         if (!count) x.set(tally, (count = new Tally()))
-        // What upstream sends after the client has disconnected was not delivered: only its usage report counts
-        // (BILL-3).
-        if (!x.clientGone || event.type === 'usage') count.look(event)
-        if (event.type === 'finish') capture(x, count, !STOPS.has(event.reason))
+        // What upstream sends after the client has disconnected is consumed, and not delivered. Of the bill it changes
+        // only the usage report (BILL-3).
+        if (x.clientGone && event.type !== 'usage') count.clientLeft()
+        count.look(event)
+        if (event.type === 'finish') {
+          count.finished = !STOPS.has(event.reason)
+          capture(x, count)
+        }
         return undefined
       },
       onChunk(x, bytes) {
@@ -34,11 +43,12 @@ export const usageCapture = definePlugin({
         const reserved = x.peek(reservation)
         if (!reserved) return undefined
         const count = x.peek(tally)
-        if (count && !x.peek(usage)) capture(x, count, false)
+        if (count && !x.peek(usage)) capture(x, count)
         const counted = x.peek(usage)
         const billed = counted !== undefined && isBilled(settlement)
         const final = billed ? counted : UNBILLED
         x.set(usage, final)
+        if (billed || x.peek(promptTaken)) x.set(consumption, priced(x, consumedBy(x, count)))
         const received = x.peek(receivedBytes)
         context.store.ledger.outcome({
           request_id: x.id,
@@ -56,12 +66,20 @@ export const usageCapture = definePlugin({
   },
 })
 
-function capture(x: Exchange, count: Tally, finished: boolean): void {
-  const input = x.peek(estimate)?.input ?? 0
-  const billed = count.usage(input, finished)
+function capture(x: Exchange, count: Tally): void {
+  x.set(usage, { ...priced(x, count.usage(promptOf(x), 'delivered')), billed: true })
+}
+
+function consumedBy(x: Exchange, count: Tally | undefined): Usage {
+  return count ? count.usage(promptOf(x), 'all') : { ...ZERO_USAGE, input: promptOf(x) }
+}
+
+const promptOf = (x: Exchange): number => x.peek(estimate)?.input ?? 0
+
+function priced(x: Exchange, counted: Usage): Consumed {
   const requested = x.peek(model)
   const free = x.peek(identity)?.organization.billing === 'free'
-  x.set(usage, { usage: billed, cost: requested?.price && !free ? cost(billed, requested.price) : 0, billed: true })
+  return { usage: counted, cost: requested?.price && !free ? cost(counted, requested.price) : 0 }
 }
 
 /** Finish reasons with which the gateway ended the reply itself, so the provider's final report is missing. */
@@ -102,6 +120,19 @@ class Tally {
   #searches = 0
   /** A function call is open, and nothing of its arguments has come yet. */
   #bare = false
+  /** What had been counted when the client disconnected; null while it is there. */
+  #delivered: { visible: number; reasoning: number; searches: number } | null = null
+  /** The reply has come to an end of its own: the provider's report is final. */
+  finished = false
+
+  /** Nothing that is counted from now on is delivered. */
+  clientLeft(): void {
+    this.#delivered ??= {
+      visible: this.#visible + (this.#item?.total ?? 0),
+      reasoning: this.#reasoning?.total ?? 0,
+      searches: this.#searches,
+    }
+  }
 
   look(event: StreamEvent): void {
     switch (event.type) {
@@ -156,12 +187,20 @@ class Tally {
     this.#current = ''
   }
 
-  /** @param finished false for a cut reply: its reasoning is known only from the deltas (decisions 17) */
-  usage(input: number, finished: boolean): Usage {
+  /**
+   * The reasoning of a cut reply that was not reported is known only from the deltas (decisions 17).
+   * @param part what was delivered to the client, or all that was counted
+   */
+  usage(input: number, part: 'delivered' | 'all'): Usage {
     this.#close()
+    const counted = (part === 'delivered' && this.#delivered) || {
+      visible: this.#visible,
+      reasoning: this.#reasoning?.total ?? 0,
+      searches: this.#searches,
+    }
     const report = this.#report
-    const known = report !== null && (report.reasoning !== undefined || finished)
-    const reasoning = known ? (report.reasoning ?? 0) : (this.#reasoning?.total ?? 0)
+    const known = report !== null && (report.reasoning !== undefined || this.finished)
+    const reasoning = known ? (report.reasoning ?? 0) : counted.reasoning
     // The provider's cache figures refer to its own count of the prompt. Only their share is used (METER-5).
     const prompt = report?.prompt ?? 0
     const share = (part: number | undefined): number =>
@@ -172,9 +211,9 @@ class Tally {
       input,
       cached,
       cacheWrite,
-      output: this.#visible + reasoning,
+      output: counted.visible + reasoning,
       reasoning,
-      searches: this.#searches,
+      searches: counted.searches,
       estimated: (!known || this.#estimated) && reasoning > 0,
     }
   }

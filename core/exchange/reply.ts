@@ -81,10 +81,31 @@ export class ClientReply implements Ticking {
     if (this.#state === 'open' && !this.#begin()) return
     const frames = this.#encoder!.event(event)
     if (this.#state === 'collecting' || frames === '') return
-    // An event that the surface does not show (reasoning on Chat) is not delivered: a reply that is cut here is not
-    // billed.
-    this.#delivered = true
+    // A reply that is cut before any content was sent is not billed (BILL-3). Most events have content, and after the
+    // first one the question is settled.
+    if (!this.#delivered) this.#delivered = this.#hasContent(event)
     this.#write(frames)
+  }
+
+  /**
+   * Whether a client that gets this event's frames has got part of the reply. Frames alone do not tell: hidden reasoning
+   * on Responses opens an item that stays empty, and a search that begins shows neither query nor result.
+   */
+  #hasContent(event: StreamEvent): boolean {
+    switch (event.type) {
+      case 'text':
+      case 'refusal':
+      case 'tool_args':
+        return event.text !== ''
+      case 'reasoning':
+        return event.text !== '' && this.#encoder!.showsReasoning
+      case 'tool_call':
+      case 'search_end':
+      case 'citation':
+        return true
+      default:
+        return false
+    }
   }
 
   /** @returns false when the exchange has ended otherwise */

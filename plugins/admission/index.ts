@@ -12,7 +12,7 @@ import {
 import type { Admission, Cell, Denial } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
 import { declaredBytes } from '../shared/preparation.ts'
-import { type Identity, identity, limitsCheck, model, preparing, reservation } from '../shared/slots.ts'
+import { consumption, type Identity, identity, limitsCheck, model, preparing, reservation } from '../shared/slots.ts'
 import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 
@@ -161,9 +161,10 @@ function outputReserve(conversation: Conversation, { minuteBudget }: CellSet, re
 
 /** What the exchange used of what it had reserved. */
 function finals(counts: readonly Counted[], reserved: readonly number[], x: Exchange): number[] {
+  // An operator's plugin may fill `usage` and count no consumption: then the bill is all that is known.
   const bill = x.peek(usage)
-  const billed = bill?.billed ? bill : undefined
-  return counts.map((counted, i) => counted.settle(billed, reserved[i]!))
+  const consumed = x.peek(consumption) ?? (bill?.billed ? bill : undefined)
+  return counts.map((counted, i) => counted.settle(consumed, reserved[i]!))
 }
 
 function checkMaxima(

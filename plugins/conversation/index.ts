@@ -193,8 +193,12 @@ export const conversationPlugin = definePlugin({
         const shown = keepPrivate(x, event)
         const kept = x.peek(recording)
         if (kept) {
-          if (event.type === 'finish') retainReply(x, kept)
-          else kept.recorder.push(asShown(shown, kept))
+          if (event.type === 'finish') {
+            // A reply whose end the client did not wait for is billed for what was delivered (BILL-3). It is not
+            // retained, whether the upstream was cancelled or drained: otherwise the rest could be had unpaid, by
+            // continuing it.
+            if (!x.clientGone) retainReply(x, kept)
+          } else kept.recorder.push(asShown(shown, kept))
         }
         push(shown)
         return undefined

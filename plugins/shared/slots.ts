@@ -6,6 +6,7 @@ import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/ty
 import type { Conversation, SearchTool } from '../../core/conversation.ts'
 import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../../core/dialect.ts'
 import type { ErrorCode, GatewayError } from '../../core/errors.ts'
+import type { Consumed } from '../../core/limits.ts'
 import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
 import type { Cell, CellState } from '../../core/store.ts'
 import type { UpstreamFault } from '../../core/upstream-fault.ts'
@@ -148,6 +149,15 @@ export interface FailedAttempt {
   /** From the attempt's start to its failure, milliseconds. */
   ms: number
 }
+
+/**
+ * Filled by `upstream`: true once a backend has the prompt. A backend that could not be reached does not have it, nor one
+ * that refused the request with an error status: providers charge for neither.
+ */
+export const promptTaken = slot<boolean>('promptTaken')
+
+/** Filled by `usage-capture` at settlement: what the limits are charged; absent when nothing was consumed. */
+export const consumption = slot<Consumed>('consumption')
 
 /** Filled by `upstream` when an attempt has answered: the backend of that attempt. */
 export const servedBy = slot<Backend>('servedBy')

@@ -110,6 +110,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #spoke = false
   /** When the client disconnected (monotonic milliseconds). */
   #goneMono = 0
+  /** Within a reply of 2xx, and before any event, the provider said that it did not do the work. */
+  #declined = false
 
   constructor(
     x: Exchange,
@@ -129,6 +131,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#exchangeMono = exchangeMono
     this.startedMono = x.clock.mono()
     this.#activityMono = this.startedMono
+  }
+
+  /**
+   * Whether the backend has the prompt: the request was sent, and not refused. What the provider refused, it did not
+   * read for the model, and it does not charge for it.
+   */
+  get promptTaken(): boolean {
+    return this.#connection.used && this.#status < 300 && !this.#declined
   }
 
   start(pool: ProviderPool): void {
@@ -346,6 +356,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#state === 'over') return
     if (this.#state === 'silent') {
       const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
+      this.#declined = saidSo || !unhealthy
       return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
     }
     this.#note(error)

@@ -30,6 +30,7 @@ const FINISH: Record<FinishReason, ChatFinish> = {
 }
 
 export class ChatEncoder implements Encoder {
+  readonly showsReasoning = false
   readonly #context: EncodeContext
   /** The text at the beginning of every frame. */
   readonly #head: string

@@ -71,7 +71,7 @@ type State = 'new' | 'open' | 'ended'
 
 class MessagesEncoder implements Encoder {
   readonly #context: EncodeContext
-  readonly #thinking: boolean
+  readonly showsReasoning: boolean
   readonly #content: ReplyBlock[] = []
   #state: State = 'new'
   #block: OpenBlock | undefined
@@ -83,7 +83,7 @@ class MessagesEncoder implements Encoder {
 
   constructor(context: EncodeContext) {
     this.#context = context
-    this.#thinking = showsThinking(context.body as MessagesBody)
+    this.showsReasoning = showsThinking(context.body as MessagesBody)
   }
 
   start(): string {
@@ -100,7 +100,7 @@ class MessagesEncoder implements Encoder {
       case 'tool_args':
         return this.#arguments(event.index, event.text)
       case 'reasoning':
-        return this.#thinking ? this.#reasoning(event.text, event.part) : this.#close()
+        return this.showsReasoning ? this.#reasoning(event.text, event.part) : this.#close()
       case 'reasoning_end':
         return this.#close()
       case 'refusal':

@@ -42,7 +42,7 @@ export class ResponsesEncoder implements Encoder {
   /** The form of frames: server-sent events, or one line of JSON each (WebSocket). */
   readonly #framing: 'sse' | 'lines'
   readonly #streaming: boolean
-  readonly #withSummaries: boolean
+  readonly showsReasoning: boolean
   readonly #withEncrypted: boolean
   readonly #withSources: boolean
   readonly #withLogprobs: boolean
@@ -77,7 +77,7 @@ export class ResponsesEncoder implements Encoder {
     const { conversation } = context
     const include = (context.body as ResponsesBody).include ?? []
     this.#streaming = conversation.stream
-    this.#withSummaries = conversation.reasoning.summary !== undefined
+    this.showsReasoning = conversation.reasoning.summary !== undefined
     this.#withEncrypted = conversation.reasoning.includeEncrypted === true
     this.#withSources = include.includes('web_search_call.action.sources')
     this.#withLogprobs = conversation.sampling.logprobs
@@ -307,7 +307,7 @@ export class ResponsesEncoder implements Encoder {
   #onReasoning(text: string, source: number, id: string | undefined): string {
     const [item, out] = this.#reasoningItem(id)
     // Summaries are sent only when the request has `reasoning.summary`.
-    if (!this.#withSummaries || text === '') return out
+    if (!this.showsReasoning || text === '') return out
     let opened = ''
     if (source !== this.#summarySource || this.#summary < 0) {
       opened = this.#closeSummary(item)

@@ -52,6 +52,7 @@ export const toy: DescribedSurface = {
 }
 
 class ToyEncoder implements Encoder {
+  readonly showsReasoning = false
   #said = ''
   #tokens = 0
 

@@ -1,0 +1,161 @@
+/**
+ * What a tenant can do to its bill and to its limits: leave early, leave the output cap out, cut a reply in which nothing
+ * was shown. Bills follow delivery (BILL-3), limits follow consumption (decisions 49).
+ */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { eventually } from '../eventually.ts'
+import { KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+
+async function using(options: TestOptions, run: (t: TestGateway) => Promise<void>): Promise<void> {
+  const t = await startGateway(options)
+  try {
+    await run(t)
+  } finally {
+    await t.close()
+  }
+}
+
+const limits = (text: string) => `    limits: { ${text} }`
+const codeOf = async (response: Response): Promise<string> => ((await response.json()) as any).error.code
+
+/** Posts a request and disconnects as soon as `enough` of the reply's text has come; `''` is enough: the request is upstream. */
+async function leave(t: TestGateway, path: string, body: object, enough = ''): Promise<string> {
+  const before = t.simulator.requests.length
+  const gone = new AbortController()
+  let text = ''
+  const reply = fetch(`${t.url}${path}`, {
+    method: 'POST',
+    signal: gone.signal,
+    headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+    .then(async response => {
+      for await (const chunk of response.body!) text += Buffer.from(chunk).toString('utf8')
+    })
+    .catch(error => assert.equal(error.name, 'AbortError'))
+  await eventually(() => t.simulator.requests.length > before && text.includes(enough))
+  gone.abort()
+  await reply
+  await eventually(() => t.gateway.ingress.running.size === 0)
+  return text
+}
+
+/** Thousand tokens, and a directive for the simulator. */
+const prompt = (directive: string) => `${'word '.repeat(1000)}[[sim: ${directive}]] x`
+const chat = (text: string, more: object = {}) => ({
+  model: 'eb1-preview',
+  messages: [{ role: 'user', content: text }],
+  stream: true,
+  ...more,
+})
+
+/**
+ * A client that left before the first byte got its whole reservation back: with 150,000 tokens a day, 30 prompts of
+ * 100,000 tokens went upstream. All requests below would be admitted.
+ */
+for (const [name, cap] of [
+  ['tokens_per_day', 'tokens_per_day: 2600'],
+  ['input_tokens_per_day', 'input_tokens_per_day: 2600'],
+  ['daily_spend_usd', 'daily_spend_usd: 0.0036'],
+] as const) {
+  for (const directive of ['delay 60s', 'stall 0'])
+    test(`[LIM-4] ${name}: a prompt whose client leaves before the first output is consumed, and not billed (${directive})`, () =>
+      using({ organization: limits(cap) }, async t => {
+        const body = chat(prompt(directive), { max_tokens: 100 })
+        await leave(t, '/v1/chat/completions', body)
+        await leave(t, '/v1/chat/completions', body)
+        const third = await t.post('/v1/chat/completions', body)
+        assert.equal(third.status, 429)
+        assert.equal(t.simulator.requests.length, 2)
+        const rows = await t.ledger()
+        assert.deepEqual(
+          rows.map(row => [row.outcome, row.cost, row.input, row.output]),
+          [
+            ['client_gone', 0, 0, 0],
+            ['client_gone', 0, 0, 0],
+          ],
+        )
+      }))
+}
+
+/**
+ * Limits charge for a prompt that a backend has. One that it refused, or that never reached it, is not such a prompt: an
+ * upstream that is out must not use up its users' day.
+ */
+test('[LIM-4] a prompt that no backend took gives back all but the request', async () => {
+  for (const directive of ['status 500', 'status 429', 'status 400', 'error overloaded after 0']) {
+    await using({ organization: limits('tokens_per_day: 1500') }, async t => {
+      const failed = await t.post('/v1/chat/completions', chat(prompt(directive), { max_tokens: 100 }))
+      assert.ok(failed.status >= 400, directive)
+      await failed.text()
+      const whole = await t.post('/v1/chat/completions', chat('x', { max_tokens: 1400 }))
+      assert.equal(whole.status, 200, `${directive}: ${await whole.text()}`)
+    })
+  }
+})
+
+/** What the provider has made is consumed, although nothing of it reached the client: the reply was buffered. */
+test('[LIM-4] output that was counted is consumed, whoever left', () =>
+  using({ organization: limits('output_tokens_per_day: 500') }, async t => {
+    const cut = await t.post(
+      '/v1/chat/completions',
+      chat('[[sim: tokens 300; cut 150]] x', { max_tokens: 400, stream: false, reasoning_effort: 'high' }),
+    )
+    assert.equal(cut.status, 502)
+    const next = await t.post('/v1/chat/completions', chat('x', { max_tokens: 400 }))
+    assert.equal(await codeOf(next), 'output_tokens_limit_exceeded')
+    const [row] = await t.ledger()
+    assert.deepEqual([row!.outcome, row!.cost, row!.output], ['upstream_error', 0, 0])
+  }))
+
+/**
+ * Hidden reasoning opens an output item on Responses. Its frames have no content, and yet a reply that was cut there was
+ * billed with its whole prompt.
+ */
+test('[BILL-3] a Responses stream that is cut after hidden reasoning alone is not billed; after one word it is', () =>
+  using({}, async t => {
+    const cut = async (events: number, more: object = {}) => {
+      const text = `[[sim: reason 2; text "one two three"; cut ${events}]] x`
+      const body = { model: 'eb1-efficient-preview', stream: true, reasoning: { effort: 'high', ...more }, input: text }
+      const reply = await (await t.post('/v1/responses', body)).text()
+      const row = (await t.ledger()).at(-1)!
+      assert.equal(row.outcome, 'upstream_error')
+      return { reply, billed: row.cost > 0 && row.input > 0 }
+    }
+    const hidden = await cut(6)
+    assert.match(hidden.reply, /response\.output_item\.done/)
+    assert.doesNotMatch(hidden.reply, /delta/)
+    assert.equal(hidden.billed, false)
+    const word = await cut(7)
+    assert.match(word.reply, /response\.output_text\.delta/)
+    assert.equal(word.billed, true)
+    const summary = await cut(6, { summary: 'auto' })
+    assert.match(summary.reply, /response\.reasoning_summary_text\.delta/)
+    assert.equal(summary.billed, true, 'a summary is content')
+  }))
+
+/**
+ * With `on_client_gone: drain` the upstream runs on for its usage report. A client that left after the first word was
+ * billed for that word, and could continue the whole reply, which had been retained.
+ */
+test('[BILL-3] [RESP-2] a reply that its client left is drained, billed as delivered, and cannot be continued', () => {
+  const models =
+    '  eb1-preview: { context_window: 400000, on_client_gone: drain, price: { input: 1.25, output: 10.00 }, backends: [{ provider: responses, model: sim-large }] }'
+  return using({ models, organization: limits('output_tokens_per_day: 2000') }, async t => {
+    const input = '[[sim: tokens 500; pace 5ms]] tell a story'
+    const body = { model: 'eb1-preview', stream: true, input, max_output_tokens: 1000 }
+    const seen = await leave(t, '/v1/responses', body, 'response.output_text.delta')
+    await t.simulator.requests[0]!.settled
+    assert.equal(t.simulator.requests[0]!.state, 'finished', 'it was drained')
+    const [row] = await t.ledger()
+    assert.equal(row!.outcome, 'client_gone')
+    assert.ok(row!.cost > 0 && row!.output < 480, `billed ${row!.output} tokens of 500`)
+
+    const id = /"id":"(resp_\w+)"/.exec(seen)![1]
+    const next = await t.post('/v1/responses', { model: 'eb1-preview', input: 'go on', previous_response_id: id })
+    assert.equal(await codeOf(next), 'previous_response_not_found')
+    const more = await t.post('/v1/responses', { model: 'eb1-preview', input: 'x', max_output_tokens: 1600 })
+    assert.equal(await codeOf(more), 'output_tokens_limit_exceeded', 'all 500 are consumed')
+  })
+})
