@@ -110,10 +110,7 @@ export interface Conversation {
   toolChoice: ToolChoice
   /** False: the model makes at most one call in a turn (TOOL-5). */
   parallelToolCalls: boolean
-  /**
-   * The output cap in tokens, including reasoning: the client's, or the account's maximum where the client gives
-   * none. Undefined when there is neither.
-   */
+  /** The output cap in tokens, including reasoning. Undefined when the client gives none. */
   maxOutputTokens?: number
   /** The body member that carried the client's cap: `max_tokens`, `max_completion_tokens`, `max_output_tokens`. */
   maxOutputField?: string

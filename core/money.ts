@@ -41,6 +41,16 @@ export function exposure(inputTokens: number, outputTokens: number, price: Price
   return cost({ input: inputTokens, cached: 0, output: outputTokens }, price)
 }
 
+/**
+ * The most output tokens with which a request can cost no more than this, in nano-USD: the inverse of `exposure`. 0 when
+ * the input alone costs more; infinite when output costs nothing.
+ */
+export function outputWithin(most: number, inputTokens: number, price: Price): number {
+  const left = most - exposure(inputTokens, 0, price)
+  if (left < 0) return 0
+  return price.output === 0 ? Number.POSITIVE_INFINITY : Math.floor((left * 1000) / price.output)
+}
+
 function wholeTokens(count: number): number {
   if (!(count > 0)) return 0
   return count < Number.MAX_SAFE_INTEGER ? Math.floor(count) : Number.MAX_SAFE_INTEGER

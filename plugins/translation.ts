@@ -3,18 +3,11 @@ import { type Conversation, formOf } from '../core/conversation.ts'
 import type { Backend, Decoder, Dialect, FaultHeaders, OutboundContext, OutboundRequest } from '../core/dialect.ts'
 import type { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
-import { conversation, definePlugin, type Exchange } from '../core/plugin.ts'
+import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
-import {
-  candidates,
-  identity,
-  type Outbound,
-  outbound,
-  searchPlan,
-  upstreamConversation,
-  verbatim,
-} from './shared/slots.ts'
+import { sentConversation } from './shared/sent-conversation.ts'
+import { candidates, identity, type Outbound, outbound, searchPlan, verbatim } from './shared/slots.ts'
 import type { Pieces } from './shared/verbatim.ts'
 
 /**
@@ -30,7 +23,8 @@ export const translation = definePlugin({
   create(_, { log }) {
     return {
       onRequest(x) {
-        const own = x.peek(upstreamConversation) ?? x.get(conversation)
+        const own = sentConversation(x)
+        const input = x.peek(estimate)?.input ?? 0
         const sent = x.peek(verbatim)
         const context: OutboundContext = {
           stream: own.stream || mayOutlastIdle(own),
@@ -40,7 +34,7 @@ export const translation = definePlugin({
           json: sent && (body => sent.write(body)),
         }
         x.set(outbound, (backend, said = own) => {
-          const translated = new Translated(x, backend, said, context)
+          const translated = new Translated(x, backend, forBackend(said, backend, input), context)
           const { leftOut } = translated.request
           if (leftOut?.length) {
             const fields = { request_id: x.id, backend: backend.id, left_out: leftOut }
@@ -53,6 +47,15 @@ export const translation = definePlugin({
     }
   },
 })
+
+/** A cap that the client did not name is lowered to what the backend takes, and to what its own window leaves. */
+function forBackend(said: Conversation, backend: Backend, input: number): Conversation {
+  if (said.maxOutputField !== undefined) return said
+  const configured = Math.min(said.maxOutputTokens ?? Infinity, backend.maxOutputTokens ?? Infinity)
+  if (configured === Infinity) return said
+  const cap = Math.max(1, Math.min(configured, (backend.contextWindow ?? Infinity) - input))
+  return cap === said.maxOutputTokens ? said : { ...said, maxOutputTokens: cap }
+}
 
 class Translated implements Outbound {
   readonly request: OutboundRequest

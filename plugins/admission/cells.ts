@@ -23,6 +23,10 @@ export interface CellSet {
   /** `cells` under platform load, by the factor by which limits are reduced; made when a factor is first needed. */
   compressed: Map<number, readonly Cell[]>
   maxima: Maxima
+  /** Those of `cells` that count spend. */
+  spendCells: readonly Cell[]
+  /** What the spend cells left when this process last saw them, in nano-USD; -1 before that. */
+  spendLeft: number
   /** A spend cap of 0.00 applies (LIM-7, decisions 21). */
   zeroSpend: boolean
   /** The lowest limit of tokens per minute over both scopes: for input and output together, and for each (LIM-6). */
@@ -62,8 +66,9 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`)
     add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`)
   }
-  const zeroSpend = maxima.requestCost === 0 || cells.some(cell => cell.kind === 'spend' && cell.capacity === 0)
-  return { cells, counts, compressed: new Map(), maxima, zeroSpend, minuteBudget }
+  const spendCells = cells.filter(cell => cell.kind === 'spend')
+  const zeroSpend = maxima.requestCost === 0 || spendCells.some(cell => cell.capacity === 0)
+  return { cells, counts, compressed: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
 }
 
 /**

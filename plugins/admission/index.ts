@@ -1,4 +1,3 @@
-import type { Conversation } from '../../core/conversation.ts'
 import type { Counted } from '../../core/limits.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import {
@@ -9,12 +8,13 @@ import {
   type Reply,
   usage,
 } from '../../core/plugin.ts'
-import type { Admission, Cell, Denial } from '../../core/store.ts'
+import type { Admission, Cell, Denial, CellState, MaybePromise } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
 import { declaredBytes } from '../shared/preparation.ts'
-import { consumption, type Identity, identity, limitsCheck, model, preparing, reservation } from '../shared/slots.ts'
+import { consumption, type Identity, identity, limitsCheck, model, preparing, reservation, assumedCap, candidates } from '../shared/slots.ts'
 import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
+import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
 
 /** On Redis, limits are looked at before the body is read only for bodies of more bytes. */
 const SMALL_BYTES = 32 * 1024
@@ -22,6 +22,9 @@ const SMALL_BYTES = 32 * 1024
 const schema = object({
   output_reserve: count(4096, 'Output tokens reserved when the request names no cap.', 1),
 })
+
+/** The output of a route that has no conversation. */
+const NO_OUTPUT: OutputCap = { reserve: 0, most: 0 }
 
 /**
  * Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its
@@ -33,7 +36,7 @@ export const admission = definePlugin({
   config: schema,
   needs: [identity],
   provides: [reservation],
-  mayProvide: [limitsCheck],
+  mayProvide: [limitsCheck, assumedCap],
   // Admission reserves, and opens the ledger row. The plugin that fills `usage` closes the row, and the reservation is
   // settled by `usage`.
   needsLate: [usage],
@@ -92,28 +95,53 @@ export const admission = definePlugin({
         const set = cellSet(caller, requested?.id ?? null)
         const conversation = x.peek(conversationSlot)
         const input = x.peek(estimate)?.input ?? 0
-        const output = conversation ? outputReserve(conversation, set, output_reserve) : 0
-        const exposure =
-          requested?.price && caller.organization.billing !== 'free' ? mostCost(input, output, requested.price) : 0
+        const price = requested?.price && caller.organization.billing !== 'free' ? requested.price : null
+        const backends = x.peek(candidates) ?? requested?.backends ?? []
+        const cap = conversation
+          ? outputCap(conversation, requested, backends, set, input, price, output_reserve)
+          : NO_OUTPUT
+        const costOf = (output: number) => (price ? mostCost(input, output, price) : 0)
 
         const refused = checkMaxima(
           set,
           conversation?.maxOutputTokens,
           conversation?.maxOutputField,
           input,
-          output,
-          exposure,
+          cap.reserve,
+          costOf(cap.reserve),
         )
         if (refused) return refused
 
         const factor = compression(platform.running / max_concurrent_requests, compress_above)
         const compressed = factor < 1
         const cells = compressed ? compress(set, factor) : set.cells
-        const amounts = set.counts.map(counted => counted.reserve(input, output, exposure, conversation))
         const now = x.clock.now()
+        const spends = price !== null && set.spendCells.length > 0
 
-        const decide = (result: Admission): undefined | Reply | Promise<undefined> => {
-          if (!result.admitted) return denied(cells, amounts, result, compressed)
+        /** @param output the cap to send */
+        const take = (output: number): MaybePromise<undefined | Reply> => {
+          // Where nothing sets a cap, nothing limits spend either.
+          const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
+          const amounts = set.counts.map(counted => counted.reserve(input, cap.reserve, cost, conversation))
+          const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
+          return result instanceof Promise
+            ? result.then(admission => decide(admission, output, cost, amounts))
+            : decide(result, output, cost, amounts)
+        }
+
+        const decide = (
+          result: Admission,
+          output: number,
+          cost: number,
+          amounts: readonly number[],
+        ): MaybePromise<undefined | Reply> => {
+          if (spends) set.spendLeft = spendLeft(cells, result.states)
+          if (!result.admitted) {
+            // Another request was faster: less is left than was seen, and a lower cap may still fit.
+            if (spends && output > cap.reserve && cells[result.denied]!.kind === 'spend')
+              return take(capWithin(set.spendLeft, cap, input, price))
+            return denied(cells, amounts, result, compressed)
+          }
           x.defer(() =>
             store.limits.settle(caller.organization.id, x.id, finals(set.counts, amounts, x), x.clock.now()),
           )
@@ -121,7 +149,9 @@ export const admission = definePlugin({
           // close a row that is opened now.
           if (x.closed) return undefined
           x.peek(preparing)?.leave()
-          x.set(reservation, { cells, states: result.states, compressed, input, output, cost: exposure })
+          x.set(reservation, { cells, states: result.states, compressed, input, output: cap.reserve, cost })
+          if (conversation && conversation.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
+            x.set(assumedCap, output)
           return store.ledger.intent({
             request_id: x.id,
             time: x.startedAt,
@@ -139,25 +169,14 @@ export const admission = definePlugin({
         x.defer(() => {
           platform.running--
         })
-        const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
-        return result instanceof Promise ? result.then(decide) : decide(result)
+        if (!spends || cap.most === cap.reserve || isPlentiful(set.spendLeft, costOf(cap.most))) return take(cap.most)
+        const takeShare = (states: CellState[]) => take(capWithin(spendLeft(set.spendCells, states), cap, input, price))
+        const states = store.limits.peek(caller.organization.id, set.spendCells, now)
+        return states instanceof Promise ? states.then(takeShare) : takeShare(states)
       },
     }
   },
 })
-
-/**
- * Output tokens to reserve: the client's cap, else `output_reserve` lowered to what the account can use. Without that,
- * no request without a cap would be admitted to an account with a lower limit.
- */
-function outputReserve(conversation: Conversation, { minuteBudget }: CellSet, reserve: number): number {
-  if (conversation.maxOutputField !== undefined) return conversation.maxOutputTokens!
-  return Math.min(
-    reserve,
-    conversation.maxOutputTokens ?? Number.POSITIVE_INFINITY,
-    minuteBudget.output_tokens ?? Number.POSITIVE_INFINITY,
-  )
-}
 
 /** What the exchange used of what it had reserved. */
 function finals(counts: readonly Counted[], reserved: readonly number[], x: Exchange): number[] {

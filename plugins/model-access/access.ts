@@ -2,8 +2,6 @@ import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '
 import { type Conversation, EFFORTS, formOf } from '../../core/conversation.ts'
 import { printable } from '../../core/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import { leastOf } from '../shared/account-limits.ts'
-import type { Identity } from '../shared/slots.ts'
 
 /** Which models exist and who may call them (MOD-1, MOD-3…5, MOD-7). */
 export class ModelAccess {
@@ -123,19 +121,4 @@ export function checkOutputCap(conversation: Conversation, model: ModelConfig): 
     message: `${field} is ${conversation.maxOutputTokens}; the maximum of ${model.id} is ${maximum}. Lower it.`,
     param: field,
   })
-}
-
-/**
- * Gives a request without an output cap the account's maximum as its cap; otherwise a client could exceed the maximum
- * by leaving the field out. The cap is not above what any backend takes, so that the request is not refused for a value
- * that it does not contain.
- */
-export function assumeOutputCap(conversation: Conversation, model: ModelConfig, caller: Identity): void {
-  if (conversation.maxOutputTokens !== undefined) return
-  const most = leastOf('max_output_tokens', caller, model.id)
-  if (most === null) return
-  conversation.maxOutputTokens = model.backends.reduce(
-    (least, { maxOutputTokens }) => Math.min(least, maxOutputTokens ?? least),
-    most,
-  )
 }

@@ -1,7 +1,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
-import { assumeOutputCap, checkEffort, checkOutputCap, ModelAccess } from './access.ts'
+import { checkEffort, checkOutputCap, ModelAccess } from './access.ts'
 import { rightsOf } from './rights.ts'
 
 /**
@@ -48,10 +48,7 @@ export const modelAccess = definePlugin({
         if (advisory) return undefined
 
         if (conversation.stream && !(organization.streaming && key.streaming)) return noStreaming()
-        const refused = checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
-        if (refused) return refused
-        assumeOutputCap(conversation, found, caller)
-        return undefined
+        return checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
       },
     }
   },

@@ -184,6 +184,12 @@ export interface ContentLimits {
   nodes: number
 }
 
+/**
+ * Filled by `admission` when the client named no output cap and something else sets one: the cap that is sent, in
+ * tokens. The conversation stays as the client wrote it; see `sentConversation`.
+ */
+export const assumedCap = slot<number>('assumedCap')
+
 /** Filled by `admission`: what was reserved, and the state of the cells after that. */
 export const reservation = slot<Reservation>('reservation')
 export interface Reservation {
@@ -191,7 +197,7 @@ export interface Reservation {
   states: readonly CellState[]
   /** Limits are reduced because of platform load (LIM-10). */
   compressed: boolean
-  /** Reserved tokens; `cost` is in nano-USD. */
+  /** Reserved tokens; `cost` is in nano-USD, and of the output cap that is sent, which may be above `output`. */
   input: number
   output: number
   cost: number

@@ -1,16 +1,7 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
-import {
-  candidates,
-  failedAttempts,
-  model,
-  outbound,
-  preparing,
-  promptTaken,
-  searchPlan,
-  servedBy,
-  upstreamConversation,
-} from '../shared/slots.ts'
+import { candidates, failedAttempts, model, outbound, preparing, promptTaken, searchPlan, servedBy } from '../shared/slots.ts'
+import { sentConversation } from '../shared/sent-conversation.ts'
 import { OpenSearches } from '../web-search/provider.ts'
 import { type AttemptContext, Attempts } from './attempts.ts'
 import { schema } from './options.ts'
@@ -53,7 +44,7 @@ export const upstream = definePlugin({
         const plan = x.peek(searchPlan)
         if (!plan) attempts.send(undefined, x)
         else {
-          const first = x.peek(upstreamConversation) ?? x.get(conversation)
+          const first = sentConversation(x)
           const provider = searches.of(plan.provider)
           new SearchLoop(x, first, attempts, { plan, provider, ticker, log }).start()
         }

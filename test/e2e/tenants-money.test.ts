@@ -159,3 +159,123 @@ test('[BILL-3] [RESP-2] a reply that its client left is drained, billed as deliv
     assert.equal(await codeOf(more), 'output_tokens_limit_exceeded', 'all 500 are consumed')
   })
 })
+
+// ---- no cap named (decisions 50) --------------------------------------------------------------------------------------
+
+/** The cap that the provider was sent, in the words of its dialect. */
+const capOf = (t: TestGateway): unknown => {
+  const body = t.simulator.requests.at(-1)!.json as any
+  return (
+    body.max_tokens ?? body.max_completion_tokens ?? body.max_output_tokens ?? body.generationConfig?.maxOutputTokens
+  )
+}
+const DIALECTS = ['chat', 'responses', 'messages', 'gemini']
+/** One model for each dialect, 10 USD per million tokens in and out. */
+const models = (more: string) =>
+  DIALECTS.map(
+    name =>
+      `  ${name}: { price: { input: 10.00, output: 10.00 }, ${more}, backends: [{ provider: ${name}, model: sim-large }] }`,
+  ).join('\n')
+const uncapped = (model: string, text = 'x', more: object = {}) => ({
+  model,
+  messages: [{ role: 'user', content: text }],
+  ...more,
+})
+
+const window = 'context_window: 100000'
+const SENT: [what: string, models: string, limits: string, cap: (input: number) => number | undefined][] = [
+  ['nothing, where nothing sets a cap: the window alone does not', window, '', () => undefined],
+  ['the model’s maximum', `${window}, max_output_tokens: 5000`, '', () => 5000],
+  ['the account’s maximum', `${window}, max_output_tokens: 5000`, 'max_output_tokens: 4500', () => 4500],
+  ['what max_request_tokens leaves', window, 'max_request_tokens: 6000', input => 6000 - input],
+  ['what max_request_usd pays', window, 'max_request_usd: 0.05', input => 5000 - input],
+  ['a quarter of what the spend caps leave', window, 'daily_spend_usd: 0.20', input => 5000 - input],
+  ['output_reserve at least, of what the spend caps leave', window, 'daily_spend_usd: 0.10', () => 4096],
+  ['what the window leaves', 'context_window: 4500', 'daily_spend_usd: 100.00', input => 4500 - input],
+]
+for (const [what, more, caps, expected] of SENT)
+  test(`a request that names no cap is sent with ${what}, on every dialect`, async () => {
+    for (const model of DIALECTS) {
+      await using({ models: models(more), organization: limits(caps) }, async t => {
+        const reply = await t.post('/v1/chat/completions', uncapped(model))
+        assert.equal(reply.status, 200, await reply.clone().text())
+        const { usage } = (await reply.json()) as any
+        const cap = expected(usage.prompt_tokens)
+        assert.equal(capOf(t), cap ?? (model === 'messages' ? 8192 : undefined), model)
+      })
+    }
+  })
+
+/**
+ * With a daily cap of 1 USD, 60 requests at once that named no cap cost 4.80 USD: 4,096 tokens were reserved for each,
+ * and no cap was sent.
+ */
+test('sixty requests at once without a cap spend no more than the daily cap', () =>
+  using({ models: models(window), organization: limits('daily_spend_usd: 0.30') }, async t => {
+    const body = uncapped('chat', '[[sim: tokens 30000]] x')
+    const replies = await Promise.all(Array.from({ length: 60 }, () => t.post('/v1/chat/completions', body)))
+    const statuses = await Promise.all(
+      replies.map(async reply => {
+        await reply.text()
+        return reply.status
+      }),
+    )
+    const served = statuses.filter(status => status === 200).length
+    assert.ok(served >= 4 && statuses.every(status => status === 200 || status === 429), String(statuses))
+    const cost = (await t.ledger()).reduce((sum, row) => sum + row.cost, 0)
+    // The meter counts the simulator's words a little differently from the simulator, which keeps to the cap.
+    assert.ok(cost > 0.15e9 && cost < 0.32e9, `${cost / 1e9} USD`)
+  }))
+
+test('max_request_usd and max_request_tokens hold a request that names no cap', async () => {
+  for (const cap of ['max_request_usd: 0.05', 'max_request_tokens: 5000'])
+    await using({ models: models(window), organization: limits(cap) }, async t => {
+      const asked = await t.post('/v1/chat/completions', uncapped('chat', 'x', { max_tokens: 20_000 }))
+      assert.equal(asked.status, 429)
+      const silent = await t.post('/v1/chat/completions', uncapped('chat', '[[sim: tokens 20000]] x'))
+      assert.equal(silent.status, 200)
+      const { choices, usage } = (await silent.json()) as any
+      assert.equal(choices[0].finish_reason, 'length')
+      assert.ok(usage.total_tokens < 5100, `${usage.total_tokens}`)
+    })
+})
+
+test('where not even output_reserve fits, the answer is the refusal of that limit', async () => {
+  for (const [cap, code] of [
+    ['max_request_usd: 0.04', 'request_spend_cap_exceeded'],
+    ['max_request_tokens: 4000', 'request_token_budget_exceeded'],
+    ['daily_spend_usd: 0.04', 'rate_limit_exceeded'],
+  ] as const)
+    await using({ models: models(window), organization: limits(cap) }, async t => {
+      const refused = await t.post('/v1/chat/completions', uncapped('chat'))
+      assert.equal(refused.status, 429)
+      assert.equal(await codeOf(refused), code)
+      assert.equal(t.simulator.requests.length, 0)
+    })
+})
+
+test('token budgets reserve output_reserve and may carry debt; spend reserves what the cap that is sent can cost', () =>
+  using({ models: models(window), organization: limits('tokens_per_day: 5000, daily_spend_usd: 1.00') }, async t => {
+    const reply = await t.post('/v1/chat/completions', uncapped('chat', '[[sim: tokens 8000]] x'))
+    const { usage } = (await reply.json()) as any
+    assert.ok(usage.completion_tokens > 6000, 'more than a day of tokens')
+    const input = usage.prompt_tokens
+    assert.equal(Number(reply.headers.get('x-ratelimit-remaining-tokens')), 5000 - input - 4096)
+    assert.equal(reply.headers.get('x-ratelimit-remaining-spend'), '0.75')
+    const next = await t.post('/v1/chat/completions', uncapped('chat', 'x', { max_tokens: 1 }))
+    assert.equal(await codeOf(next), 'tokens_limit_exceeded', 'the debt is paid first')
+  }))
+
+/** An ordinary tenant with a month's cap meets none of this: its replies have room for all that the model can say. */
+test('a busy tenant whose spend cap is far away gets the model’s maximum each time', () =>
+  using(
+    { models: models(`${window}, max_output_tokens: 32000`), organization: limits('monthly_spend_usd: 100.00') },
+    async t => {
+      for (let i = 0; i < 40; i++) {
+        const reply = await t.post('/v1/chat/completions', uncapped('chat', `question ${i}`))
+        assert.equal(reply.status, 200)
+        await reply.text()
+        assert.equal(capOf(t), 32_000)
+      }
+    },
+  ))

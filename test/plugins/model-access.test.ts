@@ -1,13 +1,13 @@
 /** `model-access`: what a request asks, which model it gets, and what plan, key and model allow of it. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import type { Limits, ModelConfig } from '../../config/types.ts'
+import type { ModelConfig } from '../../config/types.ts'
 import type { Conversation, Effort, SurfaceName } from '../../core/conversation.ts'
 import { request } from '../../core/plugin.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
 import { type Identity, identity, model, parsedConversation, rights, wouldRefuse } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
-import { backend, caller, gatewayOf, modelOf, reading, text } from './kit.ts'
+import { caller, gatewayOf, modelOf, reading, text } from './kit.ts'
 
 const models: Record<string, ModelConfig> = {
   large: modelOf({ id: 'large', aliases: ['big'], max_output_tokens: 100, effort_ceiling: 'medium' }),
@@ -161,25 +161,6 @@ for (const [on, field] of [
   test(`a cap above the model’s maximum is refused by the name that the client used: ${field} on ${on}`, async () => {
     assert.equal((await ask({ [field]: 100 }, { on })).status, 200)
     assert.deepEqual((await ask({ [field]: 101 }, { on })).refused, [400, 'invalid_value', field])
-  })
-}
-
-const CAPS: [what: string, limits: Partial<Limits>, backends: (number | undefined)[], cap: number | undefined][] = [
-  ['none where the account has no maximum', {}, [60], undefined],
-  ['the account’s maximum', { max_output_tokens: 80 }, [undefined, 90], 80],
-  ['no more than any backend takes', { max_output_tokens: 80 }, [undefined, 60], 60],
-]
-for (const [what, limits, backends, cap] of CAPS) {
-  test(`the cap of a request that names none is ${what}`, async () => {
-    const large = modelOf({
-      id: 'large',
-      backends: backends.map(most => backend(most === undefined ? {} : { maxOutputTokens: most })),
-    })
-    const gateway = gatewayOf({ models: { large } })
-    for (const who of [caller({ limits }), caller({}, { limits: limits as Limits })]) {
-      const { maxOutputTokens, maxOutputField } = (await ask({}, { who, gateway })).exchange.get(parsedConversation)
-      assert.deepEqual([maxOutputTokens, maxOutputField], [cap, undefined])
-    }
   })
 }
 

@@ -1,0 +1,75 @@
+/** The output cap of a request: the client's, or for a request that names none the cap that is sent in its place. */
+import type { ModelConfig } from '../../config/types.ts'
+import type { Conversation } from '../../core/conversation.ts'
+import type { Backend } from '../../core/dialect.ts'
+import { outputWithin, type Price } from '../../core/money.ts'
+import type { Cell, CellState } from '../../core/store.ts'
+import type { CellSet } from './cells.ts'
+
+export interface OutputCap {
+  /** Output tokens that token budgets reserve, and the least with which the request is admitted. */
+  reserve: number
+  /**
+   * The most output tokens that may be sent as the cap, apart from what spend caps leave. Equal to `reserve` when the
+   * client named the cap; infinite when nothing sets one.
+   */
+  most: number
+}
+
+/** What is sent may cost at most this share of what the spend caps leave, so that a few requests do not take it all. */
+const SHARE = 4
+
+/**
+ * A request that names no cap is sent with the least of the model's maximum, the account's limits of one request, the
+ * rest of the window, and a share of what the spend caps leave (decisions 50). The window lowers a cap and sets none: it
+ * is often larger than what a provider takes as a cap.
+ * @param reserve `output_reserve`: what is reserved where the account can use that much
+ * @param backends where the request may go; their windows may be smaller than the model's
+ * @param price null when the request costs nothing
+ */
+export function outputCap(
+  conversation: Conversation,
+  model: ModelConfig | undefined,
+  backends: readonly Backend[],
+  { maxima, minuteBudget, spendCells }: CellSet,
+  input: number,
+  price: Price | null,
+  reserve: number,
+): OutputCap {
+  const named = conversation.maxOutputTokens
+  if (named !== undefined) return { reserve: named, most: named }
+  const configured = Math.min(model?.max_output_tokens ?? Infinity, maxima.outputTokens ?? Infinity)
+  const window = Math.max(1, windowOf(model, backends) - input)
+  const least = Math.min(reserve, configured, window, minuteBudget.output_tokens ?? Infinity)
+  let most = configured
+  if (maxima.requestTokens !== null) most = Math.min(most, maxima.requestTokens - input)
+  if (maxima.requestCost !== null && price) most = Math.min(most, outputWithin(maxima.requestCost, input, price))
+  const capped = most !== Infinity || (price !== null && spendCells.length > 0)
+  return { reserve: least, most: capped ? Math.max(least, Math.min(most, window)) : Infinity }
+}
+
+/** The largest window that one of the backends has. */
+function windowOf(model: ModelConfig | undefined, backends: readonly Backend[]): number {
+  const own = model?.context_window ?? Infinity
+  let widest = 0
+  for (const { contextWindow } of backends) widest = Math.max(widest, contextWindow ?? own)
+  return Math.min(own, widest || own)
+}
+
+/** The cap that is sent when the spend cells leave this much, in nano-USD. */
+export function capWithin(left: number, { reserve, most }: OutputCap, input: number, price: Price): number {
+  return Math.max(reserve, Math.min(most, outputWithin(Math.floor(left / SHARE), input, price)))
+}
+
+/** Whether the share of what is left pays for the whole of `most`, with a margin for what others have spent meanwhile. */
+export function isPlentiful(left: number, exposure: number): boolean {
+  return exposure * SHARE * 2 <= left
+}
+
+/** What the spend cells among `cells` leave, in nano-USD; infinite when there are none. */
+export function spendLeft(cells: readonly Cell[], states: readonly CellState[]): number {
+  let left = Infinity
+  for (let i = 0; i < cells.length; i++)
+    if (cells[i]!.kind === 'spend') left = Math.min(left, states[i]?.remaining ?? Infinity)
+  return left
+}
