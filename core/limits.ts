@@ -155,9 +155,8 @@ export const MAXIMA = [
   },
   {
     name: 'max_output_tokens',
-    description: 'Most output tokens that one request may ask for. A request that names no cap gets this one.',
-    counts:
-      'the output cap that a request names. A request that names none gets this cap, or the smallest `max_output_tokens` of its model and backends where that is smaller',
+    description: 'Most output tokens that one request may ask for. A request that names no cap gets no more.',
+    counts: 'the output cap that a request names',
     denial: '400 `invalid_value`',
   },
   {

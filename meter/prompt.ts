@@ -10,8 +10,9 @@
  *   system     3 once if there is any system text, + its text
  *   turn       3 + its parts
  *   text       its tokens; each part is counted separately; a refusal counts like a text
- *   image      `image_tokens`
- *   document   `document_tokens`; for a text document, its tokens if they are more; + title and context
+ *   image      `image_tokens`, or what its pixels count if that is more (media-size.ts)
+ *   document   `document_tokens`, or if that is more: for a text document its tokens, for a PDF what its bytes count;
+ *              + title and context
  *   call       3 + name (and namespace) + input. The input of a function counts as compact JSON if it is valid JSON,
  *              because a surface that carries arguments as an object (Messages) does not keep their white space;
  *              otherwise unchanged. The input of a custom tool counts unchanged
@@ -27,6 +28,7 @@
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
 import { nestsDeeply } from '../core/json.ts'
 import { resultsOf } from '../core/search.ts'
+import { imageTokens, pdfTokens } from './media-size.ts'
 
 /**
  * The tokens that one image counts, and the fewest that one document counts: options of `token-estimate` in
@@ -48,9 +50,10 @@ const TOOL = 7
 export class PromptContent {
   /** The sum of the constants of the rule, in tokens. */
   fixed = 0
-  images = 0
-  /** How many documents are not text. */
-  documents = 0
+  /** Per image: what it counts by its size. */
+  readonly images: number[] = []
+  /** The same per document that is not text. */
+  readonly documents: number[] = []
   readonly texts: string[] = []
   /** Indexes in `texts` of text documents. Each counts at least `document_tokens`. */
   readonly textDocuments: number[] = []
@@ -59,7 +62,9 @@ export class PromptContent {
 
   /** The tokens of the prompt. `counts` has the tokens of each of `texts`, in the same order. */
   total(counts: ArrayLike<number>, media: MediaMinimums): number {
-    let total = this.fixed + this.images * media.image_tokens + this.documents * media.document_tokens
+    let total = this.fixed
+    for (const tokens of this.images) total += Math.max(media.image_tokens, tokens)
+    for (const tokens of this.documents) total += Math.max(media.document_tokens, tokens)
     for (let i = 0; i < counts.length; i++) total += counts[i]!
     for (const i of this.textDocuments) total += Math.max(0, media.document_tokens - counts[i]!)
     return total
@@ -124,12 +129,15 @@ function addPart(content: PromptContent, part: Part): void {
 
 function addContent(content: PromptContent, part: TextPart | ImagePart | DocumentPart): void {
   if (part.type === 'text') content.add(part.text)
-  else if (part.type === 'image') content.images++
+  else if (part.type === 'image') content.images.push(imageTokens(part.source))
   else {
-    if (part.source.kind === 'text' && part.source.text !== '') {
+    const { source } = part
+    if (source.kind !== 'text') content.documents.push(pdfTokens(source))
+    else if (source.text === '') content.documents.push(0)
+    else {
       content.textDocuments.push(content.texts.length)
-      content.add(part.source.text)
-    } else content.documents++
+      content.add(source.text)
+    }
     content.add(part.title)
     content.add(part.context)
   }

@@ -12,6 +12,8 @@ export const metadata = noop(
     description: 'Up to 16 pairs, echoed.',
   }),
 )
+/** A stop string: as long as providers take them. */
+export const stopString = string({ minLength: 1, maxLength: 256 })
 export const user = noop(string({ maxLength: 512 }))
 export const safetyIdentifier = noop(string({ maxLength: 128 }))
 export const promptCacheKey = noop(string({ maxLength: 512 }))

@@ -8,10 +8,20 @@ import {
   type Reply,
   usage,
 } from '../../core/plugin.ts'
-import type { Admission, Cell, Denial, CellState, MaybePromise } from '../../core/store.ts'
+import type { Admission, Cell, CellState, Denial, MaybePromise } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
 import { declaredBytes } from '../shared/preparation.ts'
-import { consumption, type Identity, identity, limitsCheck, model, preparing, reservation, assumedCap, candidates } from '../shared/slots.ts'
+import {
+  assumedCap,
+  candidates,
+  consumption,
+  type Identity,
+  identity,
+  limitsCheck,
+  model,
+  preparing,
+  reservation,
+} from '../shared/slots.ts'
 import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'

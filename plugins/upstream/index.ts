@@ -1,7 +1,16 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
-import { candidates, failedAttempts, model, outbound, preparing, promptTaken, searchPlan, servedBy } from '../shared/slots.ts'
 import { sentConversation } from '../shared/sent-conversation.ts'
+import {
+  candidates,
+  failedAttempts,
+  model,
+  outbound,
+  preparing,
+  promptTaken,
+  searchPlan,
+  servedBy,
+} from '../shared/slots.ts'
 import { OpenSearches } from '../web-search/provider.ts'
 import { type AttemptContext, Attempts } from './attempts.ts'
 import { schema } from './options.ts'

@@ -1,6 +1,6 @@
 /** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5). It follows the provider's published types. */
 import { EFFORTS } from '../../core/conversation.ts'
-import { model, place, toolName } from '../fields.ts'
+import { model, place, stopString, toolName } from '../fields.ts'
 import {
   type Arrives,
   anything,
@@ -398,7 +398,7 @@ export const requestSchema = object(
     messages: array(message, { minItems: 1, maxItems: 100_000 }),
     system: forms([string(), array(tagged('type', [text]))]),
     stream: boolean(),
-    stop_sequences: array(string({ minLength: 1 }), { maxItems: 16 }),
+    stop_sequences: array(stopString, { maxItems: 16 }),
     temperature: number(0, 1),
     top_p: number(0, 1),
     top_k: integer(0),

@@ -279,3 +279,49 @@ test('a busy tenant whose spend cap is far away gets the model’s maximum each 
       }
     },
   ))
+
+// ---- what is counted, and bounded -------------------------------------------------------------------------------------
+
+/** An image counted 85 tokens and a PDF 1,500 whatever their size. */
+test('[METER-3] a large image and a large PDF count more than small ones', () =>
+  using({}, async t => {
+    const count = async (block: object) => {
+      const messages = [{ role: 'user', content: [block, { type: 'text', text: 'x' }] }]
+      const reply = await t.post('/v1/messages/count_tokens', { model: 'eb1-preview', messages })
+      return ((await reply.json()) as any).input_tokens as number
+    }
+    const png = (width: number, height: number) => {
+      const bytes = Buffer.from('89504e470d0a1a0a0000000d494844520000000000000000'.padEnd(120, '0'), 'hex')
+      bytes.writeUInt32BE(width, 16)
+      bytes.writeUInt32BE(height, 20)
+      const source = { type: 'base64', media_type: 'image/png', data: bytes.toString('base64') }
+      return { type: 'image', source }
+    }
+    const pdf = (bytes: number) => {
+      const data = Buffer.alloc(bytes).toString('base64')
+      return { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data } }
+    }
+    assert.equal((await count(png(1500, 750))) - (await count(png(10, 10))), 1500 - 85)
+    assert.equal((await count(pdf(1_000_000))) - (await count(pdf(1000))), 5000 - 1500)
+  }))
+
+/** Stop strings go to the provider and are counted nowhere; their length had no bound. */
+test('stop strings are bounded: 256 characters each', () =>
+  using({}, async t => {
+    const long = 's'.repeat(257)
+    const chatReply = await t.post('/v1/chat/completions', { ...uncapped('eb1-preview'), stop: ['a', long] })
+    const messages = { ...uncapped('eb1-preview'), max_tokens: 10, stop_sequences: [long] }
+    const messagesReply = await t.post('/v1/messages', messages)
+    for (const [reply, param] of [
+      [chatReply, 'stop[1]'],
+      [messagesReply, 'stop_sequences[0]'],
+    ] as const) {
+      assert.equal(reply.status, 400)
+      const { error } = (await reply.json()) as any
+      assert.match(error.message, /of at most 256 characters/)
+      assert.ok(error.message.includes(param), error.message)
+    }
+    assert.equal(t.simulator.requests.length, 0)
+    const longest = { ...uncapped('eb1-preview'), stop: Array.from({ length: 4 }, () => 's'.repeat(256)) }
+    assert.equal((await t.post('/v1/chat/completions', longest)).status, 200)
+  }))

@@ -74,7 +74,8 @@ test('[METER-3] images and documents count their minimum, a text document its te
   assert.equal(count(golden['media']!, media), rest + 2 * 85 + 3 * 1500 + words)
   assert.equal(
     count(golden['media']!, { image_tokens: 0, document_tokens: 0 }),
-    rest + words + countTokens('A short note.'),
+    // One each by their size: an image and a PDF of three bytes.
+    rest + words + countTokens('A short note.') + 1 + 1,
   )
   assert.equal(count(golden['media']!, { image_tokens: 1000, document_tokens: 9000 }), rest + 2 * 1000 + 4 * 9000)
 })
