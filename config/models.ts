@@ -12,7 +12,7 @@ import type { ModelConfig, ProviderConfig } from './types.ts'
  * What loading must know about each dialect, by name. The caller passes it in, because config/ may not import
  * providers/.
  */
-export type DialectFacts = Readonly<Record<string, Pick<Dialect, 'capabilities' | 'keyless'>>>
+export type DialectFacts = Readonly<Record<string, Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap'>>>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
@@ -98,7 +98,17 @@ export function readModels(
         report,
       ),
     )
-    models[id] = { ...checked, id, backends: backends.filter(b => b !== null), at: report.source.position(path, 'key') }
+    const usable = backends.filter(b => b !== null)
+    const assumed = usable.find(({ dialect }) => dialects[dialect]!.outputCap !== undefined)
+    if (assumed && checked.max_output_tokens === null) {
+      const { dialect } = assumed
+      report.warn(
+        path,
+        `${id} has no max_output_tokens, and ${dialect} needs an output cap: a request that names none, and for which no limit sets one, is sent with ${dialects[dialect]!.outputCap}. Set max_output_tokens to what the upstream model takes`,
+        'key',
+      )
+    }
+    models[id] = { ...checked, id, backends: usable, at: report.source.position(path, 'key') }
   }
   return models
 }

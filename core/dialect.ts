@@ -148,6 +148,8 @@ export interface Dialect {
    * error.
    */
   readonly keyless?: boolean
+  /** The output cap in tokens that is sent where nothing sets one. Absent: the API needs none, and none is sent. */
+  readonly outputCap?: number
   /** Every capability that the dialect can express. */
   readonly capabilities: ReadonlySet<Capability>
   /** The versions of native tools that the dialect can express, e.g. `bash_20250124`. */

@@ -11,12 +11,13 @@ import { MessagesDecoder } from './decoder.ts'
 import { kindOfAnthropicError } from './faults.ts'
 import { traitsOf } from './models.ts'
 import { NAME, nativeStops, request } from './request.ts'
-import { explicitThinking } from './thinking.ts'
+import { DEFAULT_MAX_TOKENS, explicitThinking } from './thinking.ts'
 
 export const anthropicMessages: Dialect = {
   name: NAME,
   vendor: 'anthropic',
   capabilities: allBut('logprobs'),
+  outputCap: DEFAULT_MAX_TOKENS,
   nativeTools: new Set([
     'bash_20250124',
     'text_editor_20250124',

@@ -10,7 +10,7 @@ import type { AnthropicEffort, ModelTraits } from './models.ts'
 /** The API's minimum of `budget_tokens`. */
 const MIN_BUDGET = 1024
 /** `max_tokens` when neither the request nor the backend has a cap; the member is mandatory. */
-const DEFAULT_MAX_TOKENS = 8192
+export const DEFAULT_MAX_TOKENS = 8192
 /** Thinking budgets in tokens, for models without effort levels. */
 const BUDGETS: Record<Exclude<Effort, 'none' | 'minimal' | 'low'>, number> = {
   medium: 8_192,
