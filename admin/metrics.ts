@@ -347,6 +347,12 @@ export class Metrics {
       'Share of failed attempts in the breaker’s window.',
       b => b.errorRate,
     )
+    perBackend(
+      'sluice_backend_closed_organizations',
+      'gauge',
+      'Organizations to which a backend is closed because of faults or pauses that they met themselves.',
+      b => b.closedTo,
+    )
     const state = 'sluice_backend_breaker_state'
     this.#expose(state, 'gauge', '1 for the state a backend’s breaker is in, 0 for the others.', () =>
       sources.upstream().backends.flatMap(b =>

@@ -133,6 +133,8 @@ export interface BackendRow {
   /** Public ids of the models it serves. */
   models: string[]
   breaker: 'closed' | 'open' | 'half-open'
+  /** Organizations to which it is closed because of what they met themselves. */
+  closedTo: number
   errorRate: number
   inFlight: number
   attempts: number
@@ -387,6 +389,7 @@ export class Snapshots {
           dialect,
           models: [model.id],
           breaker: now?.breaker ?? 'closed',
+          closedTo: now?.closedTo ?? 0,
           errorRate: round(now?.errorRate ?? 0),
           inFlight: now?.inFlight ?? 0,
           attempts: round(this.#rate(`attempts ${id}`, now?.attempts ?? 0, seconds)),

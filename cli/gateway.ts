@@ -30,7 +30,7 @@ import packageJson from '../package.json' with { type: 'json' }
 import { catalog } from '../plugins/index.ts'
 import { mediaGate } from '../plugins/media/index.ts'
 import { preparationOf } from '../plugins/shared/preparation.ts'
-import { upstreamHealth } from '../plugins/upstream/health.ts'
+import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
@@ -321,13 +321,15 @@ class RunningGateway implements Gateway {
   async #route(request: RouteRequest): Promise<{ report: unknown } | { fault: string }> {
     const { surface = 'chat', model, organization, key } = request
     if (!Object.hasOwn(surfaces, surface)) return { fault: `there is no surface '${surface}'` }
-    const { backends } = upstreamHealth(this.#shared, this.#clock.mono())
-    const open = new Set(backends.filter(({ breaker }) => breaker === 'open').map(({ id }) => id))
+    const backends = sharedBackends(this.#shared)
+    const now = this.#clock.mono()
     try {
       const body = model === undefined ? request.body : withModel(request.body, model, 'the body')
       const question = { surface: surface as SurfaceName, body, organization, key }
-      const outOf = (backend: string) =>
-        open.has(backend) ? 'it is out: its breaker is open, or it asked for a pause' : undefined
+      const outOf = (backend: string, organization: string) =>
+        backends.leavesOut(backend, organization, now)
+          ? 'it is out: its breaker is open, or it asked for a pause'
+          : undefined
       return { report: await routeReport(structuredClone(this.config), this.#plugins, this.#path, question, outOf) }
     } catch (error) {
       if (error instanceof Failure) return { fault: error.message }

@@ -67,7 +67,7 @@ export async function routeReport(
   plugins: ReadonlyMap<string, Plugin>,
   file: string,
   question: RouteQuestion,
-  outOf: (backend: string) => string | undefined = () => undefined,
+  outOf: OutOf = () => undefined,
 ): Promise<RouteReport> {
   const route = config.routes.find(
     candidate =>
@@ -99,6 +99,9 @@ export async function routeReport(
     await close()
   }
 }
+
+/** Why an organization's requests pass a backend over at the moment; both by their ids. */
+type OutOf = (backend: string, organization: string) => string | undefined
 
 interface Caller {
   organization: OrganizationConfig
@@ -156,11 +159,11 @@ function report(
   x: RunningExchange,
   incoming: MemoryIncoming,
   caller: Caller,
-  outOf: (backend: string) => string | undefined,
+  outOf: OutOf,
 ): RouteReport {
   const requested = x.peek(model)
   const fit = x.peek(candidates) ?? []
-  const chosen = fit.filter(backend => outOf(backend.id) === undefined)
+  const chosen = fit.filter(backend => outOf(backend.id, caller.organization.id) === undefined)
   const made = x.peek(outbound)
   const reserved = x.peek(reservation)
   const conversation = x.peek(upstreamConversation) ?? x.peek(conversationSlot)
@@ -185,7 +188,7 @@ function report(
     if (chosen.includes(backend)) continue
     const dialect = dialects[backend.dialect]!
     let because = 'it was not asked'
-    if (fit.includes(backend)) because = outOf(backend.id)!
+    if (fit.includes(backend)) because = outOf(backend.id, caller.organization.id)!
     else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)
       because = `its context window is ${backend.contextWindow} tokens, the prompt has ${input}`
     else {

@@ -63,7 +63,11 @@ function backendRow(backend) {
     node,
     update(now) {
       const [kind, word, title] =
-        now.attemptsTotal === 0 && now.breaker === 'closed' ? ['idle', 'not used yet', ''] : HEALTH[now.breaker]
+        now.attemptsTotal === 0 && now.breaker === 'closed'
+          ? ['idle', 'not used yet', '']
+          : now.breaker === 'closed' && now.closedTo > 0
+            ? ['warn', `left out for ${count(now.closedTo)}`, 'closed to organizations that met faults; open to others']
+            : HEALTH[now.breaker]
       text(badge, word)
       attribute(badge, 'class', `badge ${kind}`)
       attribute(badge, 'title', title)

@@ -14,6 +14,7 @@ import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
 import { SseLimit, SseReader } from '../../providers/sse.ts'
 import type { Outbound } from '../shared/slots.ts'
+import type { Scope } from './breaker.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
 import { noteFailure } from './failed-attempts.ts'
 import type { ReplyHandler } from './http1/client.ts'
@@ -47,8 +48,8 @@ export interface AttemptFault {
   neverSent?: boolean
   /** The upstream may have acted: only a request that is marked safe may be tried again. */
   mayHaveActed?: boolean
-  /** Counts against the backend's health. */
-  unhealthy: boolean
+  /** For whom it counts against the backend's health; nobody, when the request may have caused it. */
+  counts: Scope | 'nobody'
   /**
    * For how long the provider asked not to be called, milliseconds. The wait that clients are given is in the error,
    * within the range of its class (ERR-6).
@@ -253,7 +254,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
           : this.#outbound.fault(this.#status, this.#headers, this.#whole())
       const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
-      this.#end({ error, retriable: elsewhere, unhealthy: elsewhere || this.#status < 400, restMs })
+      const counts = this.#status >= 400 && this.#status < 500 ? 'nobody' : 'organization'
+      this.#end({ error, retriable: elsewhere, counts, restMs })
       return
     }
     if (this.#reader) this.#reader.end(this.#frame)
@@ -275,7 +277,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
         error: new GatewayError(timedOut ? 'gateway_timeout' : 'provider_unavailable', { message, cause }),
         retriable: true,
         neverSent: true,
-        unhealthy: true,
+        counts: 'all',
       })
       return
     }
@@ -355,9 +357,9 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #break(error: GatewayError, saidSo = false): void {
     if (this.#state === 'over') return
     if (this.#state === 'silent') {
-      const unhealthy = error.code !== 'context_length_exceeded' && error.code !== 'invalid_value'
-      this.#declined = saidSo || !unhealthy
-      return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && unhealthy, unhealthy })
+      const counts = OF_A_4XX.has(error.code) ? 'nobody' : 'organization'
+      this.#declined = saidSo || counts === 'nobody'
+      return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && counts === 'organization', counts })
     }
     this.#note(error)
     this.#reportCut()
@@ -452,7 +454,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',
         })
-        this.#end({ error, retriable: false, mayHaveActed: true, unhealthy: true })
+        this.#end({ error, retriable: false, mayHaveActed: true, counts: 'organization' })
         return
       }
       if (waited >= clocks.headWait && !this.#x.headSent) this.#x.sendHead()
@@ -500,6 +502,15 @@ const SAID_SO: ReadonlySet<string> = new Set([
   'insufficient_quota',
   'provider_unavailable',
   'upstream_auth_error',
+])
+
+/** Codes of errors inside a 200 reply that a provider otherwise answers with a 4xx. */
+const OF_A_4XX: ReadonlySet<string> = new Set([
+  'capacity_exceeded',
+  'insufficient_quota',
+  'upstream_auth_error',
+  'context_length_exceeded',
+  'invalid_value',
 ])
 
 /**

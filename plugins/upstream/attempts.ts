@@ -8,17 +8,9 @@ import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } 
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
-import {
-  candidates,
-  failedAttempts,
-  identity,
-  type Outbound,
-  outbound,
-  promptTaken,
-  servedBy,
-  trace,
-} from '../shared/slots.ts'
+import { candidates, failedAttempts, identity, type Outbound, outbound, promptTaken, servedBy, trace } from '../shared/slots.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
+import type { Scope } from './breaker.ts'
 import { upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'
 import type { Clocks } from './stream-limits.ts'
@@ -29,11 +21,6 @@ import type { Target, Targets } from './targets.ts'
  * random.
  */
 const BACKOFF_MS = 100
-/**
- * Least and most wait that goes with provider_unavailable, milliseconds. Jitter adds up to a quarter, so that clients
- * see 5 to 15 s (ERR-6).
- */
-const UNAVAILABLE_MS = { min: 5000, max: 12_000 }
 /** The header that marks a request as safe to run twice: it may be retried even when a backend may have acted. */
 const SAFE_HEADER = 'x-retry-safe'
 
@@ -50,6 +37,8 @@ export class Attempts implements AttemptOwner {
   readonly startedMono: number
   readonly #x: Exchange
   readonly #context: AttemptContext
+  /** Id of the organization that the breakers and the queues count for. */
+  readonly #organization: string
   #untried: Backend[] = []
   #conversation: Conversation | undefined
   #sink!: AttemptSink
@@ -66,6 +55,7 @@ export class Attempts implements AttemptOwner {
     this.#x = x
     this.clocks = clocks
     this.#context = context
+    this.#organization = x.peek(identity)?.organization.id ?? ''
     this.startedMono = context.clock.mono()
   }
 
@@ -97,48 +87,45 @@ export class Attempts implements AttemptOwner {
 
   /**
    * Index of the first backend that may be tried, -1 when none may. A backend that has just recovered takes only a
-   * share of the requests that another can take.
+   * share of the requests that another can take. One that only a probe may try comes last.
    */
   #choose(now: number): number {
     const { targets, random } = this.#context
+    const organization = this.#organization
     let cold = -1
     for (let i = 0; i < this.#untried.length; i++) {
       const { breaker } = targets.of(this.#untried[i]!)
-      if (!breaker.warm(now, random())) {
+      if (!breaker.warm(now, organization, random())) {
         if (cold === -1) cold = i
-      } else if (breaker.tryEnter(now)) return i
+      } else if (breaker.tryEnter(now, organization)) return i
     }
-    return cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now) ? cold : -1
+    if (cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now, organization)) return cold
+    return this.#untried.findIndex(backend => targets.of(backend).breaker.tryProbe(now, organization))
   }
 
-  /**
-   * No backend can be tried. If all of them asked for a pause, the client may retry when the first pause ends.
-   */
+  /** No backend can be tried. If one of them asked for a pause, the client is told when the first can be tried. */
   #unavailable(now: number): GatewayError {
     const breakers = this.#x.get(candidates).map(backend => this.#context.targets.of(backend).breaker)
-    const pauses = breakers.map(breaker => breaker.resting(now))
-    const wait = Math.min(...pauses)
-    const message = 'No upstream of this model is available. Retry after the advertised time.'
-    if (wait === 0) return new GatewayError('provider_unavailable', { message })
-    const first = breakers[pauses.indexOf(wait)]!
-    if (first.restsFor === 'capacity_exceeded')
-      return new GatewayError('capacity_exceeded', {
-        message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
-        horizonMs: wait,
+    if (!breakers.some(breaker => breaker.paused(now, this.#organization) > 0))
+      return new GatewayError('provider_unavailable', {
+        message: 'No upstream of this model is available. Retry after the advertised time.',
       })
-    const horizonMs = Math.min(Math.max(wait, UNAVAILABLE_MS.min), UNAVAILABLE_MS.max)
-    return new GatewayError('provider_unavailable', { message, horizonMs })
+    const waits = breakers.map(breaker => breaker.outFor(now, this.#organization)).filter(ms => ms > 0)
+    return new GatewayError('capacity_exceeded', {
+      message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
+      horizonMs: Math.min(...waits),
+    })
   }
 
   /** All connections are busy: waits for one. */
   #wait(target: Target): void {
     const { breaker, pool } = target
-    const giveUp = pool.gate.wait(this.#context.clock, this.#x.peek(identity)?.organization.id ?? '', refused => {
+    const giveUp = pool.gate.wait(this.#context.clock, this.#organization, refused => {
       if (refused) {
-        breaker.abstained()
+        breaker.abstained(this.#organization)
         this.#busy(refused.waitedMs)
       } else if (this.#x.closed) {
-        breaker.abstained()
+        breaker.abstained(this.#organization)
         pool.gate.leave()
       } else this.#attempt(target)
     })
@@ -146,7 +133,7 @@ export class Attempts implements AttemptOwner {
     this.#x.control(
       whileWaiting(() => {
         giveUp()
-        breaker.abstained()
+        breaker.abstained(this.#organization)
       }),
     )
   }
@@ -168,7 +155,7 @@ export class Attempts implements AttemptOwner {
     try {
       sent = this.#x.get(outbound)(backend, this.#conversation)
     } catch (error) {
-      breaker.abstained()
+      breaker.abstained(this.#organization)
       pool.gate.leave()
       return this.#broken(error)
     }
@@ -197,15 +184,19 @@ export class Attempts implements AttemptOwner {
 
   answered(attempt: Attempt): void {
     this.#judged = true
-    const { clock, log } = this.#context
-    if (this.#target.breaker.succeeded(clock.mono())) log.info({ backend: attempt.backend.id }, 'backend back')
+    const now = this.#context.clock.mono()
+    this.#back(this.#target.breaker.succeeded(now, this.#organization, attempt.startedMono))
     this.#x.set(servedBy, attempt.backend)
   }
 
   silent(attempt: Attempt, tooLong: boolean): void {
     this.#judged = tooLong
     const now = this.#context.clock.mono()
-    if (tooLong && this.#target.breaker.failed(now)) this.#leftOut('failures', 'gateway_timeout', now)
+    if (tooLong) {
+      const { breaker } = this.#target
+      this.#back(breaker.reached(now) ? 'all' : null)
+      this.#leftOut('failures', breaker.failed(now, this.#organization, 'organization'), 'gateway_timeout', now)
+    }
     this.#x.set(servedBy, attempt.backend)
   }
 
@@ -216,7 +207,7 @@ export class Attempts implements AttemptOwner {
     const target = this.#target
     target.state.ended()
     // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
-    if (!this.#judged) target.breaker.abstained()
+    if (!this.#judged) target.breaker.abstained(this.#organization)
     target.pool.gate.leave()
     if (!fault || this.#x.closed) return
     this.#last = fault
@@ -230,10 +221,15 @@ export class Attempts implements AttemptOwner {
     const { breaker, state } = this.#target
     state.failedWith(fault.error.code)
     const now = this.#context.clock.mono()
-    const opened = fault.unhealthy && breaker.failed(now)
-    if (!fault.unhealthy) breaker.abstained()
-    const pause = fault.restMs ?? pauseAskedIn(fault.error)
-    const paused = pause !== null && breaker.rest(now, pause, fault.error.code)
+    const { code } = fault.error
+    if (fault.counts !== 'all') this.#back(breaker.reached(now) ? 'all' : null)
+    let closed: Scope | null = null
+    if (fault.counts === 'nobody') breaker.abstained(this.#organization)
+    else closed = breaker.failed(now, this.#organization, fault.counts)
+    // A request that the provider faults says nothing about others, whatever header goes with the answer.
+    const mayPause = fault.counts === 'organization' || code === 'capacity_exceeded'
+    const pause = mayPause ? (fault.restMs ?? pauseAskedIn(fault.error)) : null
+    const paused = pause === null ? null : breaker.rest(now, this.#organization, pause)
     this.#context.log.warn(
       {
         request_id: this.#x.id,
@@ -245,21 +241,36 @@ export class Attempts implements AttemptOwner {
       },
       'attempt failed',
     )
-    if (opened || paused) this.#leftOut(opened ? 'failures' : 'pause', fault.error.code, now)
+    if (closed === 'all' || (closed && paused !== 'all')) this.#leftOut('failures', closed, code, now)
+    else this.#leftOut('pause', paused, code, now)
   }
 
-  #leftOut(reason: 'failures' | 'pause', code: ErrorCode, now: number): void {
+  /** @param scope for whom the backend is left out from now on; null when nothing changed */
+  #leftOut(reason: 'failures' | 'pause', scope: Scope | null, code: ErrorCode, now: number): void {
+    if (scope === null) return
     const { backend, breaker } = this.#target
     this.#context.log.warn(
       {
         backend: backend.id,
+        ...this.#forWhom(scope),
         reason,
-        for_ms: Math.round(breaker.outFor(now)),
+        for_ms: Math.round(breaker.outFor(now, this.#organization)),
         error_rate: Math.round(breaker.errorRate * 1000) / 1000,
         code,
       },
       'backend left out',
     )
+  }
+
+  /** @param scope for whom the backend is tried again from now on; null when nothing changed */
+  #back(scope: Scope | null): void {
+    if (scope === null) return
+    this.#context.log.info({ backend: this.#target.backend.id, ...this.#forWhom(scope) }, 'backend back')
+  }
+
+  /** The field of a log line that names the organization; a line without it is about all of them. */
+  #forWhom(scope: Scope): { organization?: string } {
+    return scope === 'all' ? {} : { organization: this.#organization }
   }
 
   // ---- retries ------------------------------------------------------------------------------------------------------
@@ -274,7 +285,7 @@ export class Attempts implements AttemptOwner {
     const safe = this.#x.incoming.headers.get(SAFE_HEADER) === 'true'
     if (!fault.retriable && !(fault.mayHaveActed && safe)) return false
     const now = clock.mono()
-    const elsewhere = this.#untried.some(other => targets.of(other).breaker.state(now) !== 'open')
+    const elsewhere = this.#untried.some(other => targets.of(other).breaker.lets(now, this.#organization))
     // A backend that has answered gets no second request from the same exchange.
     const same = fault.neverSent || fault.mayHaveActed
     if (!elsewhere && !same) return false

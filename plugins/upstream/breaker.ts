@@ -1,178 +1,272 @@
-import type { ErrorCode } from '../../core/errors.ts'
-
 /**
- * Leaves a failing backend out. It opens after a number of failures in a row, or at an error rate over a sliding
- * window. After `open_for`, one trial request decides. A backend that recovers gets its share of requests slowly, over
- * another `open_for`. One that asked for a pause (Retry-After) is left out for that long.
+ * Leaves a failing backend out, for whom it fails. One tenant can provoke faults and rate limits of a provider, so they
+ * must not take the backend from others:
+ *
+ * - Failures to connect close the backend to all organizations: no request can cause them.
+ * - Other faults (5xx, silence, a malformed reply) close it to the organization that met them. They close it to all
+ *   when two organizations or more met them in the window and no request of anybody succeeded in it.
+ * - A provider's Retry-After pauses the backend: it is tried last, with one probe a second. A probe that succeeds ends
+ *   the pause. When it is another organization's, the provider is well, and what the first one provokes during the next
+ *   minutes pauses the backend for that organization alone.
+ *
+ * One probe a second also passes while the backend is closed to all, so that whoever is served opens it again. An
+ * organization whose probes fail waits twice as long for each next one, so that others get their turn.
+ *
+ * All state is in memory, for one process: each worker learns by itself, and after a restart all is closed. Times are
+ * monotonic milliseconds.
  */
-export interface BreakerOptions {
-  failures: number
-  error_rate: number
-  /** Milliseconds. */
-  window: number
-  open_for: number
-}
+import { type BreakerOptions, Circuit, type CircuitState } from './circuit.ts'
+import { Recent } from './recent.ts'
 
-/** The error rate counts only from this many attempts in the window. */
-const MIN_SAMPLES = 10
-/** The window is counted in this many slices. */
-const BUCKETS = 10
+/** For whom something holds. */
+export type Scope = 'all' | 'organization'
+
 /**
  * The longest pause that a provider can ask for, as a multiple of `open_for`: a wrong value must not take a backend
  * away for days.
  */
 const MAX_REST = 4
-/** The share of requests that a recovered backend gets at once; it grows to 1. */
-const FIRST_SHARE = 0.1
+/** Milliseconds between two probes. */
+const PROBE_MS = 1000
+/** The wait of an organization whose probes fail is doubled at most this often: 64 s. */
+const MAX_DOUBLINGS = 6
+/**
+ * The most organizations that one backend's breaker remembers, about 570 bytes each. Forgetting one opens the
+ * backend to it again, which harms nobody else.
+ */
+export const MAX_ORGANIZATIONS = 1024
+/** An organization that sends nothing is forgotten after 10 to 20 minutes. */
+const KEEP_MS = 600_000
+
+/** What a backend's breaker knows about one organization. */
+class Own extends Circuit {
+  pausedUntil = 0
+  pausedSince = 0
+  /** Faults, pauses and probes since its last success. */
+  misses = 0
+  /** It gets no probe before this time. */
+  probeAfter = 0
+  /** When another organization was served during a pause that this one had provoked. */
+  disprovedAt = Number.NEGATIVE_INFINITY
+}
 
 export class Breaker {
-  #options: BreakerOptions
-  #inARow = 0
-  #openUntil = 0
-  #restUntil = 0
-  /** Code of the error with which the backend asked for the pause. */
-  restsFor: ErrorCode | undefined
-  /** When the backend recovered (monotonic milliseconds); 0 once it takes its full share. */
-  #warmFrom = 0
-  /** The one request that a half-open breaker lets through is running. */
-  #trial = false
-  #failed = new Uint32Array(BUCKETS)
-  #total = new Uint32Array(BUCKETS)
-  #bucketStart = 0
-  #bucket = 0
+  readonly #options: BreakerOptions
+  /** Failures to connect. */
+  readonly #reach: Circuit
+  /** Failures of all organizations and of every kind, for the error rate; opens as the rule for all says. */
+  readonly #all: Circuit
+  readonly #own: Recent<Own>
   #failures = 0
+  #pausedUntil = 0
+  #pausedSince = 0
+  /** The organization that provoked the pause. */
+  #pausedBy = ''
+  /** The next probe may pass from this time on. */
+  #probeAt = 0
+  #succeededAt = Number.NEGATIVE_INFINITY
+  /** The organization that met the last fault, when that was, and when another one met its last fault. */
+  #faultOf = ''
+  #faultAt = Number.NEGATIVE_INFINITY
+  #otherFaultAt = Number.NEGATIVE_INFINITY
+  /** The organization that called last, and when another one called before it. */
+  #caller: string | undefined
+  #otherCalledAt = Number.NEGATIVE_INFINITY
 
   constructor(options: BreakerOptions) {
-    this.#options = options
+    this.#options = { ...options }
+    this.#reach = new Circuit(this.#options)
+    this.#all = new Circuit(this.#options)
+    this.#own = new Recent(() => new Own(this.#options), MAX_ORGANIZATIONS, KEEP_MS)
   }
 
   /** Takes the options of a new configuration; what is known about the backend stays. */
   configure(options: BreakerOptions): void {
-    this.#options = options
+    Object.assign(this.#options, options)
   }
 
-  /** `half-open` lets one trial pass. `now` is monotonic milliseconds. */
-  state(now: number): 'closed' | 'open' | 'half-open' {
-    if (now < this.#restUntil) return 'open'
-    if (this.#openUntil === 0) return 'closed'
-    return now < this.#openUntil ? 'open' : 'half-open'
+  // ---- before a request ---------------------------------------------------------------------------------------------
+
+  /** Whether a request of this organization may be sent now, other than as a probe. */
+  lets(now: number, organization: string): boolean {
+    const own = this.#own.peek(organization)
+    return (
+      this.paused(now, organization) === 0 && this.#all.lets(now) && this.#reach.lets(now) && own?.lets(now) !== false
+    )
   }
 
-  /** Whether a request may be sent now; a half-open breaker lets one through at a time. */
-  tryEnter(now: number): boolean {
-    const state = this.state(now)
-    if (state === 'closed') return true
-    if (state === 'open' || this.#trial) return false
-    this.#trial = true
+  /** Sends a request if `lets` allows it. */
+  tryEnter(now: number, organization: string): boolean {
+    if (organization !== this.#caller) {
+      if (this.#caller !== undefined) this.#otherCalledAt = now
+      this.#caller = organization
+    }
+    if (!this.lets(now, organization)) return false
+    this.#entered(now, organization)
     return true
   }
 
+  /** Sends a request as a probe, when `tryEnter` refused it because of a pause or because of others' faults. */
+  tryProbe(now: number, organization: string): boolean {
+    const own = this.#own.of(organization, now)
+    if (!this.#reach.lets(now) || !own.lets(now) || now < this.#probeAt) return false
+    // Where nobody else calls, nobody has to be let through first.
+    if (now < own.probeAfter && this.#severalCall(now)) return false
+    this.#probeAt = now + PROBE_MS
+    this.#yields(now, own)
+    this.#entered(now, organization)
+    return true
+  }
+
+  #entered(now: number, organization: string): void {
+    this.#reach.entered(now)
+    this.#all.entered(now)
+    this.#own.peek(organization)?.entered(now)
+  }
+
+  /** Whether a backend that recovered already takes a request that another could take. @param r uniform in [0, 1) */
+  warm(now: number, organization: string, r: number): boolean {
+    const own = this.#own.peek(organization)
+    return this.#reach.warm(now, r) && this.#all.warm(now, r) && own?.warm(now, r) !== false
+  }
+
+  /** Milliseconds that are left of a pause that the provider asked for; 0 when there is none for this organization. */
+  paused(now: number, organization: string): number {
+    return Math.max(0, this.#pausedUntil - now, (this.#own.peek(organization)?.pausedUntil ?? 0) - now)
+  }
+
+  /** Milliseconds until this organization may send a request again, a trial at least; 0 when it may now. */
+  outFor(now: number, organization: string): number {
+    const own = this.#own.peek(organization)?.outFor(now) ?? 0
+    return Math.max(this.paused(now, organization), this.#reach.outFor(now), this.#all.outFor(now), own)
+  }
+
+  // ---- after it -----------------------------------------------------------------------------------------------------
+
   /**
-   * Keeps the backend out for as long as it asked, `MAX_REST` times `open_for` at most.
-   * @returns true when this begins a pause, false when one was running already
+   * @param began when the attempt began: one that began before a pause says nothing about it
+   * @returns for whom this opened the backend again; null when it was open
    */
-  rest(now: number, ms: number, code: ErrorCode): boolean {
-    const begins = this.resting(now) === 0
-    this.restsFor = code
-    this.#restUntil = Math.max(this.#restUntil, now + Math.min(ms, MAX_REST * this.#options.open_for))
-    return begins
-  }
-
-  /** Milliseconds that are left of the pause that the backend asked for; 0 when there is none. */
-  resting(now: number): number {
-    return Math.max(0, this.#restUntil - now)
-  }
-
-  /** Milliseconds until a request, or at least a trial, may be sent; 0 when one may be sent now. */
-  outFor(now: number): number {
-    return Math.max(0, this.#restUntil - now, this.#openUntil - now)
-  }
-
-  /**
-   * Whether a recovered backend already takes a request that another could take.
-   * @param r uniform in [0, 1)
-   */
-  warm(now: number, r: number): boolean {
-    if (this.#warmFrom === 0) return true
-    const share = FIRST_SHARE + (1 - FIRST_SHARE) * ((now - this.#warmFrom) / this.#options.open_for)
-    if (share >= 1) this.#warmFrom = 0
-    return r < share
-  }
-
-  /** @returns true when this success closed the breaker */
-  succeeded(now: number): boolean {
-    this.#roll(now)
-    this.#total[this.#bucket]!++
-    this.#inARow = 0
-    this.#trial = false
-    if (this.#openUntil !== 0) {
-      this.#openUntil = 0
-      this.#warmFrom = now
-      this.#failed.fill(0)
-      this.#total.fill(0)
-      return true
+  succeeded(now: number, organization: string, began: number): Scope | null {
+    const own = this.#own.of(organization, now)
+    own.misses = own.probeAfter = 0
+    this.#succeededAt = now
+    const reachable = this.#reach.succeeded(now)
+    let all = this.#all.succeeded(now) || reachable
+    let mine = own.succeeded(now)
+    if (now < this.#pausedUntil && began > this.#pausedSince) {
+      this.#pausedUntil = 0
+      this.#all.recovers(now)
+      if (this.#pausedBy !== organization) this.#own.of(this.#pausedBy, now).disprovedAt = now
+      all = true
     }
-    return false
+    if (now < own.pausedUntil && began > own.pausedSince) {
+      own.pausedUntil = 0
+      mine = true
+    }
+    return all ? 'all' : mine ? 'organization' : null
   }
 
-  /** @returns true when this failure opened a closed breaker */
-  failed(now: number): boolean {
-    this.#roll(now)
-    this.#total[this.#bucket]!++
-    this.#failed[this.#bucket]!++
+  /** A reply of whatever kind has begun. @returns true when that opened the backend again, to all */
+  reached(now: number): boolean {
+    return this.#reach.succeeded(now)
+  }
+
+  /**
+   * @param counts `all` for a failure to connect
+   * @returns for whom this closed the backend; null when it changed nothing
+   */
+  failed(now: number, organization: string, counts: Scope): Scope | null {
     this.#failures++
-    this.#inARow++
-    const wasTrial = this.#trial
-    this.#trial = false
-    const total = sum(this.#total)
-    const rate = total === 0 ? 0 : sum(this.#failed) / total
-    if (
-      wasTrial ||
-      this.#inARow >= this.#options.failures ||
-      (total >= MIN_SAMPLES && rate >= this.#options.error_rate)
-    ) {
-      const opened = this.#openUntil === 0
-      this.#openUntil = now + this.#options.open_for
-      this.#warmFrom = 0
-      return opened
+    if (counts === 'all') {
+      this.#own.peek(organization)?.abstained()
+      this.#all.failed(now, false)
+      return this.#reach.failed(now) ? 'all' : null
     }
-    return false
+    if (organization !== this.#faultOf) {
+      this.#otherFaultAt = this.#faultAt
+      this.#faultOf = organization
+    }
+    this.#faultAt = now
+    const { window } = this.#options
+    const own = this.#own.of(organization, now)
+    this.#yields(now, own)
+    const mine = own.failed(now)
+    if (this.#all.failed(now, now - this.#otherFaultAt < window && now - this.#succeededAt >= window)) {
+      this.#probeAt = now + PROBE_MS
+      return 'all'
+    }
+    return mine ? 'organization' : null
   }
 
   /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */
-  abstained(): void {
-    this.#trial = false
+  abstained(organization: string): void {
+    this.#reach.abstained()
+    this.#all.abstained()
+    this.#own.peek(organization)?.abstained()
   }
 
-  /** All failures so far, for metrics. */
+  /**
+   * The provider asked for a pause, with an answer to this organization. It lasts `MAX_REST` times `open_for` at most.
+   * @returns for whom a pause begins; null when one was running already
+   */
+  rest(now: number, organization: string, ms: number): Scope | null {
+    const most = MAX_REST * this.#options.open_for
+    const until = now + Math.min(ms, most)
+    const own = this.#own.of(organization, now)
+    const begins = this.paused(now, organization) === 0
+    if (now >= own.pausedUntil) own.pausedSince = now
+    own.pausedUntil = Math.max(own.pausedUntil, until)
+    if (begins) this.#yields(now, own)
+    if (now - own.disprovedAt < most) return begins ? 'organization' : null
+    if (now < this.#pausedUntil) {
+      this.#pausedUntil = Math.max(this.#pausedUntil, until)
+      return null
+    }
+    this.#pausedUntil = until
+    this.#pausedSince = now
+    this.#pausedBy = organization
+    this.#probeAt = now + PROBE_MS
+    return 'all'
+  }
+
+  /** Lets other organizations probe first. */
+  #yields(now: number, own: Own): void {
+    own.misses = Math.min(own.misses + 1, MAX_DOUBLINGS)
+    own.probeAfter = now + PROBE_MS * 2 ** own.misses
+  }
+
+  #severalCall(now: number): boolean {
+    return now - this.#otherCalledAt < this.#options.window
+  }
+
+  // ---- for metrics, the dashboard and the log -----------------------------------------------------------------------
+
+  /**
+   * What holds for all organizations. Where only one calls, what holds for that one. A pause counts as `open`.
+   */
+  state(now: number): CircuitState {
+    const caller = this.#caller
+    const own = caller === undefined || this.#severalCall(now) ? undefined : this.#own.peek(caller)
+    if (now < Math.max(this.#pausedUntil, own?.pausedUntil ?? 0)) return 'open'
+    const states = [this.#reach.state(now), this.#all.state(now), own?.state(now)]
+    return states.includes('open') ? 'open' : states.includes('half-open') ? 'half-open' : 'closed'
+  }
+
+  /** How many organizations it is closed to at the moment because of their own faults and pauses. */
+  closedTo(now: number): number {
+    let n = 0
+    for (const own of this.#own.values()) if (own.state(now) === 'open' || now < own.pausedUntil) n++
+    return n
+  }
+
+  /** All failures so far, those of no account left out. */
   get failures(): number {
     return this.#failures
   }
 
+  /** Share of failures in the window, of all organizations, 0 to 1. */
   get errorRate(): number {
-    const total = sum(this.#total)
-    return total === 0 ? 0 : sum(this.#failed) / total
+    return this.#all.errorRate
   }
-
-  #roll(now: number): void {
-    const width = this.#options.window / BUCKETS
-    if (now - this.#bucketStart >= this.#options.window + width) {
-      this.#failed.fill(0)
-      this.#total.fill(0)
-      this.#bucketStart = now
-      return
-    }
-    while (now - this.#bucketStart >= width) {
-      this.#bucket = (this.#bucket + 1) % BUCKETS
-      this.#failed[this.#bucket] = 0
-      this.#total[this.#bucket] = 0
-      this.#bucketStart += width
-    }
-  }
-}
-
-function sum(counts: Uint32Array): number {
-  let total = 0
-  for (const n of counts) total += n
-  return total
 }

@@ -2,14 +2,18 @@
  * The state of the upstreams, for metrics and the dashboard. It is put together when it is read, from plain counters.
  */
 import type { SharedState } from '../../core/plugin.ts'
-import { Breaker, type BreakerOptions } from './breaker.ts'
+import { Breaker } from './breaker.ts'
+import type { BreakerOptions, CircuitState } from './circuit.ts'
 import { Pools } from './pools.ts'
 import { RetryBudgets } from './retry-budget.ts'
 
 export interface BackendHealth {
   /** `provider/model`. */
   id: string
-  breaker: 'closed' | 'open' | 'half-open'
+  /** For all organizations; where only one uses it, for that one. */
+  breaker: CircuitState
+  /** Organizations to which it is closed because of what they met themselves. */
+  closedTo: number
   /** Share of failures in the breaker's window, 0 to 1. */
   errorRate: number
   /** Attempts that are running. */
@@ -51,10 +55,16 @@ export class Backends {
     return found
   }
 
+  /** Whether requests of an organization (its id) pass a backend over at the moment. */
+  leavesOut(id: string, organization: string, now: number): boolean {
+    return (this.#known.get(id)?.breaker.outFor(now, organization) ?? 0) > 0
+  }
+
   health(now: number): BackendHealth[] {
     return [...this.#known].map(([id, { breaker, inFlight, attempts, failed }]) => ({
       id,
       breaker: breaker.state(now),
+      closedTo: breaker.closedTo(now),
       errorRate: breaker.errorRate,
       inFlight,
       attempts,
