@@ -32,8 +32,14 @@ import { traceHeaders } from './trace-headers.ts'
  */
 type State = 'silent' | 'answered' | 'draining' | 'over'
 
-/** The most bytes of a buffered reply, of all events of a stream, or of what a content encoding decodes to. */
-const MAX_BODY = 64 * 1024 * 1024
+/**
+ * The most bytes of a buffered reply, which is parsed, counted and encoded in one piece (15 to 50 ms a MiB). Replies
+ * are only asked for whole up to 2,048 output tokens: 1.5 MiB, if each were the longest token of the vocabulary (128
+ * bytes) and each of its characters escaped. The rest is for results of a provider's own searches.
+ */
+const MAX_WHOLE = 4 * 1024 * 1024
+/** The most bytes that a content encoding may decode to, the framing of a stream included. */
+const MAX_DECODED = 64 * 1024 * 1024
 /** What one event costs in memory beside its text, in bytes: an estimate for the bound on a whole reply. */
 const EVENT_BYTES = 32
 /** An error body is read up to this many bytes; the rest is discarded. */
@@ -104,6 +110,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
    */
   #text = ''
   #cut: StringDecoder | null = null
+  /** The most bytes of this reply; `#size` is held against it. */
+  readonly #maxReply: number
   /** Bytes of that body so far; for a stream, what its events cost in memory (`sizeOf`). */
   #size = 0
   #activityMono: number
@@ -122,6 +130,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     exchangeMono: number,
     owner: AttemptOwner,
     sink: AttemptSink,
+    maxReply: number,
   ) {
     this.#x = x
     this.backend = backend
@@ -129,6 +138,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#clocks = clocks
     this.#owner = owner
     this.#sink = sink
+    this.#maxReply = maxReply
     this.#exchangeMono = exchangeMono
     this.startedMono = x.clock.mono()
     this.#activityMono = this.startedMono
@@ -169,7 +179,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#headers = headers
     const encoding = headers['content-encoding']
     if (encoding !== undefined && encoding !== 'identity') {
-      const limit = status < 300 ? MAX_BODY : MAX_ERROR_BODY
+      const limit = status < 300 ? MAX_DECODED : MAX_ERROR_BODY
       this.#decoding = Decoding.of(String(encoding), limit, this)
       if (!this.#decoding && status < 300) {
         this.#break(
@@ -196,7 +206,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #data(chunk: Buffer): void {
     if (!this.#reader) {
       this.#size += chunk.length
-      if (this.#size <= (this.#status < 300 ? MAX_BODY : MAX_ERROR_BODY)) this.#keep(chunk)
+      const most = this.#status < 300 ? Math.min(MAX_WHOLE, this.#maxReply) : MAX_ERROR_BODY
+      if (this.#size <= most) this.#keep(chunk)
       else if (this.#status < 300) this.#break(beyondBounds())
       return
     }
@@ -323,7 +334,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       return
     }
     if (event.type !== 'usage') this.#spoke = true
-    if (this.#reader !== null && (this.#size += sizeOf(event)) > MAX_BODY) return this.#break(beyondBounds())
+    if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#maxReply) return this.#break(beyondBounds())
     if (this.#state === 'silent') {
       this.#state = 'answered'
       this.#owner.answered(this)

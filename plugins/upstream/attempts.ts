@@ -26,7 +26,7 @@ const SAFE_HEADER = 'x-retry-safe'
 
 /** What the exchanges of a chain share. */
 export interface AttemptContext extends Pick<PluginContext, 'clock' | 'log' | 'random'> {
-  readonly options: Pick<UpstreamOptions, 'attempts' | 'retry_budget'>
+  readonly options: Pick<UpstreamOptions, 'attempts' | 'retry_budget' | 'max_reply'>
   readonly targets: Targets
   readonly ticker: Ticker
 }
@@ -159,7 +159,16 @@ export class Attempts implements AttemptOwner {
       pool.gate.leave()
       return this.#broken(error)
     }
-    const attempt = new Attempt(this.#x, backend, sent, this.clocks, this.startedMono, this, this.#sink)
+    const attempt = new Attempt(
+      this.#x,
+      backend,
+      sent,
+      this.clocks,
+      this.startedMono,
+      this,
+      this.#sink,
+      this.#context.options.max_reply,
+    )
     this.#judged = false
     this.#x.control(attempt)
     this.#context.ticker.add(attempt)

@@ -1,4 +1,4 @@
-import { type Arrives, count, duration, number, object } from '../../core/vocabulary.ts'
+import { type Arrives, count, duration, number, object, size } from '../../core/vocabulary.ts'
 
 export const schema = object({
   connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
@@ -9,6 +9,10 @@ export const schema = object({
     1,
   ),
   retry_budget: number(0.1, 'Share of requests that may be retried, per provider.', { minimum: 0, maximum: 1 }),
+  max_reply: size(
+    '16MiB',
+    'Most bytes of one reply: of the text of a stream with 32 more for each event, and of a body up to 4 MiB. A reply beyond it is a fault of the upstream.',
+  ),
   breaker: object(
     {
       failures: count(5, 'Failures in a row that open the breaker.', 1),

@@ -83,6 +83,7 @@ test('plugin options arrive checked, filled and converted', async () => {
     first_byte_timeout: 120_000,
     attempts: 2,
     retry_budget: 0.1,
+    max_reply: 16 * 1024 ** 2,
     breaker: { failures: 5, error_rate: 0.5, window: 30_000, open_for: 15_000 },
   })
   assert.deepEqual(pipelines['embeddings']![2]!.config, {

@@ -206,3 +206,19 @@ test('organizations take turns for a connection, and a full queue makes room for
   await Promise.all(waiting)
   assert.deepEqual(order, ['acme 503', 'acme 200', 'other 200', 'acme 200', 'acme 200'])
 })
+
+/** Before, 64 MiB were read, parsed, counted and encoded in one piece: seconds in which nobody else was served. */
+test('a buffered reply beyond 4 MiB is a fault, and is neither parsed nor kept', async context => {
+  const reply = (bytes: number) =>
+    JSON.stringify({
+      choices: [{ index: 0, message: { role: 'assistant', content: 'x '.repeat(bytes / 2) }, finish_reason: 'stop' }],
+    })
+  let bytes = 0
+  const b = await bench(context, turn => turn.answer(200, reply(bytes)))
+  bytes = 4 * 1024 * 1024 - 1024
+  assert.equal((await b.ask('acme', true)).status, 200)
+  bytes = 4 * 1024 * 1024
+  const refused = await b.ask('acme', true)
+  assert.deepEqual([refused.status, refused.code], [502, 'upstream_server_error'])
+  assert.equal((await b.ask('other')).status, 200)
+})
