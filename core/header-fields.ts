@@ -74,9 +74,31 @@ export class HeaderFields implements Map<string, string> {
     return this.entries()
   }
 
+  /** Why these fields cannot be the head of a reply (see `HeaderList`); undefined when they can. */
+  fault(): string | undefined {
+    const flat = this.#flat
+    for (let i = 0; i < flat.length; i += 2) {
+      if (!TOKEN.test(flat[i]!)) return `not a header name: ${JSON.stringify(flat[i])}`
+      if (!isFieldValue(flat[i + 1]!)) return `header ${flat[i]} has a value that would break the answer's head`
+    }
+    return undefined
+  }
+
   #find(name: string): number {
     const flat = this.#flat
     for (let i = 0; i < flat.length; i += 2) if (flat[i] === name) return i
     return -1
   }
+}
+
+/** A field name (token of RFC 9110 section 5.6.2). */
+export const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
+
+/** Tab, printable ASCII and Latin-1: field-content and obs-text of RFC 9110 section 5.5. */
+export function isFieldValue(value: string): boolean {
+  for (let i = 0; i < value.length; i++) {
+    const c = value.charCodeAt(i)
+    if ((c < 0x20 && c !== 0x09) || c === 0x7f || c > 0xff) return false
+  }
+  return true
 }

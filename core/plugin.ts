@@ -137,7 +137,7 @@ export interface Exchange {
   hold(): () => void
   /**
    * Registers `tap`, which receives the status and headers as sent, then each piece of bytes as it is given to the
-   * client, then whether the reply was whole.
+   * client, then whether the reply was whole. It receives the last bytes before `onSettle`, and the client after it.
    */
   onSent(tap: SentTap): void
 
@@ -281,9 +281,11 @@ export interface PluginHooks {
   onError?(x: Exchange, error: GatewayError): undefined | Reply
   /**
    * Runs exactly once, however the exchange ended, and before deferred releases. It runs for the plugins that the
-   * request entered and for those below the terminal.
+   * request entered and for those below the terminal. The last bytes of the reply are not sent yet: they wait for a
+   * promise that is returned. If it rejects, a stream is cut, and a reply of one body becomes an error. (A reply of
+   * `proxy` has been sent by then.)
    */
-  onSettle?(x: Exchange, settlement: Settlement): undefined
+  onSettle?(x: Exchange, settlement: Settlement): undefined | Promise<undefined>
   /** The chain is no longer used and its exchanges have ended. It may return a promise. */
   close?(): void | Promise<void>
 }

@@ -167,7 +167,13 @@ export interface Ledger {
    * @throws StoreUnavailable (or rejects with it): nothing was written, and the exchange must not be dispatched
    */
   intent(row: LedgerIntent): undefined | Promise<undefined>
-  outcome(row: LedgerOutcome): void
+  /**
+   * The row survives a killed process once this returns undefined, or once its promise resolves. If it rejects with
+   * StoreUnavailable, the row is kept in memory until the engine has it.
+   * @param unsent true when nothing of the reply was sent. A row that cannot be written then becomes a
+   * `gateway_error` that bills nothing, because the caller must not send the reply.
+   */
+  outcome(row: LedgerOutcome, unsent?: boolean): undefined | Promise<undefined>
   /** Resolves when all rows given so far can be queried. For tests and shutdown. */
   flush(): Promise<void>
   /** Rows in order of time, for `sluice usage`, tests and the dashboard. */

@@ -2,7 +2,7 @@
  * The rules of both listeners for heads of requests and responses (R4, R5 and R6 of docs/spec/listener.md). They are
  * in one place, so that both listeners refuse the same heads.
  */
-import { HeaderFields } from '../core/header-fields.ts'
+import { HeaderFields, isFieldValue, TOKEN } from '../core/header-fields.ts'
 import { STATUS_CODES } from '../core/http.ts'
 import type { HeaderList } from '../core/listener.ts'
 
@@ -74,7 +74,6 @@ function fieldName(name: string, rule: number): FieldName {
 
 const known = new Map(RULES.map(([name, rule]) => [name, fieldName(name, rule)]))
 
-const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 // R5: a key with any other byte is not valid. uWebSockets.js removes such bytes at the ends before we see them; no
 // valid key has one there.
 const printable = /^[\x20-\x7e]*$/
@@ -92,7 +91,7 @@ let learnable = 512
 function nameOf(text: string): FieldName | undefined {
   const found = known.get(text)
   if (found !== undefined) return found
-  if (!token.test(text)) return undefined
+  if (!TOKEN.test(text)) return undefined
   const name = text.toLowerCase()
   if (name !== text) return nameOf(name)
   const field = fieldName(name, ORDINARY)
@@ -261,15 +260,6 @@ function isWrittenByListener(name: string): boolean {
     default:
       return false
   }
-}
-
-/** Tab, printable ASCII and Latin-1: field-content and obs-text of RFC 9110 section 5.5. */
-function isFieldValue(value: string): boolean {
-  for (let i = 0; i < value.length; i++) {
-    const c = value.charCodeAt(i)
-    if ((c < 0x20 && c !== 0x09) || c === 0x7f || c > 0xff) return false
-  }
-  return true
 }
 
 const statusLines = new Map<number, string>()

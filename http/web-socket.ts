@@ -242,8 +242,8 @@ export class MessageSession implements SocketSession, Ticking {
   }
 
   /**
-   * A reply has ended. Its exchange settles only after this call has returned, so the next request starts in a
-   * microtask: its admission must find the limits given back.
+   * A reply has ended. The next request starts in a microtask, because this call may come from within the exchange
+   * that ends.
    */
   over(message: Message): void {
     if (!this.#running.has(message)) return

@@ -2,7 +2,7 @@ import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/eve
 import { ZERO_USAGE } from '../core/events.ts'
 import type { Consumed } from '../core/limits.ts'
 import { cost } from '../core/money.ts'
-import { definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
+import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
 import { consumption, identity, model, promptTaken, receivedBytes, reservation, servedBy } from './shared/slots.ts'
 
@@ -50,7 +50,7 @@ export const usageCapture = definePlugin({
         x.set(usage, final)
         if (billed || x.peek(promptTaken)) x.set(consumption, priced(x, consumedBy(x, count)))
         const received = x.peek(receivedBytes)
-        context.store.ledger.outcome({
+        const row = {
           request_id: x.id,
           provider: x.peek(servedBy)?.provider ?? '',
           outcome: settlement.outcome,
@@ -59,8 +59,10 @@ export const usageCapture = definePlugin({
           duration_ms: Math.round(settlement.durationMs),
           ttfb_ms: settlement.ttfbMs === null ? null : Math.round(settlement.ttfbMs),
           ...(received !== undefined && { bytes_in: received, bytes_out: x.peek(repliedBytes) ?? 0 }),
-        })
-        return undefined
+        }
+        // A reply of one body counts as delivered, and is sent once the row is written.
+        const unsent = settlement.delivered && x.peek(conversation)?.stream === false
+        return context.store.ledger.outcome(row, unsent)
       },
     }
   },

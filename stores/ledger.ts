@@ -52,6 +52,9 @@ export interface JournaledLedgerOptions {
   noteDelivered?: boolean
 }
 
+/** Of the row of a reply that was made and could not be sent. */
+const NOT_SENT = { outcome: 'gateway_error', usage: ZERO_USAGE, cost: 0 } as const
+
 const DEFAULT_GROUP = 1000
 /**
  * Rows wait this long for other rows, unless `flush` is called. A commit costs as much as twenty rows, so groups pay.
@@ -73,7 +76,11 @@ class Kept implements Entry, Item {
   place = -1
   /** The outcome, from `outcome()` until the end of the same event-loop turn. */
   outcome: LedgerOutcome | undefined = undefined
+  /** The text of the intent, from `close` until the row is written. */
+  intent = ''
   charges: readonly Charge[] | undefined = undefined
+  /** Nothing of the reply was sent, and nothing will be when the row cannot be written. */
+  unsent = false
 
   constructor(id: string, kind: RecordKind, json: string) {
     this.id = id
@@ -85,9 +92,21 @@ class Kept implements Entry, Item {
   close(): void {
     if (!this.outcome) return
     this.kind = 'o'
+    this.intent = this.json
     this.json = rowJson(this.json, this.outcome, this.charges)
-    this.outcome = undefined
     this.charges = undefined
+  }
+
+  /** The journal has the row. */
+  written(): void {
+    this.outcome = undefined
+    this.intent = ''
+  }
+
+  /** The journal cannot be written: of a reply that is not sent after all, nothing is billed. */
+  unwritten(): void {
+    if (this.unsent && this.outcome) this.json = rowJson(this.intent, { ...this.outcome, ...NOT_SENT }, undefined)
+    this.written()
   }
 }
 
@@ -146,16 +165,21 @@ export class JournaledLedger implements Ledger {
     return this.#thisTurn().promise
   }
 
-  /** Completes the row of an intent. Logs an error and does nothing when there is no open intent. */
-  outcome(row: LedgerOutcome): void {
+  /**
+   * Completes the row of an intent. Logs an error and does nothing when there is no open intent.
+   * @returns a promise of the append to the journal, where there is one
+   */
+  outcome(row: LedgerOutcome, unsent = false): undefined | Promise<undefined> {
     const kept = this.#open.take(row.request_id)
     if (!kept) {
       this.#options.log.error({ request_id: row.request_id }, 'ledger outcome without an open intent: ignored')
-      return
+      return undefined
     }
     kept.outcome = row
+    kept.unsent = unsent
     this.#ended.push(kept)
-    this.#thisTurn()
+    const { promise } = this.#thisTurn()
+    return this.#options.journal ? promise : undefined
   }
 
   /**
@@ -235,6 +259,7 @@ export class JournaledLedger implements Ledger {
       return
     }
     turn.resolve(undefined)
+    for (const kept of ended) kept.written()
     if (journal) {
       for (const kept of opened) journal.keep(kept)
       for (const kept of ended) journal.keep(kept)
@@ -257,6 +282,7 @@ export class JournaledLedger implements Ledger {
     const rows = ended.filter(kept => !opened.includes(kept))
     if (!rows.length) return
     // The sink still gets these rows from memory. If the process crashes before that, recovery closes them as `lost`.
+    for (const kept of rows) kept.unwritten()
     this.#options.log.error({ error: error.message, rows: rows.length }, 'ledger outcomes could not be journaled')
     this.#offer(rows)
   }

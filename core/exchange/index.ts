@@ -14,7 +14,7 @@ import type { Chain, Link } from '../chain.ts'
 import type { Clock } from '../clock.ts'
 import type { Placed } from '../collections.ts'
 import { advertise, asGatewayError, GatewayError, retryHeaders } from '../errors.ts'
-import type { StreamEvent } from '../events.ts'
+import type { FinishEvent, StreamEvent } from '../events.ts'
 import { token } from '../ids.ts'
 import type { HeaderList, Incoming } from '../listener.ts'
 import { outcomeOf, outcomeOfCut, outcomeOfFinish } from '../outcome.ts'
@@ -64,6 +64,8 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
   readonly #life = new Lifetime()
   #objectId: string | undefined
   #upstream: UpstreamControl | null = null
+  /** The finish of a reply whose earlier bytes a slow client has not taken yet. */
+  #finish: FinishEvent | null = null
 
   constructor(
     id: string,
@@ -160,7 +162,8 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
   }
 
   flush(): boolean {
-    return this.#reply.flush() && !this.#holds.any
+    // A client that has disconnected holds no draining upstream back.
+    return (this.clientGone || this.#reply.flush()) && !this.#holds.any
   }
 
   end(): void {
@@ -174,10 +177,10 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
    * `finish`.
    */
   #finishUp(): void {
-    if (this.closed) return
+    if (this.closed || this.#finish) return
     if (this.#life.state === 'draining') return this.#settle('client_gone')
     if (this.#reply.isBytes) {
-      this.#reply.endStream()
+      this.#reply.endBytes()
       return this.#settle('completed')
     }
     this.host.log.error({ request_id: this.id }, 'a plugin kept the finish event back, and took no hold')
@@ -217,9 +220,17 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     }
     if (!this.surface) return
     if (event.type !== 'finish') return this.#reply.event(event)
-    if (!this.#reply.finish(event)) return
+    if (this.#reply.mayEnd()) return this.#complete(event)
+    if (this.closed) return
+    this.#finish = event
     this.#upstream?.abort('ended')
-    this.#settle(outcomeOfFinish(event, this.#back.origin))
+  }
+
+  /** Ends a reply with its finish. */
+  #complete(finish: FinishEvent): void {
+    if (this.closed || !this.#reply.finish(finish)) return
+    this.#upstream?.abort('ended')
+    this.#settle(outcomeOfFinish(finish, this.#back.origin))
   }
 
   held(): void {
@@ -234,7 +245,16 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
 
   /** A slow client has read the bytes that waited for it. */
   drained(): void {
-    if (!this.closed && !this.#holds.any) this.#upstream?.resume()
+    if (this.closed) return
+    if (!this.#finish) {
+      if (!this.#holds.any) this.#upstream?.resume()
+      return
+    }
+    try {
+      this.#complete(this.#finish)
+    } catch (error) {
+      this.crashed(error)
+    }
   }
 
   // ---- answers by the gateway itself --------------------------------------------------------------------------------
@@ -359,8 +379,34 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
       ttfbMs: firstByteMono === null ? null : firstByteMono - this.#startMono,
     }
     this.timeline?.ended(this.chain.links[this.chain.terminal]!)
-    this.#life.settle(this, settlement, this.#down.entered)
+    const written = this.#life.settle(this, settlement, this.#down.entered)
     this.#holds.drop()
+    if (written === undefined || !this.#reply.waits) {
+      written?.catch(() => {})
+      this.#over(settlement)
+    } else
+      written.then(
+        () => this.#over(settlement),
+        error => this.#unwritten(error, settlement),
+      )
+  }
+
+  #over(settlement: Settlement): void {
+    try {
+      this.#reply.handOver()
+    } catch (error) {
+      this.logError(error, 'the end of the reply cannot be sent')
+      this.#reply.cut()
+    }
     this.host.onSettled(this, settlement)
+  }
+
+  /** The outcome was not written: the client must not get a whole reply that the ledger may not know. */
+  #unwritten(cause: unknown, settlement: Settlement): void {
+    const error = asGatewayError(cause)
+    this.logError(cause, 'the outcome could not be written, so the reply is not finished')
+    this.#ownError(error)
+    this.#reply.withdraw(error)
+    this.host.onSettled(this, { ...settlement, outcome: 'gateway_error', status: this.#reply.status, error })
   }
 }

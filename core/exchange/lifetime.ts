@@ -49,18 +49,21 @@ export class Lifetime {
 
   /**
    * Notifies the plugins, then runs the deferred releases, last registered first. A second call does nothing.
+   * @returns a promise when plugins returned some: the last bytes of the reply wait for all of them
    * @param entered index of the furthest link that the request entered; links below the terminal are always notified
    */
-  settle(x: RunningExchange, settlement: Settlement, entered: number): void {
-    if (this.settled) return
+  settle(x: RunningExchange, settlement: Settlement, entered: number): undefined | Promise<unknown> {
+    if (this.settled) return undefined
     this.#state = 'settled'
+    let written: undefined | Promise<unknown>
     const { links, hooks } = x.chain.settles
     for (let i = 0; i < hooks.length; i++) {
       const link = links[i]!
       if (link.index > entered && link.index < x.chain.terminal) continue
       const t0 = x.timeline?.now() ?? 0
       try {
-        hooks[i]!(x, settlement)
+        const promise = hooks[i]!(x, settlement)
+        if (promise) written = written ? Promise.all([written, promise]) : promise
         x.timeline?.response(link, 'onSettle', t0)
       } catch (error) {
         x.hookFailed(link, error)
@@ -75,5 +78,6 @@ export class Lifetime {
         x.logError(error, 'a deferred release failed')
       }
     }
+    return written
   }
 }

@@ -1,5 +1,5 @@
 /** The reply as the client gets it: events become the surface's frames or one body; bytes pass unchanged. */
-import { GatewayError } from '../errors.ts'
+import { GatewayError, retryHeaders } from '../errors.ts'
 import { type FinishEvent, type StreamEvent, ZERO_USAGE } from '../events.ts'
 import { itemId, searchId } from '../ids.ts'
 import type { HeaderList, OutgoingStream } from '../listener.ts'
@@ -27,6 +27,12 @@ const SSE_HEADERS: HeaderList = [
   ['x-accel-buffering', 'no'],
 ]
 
+/**
+ * Text that was written since the last flush counts as the last bytes of a reply up to this length; more is sent before
+ * the reply's end. One write is cheaper than two, and most replies end in the read that brought their last words.
+ */
+const LAST_LENGTH = 16 * 1024
+
 const mint: EncodeContext['mint'] = prefix => (prefix === 'item_eba1_' ? itemId() : searchId())
 
 export class ClientReply implements Ticking {
@@ -37,8 +43,14 @@ export class ClientReply implements Ticking {
   #state: ReplyState = 'open'
   #encoder: Encoder | null = null
   #out: OutgoingStream | null = null
-  /** Something was written since the last flush. */
-  #dirty = false
+  /** Length of what was written since the last flush, in characters or bytes. */
+  #unflushed = 0
+  /** The client has not taken what was flushed; the listener will notify us when it has. */
+  #slow = false
+  /** The whole response that `handOver` sends. */
+  #whole: { status: number; headers: HeaderList; body: string | Uint8Array } | null = null
+  /** The last frames of a stream, which `handOver` sends; null while the stream has no end. */
+  #lastFrames: string | null = null
   #taps: Taps | null = null
   #status = 0
   #delivered = false
@@ -108,7 +120,19 @@ export class ClientReply implements Ticking {
     }
   }
 
-  /** @returns false when the exchange has ended otherwise */
+  /**
+   * Whether a reply may end now: the client has taken what was sent before its last bytes. Otherwise the listener's
+   * drain event follows.
+   */
+  mayEnd(): boolean {
+    if (this.#unflushed > LAST_LENGTH) this.flush()
+    return !this.#slow
+  }
+
+  /**
+   * Encodes the end of the reply, for `handOver`.
+   * @returns false when the exchange has ended otherwise
+   */
   finish(event: FinishEvent): boolean {
     if (this.#state === 'open' && !this.#begin()) return false
     const encoder = this.#encoder!
@@ -118,10 +142,7 @@ export class ClientReply implements Ticking {
     if (this.#state === 'collecting') {
       this.#delivered = true
       this.whole(this.#back.head(200, [['content-type', 'application/json']]), encoder.body())
-    } else {
-      this.#write(last)
-      this.endStream()
-    }
+    } else this.#endFrames(last)
     return true
   }
 
@@ -130,7 +151,7 @@ export class ClientReply implements Ticking {
     if (this.#x.surface && this.#state === 'open' && !this.#begin()) return
     // The listener sends a head only with the first body byte. The encoder may have no frame yet, so a keep-alive is
     // sent.
-    if (this.#out && !this.#dirty) this.#write(this.#encoder!.keepAlive())
+    if (this.#out && this.#unflushed === 0) this.#write(this.#encoder!.keepAlive())
     this.flush()
   }
 
@@ -211,36 +232,33 @@ export class ClientReply implements Ticking {
 
   // ---- sending ------------------------------------------------------------------------------------------------------
 
-  /** Sends a whole response. */
+  /** Makes a whole response, for `handOver`. */
   whole({ status, headers }: SentHead, body: string | Uint8Array): void {
-    try {
-      this.#x.incoming.respond(status, headers, body)
-    } catch (error) {
-      return this.#badHead(error)
-    }
-    this.#answered(status)
+    const fault = headers.fault()
+    if (fault !== undefined) return this.#badHead(new TypeError(fault))
+    this.#answered(status, headers, body)
     if (!this.#taps) return
     this.#taps.head(status, headers)
     this.#taps.bytes(body)
     this.#taps.end(true)
   }
 
-  /** Sends an error without any header that a plugin added. */
+  /** Makes an error without any header that a plugin added, for `handOver`. */
   bare(error: GatewayError): void {
-    const { incoming, surface, id } = this.#x
+    const { surface, id } = this.#x
     const headers: HeaderList = [
       ['content-type', 'application/json'],
       ['x-request-id', id],
     ]
     this.#delivered = false
-    this.#answered(error.status)
-    incoming.respond(error.status, headers, errorBody(surface, error, id))
+    this.#answered(error.status, headers, errorBody(surface, error, id))
   }
 
-  #answered(status: number): void {
+  #answered(status: number, headers: HeaderList, body: string | Uint8Array): void {
     this.#state = 'whole'
     this.#status = status
     this.#firstByteMono ??= this.#x.clock.mono()
+    this.#whole = { status, headers, body }
   }
 
   /** @returns false when the head cannot be sent; the exchange has then ended */
@@ -259,7 +277,10 @@ export class ClientReply implements Ticking {
     this.#state = state
     this.#status = status
     this.#lastWriteMono = x.clock.mono()
-    out.onDrain(() => x.drained())
+    out.onDrain(() => {
+      this.#slow = false
+      x.drained()
+    })
     this.#taps?.head(status, headers)
     return true
   }
@@ -276,41 +297,91 @@ export class ClientReply implements Ticking {
     if (data === '' || !this.#out) return
     this.#firstByteMono ??= this.#x.clock.mono()
     this.#out.write(data)
-    this.#dirty = true
+    this.#unflushed += data.length
     this.#taps?.bytes(data)
   }
 
   /** @returns false when the client is slow */
   flush(): boolean {
-    if (!this.#dirty || !this.#out) return true
-    this.#dirty = false
-    this.#lastWriteMono = this.#x.clock.mono()
-    return this.#out.flush()
+    if (this.#unflushed > 0) {
+      this.#unflushed = 0
+      this.#lastWriteMono = this.#x.clock.mono()
+      this.#slow = !this.#out!.flush()
+    }
+    return !this.#slow
   }
 
-  /** Ends a complete stream. */
-  endStream(): void {
+  // ---- the last bytes -----------------------------------------------------------------------------------------------
+
+  /** Whether `handOver` has something to send. */
+  get waits(): boolean {
+    return this.#whole !== null || this.#lastFrames !== null
+  }
+
+  /** Sends the end of the reply. */
+  handOver(): void {
+    const out = this.#out
+    if (this.#whole) {
+      const { status, headers, body } = this.#whole
+      this.#whole = null
+      this.#x.incoming.respond(status, headers, body)
+    } else if (this.#lastFrames !== null) {
+      out!.write(this.#lastFrames)
+      this.#lastFrames = null
+      out!.flush()
+      out!.end()
+    }
+  }
+
+  /**
+   * Keeps the end of the reply back: a stream is cut, and a reply of one body becomes this error.
+   * @param error with its wait (see `advertise`)
+   */
+  withdraw(error: GatewayError): void {
+    if (this.#lastFrames !== null) {
+      this.#lastFrames = null
+      this.#out!.cut()
+    } else if (this.#whole && this.#encoder) {
+      const { surface, id } = this.#x
+      const headers: HeaderList = [
+        ['content-type', 'application/json'],
+        ['x-request-id', id],
+        ...Object.entries(retryHeaders(error)),
+      ]
+      this.#answered(error.status, headers, errorBody(surface, error, id))
+    }
+    this.handOver()
+  }
+
+  #endFrames(last: string): void {
+    this.#firstByteMono ??= this.#x.clock.mono()
+    this.#lastFrames = last
+    if (last !== '') this.#taps?.bytes(last)
+    this.#taps?.end(true)
+  }
+
+  /** Ends a complete reply of bytes. */
+  endBytes(): void {
     this.flush()
     this.#out!.end()
     this.#taps?.end(true)
   }
 
-  /** Ends a stream that failed. */
+  /** Ends a stream that failed; an error frame waits for `handOver`. */
   failStream(error: GatewayError): void {
     if (!this.#out) return
     // After an error frame the stream is ended properly, so that the frame arrives: cutting the connection would also
     // discard the bytes that a slow client has not read yet, the frame among them. A reply of bytes has no frames and
     // can only be cut.
-    const encoder = this.#encoder
-    if (encoder) this.#write(encoder.error(error, this.#x.peek(usage)?.usage))
+    if (this.#encoder) return this.#endFrames(this.#encoder.error(error, this.#x.peek(usage)?.usage))
     this.flush()
-    if (encoder) this.#out.end()
-    else this.#out.cut()
-    this.#taps?.end(encoder !== null)
+    this.#out.cut()
+    this.#taps?.end(false)
   }
 
   /** Cuts a stream without an error frame. */
   cut(): void {
+    this.#lastFrames = null
     this.#out?.cut()
   }
 }

@@ -1,4 +1,7 @@
-/** kill -9 in the middle of 200 streams: after the next start the books balance (BILL-4), on both engines. */
+/**
+ * kill -9 in the middle of 200 streams, and right behind the last byte of a burst: after the next start the books
+ * balance (BILL-4), on both engines.
+ */
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -44,8 +47,8 @@ async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<number 
   return ended
 }
 
-/** Runs a gateway on `store`, and kills it when 5 exchanges have ended and 200 streams have begun. */
-async function runAndKill(t: TestContext, storeUrl: (folder: string) => string): Promise<string> {
+/** Configures a gateway on `store`, working in a new folder, and starts its upstream. */
+async function prepare(t: TestContext, storeUrl: (folder: string) => string): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'sluice-crash-'))
   const simulator = await startSimulator({ port: 0 })
   t.after(async () => {
@@ -61,6 +64,12 @@ async function runAndKill(t: TestContext, storeUrl: (folder: string) => string):
       .replace('"sqlite::memory:"', `{ url: "${storeUrl(folder)}", timeout: 10s }`)
       .replace('level: info', 'level: error'),
   )
+  return folder
+}
+
+/** Runs a gateway on `store`, and kills it when 5 exchanges have ended and 200 streams have begun. */
+async function runAndKill(t: TestContext, storeUrl: (folder: string) => string): Promise<string> {
+  const folder = await prepare(t, storeUrl)
   const first = await start(folder)
   const leaks = new LeakScan(first.url)
   const ask = (content: string) =>
@@ -126,4 +135,82 @@ test('[BILL-4] [LIM-4] redis, killed in the middle of 200 streams: the next star
   await eventually(async () => (await left(store))[0] === STREAMS)
   await balances(store)
   assert.equal(await end(second.process, 'SIGTERM'), 0)
+})
+
+/** Rounds of the burst; 50 for the figures of docs/ledger.md. */
+const ROUNDS = Number(process.env['BURST_ROUNDS'] ?? 3)
+const BURST = 60
+
+/**
+ * Kills a gateway right behind the last byte of 60 replies, several times.
+ * @returns ids of the replies that were read whole
+ */
+async function bursts(folder: string): Promise<string[]> {
+  const whole: string[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    const { process, url } = await start(folder)
+    const read = async (i: number): Promise<void> => {
+      const stream = i % 3 !== 0
+      const responses = i % 2 === 0
+      const text = `[[sim: tokens ${5 + (i % 7)}]] x`
+      const body = responses
+        ? { model: 'eb1-preview', stream, input: text }
+        : { model: 'eb1-preview', stream, messages: [{ role: 'user', content: text }] }
+      const reply = await fetch(`${url}/v1/${responses ? 'responses' : 'chat/completions'}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
+        body: JSON.stringify(body),
+      })
+      await reply.text()
+      assert.equal(reply.status, 200)
+      whole.push(reply.headers.get('x-request-id')!)
+    }
+    try {
+      await Promise.all(Array.from({ length: BURST }, (_, i) => read(i)))
+    } finally {
+      await end(process, 'SIGKILL')
+    }
+  }
+  return whole
+}
+
+/** Of about 300 replies that clients had read whole, 85 had rows that said `lost` and billed nothing. */
+async function allBooked(t: TestContext, store: Store, ids: readonly string[]): Promise<void> {
+  const rows = await store.ledger.query({})
+  const of = Map.groupBy(rows, row => row.request_id)
+  const missing = ids.filter(id => !of.get(id)?.some(row => row.outcome === 'completed' && row.cost > 0))
+  t.diagnostic(`${ids.length} replies read whole, ${missing.length} without their cost`)
+  assert.equal(ids.length, ROUNDS * BURST)
+  assert.equal(missing.length, 0)
+  assert.equal(rows.length, of.size)
+}
+
+test('[BILL-4] sqlite, killed right behind the last byte of a burst: each reply that was read whole has its row with its cost', async t => {
+  const folder = await prepare(t, folder => `sqlite:${join(folder, 'gateway.db')}`)
+  const ids = await bursts(folder)
+  const gateway = await buildGateway(join(folder, 'gateway.yaml'), { log: silent, watch: false, admin: false })
+  t.after(() => gateway.close())
+  await gateway.store.ledger.flush()
+  await allBooked(t, gateway.store, ids)
+})
+
+test('[BILL-4] redis, killed right behind the last byte of a burst: each reply that was read whole has its row with its cost', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const redis = await RedisServer.start()
+  t.after(() => redis.stop())
+  const folder = await prepare(t, () => redis.url)
+  const ids = await bursts(folder)
+  // Its start books what the last round left.
+  const last = await start(folder)
+  const store = await openStore({
+    url: redis.url,
+    timeout: 10_000,
+    clock: systemClock,
+    log: silent,
+    dataDir: join(folder, 'observer'),
+  })
+  t.after(() => store.close())
+  await allBooked(t, store, ids)
+  assert.equal(await end(last.process, 'SIGTERM'), 0)
 })

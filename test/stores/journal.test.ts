@@ -6,9 +6,9 @@ import { ManualClock, systemClock } from '../../core/clock.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import type { LedgerColumn } from '../../stores/columns.ts'
 import { openStore } from '../../stores/index.ts'
-import { abandonedJournals, Journal, type JournalOptions, readSegment } from '../../stores/journal.ts'
+import { abandonedJournals, type Charge, Journal, type JournalOptions, readSegment } from '../../stores/journal.ts'
 import { JournaledLedger, type LedgerSink, owedEntries } from '../../stores/ledger.ts'
-import { intentJson, ROW_COLUMNS, type RowValues, rowJson } from '../../stores/rows.ts'
+import { chargesOf, intentJson, ROW_COLUMNS, type RowValues, rowJson } from '../../stores/rows.ts'
 import { intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
 
 const journalOptions = (dir: string, more: Partial<JournalOptions> = {}): JournalOptions => ({
@@ -304,4 +304,40 @@ test('rows that the sink cannot take are kept and offered again, in order', asyn
   assert.deepEqual(taken, ['a', 'b', 'c'])
   assert.equal(ledger.failure, undefined)
   assert.equal(log.lines.filter(({ level }) => level === 'error').length, 1)
+})
+
+test('an outcome that cannot be written rejects; what was not sent because of it is billed nothing', async t => {
+  const taken: string[] = []
+  const sink: LedgerSink = {
+    write: entries => Promise.resolve(entries.forEach(({ json }) => void taken.push(json))),
+    query: () => Promise.resolve([]),
+  }
+  const journal = new Journal(journalOptions(temporary()))
+  t.after(() => journal.close())
+  const ledger = new JournaledLedger({ journal, sink, clock: systemClock, log: recordingLog() })
+  await Promise.all(['buffered', 'streamed', 'after'].map(id => ledger.intent(intent(id))))
+  const write = t.mock.method(fs, 'writeSync', () => {
+    throw new Error('ENOSPC')
+  })
+  const charges: Charge[] = [['o:day', 'day', 1, 7]]
+  const told = [
+    ledger.outcome(outcome('buffered', { cost: 7 }), true),
+    ledger.outcome(outcome('streamed', { cost: 7 })),
+  ]
+  ledger.charge('acme', 'buffered', charges)
+  ledger.charge('acme', 'streamed', charges)
+  for (const promise of told) await assert.rejects(promise!, StoreUnavailable)
+  write.mock.restore()
+  await ledger.outcome(outcome('after', { cost: 7 }), true)
+  await ledger.flush()
+  const rows = taken.map(json => JSON.parse(json) as RowValues)
+  const [at, cost] = [ROW_COLUMNS.indexOf('outcome'), ROW_COLUMNS.indexOf('cost')]
+  assert.deepEqual(
+    rows.map(row => [row[0], row[at], row[cost], chargesOf(row).length]),
+    [
+      ['buffered', 'gateway_error', 0, 0],
+      ['streamed', 'completed', 7, 1],
+      ['after', 'completed', 7, 0],
+    ],
+  )
 })
