@@ -214,6 +214,7 @@ export interface IdempotencyStore {
   /**
    * Atomic: of simultaneous first uses exactly one gets `first`, under the instance's lease. Times are in
    * milliseconds.
+   * @param onLost called when another execution has taken the key over, because the lease was not renewed in time
    */
   begin(
     org: string,
@@ -222,7 +223,15 @@ export interface IdempotencyStore {
     requestId: string,
     ttlMs: number,
     now: number,
+    onLost?: () => void,
   ): MaybePromise<IdempotencyState>
+  /**
+   * The first use is about to end. After true no other execution gets the key within `ttlMs`; after false another has
+   * it, and this one must not be billed. Rejects with StoreUnavailable.
+   */
+  claim(org: string, key: string, ttlMs: number): MaybePromise<boolean>
+  /** Whether no other execution can have the key yet, without asking the engine: its lease has not run out. */
+  holds(org: string, key: string): boolean
   /** Stores the record; null says that the reply was too large to keep. */
   finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number, now: number): MaybePromise<void>
   /** The first use was not executed: the key may be used again (IDEM-3). */

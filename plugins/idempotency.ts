@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
-import { definePlugin, deny, type Exchange, type Reply, requestBody, slot } from '../core/plugin.ts'
+import { definePlugin, deny, type Exchange, GatewayError, type Reply, requestBody, slot } from '../core/plugin.ts'
 import type { IdempotencyState } from '../core/store.ts'
 import { duration, object, size } from '../core/vocabulary.ts'
-import { identity } from './shared/slots.ts'
+import { identity, takenOver } from './shared/slots.ts'
 
 const recording = slot<Recording>('idempotencyRecording')
 const executed = slot<boolean>('idempotencyExecuted')
@@ -31,7 +31,7 @@ export const idempotency = definePlugin({
   summary: 'Replays the first answer when an Idempotency-Key comes again.',
   config: schema,
   needs: [identity, requestBody],
-  mayProvide: [recording, executed],
+  mayProvide: [recording, executed, takenOver],
   check(options, gateway) {
     // Both are bounds of the store, which all pipelines share.
     return (['max_record', 'max_total'] as const).flatMap(name => {
@@ -63,6 +63,8 @@ export const idempotency = definePlugin({
         },
       })
       const organization = x.get(identity).organization.id
+      let lost: boolean | undefined
+      x.set(takenOver, () => (lost ??= !store.holds(organization, key)))
       x.defer(() => {
         if (!x.peek(executed)) settle(store.release(organization, key))
         else {
@@ -118,6 +120,18 @@ export const idempotency = definePlugin({
       }
     }
 
+    /** Another execution answers this key now: this one ends, unbilled and not recorded. */
+    function end(x: Exchange): void {
+      x.fail(
+        new GatewayError('idempotency_key_conflict', {
+          message:
+            'This request was interrupted, and another with its Idempotency-Key took over. Retry with the key to get its reply.',
+          retriable: true,
+          horizonMs: 1000,
+        }),
+      )
+    }
+
     return {
       onRequest(x) {
         const key = x.incoming.headers.get('idempotency-key')
@@ -133,13 +147,31 @@ export const idempotency = definePlugin({
           Buffer.concat([Buffer.from(`${x.incoming.path}\0`), x.get(requestBody)]),
           'base64url',
         )
-        const state = store.begin(x.get(identity).organization.id, key, fingerprint, x.id, keep, x.clock.now())
+        const organization = x.get(identity).organization.id
+        const state = store.begin(organization, key, fingerprint, x.id, keep, x.clock.now(), () => end(x))
         return state instanceof Promise ? state.then(found => judge(x, key, found)) : judge(x, key, state)
+      },
+      onResponseEnd(x) {
+        if (!x.peek(recording)) return undefined
+        const organization = x.get(identity).organization.id
+        const key = x.incoming.headers.get('idempotency-key')!
+        const claimed = store.claim(organization, key, keep)
+        if (!(claimed instanceof Promise)) return undefined
+        const release = x.hold()
+        claimed
+          // A store that does not answer: the lease tells for a while.
+          .catch(() => store.holds(organization, key))
+          .then(mine => {
+            if (!mine) end(x)
+            release()
+          })
+        return undefined
       },
       onSettle(x, settlement) {
         // Only an executed request is recorded (IDEM-3). A reply that was cut counts as executed only if output was
         // delivered (decisions 28).
         const { outcome } = settlement
+        if (x.peek(takenOver)?.()) return undefined
         if (x.peek(recording) && (outcome === 'completed' || outcome === 'incomplete' || settlement.delivered))
           x.set(executed, true)
         return undefined

@@ -4,7 +4,7 @@ import type { Consumed } from '../core/limits.ts'
 import { cost } from '../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import { consumption, identity, model, promptTaken, receivedBytes, reservation, servedBy } from './shared/slots.ts'
+import { consumption, identity, model, promptTaken, receivedBytes, reservation, servedBy, takenOver } from './shared/slots.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */
@@ -45,7 +45,7 @@ export const usageCapture = definePlugin({
         const count = x.peek(tally)
         if (count && !x.peek(usage)) capture(x, count)
         const counted = x.peek(usage)
-        const billed = counted !== undefined && isBilled(settlement)
+        const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
         const final = billed ? counted : UNBILLED
         x.set(usage, final)
         if (billed || x.peek(promptTaken)) x.set(consumption, priced(x, consumedBy(x, count)))

@@ -55,6 +55,12 @@ export type Rights = (conversation: Conversation) => Unfit | null
  */
 export const wouldRefuse = slot<Error>('wouldRefuse')
 
+/**
+ * Filled by `idempotency` on a first use: whether another execution may have taken its key over. Asked when the
+ * exchange settles; nothing is billed then.
+ */
+export const takenOver = slot<() => boolean>('takenOver')
+
 /** Filled by `routing`: backends that can serve the request, in order of preference. Never empty. */
 export const candidates = slot<Backend[]>('candidates')
 

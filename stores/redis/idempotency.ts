@@ -1,13 +1,16 @@
-/**
- * Idempotency keys in Redis. While the first use of a key runs, the key has a mark with a lease, which its owner
- * renews. A finished one is kept for its time to live.
- */
+/** Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept for its time to live. */
+import type { Clock } from '../../core/clock.ts'
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
 import { script } from './call.ts'
 import { type Arg, type RedisClient, tagOf } from './client.ts'
-import { IDEM_BEGIN, IDEM_FINISH, IDEM_LEASE } from './scripts.ts'
+import { IDEM_BEGIN, IDEM_CLAIM, IDEM_FINISH, IDEM_LEASE } from './scripts.ts'
 
-const SCRIPTS = { begin: script(IDEM_BEGIN), finish: script(IDEM_FINISH), lease: script(IDEM_LEASE) }
+const SCRIPTS = {
+  begin: script(IDEM_BEGIN),
+  claim: script(IDEM_CLAIM),
+  finish: script(IDEM_FINISH),
+  lease: script(IDEM_LEASE),
+}
 
 /** How long a mark lives without renewal, ms. When its owner has died, the key counts as running for this long. */
 export const IDEMPOTENCY_LEASE_MS = 15_000
@@ -19,7 +22,14 @@ interface Running {
   name: string
   requestId: string
   fingerprint: string
-  /** The script call that ends the mark, once the exchange has ended and until Redis has taken it. */
+  /** When the mark was last renewed: monotonic milliseconds before the call. */
+  renewedMono: number
+  /** Another execution has the key. */
+  lost: boolean
+  /** No other execution can get the key. */
+  claimed: boolean
+  onLost: (() => void) | undefined
+  /** Ended: what Redis has not taken yet. */
   finish: { keys: string[]; args: Arg[] } | undefined
 }
 
@@ -28,6 +38,7 @@ export interface RedisIdempotencyOptions {
   maxRecord: number
   maxTotal: number
   leaseMs: number
+  clock: Clock
 }
 
 export class RedisIdempotency implements IdempotencyStore {
@@ -44,14 +55,30 @@ export class RedisIdempotency implements IdempotencyStore {
     this.#options = options
   }
 
-  async begin(org: string, key: string, fingerprint: string, requestId: string): Promise<IdempotencyState> {
-    const { client, leaseMs } = this.#options
+  async begin(
+    org: string,
+    key: string,
+    fingerprint: string,
+    requestId: string,
+    _ttlMs?: number,
+    _now?: number,
+    onLost?: () => void,
+  ): Promise<IdempotencyState> {
+    const { client, leaseMs, clock } = this.#options
     const name = nameOf(org, key)
     // A client that was refused may retry at once, with another body.
     await this.#releasing.get(name)
+    // It may still run here when its mark has run out: a second execution in this process would end under its name.
+    const here = this.#running.get(name)
+    if (here && !here.finish && here.requestId !== requestId)
+      return { state: here.fingerprint === fingerprint ? 'running' : 'conflict' }
+    const renewedMono = clock.mono()
     const reply = (await client.script(SCRIPTS.begin, [name], [fingerprint, requestId, leaseMs])) as Buffer[]
     const state = reply[0]!.toString() as IdempotencyState['state']
-    if (state === 'first') this.#running.set(name, { name, requestId, fingerprint, finish: undefined })
+    if (state === 'first') {
+      const marks = { renewedMono, lost: false, claimed: false, onLost, finish: undefined }
+      this.#running.set(name, { name, requestId, fingerprint, ...marks })
+    }
     if (state === 'not_kept') return { state, requestId: reply[1]!.toString() }
     if (state !== 'replay') return { state }
     const [, request, status, headers, body, whole] = reply
@@ -65,6 +92,24 @@ export class RedisIdempotency implements IdempotencyStore {
         whole: whole!.toString() === '1',
       },
     }
+  }
+
+  async claim(org: string, key: string, ttlMs: number): Promise<boolean> {
+    const { client, leaseMs } = this.#options
+    const running = this.#running.get(nameOf(org, key))
+    if (!running || running.lost) return false
+    const { name, requestId, fingerprint } = running
+    const args = [requestId, fingerprint, leaseMs, ttlMs]
+    running.claimed = (await client.script(SCRIPTS.claim, [name], args)) === 1
+    running.lost = !running.claimed
+    return running.claimed
+  }
+
+  holds(org: string, key: string): boolean {
+    const { leaseMs, clock } = this.#options
+    const running = this.#running.get(nameOf(org, key))
+    if (!running || running.lost) return false
+    return running.claimed || clock.mono() - running.renewedMono < leaseMs
   }
 
   async finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number): Promise<void> {
@@ -103,6 +148,7 @@ export class RedisIdempotency implements IdempotencyStore {
     if (!running) return
     // If Redis does not answer, the mark expires by itself.
     this.#running.delete(name)
+    if (running.lost) return
     const released = client.script(SCRIPTS.lease, [name], [running.requestId, 0])
     this.#releasing.set(
       name,
@@ -115,18 +161,30 @@ export class RedisIdempotency implements IdempotencyStore {
     }
   }
 
-  /** Renews the marks of running first uses, and ends the marks that Redis could not end when their exchange ended. */
+  /**
+   * Renews the marks of running first uses, and delivers what Redis could not be told when they ended. A first use that
+   * another has taken over, while this process stood still or could not reach Redis, is told so.
+   */
   async renew(): Promise<void> {
-    const { client, leaseMs } = this.#options
     const marks = [...this.#running.values()]
     for (let i = 0; i < marks.length; i += 100)
-      await Promise.all(
-        marks
-          .slice(i, i + 100)
-          .map(({ name, requestId }) => client.script(SCRIPTS.lease, [name], [requestId, leaseMs])),
-      )
+      await Promise.all(marks.slice(i, i + 100).map(running => this.#renewOne(running)))
     const ended = marks.filter(({ finish }) => finish).slice(0, DELIVERED_AT_ONCE)
     await Promise.allSettled(ended.map(running => this.#deliver(running)))
+  }
+
+  async #renewOne(running: Running): Promise<void> {
+    const { client, leaseMs, clock } = this.#options
+    const { name, requestId, fingerprint } = running
+    // Released meanwhile: to renew it would mark the key again.
+    if (this.#running.get(name) !== running) return
+    const renewedMono = clock.mono()
+    const renewed = await client.script(SCRIPTS.lease, [name], [requestId, leaseMs, fingerprint])
+    if (renewed === 1) running.renewedMono = renewedMono
+    else if (!running.finish && this.#running.get(name) === running) {
+      running.lost = true
+      running.onLost?.()
+    }
   }
 }
 

@@ -300,7 +300,7 @@ return added
  * Returns {state, request id, status, headers, body, whole}. When the owner sends it again, the state is `first` again.
  */
 export const IDEM_BEGIN = `
-local h = redis.call('HMGET', KEYS[1], 'fingerprint', 'request', 'state', 'status', 'headers', 'body', 'whole')
+local h = redis.call('HMGET', KEYS[1], 'fingerprint', 'request', 'state', 'status', 'headers', 'body', 'whole', 'claimed')
 if not h[1] then
   redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'running')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -309,6 +309,10 @@ end
 if h[1] ~= ARGV[1] then return {'conflict'} end
 if h[3] == 'running' then
   if h[2] == ARGV[2] then return {'first'} end
+  if h[8] then
+    local time = redis.call('TIME')
+    if time[1] * 1000 > tonumber(h[8]) then return {'not_kept', h[2]} end
+  end
   return {'running'}
 end
 if h[3] == 'not_kept' then return {'not_kept', h[2]} end
@@ -363,13 +367,34 @@ return 1
 `
 
 /**
- * Renews or frees a running mark; only its owner can.
- * KEYS: the key's hash. ARGV: request id, lease ms (0: free the key).
+ * KEYS: the key's hash. ARGV: request id, fingerprint, lease ms, ttl ms. The owner of a running mark is about to end, and is fenced: its request id is the
+ * token, which is another after a takeover. From now on nobody takes the key over; an owner that dies before IDEM_FINISH counts as running for one more lease,
+ * and as executed after that. (A mark that ran out and that nobody took is the owner's still.) Returns 0 when another has the key.
+ *
+ * The state stays 'running', which older processes know.
+ */
+export const IDEM_CLAIM = `
+local h = redis.call('HMGET', KEYS[1], 'request', 'state')
+if h[1] and (h[1] ~= ARGV[1] or h[2] ~= 'running') then return 0 end
+local until_ms = redis.call('TIME')[1] * 1000 + tonumber(ARGV[3])
+redis.call('HSET', KEYS[1], 'fingerprint', ARGV[2], 'request', ARGV[1], 'state', 'running', 'claimed', until_ms)
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+`
+
+/**
+ * KEYS: the key's hash. ARGV: request id, lease ms (0: free the key), fingerprint. Only the owner of a running mark renews or frees it; one that ran out and
+ * that nobody took is set again. Returns 0 when another has the key.
  */
 export const IDEM_LEASE = `
-local h = redis.call('HMGET', KEYS[1], 'request', 'state')
+local h = redis.call('HMGET', KEYS[1], 'request', 'state', 'claimed')
+if not h[1] and ARGV[2] ~= '0' then
+  redis.call('HSET', KEYS[1], 'fingerprint', ARGV[3], 'request', ARGV[1], 'state', 'running')
+  return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
 if h[1] ~= ARGV[1] or h[2] ~= 'running' then return 0 end
 if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
+if h[3] then return 1 end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 `
 

@@ -90,6 +90,7 @@ export class RedisStore implements Store {
       maxRecord: options.maxRecord,
       maxTotal: options.maxTotal,
       leaseMs: options.idempotencyLease ?? IDEMPOTENCY_LEASE_MS,
+      clock,
     })
     this.leases = new Leases({
       client,

@@ -74,7 +74,7 @@ export class SqliteIdempotency implements IdempotencyStore {
     key: string,
     fingerprint: string,
     requestId: string,
-    ttlMs: number,
+    _ttlMs: number,
     now: number,
   ): IdempotencyState {
     const name = nameOf(org, key)
@@ -83,8 +83,18 @@ export class SqliteIdempotency implements IdempotencyStore {
     if (entry?.item) this.#options.journal?.release(entry.item)
     const running: RunningKey = { organization: org, key, fingerprint, requestId }
     const item = this.#options.journal?.append('k', JSON.stringify(running))
-    this.#entries.set(name, { fingerprint, requestId, state: 'running', record: null, expires: now + ttlMs, item })
+    // Only this process can end it, so it has no lease.
+    const expires = Number.POSITIVE_INFINITY
+    this.#entries.set(name, { fingerprint, requestId, state: 'running', record: null, expires, item })
     return { state: 'first' }
+  }
+
+  /** No other process uses the file, and a running key of this one is never free. */
+  claim(): boolean {
+    return true
+  }
+  holds(): boolean {
+    return true
   }
 
   async finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number, now: number): Promise<void> {

@@ -120,7 +120,7 @@ function answering(store: Store, answer: (ask: () => unknown) => unknown): Store
     get(target, name) {
       if (name === 'limits') return part(target.limits, 'admit', 'peek')
       if (name === 'ledger') return part(target.ledger, 'intent')
-      if (name === 'idempotency') return part(target.idempotency, 'begin', 'finish', 'release')
+      if (name === 'idempotency') return part(target.idempotency, 'begin', 'claim', 'finish', 'release')
       if (name === 'records') return part(target.records, 'put', 'get', 'getMany', 'touch')
       return Reflect.get(target, name)
     },
