@@ -137,7 +137,7 @@ test('[BILL-4] [LIM-4] redis, killed in the middle of 200 streams: the next star
   assert.equal(await end(second.process, 'SIGTERM'), 0)
 })
 
-/** Rounds of the burst; 50 for the figures of docs/ledger.md. */
+/** Rounds of the burst: few, since each starts a gateway; fifty show a loss of one reply in a thousand. */
 const ROUNDS = Number(process.env['BURST_ROUNDS'] ?? 3)
 const BURST = 60
 
