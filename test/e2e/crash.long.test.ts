@@ -162,6 +162,8 @@ async function bursts(folder: string): Promise<string[]> {
         body: JSON.stringify(body),
       })
       await reply.text()
+      // A busy machine's gateway may say that it is overloaded.
+      if (reply.status === 503) return read(i)
       assert.equal(reply.status, 200)
       whole.push(reply.headers.get('x-request-id')!)
     }
