@@ -29,6 +29,8 @@ interface Running {
   /** No other execution can get the key. */
   claimed: boolean
   onLost: (() => void) | undefined
+  /** Redis did not take `finish` when the first use ended; it is offered again. */
+  refused: boolean
   /** Ended: what Redis has not taken yet. */
   finish: { keys: string[]; args: Arg[] } | undefined
 }
@@ -70,13 +72,13 @@ export class RedisIdempotency implements IdempotencyStore {
     await this.#releasing.get(name)
     // It may still run here when its mark has run out: a second execution in this process would end under its name.
     const here = this.#running.get(name)
-    if (here && !here.finish && here.requestId !== requestId)
+    if (here && (!here.finish || here.refused) && here.requestId !== requestId)
       return { state: here.fingerprint === fingerprint ? 'running' : 'conflict' }
     const renewedMono = clock.mono()
     const reply = (await client.script(SCRIPTS.begin, [name], [fingerprint, requestId, leaseMs])) as Buffer[]
     const state = reply[0]!.toString() as IdempotencyState['state']
     if (state === 'first') {
-      const marks = { renewedMono, lost: false, claimed: false, onLost, finish: undefined }
+      const marks = { renewedMono, lost: false, claimed: false, refused: false, onLost, finish: undefined }
       this.#running.set(name, { name, requestId, fingerprint, ...marks })
     }
     if (state === 'not_kept') return { state, requestId: reply[1]!.toString() }
@@ -132,12 +134,15 @@ export class RedisIdempotency implements IdempotencyStore {
     await this.#deliver(running)
   }
 
-  /**
-   * Ends a mark in Redis. After a failure the next renewal tries again. Until Redis has taken it the key counts as
-   * running, so it cannot run a second time.
-   */
-  async #deliver({ name, finish }: Running): Promise<void> {
-    await this.#options.client.script(SCRIPTS.finish, finish!.keys, finish!.args)
+  /** On failure it is offered again with the next renewal. Until Redis has it the key counts as running, and is never free to run again. */
+  async #deliver(running: Running): Promise<void> {
+    const { name, finish } = running
+    try {
+      await this.#options.client.script(SCRIPTS.finish, finish!.keys, finish!.args)
+    } catch (error) {
+      running.refused = true
+      throw error
+    }
     this.#running.delete(name)
   }
 
