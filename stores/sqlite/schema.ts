@@ -78,10 +78,29 @@ CREATE INDEX records_expires ON records (expires);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 `
 
+/** Levels of buckets; and what a sweep of past spend goes by. `at` is real: a clock may have fractions of a millisecond. */
+const TABLES_2 = `
+CREATE TABLE levels (
+  organization TEXT NOT NULL,
+  cell         TEXT NOT NULL,
+  used         INTEGER NOT NULL,
+  part         REAL NOT NULL,
+  at           REAL NOT NULL,
+  expires      REAL NOT NULL,
+  PRIMARY KEY (organization, cell)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX levels_expires ON levels (expires);
+CREATE INDEX spend_number ON spend (period, number);
+`
+
 /**
  * In ascending order of version. A new version adds an entry. Existing steps are never changed, as they have been run.
  */
-export const STEPS: readonly SchemaStep[] = [{ version: 1, minReader: 1, run: db => db.exec(TABLES_1) }]
+export const STEPS: readonly SchemaStep[] = [
+  { version: 1, minReader: 1, run: db => db.exec(TABLES_1) },
+  // A release of version 1 leaves the new tables alone: its buckets start full, as they always did.
+  { version: 2, minReader: 1, run: db => db.exec(TABLES_2) },
+]
 
 /**
  * The name of the row of `meta` that has `minReader`. No version may move it. A database without it has a `minReader`

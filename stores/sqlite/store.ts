@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { setImmediate } from 'node:timers/promises'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
@@ -12,6 +13,7 @@ import { MemoryLimits } from '../limits/memory.ts'
 import { configuredSecret } from '../secret.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { SqliteLedgerSink } from './ledger.ts'
+import { LevelSaver, levelsBefore } from './levels.ts'
 import { SqliteRecords } from './records.ts'
 import { prepare } from './schema.ts'
 import type { Caps } from './tables.ts'
@@ -89,12 +91,26 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     const limits = new MemoryLimits({
       clock,
       spent: spentBefore(reader),
+      ...(!inMemory && { levelBefore: levelsBefore(reader, clock) }),
       onCharge: (org, id, charges) => ledger.charge(org, id, charges),
     })
+    const levels = new LevelSaver({ limits, writer, clock })
     const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
     idempotency.restore(running, clock.now())
     const records = new SqliteRecords({ reader, writer })
-    return new SqliteStore({ secret, writer, reader, journal, ledger, limits, idempotency, records, clock, lock })
+    return new SqliteStore({
+      secret,
+      writer,
+      reader,
+      journal,
+      ledger,
+      limits,
+      levels,
+      idempotency,
+      records,
+      clock,
+      lock,
+    })
   } catch (error) {
     for (const journal of abandoned) journal.leave()
     await writer?.close()
@@ -110,6 +126,7 @@ interface Parts {
   journal: Journal | null
   ledger: JournaledLedger
   limits: MemoryLimits
+  levels: LevelSaver
   idempotency: SqliteIdempotency
   records: SqliteRecords
   clock: Clock
@@ -124,6 +141,7 @@ class SqliteStore implements Store {
   readonly records: SqliteRecords
   #parts: Parts
   #sweeping: Timer | undefined
+  #sweepRuns = false
   #closed = false
 
   constructor(parts: Parts) {
@@ -156,6 +174,7 @@ class SqliteStore implements Store {
     this.#sweeping?.cancel()
     this.limits.close()
     await this.ledger.close(CLOSE_MS)
+    await this.#parts.levels.close()
     await this.#parts.writer.close()
     this.#parts.journal?.close()
     this.#parts.reader.close()
@@ -163,13 +182,25 @@ class SqliteStore implements Store {
   }
 
   #schedule(): void {
-    const { clock, writer } = this.#parts
+    const { clock } = this.#parts
     this.#sweeping = clock.setTimer(SWEEP_MS, () => {
       this.idempotency.sweep(clock.now())
       // `ready` reports a failure, and the next sweep tries again.
-      writer.write({ op: 'sweep', now: clock.now() }).catch(() => {})
+      this.#sweep().catch(() => {})
       this.#schedule()
     })
+  }
+
+  /** Deletes all that has expired, slice by slice. Writes that come meanwhile go between two slices, or with one. */
+  async #sweep(): Promise<void> {
+    const { clock, writer } = this.#parts
+    if (this.#sweepRuns) return
+    this.#sweepRuns = true
+    try {
+      while (!this.#closed && (await writer.sweep(clock.now()))) await setImmediate()
+    } finally {
+      this.#sweepRuns = false
+    }
   }
 }
 

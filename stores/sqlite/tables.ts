@@ -4,6 +4,7 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { ChargeRecord, Entry } from '../ledger.ts'
+import { periodIndex } from '../limits/rules.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 
 /** The record of a finished exchange with an idempotency key. */
@@ -25,7 +26,12 @@ export type Write =
   | { op: 'idempotency'; row: IdempotencyRow }
   | { op: 'record'; organization: string; kind: string; id: string; value: Uint8Array; expires: number }
   | { op: 'touch'; organization: string; kind: string; ids: readonly string[]; expires: number }
+  /** `levels`: JSON of `LevelRow[]`. */
+  | { op: 'levels'; levels: string }
   | { op: 'sweep'; now: number }
+
+/** The level of a bucket, as the table has it. With `used` 0 the row is deleted. */
+export type LevelRow = [organization: string, cell: string, used: number, part: number, at: number, expires: number]
 
 /**
  * Makes one JSON array of entries: rows, and charges that were settled apart from their row. Sending one string to the
@@ -68,8 +74,11 @@ const INSERTS = Array.from(
 /** One of several rows of an INSERT is already in the table. */
 class Repeated extends Error {}
 
-/** One sweep deletes at most this many rows from one table, so that its transaction stays short. */
-const SWEEP_ROWS = 5000
+/**
+ * One slice of a sweep deletes at most this many rows from one table, so that no other write waits long for it. A slice
+ * that was full is followed by the next.
+ */
+const SWEEP_ROWS = 500
 /**
  * Spend is deleted this long after its period began. Past periods are not needed; the margin allows for wrong clocks.
  */
@@ -83,6 +92,8 @@ export class Tables {
   #idempotencyBytes: number
   /** The present sum of the sizes in the records table. */
   #recordBytes: number
+  /** A slice of a sweep was full. */
+  #left = false
   /** What the running transaction has charged so far, by organization and cell. */
   readonly #sums = new Map<string, Map<string, CellSum>>()
 
@@ -93,14 +104,16 @@ export class Tables {
     this.#recordBytes = this.#sum('records')
   }
 
-  /** Applies all writes, or none when it throws. */
-  apply(writes: readonly Write[]): void {
+  /** Applies all writes, or none when it throws. @returns whether a sweep among them has left expired rows */
+  apply(writes: readonly Write[]): boolean {
+    this.#left = false
     try {
       this.#transaction(writes, TOGETHER)
     } catch (error) {
       if (!(error instanceof Repeated)) throw error
       this.#transaction(writes, 1)
     }
+    return this.#left
   }
 
   #transaction(writes: readonly Write[], together: number): void {
@@ -110,8 +123,8 @@ export class Tables {
       for (const write of writes) this.#one(write, together)
       this.#bookSums()
       this.#db.exec('COMMIT')
-      // With each sweep, a checkpoint makes all commits so far safe against a power cut.
-      if (writes.some(write => write.op === 'sweep')) this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)')
+      // With the last slice of each sweep, a checkpoint makes all commits so far safe against a power cut.
+      if (!this.#left && writes.some(write => write.op === 'sweep')) this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)')
     } catch (error) {
       ;[this.#idempotencyBytes, this.#recordBytes] = before
       this.#sums.clear()
@@ -138,6 +151,9 @@ export class Tables {
         for (const id of write.ids) touch.run(write.expires, write.organization, write.kind, id)
         return
       }
+      case 'levels':
+        this.#levels(JSON.parse(write.levels) as LevelRow[])
+        return
       case 'sweep':
         this.#sweep(write.now)
         return
@@ -265,28 +281,42 @@ export class Tables {
     }
   }
 
+  #levels(rows: readonly LevelRow[]): void {
+    const replace = this.#sql(
+      'INSERT OR REPLACE INTO levels (organization, cell, used, part, at, expires) VALUES (?, ?, ?, ?, ?, ?)',
+    )
+    const remove = this.#sql('DELETE FROM levels WHERE organization = ? AND cell = ?')
+    for (const row of rows) {
+      if (row[2] > 0) replace.run(...row)
+      else remove.run(row[0], row[1])
+    }
+  }
+
   #sweep(now: number): void {
     for (const table of ['idempotency', 'records'] as const) {
       const gone = this.#sql(
         `DELETE FROM ${table} WHERE rowid IN (SELECT rowid FROM ${table} WHERE expires <= ? LIMIT ${SWEEP_ROWS}) RETURNING size`,
       ).all(now)
+      if (gone.length === SWEEP_ROWS) this.#left = true
       let bytes = 0
       for (const row of gone) bytes += row['size'] as number
       if (table === 'idempotency') this.#idempotencyBytes -= bytes
       else this.#recordBytes -= bytes
     }
-    if (this.#caps.ledgerKeep !== null) {
-      const before = now - this.#caps.ledgerKeep
-      this.#sql(`DELETE FROM ledger WHERE rowid IN (SELECT rowid FROM ledger WHERE time < ? LIMIT ${SWEEP_ROWS})`).run(
-        before,
-      )
-    }
-    const past = new Date(now - SPEND_KEEP_MS)
-    const month = past.getUTCFullYear() * 12 + past.getUTCMonth()
-    this.#sql("DELETE FROM spend WHERE (period = 'day' AND number < ?) OR (period = 'month' AND number < ?)").run(
-      Math.floor(past.getTime() / 86_400_000),
-      month,
-    )
+    if (this.#caps.ledgerKeep !== null) this.#delete('ledger', 'rowid', 'time < ?', now - this.#caps.ledgerKeep)
+    this.#delete('levels', 'organization, cell', 'expires <= ?', now)
+    const past = now - SPEND_KEEP_MS
+    const key = 'organization, cell, period, number'
+    for (const period of ['day', 'month'] as const)
+      this.#delete('spend', key, `period = '${period}' AND number < ?`, periodIndex(period, past))
+  }
+
+  /** Deletes one slice. */
+  #delete(table: string, key: string, where: string, limit: number): void {
+    const { changes } = this.#sql(
+      `DELETE FROM ${table} WHERE (${key}) IN (SELECT ${key} FROM ${table} WHERE ${where} LIMIT ${SWEEP_ROWS})`,
+    ).run(limit)
+    if (changes === SWEEP_ROWS) this.#left = true
   }
 
   #sum(table: 'idempotency' | 'records'): number {

@@ -1,11 +1,18 @@
 /**
- * The thread of ThreadWriter. It has one connection, and runs one transaction for each message. It answers null, or the
- * error message of a failed transaction.
+ * The thread of ThreadWriter. It has one connection, and runs one transaction for each message. It answers `Applied`.
  */
 import { DatabaseSync } from 'node:sqlite'
 import { parentPort, workerData } from 'node:worker_threads'
 import { prepare } from './schema.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
+
+/** How a transaction went. */
+export interface Applied {
+  /** Why it failed; null when it was committed. */
+  error: string | null
+  /** A sweep in it has left expired rows. */
+  left: boolean
+}
 
 const { file, caps } = workerData as { file: string; caps: Caps }
 const db = new DatabaseSync(file)
@@ -19,9 +26,9 @@ parentPort!.on('message', (message: Write[] | 'close') => {
     return
   }
   try {
-    tables.apply(message)
-    parentPort!.postMessage(null)
+    const left = tables.apply(message)
+    parentPort!.postMessage({ error: null, left } satisfies Applied)
   } catch (error) {
-    parentPort!.postMessage((error as Error).message)
+    parentPort!.postMessage({ error: (error as Error).message, left: false } satisfies Applied)
   }
 })

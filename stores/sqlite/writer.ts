@@ -6,6 +6,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import { Worker } from 'node:worker_threads'
 import { StoreUnavailable } from '../../core/store.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
+import type { Applied } from './thread.ts'
 
 export interface Writer {
   /**
@@ -13,6 +14,8 @@ export interface Writer {
    * group was written.
    */
   write(write: Write): Promise<void>
+  /** Deletes one slice of what has expired. Resolves with true when there may be more; rejects as `write` does. */
+  sweep(now: number): Promise<boolean>
   /** Why the last group failed, or a message that the present one takes very long; undefined otherwise. */
   readonly failure: string | undefined
   /** Resolves when all writes so far have been committed or have failed. */
@@ -25,10 +28,15 @@ export class InlineWriter implements Writer {
   constructor(db: DatabaseSync, caps: Caps) {
     this.#tables = new Tables(db, caps)
   }
-  write(write: Write): Promise<void> {
+  async write(write: Write): Promise<void> {
+    await this.#apply(write)
+  }
+  sweep(now: number): Promise<boolean> {
+    return this.#apply({ op: 'sweep', now })
+  }
+  #apply(write: Write): Promise<boolean> {
     try {
-      this.#tables.apply([write])
-      return Promise.resolve()
+      return Promise.resolve(this.#tables.apply([write]))
     } catch (error) {
       return Promise.reject(new StoreUnavailable(`the store cannot write: ${(error as Error).message}`, error))
     }
@@ -41,7 +49,8 @@ export class InlineWriter implements Writer {
 /** One write that waits for its commit. */
 interface Job {
   write: Write
-  resolve(): void
+  /** @param left whether a sweep of its group has left expired rows */
+  resolve(left: boolean): void
   reject(error: Error): void
 }
 
@@ -74,7 +83,14 @@ export class ThreadWriter implements Writer {
 
   write(write: Write): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ write, resolve, reject })
+      this.#queue.push({ write, resolve: () => resolve(), reject })
+      this.#pump()
+    })
+  }
+
+  sweep(now: number): Promise<boolean> {
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ write: { op: 'sweep', now }, resolve, reject })
       this.#pump()
     })
   }
@@ -119,11 +135,11 @@ export class ThreadWriter implements Writer {
     })
     this.#worker = worker
     worker.unref()
-    worker.on('message', (error: string | null) => {
+    worker.on('message', ({ error, left }: Applied) => {
       const jobs = this.#inFlight ?? []
       this.#inFlight = undefined
       this.#failure = error ?? undefined
-      if (error === null) for (const job of jobs) job.resolve()
+      if (error === null) for (const job of jobs) job.resolve(left)
       else this.#fail(jobs, error)
       this.#pump()
     })
