@@ -1,6 +1,6 @@
 /** Organizations and keys with their use of each limit, for the dashboard. */
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
-import type { Cell, Store } from '../core/store.ts'
+import { type Cell, isLimit, type Store } from '../core/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Use, UseByKey } from './usage.ts'
 
@@ -141,7 +141,7 @@ function cellsOf(organization: OrganizationConfig): OrganizationCells {
     const own: number[] = []
     for (const model of [null, ...models]) {
       for (const cell of cellsFor(organization, key, model).cells) {
-        if (cell.scope !== scope || known.has(cell.id)) continue
+        if (cell.scope !== scope || !isLimit(cell) || known.has(cell.id)) continue
         known.set(cell.id, all.cells.length)
         own.push(all.cells.length)
         all.cells.push(cell)

@@ -10,6 +10,7 @@ import type { SurfaceName } from '../core/conversation.ts'
 import { RunningExchange } from '../core/exchange/index.ts'
 import { MemoryIncoming } from '../core/memory-incoming.ts'
 import { answer, conversation as conversationSlot, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
+import { isLimit } from '../core/store.ts'
 import { Ticker } from '../core/ticker.ts'
 import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
 import { joined } from '../plugins/shared/verbatim.ts'
@@ -174,7 +175,7 @@ function report(
     ...(requested && { model: requested.id }),
     candidates: chosen.map(backend => backend.id),
     passed: [],
-    limits: (reserved?.cells ?? []).map(({ id, scope, dimension, capacity, windowMs, period }) => ({
+    limits: (reserved?.cells ?? []).filter(isLimit).map(({ id, scope, dimension, capacity, windowMs, period }) => ({
       id,
       scope,
       dimension,

@@ -59,12 +59,20 @@ export interface Cell {
   scope: 'org' | 'key'
   dimension: Dimension
   kind: 'bucket' | 'slots' | 'spend'
-  /** A whole number; of spend in nano-USD. Already reduced by platform load where that applies. */
+  /**
+   * A whole number; of spend in nano-USD. Already reduced by platform load where that applies. Spend may have Infinity:
+   * it is booked, so that a cap that comes later sees the running period, and it never denies.
+   */
   capacity: number
   /** Buckets only: 60 000 or 86 400 000 milliseconds. */
   windowMs?: number
   /** Spend only. */
   period?: 'day' | 'month'
+}
+
+/** Whether a cell is a limit. One without a cap only books. */
+export function isLimit(cell: Cell): boolean {
+  return cell.capacity !== Number.POSITIVE_INFINITY
 }
 
 export interface AdmitRequest {

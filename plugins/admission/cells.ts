@@ -1,6 +1,7 @@
 /**
  * The cells that an exchange must fit into: one for each limit that organization and key set, for all models and for
- * the requested one (LIM-1, AUTH-4, decisions 20). Compiled once for each organization, key and model.
+ * the requested one (LIM-1, AUTH-4, decisions 20). Spend of organization and key is booked by day and month also where
+ * no cap stands, so that a cap that a reload brings sees the running period. Compiled once for each organization, key and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'
@@ -40,12 +41,13 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
   const maxima: Maxima = { outputTokens: null, requestTokens: null, requestCost: null }
   const minuteBudget: CellSet['minuteBudget'] = { tokens: null, input_tokens: null, output_tokens: null }
 
-  const add = (limits: Partial<Limits>, scope: 'org' | 'key', prefix: string): void => {
+  const add = (limits: Partial<Limits>, scope: 'org' | 'key', prefix: string, booksSpend: boolean): void => {
     for (const [dimension, counted] of DIMENSIONS) {
       const { kind } = counted
       for (const { name, word, windowMs, period } of counted.limits) {
-        const capacity = limits[name as LimitName]
-        if (capacity === null || capacity === undefined) continue
+        const capacity =
+          limits[name as LimitName] ?? (booksSpend && kind === 'spend' ? Number.POSITIVE_INFINITY : undefined)
+        if (capacity === undefined) continue
         const id = prefix + word
         if (kind === 'bucket') cells.push({ id, scope, dimension, kind, capacity, windowMs })
         else if (kind === 'slots') cells.push({ id, scope, dimension, kind, capacity })
@@ -60,11 +62,11 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
   }
 
-  add(organization.limits, 'org', 'o:')
-  add(key.limits, 'key', `k:${key.id}:`)
+  add(organization.limits, 'org', 'o:', true)
+  add(key.limits, 'key', `k:${key.id}:`, true)
   if (model !== null) {
-    add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`)
-    add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`)
+    add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`, false)
+    add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`, false)
   }
   const spendCells = cells.filter(cell => cell.kind === 'spend')
   const zeroSpend = maxima.requestCost === 0 || spendCells.some(cell => cell.capacity === 0)

@@ -1,7 +1,7 @@
 /** Limits as response headers (LIM-5, LIM-9). */
 import type { Dimension } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
-import type { Cell, CellState } from '../../core/store.ts'
+import { type Cell, type CellState, isLimit } from '../../core/store.ts'
 
 /** One dimension of a set of cells: the indexes of its cells, and the names of its headers. */
 interface DimensionPlan {
@@ -21,10 +21,12 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
   let plan = plans.get(cells)
   if (plan) return plan
   plan = []
-  for (const [i, { dimension }] of cells.entries()) {
+  for (const [i, cell] of cells.entries()) {
+    if (!isLimit(cell)) continue
+    const { dimension } = cell
     const known = plan.find(p => p.dimension === dimension)
     const name = dimension.replaceAll('_', '-')
-    const value = dimension === 'spend' ? formatUsd(cells[i]!.capacity) : String(cells[i]!.capacity)
+    const value = dimension === 'spend' ? formatUsd(cell.capacity) : String(cell.capacity)
     if (known) {
       known.cells.push(i)
       known.limits.push(value)
@@ -49,8 +51,9 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
  * @param headers is changed
  */
 export function limitHeaders(cells: readonly Cell[], states: readonly CellState[], headers: Map<string, string>): void {
-  if (cells.length === 0) return
-  for (const { dimension, cells: indexes, limits, limit, remaining, reset } of planOf(cells)) {
+  const plan = planOf(cells)
+  if (plan.length === 0) return
+  for (const { dimension, cells: indexes, limits, limit, remaining, reset } of plan) {
     let at = 0
     for (let k = 1, least = share(cells, states, indexes[0]!); k < indexes.length; k++) {
       const other = share(cells, states, indexes[k]!)

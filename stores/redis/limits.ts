@@ -11,6 +11,7 @@ import {
   type Cell,
   type CellState,
   type Denial,
+  isLimit,
   type LimitEngine,
   StoreUnavailable,
 } from '../../core/store.ts'
@@ -92,9 +93,21 @@ export class RedisLimits implements LimitEngine {
   }
 
   async admit(request: AdmitRequest): Promise<Admission> {
+    const { cells } = request
+    if (cells.length === 0) return { admitted: true, states: [] }
+    if (cells.some(isLimit)) return this.#admit(request)
+    // Without a limit nothing needs an answer of Redis: while it is down, the spend is in the ledger alone.
+    const unbooked = {
+      admitted: true as const,
+      states: cells.map(({ capacity }) => ({ remaining: capacity, resetMs: 0 })),
+    }
+    if (this.#options.leases.failure !== undefined) return unbooked
+    return this.#admit(request).catch(() => unbooked)
+  }
+
+  async #admit(request: AdmitRequest): Promise<Admission> {
     const { client, leases } = this.#options
     const { org, id, cells, amounts, now } = request
-    if (cells.length === 0) return { admitted: true, states: [] }
     if (!leases.covers(org)) await leases.cover(org)
     const keys = leases.keysOf(org)
     const plan = planOf(cells)

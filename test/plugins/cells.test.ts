@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { KeyConfig, OrganizationConfig } from '../../config/types.ts'
+import { isLimit } from '../../core/store.ts'
 import { cellsFor, compress, compression } from '../../plugins/admission/cells.ts'
 
 const organization = {
@@ -11,7 +12,12 @@ const key = { id: 'k', limits: {}, model_limits: {} } as unknown as KeyConfig
 
 test('[LIM-10] under load rates and concurrency shrink to a tenth; spend does not, and what is closed stays closed', () => {
   const set = cellsFor(organization, key, null)
-  const capacities = (factor: number) => Object.fromEntries(compress(set, factor).map(cell => [cell.id, cell.capacity]))
+  const capacities = (factor: number) =>
+    Object.fromEntries(
+      compress(set, factor)
+        .filter(isLimit)
+        .map(cell => [cell.id, cell.capacity]),
+    )
   assert.deepEqual(capacities(0.5), { 'o:rpm': 500, 'o:rpd': 0, 'o:conc': 1, 'o:day': 5e9 })
   assert.deepEqual(capacities(0.1), { 'o:rpm': 100, 'o:rpd': 0, 'o:conc': 1, 'o:day': 5e9 })
 })
@@ -30,4 +36,15 @@ test('[LIM-10] requests at one load share one list of cells, and all loads make 
   assert.ok(lists.size <= 18, String(lists.size))
   assert.ok(factors.every((factor, i) => i === 0 || factor <= factors[i - 1]!))
   assert.deepEqual([factors[8000], factors[8001], factors[9000], factors[10_000]], [1, 0.95, 0.55, 0.1])
+})
+
+// A cap that a reload brought began at zero: spend was booked only where a cap stood.
+test('[LIM-8] spend of organization and key is booked by day and month, whether or not a cap stands', () => {
+  const spendOf = (limits: object) =>
+    cellsFor({ limits, model_limits: {} } as unknown as OrganizationConfig, key, 'm')
+      .cells.filter(cell => cell.kind === 'spend')
+      .map(cell => [cell.id, cell.capacity])
+  const rest = ['o:month', 'k:k:day', 'k:k:month'].map(id => [id, Number.POSITIVE_INFINITY])
+  assert.deepEqual(spendOf({}), [['o:day', Number.POSITIVE_INFINITY], ...rest])
+  assert.deepEqual(spendOf({ daily_spend_usd: 5 }), [['o:day', 5], ...rest])
 })
