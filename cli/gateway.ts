@@ -13,7 +13,7 @@ import { type ConfigError, formatError, type LoadOptions, type LoadResult, loadC
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
 import type { BuildOptions, Chain } from '../core/chain.ts'
-import { type Clock, systemClock } from '../core/clock.ts'
+import { type Clock, SteadyClock, systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
 import { requestId } from '../core/ids.ts'
@@ -167,7 +167,7 @@ class RunningGateway implements Gateway {
     this.#files = files
     this.#options = options
     this.#log = options.log
-    this.#clock = options.clock ?? systemClock
+    this.#clock = options.clock ?? new SteadyClock(systemClock)
     this.#random = options.random ?? Math.random
     this.#atStart = config
     this.#startedAt = this.#clock.now()

@@ -24,6 +24,49 @@ export const systemClock: Clock = {
   },
 }
 
+/** A difference up to this much between the wall clock and a SteadyClock is followed at once: NTP slews, leap seconds. */
+const FOLLOWED_MS = 2000
+/** A step of the wall clock that has stood for this long is no mistake, and is followed. */
+const STANDS_MS = 30 * 60_000
+
+/**
+ * A wall clock without steps. When the clock below it steps (a wrong time server, an operator), `now` goes on with the
+ * monotonic clock. A step that is taken back within 30 minutes leaves no trace: no bucket was refilled by it, no day
+ * or month turned, nothing expired. One that stands so long is followed. A process that was suspended sees the missed
+ * time as such a step.
+ */
+export class SteadyClock implements Clock {
+  readonly #clock: Clock
+  /** The wall clock less the monotonic one, as it is believed. */
+  #offset: number
+  /** The wall clock differs by another offset, since a time of the monotonic clock. */
+  #step: { offset: number; since: number } | undefined
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+    this.#offset = clock.now() - clock.mono()
+  }
+
+  now(): number {
+    const mono = this.#clock.mono()
+    const wall = this.#clock.now()
+    const offset = wall - mono
+    const step = this.#step
+    if (Math.abs(offset - this.#offset) <= FOLLOWED_MS) this.#step = undefined
+    else if (step === undefined || Math.abs(offset - step.offset) > FOLLOWED_MS) this.#step = { offset, since: mono }
+    else if (mono - step.since >= STANDS_MS) this.#step = undefined
+    if (this.#step !== undefined) return Math.floor(mono + this.#offset)
+    this.#offset = offset
+    return wall
+  }
+  mono(): number {
+    return this.#clock.mono()
+  }
+  setTimer(ms: number, fn: () => void): Timer {
+    return this.#clock.setTimer(ms, fn)
+  }
+}
+
 /** A clock for tests: time passes only in `advance`. */
 export class ManualClock implements Clock {
   #now: number

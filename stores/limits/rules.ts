@@ -24,6 +24,8 @@ export interface Level {
 }
 
 const DAY = 86_400_000
+/** By so many days or months a level of spend may be ahead of a clock before it is set back. */
+export const FAR_AHEAD = { day: 31, month: 2 }
 /** The wait in ms that a denial by concurrency asks for: ERR-4 gives concurrency a fixed class (decisions 24). */
 const CONCURRENCY_HORIZON = 1000
 
@@ -81,8 +83,10 @@ function refill(level: Level, capacity: number, windowMs: number, elapsed: numbe
 
 /**
  * Brings a level up to `now`: refills a bucket, or starts a new UTC period of spend. When `now` is before the level's
- * time (the clock of another machine), nothing is refilled and the level's time stays. A level that is more than a day
- * or a whole period ahead was written by a wrong clock that has been corrected since: it is set back to `now`.
+ * time (the clock of another machine), nothing is refilled and the level's time stays: what was refilled ahead is not
+ * refilled again. Spend of an earlier period counts in the level's period, so that a clock that goes back and forth
+ * empties nothing. A level that is far ahead was written by a wrong clock that has been corrected since: its time is
+ * set back to `now`, and what is used stays used.
  */
 export function advance(cell: Cell, level: Level, now: number): void {
   if (cell.kind === 'bucket') {
@@ -95,10 +99,8 @@ export function advance(cell: Cell, level: Level, now: number): void {
     } else if (elapsed < -DAY) level.at = now
   } else if (cell.kind === 'spend') {
     const index = periodIndex(cell.period!, now)
-    if (index > level.at || index < level.at - 1) {
-      level.used = 0
-      level.at = index
-    }
+    if (index > level.at) level.used = 0
+    if (index > level.at || index < level.at - FAR_AHEAD[cell.period!]) level.at = index
   }
 }
 

@@ -9,6 +9,7 @@
  *
  * `advanced` is `advance` of rules.ts in Lua. A model test checks that both agree.
  */
+import { FAR_AHEAD } from '../limits/rules.ts'
 import { FINALS, GROUP_BYTES, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES } from './layout.ts'
 
 type Place = (typeof PLACES)[number]
@@ -92,11 +93,9 @@ const OWE = `
 elseif u# ~= 0 and e > 0 then
   if p# > 0 then p# = 0 end
   p# = p# - e`
-const ADVANCE_SPEND = (period: string) => `
-if ${period} > a# or ${period} < a# - 1 then
-  u# = 0
-  a# = ${period}
-end`
+const ADVANCE_SPEND = (period: 'day' | 'month') => `
+if ${period} > a# then u# = 0 end
+if ${period} > a# or ${period} < a# - ${FAR_AHEAD[period]} then a# = ${period} end`
 /** Brings each place that has a cell up to now, then runs `code` for it. */
 const advanced = (code: (place: Place) => string) =>
   PASS +

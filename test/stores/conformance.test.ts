@@ -216,6 +216,36 @@ for (const engine of engines) {
       )
     })
 
+    it('a clock that goes back, and forth again, gives nothing back', async t => {
+      const { limits } = await engine.open(t)
+      const cells = [spend('o:day', 1e6), spend('o:month', 1e6, 'month'), bucket('o:rpd', 1000, DAY)]
+      const jump = fc.record({ days: fc.nat({ max: 30 }), ms: fc.nat({ max: DAY }), take: fc.nat({ max: 9 }) })
+      await fc.assert(
+        fc.asyncProperty(fc.array(jump, { minLength: 1, maxLength: 8 }), async jumps => {
+          const org = newOrg()
+          let taken = 0
+          for (const [i, { days, ms, take }] of jumps.entries()) {
+            for (const now of [Math.max(T0 - days * DAY - ms, T0 - 30 * DAY), T0]) {
+              const id = `r${i}-${now}`
+              assert.ok(
+                (await limits.admit({ org, id, cells, amounts: [take, take, take], now: i ? now : T0 })).admitted,
+              )
+              limits.settle(org, id, [take, take, take], i ? now : T0)
+              if (limits instanceof RedisLimits) await limits.delivered([id])
+              taken += take
+              const left = await limits.peek(org, cells, T0)
+              assert.deepEqual(
+                left.slice(0, 2).map(state => state.remaining),
+                [1e6 - taken, 1e6 - taken],
+              )
+              if (days === 0) assert.ok(left[2]!.remaining <= 1000)
+            }
+          }
+        }),
+        { numRuns: engine.name === 'redis' ? 20 : 60 },
+      )
+    })
+
     it('cells of two organizations never meet', async t => {
       const { limits } = await engine.open(t)
       const cells = [bucket('o:rpm', 1)]

@@ -142,10 +142,14 @@ test('a spend level ends with its period; a clock that is behind keeps the newer
   assert.equal(l.used, 70)
   advance(cell, l, T0 + DAY)
   assert.deepEqual([l.used, l.at], [0, periodIndex('day', T0 + DAY)])
-  // Written by a clock that was days ahead and has been corrected.
+  // Three days back and forth emptied the day's spend.
+  const there = level(70, periodIndex('day', T0))
+  for (const days of [-3, 0, -30, 0]) advance(cell, there, T0 + days * DAY)
+  assert.deepEqual([there.used, there.at], [70, periodIndex('day', T0)])
+  // Written by a clock that was weeks ahead and has been corrected.
   const ahead = level(70, periodIndex('day', T0) + 40)
   advance(cell, ahead, T0)
-  assert.deepEqual([ahead.used, ahead.at], [0, periodIndex('day', T0)])
+  assert.deepEqual([ahead.used, ahead.at], [70, periodIndex('day', T0)])
 })
 
 test('a clock that steps back refills nothing, and a level from the far future recovers', () => {
