@@ -134,7 +134,7 @@ export class MemoryLimits implements LimitEngine {
     const org = this.#org(orgId)
     let full = false
     const levels = cells.map((cell, i) => {
-      const level = this.#level(orgId, org, cell, now)
+      const level = this.#entry(orgId, org, cell, now).level
       advance(cell, level, now)
       if (!fits(cell, level, amounts[i]!)) full = true
       return level

@@ -11,6 +11,7 @@ import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
 import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
+import { WriteProbe } from '../write-probe.ts'
 import { script } from './call.ts'
 import { RedisClient } from './client.ts'
 import { type LayoutStep, STEPS } from './format.ts'
@@ -27,6 +28,8 @@ const CHARGE_SCRIPT = script(CHARGE)
 const CLOSE_MS = 5000
 /** The pause before the next try to recover a journal. */
 const RECOVER_MS = 5000
+/** How long the key lives that readiness writes. */
+const PROBE_MS = 60_000
 
 export interface RedisStoreOptions {
   url: string
@@ -76,6 +79,7 @@ export class RedisStore implements Store {
   readonly client: RedisClient
   #journal: Journal
   #sink: RedisLedgerSink
+  readonly #probe: WriteProbe
   #recovering: Timer | undefined
   #recovery: Promise<void> | undefined
   #closed = false
@@ -124,6 +128,7 @@ export class RedisStore implements Store {
       noteDelivered: true,
     })
     this.records = new RedisRecords(client)
+    this.#probe = new WriteProbe(clock, () => client.call(client.redis.set('sluice:probe', instance, 'PX', PROBE_MS)))
   }
 
   async start(): Promise<void> {
@@ -146,12 +151,9 @@ export class RedisStore implements Store {
     if (this.#closed) return { ok: false, reason: 'the store is closed' }
     const reason = this.#journal.failure
     if (reason !== undefined) return { ok: false, reason }
-    try {
-      await this.client.call(this.client.redis.ping())
-    } catch (error) {
-      return { ok: false, reason: (error as Error).message }
-    }
-    // A server that takes no writes answers a ping too. The renewal of the lease shows whether writes succeed.
+    // Not a ping: a server that is full, or a replica, answers that too.
+    const refused = await this.#probe.check()
+    if (refused !== undefined) return { ok: false, reason: refused }
     const failure = this.leases.failure
     return failure === undefined ? { ok: true } : { ok: false, reason: failure }
   }

@@ -11,6 +11,7 @@ import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
 import { configuredSecret } from '../secret.ts'
+import { WriteProbe } from '../write-probe.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { SqliteLedgerSink } from './ledger.ts'
 import { LevelSaver, levelsBefore } from './levels.ts'
@@ -142,6 +143,7 @@ class SqliteStore implements Store {
   #parts: Parts
   #sweeping: Timer | undefined
   #sweepRuns = false
+  readonly #probe: WriteProbe
   #closed = false
 
   constructor(parts: Parts) {
@@ -150,13 +152,17 @@ class SqliteStore implements Store {
     this.ledger = parts.ledger
     this.idempotency = parts.idempotency
     this.records = parts.records
+    const { clock, writer } = parts
+    this.#probe = new WriteProbe(clock, () => writer.write({ op: 'probe', now: clock.now() }))
     this.#schedule()
   }
 
   async ready(): Promise<{ ok: boolean; reason?: string }> {
     if (this.#closed) return { ok: false, reason: 'the store is closed' }
     const reason = this.#parts.journal?.failure ?? this.ledger.failure ?? this.#parts.writer.failure
-    return reason === undefined ? { ok: true } : { ok: false, reason }
+    if (reason !== undefined) return { ok: false, reason }
+    const refused = await this.#probe.check()
+    return refused === undefined ? { ok: true } : { ok: false, reason: refused }
   }
 
   stats(): StoreStats {

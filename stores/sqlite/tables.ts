@@ -29,6 +29,8 @@ export type Write =
   /** `levels`: JSON of `LevelRow[]`. */
   | { op: 'levels'; levels: string }
   | { op: 'sweep'; now: number }
+  /** Changes one small row: whether anything can be written. */
+  | { op: 'probe'; now: number }
 
 /** The level of a bucket, as the table has it. With `used` 0 the row is deleted. */
 export type LevelRow = [organization: string, cell: string, used: number, part: number, at: number, expires: number]
@@ -156,6 +158,9 @@ export class Tables {
         return
       case 'sweep':
         this.#sweep(write.now)
+        return
+      case 'probe':
+        this.#sql("INSERT OR REPLACE INTO meta (name, value) VALUES ('probe', ?)").run(Buffer.from(String(write.now)))
         return
     }
   }

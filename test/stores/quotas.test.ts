@@ -4,13 +4,16 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { type TestContext, test } from 'node:test'
+import { Redis } from 'ioredis'
 import { ManualClock } from '../../core/clock.ts'
 import type { Cell, Store } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { prepare } from '../../stores/sqlite/schema.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
+import { WriteProbe } from '../../stores/write-probe.ts'
 import { eventually } from '../eventually.ts'
 import { bucket, DAY, MINUTE, options, slots, spend, T0, temporary } from './kit.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const CELLS = [bucket('o:rpd', 10, DAY), bucket('o:tpm', 6000, MINUTE, 'tokens'), slots('o:conc', 5)]
 
@@ -195,4 +198,56 @@ test('spend of the period is there after a restart, for a cell that had no cap b
   assert.deepEqual(await left(first, T0, capped), [600])
   await first.close()
   assert.deepEqual(await left(await open(t, file, clock), T0, capped), [600])
+})
+
+/** A ping is answered by a Redis that is full, and nothing was asked of a disk: /readyz said ready. */
+test('readiness tries a write, once a second however many ask, and says why it failed', async () => {
+  const clock = new ManualClock(T0)
+  let writes = 0
+  let fault: Error | undefined
+  const probe = new WriteProbe(clock, async () => {
+    writes++
+    if (fault) throw fault
+  })
+  const ask = () => Promise.all([probe.check(), probe.check(), probe.check()])
+  assert.deepEqual(await ask(), [undefined, undefined, undefined])
+  fault = new Error('no space')
+  clock.advance(999)
+  assert.deepEqual([await probe.check(), writes], [undefined, 1])
+  clock.advance(1)
+  assert.deepEqual(await ask(), ['no space', 'no space', 'no space'])
+  fault = undefined
+  clock.advance(1000)
+  assert.deepEqual([await probe.check(), writes], [undefined, 3])
+})
+
+test('sqlite: a database that takes no write is not ready', async t => {
+  const file = newFile()
+  const clock = new ManualClock(T0)
+  const store = await open(t, file, clock)
+  assert.deepEqual(await store.ready(), { ok: true })
+  const db = new DatabaseSync(file)
+  db.exec("CREATE TRIGGER full BEFORE INSERT ON meta BEGIN SELECT raise(ABORT, 'no space'); END")
+  db.close()
+  clock.advance(1000)
+  const state = await store.ready()
+  assert.equal(state.ok, false)
+  assert.match(state.reason!, /no space/)
+})
+
+test('redis: a server that is full is not ready, though it answers a ping', { skip: skipWithoutRedis }, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const clock = new ManualClock(T0)
+  const store = await openStore(options(server.url, { clock, dataDir: temporary() }))
+  t.after(() => store.close())
+  assert.deepEqual(await store.ready(), { ok: true })
+  const redis = new Redis(server.url)
+  t.after(() => redis.disconnect())
+  await redis.config('SET', 'maxmemory', '1')
+  clock.advance(1000)
+  const state = await store.ready()
+  assert.equal(state.ok, false)
+  assert.match(state.reason!, /OOM/)
+  await redis.config('SET', 'maxmemory', '0')
 })

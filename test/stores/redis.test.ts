@@ -433,7 +433,8 @@ test('a connection that has gone dead without a goodbye is broken off, and a new
   assert.deepEqual(await store.ready(), { ok: true })
   const first = sockets.length
   for (const socket of sockets) socket.removeAllListeners('data').resume()
-  assert.match((await store.ready()).reason!, /did not answer within 1000 ms/)
+  // What readiness found is good for a second.
+  await eventually(async () => /did not answer within 1000 ms/.test((await store.ready()).reason ?? ''))
   await eventually(async () => (await store.ready()).ok)
   assert.ok(sockets.length > first)
 })
