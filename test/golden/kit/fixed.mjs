@@ -29,6 +29,9 @@ Math.random = () => 0
 const { GOLDEN_CLOCK: path, SLUICE_PARENT: launched } = process.env
 // The launcher loads this file too. Only the gateway, which it starts, must take commands for its clock.
 if (path && launched && isMainThread) {
+  // The test sets the wall clock apart from the monotonic one. The gateway's own clock would not follow such a step.
+  const { SteadyClock } = await import('../../../core/clock.ts')
+  SteadyClock.prototype.now = () => wall
   let mono = performance.now()
   performance.now = () => mono
   rmSync(path, { force: true })
