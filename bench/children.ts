@@ -30,10 +30,15 @@ function endWithUs(): void {
   process.on('SIGHUP', () => process.exit(129))
 }
 
-/** Starts a program on a core. */
-export function start(core: number, command: string, args: string[], options: SpawnOptions = {}): ChildProcess {
+/** Starts a program on a core, or on any when `core` is undefined. */
+export function start(
+  core: number | undefined,
+  command: string,
+  args: string[],
+  options: SpawnOptions = {},
+): ChildProcess {
   endWithUs()
-  const [program, all] = pinned(core, command, args)
+  const [program, all] = core === undefined ? [command, args] : pinned(core, command, args)
   const child = spawn(program, all, options)
   running.add(child)
   child.once('exit', () => running.delete(child))
@@ -41,8 +46,13 @@ export function start(core: number, command: string, args: string[], options: Sp
   return child
 }
 
-/** Starts a TypeScript program of this project on a core, with the Node of this process. */
-export function startProgram(core: number, file: string, args: string[], options: SpawnOptions = {}): ChildProcess {
+/** Starts a TypeScript program of this project on a core (or any), with the Node of this process. */
+export function startProgram(
+  core: number | undefined,
+  file: string,
+  args: string[],
+  options: SpawnOptions = {},
+): ChildProcess {
   return start(core, process.execPath, [...FLAGS, file, ...args], options)
 }
 

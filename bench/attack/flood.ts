@@ -1,0 +1,166 @@
+/** One flood, in a process of its own: `flood.ts JOB`. It prints the number of requests and what became of them. */
+import { connect, type Socket } from 'node:net'
+import { WebSocket } from 'undici'
+import { bodyOf, lanes, MIB, PATHS, Random, send, sleep } from './kit.ts'
+
+export type Kind = 'control' | 'prompts' | 'count' | 'uploads' | 'recall' | 'warmups' | 'small' | 'drip'
+
+const { kind, url, key, seed, ms } = JSON.parse(process.argv[2]!) as {
+  kind: Kind
+  url: string
+  key: string
+  seed: number
+  ms: number
+}
+const random = new Random(seed)
+console.log('ready')
+const until = performance.now() + ms
+const host = new URL(url)
+const outcomes: Record<string, number> = {}
+const note = (what: string | number) => (outcomes[what] = (outcomes[what] ?? 0) + 1)
+/** Bytes that all requests of a flood may have together, so that it is bounded also on a fast machine. */
+let left = 4096 * MIB
+
+const post = async (path: string, body: string): Promise<void> => {
+  if ((left -= body.length) < 0) return void (await sleep(100))
+  note((await send(url, path, key, body)).status)
+}
+
+/** Opens connections, writes to each what `begin` gives and then `drip` each 100 ms, until the time is over. */
+async function hold(count: number, begin: (socket: Socket) => void, drip: string): Promise<number> {
+  const sockets = Array.from({ length: count }, () => {
+    const socket = connect({ port: Number(host.port), host: host.hostname })
+    socket.on('error', () => {})
+    socket.on('data', data => note(String(data).split(' ')[1] ?? 'bytes'))
+    socket.once('connect', () => begin(socket))
+    return socket
+  })
+  while (performance.now() < until) {
+    await sleep(100)
+    for (const socket of sockets) if (socket.writable && socket.writableLength === 0) socket.write(drip)
+  }
+  note(`open at the end (${sockets.filter(socket => socket.readyState === 'open').length})`)
+  for (const socket of sockets) socket.destroy()
+  return count
+}
+
+/** A WebSocket for warm-ups, one at a time. A warm-up stores its input without asking a model. */
+async function warmer(): Promise<{
+  warm(text: string, previous?: string): Promise<string | undefined>
+  close(): void
+}> {
+  const socket = new WebSocket(`${url.replace('http', 'ws')}${PATHS.responses}`, {
+    headers: { authorization: `Bearer ${key}` },
+  } as object)
+  let heard: (frame: any) => void = () => {}
+  socket.onmessage = event => heard(JSON.parse(String(event.data)))
+  socket.onclose = () => heard({ type: 'closed' })
+  await new Promise(resolve => {
+    socket.onopen = resolve
+    socket.onerror = resolve
+  })
+  return {
+    warm: (text, previous) =>
+      new Promise(resolve => {
+        if (socket.readyState !== WebSocket.OPEN) return resolve(undefined)
+        heard = frame => {
+          if (/^(?:response\.(?:completed|failed|incomplete)|error|closed)$/.test(frame.type)) {
+            note(frame.type === 'error' ? (frame.status ?? 'error') : frame.type)
+            resolve(frame.type === 'response.completed' ? frame.response.id : undefined)
+          }
+        }
+        const more = previous ? { previous_response_id: previous } : {}
+        socket.send(
+          JSON.stringify({
+            type: 'response.create',
+            generate: false,
+            model: 'a-responses',
+            input: text,
+            store: true,
+            ...more,
+          }),
+        )
+      }),
+    close: () => socket.close(),
+  }
+}
+
+const HEAD = `POST ${PATHS.chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\n`
+
+const KINDS: Record<Kind, () => Promise<number>> = {
+  /** Uses a core as a flood does, and sends nothing. */
+  async control() {
+    while (performance.now() < until) {
+      for (let n = 0; n < 64; n++) random.text(2000)
+      await sleep(0)
+    }
+    return 0
+  },
+  prompts() {
+    const texts = Array.from({ length: 8 }, () => random.text(200_000))
+    return lanes(40, until, i =>
+      post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-chat', `${i} ${random.one(texts)}`))),
+    )
+  },
+  count() {
+    const texts = Array.from({ length: 8 }, () => random.text(200_000))
+    return lanes(40, until, i =>
+      post(
+        PATHS.count,
+        JSON.stringify({ model: 'a-messages', messages: [{ role: 'user', content: `${i} ${random.one(texts)}` }] }),
+      ),
+    )
+  },
+  uploads() {
+    const body = Buffer.alloc(24 * MIB, 0x20)
+    return hold(
+      40,
+      socket => {
+        socket.write(`${HEAD}Content-Length: ${body.length + 4096}\r\n\r\n`)
+        socket.write(body)
+      },
+      ' ',
+    )
+  },
+  async recall() {
+    // A chain of stored responses, each near the largest that is stored.
+    const socket = await warmer()
+    let previous: string | undefined
+    for (let i = 0; i < 24 && performance.now() < until - ms / 2; i++)
+      previous = (await socket.warm(`${i}${'a'.repeat(900_000)}`, previous)) ?? previous
+    socket.close()
+    return lanes(8, until, () =>
+      post(
+        PATHS.responses,
+        JSON.stringify(bodyOf('responses', 'a-responses', 'x', { previous_response_id: previous })),
+      ),
+    )
+  },
+  async warmups() {
+    const sockets = await Promise.all(Array.from({ length: 8 }, warmer))
+    const text = 'a'.repeat(500_000)
+    const sent = await Promise.all(
+      sockets.map(({ warm }) =>
+        lanes(1, until, async i => {
+          if ((left -= text.length) < 0 || (await warm(`${i}${text}`)) === undefined) await sleep(20)
+        }),
+      ),
+    )
+    for (const socket of sockets) socket.close()
+    return sent.reduce((sum, n) => sum + n, 0)
+  },
+  small: () => lanes(64, until, () => post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-chat', 'x')))),
+  drip: () => hold(400, socket => socket.write('POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n'), 'x: y\r\n'),
+}
+
+const cases = await KINDS[kind]()
+const most = Object.entries(outcomes)
+  .sort(([, a], [, b]) => b - a)
+  .slice(0, 4)
+console.log(
+  JSON.stringify({
+    cases,
+    note: most.map(([what, n]) => (n > 1 || !what.startsWith('open') ? `${n} × ${what}` : what)).join(', '),
+  }),
+)
+process.exit(0)

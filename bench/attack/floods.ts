@@ -1,0 +1,167 @@
+/**
+ * Floods by one organization beside a victim of another one, which stays far below its limits. Both have shipped plans.
+ * The victim's requests are sent at fixed times, first without and then with the flood; each kind of flood comes from
+ * an organization of its own, whose limits are still full, and from a process of its own. Before them comes a control:
+ * such a process that uses a core and sends nothing. When that alone doubles the victim's p99, the machine is too busy
+ * to judge it.
+ */
+import { join } from 'node:path'
+import { output, printed, startProgram } from '../children.ts'
+import { percentile } from '../load/percentile.ts'
+import { FLOOD_MIB, LOOP_MS, P99_FLOOR_MS, P99_RATIO } from './breaches.ts'
+import type { Kind } from './flood.ts'
+import {
+  bodyOf,
+  finish,
+  Gateway,
+  keyOf,
+  MIB,
+  PATHS,
+  type Part,
+  type Random,
+  type Result,
+  send,
+  sleep,
+  Watch,
+} from './kit.ts'
+
+const PART = 'flood'
+/** The plan of each flood. Recall needs room for what it stores first. */
+export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
+  prompts: 'tier1',
+  count: 'tier1',
+  uploads: 'tier1',
+  recall: 'benchmark',
+  warmups: 'tier1',
+  small: 'tier1',
+  drip: 'tier1',
+}
+/** The victim's requests per second. Its plan `benchmark` allows 100. */
+const RATE = 40
+/** One of so many of its requests has a prompt that is counted off the event loop. */
+const LARGE_EVERY = 10
+const LARGE_BYTES = 40_000
+const VICTIM_MS = 10_000
+/** The victim's model answers after this long: a model that answers at once would make every wait look large. */
+const SMALL = '[[sim: delay 20ms; tokens 5]] hello'
+
+interface Window {
+  took: number[]
+  served: number
+  sent: number
+  refused: string[]
+}
+
+/** Sends the victim's requests for so long, and waits for their answers. */
+async function victim(gateway: Gateway, random: Random, ms: number): Promise<Window> {
+  const window: Window = { took: [], served: 0, sent: 0, refused: [] }
+  const open: Promise<void>[] = []
+  const begin = performance.now()
+  for (;;) {
+    const due = begin + window.sent * (1000 / RATE)
+    if (due > begin + ms) break
+    const wait = due - performance.now()
+    if (wait > 0) await sleep(wait)
+    const text = window.sent++ % LARGE_EVERY === 0 ? `${SMALL} ${random.text(LARGE_BYTES)}` : SMALL
+    const body = JSON.stringify(bodyOf('chat', 'a-chat', text))
+    const at = performance.now()
+    open.push(
+      send(gateway.url, PATHS.chat, keyOf('victim'), body, {}, 'POST', VICTIM_MS).then(answer => {
+        window.took.push(performance.now() - at)
+        if (answer.status === 200) window.served++
+        else window.refused.push(`${answer.status} ${answer.text.slice(0, 120)}`)
+      }),
+    )
+  }
+  await Promise.all(open)
+  return window
+}
+
+export async function floods({ random, breaches, budgetMs, simulator }: Part): Promise<Result[]> {
+  const organizations = { victim: 'benchmark', ...KINDS }
+  const begin = async () => {
+    const gateway = await Gateway.start({ upstream: simulator, organizations })
+    // So that code is compiled and the meter's pool runs when the first window begins.
+    await victim(gateway, random, Math.min(1500, budgetMs / 10))
+    return { gateway, watch: new Watch(gateway) }
+  }
+  let { gateway, watch } = await begin()
+  const quiet: number[] = []
+  /** Whether the p99 means anything on this machine now. */
+  let judged = true
+  const results: Result[] = []
+  const each = budgetMs / (Object.keys(KINDS).length + 1)
+  for (const kind of ['control', ...random.shuffled(Object.keys(KINDS) as Kind[])] as Kind[]) {
+    const name = `${PART} ${kind}`
+    quiet.push(...(await victim(gateway, random, each / 3)).took)
+    await watch.look()
+    watch.reset()
+    const before = watch.resident
+    const job = { kind, url: gateway.url, key: keyOf(kind), seed: random.below(2 ** 31), ms: (each * 2) / 3 }
+    const child = startProgram(undefined, join(import.meta.dirname, 'flood.ts'), [JSON.stringify(job)], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    await printed(child, /ready/)
+    const flooding = output(child, job.ms + 60_000)
+    const beside = await victim(gateway, random, job.ms)
+    const flood = JSON.parse(await flooding) as { cases: number; note: string }
+    await watch.look()
+    const base = Math.max(P99_FLOOR_MS, percentile(quiet, 0.99))
+    const p99 = percentile(beside.took, 0.99)
+    const grown = (watch.peak - before) / MIB
+    if (beside.served < beside.sent)
+      breaches.add(name, 'victim', `${beside.sent - beside.served} of ${beside.sent} failed`, beside.refused[0])
+    if (kind === 'control') {
+      judged = p99 / base <= P99_RATIO
+      results.push({
+        part: name,
+        cases: 0,
+        note: `a busy process that sends nothing${judged ? '' : ': the machine is too busy to judge p99'}`,
+        p99Ratio: p99 / base,
+        victim: [beside.served, beside.sent],
+      })
+      continue
+    }
+    if (judged && p99 / base > P99_RATIO)
+      breaches.add(
+        name,
+        'p99',
+        `${(p99 / base).toFixed(2)} times`,
+        `${Math.round(percentile(quiet, 0.99))} ms without, ${Math.round(p99)} ms beside it`,
+      )
+    if (grown > FLOOD_MIB) breaches.add(name, 'memory', `${Math.round(grown)} MiB more`)
+    if (watch.loopMs > LOOP_MS) breaches.add(name, 'loop', `${Math.round(watch.loopMs)} ms`)
+    results.push({
+      part: name,
+      cases: flood.cases,
+      note: `${KINDS[kind]}; ${flood.note}`,
+      loopMs: watch.loopMs,
+      residentMib: watch.peak / MIB,
+      p99Ratio: p99 / base,
+      victim: [beside.served, beside.sent],
+    })
+    const after = await send(
+      gateway.url,
+      PATHS.chat,
+      keyOf('victim'),
+      bodyOf('chat', 'a-chat', SMALL),
+      {},
+      'POST',
+      VICTIM_MS,
+    )
+    if (after.status !== 200 || !gateway.alive) {
+      breaches.add(
+        name,
+        'crash',
+        'the gateway does not serve after the flood',
+        `${after.status} ${after.text.slice(0, 120)}`,
+      )
+      await watch.figures()
+      await gateway.kill()
+      ;({ gateway, watch } = await begin())
+    }
+  }
+  watch.worstLoopMs = 0
+  await finish(PART, gateway, watch, breaches)
+  return results
+}
