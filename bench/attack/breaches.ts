@@ -32,7 +32,7 @@ export const PROMISES = {
   shared: 'faults that one organization provokes do not take a backend from another one',
   books: 'each reply that a client has read whole has one ledger row, completed and with its cost',
   tenant: 'no organization sees data of another one, or learns whether an id of it exists',
-  uncounted: 'what is sent upstream is what is counted',
+  uncounted: 'an id of stored data stands at most once in a request, so that nothing is sent that was not counted',
 } as const
 
 export type Promised = keyof typeof PROMISES

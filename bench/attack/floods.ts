@@ -161,7 +161,6 @@ export async function floods({ random, breaches, budgetMs, simulator }: Part): P
       ;({ gateway, watch } = await begin())
     }
   }
-  watch.worstLoopMs = 0
-  await finish(PART, gateway, watch, breaches)
+  await finish(PART, gateway, watch, breaches, false)
   return results
 }

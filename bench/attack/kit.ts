@@ -161,13 +161,24 @@ export interface GatewayOptions {
 }
 
 let folders = 0
-/** The gateways' own process ids. The launcher's death alone would end them only later. */
-const gateways = new Set<number>()
+/** The launchers that run. Their death alone would end their gateways only a while later, or not while they start. */
+const launchers = new Set<number>()
 process.on('exit', () => {
-  for (const pid of gateways) kill(pid)
+  for (const pid of launchers) kill(childOf(pid))
 })
 
+/** The one child of a process: the gateway of its launcher. 0 when there is none. */
+function childOf(pid: number): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ')[0])
+  } catch {
+    return 0
+  }
+}
+
 function kill(pid: number): void {
+  // Signals to 0 go to the whole process group.
+  if (pid === 0) return
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
@@ -209,15 +220,18 @@ export class Gateway {
     const launcher = start(undefined, process.execPath, command, { cwd: this.folder, stdio: ['ignore', 'pipe', log] })
     closeSync(log)
     this.#launcher = launcher
+    launchers.add(launcher.pid!)
     this.#wanted = true
-    launcher.once('exit', () => (this.#wanted &&= launcher !== this.#launcher))
+    launcher.once('exit', () => {
+      launchers.delete(launcher.pid!)
+      this.#wanted &&= launcher !== this.#launcher
+    })
     const [, url, admin] = await printed(launcher, /listens on (\S+)\ndashboard +(\S+?)\/\s/, 60_000).catch(error => {
       throw new Error(`${error.message} ${this.log.slice(-2000)}`)
     })
     this.url = url!
     this.admin = admin!
-    this.pid = Number(readFileSync(`/proc/${launcher.pid}/task/${launcher.pid}/children`, 'utf8').split(' ')[0])
-    gateways.add(this.pid)
+    this.pid = childOf(launcher.pid!)
   }
 
   /** Whether it runs as it should: false after a crash. */
@@ -236,15 +250,15 @@ export class Gateway {
     const ended = new Promise(resolve => launcher.once('exit', resolve))
     const over = launcher.exitCode !== null || launcher.signalCode !== null
     kill(this.pid)
-    gateways.delete(this.pid)
     if (!over) await ended
   }
 
   async stop(): Promise<void> {
     this.#wanted = false
-    await stop(this.#launcher!, 15_000)
-    kill(this.pid)
-    gateways.delete(this.pid)
+    const launcher = this.#launcher!
+    await stop(launcher, 15_000)
+    // It did not end in time, and a launcher that is killed outright leaves its gateway.
+    if (launcher.signalCode === 'SIGKILL') kill(this.pid)
   }
 }
 
@@ -388,16 +402,20 @@ export async function lanes(count: number, until: number, work: (i: number) => P
   return done
 }
 
-/** Ends a part on its gateway: notes a crash and a blocked event loop, and stops the gateway. */
+/**
+ * Ends a part on its gateway: notes a crash and a blocked event loop, and stops the gateway.
+ * @param loop false when the part has noted each blocked event loop with its cause
+ */
 export async function finish(
   part: string,
   gateway: Gateway,
   watch: Watch,
   breaches: Breaches,
+  loop = true,
 ): Promise<{ loopMs: number; residentMib: number }> {
   const figures = await watch.figures()
   if (!gateway.alive) breaches.add(part, 'crash', 'the gateway ended by itself', gateway.log.slice(-300))
-  else if (figures.loopMs > LOOP_MS) breaches.add(part, 'loop', `${Math.round(figures.loopMs)} ms`)
+  else if (loop && figures.loopMs > LOOP_MS) breaches.add(part, 'loop', `${Math.round(figures.loopMs)} ms`)
   await gateway.stop()
   return figures
 }
