@@ -21,6 +21,7 @@ const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm ci$/, 'how the project was installed'],
   [/^npm (?:test|run test:(?:long|golden))$/, 'continuous integration, and this run'],
   [/^npm run size$/, 'installs the project twice; continuous integration runs it'],
+  [/^npm run attack\b/, 'test/bench/attack.long.test.ts runs it'],
   [/^npm run (?:check|fix)$/, 'continuous integration checks, beside this run; fix writes what check asks for'],
   [/^ssh /, 'needs another machine'],
   [/ \| socat stdio /, 'test/deploy/deploy.test.ts says the same to a running HAProxy'],
