@@ -5,13 +5,15 @@ import { bodyOf, lanes, MIB, PATHS, Random, send, sleep } from './kit.ts'
 
 export type Kind = 'control' | 'prompts' | 'count' | 'uploads' | 'recall' | 'warmups' | 'small' | 'drip'
 
-const { kind, url, key, seed, ms } = JSON.parse(process.argv[2]!) as {
+export interface Job {
   kind: Kind
   url: string
   key: string
   seed: number
   ms: number
 }
+
+const { kind, url, key, seed, ms } = JSON.parse(process.argv[2]!) as Job
 const random = new Random(seed)
 console.log('ready')
 const until = performance.now() + ms

@@ -1,15 +1,15 @@
 /**
  * Floods by one organization beside a victim of another one, which stays far below its limits. Both have shipped plans.
  * The victim's requests are sent at fixed times, first without and then with the flood; each kind of flood comes from
- * an organization of its own, whose limits are still full, and from a process of its own. Before them comes a control:
- * such a process that uses a core and sends nothing. When that alone doubles the victim's p99, the machine is too busy
- * to judge it.
+ * an organization of its own, whose limits are still full, and from a process of its own. While the victim is
+ * alone, another process uses a core as a flood does, so that only what the gateway does makes a difference.
  */
+import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import { output, printed, startProgram } from '../children.ts'
 import { percentile } from '../load/percentile.ts'
 import { FLOOD_MIB, LOOP_MS, P99_FLOOR_MS, P99_RATIO } from './breaches.ts'
-import type { Kind } from './flood.ts'
+import type { Job, Kind } from './flood.ts'
 import {
   bodyOf,
   finish,
@@ -77,6 +77,15 @@ async function victim(gateway: Gateway, random: Random, ms: number): Promise<Win
   return window
 }
 
+/** Starts the process of a flood, and waits until it begins. */
+async function flood(job: Job): Promise<ChildProcess> {
+  const child = startProgram(undefined, join(import.meta.dirname, 'flood.ts'), [JSON.stringify(job)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  await printed(child, /ready/)
+  return child
+}
+
 export async function floods({ random, breaches, budgetMs, simulator }: Part): Promise<Result[]> {
   const organizations = { victim: 'benchmark', ...KINDS }
   const begin = async () => {
@@ -87,42 +96,29 @@ export async function floods({ random, breaches, budgetMs, simulator }: Part): P
   }
   let { gateway, watch } = await begin()
   const quiet: number[] = []
-  /** Whether the p99 means anything on this machine now. */
-  let judged = true
   const results: Result[] = []
-  const each = budgetMs / (Object.keys(KINDS).length + 1)
-  for (const kind of ['control', ...random.shuffled(Object.keys(KINDS) as Kind[])] as Kind[]) {
+  const each = budgetMs / Object.keys(KINDS).length
+  const control = await flood({ kind: 'control', url: gateway.url, key: '', seed: 0, ms: 2 ** 31 - 1 })
+  for (const kind of random.shuffled(Object.keys(KINDS) as (keyof typeof KINDS)[])) {
     const name = `${PART} ${kind}`
+    control.kill('SIGCONT')
     quiet.push(...(await victim(gateway, random, each / 3)).took)
+    control.kill('SIGSTOP')
     await watch.look()
     watch.reset()
     const before = watch.resident
     const job = { kind, url: gateway.url, key: keyOf(kind), seed: random.below(2 ** 31), ms: (each * 2) / 3 }
-    const child = startProgram(undefined, join(import.meta.dirname, 'flood.ts'), [JSON.stringify(job)], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    })
-    await printed(child, /ready/)
+    const child = await flood(job)
     const flooding = output(child, job.ms + 60_000)
     const beside = await victim(gateway, random, job.ms)
-    const flood = JSON.parse(await flooding) as { cases: number; note: string }
+    const { cases, note } = JSON.parse(await flooding) as { cases: number; note: string }
     await watch.look()
     const base = Math.max(P99_FLOOR_MS, percentile(quiet, 0.99))
     const p99 = percentile(beside.took, 0.99)
     const grown = (watch.peak - before) / MIB
     if (beside.served < beside.sent)
       breaches.add(name, 'victim', `${beside.sent - beside.served} of ${beside.sent} failed`, beside.refused[0])
-    if (kind === 'control') {
-      judged = p99 / base <= P99_RATIO
-      results.push({
-        part: name,
-        cases: 0,
-        note: `a busy process that sends nothing${judged ? '' : ': the machine is too busy to judge p99'}`,
-        p99Ratio: p99 / base,
-        victim: [beside.served, beside.sent],
-      })
-      continue
-    }
-    if (judged && p99 / base > P99_RATIO)
+    if (p99 / base > P99_RATIO)
       breaches.add(
         name,
         'p99',
@@ -133,8 +129,8 @@ export async function floods({ random, breaches, budgetMs, simulator }: Part): P
     if (watch.loopMs > LOOP_MS) breaches.add(name, 'loop', `${Math.round(watch.loopMs)} ms`)
     results.push({
       part: name,
-      cases: flood.cases,
-      note: `${KINDS[kind]}; ${flood.note}`,
+      cases,
+      note: `${KINDS[kind]}; ${note}`,
       loopMs: watch.loopMs,
       residentMib: watch.peak / MIB,
       p99Ratio: p99 / base,
@@ -161,6 +157,7 @@ export async function floods({ random, breaches, budgetMs, simulator }: Part): P
       ;({ gateway, watch } = await begin())
     }
   }
+  control.kill('SIGKILL')
   await finish(PART, gateway, watch, breaches, false)
   return results
 }
