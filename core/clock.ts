@@ -24,7 +24,9 @@ export const systemClock: Clock = {
   },
 }
 
-/** A difference up to this much between the wall clock and a SteadyClock is followed at once: NTP slews, leap seconds. */
+/**
+ * A difference up to this much between the wall clock and a SteadyClock is followed at once: NTP slews, leap seconds.
+ */
 const FOLLOWED_MS = 2000
 /** A step of the wall clock that has stood for this long is no mistake, and is followed. */
 const STANDS_MS = 30 * 60_000

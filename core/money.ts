@@ -42,8 +42,8 @@ export function exposure(inputTokens: number, outputTokens: number, price: Price
 }
 
 /**
- * The most output tokens with which a request can cost no more than this, in nano-USD: the inverse of `exposure`. 0 when
- * the input alone costs more; infinite when output costs nothing.
+ * The most output tokens with which a request can cost no more than this, in nano-USD: the inverse of `exposure`. 0
+ * when the input alone costs more; infinite when output costs nothing.
  */
 export function outputWithin(most: number, inputTokens: number, price: Price): number {
   const left = most - exposure(inputTokens, 0, price)

@@ -99,8 +99,8 @@ export class PromptCount {
   }
 
   /**
-   * The same off the event loop. Rejects with `MeterBusy` when the pool has no thread (503 `route_capacity`), and with the signal's reason when it aborts,
-   * which frees the job's place.
+   * The same off the event loop. Rejects with `MeterBusy` when the pool has no thread (503 `route_capacity`), and with
+   * the signal's reason when it aborts, which frees the job's place.
    * @param owner the organization whose turn it waits for
    */
   async inPool(media: MediaMinimums, signal?: AbortSignal, pool: MeterPool = meterPool(), owner = ''): Promise<number> {

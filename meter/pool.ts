@@ -29,7 +29,10 @@ export interface MeterPoolOptions {
 export interface MeterPool {
   /** Tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
   count(texts: readonly string[], signal?: AbortSignal, owner?: string): Promise<number[]>
-  /** The value of a JSON body. Rejects with a SyntaxError for what is not JSON, with `MeterBusy`, or with the signal's reason. */
+  /**
+   * The value of a JSON body. Rejects with a SyntaxError for what is not JSON, with `MeterBusy`, or with the signal's
+   * reason.
+   */
   parse(body: Uint8Array, signal?: AbortSignal, owner?: string): Promise<unknown>
   /** Jobs that have a thread, and jobs that wait for one. */
   readonly jobs: { running: number; waiting: number }
@@ -116,7 +119,10 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     return member
   }
 
-  /** Waits for a thread and works with it. When the signal is aborted, the place in the line is free at once; a thread that works is free when it has answered. */
+  /**
+   * Waits for a thread and works with it. When the signal is aborted, the place in the line is free at once; a thread
+   * that works is free when it has answered.
+   */
   async function withMember<T>(
     owner: string,
     signal: AbortSignal | undefined,
@@ -141,7 +147,10 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     }
   }
 
-  /** One load after the other. Between two loads the thread is free for other owners, so that none waits for a whole long prompt. */
+  /**
+   * One load after the other. Between two loads the thread is free for other owners, so that none waits for a whole
+   * long prompt.
+   */
   async function count(texts: readonly string[], signal: AbortSignal | undefined, owner: string): Promise<number[]> {
     const counts: number[] = []
     const writer = new TextWriter(texts)

@@ -5,8 +5,8 @@ import { denied } from './admission/denials.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
 /**
- * Answers POST /v1/messages/count_tokens with the metered prompt (CNT-1). Each count takes one from a bucket of its own,
- * which is as large as the organization's requests per minute; it takes nothing from the limits of completions.
+ * Answers POST /v1/messages/count_tokens with the metered prompt (CNT-1). Each count takes one from a bucket of its
+ * own, which is as large as the organization's requests per minute; it takes nothing from the limits of completions.
  */
 export const countTokens = definePlugin({
   name: 'count-tokens',

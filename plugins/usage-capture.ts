@@ -4,7 +4,16 @@ import type { Consumed } from '../core/limits.ts'
 import { cost } from '../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import { consumption, identity, model, promptTaken, receivedBytes, reservation, servedBy, takenOver } from './shared/slots.ts'
+import {
+  consumption,
+  identity,
+  model,
+  promptTaken,
+  receivedBytes,
+  reservation,
+  servedBy,
+  takenOver,
+} from './shared/slots.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */

@@ -100,8 +100,8 @@ export class ClientReply implements Ticking {
   }
 
   /**
-   * Whether a client that gets this event's frames has got part of the reply. Frames alone do not tell: hidden reasoning
-   * on Responses opens an item that stays empty, and a search that begins shows neither query nor result.
+   * Whether a client that gets this event's frames has got part of the reply. Frames alone do not tell: hidden
+   * reasoning on Responses opens an item that stays empty, and a search that begins shows neither query nor result.
    */
   #hasContent(event: StreamEvent): boolean {
     switch (event.type) {

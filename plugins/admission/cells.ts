@@ -1,7 +1,8 @@
 /**
  * The cells that an exchange must fit into: one for each limit that organization and key set, for all models and for
  * the requested one (LIM-1, AUTH-4, decisions 20). Spend of organization and key is booked by day and month also where
- * no cap stands, so that a cap that a reload brings sees the running period. Compiled once for each organization, key and model.
+ * no cap stands, so that a cap that a reload brings sees the running period. Compiled once for each organization, key
+ * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'

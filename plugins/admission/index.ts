@@ -66,7 +66,9 @@ export const admission = definePlugin({
       return set
     }
 
-    /** Whether no model can be used free of charge. Then a request with any model needs some of what is left to spend. */
+    /**
+     * Whether no model can be used free of charge. Then a request with any model needs some of what is left to spend.
+     */
     const allCost = Object.values(config.models).every(
       ({ price }) => price === null || price.input > 0 || price.output > 0,
     )

@@ -21,8 +21,8 @@ const SHARE = 4
 
 /**
  * A request that names no cap is sent with the least of the model's maximum, the account's limits of one request, the
- * rest of the window, and a share of what the spend caps leave (decisions 50). The window lowers a cap and sets none: it
- * is often larger than what a provider takes as a cap.
+ * rest of the window, and a share of what the spend caps leave (decisions 50). The window lowers a cap and sets none:
+ * it is often larger than what a provider takes as a cap.
  * @param reserve `output_reserve`: what is reserved where the account can use that much
  * @param backends where the request may go; their windows may be smaller than the model's
  * @param price null when the request costs nothing
@@ -61,7 +61,9 @@ export function capWithin(left: number, { reserve, most }: OutputCap, input: num
   return Math.max(reserve, Math.min(most, outputWithin(Math.floor(left / SHARE), input, price)))
 }
 
-/** Whether the share of what is left pays for the whole of `most`, with a margin for what others have spent meanwhile. */
+/**
+ * Whether the share of what is left pays for the whole of `most`, with a margin for what others have spent meanwhile.
+ */
 export function isPlentiful(left: number, exposure: number): boolean {
   return exposure * SHARE * 2 <= left
 }

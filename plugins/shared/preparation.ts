@@ -55,7 +55,9 @@ export class Preparation {
     if (own.requests === 0) this.#organizations.delete(organization)
   }
 
-  /** @param others other requests of the organization: a request that is alone is never over the organization's bound */
+  /**
+   * @param others other requests of the organization: a request that is alone is never over the organization's bound
+   */
   #over(own: Held, others: number, unit: keyof Held, more: number, bounds: PreparationBounds): Reply | undefined {
     const after = own[unit] + more
     const limit = bounds[`organization_${unit}`]

@@ -157,8 +157,8 @@ export interface FailedAttempt {
 }
 
 /**
- * Filled by `upstream`: true once a backend has the prompt. A backend that could not be reached does not have it, nor one
- * that refused the request with an error status: providers charge for neither.
+ * Filled by `upstream`: true once a backend has the prompt. A backend that could not be reached does not have it, nor
+ * one that refused the request with an error status: providers charge for neither.
  */
 export const promptTaken = slot<boolean>('promptTaken')
 

@@ -8,7 +8,16 @@ import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } 
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
-import { candidates, failedAttempts, identity, type Outbound, outbound, promptTaken, servedBy, trace } from '../shared/slots.ts'
+import {
+  candidates,
+  failedAttempts,
+  identity,
+  type Outbound,
+  outbound,
+  promptTaken,
+  servedBy,
+  trace,
+} from '../shared/slots.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
 import type { Scope } from './breaker.ts'
 import { upstreamFields } from './failed-attempts.ts'

@@ -96,7 +96,10 @@ export class Gate {
     next.go(null)
   }
 
-  /** Takes the newest request of the organization that has most of them, when that is at least two more than `owner` has. */
+  /**
+   * Takes the newest request of the organization that has most of them, when that is at least two more than `owner`
+   * has.
+   */
   #giveWay(owner: string): Waiting | undefined {
     const longest = this.#queue.longest
     if (longest === undefined || this.#queue.waitingOf(longest) <= this.#queue.waitingOf(owner) + 1) return undefined

@@ -22,7 +22,9 @@ interface Entry {
   held: number
   /** The level changed since it was last given out by `changed`. */
   dirty: boolean
-  /** The store may have a row of this cell. Until that is deleted, the entry stays: a reader would find the old level. */
+  /**
+   * The store may have a row of this cell. Until that is deleted, the entry stays: a reader would find the old level.
+   */
   stored: boolean
 }
 

@@ -1,4 +1,7 @@
-/** Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept for its time to live. */
+/**
+ * Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept
+ * for its time to live.
+ */
 import type { Clock } from '../../core/clock.ts'
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
 import { script } from './call.ts'
@@ -134,7 +137,10 @@ export class RedisIdempotency implements IdempotencyStore {
     await this.#deliver(running)
   }
 
-  /** On failure it is offered again with the next renewal. Until Redis has it the key counts as running, and is never free to run again. */
+  /**
+   * On failure it is offered again with the next renewal. Until Redis has it the key counts as running, and is never
+   * free to run again.
+   */
   async #deliver(running: Running): Promise<void> {
     const { name, finish } = running
     try {

@@ -366,9 +366,10 @@ return 1
 `
 
 /**
- * KEYS: the key's hash. ARGV: request id, fingerprint, lease ms, ttl ms. The owner of a running mark is about to end, and is fenced: its request id is the
- * token, which is another after a takeover. From now on nobody takes the key over; an owner that dies before IDEM_FINISH counts as running for one more lease,
- * and as executed after that. (A mark that ran out and that nobody took is the owner's still.) Returns 0 when another has the key.
+ * KEYS: the key's hash. ARGV: request id, fingerprint, lease ms, ttl ms. The owner of a running mark is about to end,
+ * and is fenced: its request id is the token, which is another after a takeover. From now on nobody takes the key over;
+ * an owner that dies before IDEM_FINISH counts as running for one more lease, and as executed after that. (A mark that
+ * ran out and that nobody took is the owner's still.) Returns 0 when another has the key.
  *
  * The state stays 'running', which older processes know.
  */
@@ -382,8 +383,8 @@ return 1
 `
 
 /**
- * KEYS: the key's hash. ARGV: request id, lease ms (0: free the key), fingerprint. Only the owner of a running mark renews or frees it; one that ran out and
- * that nobody took is set again. Returns 0 when another has the key.
+ * KEYS: the key's hash. ARGV: request id, lease ms (0: free the key), fingerprint. Only the owner of a running mark
+ * renews or frees it; one that ran out and that nobody took is set again. Returns 0 when another has the key.
  */
 export const IDEM_LEASE = `
 local h = redis.call('HMGET', KEYS[1], 'request', 'state', 'claimed')

@@ -78,7 +78,9 @@ CREATE INDEX records_expires ON records (expires);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 `
 
-/** Levels of buckets; and what a sweep of past spend goes by. `at` is real: a clock may have fractions of a millisecond. */
+/**
+ * Levels of buckets; and what a sweep of past spend goes by. `at` is real: a clock may have fractions of a millisecond.
+ */
 const TABLES_2 = `
 CREATE TABLE levels (
   organization TEXT NOT NULL,

@@ -61,8 +61,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
 
 /**
  * Makes the database readable to its owner alone before SQLite opens it: it holds replies and the secret, and SQLite
- * gives its write-ahead log the mode that the database has at that moment. What an earlier release left readable to others
- * is mended; a folder that is already there stays as the operator made it.
+ * gives its write-ahead log the mode that the database has at that moment. What an earlier release left readable to
+ * others is mended; a folder that is already there stays as the operator made it.
  */
 function makePrivate(file: string): void {
   fs.closeSync(fs.openSync(file, 'a', 0o600))

@@ -193,8 +193,8 @@ for (const engine of engines) {
       const first = await start()
       const running = await first.ask()
       await running.body!.getReader().read()
-      // In Redis the lease runs from the last renewal, and a busy machine may take as long to start a gateway: there the
-      // one that follows is up before. The embedded store counts a new lease from its start, and takes one process.
+      // In Redis the lease runs from the last renewal, and a busy machine may take as long to start a gateway: there
+      // the one that follows is up before. The embedded store counts a new lease from its start, and takes one process.
       const next = engine.name === 'sqlite' ? undefined : await start()
       await first.kill('SIGKILL')
       const second = next ?? (await start())

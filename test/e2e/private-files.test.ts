@@ -1,4 +1,7 @@
-/** What the gateway writes is its owner's alone: the store holds replies and the secret, and another user could read them. */
+/**
+ * What the gateway writes is its owner's alone: the store holds replies and the secret, and another user could read
+ * them.
+ */
 import assert from 'node:assert/strict'
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

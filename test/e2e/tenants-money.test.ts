@@ -1,6 +1,6 @@
 /**
- * What a tenant can do to its bill and to its limits: leave early, leave the output cap out, cut a reply in which nothing
- * was shown. Bills follow delivery (BILL-3), limits follow consumption (decisions 49).
+ * What a tenant can do to its bill and to its limits: leave early, leave the output cap out, cut a reply in which
+ * nothing was shown. Bills follow delivery (BILL-3), limits follow consumption (decisions 49).
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -19,7 +19,10 @@ async function using(options: TestOptions, run: (t: TestGateway) => Promise<void
 const limits = (text: string) => `    limits: { ${text} }`
 const codeOf = async (response: Response): Promise<string> => ((await response.json()) as any).error.code
 
-/** Posts a request and disconnects as soon as `enough` of the reply's text has come; `''` is enough: the request is upstream. */
+/**
+ * Posts a request and disconnects as soon as `enough` of the reply's text has come; `''` is enough: the request is
+ * upstream.
+ */
 async function leave(t: TestGateway, path: string, body: object, enough = ''): Promise<string> {
   const before = t.simulator.requests.length
   const gone = new AbortController()
@@ -80,8 +83,8 @@ for (const [name, cap] of [
 }
 
 /**
- * Limits charge for a prompt that a backend has. One that it refused, or that never reached it, is not such a prompt: an
- * upstream that is out must not use up its users' day.
+ * Limits charge for a prompt that a backend has. One that it refused, or that never reached it, is not such a prompt:
+ * an upstream that is out must not use up its users' day.
  */
 test('[LIM-4] a prompt that no backend took gives back all but the request', async () => {
   for (const directive of ['status 500', 'status 429', 'status 400', 'error overloaded after 0']) {
@@ -110,8 +113,8 @@ test('[LIM-4] output that was counted is consumed, whoever left', () =>
   }))
 
 /**
- * Hidden reasoning opens an output item on Responses. Its frames have no content, and yet a reply that was cut there was
- * billed with its whole prompt.
+ * Hidden reasoning opens an output item on Responses. Its frames have no content, and yet a reply that was cut there
+ * was billed with its whole prompt.
  */
 test('[BILL-3] a Responses stream that is cut after hidden reasoning alone is not billed; after one word it is', () =>
   using({}, async t => {

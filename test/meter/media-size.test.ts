@@ -1,6 +1,6 @@
 /**
- * An image counted 85 tokens and a PDF 1,500, whatever their size, while providers count pixels and pages. Here the size
- * is read from the head of the file.
+ * An image counted 85 tokens and a PDF 1,500, whatever their size, while providers count pixels and pages. Here the
+ * size is read from the head of the file.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

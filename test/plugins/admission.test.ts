@@ -185,8 +185,9 @@ for (const [limit, hours] of [
   })
 }
 
-// All three were "A rate limit of this account is reached", retryable, with a wait of days: a client whose request could
-// never fit waited for nothing, and one with most of its budget left was not told that a smaller request would pass.
+// All three were "A rate limit of this account is reached", retryable, with a wait of days: a client whose request
+// could never fit waited for nothing, and one with most of its budget left was not told that a smaller request would
+// pass.
 test('[LIM-8] a spend limit says whether a smaller request passes, and is retryable only where waiting helps', async () => {
   const { ask } = await limited({ daily_spend_usd: 40_000, monthly_spend_usd: 1e9 })
   const refusal = async (asked: Asked) => {

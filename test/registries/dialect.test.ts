@@ -69,8 +69,8 @@ test('what it cannot express is refused like with any dialect', async () => {
   assert.equal(((await refused.json()) as any).error.param, 'tools[0]')
 })
 
-// The toy is what docs/dialects.md shows: an earlier one dropped stop strings, the output cap, system text and old calls
-// without a word, would have sent text that is only metered, and threw on a frame that was no JSON.
+// The toy is what docs/dialects.md shows: an earlier one dropped stop strings, the output cap, system text and old
+// calls without a word, would have sent text that is only metered, and threw on a frame that was no JSON.
 test('it keeps the rules that every dialect has to keep', async () => {
   const { bodyOf, decodeFrames, printed, unfitOf } = await import('../providers/dialect-kit.ts')
   const { toy } = await import('./toy-dialect/index.ts')

@@ -46,7 +46,10 @@ export const toy: Dialect = {
   fault: (status, headers) => faultOf(kindOfStatus(status), retryAfterMs(headers)),
 }
 
-/** What no capability says: a control that may not be left out, and calls in the history of a request that declares no tool. */
+/**
+ * What no capability says: a control that may not be left out, and calls in the history of a request that declares no
+ * tool.
+ */
 function ownUnfit({ sampling, turns }: Conversation): Unfit | null {
   if (sampling.topK !== undefined) return { param: 'top_k', requirement: 'top-k sampling' }
   for (const { parts } of turns)
