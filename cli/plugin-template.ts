@@ -33,9 +33,8 @@ export default definePlugin<Options>({
   mayProvide: [characters],
   create({ require_header }, { log }) {
     return {
-      // On the way down, once for each request. Return nothing to go on, or a Reply to answer; may wait. To change what
-      // is asked, declare \`rewrites: [conversation]\` and set a new one: x.set(conversation, { ...x.get(conversation),
-      // turns }).
+      // On the way down, once for each request. Return nothing to go on, or a Reply to answer; may wait. To change what is
+      // asked, declare \`rewrites: [conversation]\` and set a new one: x.set(conversation, { ...x.get(conversation), turns }).
       onRequest(x) {
         if (require_header === '' || x.incoming.headers.has(require_header)) return undefined
         return deny('bad_request', { message: \`Send the header \${require_header}.\` })
