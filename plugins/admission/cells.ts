@@ -6,7 +6,7 @@
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'
-import type { Cell } from '../../core/store.ts'
+import { type Cell, isLimit } from '../../core/store.ts'
 import { least } from '../shared/account-limits.ts'
 
 /** The most that one request may use: the lowest value of all scopes; null when none is set. */
@@ -69,7 +69,7 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`, false)
     add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`, false)
   }
-  const spendCells = cells.filter(cell => cell.kind === 'spend')
+  const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
   const zeroSpend = maxima.requestCost === 0 || spendCells.some(cell => cell.capacity === 0)
   return { cells, counts, compressed: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
 }
