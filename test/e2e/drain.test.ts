@@ -187,18 +187,21 @@ for (const listener of ['uws', 'node'] as const) {
 
     test('[STR-4] a large buffered reply to a slow client leaves whole, however slowly, until the deadline', async () => {
       const upstream = await startFaultServer()
-      const content = 'word '.repeat(4_000_000)
-      upstream.fault = async turn => {
-        const reply = JSON.parse((await turn.reply()).body.toString())
-        reply.choices[0].message.content = content
-        await turn.answer(200, JSON.stringify(reply))
-      }
+      const part = 'word '.repeat(200_000)
+      const content = part.repeat(20)
+      const frame = (choice: object) =>
+        `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', created: 1, model: 'm', choices: [{ index: 0, ...choice }] })}\n\n`
+      // Asked for as a stream: a reply that is asked for whole has a smaller bound.
+      const frames = Array.from({ length: 20 }, () => frame({ delta: { content: part }, finish_reason: null }))
+      frames.push(frame({ delta: {}, finish_reason: 'stop' }), 'data: [DONE]\n\n')
+      upstream.fault = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
       const providers = `  chat: { dialect: openai-chat, base_url: "${upstream.url}" }`
       const models = defaultModel
-      const body = JSON.stringify(chat('x', { max_completion_tokens: 900 }))
+      const body = JSON.stringify(chat('x', { max_completion_tokens: 9000 }))
+      const plugins = { upstream: '{ max_reply: 64MiB }' }
       const ask = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${KEY}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
       for (const drain of ['60s', '300ms']) {
-        const t = await startGateway({ gateway: { listener }, providers, models, server: `drain: ${drain}` })
+        const t = await startGateway({ gateway: { listener }, providers, models, plugins, server: `drain: ${drain}` })
         try {
           const client = await RawClient.open(t.gateway.port)
           client.socket.pause()
