@@ -180,7 +180,7 @@ export class Snapshots {
   #lastSeq = 0
   #accounts: Accounts = { rows: [], total: 0, failed: false }
   #ready = { ok: true, reason: '' }
-  #asked = Number.NEGATIVE_INFINITY
+  #queriedAt = Number.NEGATIVE_INFINITY
   #asking = false
   #facts: GatewayFacts | undefined
 
@@ -207,7 +207,7 @@ export class Snapshots {
   stop(): void {
     this.#seen.clear()
     this.#rates.clear()
-    this.#asked = Number.NEGATIVE_INFINITY
+    this.#queriedAt = Number.NEGATIVE_INFINITY
   }
 
   /** To be called last: no `tick` may follow. */
@@ -240,7 +240,7 @@ export class Snapshots {
     const now = sources.clock.mono()
     const seconds = Math.max(0.001, (now - this.#lastMono) / 1000)
     this.#lastMono = now
-    if (now - this.#asked >= STORE_EVERY_MS) void this.#askStore()
+    if (now - this.#queriedAt >= STORE_EVERY_MS) void this.#askStore()
     const recent = sources.recent.since(this.#lastSeq)
     this.#lastSeq = sources.recent.last
     return {
@@ -266,7 +266,7 @@ export class Snapshots {
     if (this.#asking) return
     this.#asking = true
     const { clock, config } = this.#sources
-    this.#asked = clock.mono()
+    this.#queriedAt = clock.mono()
     const [accounts, ready] = await Promise.all([
       this.#reader.read(config(), '', clock.now()),
       this.#sources.ready().catch(() => ({ ok: false, reason: 'the check failed' })),

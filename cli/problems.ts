@@ -42,7 +42,7 @@ export async function loadEdited(file: string, path: string, text: string): Prom
     dialects,
     surfaces: Object.keys(surfaces),
     placeholders: true,
-    readFile: async asked => (asked === resolve(path) ? text : readFileSync(asked, 'utf8')),
+    readFile: async file => (file === resolve(path) ? text : readFileSync(file, 'utf8')),
   })
 }
 

@@ -65,7 +65,7 @@ const inherited = process.execArgv.filter(flag =>
   /^--((no-)?(experimental|disable-warning|warnings)|import=)/.test(flag),
 )
 
-/** A thread. It is asked one thing at a time. */
+/** A thread of the pool. It answers one request at a time. */
 class Member {
   readonly memory = new Uint8Array(new SharedArrayBuffer(MEMORY_BYTES))
   readonly worker: Worker
@@ -73,12 +73,12 @@ class Member {
   busy = false
   /** Why the thread has ended. */
   #lost: unknown
-  #asked: { resolve(response: Response): void; reject(error: unknown): void } | undefined
+  #pending: { resolve(response: Response): void; reject(error: unknown): void } | undefined
 
   constructor() {
     const workerData: WorkerData = { tables: tables(), memory: this.memory }
     this.worker = new Worker(new URL('worker.ts', import.meta.url), { workerData, execArgv: inherited })
-    this.worker.on('message', (response: Response) => this.#asked?.resolve(response))
+    this.worker.on('message', (response: Response) => this.#pending?.resolve(response))
   }
 
   /** Sends a request. Resolves with the answer; rejects when the thread has ended or ends before it answers. */
@@ -87,7 +87,7 @@ class Member {
   ask(request: Request): Promise<Response> {
     return new Promise((resolve, reject) => {
       if (this.#lost !== undefined) return reject(this.#lost)
-      this.#asked = { resolve, reject }
+      this.#pending = { resolve, reject }
       this.worker.postMessage(request)
     })
   }
@@ -95,7 +95,7 @@ class Member {
   /** Marks the thread as ended, and rejects its request. */
   lose(error: unknown): void {
     this.#lost ??= error
-    this.#asked?.reject(error)
+    this.#pending?.reject(error)
   }
 }
 

@@ -92,9 +92,9 @@ export function zeroCap(exposure: number): Reply {
 }
 
 /** An output cap above the account's maximum is refused, never lowered (decisions 23). */
-export function overOutput(field: string, asked: number, maximum: number): Reply {
+export function overOutput(field: string, requested: number, maximum: number): Reply {
   return deny('invalid_value', {
-    message: `${field} is ${asked}; the account's maximum is ${maximum} (max_output_tokens). Lower it.`,
+    message: `${field} is ${requested}; the account's maximum is ${maximum} (max_output_tokens). Lower it.`,
     param: field,
   })
 }

@@ -171,8 +171,8 @@ export class RedisLimits implements LimitEngine {
 
   /** Resolves when Redis has taken the settlements of these requests, or the engine is closed. */
   async delivered(ids: readonly string[]): Promise<void> {
-    const asked = new Set(ids)
-    while (!this.#closed && this.#leaving().some(id => asked.has(id)))
+    const awaited = new Set(ids)
+    while (!this.#closed && this.#leaving().some(id => awaited.has(id)))
       await new Promise<void>(resolve => this.#waiters.push(resolve))
   }
 
