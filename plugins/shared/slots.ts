@@ -22,11 +22,8 @@ export interface Identity {
   key: KeyConfig
 }
 
-/**
- * Filled by `model-access`: the request as its surface parsed it, before stored responses are added. `sluice explain`
- * and the faults of a pipeline call it `asked`.
- */
-export const parsedConversation = slot<Conversation>('asked')
+/** Filled by `model-access`: the request as its surface parsed it, before stored responses are added. */
+export const parsedConversation = slot<Conversation>('parsedConversation')
 
 /**
  * Filled by `validation` before the body is read: the request's place in the budget of work before admission. Whoever

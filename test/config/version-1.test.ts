@@ -99,7 +99,7 @@ describe('version 2', () => {
     ])
     assert.match(
       (await without('model-access'))[0]!,
-      /conversation needs 'asked', which nothing above fills\. Add model-access above\.$/,
+      /conversation needs 'parsedConversation', which nothing above fills\. Add model-access above\.$/,
     )
   })
   test('refuses the sections with the line to write instead', async () => {
