@@ -342,7 +342,8 @@ async function soak(streams: number): Promise<void> {
   expect(rows === end.admitted, `${end.admitted} admitted, ${rows} ledger rows`)
   expect(!end.outcomes['lost'], `${end.outcomes['lost']} rows are lost`)
   expect(end.slots === 0, `${end.slots} concurrency slots are taken`)
-  expect(end.spent === end.billed, `the rows sum to ${end.billed} nano-USD, the limiter says ${end.spent}`)
+  // Limits follow what was consumed, bills what was delivered (decision 49): a client that left is in the difference.
+  expect(end.spent >= end.billed, `the rows sum to ${end.billed} nano-USD, the limiter says ${end.spent}`)
   expect(
     tally.broken.length === 0,
     `${tally.broken.length} healthy requests failed: ${tally.broken.slice(0, 3).join('\n')}`,
