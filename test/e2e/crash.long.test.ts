@@ -76,7 +76,12 @@ async function runAndKill(t: TestContext, storeUrl: (folder: string) => string):
     fetch(`${first.url}/v1/chat/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${KEY}` },
-      body: JSON.stringify({ model: 'eb1-preview', stream: true, messages: [{ role: 'user', content }] }),
+      body: JSON.stringify({
+        model: 'eb1-preview',
+        stream: true,
+        max_completion_tokens: 2000,
+        messages: [{ role: 'user', content }],
+      }),
     })
   for (let i = 0; i < 5; i++) await (await ask('[[sim: tokens 5]] x')).text()
   const streams = await Promise.all(Array.from({ length: STREAMS }, () => ask('[[sim: tokens 1000; pace 50ms]] x')))
