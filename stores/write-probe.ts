@@ -2,6 +2,8 @@
 import type { Clock } from '../core/clock.ts'
 
 const FRESH_MS = 1000
+/** `check` waits this long for the write that it tries. A slow disk is not a failed one. */
+const WAIT_MS = 500
 /** A write that takes longer counts as failed. */
 const LATE_MS = 5000
 
@@ -9,8 +11,10 @@ export class WriteProbe {
   readonly #clock: Clock
   readonly #write: () => Promise<unknown>
   #tried = Number.NEGATIVE_INFINITY
-  #result: Promise<string | undefined> = Promise.resolve(undefined)
-  #running = false
+  /** The write under way. It never rejects. */
+  #running: Promise<void> | undefined
+  /** Why the last write that ended has failed. */
+  #failure: string | undefined
 
   /** @param write one small write; rejects with the reason when the engine takes none */
   constructor(clock: Clock, write: () => Promise<unknown>) {
@@ -18,25 +22,34 @@ export class WriteProbe {
     this.#write = write
   }
 
-  /** @returns why the engine takes no write; undefined when it does */
-  check(): Promise<string | undefined> {
-    const now = this.#clock.mono()
-    if (!this.#running && now - this.#tried >= FRESH_MS) {
-      this.#tried = now
-      this.#running = true
-      const written = this.#write().then(
-        () => undefined,
-        (error: Error) => error.message,
-      )
-      written.finally(() => {
-        this.#running = false
-      })
+  /**
+   * Resolves within half a second: while a write is under way longer than that, with the result of the write before.
+   * @returns why the engine takes no write; undefined when it does
+   */
+  async check(): Promise<string | undefined> {
+    if (!this.#running && this.#clock.mono() - this.#tried >= FRESH_MS) this.#try()
+    if (this.#running) {
       let timer: NodeJS.Timeout | undefined
-      const late = new Promise<string>(resolve => {
-        timer = setTimeout(() => resolve(`a write has not ended within ${LATE_MS / 1000} s`), LATE_MS).unref()
+      const patience = new Promise<void>(resolve => {
+        timer = setTimeout(resolve, WAIT_MS)
       })
-      this.#result = Promise.race([written, late]).finally(() => clearTimeout(timer))
+      await Promise.race([this.#running, patience])
+      clearTimeout(timer)
     }
-    return this.#result
+    if (this.#running && this.#clock.mono() - this.#tried > LATE_MS)
+      return `a write has not ended within ${LATE_MS / 1000} s`
+    return this.#failure
+  }
+
+  #try(): void {
+    this.#tried = this.#clock.mono()
+    const ended = (failure?: string) => {
+      this.#failure = failure
+      this.#running = undefined
+    }
+    this.#running = this.#write().then(
+      () => ended(),
+      (error: Error) => ended(error.message),
+    )
   }
 }

@@ -221,6 +221,18 @@ test('readiness tries a write, once a second however many ask, and says why it f
   assert.deepEqual([await probe.check(), writes], [undefined, 3])
 })
 
+/** A commit of seconds made /readyz wait for as long, though a slow disk refuses nobody. */
+test('readiness does not wait for a slow write; one of five seconds counts as failed', async () => {
+  const clock = new ManualClock(T0)
+  let end: (() => void) | undefined
+  const probe = new WriteProbe(clock, () => new Promise<void>(resolve => (end = resolve)))
+  assert.equal(await probe.check(), undefined)
+  clock.advance(5001)
+  assert.equal(await probe.check(), 'a write has not ended within 5 s')
+  end!()
+  assert.equal(await probe.check(), undefined)
+})
+
 test('sqlite: a database that takes no write is not ready', async t => {
   const file = newFile()
   const clock = new ManualClock(T0)
