@@ -22,6 +22,7 @@ import { DenseSet, type Placed } from '../core/collections.ts'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
 import { checkFormat, type Mark, markOf } from './format.ts'
+import { createPrivate } from './private-file.ts'
 
 /**
  * What a settled request adds to one spend cell: the cell's id, the period, the period's index, the amount in nano-USD.
@@ -465,7 +466,7 @@ export function acquire(file: string): DatabaseSync | null {
   let db: DatabaseSync | undefined
   try {
     // Made before SQLite does, which would make it readable to all.
-    fs.closeSync(fs.openSync(file, 'a', 0o600))
+    createPrivate(file)
     db = new DatabaseSync(file)
     db.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE')
     return db

@@ -10,6 +10,7 @@ import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
+import { createPrivate } from '../private-file.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
@@ -65,7 +66,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
  * others is mended; a folder that is already there stays as the operator made it.
  */
 function makePrivate(file: string): void {
-  fs.closeSync(fs.openSync(file, 'a', 0o600))
+  createPrivate(file)
   for (const name of [file, `${file}.lock`, `${file}-wal`, `${file}-shm`]) {
     if (fs.existsSync(name)) fs.chmodSync(name, 0o600)
   }

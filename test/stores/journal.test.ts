@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { test } from 'node:test'
@@ -25,6 +26,21 @@ const segmentFiles = (dir: string, instance = 'one') =>
     .filter(name => name.endsWith('.log'))
     .sort()
     .map(name => path.join(dir, instance, name))
+
+/**
+ * A process that looked for abandoned journals opened and closed its own lock file, by which the kernel dropped its
+ * lock. The next process to start took the journal of the living one, and its rows were lost.
+ */
+test('a process that looks for abandoned journals keeps the lock of its own', () => {
+  const dir = temporary()
+  const journal = new Journal(journalOptions(dir))
+  assert.equal(abandoned(dir).length, 0)
+  const module = new URL('../../stores/journal.ts', import.meta.url).href
+  const taken = `import { acquire } from '${module}'; console.log(acquire('${path.join(dir, 'one', 'lock')}') !== null)`
+  const other = execFileSync(process.execPath, ['--input-type=module', '-e', taken], { encoding: 'utf8' })
+  assert.equal(other, 'false\n')
+  journal.close()
+})
 
 test('records come back in order; a journal with nothing open leaves nothing', () => {
   const dir = temporary()
