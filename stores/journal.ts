@@ -346,6 +346,8 @@ export function abandonedJournals(options: {
   for (const name of fs.readdirSync(dir).sort()) {
     const folder = path.join(dir, name)
     if (name === 'damaged' || !fs.existsSync(path.join(folder, 'lock'))) continue
+    // An owner that starts has made its lock file, perhaps not locked it, and writes its first segment behind that.
+    if (!fs.readdirSync(folder).some(isSegment)) continue
     const lock = acquire(path.join(folder, 'lock'))
     if (!lock) continue
     try {
@@ -374,7 +376,7 @@ function take(
   // This build's own version is assumed when the head is damaged. The damage is logged below.
   let { version } = markOf(steps)
   for (const name of fs.readdirSync(folder).sort()) {
-    if (!name.endsWith('.log')) continue
+    if (!isSegment(name)) continue
     const segment = readSegment(path.join(folder, name))
     for (const record of segment.records) {
       if (record.kind !== 'h') {
@@ -409,7 +411,7 @@ function take(
       }
       // Deletes the segments first: if the rest fails, no later start can deliver their records again.
       for (const name of fs.readdirSync(folder))
-        if (name.endsWith('.log')) fs.rmSync(path.join(folder, name), { force: true })
+        if (isSegment(name)) fs.rmSync(path.join(folder, name), { force: true })
       lock.close()
       fs.rmSync(folder, { recursive: true, force: true })
     },
@@ -418,6 +420,8 @@ function take(
     },
   }
 }
+
+const isSegment = (name: string): boolean => name.endsWith('.log')
 
 const ASIDE = 'or move its folder away, and its rows are not booked'
 

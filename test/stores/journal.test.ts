@@ -42,6 +42,15 @@ test('a process that looks for abandoned journals keeps the lock of its own', ()
   journal.close()
 })
 
+/** Two workers that started together: one took the lock file that the other had made and not locked yet. */
+test('the journal of a process that is starting is left alone', () => {
+  const dir = temporary()
+  fs.mkdirSync(path.join(dir, 'starting'))
+  fs.writeFileSync(path.join(dir, 'starting', 'lock'), '')
+  assert.equal(abandoned(dir).length, 0)
+  new Journal(journalOptions(dir, { instance: 'starting' })).close()
+})
+
 test('records come back in order; a journal with nothing open leaves nothing', () => {
   const dir = temporary()
   const journal = new Journal(journalOptions(dir))
