@@ -123,7 +123,7 @@ export interface Decoder {
    * read.
    */
   readonly done?: boolean
-  /** Reads one SSE event: its `event:` name ('' if it has none) and its data, lines joined by \n. */
+  /** Reads one frame. Of server-sent events: the `event:` name ('' if it has none) and the data, lines joined by \n. */
   frame(event: string, data: string, push: (event: StreamEvent) => void): void
   /** Reads a whole buffered body. */
   body(text: string, push: (event: StreamEvent) => void): void
@@ -137,6 +137,32 @@ export interface Decoder {
    * report early.
    */
   reported?(): ProviderUsage | undefined
+}
+
+/** Gets one frame of a stream: its event name ('' when it has none) and its data. */
+export type FrameHandler = (event: string, data: string) => void
+
+/** Cuts the bytes of one streamed reply into frames. */
+export interface FrameReader {
+  /**
+   * Reads a chunk and calls `onFrame` for each frame that it completes, in order. How the stream was cut into chunks
+   * has no effect on the frames. The reader does not keep the chunk.
+   * @throws FrameLimit when a frame is too long; the reader cannot be used after this error
+   */
+  push(chunk: Buffer, onFrame: FrameHandler): void
+  /** The stream has ended. Calls `onFrame` for a last frame whose end is missing. */
+  end(onFrame: FrameHandler): void
+}
+
+/** A frame of a stream exceeds the limit of its reader. */
+export class FrameLimit extends Error {
+  readonly limit: number
+  /** @param limit in bytes, or in UTF-16 units of decoded text */
+  constructor(limit: number) {
+    super(`A frame of the stream is over ${limit} bytes.`)
+    this.name = 'FrameLimit'
+    this.limit = limit
+  }
 }
 
 export interface Dialect {
@@ -163,6 +189,11 @@ export interface Dialect {
   unfit(conversation: Conversation, backend: Backend): Unfit | null
   request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest
   decoder(context: DecodeContext): Decoder
+  /**
+   * A reader for a reply of this content type; null when such a reply is one body. Absent: server-sent events are
+   * read as such, and all else is one body.
+   */
+  frames?(contentType: string): FrameReader | null
   /**
    * Maps a non-2xx reply to a gateway error (AUTH-7, ERR-6, ERR-7). The error never repeats upstream text. A
    * Retry-After of the provider becomes the error's horizon.

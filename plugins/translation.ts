@@ -1,10 +1,19 @@
 import { hash } from 'node:crypto'
 import { type Conversation, formOf } from '../core/conversation.ts'
-import type { Backend, Decoder, Dialect, FaultHeaders, OutboundContext, OutboundRequest } from '../core/dialect.ts'
+import type {
+  Backend,
+  Decoder,
+  Dialect,
+  FaultHeaders,
+  FrameReader,
+  OutboundContext,
+  OutboundRequest,
+} from '../core/dialect.ts'
 import type { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
+import { isEventStream, SseReader } from '../providers/sse.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
 import { sentConversation } from './shared/sent-conversation.ts'
 import { candidates, identity, type Outbound, outbound, searchPlan, verbatim } from './shared/slots.ts'
@@ -84,6 +93,11 @@ class Translated implements Outbound {
       mintSearchId: searchId,
     })
     return wholeArguments(decoder, this.#conversation, this.#x.peek(searchPlan)?.name ?? null)
+  }
+
+  frames(contentType: string): FrameReader | null {
+    if (this.#dialect.frames) return this.#dialect.frames(contentType)
+    return isEventStream(contentType) ? new SseReader() : null
   }
 
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {

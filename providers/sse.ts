@@ -6,24 +6,13 @@
  * - An event without data, or with empty data, is not delivered: such an event has no meaning at any provider.
  * - When the stream ends, an event is delivered even if its blank line or its last line end is missing: some
  *   providers omit it. A data line that was cut off is delivered too; it is not JSON, and the decoder reports that.
- * - A line, or the data of one event, that exceeds the limit throws `SseLimit`.
+ * - A line, or the data of one event, that exceeds the limit throws `FrameLimit`.
  *
  * Only whole lines are decoded. So a character that is split between two chunks needs no state, and how the bytes
  * were split has no effect on the result.
  */
 
-/** Gets the event name ('' when there is none) and the data of one event. */
-export type SseHandler = (event: string, data: string) => void
-
-/** A line or an event exceeds the limit. The reader cannot be used after this error. */
-export class SseLimit extends Error {
-  readonly limit: number
-  constructor(limit: number) {
-    super(`An event-stream line or event is over ${limit} bytes.`)
-    this.name = 'SseLimit'
-    this.limit = limit
-  }
-}
+import { type FrameHandler, FrameLimit, type FrameReader } from '../core/dialect.ts'
 
 /** The default limit for a line, in bytes, and for an event's data, in UTF-16 units. */
 export const SSE_DEFAULT_LIMIT = 8 * 1024 * 1024
@@ -41,8 +30,13 @@ const LETTER_E = 101
 const KEEP_BYTES = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 
+/** Whether a reply of this content type is an event stream. */
+export function isEventStream(contentType: string): boolean {
+  return /^text\/event-stream/i.test(contentType)
+}
+
 /** Reads one event stream. */
-export class SseReader {
+export class SseReader implements FrameReader {
   readonly #limit: number
   /** The bytes of a line whose end has not arrived. Only the first `#keptBytes` are valid. */
   #partial = NOTHING
@@ -63,9 +57,9 @@ export class SseReader {
   /**
    * Reads a chunk and calls `onEvent` for each event that it completes, in order. The bytes are not kept. Must not be
    * called from `onEvent`.
-   * @throws SseLimit
+   * @throws FrameLimit
    */
-  push(bytes: Uint8Array, onEvent: SseHandler): void {
+  push(bytes: Uint8Array, onEvent: FrameHandler): void {
     let chunk = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     if (this.#skipLf && chunk.length > 0) {
       this.#skipLf = false
@@ -92,7 +86,7 @@ export class SseReader {
   }
 
   /** The stream has ended. Delivers an event whose last line end or blank line is missing. */
-  end(onEvent: SseHandler): void {
+  end(onEvent: FrameHandler): void {
     if (this.#keptBytes > 0) {
       const text = this.#partial.toString('utf8', 0, this.#keptBytes) + '\n'
       this.#release()
@@ -102,7 +96,7 @@ export class SseReader {
   }
 
   /** @param text whole lines, each with its line end */
-  #lines(text: string, hasCr: boolean, onEvent: SseHandler): void {
+  #lines(text: string, hasCr: boolean, onEvent: FrameHandler): void {
     let at = 0
     if (!this.#started) {
       this.#started = true
@@ -128,14 +122,14 @@ export class SseReader {
         this.#hasData = true
         this.#data = line
       }
-      if (this.#data.length > this.#limit) throw new SseLimit(this.#limit)
+      if (this.#data.length > this.#limit) throw new FrameLimit(this.#limit)
     } else if (letter === LETTER_E && text.startsWith('event', start)) {
       const value = valueStart(text, start + 5, end)
       if (value !== -1) this.#event = text.slice(value, end)
     }
   }
 
-  #dispatch(onEvent: SseHandler): void {
+  #dispatch(onEvent: FrameHandler): void {
     const event = this.#event
     const data = this.#data
     this.#event = ''
@@ -146,7 +140,7 @@ export class SseReader {
 
   #keep(bytes: Buffer): void {
     if (bytes.length === 0) return
-    if (this.#keptBytes + bytes.length > this.#limit) throw new SseLimit(this.#limit)
+    if (this.#keptBytes + bytes.length > this.#limit) throw new FrameLimit(this.#limit)
     this.#append(bytes)
   }
 
@@ -175,7 +169,7 @@ export class SseReader {
     let length = this.#keptBytes
     for (const byte of lines) {
       if (byte === LF || byte === CR) length = 0
-      else if (++length > this.#limit) throw new SseLimit(this.#limit)
+      else if (++length > this.#limit) throw new FrameLimit(this.#limit)
     }
   }
 }

@@ -4,7 +4,7 @@
  */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import type { Conversation, SearchTool } from '../../core/conversation.ts'
-import type { Backend, Decoder, FaultHeaders, OutboundRequest, Unfit } from '../../core/dialect.ts'
+import type { Backend, Decoder, FaultHeaders, FrameReader, OutboundRequest, Unfit } from '../../core/dialect.ts'
 import type { ErrorCode, GatewayError } from '../../core/errors.ts'
 import type { Consumed } from '../../core/limits.ts'
 import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
@@ -135,6 +135,8 @@ export interface Outbound {
   readonly body: string | Pieces
   /** A new decoder for a reply with a status of 2xx. */
   decoder(): Decoder
+  /** A new reader for a reply of this content type; null when such a reply is one body. */
+  frames(contentType: string): FrameReader | null
   /** The error that the client gets for a reply with another status. */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
 }

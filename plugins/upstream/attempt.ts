@@ -5,14 +5,13 @@
  */
 import { StringDecoder } from 'node:string_decoder'
 import type { Dispatcher } from 'undici'
-import type { Backend, Decoder } from '../../core/dialect.ts'
+import { type Backend, type Decoder, FrameLimit, type FrameReader } from '../../core/dialect.ts'
 import { asGatewayError, GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticking } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
-import { SseLimit, SseReader } from '../../providers/sse.ts'
 import type { Outbound } from '../shared/slots.ts'
 import type { Scope } from './breaker.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
@@ -100,7 +99,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #state: State = 'silent'
   #status = 0
   #headers: ReplyHeaders = {}
-  #reader: SseReader | null = null
+  #reader: FrameReader | null = null
   #decoder: Decoder | null = null
   #decoding: Decoding | null = null
   /** Why the connection failed; set while the decoder decides whether the reply was whole all the same. */
@@ -193,7 +192,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     }
     if (status >= 300) return
     this.#decoder = this.#outbound.decoder()
-    if (/^text\/event-stream/i.test(String(headers['content-type'] ?? ''))) this.#reader = new SseReader()
+    this.#reader = this.#outbound.frames(String(headers['content-type'] ?? ''))
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -214,7 +213,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     try {
       this.#reader.push(chunk, this.#frame)
     } catch (error) {
-      if (!(error instanceof SseLimit)) throw error
+      if (!(error instanceof FrameLimit)) throw error
       this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
       return
     }

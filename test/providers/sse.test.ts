@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { SseLimit, SseReader } from '../../providers/sse.ts'
+import { FrameLimit } from '../../core/dialect.ts'
+import { SseReader } from '../../providers/sse.ts'
 
 type Event = [event: string, data: string]
 
@@ -187,11 +188,11 @@ test('sse: a line over the cap is refused, at the cap it passes, however it come
     assert.equal(read(chunks(line(100)), 100).length, 1)
     assert.throws(
       () => read(chunks(line(101)), 100),
-      (error: unknown) => error instanceof SseLimit && error.limit === 100,
+      (error: unknown) => error instanceof FrameLimit && error.limit === 100,
     )
   }
-  assert.throws(() => read([bytes('x'.repeat(101))], 100), SseLimit)
-  assert.throws(() => read([bytes(`:${'x'.repeat(200)}\n`)], 100), SseLimit)
+  assert.throws(() => read([bytes('x'.repeat(101))], 100), FrameLimit)
+  assert.throws(() => read([bytes(`:${'x'.repeat(200)}\n`)], 100), FrameLimit)
   // Many lines in one chunk may be over the cap together.
   assert.equal(read([bytes('data: 1\n\n'.repeat(100))], 100).length, 100)
 })
@@ -201,7 +202,7 @@ test('sse: the data of one event is capped, although each of its lines is short'
   const lines = bytes('data: xxxxxxxxxxxxxxxx\n'.repeat(10))
   assert.throws(() => {
     for (let i = 0; i < 100; i++) endless.push(lines, () => assert.fail('no event ends'))
-  }, SseLimit)
+  }, FrameLimit)
 })
 
 test('sse: the default cap takes a line of 5 MB in small pieces and refuses one of 50 MB', () => {
@@ -216,7 +217,7 @@ test('sse: the default cap takes a line of 5 MB in small pieces and refuses one 
   let pushed = 0
   assert.throws(() => {
     for (; pushed < 50_000_000; pushed += flood.length) refused.push(flood, () => assert.fail('no event ends'))
-  }, SseLimit)
+  }, FrameLimit)
   assert.ok(pushed <= 8 * 1024 * 1024 + flood.length)
 })
 

@@ -26,9 +26,13 @@ const upstream = createServer((request, response) => {
     asked.push({ path: request.url, ...body })
     const said = `you said ${body.prompt}`
     if (!body.stream) return response.end(JSON.stringify({ said, tokens: [3, 4] }))
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    for (const word of said.split(/(?= )/)) response.write(`data: ${JSON.stringify({ said: word })}\n\n`)
-    response.end(`data: ${JSON.stringify({ tokens: [3, 4] })}\n\n`)
+    const end = body.prompt === 'too long' ? { said: 'x'.repeat(1 << 21) } : { tokens: [3, 4] }
+    const lines = [...said.split(/(?= )/).map(said => ({ said })), end].map(line => `${JSON.stringify(line)}\n`)
+    response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+    // Cut anywhere, within characters too. The last line end is missing.
+    const bytes = Buffer.from(lines.join('').trimEnd())
+    for (let at = 0; at < 100; at += 5) response.write(bytes.subarray(at, at + 5))
+    response.end(bytes.subarray(100))
   })
 })
 let g: TestGateway
@@ -59,6 +63,14 @@ test('requests on every surface are written and replies read in the toy dialect'
   assert.deepEqual({ system, most }, { system: 'Be short.', most: 50 })
   const streamed = await g.post('/v1/responses', { model: 'eb1-toy', input: 'hello', stream: true })
   assert.match(await streamed.text(), /response\.output_text\.done.*"text":"you said hello"/)
+})
+
+/** The framing was fixed in `upstream`: a format of JSON lines needed a change there. */
+test('a dialect brings the framing of its streams; a frame without end is a fault of the upstream', async () => {
+  const streamed = await g.post('/v1/responses', { model: 'eb1-toy', input: 'é 😀 ü', stream: true })
+  assert.match(await streamed.text(), /response\.output_text\.done.*"text":"you said é 😀 ü"/)
+  const endless = await g.post('/v1/responses', { model: 'eb1-toy', input: 'too long', stream: true })
+  assert.match(await endless.text(), /response\.failed.*upstream_server_error/)
 })
 
 test('what it cannot express is refused like with any dialect', async () => {

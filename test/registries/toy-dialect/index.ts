@@ -1,9 +1,18 @@
 /**
  * An invented wire format. The request is `POST /ask { model, system?, prompt, most?, stream }`. The reply is
- * `{ said, tokens: [prompt, output], full? }`, or the same in frames. It keeps every rule of docs/dialects.md.
+ * `{ said, tokens: [prompt, output], full? }`, or the same in pieces, each a line of JSON. It keeps every rule of
+ * docs/dialects.md.
  */
+import { StringDecoder } from 'node:string_decoder'
 import type { Conversation, Part } from '../../../core/conversation.ts'
-import type { Decoder, Dialect, Unfit } from '../../../core/dialect.ts'
+import {
+  type Decoder,
+  type Dialect,
+  type FrameHandler,
+  FrameLimit,
+  type FrameReader,
+  type Unfit,
+} from '../../../core/dialect.ts'
 import type { FinishReason, StreamEvent } from '../../../core/events.ts'
 import { documentText, searchText } from '../../../providers/document-text.ts'
 import { cutShort, faultOf, kindOfStatus, retryAfterMs, unreadable } from '../../../providers/faults.ts'
@@ -43,6 +52,7 @@ export const toy: Dialect = {
     const { stop } = conversation.sampling
     return stop.length > 0 ? new StopDecoder(new ToyDecoder(), stop) : new ToyDecoder()
   },
+  frames: contentType => (contentType.startsWith('application/x-ndjson') ? new JsonLines() : null),
   fault: (status, headers) => faultOf(kindOfStatus(status), retryAfterMs(headers)),
 }
 
@@ -64,6 +74,24 @@ function textOf(part: Part): string[] {
   if (part.type === 'refusal') return [part.text]
   if (part.type === 'search') return [searchText(part)]
   return part.type === 'document' && part.source.kind === 'text' ? [documentText(part, part.source.text)] : []
+}
+
+const LONGEST = 1 << 20
+
+/** Each line is a frame. */
+class JsonLines implements FrameReader {
+  readonly #utf8 = new StringDecoder('utf8')
+  #line = ''
+
+  push(chunk: Buffer, onFrame: FrameHandler): void {
+    const lines = (this.#line + this.#utf8.write(chunk)).split('\n')
+    this.#line = lines.pop()!
+    if (this.#line.length > LONGEST) throw new FrameLimit(LONGEST)
+    for (const line of lines) if (line.trim() !== '') onFrame('', line)
+  }
+  end(onFrame: FrameHandler): void {
+    if (this.#line.trim() !== '') onFrame('', this.#line)
+  }
 }
 
 class ToyDecoder implements Decoder {
