@@ -64,5 +64,11 @@ function withTables(file: string, tables: string): string {
 }
 
 if (process.argv[1] === import.meta.filename) {
-  for (const [file, text] of Object.entries(generated())) writeFileSync(join(ROOT, file), text)
+  const files = Object.entries(generated())
+  const stale = files.filter(([file, text]) => readFileSync(join(ROOT, file), 'utf8') !== text)
+  for (const [file, text] of stale) {
+    writeFileSync(join(ROOT, file), text)
+    console.log(`${file} changed`)
+  }
+  if (stale.length === 0) console.log(`all ${files.length} generated files are up to date`)
 }
