@@ -91,7 +91,7 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
  * Replaces `base_url: simulator` by the address of the built-in upstream.
  * @returns the address, when a provider or the simulated web search uses it
  */
-async function resolveSimulator(
+export async function resolveSimulator(
   config: GatewayConfig,
   simulator: AssemblyOptions['simulator'],
 ): Promise<string | undefined> {

@@ -9,7 +9,7 @@ import { Observer } from '../admin/observer.ts'
 import { type Admin, type RouteRequest, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
 import { changedNames } from '../config/changes.ts'
-import { type ConfigError, formatError, type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
+import { type ConfigError, formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
 import type { BuildOptions, Chain } from '../core/chain.ts'
@@ -27,16 +27,15 @@ import { type Generation, Ingress } from '../http/ingress.ts'
 import { type LagProbe, OverloadGuard, TimerLag } from '../http/overload.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
-import { catalog } from '../plugins/index.ts'
 import { mediaGate } from '../plugins/media/index.ts'
 import { preparationOf } from '../plugins/shared/preparation.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
-import { dialects } from '../providers/index.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
 import { offered, surfaceAt, surfaces } from '../surfaces/index.ts'
 import { adminPort } from './arguments.ts'
-import { buildAssembly, ConfigRefused } from './assembly.ts'
+import { buildAssembly, ConfigRefused, resolveSimulator } from './assembly.ts'
+import { load, loadAside } from './load.ts'
 import { routeReport, withModel } from './route-report.ts'
 import { Failure } from './terminal.ts'
 
@@ -86,14 +85,6 @@ export interface Gateway {
   drain(): Promise<void>
   /** Closes at once. */
   close(): Promise<void>
-}
-
-/** Loads and checks a file with the built-in plugins and dialects: what `sluice check` and start-up share. */
-export function load(
-  path: string,
-  options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
-): Promise<LoadResult> {
-  return loadConfig(path, { plugins: catalog, dialects, surfaces: Object.keys(surfaces), ...options })
 }
 
 /**
@@ -394,6 +385,8 @@ class RunningGateway implements Gateway {
     return open
   }
 
+  readonly #simulatorUrl = async (): Promise<string> => (this.#simulator ??= await startSimulator({ port: 0 })).url
+
   /** Compiles a checked configuration: every chain, every route. */
   async #build(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Generation> {
     const { chains, router, close } = await buildAssembly({
@@ -407,7 +400,7 @@ class RunningGateway implements Gateway {
         secret: this.#secret,
       },
       plugins,
-      simulator: async () => (this.#simulator ??= await startSimulator({ port: 0 })).url,
+      simulator: this.#simulatorUrl,
       forceAsync: this.#options.forceAsync,
       around: this.#options.around,
     })
@@ -433,7 +426,7 @@ class RunningGateway implements Gateway {
   async #reload(): Promise<{ applied: boolean; errors: ConfigError[] }> {
     if (this.#closed || this.#draining) return { applied: false, errors: [] }
     const generation = ++this.#generation
-    const loaded = await load(this.#path, { env: this.#options.env, generation })
+    const loaded = await loadAside(this.#path, { env: this.#options.env, generation, before: this.config })
     this.#watching?.update(loaded.files.length > 0 ? loaded.files : this.#files)
     const refuseReload = (errors: ConfigError[]) => {
       for (const error of errors)
@@ -448,8 +441,10 @@ class RunningGateway implements Gateway {
     if (loaded.errors) return refuseReload(loaded.errors)
     let changed: string[]
     try {
-      const built = await this.#build(loaded.config, loaded.plugins)
+      await resolveSimulator(loaded.config, this.#simulatorUrl)
       changed = changedNames(this.config, loaded.config)
+      const same = changed.length === 0 && !readsOtherFiles(loaded.config)
+      const built = same ? undefined : await this.#build(loaded.config, loaded.plugins)
       const fixed = needRestart(this.#atStart, loaded.config)
       if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
       this.config = loaded.config
@@ -457,7 +452,7 @@ class RunningGateway implements Gateway {
       this.#tellNew(loaded.warnings)
       this.warnings = loaded.warnings
       this.#files = loaded.files
-      this.ingress.use(built)
+      if (built) this.ingress.use(built)
       this.#options.configureLog?.(loaded.config.log)
       this.#loadedAt = this.#clock.now()
       this.#refusedReload = null
@@ -522,6 +517,11 @@ class RunningGateway implements Gateway {
     await this.#store?.close()
     this.#metrics.close()
   }
+}
+
+/** Whether a reload brings what stands in other files than those that were compared: plugins and certificates. */
+function readsOtherFiles({ plugins, providers }: GatewayConfig): boolean {
+  return plugins.length > 0 || Object.values(providers).some(({ tls }) => tls)
 }
 
 /** Names of the settings that differ and that a running process can't change. */

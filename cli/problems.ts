@@ -12,7 +12,7 @@ export type Loaded = Extract<LoadResult, { errors?: undefined }>
  * @throws Failure with every fault
  */
 export async function loadOrFail(file: string, placeholders = false): Promise<Loaded> {
-  const { load } = await import('./gateway.ts')
+  const { load } = await import('./load.ts')
   const loaded = await load(file, { placeholders })
   if (!loaded.errors) return loaded
   throw new Failure(listing(file, loaded.errors))

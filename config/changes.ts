@@ -19,10 +19,10 @@ export function changedNames(before: GatewayConfig, after: GatewayConfig): strin
   const names: string[] = []
   const sections = new Set([...Object.keys(before), ...Object.keys(after)]) as Set<keyof GatewayConfig>
   for (const section of sections) {
-    if (section === 'files' || text(before[section]) === text(after[section])) continue
     const named = NAMED.find(name => name === section)
-    if (!named) names.push(section)
-    else for (const id of differing(before[named], after[named])) names.push(...entryNames(named, id, before, after))
+    if (named)
+      for (const id of differing(before[named], after[named])) names.push(...entryNames(named, id, before, after))
+    else if (section !== 'files' && text(before[section]) !== text(after[section])) names.push(section)
   }
   return names.length <= MOST ? names : [...names.slice(0, MOST), `and ${names.length - MOST} more`]
 }
@@ -47,7 +47,7 @@ function byId<T extends { id: string }>(list: readonly T[]): Record<string, T> {
 
 function differing(before: Readonly<Record<string, unknown>>, after: Readonly<Record<string, unknown>>): string[] {
   const all = new Set([...Object.keys(before), ...Object.keys(after)])
-  return [...all].filter(id => text(before[id]) !== text(after[id]))
+  return [...all].filter(id => before[id] !== after[id] && text(before[id]) !== text(after[id]))
 }
 
 /** The value as JSON, without positions in the file (`at`): they change when a line is added above. */

@@ -107,7 +107,7 @@ export async function readSource(path: string, options: SourceOptions): Promise<
     },
   }
 
-  if (main.document.errors.some(e => e.code !== 'DUPLICATE_KEY')) return { ...source, data: {}, usable: false }
+  if (main.document.errors.length > 0) return { ...source, data: {}, usable: false }
   if (!isMap(root)) {
     errors.push({
       file: main.name,
@@ -121,7 +121,7 @@ export async function readSource(path: string, options: SourceOptions): Promise<
   const reader = new Reader(options.env, errors, options.placeholders ? unset : null, expanded)
   const data: Record<string, unknown> = {}
   for (const pair of root.items) {
-    const section = reader.key(pair.key as Node | null, main)
+    const section = reader.key(pair.key as Node | null, main, data)
     if (section === null) continue
     const value = pair.value as Node | null
     const include = includedFile(value)
@@ -149,7 +149,7 @@ export async function readSource(path: string, options: SourceOptions): Promise<
     }
     const file = parseFile(name, text, errors)
     included.set(section, file)
-    if (file.document.errors.some(e => e.code !== 'DUPLICATE_KEY')) {
+    if (file.document.errors.length > 0) {
       brokenSections.add(section)
       continue
     }
@@ -177,26 +177,19 @@ function includedFile(node: Node | null): string | undefined {
 
 function parseFile(name: string, text: string, errors: ConfigError[]): SourceFile {
   const lines = new LineCounter()
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, keepSourceTokens: false })
-  const file = { name, absolute: resolve(name), document, lines }
-  let syntax = false
-  for (const fault of document.errors) {
-    if (fault.code !== 'DUPLICATE_KEY') {
-      // Later syntax errors are mostly consequences of the first.
-      if (syntax) continue
-      syntax = true
-    }
+  // The library compares every key of a mapping with every other, which takes seconds for 10,000; `Reader.key` checks.
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, uniqueKeys: false })
+  // Later syntax errors are mostly consequences of the first.
+  const fault = document.errors[0]
+  if (fault) {
     const { line, col } = lines.linePos(fault.pos[0])
     const written = text.split('\n', line)[line - 1] ?? ''
-    errors.push({ file: name, line, column: col, message: syntaxMessage(fault.code, fault.message, written) })
+    errors.push({ file: name, line, column: col, message: syntaxMessage(fault.message, written) })
   }
-  return file
+  return { name, absolute: resolve(name), document, lines }
 }
 
-function syntaxMessage(code: string, message: string, line: string): string {
-  if (code === 'DUPLICATE_KEY') {
-    return 'this key is already set above in the same mapping; YAML would keep one of the two, so remove or rename one'
-  }
+function syntaxMessage(message: string, line: string): string {
   if (/\$\{/.test(line) && !/["'][^"']*\$\{/.test(line))
     return `put "\${…}" in quotes here: inside { } and [ ] YAML reads its braces (${message})`
   if (/\t/.test(line)) return `${message}; indent with spaces, YAML takes no tabs`
@@ -220,13 +213,20 @@ class Reader {
     this.#expanded = expanded
   }
 
-  key(node: Node | null, file: SourceFile): string | null {
+  /**
+   * The key at `node` as text; null, and an error, when it is none, or when `mapping` has it already.
+   */
+  key(node: Node | null, file: SourceFile, mapping: object): string | null {
+    let message = 'a key must be plain text here'
     if (isScalar(node) && node.value !== null) {
       // A key that YAML reads as a number or a date keeps its text as written.
       const key = typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))
-      if (key !== '__proto__') return key
+      if (key !== '__proto__' && !Object.hasOwn(mapping, key)) return key
+      if (key !== '__proto__')
+        message =
+          'this key is already set above in the same mapping; YAML would keep one of the two, so remove or rename one'
     }
-    this.#errors.push({ ...positionOf(file, node), message: 'a key must be plain text here' })
+    this.#errors.push({ ...positionOf(file, node), message })
     return null
   }
 
@@ -245,9 +245,8 @@ class Reader {
     if (isMap(node)) {
       const value: Record<string, unknown> = {}
       for (const pair of node.items) {
-        const key = this.key(pair.key as Node | null, file)
-        if (key !== null && !Object.hasOwn(value, key))
-          value[key] = this.read(pair.value as Node | null, file, [...path, key])
+        const key = this.key(pair.key as Node | null, file, value)
+        if (key !== null) value[key] = this.read(pair.value as Node | null, file, [...path, key])
       }
       return value
     }

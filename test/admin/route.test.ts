@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { request } from 'node:http'
 import { after, before, test } from 'node:test'
-import { load } from '../../cli/gateway.ts'
+import { load } from '../../cli/load.ts'
 import { routeReport } from '../../cli/route-report.ts'
 import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
 

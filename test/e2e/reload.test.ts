@@ -459,3 +459,59 @@ test('a reload that meets a closing gateway changes nothing', async () => {
   await closed
   assert.equal(logged(t, 'witness made').length, logged(t, 'witness closed').length)
 })
+
+/** A save of a file with 10,000 organizations held every stream for three seconds. */
+test('organizations arrive in slices, between which the event loop goes on; those that did not change are kept', async t => {
+  const some = (plan: string) =>
+    Array.from(
+      { length: 1000 },
+      (_, i) =>
+        `  org_${i}: { plan: ${i === 7 ? plan : 'tier1'}, keys: [{ id: a, sha256: "${sha256(`sk-${i}`)}" }] }\n`,
+    ).join('')
+  const g = await startGateway({
+    yaml: url => `${defaultYaml(url)}\n`.replace(/^organizations:\n/m, head => head + some('tier1')),
+    gateway: { watch: false },
+  })
+  t.after(() => g.close())
+  const before = g.gateway.config.organizations
+  await writeFile(g.file, (await readFile(g.file, 'utf8')).replace('org_7: { plan: tier1', 'org_7: { plan: tier2'))
+  let turns = 0
+  let counting = true
+  const count = () => {
+    turns++
+    if (counting) setImmediate(count)
+  }
+  setImmediate(count)
+  assert.deepEqual(await g.gateway.reload(), { applied: true, errors: [] })
+  counting = false
+  assert.ok(turns >= 10, `${turns} turns`)
+  const after = g.gateway.config.organizations
+  assert.deepEqual(Object.keys(after), Object.keys(before))
+  assert.notEqual(after['org_7'], before['org_7'])
+  assert.equal(after['org_7']!.plan, 'tier2')
+  assert.equal(after['org_8'], before['org_8'])
+})
+
+test('a save that changes nothing builds nothing; a file whose fault is gone again counts as loaded', async t => {
+  const g = await startGateway({ gateway: { watch: false } })
+  t.after(() => g.close())
+  const { generation } = g.gateway.ingress
+  const text = await readFile(g.file, 'utf8')
+  await writeFile(g.file, `# as it was\n${text}`)
+  assert.deepEqual(await g.gateway.reload(), { applied: true, errors: [] })
+  assert.equal(g.gateway.ingress.generation, generation)
+  await writeFile(g.file, 'version: 2')
+  assert.equal((await g.gateway.reload()).applied, false)
+  await writeFile(g.file, text)
+  assert.equal((await g.gateway.reload()).applied, true)
+  assert.equal(g.gateway.ingress.generation, generation)
+  await writeFile(
+    g.file,
+    text.replace(
+      'organizations:',
+      `organizations:\n  another: { plan: tier1, keys: [{ id: a, sha256: "${sha256('sk-other')}" }] }`,
+    ),
+  )
+  assert.deepEqual(await g.gateway.reload(), { applied: true, errors: [] })
+  assert.notEqual(g.gateway.ingress.generation, generation)
+})

@@ -119,7 +119,7 @@ test('it keeps the rules that every dialect has to keep', async () => {
 })
 
 test('the configuration names it: in faults, for editors, in the docs and in sluice list', async () => {
-  const { load } = await import('../../cli/gateway.ts')
+  const { load } = await import('../../cli/load.ts')
   const { generated } = await import('../../docs/generate/index.ts')
   const { list } = await import('../../cli/list.ts')
   const good = await load(g.file)

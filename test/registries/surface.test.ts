@@ -109,7 +109,7 @@ test('docs/openapi.yaml has its path, request, reply and error; docs/compatibili
 })
 
 test('the configuration names it: in faults and for editors; sluice route knows it', async () => {
-  const { load } = await import('../../cli/gateway.ts')
+  const { load } = await import('../../cli/load.ts')
   const { generated } = await import('../../docs/generate/index.ts')
   assert.match(generated()['config/gateway.schema.json']!, /"toy", "responses"/)
   const { routeReport } = await import('../../cli/route-report.ts')

@@ -1,0 +1,46 @@
+/**
+ * The thread in which a reload reads, parses and checks the configuration, so that a large file does not hold up the
+ * event loop. It answers each message with one `Part`; the last one has no more organizations behind it.
+ */
+import { parentPort, workerData } from 'node:worker_threads'
+import type { ConfigError } from '../config/load.ts'
+import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
+import { load } from './load.ts'
+
+export interface LoadTask {
+  path: string
+  generation: number
+  env: Record<string, string | undefined> | undefined
+}
+
+/** The first answer: all but the organizations. Either `config` or `errors` is set. */
+export interface Head {
+  warnings: ConfigError[]
+  unset: ConfigError[]
+  files: string[]
+  errors?: ConfigError[]
+  /** `organizations` is empty. */
+  config?: GatewayConfig
+}
+/** Further answers: organizations in the order of the file. None: there are no more. */
+export type Part = OrganizationConfig[]
+
+/** The receiver takes about a millisecond for so many. */
+const SLICE = 100
+
+const { path, generation, env } = workerData as LoadTask
+const port = parentPort!
+const loaded = await load(path, { env, generation })
+const { warnings, files } = loaded
+let organizations: OrganizationConfig[] = []
+if (loaded.errors) port.postMessage({ warnings, files, unset: [], errors: loaded.errors } satisfies Head)
+else {
+  const { config, unset } = loaded
+  organizations = Object.values(config.organizations)
+  port.postMessage({ warnings, files, unset, config: { ...config, organizations: {} } } satisfies Head)
+}
+let sent = 0
+port.on('message', () => {
+  port.postMessage(organizations.slice(sent, (sent += SLICE)) satisfies Part)
+  if (sent - SLICE >= organizations.length) port.close()
+})

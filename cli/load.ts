@@ -1,0 +1,76 @@
+/** Loads gateway.yaml with the plugins, dialects and surfaces of this build. */
+import { once } from 'node:events'
+import { basename, extname } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
+import { Worker } from 'node:worker_threads'
+import { type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
+import { loadPluginFile } from '../config/modules.ts'
+import type { GatewayConfig } from '../config/types.ts'
+import { catalog } from '../plugins/index.ts'
+import { dialects } from '../providers/index.ts'
+import { surfaces } from '../surfaces/index.ts'
+import type { Head, LoadTask, Part } from './load-thread.ts'
+
+/** Loads and checks the configuration at `path`. Faults in it are returned and not thrown. */
+export function load(
+  path: string,
+  options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
+): Promise<LoadResult> {
+  return loadConfig(path, { plugins: catalog, dialects, surfaces: Object.keys(surfaces), ...options })
+}
+
+/**
+ * Does the same while requests are served: a thread reads, parses and checks. Organizations come in slices, between
+ * which the event loop goes on; one that equals its predecessor in `before` is the same object.
+ */
+export async function loadAside(
+  path: string,
+  options: Pick<LoadOptions, 'env'> & { generation: number; before: GatewayConfig },
+): Promise<LoadResult> {
+  const { env, generation, before } = options
+  const thread = new Worker(new URL('./load-thread.ts', import.meta.url), {
+    workerData: { path, generation, env: env && { ...env } } satisfies LoadTask,
+  })
+  try {
+    const { errors, warnings, files, unset, config } = await answer<Head>(thread)
+    if (errors || !config) return { errors: errors ?? [], warnings, files }
+    for (;;) {
+      thread.postMessage('next')
+      const part = await answer<Part>(thread)
+      if (part.length === 0) break
+      for (const organization of part) {
+        const old = before.organizations[organization.id]
+        config.organizations[organization.id] = old && isDeepStrictEqual(old, organization) ? old : organization
+      }
+      await setImmediate()
+    }
+    const plugins = new Map(catalog)
+    for (const { path, at } of config.plugins) {
+      try {
+        plugins.set(basename(path, extname(path)), await loadPluginFile(path, generation))
+      } catch (cause) {
+        // The file has changed since the thread loaded it.
+        return { errors: [{ ...at, message: `cannot load ${path}: ${(cause as Error).message}` }], warnings, files }
+      }
+    }
+    return { config, plugins, warnings, unset, files }
+  } finally {
+    void thread.terminate()
+  }
+}
+
+/** The next message of the thread. Rejects when the thread ends or fails before. */
+async function answer<T>(thread: Worker): Promise<T> {
+  const ended = new AbortController()
+  const options = { signal: ended.signal }
+  try {
+    const gone = once(thread, 'exit', options).then(() => {
+      throw new Error('the thread that loads the configuration has ended')
+    })
+    const [message] = await Promise.race([once(thread, 'message', options), gone])
+    return message as T
+  } finally {
+    ended.abort()
+  }
+}
