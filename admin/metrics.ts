@@ -396,6 +396,17 @@ export class Metrics {
       () => stats()?.pendingRows ?? 0,
     )
     this.#gauge('sluice_journal_segments', 'Files of the local journal.', () => stats()?.journalSegments ?? 0)
+    const kept = () => Object.entries(stats()?.kept ?? {})
+    const bytes = 'sluice_store_kept_bytes'
+    this.#expose(bytes, 'gauge', 'Bytes of retained records, and of kept replies of idempotency keys.', () =>
+      kept().map(([kind, { bytes: value }]) => ({ metricName: bytes, labels: { kind }, value })),
+    )
+    const evicted = 'sluice_store_evicted_total'
+    this.#expose(evicted, 'counter', 'Of those, what was evicted because a share or the total was full.', () =>
+      kept().flatMap(([kind, of]) =>
+        Object.entries(of.evicted).map(([full, value]) => ({ metricName: evicted, labels: { kind, full }, value })),
+      ),
+    )
   }
 }
 

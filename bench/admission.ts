@@ -157,6 +157,8 @@ if (redisAvailable) {
     ledgerKeep: null,
     maxRecord: 1e6,
     maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
     dataDir: temporary(),
   })
   const redis = new Redis(server.port, '127.0.0.1', { protocol: 2 })

@@ -241,6 +241,8 @@ class RunningGateway implements Gateway {
       clock: this.#clock,
       log: this.#log,
       ledgerKeep: config.ledger.keep,
+      maxRecords: config.store.max_records,
+      share: config.store.share,
       ...(idempotency && {
         idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
       }),

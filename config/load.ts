@@ -366,10 +366,13 @@ function resolveServer(
   }
 }
 
+/** What a store that is a URL alone has beside it: as the schema says for one that is an object. */
+const STORE_DEFAULTS = { timeout: 250, max_records: 4 * 2 ** 30, share: 0.25 }
+
 function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConfig['store'] {
-  const { url, timeout } = typeof raw === 'string' ? { url: raw, timeout: 250 } : raw
-  const file = /^sqlite:(?!:memory:)(.+)$/s.exec(url)?.[1]
-  return { url: file === undefined ? url : `sqlite:${source.resolvePath(['store'], file)}`, timeout }
+  const store = typeof raw === 'string' ? { ...STORE_DEFAULTS, url: raw } : raw
+  const file = /^sqlite:(?!:memory:)(.+)$/s.exec(store.url)?.[1]
+  return file === undefined ? store : { ...store, url: `sqlite:${source.resolvePath(['store'], file)}` }
 }
 
 /** Checks that need more than one section. */

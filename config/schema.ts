@@ -178,6 +178,15 @@ const storeMembers = object({
     '250ms',
     'Longest wait for one call to Redis. After it a request that needs the answer is refused with 503.',
   ),
+  max_records: size('4GiB', 'Most bytes of retained responses and continuation data, over all organizations.'),
+  share: {
+    type: 'number',
+    exclusiveMinimum: 0,
+    maximum: 1,
+    default: 0.25,
+    description:
+      "Part of max_records, and of the plugin idempotency's max_total, that one organization may have. Above it its oldest go.",
+  } as Filled<number>,
 })
 
 export const store = {
@@ -187,7 +196,7 @@ export const store = {
   examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
   default: 'sqlite:./data/gateway.db',
   description:
-    'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, timeout }. sqlite is for one process; redis for any number.',
+    'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, … }. sqlite is for one process; redis for any number.',
 } as Filled<string | Arrives<typeof storeMembers>>
 
 // ---- pipelines and routes -------------------------------------------------------------------------------------------

@@ -41,7 +41,17 @@ export interface StoreStats {
   pendingRows: number
   /** Number of files of the local journal; 0 without a journal. */
   journalSegments: number
+  kept: KeptStats
 }
+
+/** What is kept for a while: retained responses with continuation data, and replies of idempotency keys. */
+export type Retained = 'records' | 'idempotency'
+
+/**
+ * `bytes`: of all organizations, as last seen. `evicted`: how many this process has evicted since its start, because
+ * the share of their organization was full, or because all was full and its share the largest.
+ */
+export type KeptStats = Record<Retained, { bytes: number; evicted: { share: number; total: number } }>
 
 // ---- limits ---------------------------------------------------------------------------------------------------------
 

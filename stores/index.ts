@@ -25,14 +25,13 @@ export interface StoreOptions {
   idempotency?: {
     /** A reply of more than this many bytes is not kept. Default 4 MiB. */
     maxRecord?: number
-    /** All kept replies together take at most this many bytes (on Redis: those of one organization). Default 1 GiB. */
+    /** All kept replies together take at most this many bytes. Default 1 GiB. */
     maxTotal?: number
   }
-  /**
-   * All retained responses and continuation data together take at most this many bytes. Default 4 GiB. SQLite only:
-   * Redis has its own memory limit.
-   */
+  /** All retained responses and continuation data together take at most this many bytes. Default 4 GiB. */
   maxRecords?: number
+  /** The part of either total that one organization may have: above 0, at most 1. Default 0.25. */
+  share?: number
   /**
    * Redis only: the folder that holds `journal/`. Default ./data. SQLite keeps its journal beside the database file.
    */
@@ -51,12 +50,14 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const instance = `${safeName(options.instance ?? `${os.hostname()}-${process.pid}`)}-${randomBytes(4).toString('hex')}`
   const maxRecord = options.idempotency?.maxRecord ?? 4 << 20
   const maxTotal = options.idempotency?.maxTotal ?? 1 << 30
+  const maxRecords = options.maxRecords ?? 4 * 2 ** 30
+  const share = options.share ?? 0.25
   const ledgerKeep = options.ledgerKeep ?? null
   if (scheme === 'sqlite') {
     const { openSqliteStore } = await import('./sqlite/store.ts')
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!file) throw new StoreUnavailable(`${url} names no file`)
-    const caps = { idempotencyBytes: maxTotal, recordBytes: options.maxRecords ?? 4 * 2 ** 30, ledgerKeep }
+    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ledgerKeep }
     return openSqliteStore({ file, instance, clock, log, caps, maxRecord })
   }
   if (REDIS_SCHEMES.has(scheme)) {
@@ -70,6 +71,8 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       ledgerKeep,
       maxRecord,
       maxTotal,
+      maxRecords,
+      share,
       dataDir: options.dataDir ?? './data',
     })
   }

@@ -6,13 +6,15 @@ import type { Clock } from '../../core/clock.ts'
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
 import { script } from './call.ts'
 import { type Arg, type RedisClient, tagOf } from './client.ts'
-import { IDEM_BEGIN, IDEM_CLAIM, IDEM_FINISH, IDEM_LEASE } from './scripts.ts'
+import { IDEM_BEGIN, IDEM_CLAIM, IDEM_FINISH, IDEM_LEASE, IDEM_TRIM } from './scripts.ts'
+import { Shares } from './shares.ts'
 
 const SCRIPTS = {
   begin: script(IDEM_BEGIN),
   claim: script(IDEM_CLAIM),
   finish: script(IDEM_FINISH),
   lease: script(IDEM_LEASE),
+  trim: script(IDEM_TRIM),
 }
 
 /** How long a mark lives without renewal, ms. When its owner has died, the key counts as running for this long. */
@@ -23,6 +25,7 @@ const DELIVERED_AT_ONCE = 20
 
 interface Running {
   name: string
+  org: string
   requestId: string
   fingerprint: string
   /** When the mark was last renewed: monotonic milliseconds before the call. */
@@ -42,11 +45,13 @@ export interface RedisIdempotencyOptions {
   client: RedisClient
   maxRecord: number
   maxTotal: number
+  share: number
   leaseMs: number
   clock: Clock
 }
 
 export class RedisIdempotency implements IdempotencyStore {
+  readonly shares: Shares
   #options: RedisIdempotencyOptions
   /** Running first uses, by the name of the key in Redis. */
   #running = new Map<string, Running>()
@@ -58,6 +63,10 @@ export class RedisIdempotency implements IdempotencyStore {
 
   constructor(options: RedisIdempotencyOptions) {
     this.#options = options
+    const { client, maxTotal, share } = options
+    const trim = (org: string, bytes: number) =>
+      client.script(SCRIPTS.trim, indexOf(org), [nameOf(org, ''), bytes]) as Promise<never>
+    this.shares = new Shares({ client, kind: 'idempotency', total: maxTotal, share, trim })
   }
 
   async begin(
@@ -82,7 +91,7 @@ export class RedisIdempotency implements IdempotencyStore {
     const state = reply[0]!.toString() as IdempotencyState['state']
     if (state === 'first') {
       const marks = { renewedMono, lost: false, claimed: false, refused: false, onLost, finish: undefined }
-      this.#running.set(name, { name, requestId, fingerprint, ...marks })
+      this.#running.set(name, { name, org, requestId, fingerprint, ...marks })
     }
     if (state === 'not_kept') return { state, requestId: reply[1]!.toString() }
     if (state !== 'replay') return { state }
@@ -118,12 +127,12 @@ export class RedisIdempotency implements IdempotencyStore {
   }
 
   async finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number): Promise<void> {
-    const { maxRecord, maxTotal } = this.#options
+    const { maxRecord } = this.#options
     const name = nameOf(org, key)
     const running = this.#running.get(name)
     if (!running) return
-    const keys = [name, `sluice:${tagOf(org)}:idem`, `sluice:${tagOf(org)}:idem-bytes`]
-    const base = [running.fingerprint, running.requestId, ttlMs, maxTotal, nameOf(org, ''), key]
+    const keys = [name, ...indexOf(org)]
+    const base = [running.fingerprint, running.requestId, ttlMs, this.shares.share, nameOf(org, ''), key]
     const kept = record && record.body.length <= maxRecord ? record : null
     const reply = kept
       ? [
@@ -142,9 +151,9 @@ export class RedisIdempotency implements IdempotencyStore {
    * free to run again.
    */
   async #deliver(running: Running): Promise<void> {
-    const { name, finish } = running
+    const { name, org, finish } = running
     try {
-      await this.#options.client.script(SCRIPTS.finish, finish!.keys, finish!.args)
+      this.shares.stored(org, await this.#options.client.script(SCRIPTS.finish, finish!.keys, finish!.args))
     } catch (error) {
       running.refused = true
       throw error
@@ -201,4 +210,9 @@ export class RedisIdempotency implements IdempotencyStore {
 
 function nameOf(org: string, key: string): string {
   return `sluice:${tagOf(org)}:idem:${key}`
+}
+
+/** The index of an organization's kept replies, and the sum of their bytes. */
+function indexOf(org: string): string[] {
+  return [`sluice:${tagOf(org)}:idem`, `sluice:${tagOf(org)}:idem-bytes`]
 }

@@ -1,34 +1,57 @@
-/** Retained responses and continuation data in Redis. Each is one value with a time to live. */
+/**
+ * Retained responses and continuation data in Redis. Each is one value with a time to live, and has a place in the index
+ * of its kind (RECORD_KEEP in scripts.ts).
+ */
 import type { RecordStore } from '../../core/store.ts'
+import { script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
+import { RECORD_PUT, RECORD_TRIM } from './scripts.ts'
+import { Shares } from './shares.ts'
 
 type Kind = 'response' | 'continuation'
 
-export class RedisRecords implements RecordStore {
-  #client: RedisClient
+const PUT = script(RECORD_PUT)
+const TRIM = script(RECORD_TRIM)
 
-  constructor(client: RedisClient) {
+export class RedisRecords implements RecordStore {
+  readonly shares: Shares
+  #client: RedisClient
+  /**
+   * Values that Redis may not have executed yet, by name. When Redis does not know the script, it is sent a second
+   * time, and a read that was made later would be executed before it.
+   */
+  #putting = new Map<string, Uint8Array>()
+
+  constructor(options: { client: RedisClient; maxTotal: number; share: number }) {
+    const { client, maxTotal, share } = options
     this.#client = client
+    const trim = (org: string, bytes: number) => client.script(TRIM, keysOf(org), [bytes]) as Promise<never>
+    this.shares = new Shares({ client, kind: 'records', total: maxTotal, share, trim })
   }
 
   async put(org: string, kind: Kind, id: string, value: Uint8Array, ttlMs: number): Promise<void> {
-    await this.#client.call(
-      this.#client.redis.set(
-        nameOf(org, kind, id),
-        Buffer.from(value.buffer, value.byteOffset, value.length),
-        'PX',
-        ttlMs,
-      ),
-    )
+    const name = nameOf(org, kind, id)
+    this.#putting.set(name, value)
+    try {
+      const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
+      const keys = [...keysOf(org), indexOf(org, kind)]
+      this.shares.stored(org, await this.#client.script(PUT, keys, [id, bytes, ttlMs, this.shares.share]))
+    } finally {
+      if (this.#putting.get(name) === value) this.#putting.delete(name)
+    }
   }
 
-  get(org: string, kind: Kind, id: string): Promise<Uint8Array | null> {
-    return this.#client.call(this.#client.redis.getBuffer(nameOf(org, kind, id)))
+  async get(org: string, kind: Kind, id: string): Promise<Uint8Array | null> {
+    const name = nameOf(org, kind, id)
+    return this.#putting.get(name) ?? this.#client.call(this.#client.redis.getBuffer(name))
   }
 
   async getMany(org: string, kind: Kind, ids: readonly string[]): Promise<(Uint8Array | null)[]> {
     if (ids.length === 0) return []
-    return this.#client.call(this.#client.redis.mgetBuffer(...ids.map(id => nameOf(org, kind, id))))
+    const names = ids.map(id => nameOf(org, kind, id))
+    const putting = names.map(name => this.#putting.get(name))
+    const found = await this.#client.call(this.#client.redis.mgetBuffer(...names))
+    return found.map((value, i) => putting[i] ?? value)
   }
 
   async touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number): Promise<void> {
@@ -36,6 +59,16 @@ export class RedisRecords implements RecordStore {
   }
 }
 
+/** The name of the index of a kind. */
+function indexOf(org: string, kind: Kind): string {
+  return `sluice:${tagOf(org)}:${kind}`
+}
+
 function nameOf(org: string, kind: Kind, id: string): string {
-  return `sluice:${tagOf(org)}:${kind}:${id}`
+  return `${indexOf(org, kind)}:${id}`
+}
+
+/** The keys of RECORD_KEEP. */
+function keysOf(org: string): string[] {
+  return [`sluice:${tagOf(org)}:records`, indexOf(org, 'response'), indexOf(org, 'continuation')]
 }

@@ -318,51 +318,219 @@ if h[3] == 'not_kept' then return {'not_kept', h[2]} end
 return {'replay', h[2], h[4], h[5], h[6], h[7]}
 `
 
-/**
- * Ends the first use of an idempotency key.
- * KEYS: the key's hash; the index of kept replies (score: when each expires, Unix ms); the sum of their bytes. ARGV:
- * fingerprint, request id, time to live in ms, most bytes of all kept replies, prefix of key names, key, and for a kept
- * reply: status, headers, body, whole. It changes nothing when the lease had expired and another request has taken the
- * key over, and nothing when it is sent again.
- */
-export const IDEM_FINISH = `
-local h = redis.call('HMGET', KEYS[1], 'request', 'state')
-if h[1] and (h[1] ~= ARGV[2] or h[2] ~= 'running') then return 0 end
-local ttl = tonumber(ARGV[3])
+const NOW = `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('DEL', KEYS[1])
-if #ARGV == 6 then
-  redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'not_kept')
-  redis.call('PEXPIRE', KEYS[1], ttl)
-  return 1
+`
+/** A script that stores something forgets at most this many members that have expired. */
+const EXPIRED_BY_PUT = 20
+/** One call evicts at most this many members, and forgets at most this many of each index that have expired. */
+export const RETAINED_SLICE = 500
+
+/**
+ * What the scripts of retained things share. Each has a `keep` of its own: the members of an index have the bytes and
+ * the name (`SIZE NAME`), their score is when they end (Unix ms). `bytes()` is the sum of an organization, `add` changes
+ * it. Such a script returns {bytes of the organization, evicted, when its next member ends, or -1}.
+ */
+const EVICT = `
+local function parse(member)
+  local size, name = string.match(member, '^(%d+) (.*)$')
+  return tonumber(size), name
 end
-redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'done', 'status', ARGV[7], 'headers', ARGV[8], 'body', ARGV[9], 'whole', ARGV[10])
-redis.call('PEXPIRE', KEYS[1], ttl)
-local size = #ARGV[8] + #ARGV[9]
-local function drop(member)
-  redis.call('ZREM', KEYS[2], member)
-  local bytes, key = string.match(member, '^(%d+) (.*)$')
-  redis.call('DECRBY', KEYS[3], bytes)
-  return key
+local function evict(cap, most)
+  local evicted = 0
+  while bytes() > cap and evicted < most do
+    local index, member = oldest()
+    if not member then
+      add(-bytes())
+      break
+    end
+    redis.call('ZREM', index, member)
+    local size, name = parse(member)
+    add(-size)
+    give_up(index, name)
+    evicted = evicted + 1
+  end
+  return evicted
 end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)) do drop(member) end
-redis.call('ZADD', KEYS[2], now + ttl, size .. ' ' .. ARGV[6])
-local total = redis.call('INCRBY', KEYS[3], size)
-local cap = tonumber(ARGV[4])
-while total > cap do
-  local oldest = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-  if not oldest then break end
-  local name = ARGV[5] .. drop(oldest)
+local function ends(indexes)
+  local first = -1
+  for _, index in ipairs(indexes) do
+    local head = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')
+    local at = tonumber(head[2] or -1)
+    if at >= 0 and (first < 0 or at < first) then first = at end
+  end
+  return first
+end
+`
+
+/** Replies of idempotency keys. KEYS: …; the index; the sum. ARGV: …; prefix of the keys' names. */
+const IDEM_KEEP = (index: string, sum: string, prefix: string) => `
+local function bytes() return tonumber(redis.call('GET', ${sum}) or 0) end
+local function add(size) redis.call('INCRBY', ${sum}, size) end
+local function oldest() return ${index}, redis.call('ZRANGE', ${index}, 0, 0)[1] end
+local function give_up(_, key)
+  local name = ${prefix} .. key
   if redis.call('HGET', name, 'state') == 'done' then
     redis.call('HDEL', name, 'status', 'headers', 'body', 'whole')
     redis.call('HSET', name, 'state', 'not_kept')
   end
-  total = tonumber(redis.call('GET', KEYS[3]))
 end
+${EVICT}
+local function expire(most)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', ${index}, '-inf', now, 'LIMIT', 0, most)) do
+    redis.call('ZREM', ${index}, member)
+    add(-parse(member))
+  end
+end
+`
+
+/**
+ * Ends the first use of an idempotency key.
+ * KEYS: the key's hash; the index of kept replies (score: when each expires, Unix ms); the sum of their bytes. ARGV:
+ * fingerprint, request id, time to live in ms, the organization's share in bytes, prefix of key names, key, and for a
+ * kept reply: status, headers, body, whole. It changes nothing when the lease had expired and another request has taken
+ * the key over, and nothing when it is sent again. Returns as EVICT says, or nothing when no reply was kept.
+ */
+export const IDEM_FINISH = `
+local h = redis.call('HMGET', KEYS[1], 'request', 'state')
+if h[1] and (h[1] ~= ARGV[2] or h[2] ~= 'running') then return {} end
+local ttl = tonumber(ARGV[3])
+${NOW}
+redis.call('DEL', KEYS[1])
+if #ARGV == 6 then
+  redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'not_kept')
+  redis.call('PEXPIRE', KEYS[1], ttl)
+  return {}
+end
+redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'done', 'status', ARGV[7], 'headers', ARGV[8], 'body', ARGV[9], 'whole', ARGV[10])
+redis.call('PEXPIRE', KEYS[1], ttl)
+${IDEM_KEEP('KEYS[2]', 'KEYS[3]', 'ARGV[5]')}
+expire(${EXPIRED_BY_PUT})
+local size = #ARGV[8] + #ARGV[9]
+if redis.call('ZADD', KEYS[2], now + ttl, size .. ' ' .. ARGV[6]) == 1 then add(size) end
+local evicted = evict(tonumber(ARGV[4]), ${RETAINED_SLICE})
 redis.call('PEXPIRE', KEYS[2], ttl * 2)
 redis.call('PEXPIRE', KEYS[3], ttl * 2)
-return 1
+return {bytes(), evicted, ends({KEYS[2]})}
+`
+
+/**
+ * Forgets what has expired, and evicts. KEYS: the index of kept replies; the sum of their bytes. ARGV: prefix of key
+ * names; bytes that may stay. Returns as EVICT says.
+ */
+export const IDEM_TRIM = `
+${NOW}
+${IDEM_KEEP('KEYS[1]', 'KEYS[2]', 'ARGV[1]')}
+expire(${RETAINED_SLICE})
+local evicted = evict(tonumber(ARGV[2]), ${RETAINED_SLICE})
+return {bytes(), evicted, ends({KEYS[1]})}
+`
+
+/**
+ * Retained responses and continuation data. KEYS: a hash with the sum `bytes` and, for each kind, the time to live of
+ * its last record in ms; the index of each kind, which is also the beginning of its keys' names. What was touched lives
+ * longer than its score says, and gets its new score when the old one has come. The oldest is the one that was put, or
+ * got its score, longest ago.
+ */
+const RECORD_KEEP = `
+local indexes = {KEYS[2], KEYS[3]}
+local function bytes() return tonumber(redis.call('HGET', KEYS[1], 'bytes') or 0) end
+local function add(size) redis.call('HINCRBY', KEYS[1], 'bytes', size) end
+local function oldest()
+  local found, member, since
+  for _, index in ipairs(indexes) do
+    local head = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')
+    if head[1] then
+      local at = tonumber(head[2]) - tonumber(redis.call('HGET', KEYS[1], index) or 0)
+      if not since or at < since then found, member, since = index, head[1], at end
+    end
+  end
+  return found, member
+end
+local function give_up(index, id) redis.call('DEL', index .. ':' .. id) end
+${EVICT}
+local function expire(most)
+  for _, index in ipairs(indexes) do
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, most)) do
+      local size, id = parse(member)
+      local left = redis.call('PTTL', index .. ':' .. id)
+      if left > 0 then redis.call('ZADD', index, now + left, member)
+      else
+        redis.call('ZREM', index, member)
+        add(-size)
+      end
+    end
+  end
+end
+`
+
+/**
+ * Stores a record. KEYS: as RECORD_KEEP has them; the index of this record's kind. ARGV: id, value, time to live in ms,
+ * the organization's share in bytes. Returns as EVICT says.
+ */
+export const RECORD_PUT = `
+${NOW}
+${RECORD_KEEP}
+local index, name, ttl = KEYS[4], KEYS[4] .. ':' .. ARGV[1], tonumber(ARGV[3])
+local before = redis.call('STRLEN', name)
+redis.call('SET', name, ARGV[2], 'PX', ttl)
+if redis.call('ZREM', index, before .. ' ' .. ARGV[1]) == 1 then add(-before) end
+expire(${EXPIRED_BY_PUT})
+if redis.call('ZADD', index, now + ttl, #ARGV[2] .. ' ' .. ARGV[1]) == 1 then add(#ARGV[2]) end
+redis.call('HSET', KEYS[1], index, ttl)
+local evicted = evict(tonumber(ARGV[4]), ${RETAINED_SLICE})
+for _, key in ipairs({KEYS[1], index}) do
+  if redis.call('PTTL', key) < ttl * 2 then redis.call('PEXPIRE', key, ttl * 2) end
+end
+return {bytes(), evicted, ends(indexes)}
+`
+
+/** Forgets what has expired, and evicts. KEYS: as RECORD_KEEP has them. ARGV: bytes that may stay. */
+export const RECORD_TRIM = `
+${NOW}
+${RECORD_KEEP}
+expire(${RETAINED_SLICE})
+local evicted = evict(tonumber(ARGV[1]), ${RETAINED_SLICE})
+if ends(indexes) < 0 then redis.call('DEL', KEYS[1]) end
+return {bytes(), evicted, ends(indexes)}
+`
+
+/**
+ * Reports what organizations have.
+ * KEYS: their bytes (sorted set); when each has something to forget (sorted set, Unix ms); the sum. ARGV: the most bytes
+ * of all; then for each organization: its id, its bytes, when its next member ends. Returns the sum and, when it is
+ * above the most, the organization with the largest share, and that share.
+ */
+export const SHARES_REPORT = `
+local call = redis.call
+for i = 2, #ARGV, 3 do
+  local org, bytes = ARGV[i], tonumber(ARGV[i + 1])
+  local before = tonumber(call('ZSCORE', KEYS[1], org) or 0)
+  if bytes > 0 then
+    call('ZADD', KEYS[1], bytes, org)
+    call('ZADD', KEYS[2], ARGV[i + 2], org)
+  else
+    call('ZREM', KEYS[1], org)
+    call('ZREM', KEYS[2], org)
+  end
+  call('INCRBY', KEYS[3], bytes - before)
+end
+local total = tonumber(call('GET', KEYS[3]) or 0)
+if total <= tonumber(ARGV[1]) then return {total} end
+local largest = call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+return {total, largest[1], largest[2]}
+`
+
+/**
+ * Takes organizations that have something to forget, so that no other process takes them for a while.
+ * KEYS: when each has something to forget. ARGV: how many at most; for how long they are taken, ms.
+ */
+export const SHARES_DUE = `
+${NOW}
+local orgs = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[1])
+for _, org in ipairs(orgs) do redis.call('ZADD', KEYS[1], now + ARGV[2], org) end
+return orgs
 `
 
 /**

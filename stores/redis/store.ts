@@ -40,6 +40,10 @@ export interface RedisStoreOptions {
   ledgerKeep: number | null
   maxRecord: number
   maxTotal: number
+  /** All retained responses and continuation data together take at most this many bytes. */
+  maxRecords: number
+  /** The part of `maxTotal` and of `maxRecords` that one organization may have. */
+  share: number
   dataDir: string
   /** For tests: shorter leases. */
   leaseTimes?: LeaseTimes
@@ -93,9 +97,11 @@ export class RedisStore implements Store {
       client,
       maxRecord: options.maxRecord,
       maxTotal: options.maxTotal,
+      share: options.share,
       leaseMs: options.idempotencyLease ?? IDEMPOTENCY_LEASE_MS,
       clock,
     })
+    this.records = new RedisRecords({ client, maxTotal: options.maxRecords, share: options.share })
     this.leases = new Leases({
       client,
       clock,
@@ -103,7 +109,11 @@ export class RedisStore implements Store {
       instance,
       times: options.leaseTimes ?? LEASE_TIMES,
       steps: options.steps ?? STEPS,
-      each: () => this.idempotency.renew(),
+      each: async () => {
+        await this.idempotency.renew()
+        // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
+        for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
+      },
     })
     this.limits = new RedisLimits({
       client,
@@ -127,7 +137,6 @@ export class RedisStore implements Store {
       group: LEDGER_GROUP,
       noteDelivered: true,
     })
-    this.records = new RedisRecords(client)
     this.#probe = new WriteProbe(clock, () => client.call(client.redis.set('sluice:probe', instance, 'PX', PROBE_MS)))
   }
 
@@ -159,8 +168,9 @@ export class RedisStore implements Store {
   }
 
   stats(): StoreStats {
-    const { ledger } = this
-    return { openRows: ledger.open, pendingRows: ledger.pending, journalSegments: this.#journal.segments }
+    const { ledger, records, idempotency } = this
+    const kept = { records: records.shares.stats, idempotency: idempotency.shares.stats }
+    return { openRows: ledger.open, pendingRows: ledger.pending, journalSegments: this.#journal.segments, kept }
   }
 
   async secret(configured: string): Promise<Uint8Array> {
@@ -269,13 +279,23 @@ export class RedisStore implements Store {
     return count
   }
 
-  /** Warns when Redis is configured to evict keys when memory is short. Limits and spend must not be evicted. */
+  /**
+   * Warns when Redis is configured to evict keys when memory is short, because limits and spend must not be evicted;
+   * and when it has less memory than what may be retained.
+   */
   async #checkEviction(): Promise<void> {
+    const { log, maxTotal, maxRecords } = this.#options
     try {
       const info = await this.client.call(this.client.redis.info('memory'))
       const policy = /maxmemory_policy:(\S+)/.exec(info)?.[1]
       if (policy && policy !== 'noeviction')
-        this.#options.log.warn({ policy }, 'redis may evict limits and spend: set maxmemory-policy to noeviction')
+        log.warn({ policy }, 'redis may evict limits and spend: set maxmemory-policy to noeviction')
+      const maxmemory = Number(/maxmemory:(\d+)/.exec(info)?.[1])
+      if (maxmemory > 0 && maxmemory < maxTotal + maxRecords)
+        log.warn(
+          { maxmemory, max_records: maxRecords, max_total: maxTotal },
+          'redis would be full, and refuse everyone, before store.max_records and max_total of idempotency are reached',
+        )
     } catch {
       // INFO is not allowed, or Redis is down: the policy is unknown, so there is no warning.
     }

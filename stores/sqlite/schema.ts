@@ -96,12 +96,62 @@ CREATE INDEX spend_number ON spend (period, number);
 `
 
 /**
+ * How many bytes of `table` each organization has, in `shares`, which is kept by triggers: so a release that does not
+ * know of shares keeps them right, too. The row of the organization '' is the sum over all.
+ *
+ * Each step is one that has no conflict: in a trigger, the conflict clause of the statement that fired it (INSERT OR
+ * REPLACE) would take the place of the trigger's own. REPLACE fires no DELETE trigger, hence `replaced`.
+ * @param key the columns that identify a row
+ */
+const sharesOf = (table: 'records' | 'idempotency', key: readonly string[]) => {
+  const add = (row: 'NEW' | 'OLD', sign: '+' | '-') =>
+    `UPDATE shares SET bytes = bytes ${sign} ${row}.size WHERE kind = '${table}' AND organization IN ('', ${row}.organization);`
+  return `
+CREATE TRIGGER ${table}_replaced BEFORE INSERT ON ${table} BEGIN
+  DELETE FROM ${table} WHERE ${key.map(column => `${column} = NEW.${column}`).join(' AND ')};
+END;
+CREATE TRIGGER ${table}_inserted AFTER INSERT ON ${table} WHEN NEW.size > 0 BEGIN
+  INSERT INTO shares (kind, organization, bytes) SELECT '${table}', NEW.organization, 0
+    WHERE NOT EXISTS (SELECT 1 FROM shares WHERE kind = '${table}' AND organization = NEW.organization);
+  ${add('NEW', '+')}
+END;
+CREATE TRIGGER ${table}_resized AFTER UPDATE OF size ON ${table} WHEN NEW.size <> OLD.size BEGIN
+  ${add('OLD', '-')}
+  ${add('NEW', '+')}
+END;
+CREATE TRIGGER ${table}_deleted AFTER DELETE ON ${table} WHEN OLD.size > 0 BEGIN
+  ${add('OLD', '-')}
+  DELETE FROM shares WHERE kind = '${table}' AND organization = OLD.organization AND bytes <= 0 AND organization <> '';
+END;
+INSERT INTO shares SELECT '${table}', organization, sum(size) FROM ${table} WHERE size > 0 GROUP BY organization;
+INSERT INTO shares SELECT '${table}', '', coalesce(sum(bytes), 0) FROM shares WHERE kind = '${table}';
+`
+}
+
+/** The shares of organizations in what is retained; and what finds the largest share, and the oldest of one. */
+const TABLES_3 = `
+CREATE TABLE shares (
+  kind         TEXT NOT NULL,
+  organization TEXT NOT NULL,
+  bytes        INTEGER NOT NULL,
+  PRIMARY KEY (kind, organization)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX shares_bytes ON shares (kind, bytes);
+CREATE INDEX records_age ON records (organization);
+CREATE INDEX idempotency_age ON idempotency (organization) WHERE size > 0;
+${sharesOf('records', ['organization', 'kind', 'id'])}
+${sharesOf('idempotency', ['organization', 'key'])}
+`
+
+/**
  * In ascending order of version. A new version adds an entry. Existing steps are never changed, as they have been run.
  */
 export const STEPS: readonly SchemaStep[] = [
   { version: 1, minReader: 1, run: db => db.exec(TABLES_1) },
   // A release of version 1 leaves the new tables alone: its buckets start full, as they always did.
   { version: 2, minReader: 1, run: db => db.exec(TABLES_2) },
+  // Earlier releases write as ever: the triggers keep the sums.
+  { version: 3, minReader: 1, run: db => db.exec(TABLES_3) },
 ]
 
 /**

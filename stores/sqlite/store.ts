@@ -18,7 +18,7 @@ import { SqliteLedgerSink } from './ledger.ts'
 import { LevelSaver, levelsBefore } from './levels.ts'
 import { SqliteRecords } from './records.ts'
 import { prepare } from './schema.ts'
-import type { Caps } from './tables.ts'
+import { type Caps, Tables } from './tables.ts'
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
 
 /** Time between two sweeps, which delete expired data. */
@@ -85,7 +85,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     reader = new DatabaseSync(file)
     prepare(reader, file)
     const secret = storedSecret(reader)
-    writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps)
+    writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps, new Tables(reader, caps).kept())
     const sink = new SqliteLedgerSink(reader, writer)
     const running = await recover(abandoned, sink, clock, log)
     const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
@@ -167,8 +167,9 @@ class SqliteStore implements Store {
   }
 
   stats(): StoreStats {
-    const { ledger, journal } = this.#parts
-    return { openRows: ledger.open, pendingRows: ledger.pending, journalSegments: journal?.segments ?? 0 }
+    const { ledger, journal, writer } = this.#parts
+    const { open, pending } = ledger
+    return { openRows: open, pendingRows: pending, journalSegments: journal?.segments ?? 0, kept: writer.kept }
   }
 
   async secret(configured: string): Promise<Uint8Array> {

@@ -3,6 +3,7 @@
  * main thread for an in-memory database.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { KeptStats, Retained } from '../../core/store.ts'
 import type { ChargeRecord, Entry } from '../ledger.ts'
 import { periodIndex } from '../limits/rules.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
@@ -45,10 +46,12 @@ export function packEntries(entries: readonly Entry[]): string {
 }
 
 export interface Caps {
-  /** All idempotency replies together take at most this many bytes. Above it, the oldest become "not kept". */
+  /** All idempotency replies together take at most this many bytes. What is evicted becomes "not kept". */
   idempotencyBytes: number
-  /** All retained records together take at most this many bytes. Above it, the oldest are deleted. */
+  /** All retained records together take at most this many bytes. What is evicted is deleted. */
   recordBytes: number
+  /** The part of either that one organization may have: above 0, at most 1. */
+  share: number
   /** How long ledger rows are kept, ms. Null: for ever. */
   ledgerKeep: number | null
 }
@@ -81,6 +84,8 @@ class Repeated extends Error {}
  * that was full is followed by the next.
  */
 const SWEEP_ROWS = 500
+/** One write evicts at most this many rows. The next writes and sweeps evict what is left. */
+const EVICTED_ROWS = 500
 /**
  * Spend is deleted this long after its period began. Past periods are not needed; the margin allows for wrong clocks.
  */
@@ -90,10 +95,11 @@ export class Tables {
   #db: DatabaseSync
   #caps: Caps
   #statements = new Map<string, StatementSync>()
-  /** The present sum of the sizes in the idempotency table. */
-  #idempotencyBytes: number
-  /** The present sum of the sizes in the records table. */
-  #recordBytes: number
+  /** How many rows have been evicted since the start. */
+  #evicted: Record<Retained, { share: number; total: number }> = {
+    records: { share: 0, total: 0 },
+    idempotency: { share: 0, total: 0 },
+  }
   /** A slice of a sweep was full. */
   #left = false
   /** What the running transaction has charged so far, by organization and cell. */
@@ -102,8 +108,12 @@ export class Tables {
   constructor(db: DatabaseSync, caps: Caps) {
     this.#db = db
     this.#caps = caps
-    this.#idempotencyBytes = this.#sum('idempotency')
-    this.#recordBytes = this.#sum('records')
+  }
+
+  /** Bytes and evictions, for metrics. */
+  kept(): KeptStats {
+    const of = (kind: Retained) => ({ bytes: this.#bytes(kind, ''), evicted: { ...this.#evicted[kind] } })
+    return { records: of('records'), idempotency: of('idempotency') }
   }
 
   /** Applies all writes, or none when it throws. @returns whether a sweep among them has left expired rows */
@@ -120,7 +130,7 @@ export class Tables {
 
   #transaction(writes: readonly Write[], together: number): void {
     this.#db.exec('BEGIN IMMEDIATE')
-    const before = [this.#idempotencyBytes, this.#recordBytes] as const
+    const before = structuredClone(this.#evicted)
     try {
       for (const write of writes) this.#one(write, together)
       this.#bookSums()
@@ -128,7 +138,7 @@ export class Tables {
       // With the last slice of each sweep, a checkpoint makes all commits so far safe against a power cut.
       if (!this.#left && writes.some(write => write.op === 'sweep')) this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)')
     } catch (error) {
-      ;[this.#idempotencyBytes, this.#recordBytes] = before
+      this.#evicted = before
       this.#sums.clear()
       if (this.#db.isTransaction) this.#db.exec('ROLLBACK')
       throw error
@@ -234,10 +244,6 @@ export class Tables {
   }
 
   #idempotency({ organization, key, fingerprint, requestId, reply, expires }: IdempotencyRow): void {
-    const old = this.#sql('SELECT size FROM idempotency WHERE organization = ? AND key = ?').get(organization, key) as
-      | { size: number }
-      | undefined
-    const size = reply ? reply.body.length + reply.headers.length : 0
     this.#sql(
       `INSERT OR REPLACE INTO idempotency (organization, key, fingerprint, request_id, status, headers, body, whole, size, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ).run(
@@ -249,41 +255,74 @@ export class Tables {
       reply?.headers ?? null,
       reply?.body ?? null,
       reply ? Number(reply.whole) : null,
-      size,
+      reply ? reply.body.length + reply.headers.length : 0,
       expires,
     )
-    this.#idempotencyBytes += size - (old?.size ?? 0)
-    while (this.#idempotencyBytes > this.#caps.idempotencyBytes) {
-      const oldest = this.#sql('SELECT rowid, size FROM idempotency WHERE size > 0 ORDER BY rowid LIMIT 1').get() as
-        | { rowid: number; size: number }
-        | undefined
-      if (!oldest) break
-      // The row stays without its reply: an executed key must not run again before it expires (IDEM-3).
-      this.#sql(
-        'UPDATE idempotency SET status = NULL, headers = NULL, body = NULL, whole = NULL, size = 0 WHERE rowid = ?',
-      ).run(oldest.rowid)
-      this.#idempotencyBytes -= oldest.size
-    }
+    if (reply) this.#evict('idempotency', organization)
   }
 
   #record({ organization, kind, id, value, expires }: Extract<Write, { op: 'record' }>): void {
-    const old = this.#sql('SELECT size FROM records WHERE organization = ? AND kind = ? AND id = ?').get(
-      organization,
-      kind,
-      id,
-    ) as { size: number } | undefined
     this.#sql(
       'INSERT OR REPLACE INTO records (organization, kind, id, value, size, expires) VALUES (?, ?, ?, ?, ?, ?)',
     ).run(organization, kind, id, value, value.length, expires)
-    this.#recordBytes += value.length - (old?.size ?? 0)
-    while (this.#recordBytes > this.#caps.recordBytes) {
-      const oldest = this.#sql('SELECT rowid, size FROM records ORDER BY rowid LIMIT 1').get() as
-        | { rowid: number; size: number }
-        | undefined
-      if (!oldest) break
-      this.#sql('DELETE FROM records WHERE rowid = ?').run(oldest.rowid)
-      this.#recordBytes -= oldest.size
+    this.#evict('records', organization)
+  }
+
+  /**
+   * Evicts the oldest rows: of this organization while it has more than its share, and of the largest share while all
+   * together have more than the total. @returns whether rows are left to be evicted
+   */
+  #evict(kind: Retained, organization: string | undefined): boolean {
+    const { share, total } = this.#bounds(kind)
+    const evicted = this.#evicted[kind]
+    let rows = EVICTED_ROWS
+    while (organization !== undefined && this.#bytes(kind, organization) > share) {
+      if (rows-- === 0) return true
+      if (!this.#evictOldest(kind, organization)) break
+      evicted.share++
     }
+    while (this.#bytes(kind, '') > total) {
+      if (rows-- === 0) return true
+      const largest = this.#sql(
+        "SELECT organization FROM shares WHERE kind = ? AND organization <> '' ORDER BY bytes DESC LIMIT 1",
+      ).get(kind)
+      if (!largest || !this.#evictOldest(kind, largest['organization'] as string)) break
+      evicted.total++
+    }
+    return false
+  }
+
+  /** Evicts what is above the bounds though nobody writes: after a start with smaller ones. */
+  #trim(kind: Retained): void {
+    const full = this.#sql(
+      "SELECT organization FROM shares WHERE kind = ? AND organization <> '' AND bytes > ? LIMIT 1",
+    ).get(kind, this.#bounds(kind).share)
+    const left = this.#evict(kind, full?.['organization'] as string | undefined)
+    if (full || left) this.#left = true
+  }
+
+  /** In bytes: what one organization may have, and what all may have. */
+  #bounds(kind: Retained): { share: number; total: number } {
+    const total = kind === 'records' ? this.#caps.recordBytes : this.#caps.idempotencyBytes
+    return { share: Math.floor(total * this.#caps.share), total }
+  }
+
+  /** What an organization has; with '' what all have. */
+  #bytes(kind: Retained, organization: string): number {
+    const row = this.#sql('SELECT bytes FROM shares WHERE kind = ? AND organization = ?').get(kind, organization)
+    return (row?.['bytes'] as number | undefined) ?? 0
+  }
+
+  #evictOldest(kind: Retained, organization: string): boolean {
+    const oldest = (index: string, where: string) =>
+      `(SELECT rowid FROM ${kind} INDEXED BY ${index} WHERE organization = ?${where} ORDER BY rowid LIMIT 1)`
+    // The row of a key stays without its reply: an executed key must not run again before it expires (IDEM-3).
+    const text =
+      kind === 'records'
+        ? `DELETE FROM records WHERE rowid = ${oldest('records_age', '')}`
+        : `UPDATE idempotency SET status = NULL, headers = NULL, body = NULL, whole = NULL, size = 0
+           WHERE rowid = ${oldest('idempotency_age', ' AND size > 0')}`
+    return this.#sql(text).run(organization).changes === 1
   }
 
   #levels(rows: readonly LevelRow[]): void {
@@ -299,14 +338,8 @@ export class Tables {
 
   #sweep(now: number): void {
     for (const table of ['idempotency', 'records'] as const) {
-      const gone = this.#sql(
-        `DELETE FROM ${table} WHERE rowid IN (SELECT rowid FROM ${table} WHERE expires <= ? LIMIT ${SWEEP_ROWS}) RETURNING size`,
-      ).all(now)
-      if (gone.length === SWEEP_ROWS) this.#left = true
-      let bytes = 0
-      for (const row of gone) bytes += row['size'] as number
-      if (table === 'idempotency') this.#idempotencyBytes -= bytes
-      else this.#recordBytes -= bytes
+      this.#delete(table, 'rowid', 'expires <= ?', now)
+      this.#trim(table)
     }
     if (this.#caps.ledgerKeep !== null) this.#delete('ledger', 'rowid', 'time < ?', now - this.#caps.ledgerKeep)
     this.#delete('levels', 'organization, cell', 'expires <= ?', now)
@@ -322,10 +355,6 @@ export class Tables {
       `DELETE FROM ${table} WHERE (${key}) IN (SELECT ${key} FROM ${table} WHERE ${where} LIMIT ${SWEEP_ROWS})`,
     ).run(limit)
     if (changes === SWEEP_ROWS) this.#left = true
-  }
-
-  #sum(table: 'idempotency' | 'records'): number {
-    return (this.#db.prepare(`SELECT coalesce(sum(size), 0) AS bytes FROM ${table}`).get() as { bytes: number }).bytes
   }
 
   #sql(text: string): StatementSync {

@@ -3,6 +3,7 @@
  */
 import { DatabaseSync } from 'node:sqlite'
 import { parentPort, workerData } from 'node:worker_threads'
+import type { KeptStats } from '../../core/store.ts'
 import { prepare } from './schema.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
 
@@ -12,6 +13,8 @@ export interface Applied {
   error: string | null
   /** A sweep in it has left expired rows. */
   left: boolean
+  /** Absent when it failed. */
+  kept?: KeptStats
 }
 
 const { file, caps } = workerData as { file: string; caps: Caps }
@@ -27,7 +30,7 @@ parentPort!.on('message', (message: Write[] | 'close') => {
   }
   try {
     const left = tables.apply(message)
-    parentPort!.postMessage({ error: null, left } satisfies Applied)
+    parentPort!.postMessage({ error: null, left, kept: tables.kept() } satisfies Applied)
   } catch (error) {
     parentPort!.postMessage({ error: (error as Error).message, left: false } satisfies Applied)
   }

@@ -4,7 +4,7 @@
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { Worker } from 'node:worker_threads'
-import { StoreUnavailable } from '../../core/store.ts'
+import { type KeptStats, StoreUnavailable } from '../../core/store.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
 import type { Applied } from './thread.ts'
 
@@ -18,6 +18,8 @@ export interface Writer {
   sweep(now: number): Promise<boolean>
   /** Why the last group failed, or a message that the present one takes very long; undefined otherwise. */
   readonly failure: string | undefined
+  /** As of the last group. */
+  readonly kept: KeptStats
   /** Resolves when all writes so far have been committed or have failed. */
   close(): Promise<void>
 }
@@ -27,6 +29,9 @@ export class InlineWriter implements Writer {
   #tables: Tables
   constructor(db: DatabaseSync, caps: Caps) {
     this.#tables = new Tables(db, caps)
+  }
+  get kept(): KeptStats {
+    return this.#tables.kept()
   }
   async write(write: Write): Promise<void> {
     await this.#apply(write)
@@ -60,6 +65,7 @@ const RESTART_MS = 1000
 const SLOW_MS = 5000
 
 export class ThreadWriter implements Writer {
+  kept: KeptStats
   #failure: string | undefined
   #file: string
   #caps: Caps
@@ -70,7 +76,9 @@ export class ThreadWriter implements Writer {
   #closing: (() => void) | undefined
   #restartAt = 0
 
-  constructor(file: string, caps: Caps) {
+  /** @param kept until the thread has told */
+  constructor(file: string, caps: Caps, kept: KeptStats) {
+    this.kept = kept
     this.#file = file
     this.#caps = caps
     this.#start()
@@ -135,7 +143,8 @@ export class ThreadWriter implements Writer {
     })
     this.#worker = worker
     worker.unref()
-    worker.on('message', ({ error, left }: Applied) => {
+    worker.on('message', ({ error, left, kept }: Applied) => {
+      if (kept) this.kept = kept
       const jobs = this.#inFlight ?? []
       this.#inFlight = undefined
       this.#failure = error ?? undefined

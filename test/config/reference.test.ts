@@ -42,7 +42,12 @@ test('every value of the reference file arrives with its unit', async () => {
       tls: null,
     },
   )
-  assert.deepEqual(store, { url: `sqlite:${join(import.meta.dirname, 'fixtures/data/gateway.db')}`, timeout: 250 })
+  assert.deepEqual(store, {
+    url: `sqlite:${join(import.meta.dirname, 'fixtures/data/gateway.db')}`,
+    timeout: 250,
+    max_records: 4 * 1024 ** 3,
+    share: 0.25,
+  })
   assert.equal(secret, '')
   assert.equal(price_book, '2026-11')
   assert.deepEqual(platform, {

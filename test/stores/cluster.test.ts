@@ -27,6 +27,8 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
     ledgerKeep: null,
     maxRecord: 1e6,
     maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
     dataDir: temporary(),
     leaseTimes: { ttl: 60_000, every: 200 },
   })

@@ -52,6 +52,11 @@ const engines: Engine[] = [
   },
 ]
 
+/** For a store that must share nothing with other tests: the URL of an empty Redis database, or undefined for SQLite. */
+let databases = 0
+const alone = (engine: Engine) =>
+  engine.name === 'redis' ? { url: server!.url.replace(/\/0$/, `/${++databases}`) } : {}
+
 before(async () => {
   if (!skipWithoutRedis) server = await RedisServer.start()
 })
@@ -531,7 +536,7 @@ for (const engine of engines) {
     })
 
     it('kept replies are bounded: the oldest become marks and never run again', async t => {
-      const { idempotency } = await engine.open(t, { idempotency: { maxTotal: 10_000 } })
+      const { idempotency } = await engine.open(t, { idempotency: { maxTotal: 10_000 }, share: 1, ...alone(engine) })
       const org = newOrg()
       for (let i = 0; i < 20; i++) {
         await idempotency.begin(org, `k${i}`, 'f', `r${i}`, DAY, Date.now())
@@ -544,6 +549,63 @@ for (const engine of engines) {
       assert.ok(kept >= 8 && kept <= 10, `${kept} kept`)
       assert.equal(states.filter(({ state }) => state === 'not_kept').length, 20 - kept)
       assert.equal(states[19]!.state, 'replay')
+    })
+
+    it('a full share evicts its own oldest, and nothing of the others', async t => {
+      const bounds = { maxRecords: 40_000, idempotency: { maxTotal: 40_000 }, share: 0.25 }
+      const store = await engine.open(t, { ...bounds, ...alone(engine) })
+      const { records, idempotency } = store
+      const keep = async (org: string, i: number) => {
+        await records.put(org, i % 2 ? 'response' : 'continuation', `r${i}`, Buffer.alloc(1000), DAY, Date.now())
+        await idempotency.begin(org, `k${i}`, 'f', `r${i}`, DAY, Date.now())
+        await idempotency.finish(org, `k${i}`, reply(`r${i}`, 'x'.repeat(1000)), DAY, Date.now())
+      }
+      for (let i = 0; i < 5; i++) await keep('victim', i)
+      for (let i = 0; i < 60; i++) await keep('flood', i)
+      const left = async (org: string, count: number) => {
+        const found: number[] = []
+        const replayed: number[] = []
+        for (let i = 0; i < count; i++) {
+          const kind = i % 2 ? 'response' : 'continuation'
+          if (await records.get(org, kind, `r${i}`, Date.now())) found.push(i)
+          const { state } = await idempotency.begin(org, `k${i}`, 'f', 'again', DAY, Date.now())
+          if (state === 'replay') replayed.push(i)
+          // It was executed, and must not be again.
+          else assert.equal(state, 'not_kept')
+        }
+        return [found, replayed]
+      }
+      const all = [0, 1, 2, 3, 4]
+      assert.deepEqual(await left('victim', 5), [all, all])
+      // The newest; a reply has headers, too.
+      const newest = (count: number) => Array.from({ length: count }, (_, i) => 60 - count + i)
+      assert.deepEqual(await left('flood', 60), [newest(10), newest(9)])
+      const { kept } = store.stats!()
+      assert.deepEqual(kept.records.evicted, { share: 50, total: 0 })
+      assert.deepEqual(kept.idempotency.evicted, { share: 51, total: 0 })
+      await eventually(() => store.stats!().kept.records.bytes === 15_000)
+    })
+
+    it('when all is full, the largest share gives way', async t => {
+      const store = await engine.open(t, { maxRecords: 40_000, share: 0.5, ...alone(engine) })
+      const put = (org: string, i: number) =>
+        store.records.put(org, 'response', `r${i}`, Buffer.alloc(1000), DAY, Date.now())
+      const count = async (org: string) => {
+        const ids = Array.from({ length: 100 }, (_, i) => `r${i}`)
+        const found = await store.records.getMany(org, 'response', ids, Date.now())
+        return found.filter(value => value !== null).length
+      }
+      for (let i = 0; i < 5; i++) await put('small', i)
+      for (let i = 0; i < 20; i++) await put('large', i)
+      // 15 are free; then the largest share gives way, until both have the same.
+      for (let i = 0; i < 17; i++) await put('new', i)
+      await eventually(async () => (await count('large')) === 18)
+      for (let i = 17; i < 40; i++) await put('new', i)
+      await eventually(async () => (await count('large')) + (await count('new')) === 35)
+      assert.ok(Math.abs((await count('large')) - (await count('new'))) <= 1)
+      assert.equal(await count('small'), 5)
+      assert.equal(store.stats!().kept.records.bytes, 40_000)
+      assert.deepEqual(store.stats!().kept.records.evicted, { share: 0, total: 25 })
     })
 
     it('[RESP-2] records are private to their organization and kind', async t => {

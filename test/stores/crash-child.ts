@@ -19,6 +19,8 @@ const store = url.startsWith('sqlite:')
       ledgerKeep: null,
       maxRecord: 1e6,
       maxTotal: 1e9,
+      maxRecords: 1e9,
+      share: 1,
       leaseTimes: { ttl: 600, every: 200 },
     })
 const cells = [slots('o:concurrency', 100), spend('o:spend:month', 1e15, 'month')]

@@ -106,6 +106,8 @@ test('[BILL-4] redis: killed again and again, rows, slots and spend balance', { 
       ledgerKeep: null,
       maxRecord: 1e6,
       maxTotal: 1e9,
+      maxRecords: 1e9,
+      share: 1,
       dataDir: dir,
       leaseTimes: { ttl: 60_000, every: 100 },
     })

@@ -361,6 +361,8 @@ async function open(t: TestContext, url: string, more: Partial<RedisStoreOptions
     ledgerKeep: null,
     maxRecord: 1e6,
     maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
     dataDir: temporary(),
     leaseTimes: { ttl: 60_000, every: 50 },
     ...more,

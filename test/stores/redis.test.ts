@@ -65,6 +65,8 @@ async function open(
     ledgerKeep: null,
     maxRecord: 1e6,
     maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
     dataDir: temporary(),
     ...more,
   })
@@ -373,7 +375,7 @@ test('Redis slow: each call ends within its budget, and says so', { skip }, asyn
     finish: () => idempotency.finish(org, 'kept', record, DAY),
     release: () => idempotency.release(org, 'freed'),
     put: () => records.put(org, 'response', 'r', Buffer.from('x'), DAY),
-    get: () => records.get(org, 'response', 'r'),
+    get: () => records.get(org, 'response', 's'),
     getMany: () => records.getMany(org, 'response', ['r', 's']),
     touch: () => records.touch(org, 'response', ['r'], DAY),
     secret: () => store.secret(''),
@@ -524,14 +526,17 @@ test('a full Redis (OOM) refuses what would write, and is not ready', { skip }, 
   )
 })
 
-test('a server that may evict keys is warned about at start', { skip }, async t => {
-  const server = await RedisServer.start(['--maxmemory-policy', 'allkeys-lru'])
+test('a server that may evict keys, or is smaller than what may be retained, is warned about at start', {
+  skip,
+}, async t => {
+  const server = await RedisServer.start(['--maxmemory-policy', 'allkeys-lru', '--maxmemory', '1gb'])
   const { store, log } = await open(server.url)
   t.after(async () => {
     await store.close()
     await server.stop()
   })
   assert.ok(log.lines.some(({ level, message }) => level === 'warn' && message.includes('noeviction')))
+  assert.ok(log.lines.some(({ level, message }) => level === 'warn' && message.includes('store.max_records')))
 })
 
 test('[IDEM-3] a running first use keeps its key while its owner lives, and is free after its lease', {

@@ -20,6 +20,8 @@ test('a failover refuses for a while, then the replica has limits and ledger', {
     ledgerKeep: null,
     maxRecord: 1e6,
     maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
     dataDir: temporary(),
     leaseTimes: { ttl: 60_000, every: 200 },
   })
