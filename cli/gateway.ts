@@ -2,6 +2,7 @@
  * The composition root: builds a gateway from core, surfaces, providers, stores and plugins. Everything that touches
  * the outside (files, sockets, the clock) is passed in from here.
  */
+import { randomBytes } from 'node:crypto'
 import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
@@ -20,7 +21,7 @@ import { requestId } from '../core/ids.ts'
 import type { Listener, ListenerFactory, WebSocketOptions } from '../core/listener.ts'
 import type { Logger, Plugin } from '../core/plugin.ts'
 import { createSharedState } from '../core/shared-state.ts'
-import type { Store } from '../core/store.ts'
+import { type Store, StoreRefused, StoreUnavailable } from '../core/store.ts'
 import { errorBody } from '../core/surface.ts'
 import { Ticker } from '../core/ticker.ts'
 import { type Generation, Ingress } from '../http/ingress.ts'
@@ -92,6 +93,8 @@ export interface Gateway {
  * connections.
  */
 const LAST_BYTES_MS = 200
+/** Time in milliseconds between two looks whether the store answers, at a start. */
+const STORE_AGAIN_MS = 250
 
 const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
   uws: async () => (await import('../http/uws/listener.ts')).listenUws,
@@ -247,10 +250,53 @@ class RunningGateway implements Gateway {
         idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
       }),
     })
-    this.#secret = await this.#store.secret(config.secret)
     this.#plugins = plugins
-    this.ingress.use(await this.#build(config, plugins))
+    const secret = await this.#earlySecret()
+    this.#secret = secret ?? randomBytes(32)
+    const first = await this.#build(config, plugins)
+    if (secret) this.ingress.use(first)
+    try {
+      await this.#listen()
+      if (secret) return
+      this.#secret = await this.#lateSecret()
+      this.ingress.use(await this.#build(config, plugins))
+    } finally {
+      // Without the secret it only told of faults in plugins, and what the listener must know.
+      if (!secret) await first.close()
+    }
+  }
 
+  /** The secret; undefined when the store does not answer yet. */
+  async #earlySecret(): Promise<Uint8Array | undefined> {
+    try {
+      return await this.store.secret(this.config.secret)
+    } catch (error) {
+      if (error instanceof StoreRefused || !(error instanceof StoreUnavailable)) throw error
+      this.#log.warn(
+        { error: error.message },
+        'waiting for the store, which has the secret; until it answers, every request is refused with 503',
+      )
+      return undefined
+    }
+  }
+
+  /** Waits for the store. Meanwhile the gateway listens, without a generation, and is not ready. */
+  async #lateSecret(): Promise<Uint8Array> {
+    for (;;) {
+      await sleep(STORE_AGAIN_MS)
+      try {
+        const secret = await this.store.secret(this.config.secret)
+        this.#log.info({}, 'the store answers')
+        return secret
+      } catch (error) {
+        if (error instanceof StoreRefused || !(error instanceof StoreUnavailable)) throw error
+      }
+    }
+  }
+
+  async #listen(): Promise<void> {
+    const config = this.config
+    const options = this.#options
     const { server } = config
     const listen = await LISTENERS[options.listener ?? server.listener]()
     this.#listener = await listen(
@@ -303,8 +349,9 @@ class RunningGateway implements Gateway {
 
   async #ready(): Promise<{ ok: boolean; reason?: string }> {
     if (this.#draining) return { ok: false, reason: 'draining' }
-    if (!this.ingress.generation) return { ok: false, reason: 'no configuration is loaded' }
-    return this.store.ready()
+    const state = await this.store.ready()
+    if (this.ingress.generation) return state
+    return { ok: false, reason: `starting${state.ok ? '' : `, and waiting for the store: ${state.reason}`}` }
   }
 
   /**

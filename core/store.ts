@@ -17,6 +17,9 @@ export class StoreUnavailable extends Error {
   }
 }
 
+/** The store will not serve this process until an operator has changed something: waiting does not help. */
+export class StoreRefused extends StoreUnavailable {}
+
 /** One store with all that it keeps. */
 export interface Store {
   readonly engine: 'sqlite' | 'redis'
@@ -28,7 +31,10 @@ export interface Store {
   stats?(): StoreStats
   /** For /readyz; answers within the engine's time limit. */
   ready(): Promise<{ ok: boolean; reason?: string }>
-  /** The gateway's secret: the configured one, or one that is made once and kept in the store. At least 32 bytes. */
+  /**
+   * The gateway's secret: the configured one, or one that is made once and kept in the store. At least 32 bytes.
+   * Rejects with StoreRefused when a later call would not succeed either.
+   */
   secret(configured: string): Promise<Uint8Array>
   /** Writes what is pending, then closes the engine. */
   close(): Promise<void>

@@ -114,7 +114,7 @@ export class Ingress {
     const { path, method } = incoming
     const current = this.#current
     if (!current)
-      return this.#refuse(incoming, '', undefined, 'route_unavailable', {
+      return this.#refuse(incoming, '', this.#options.surfaceAt(path), 'route_unavailable', {
         message: 'A platform service is starting. Retry shortly.',
       })
 

@@ -7,7 +7,7 @@
  * version when the mark allows it. So the previous release can start again after an upgrade, or run beside the new one,
  * as long as it can still read the data. A build refuses all other data, and its error names the cure.
  */
-import { StoreUnavailable } from '../core/store.ts'
+import { StoreRefused } from '../core/store.ts'
 
 export interface Mark {
   /** The version of the format that the data is in. */
@@ -20,7 +20,7 @@ export interface Mark {
  * The data is in a format that this build must not touch. The message names the version that was found, the versions
  * that this build reads, and the cure.
  */
-export class FormatRefused extends StoreUnavailable {}
+export class FormatRefused extends StoreRefused {}
 
 /**
  * The mark of data to which all of `steps` have been applied. A step never lowers `minReader`.

@@ -6,7 +6,7 @@
  */
 import { Cluster, type ClusterOptions, type Command, Redis, type RedisOptions } from 'ioredis'
 import type { Logger } from '../../core/plugin.ts'
-import { StoreUnavailable } from '../../core/store.ts'
+import { StoreRefused, StoreUnavailable } from '../../core/store.ts'
 import type { Script, ScriptCall } from './call.ts'
 import { Deadlines } from './deadlines.ts'
 import { describe, parseRedisUrl, type RedisAddress } from './url.ts'
@@ -25,6 +25,8 @@ const RETRY_MAX_MS = 1000
 const AGAIN_MS = 250
 /** ioredis's error messages for a command that found no connection. */
 const NOT_CONNECTED = /isn't writeable|isn't ready|is closed/
+/** What servers and sentinels answer to a wrong or missing password, to a user without rights, to a wrong database. */
+const REFUSED = /\b(WRONGPASS|NOAUTH|NOPERM|invalid password|DB index is out of range)\b/
 
 export class RedisClient {
   readonly address: RedisAddress
@@ -33,6 +35,8 @@ export class RedisClient {
   readonly redis: Redis | Cluster
   /** Called when a connection was lost. The server may have restarted and lost its data. */
   onClose: (() => void) | undefined
+  /** Called when a connection is ready. */
+  onReady: (() => void) | undefined
   #log: Logger
   #deadlines: Deadlines
   /** Whether the last call failed. */
@@ -42,6 +46,8 @@ export class RedisClient {
   #silentSince: number | undefined
   /** Why the last connection failed. The errors of calls without a connection do not say why. */
   #unreachable: string | undefined
+  /** Why the server refuses the address of the configuration. */
+  #refused: string | undefined
 
   constructor(options: { url: string; timeout: number; log: Logger }) {
     this.address = parseRedisUrl(options.url)
@@ -54,11 +60,17 @@ export class RedisClient {
     this.#log = options.log
     this.redis = create(this.address)
     // Without a listener, ioredis prints errors to the console. `#changed` logs each change of state once.
-    this.redis.on('error', (error: Error) => {
-      this.#unreachable = error.message
+    this.redis.on('error', (error: Error & { lastNodeError?: Error }) => {
+      this.#unreachable = error.lastNodeError?.message ?? error.message
+      // A connection with a wrong database number goes on, with database 0.
+      if (REFUSED.test(this.#unreachable)) this.#refused = this.#unreachable
+    })
+    this.redis.on('connecting', () => {
+      this.#refused = undefined
     })
     this.redis.on('ready', () => {
       this.#unreachable = undefined
+      this.onReady?.()
     })
     this.redis.on('close', () => {
       this.#unreachable ??= 'the connection was lost'
@@ -74,19 +86,29 @@ export class RedisClient {
     })
   }
 
-  /** Resolves when connected, or after 2 s without a connection. The client then continues to try in the background. */
+  /**
+   * Resolves when connected, or after 2 s without a connection. The client then continues to try in the background.
+   * @throws StoreRefused when the server refuses the password, the user or the database of the configuration
+   */
   async connect(): Promise<void> {
     const connecting = this.redis.connect().then(
       () => {},
-      error =>
+      error => {
+        if (this.#refused !== undefined) return
         this.#log.error(
-          { store: this.name, error: (error as Error).message },
+          { store: this.name, error: this.#unreachable ?? (error as Error).message },
           'redis is not reachable; requests that need it are refused until it is',
-        ),
+        )
+      },
     )
     let timer: NodeJS.Timeout | undefined
     await Promise.race([connecting, new Promise(resolve => (timer = setTimeout(resolve, CONNECT_MS)))])
     clearTimeout(timer)
+    if (this.#refused !== undefined) throw this.#refusal(this.#refused)
+  }
+
+  #refusal(reason: string, cause?: Error): StoreRefused {
+    return new StoreRefused(`redis refuses ${this.name}: ${reason}; correct 'store', or the server`, cause)
   }
 
   /**
@@ -153,6 +175,7 @@ export class RedisClient {
 
   readonly #failed = (error: Error): never => {
     if (error instanceof StoreUnavailable) throw this.#changed(error)
+    if (this.#refused !== undefined) throw this.#changed(this.#refusal(this.#refused, error))
     const reason =
       this.#unreachable !== undefined && NOT_CONNECTED.test(error.message)
         ? `is not reachable: ${this.#unreachable}`

@@ -13,8 +13,8 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { StoreUnavailable } from '../../core/store.ts'
-import { FormatRefused, markOf } from '../format.ts'
+import { StoreRefused, StoreUnavailable } from '../../core/store.ts'
+import { markOf } from '../format.ts'
 import { type Script, script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
 import { bringUpToDate, FORMAT, HELD, type LayoutStep, LEASE_PREFIX } from './format.ts'
@@ -51,8 +51,8 @@ export class Leases {
   #times: LeaseTimes
   #base: string
   #steps: readonly LayoutStep[]
-  /** Set while this build cannot use the data in Redis. */
-  #refused: FormatRefused | undefined
+  /** Set while this build cannot use the data in Redis, or Redis refuses the configured user. */
+  #refused: StoreRefused | undefined
   /** How many leases this process has taken. */
   #epoch = 0
   /** The id of the present lease; '' before the first. */
@@ -66,6 +66,9 @@ export class Leases {
   #taking: Promise<void> | undefined
   /** Whether a renewal has succeeded. */
   #started = false
+  #beating: Promise<void> | undefined
+  /** `start` has ended: from then on nobody but the log is told of a refusal. */
+  #opened = false
   /** No lease is declared dead before this time (monotonic ms). */
   #reapAfter = Number.NEGATIVE_INFINITY
   #timer: Timer | undefined
@@ -94,15 +97,30 @@ export class Leases {
     this.#client.onClose = () => {
       this.#renewedAt = Number.NEGATIVE_INFINITY
     }
+    this.#client.onReady = () => {
+      if (this.#opened && !this.#closed && this.failure !== undefined) void this.#beat()
+    }
   }
 
   /**
    * Takes the lease and begins to renew it. Resolves also when Redis is down.
-   * @throws FormatRefused when this build cannot use the data in Redis
+   * @throws StoreRefused when this build cannot use the data in Redis (FormatRefused), or Redis refuses the user
    */
   async start(): Promise<void> {
     await this.#beat()
+    this.#opened = true
     if (this.#refused) throw this.#refused
+  }
+
+  /**
+   * Resolves once this process has had a lease, so that this build can use the data in Redis.
+   * @throws StoreUnavailable while Redis does not answer
+   * @throws StoreRefused as `start`
+   */
+  async started(): Promise<void> {
+    if (this.#started) return
+    await this.#beat()
+    if (!this.#started) throw this.#refused ?? new StoreUnavailable(this.failure!)
   }
 
   /** The present lease id. */
@@ -251,7 +269,14 @@ export class Leases {
   }
 
   /** Renews the lease, gives back what dead leases hold, and schedules the next call. Never rejects. */
-  async #beat(): Promise<void> {
+  #beat(): Promise<void> {
+    return (this.#beating ??= this.#beatOnce().finally(() => {
+      this.#beating = undefined
+    }))
+  }
+
+  async #beatOnce(): Promise<void> {
+    this.#timer?.cancel()
     try {
       await this.#renew()
       if (this.failure !== undefined && this.#started) this.#reapAfter = this.#clock.mono() + this.#times.ttl
@@ -262,10 +287,9 @@ export class Leases {
       if (this.#clock.mono() >= this.#reapAfter) await this.#reap()
     } catch (error) {
       this.failure = (error as Error).message
-      const refused = error instanceof FormatRefused ? error : undefined
-      // At the start, `start` throws it. While the process serves, this log line is how the operator learns of it.
-      if (refused && !this.#refused && this.#started)
-        this.#log.error({ error: refused.message }, 'the store is refused')
+      const refused = error instanceof StoreRefused ? error : undefined
+      // `start` throws it. Later, this log line is how the operator learns of it.
+      if (refused && !this.#refused && this.#opened) this.#log.error({ error: refused.message }, 'the store is refused')
       this.#refused = refused
     }
     if (!this.#closed) this.#timer = this.#clock.setTimer(this.#times.every, () => void this.#beat())

@@ -175,6 +175,8 @@ export class RedisStore implements Store {
 
   async secret(configured: string): Promise<Uint8Array> {
     if (configured) return configuredSecret(configured)
+    // Nothing is written to data that this build cannot use.
+    await this.leases.started()
     await this.client.call(this.client.redis.set('sluice:secret', randomBytes(32).toString('base64'), 'NX'))
     return Buffer.from((await this.client.call(this.client.redis.get('sluice:secret')))!, 'base64')
   }

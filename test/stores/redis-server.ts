@@ -108,6 +108,9 @@ export class RedisServer {
     const own = new RegExp(`process_id:${child.pid}\\r`)
     await eventually(async () => {
       if (child.exitCode !== null) throw new Error(`redis-server ended with ${child.exitCode}; its port: ${this.port}`)
+      // With a password it tells nothing of itself.
+      if (this.#args.includes('--requirepass'))
+        return (await this.command('PING').catch(() => '')).startsWith('-NOAUTH')
       if (!own.test(await this.info('server').catch(() => ''))) return false
       return (await this.command('PING').catch(() => '')) === '+PONG'
     })
