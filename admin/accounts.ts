@@ -126,6 +126,7 @@ const NO_KEY: KeyConfig = {
   id: '',
   sha256: '',
   status: 'revoked',
+  expires: null,
   models: 'all',
   capabilities: 'all',
   streaming: true,

@@ -29,6 +29,7 @@ import { type LagProbe, OverloadGuard, TimerLag } from '../http/overload.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { mediaGate } from '../plugins/media/index.ts'
+import { directoryOf } from '../plugins/shared/directory.ts'
 import { preparationOf } from '../plugins/shared/preparation.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
@@ -250,6 +251,10 @@ class RunningGateway implements Gateway {
         idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
       }),
     })
+    const directory = directoryOf(this.#shared)
+    await directory.open({ store: this.#store.accounts, clock: this.#clock, log: this.#log }, config.directory)
+    const twice = await this.#inBothPlaces(config)
+    if (twice.length > 0) throw new ConfigRefused(twice)
     this.#plugins = plugins
     const secret = await this.#earlySecret()
     this.#secret = secret ?? randomBytes(32)
@@ -488,6 +493,8 @@ class RunningGateway implements Gateway {
       return { applied: false, errors }
     }
     if (loaded.errors) return refuseReload(loaded.errors)
+    const twice = await this.#inBothPlaces(loaded.config)
+    if (twice.length > 0) return refuseReload(twice)
     let changed: string[]
     try {
       await resolveSimulator(loaded.config, this.#simulatorUrl)
@@ -502,6 +509,7 @@ class RunningGateway implements Gateway {
       this.warnings = loaded.warnings
       this.#files = loaded.files
       if (built) this.ingress.use(built)
+      directoryOf(this.#shared).resize(loaded.config.directory)
       this.#options.configureLog?.(loaded.config.log)
       this.#loadedAt = this.#clock.now()
       this.#refusedReload = null
@@ -514,6 +522,26 @@ class RunningGateway implements Gateway {
     this.#metrics.reloaded('applied')
     this.#log.info({ generation, changed }, 'configuration reloaded')
     return { applied: true, errors: [] }
+  }
+
+  /**
+   * The organizations that stand in the file and in the store. An id stands in one place only, so that nobody can take
+   * over another's limits and spend. While the store does not answer, `Accounts` refuses the store's one when it is used.
+   */
+  async #inBothPlaces({ organizations, files }: GatewayConfig): Promise<ConfigError[]> {
+    if (directoryOf(this.#shared).empty) return []
+    const held = await Promise.resolve()
+      .then(() => this.store.accounts.held(Object.keys(organizations)))
+      .catch((error: Error) => {
+        this.#log.warn({ err: error }, 'the store does not say which organizations it has')
+        return []
+      })
+    return held.map(id => ({
+      file: files[0]!,
+      line: 1,
+      column: 1,
+      message: `the organization ${id} stands in the store too, and an id may stand in one place only; remove it here, or give one of the two another id`,
+    }))
   }
 
   /** Logs the warnings of a reloaded file, except those that it had before. */
@@ -555,6 +583,7 @@ class RunningGateway implements Gateway {
 
   async #close(): Promise<void> {
     this.#guard.close()
+    directoryOf(this.#shared).close()
     this.#watching?.close()
     await this.#reloading
     await this.#listener?.close()

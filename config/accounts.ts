@@ -6,7 +6,15 @@ import type { Report } from './report.ts'
 import { type key as keySchema, LIMITS, organization as organizationSchema, plan as planSchema } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import type { AccountCapability, KeyConfig, Limits, ModelConfig, OrganizationConfig, PlanConfig } from './types.ts'
+import type {
+  AccountCapability,
+  GatewayConfig,
+  KeyConfig,
+  Limits,
+  ModelConfig,
+  OrganizationConfig,
+  PlanConfig,
+} from './types.ts'
 import { validate } from './validate.ts'
 
 /** SHA-256 of `sk-demo`, the key of the quickstart. */
@@ -35,28 +43,40 @@ interface Rights {
   model_limits: Record<string, Partial<Limits>>
 }
 
-/** Checks the model ids in `models` and `model_limits`, and replaces aliases by the models' own ids. */
-function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, string>, path: Path, report: Report): T {
+/** Reports a fault of an account, with the path of the member in it. */
+type TellFault = (path: Path, message: string, part?: 'key' | 'value') => void
+
+const within =
+  (report: Report, base: Path): TellFault =>
+  (path, message, part) =>
+    report.error([...base, ...path], message, part)
+
+/**
+ * Checks the model ids in `models` and `model_limits`, and replaces aliases by the models' own ids. Ids of no model are
+ * reported and left out.
+ */
+function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, string>, tell: TellFault): T {
   const resolve = (id: string, at: Path, part: 'key' | 'value') => {
     const canonical = ids.get(id)
     if (canonical === undefined) {
       const cure = didYouMean(id, ids.keys()) || `; models: ${[...new Set(ids.values())].join(', ') || 'none'}`
-      report.error(at, `there is no model '${id}'${cure}`, part)
+      tell(at, `there is no model '${id}'${cure}`, part)
     }
-    return canonical ?? id
+    return canonical
   }
   const model_limits: Rights['model_limits'] = {}
   for (const [id, limits] of Object.entries(rights.model_limits)) {
-    const at = [...path, 'model_limits', id]
+    const at = ['model_limits', id]
     const canonical = resolve(id, at, 'key')
+    if (canonical === undefined) continue
     // A model has one set of limits here, so one of the two would be lost.
     if (Object.hasOwn(model_limits, canonical))
-      report.error(at, `the limits of ${canonical} stand here twice, under an alias too; write them once`, 'key')
+      tell(at, `the limits of ${canonical} stand here twice, under an alias too; write them once`, 'key')
     model_limits[canonical] = limits
   }
   if (!Array.isArray(rights.models)) return { ...rights, model_limits }
-  const models = rights.models.map((id, i) => resolve(id, [...path, 'models', i], 'value'))
-  return { ...rights, models: [...new Set(models)], model_limits }
+  const models = rights.models.map((id, i) => resolve(id, ['models', i], 'value'))
+  return { ...rights, models: [...new Set(models)].filter(id => id !== undefined), model_limits }
 }
 
 /**
@@ -79,7 +99,7 @@ export function readPlans(
     const path = ['plans', name]
     const checked = report.check(planSchema, value, path, name)
     if (!checked) continue
-    plans[name] = { ...canonicalModels(checked, ids, path, report), limits: complete(checked.limits) }
+    plans[name] = { ...canonicalModels(checked, ids, within(report, path)), limits: complete(checked.limits) }
   }
   return plans
 }
@@ -107,18 +127,7 @@ export function readOrganizations(
     }
     const plan = plans[checked.plan]
     if (!plan) continue
-    const own = canonicalModels(checked, ids, path, report)
-    const organization: OrganizationConfig = {
-      id,
-      plan: own.plan,
-      billing: own.billing,
-      models: own.models ?? plan.models,
-      capabilities: own.capabilities ?? plan.capabilities,
-      streaming: own.streaming ?? plan.streaming,
-      limits: { ...plan.limits, ...own.limits },
-      model_limits: mergeModelLimits(plan.model_limits, own.model_limits),
-      keys: [],
-    }
+    const organization = resolved(id, checked, plan, ids, within(report, path))
     const zero = (['daily_spend_usd', 'monthly_spend_usd'] as const).find(name => organization.limits[name] === 0)
     if (zero && organization.billing === 'standard') {
       report.warn(
@@ -126,18 +135,104 @@ export function readOrganizations(
         `${id} has ${zero}: 0, so every priced request is refused; set billing: free to serve it at no charge`,
       )
     }
-    organization.keys = readKeys(own.keys, organization, digests, ids, [...path, 'keys'], report)
-    const live = organization.keys.filter(key => key.status !== 'revoked').length
-    if (plan.active_keys !== null && live > plan.active_keys) {
-      report.error(
-        [...path, 'keys'],
-        `${id} has ${live} keys that are active or staged, and plan ${own.plan} allows ${plan.active_keys}; revoke ${live - plan.active_keys}, or raise active_keys`,
-        'key',
-      )
-    }
+    organization.keys = readKeys(checked.keys, organization, digests, ids, [...path, 'keys'], report)
+    const full = tooManyKeys(organization, plan)
+    if (full) report.error([...path, 'keys'], full, 'key')
     organizations[id] = organization
   }
   return organizations
+}
+
+/** An organization on a plan, with its own differences applied, and without keys. */
+function resolved(
+  id: string,
+  checked: Arrives<typeof organizationSchema>,
+  plan: PlanConfig,
+  ids: ReadonlyMap<string, string>,
+  tell: TellFault,
+): OrganizationConfig {
+  const own = canonicalModels(checked, ids, tell)
+  return {
+    id,
+    plan: own.plan,
+    status: own.status,
+    billing: own.billing,
+    models: own.models ?? plan.models,
+    capabilities: own.capabilities ?? plan.capabilities,
+    streaming: own.streaming ?? plan.streaming,
+    limits: { ...plan.limits, ...own.limits },
+    model_limits: mergeModelLimits(plan.model_limits, own.model_limits),
+    keys: [],
+  }
+}
+
+/** The fault of an organization with more keys than its plan allows. A key on its way out does not count. */
+function tooManyKeys({ id, keys, plan: name }: OrganizationConfig, plan: PlanConfig): string | undefined {
+  const live = keys.filter(key => key.status !== 'revoked' && key.expires === null).length
+  if (plan.active_keys === null || live <= plan.active_keys) return undefined
+  return `${id} has ${live} keys that are active or staged, and plan ${name} allows ${plan.active_keys}; revoke ${live - plan.active_keys}, or raise active_keys`
+}
+
+/** What accounts refer to. */
+export interface AccountNames {
+  plans: Record<string, PlanConfig>
+  /** Every id that a client may send, with the model's own id. */
+  ids: ReadonlyMap<string, string>
+}
+
+/** The plans and models of a configuration. */
+export function accountNames({ plans, models }: Pick<GatewayConfig, 'plans' | 'models'>): AccountNames {
+  return { plans, ids: modelIds(models, Object.keys(models)) }
+}
+
+/**
+ * An organization that is not in the file, from the members that it would have there.
+ * @param members the organization with its `keys`, as parsed
+ * @returns the organization, or null when it cannot be used; and all faults. Names of models that do not exist are
+ *   faults which leave an organization: it may use the others.
+ */
+export function readOrganization(
+  id: string,
+  members: unknown,
+  { plans, ids }: AccountNames,
+): { organization: OrganizationConfig | null; faults: string[] } {
+  const { value, problems } = validate(organizationSchema, members, { name: '' })
+  if (problems) return { organization: null, faults: problems.map(problem => problem.message) }
+  const checked = value as Arrives<typeof organizationSchema>
+  const plan = Object.hasOwn(plans, checked.plan) ? plans[checked.plan] : undefined
+  if (!plan) {
+    const cure = didYouMean(checked.plan, Object.keys(plans)) || `; plans: ${Object.keys(plans).join(', ')}`
+    return { organization: null, faults: [`plan: there is no plan '${checked.plan}'${cure}`] }
+  }
+  const faults: string[] = []
+  const tell =
+    (base: Path): TellFault =>
+    (path, message) =>
+      void faults.push(`${[...base, ...path].join('.')}: ${message}`)
+  const organization = resolved(id, checked, plan, ids, tell([]))
+  organization.keys = checked.keys.map((key, i) => keyOf(canonicalModels(key, ids, tell(['keys', i]))))
+  for (const member of ['id', 'sha256'] as const) {
+    const values = organization.keys.map(key => key[member])
+    const twin = values.findIndex((value, i) => values.indexOf(value) < i)
+    if (twin >= 0) faults.push(`keys.${twin}.${member}: an earlier key of ${id} has the same`)
+  }
+  const full = tooManyKeys(organization, plan)
+  if (full) faults.push(`keys: ${full}`)
+  return { organization, faults }
+}
+
+function keyOf(own: RawKey): KeyConfig {
+  return {
+    id: own.id,
+    sha256: own.sha256.toLowerCase(),
+    status: own.status,
+    expires: own.expires,
+    models: own.models ?? 'all',
+    capabilities: own.capabilities ?? 'all',
+    streaming: own.streaming ?? true,
+    limits: own.limits,
+    model_limits: own.model_limits,
+  }
 }
 
 function mergeModelLimits(
@@ -160,7 +255,7 @@ function readKeys(
   const seen = new Map<string, Path>()
   return raw.map((value, i) => {
     const at = [...path, i]
-    const own = canonicalModels(value, ids, at, report)
+    const own = canonicalModels(value, ids, within(report, at))
     const sha256 = own.sha256.toLowerCase()
     const position = (other: Path) => place(report.source.position(other), report.source.position(at))
     const twin = digests.get(sha256)
@@ -175,16 +270,7 @@ function readKeys(
       )
     else seen.set(own.id, at)
     warnOfWiderKey(own, organization, at, report)
-    return {
-      id: own.id,
-      sha256,
-      status: own.status,
-      models: own.models ?? 'all',
-      capabilities: own.capabilities ?? 'all',
-      streaming: own.streaming ?? true,
-      limits: own.limits,
-      model_limits: own.model_limits,
-    }
+    return keyOf(own)
   })
 }
 

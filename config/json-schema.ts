@@ -25,6 +25,7 @@ const PATTERNS: Record<string, string> = {
   size: '^(\\d+(\\.\\d{1,3})?(B|KiB|MiB|GiB|TiB)|0)$',
   usd: '^\\d+(\\.\\d{1,9})?$',
   usd_per_million_tokens: '^\\d+(\\.\\d{1,6})?$',
+  timestamp: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d(:\\d\\d(\\.\\d{1,3})?)?(Z|[+-]\\d\\d:\\d\\d)$',
   listen: '^(\\[[0-9A-Fa-f:.%]+\\]|[^\\s:\\[\\]/]*):\\d{1,5}$',
 }
 

@@ -435,6 +435,23 @@ export const ledger = object(
   { default: {}, description: 'One row for each admitted request.' },
 )
 
+export const directory = object(
+  {
+    cache: count(
+      50_000,
+      'Keys of the store that are kept in memory, 2 KB each; the others are looked up when used.',
+      1,
+    ),
+    misses: count(
+      1000,
+      'Most look-ups a second that find no key, a quarter of them for one client address; more is 503 route_capacity.',
+      1,
+    ),
+  },
+  [],
+  { default: {}, description: 'Accounts that the store keeps, beside those of organizations.' },
+)
+
 export const log = object(
   {
     level: choice(
@@ -505,6 +522,13 @@ export const key = object(
       'staged works like active until its predecessor is revoked.',
       'active',
     ),
+    expires: {
+      type: ['string', 'null'],
+      format: 'timestamp',
+      default: null,
+      description:
+        'When the key stops working, such as the end of the grace period after `sluice key rotate`. Such a key does not count towards active_keys.',
+    } as Filled<number | null>,
     models: allOr(modelName, 'Only these models.'),
     capabilities: allOr(capability, 'Only these capabilities.'),
     streaming: { type: 'boolean', description: 'false: this key may not stream.' } as Schema<boolean>,
@@ -517,6 +541,7 @@ export const key = object(
 export const organization = object(
   {
     plan: name('A plan of the plans section, or a built-in one: free, tier1 … tier5, beta, benchmark, custom.'),
+    status: choice(['active', 'disabled'], 'disabled: no key of the organization works.', 'active'),
     billing: choice(['standard', 'free'], 'free: every request costs 0, on purpose.', 'standard'),
     models: allOr(modelName, 'Instead of the models of the plan.'),
     capabilities: allOr(capability, 'Instead of the capabilities of the plan.'),
@@ -540,6 +565,7 @@ const sections = {
   price_book: text('The version of the price list, written on every ledger row.', { default: '1', minLength: 1 }),
   stream_limits: streamLimits,
   platform,
+  directory,
   ledger,
   log,
 }
@@ -583,6 +609,7 @@ export const SECTION_ORDER = [
   'platform',
   'plans',
   'organizations',
+  'directory',
   'ledger',
   'log',
 ]

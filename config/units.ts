@@ -70,3 +70,10 @@ export function parseListen(text: string): { host: string; port: number } | null
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
 }
+
+/** `2026-11-24T18:00:00Z`, also with fractions of a second or an offset, to Unix milliseconds. */
+export function parseTimestamp(text: string): number | null {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/.test(text)) return null
+  const time = Date.parse(text)
+  return Number.isNaN(time) ? null : time
+}

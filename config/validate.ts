@@ -9,7 +9,7 @@ import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../
 import type { Schema } from '../core/vocabulary.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import { parseDuration, parseListen, parsePrice, parseSize, parseUsd } from './units.ts'
+import { parseDuration, parseListen, parsePrice, parseSize, parseTimestamp, parseUsd } from './units.ts'
 
 export interface Problem {
   /** The path from the value that was checked to the one that is wrong. */
@@ -38,7 +38,7 @@ interface Format {
 }
 
 /**
- * Formats of option schemas. `duration`, `size`, `usd` and `usd_per_million_tokens` convert the value; the others only
+ * Formats of option schemas. `duration`, `size`, `usd`, `usd_per_million_tokens` and `timestamp` convert the value; the others only
  * check it.
  */
 export const FORMATS: Record<string, Format> = {
@@ -55,6 +55,10 @@ export const FORMATS: Record<string, Format> = {
     expected: 'USD per million tokens such as 1.25, with at most six decimals',
     parse: parsePrice,
   },
+  timestamp: {
+    expected: 'a time with its zone such as 2026-11-24T18:00:00Z',
+    parse: v => parseTimestamp(String(v)),
+  },
   listen: { expected: 'an address such as 127.0.0.1:8080, [::1]:8080 or :8080', parse: v => parseListen(String(v)) },
   credential: {
     expected: 'visible ASCII without spaces (a line break at the end of the variable or file it comes from?)',
@@ -62,7 +66,7 @@ export const FORMATS: Record<string, Format> = {
   },
   network: { expected: 'an IP address or a network such as 10.0.0.0/8', parse: v => (isNetwork(String(v)) ? v : null) },
 }
-const CONVERTED = new Set(['duration', 'size', 'usd', 'usd_per_million_tokens'])
+const CONVERTED = new Set(['duration', 'size', 'usd', 'usd_per_million_tokens', 'timestamp'])
 
 function isNetwork(text: string): boolean {
   const [address, bits, more] = text.split('/')

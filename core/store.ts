@@ -4,6 +4,7 @@
  * result (embedded) or a promise (shared). Every failure of the engine, including a timeout, is a StoreUnavailable,
  * which the chain answers with 503 provider_unavailable (decisions 27).
  */
+import type { AccountStore } from './accounts.ts'
 import type { Usage } from './events.ts'
 import type { Dimension } from './limits.ts'
 
@@ -27,6 +28,7 @@ export interface Store {
   readonly ledger: Ledger
   readonly idempotency: IdempotencyStore
   readonly records: RecordStore
+  readonly accounts: AccountStore
   /** For metrics; reads memory only. */
   stats?(): StoreStats
   /** For /readyz; answers within the engine's time limit. */

@@ -1,47 +1,24 @@
-import { hash } from 'node:crypto'
-import type { GatewayConfig } from '../config/types.ts'
 import { definePlugin, deny, type Reply } from '../core/plugin.ts'
 import { flag, object } from '../core/vocabulary.ts'
+import { accountsOf, isKeyText } from './shared/directory.ts'
 import { type Identity, identity } from './shared/slots.ts'
-
-/** The active keys by lower-case hex SHA-256 (AUTH-3). Staged keys work beside the ones they will replace (AUTH-5). */
-function keysByDigest(config: Pick<GatewayConfig, 'organizations'>): Map<string, Identity> {
-  const keys = new Map<string, Identity>()
-  for (const organization of Object.values(config.organizations)) {
-    for (const key of organization.keys) if (key.status !== 'revoked') keys.set(key.sha256, { organization, key })
-  }
-  return keys
-}
-
-/**
- * The most credentials whose identity is remembered, because hashing costs more than the rest of this hook. A reload
- * begins with none.
- */
-const REMEMBERED = 10_000
 
 const schema = object({
   x_api_key: flag(false, 'Accept x-api-key on the Messages surface when there is no Authorization header.'),
 })
 
-/** Resolves a Bearer key to its organization (AUTH-1, AUTH-2). */
+/**
+ * Resolves a Bearer key to its organization (AUTH-1, AUTH-2). Only digests are kept (AUTH-3). Staged keys work beside
+ * the ones they will replace (AUTH-5).
+ */
 export const auth = definePlugin({
   name: 'auth',
   summary: 'Resolves the Bearer key to an organization and key.',
   config: schema,
   provides: [identity],
-  uses: ['organizations'],
+  uses: ['organizations', 'plans', 'models'],
   create({ x_api_key }, context) {
-    const keys = keysByDigest(context.config)
-    const remembered = new Map<string, Identity>()
-
-    function find(credential: string): Identity | undefined {
-      const known = remembered.get(credential)
-      if (known) return known
-      if (!isKeyText(credential)) return undefined
-      const found = keys.get(hash('sha256', credential, 'hex'))
-      if (found && remembered.size < REMEMBERED) remembered.set(credential, found)
-      return found
-    }
+    const accounts = accountsOf(context.shared, context.config)
 
     return {
       onRequest(x) {
@@ -57,10 +34,13 @@ export const auth = definePlugin({
           if (!hasBearerScheme(authorization)) return wrongScheme()
           credential = authorization.slice(7).trim()
         }
-        const found = find(credential)
-        if (!found) return invalid(credential)
-        x.set(identity, found)
-        return undefined
+        const decide = (found: Identity | null): undefined | Reply => {
+          if (!found) return invalid(credential)
+          x.set(identity, found)
+          return undefined
+        }
+        const found = accounts.find(credential, x.incoming, x.startedAt)
+        return found instanceof Promise ? found.then(decide) : decide(found)
       },
     }
   },
@@ -99,20 +79,6 @@ function hasBearerScheme(value: string): boolean {
     value.startsWith('Bearer ') ||
     (value.length > 6 && value.charCodeAt(6) === 0x20 && value.slice(0, 6).toLowerCase() === 'bearer')
   )
-}
-
-/**
- * Whether a credential can be a key: 1 to 256 characters of [A-Za-z0-9_.:-]. Other bytes may have been altered by the
- * listener (R5).
- */
-function isKeyText(value: string): boolean {
-  if (value.length === 0 || value.length > 256) return false
-  for (let i = 0; i < value.length; i++) {
-    const c = value.charCodeAt(i)
-    const letter = (c >= 0x61 && c <= 0x7a) || (c >= 0x41 && c <= 0x5a)
-    if (!letter && !(c >= 0x30 && c <= 0x3a) && c !== 0x2d && c !== 0x2e && c !== 0x5f) return false
-  }
-  return true
 }
 
 /** A hint by which the owner recognises a key, too short to use the key. A short key is hidden completely. */

@@ -12,6 +12,7 @@ import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
 import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
+import { RedisAccounts } from './accounts.ts'
 import { script } from './call.ts'
 import { RedisClient } from './client.ts'
 import { type LayoutStep, STEPS } from './format.ts'
@@ -78,6 +79,7 @@ export class RedisStore implements Store {
   readonly ledger: JournaledLedger
   readonly idempotency: RedisIdempotency
   readonly records: RedisRecords
+  readonly accounts: RedisAccounts
   readonly leases: Leases
   #options: RedisStoreOptions
   readonly client: RedisClient
@@ -137,6 +139,7 @@ export class RedisStore implements Store {
       group: LEDGER_GROUP,
       noteDelivered: true,
     })
+    this.accounts = new RedisAccounts(client)
     this.#probe = new WriteProbe(clock, () => client.call(client.redis.set('sluice:probe', instance, 'PX', PROBE_MS)))
   }
 

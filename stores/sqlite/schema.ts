@@ -1,6 +1,9 @@
 /** The tables of the embedded store. `ledger` is public and documented in docs/ledger.md; the others are private. */
+import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
+import { createPrivate } from '../private-file.ts'
+import { ACCOUNT_TABLES } from './accounts.ts'
 
 export interface SchemaStep extends Mark {
   /**
@@ -152,6 +155,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 2, minReader: 1, run: db => db.exec(TABLES_2) },
   // Earlier releases write as ever: the triggers keep the sums.
   { version: 3, minReader: 1, run: db => db.exec(TABLES_3) },
+  // A release of version 3 knows no account of these tables, and refuses its keys.
+  { version: 4, minReader: 1, run: db => db.exec(ACCOUNT_TABLES) },
 ]
 
 /**
@@ -159,6 +164,18 @@ export const STEPS: readonly SchemaStep[] = [
  * equal to its version.
  */
 const MIN_READER = 'min_reader'
+
+/**
+ * Makes the database readable to its owner alone before SQLite opens it: it holds replies and the secret, and SQLite
+ * gives its write-ahead log the mode that the database has at that moment. What an earlier release left readable to
+ * others is mended; a folder that is already there stays as the operator made it.
+ */
+export function makePrivate(file: string): void {
+  createPrivate(file)
+  for (const name of [file, `${file}.lock`, `${file}-wal`, `${file}-shm`]) {
+    if (fs.existsSync(name)) fs.chmodSync(name, 0o600)
+  }
+}
 
 /**
  * Sets up a connection that writes, and the tables: creates missing tables and migrates older ones. This is one

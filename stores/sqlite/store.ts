@@ -10,14 +10,14 @@ import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
-import { createPrivate } from '../private-file.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
+import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { SqliteLedgerSink } from './ledger.ts'
 import { LevelSaver, levelsBefore } from './levels.ts'
 import { SqliteRecords } from './records.ts'
-import { prepare } from './schema.ts'
+import { makePrivate, prepare } from './schema.ts'
 import { type Caps, Tables } from './tables.ts'
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
 
@@ -57,18 +57,6 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     lock?.close()
     if (error instanceof StoreUnavailable) throw error
     throw new StoreUnavailable(`cannot open ${file}: ${(error as Error).message}`, error)
-  }
-}
-
-/**
- * Makes the database readable to its owner alone before SQLite opens it: it holds replies and the secret, and SQLite
- * gives its write-ahead log the mode that the database has at that moment. What an earlier release left readable to
- * others is mended; a folder that is already there stays as the operator made it.
- */
-function makePrivate(file: string): void {
-  createPrivate(file)
-  for (const name of [file, `${file}.lock`, `${file}-wal`, `${file}-shm`]) {
-    if (fs.existsSync(name)) fs.chmodSync(name, 0o600)
   }
 }
 
@@ -141,6 +129,7 @@ class SqliteStore implements Store {
   readonly ledger: JournaledLedger
   readonly idempotency: SqliteIdempotency
   readonly records: SqliteRecords
+  readonly accounts: SqliteAccounts
   #parts: Parts
   #sweeping: Timer | undefined
   #sweepRuns = false
@@ -153,6 +142,7 @@ class SqliteStore implements Store {
     this.ledger = parts.ledger
     this.idempotency = parts.idempotency
     this.records = parts.records
+    this.accounts = new SqliteAccounts(parts.reader)
     const { clock, writer } = parts
     this.#probe = new WriteProbe(clock, () => writer.write({ op: 'probe', now: clock.now() }))
     this.#schedule()

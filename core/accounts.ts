@@ -1,0 +1,80 @@
+/**
+ * The accounts that the store keeps, beside those of gateway.yaml. The store keeps them as text: what an organization
+ * or a key may have is known to `config/`. Every engine gives an organization the next number of one counter with each
+ * change, its `version`, so that a process which knows a version can ask what has changed since.
+ */
+import type { MaybePromise } from './store.ts'
+
+export interface StoredKey {
+  /** Unique in its organization. */
+  id: string
+  /** SHA-256 of the secret, 64 lower-case hex digits. Unique over all organizations. */
+  sha256: string
+  /** JSON of the other members of the key, as in gateway.yaml. */
+  settings: string
+}
+
+export interface StoredOrganization {
+  id: string
+  /** Rises with each change of the organization or of one of its keys. No two organizations have the same. */
+  version: number
+  /** JSON of the organization's members, as in gateway.yaml, without its keys. */
+  settings: string
+}
+
+/** A key with its organization. */
+export interface StoredAccount {
+  organization: StoredOrganization
+  key: StoredKey
+}
+
+export interface OrganizationWithKeys extends StoredOrganization {
+  /** In ascending order of their ids. */
+  keys: StoredKey[]
+}
+
+/** One change of one organization. It happens as a whole, or not at all. */
+export interface AccountChange {
+  id: string
+  /** The version on which the change is based; 0 when the organization must not exist yet. */
+  expected: number
+  /** Replaces the settings; undefined leaves them. A new organization needs them. */
+  settings?: string
+  /** Keys that are added, or that replace the key with their id. No key is ever removed. */
+  keys: readonly StoredKey[]
+}
+
+/** What came of an `AccountChange`: the new version, or why nothing was changed. */
+export type ChangeResult =
+  | { version: number; refused?: undefined }
+  /** The organization has another version than expected. */
+  | { refused: 'changed' }
+  /** A digest is already a key, of another organization or under another id. */
+  | { refused: 'digest'; sha256: string; organization: string; key: string }
+
+export interface AccountsSince {
+  /** The version of the latest change; 0 when no organization was ever stored. */
+  version: number
+  /** The organizations that have changed; null when that is not known, or when there are too many. */
+  ids: string[] | null
+}
+
+export interface AccountStore {
+  /** The account of a key; null when there is none. One indexed read, one round trip. */
+  find(sha256: string): MaybePromise<StoredAccount | null>
+  /** One organization with all its keys; null when there is none. */
+  read(id: string): MaybePromise<OrganizationWithKeys | null>
+  /** The first organizations with an id greater than `after`, in ascending order of ids (by their UTF-8 bytes). */
+  page(after: string, most: number): MaybePromise<OrganizationWithKeys[]>
+  /** How many organizations there are. */
+  count(): MaybePromise<number>
+  /** Those of the ids that are organizations of this store. */
+  held(ids: readonly string[]): MaybePromise<string[]>
+  /** Applies each change by itself. @returns the results, parallel to the changes */
+  change(changes: readonly AccountChange[]): MaybePromise<ChangeResult[]>
+  /** What has changed since a version. It costs next to nothing when nothing has. */
+  since(version: number): MaybePromise<AccountsSince>
+}
+
+/** Above this many changed organizations, `since` says only that there are many. */
+export const MOST_CHANGES = 1000

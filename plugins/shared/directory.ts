@@ -1,0 +1,410 @@
+/**
+ * The directory of accounts: who a key belongs to. Accounts stand in gateway.yaml, in the store, or some in each. Those
+ * of the file are in memory. Those of the store are read when a key is first used, and kept in a bounded cache, which
+ * follows the changes that other processes make.
+ */
+import { hash } from 'node:crypto'
+import { type AccountNames, accountNames, readOrganization } from '../../config/accounts.ts'
+import type { GatewayConfig } from '../../config/types.ts'
+import type { AccountStore, StoredAccount } from '../../core/accounts.ts'
+import type { Clock, Timer } from '../../core/clock.ts'
+import { GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
+import type { Identity } from './slots.ts'
+
+/** `directory` of gateway.yaml. */
+export type DirectoryBounds = GatewayConfig['directory']
+
+/** Time between two looks for changes, ms. With the time of a call, a change takes effect within a second. */
+const FOLLOW_MS = 300
+/** Digests of no key that are remembered. */
+const MOST_UNKNOWN = 10_000
+/** One client address may cause at most this share of the look-ups that find no key. */
+const ADDRESS_SHARE = 0.25
+/** The wait in ms that a refused look-up asks for. */
+const WAIT_MS = 1000
+/** Credentials whose digest is remembered, because hashing costs more than the rest of a cached look-up. */
+const REMEMBERED = 10_000
+
+export interface DirectoryStats {
+  /** Keys of the store in memory. */
+  cached: number
+  found: number
+  unknown: number
+  /** Look-ups that were not made because too many had found no key. */
+  refused: number
+  failed: number
+}
+
+interface Source {
+  store: AccountStore
+  clock: Clock
+  log: Logger
+}
+
+/** The only thing about a caller without a key that is asked for, and only when the store is. */
+interface Client {
+  readonly remoteAddress: string
+}
+
+/** Look-ups that found no key in one second: all, and by client address. */
+interface Misses {
+  second: number
+  all: number
+  readonly addresses: Map<string, number>
+}
+
+/** A key of the store in memory. */
+interface Kept {
+  readonly sha256: string
+  readonly found: StoredAccount
+  /** What was made of it last; null when the key does not work; `unusable` when its settings do not fit. */
+  account: Account | null | 'unusable'
+  /** `number` of the `Accounts` for which it was made; -1 before that. */
+  of: number
+  /** Set by each use, and taken away when the key is next considered for eviction. */
+  used: boolean
+}
+
+/** A key with which clients may call. */
+interface Account {
+  readonly identity: Identity
+  /** Unix ms after which the key does not work; Infinity when it has no end. */
+  readonly expires: number
+  /** Null for a key of the file. */
+  readonly kept: Kept | null
+  /** It was changed or evicted: who remembers it must ask again. */
+  stale: boolean
+}
+
+/** What a process knows of the store's accounts. It outlives a reload. */
+export class Directory {
+  readonly stats: DirectoryStats = { cached: 0, found: 0, unknown: 0, refused: 0, failed: 0 }
+  #source: Source | undefined
+  #bounds: DirectoryBounds = { cache: 0, misses: 0 }
+  /** By digest; those that were put in first come first. */
+  readonly #kept = new Map<string, Kept>()
+  readonly #digests = new Map<string, Set<string>>()
+  readonly #unknown = new Set<string>()
+  /** Look-ups under way, with the epoch in which they began. */
+  readonly #running = new Map<string, { epoch: number; answer: Promise<StoredAccount | null> }>()
+  /** The version up to which changes are known; undefined before the store was first asked. */
+  #version: number | undefined
+  /** Rises with each change that is noticed: what was read before it is not kept. */
+  #epoch = 0
+  /** Look-ups that found no key in the present second: all, and by client address. */
+  readonly #misses: Misses = { second: 0, all: 0, addresses: new Map() }
+  #timer: Timer | undefined
+  #closed = false
+
+  /** Opens the store's accounts as a source. Without this, the directory has only those of the file. */
+  async open(source: Source, bounds: DirectoryBounds): Promise<void> {
+    this.#source = source
+    this.#bounds = bounds
+    await this.#follow()
+  }
+
+  /** After a reload. */
+  resize(bounds: DirectoryBounds): void {
+    this.#bounds = bounds
+    this.#evict()
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#timer?.cancel()
+  }
+
+  /** Whether the store is known to have no organization. */
+  get empty(): boolean {
+    return this.#version === 0
+  }
+
+  /** The identities of the store's keys in memory, the last used last; for the dashboard. */
+  *known(): Generator<Identity> {
+    for (const { account } of this.#kept.values()) if (typeof account === 'object' && account) yield account.identity
+  }
+
+  /**
+   * The account of a digest that is not in the file.
+   * @param client its address bounds how many wrong keys it may have looked up
+   * @throws (or rejects with) StoreUnavailable when it is not in memory and the store does not answer, and GatewayError
+   *   when too many keys that do not exist are asked for, or the account does not fit the configuration
+   */
+  find(sha256: string, client: Client, accounts: Accounts): Account | null | Promise<Account | null> {
+    const kept = this.#kept.get(sha256)
+    if (kept) return this.#accountOf(kept, accounts)
+    // A store in which no organization was ever made need not be asked, and may be out.
+    if (this.#source === undefined || this.#version === 0 || this.#unknown.has(sha256)) return null
+    const running = this.#running.get(sha256)
+    if (running) return running.answer.then(found => this.#take(sha256, found, running.epoch, accounts))
+    const address = client.remoteAddress
+    if (this.#overMisses(address)) throw tooManyMisses()
+    const epoch = this.#epoch
+    const failed = (error: unknown): never => {
+      this.#running.delete(sha256)
+      this.stats.failed++
+      throw error
+    }
+    const count = (found: StoredAccount | null) => {
+      this.#running.delete(sha256)
+      if (found) this.stats.found++
+      else this.#miss(address)
+      return found
+    }
+    let found: ReturnType<AccountStore['find']>
+    try {
+      found = this.#source.store.find(sha256)
+    } catch (error) {
+      return failed(error)
+    }
+    if (!(found instanceof Promise)) return this.#take(sha256, count(found), epoch, accounts)
+    const answer = found.then(count, failed)
+    this.#running.set(sha256, { epoch, answer })
+    return answer.then(account => this.#take(sha256, account, epoch, accounts))
+  }
+
+  /** Keeps what a look-up brought, unless a change that was noticed since may have made it out of date. */
+  #take(sha256: string, found: StoredAccount | null, epoch: number, accounts: Accounts): Account | null {
+    const current = epoch === this.#epoch
+    if (found === null) {
+      if (current && this.#unknown.size >= MOST_UNKNOWN) this.#unknown.clear()
+      if (current) this.#unknown.add(sha256)
+      return null
+    }
+    let kept = this.#kept.get(sha256)
+    if (!kept) {
+      kept = { sha256, found, account: null, of: -1, used: false }
+      if (current) this.#keep(kept)
+    }
+    const account = this.#accountOf(kept, accounts)
+    if (account && !current) account.stale = true
+    return account
+  }
+
+  #keep(kept: Kept): void {
+    const { sha256, found } = kept
+    this.#kept.set(sha256, kept)
+    const { id } = found.organization
+    let digests = this.#digests.get(id)
+    if (!digests) this.#digests.set(id, (digests = new Set()))
+    digests.add(sha256)
+    this.#evict()
+  }
+
+  /** The account in terms of a configuration: its plans and models decide what the key may do. */
+  #accountOf(kept: Kept, accounts: Accounts): Account | null {
+    kept.used = true
+    if (kept.of !== accounts.number) {
+      markStale(kept)
+      kept.of = accounts.number
+      const identity = accounts.identityOf(kept.found, this.#source!.log)
+      kept.account =
+        identity === null || identity === 'unusable'
+          ? identity
+          : { identity, expires: identity.key.expires ?? Number.POSITIVE_INFINITY, kept, stale: false }
+    }
+    if (kept.account === 'unusable') throw unusable()
+    return kept.account
+  }
+
+  /** Forgets keys until the cache is within its bound. One that was used since it was last looked at stays once more. */
+  #evict(): void {
+    for (const kept of this.#kept.values()) {
+      if (this.#kept.size <= this.#bounds.cache) break
+      if (kept.used) {
+        kept.used = false
+        this.#kept.delete(kept.sha256)
+        this.#kept.set(kept.sha256, kept)
+      } else this.#forget(kept)
+    }
+    this.stats.cached = this.#kept.size
+  }
+
+  #forget(kept: Kept): void {
+    const { sha256, found } = kept
+    markStale(kept)
+    this.#kept.delete(sha256)
+    const digests = this.#digests.get(found.organization.id)
+    digests?.delete(sha256)
+    if (digests?.size === 0) this.#digests.delete(found.organization.id)
+  }
+
+  // ---- bounds -------------------------------------------------------------------------------------------------------
+
+  #miss(address: string): void {
+    this.stats.unknown++
+    const misses = this.#thisSecond()
+    misses.all++
+    misses.addresses.set(address, (misses.addresses.get(address) ?? 0) + 1)
+  }
+
+  #thisSecond(): Misses {
+    const second = Math.floor(this.#source!.clock.mono() / 1000)
+    const misses = this.#misses
+    if (misses.second !== second) {
+      misses.second = second
+      misses.all = 0
+      misses.addresses.clear()
+    }
+    return misses
+  }
+
+  /** Whether a key that may not exist must not be looked up now. Look-ups that find their key are not bounded. */
+  #overMisses(address: string): boolean {
+    const most = this.#bounds.misses
+    const { all, addresses } = this.#thisSecond()
+    const over =
+      this.#running.size >= most || all >= most || (addresses.get(address) ?? 0) >= Math.ceil(most * ADDRESS_SHARE)
+    if (over) this.stats.refused++
+    return over
+  }
+
+  // ---- changes ------------------------------------------------------------------------------------------------------
+
+  /** Asks the store what has changed, and does so again later. Never rejects. */
+  async #follow(): Promise<void> {
+    const { store, clock } = this.#source!
+    try {
+      const since = store.since(this.#version ?? 0)
+      const { version, ids } = since instanceof Promise ? await since : since
+      if (version !== this.#version) this.#changed(ids)
+      this.#version = version
+    } catch {
+      // The store is out. What is in memory is served until it answers, and then brought up to date.
+    }
+    if (!this.#closed) this.#timer = clock.setTimer(FOLLOW_MS, () => void this.#follow())
+  }
+
+  #changed(ids: string[] | null): void {
+    this.#epoch++
+    this.#unknown.clear()
+    if (ids === null) for (const kept of [...this.#kept.values()]) this.#forget(kept)
+    else {
+      for (const id of ids)
+        for (const sha256 of [...(this.#digests.get(id) ?? [])]) this.#forget(this.#kept.get(sha256)!)
+    }
+    this.stats.cached = this.#kept.size
+  }
+}
+
+/** The accounts as one configuration has them: what the chains of one generation ask. */
+export class Accounts {
+  static #count = 0
+  readonly number = Accounts.#count++
+  readonly #directory: Directory
+  readonly #config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>
+  readonly #file = new Map<string, Account>()
+  readonly #remembered = new Map<string, Account>()
+  #names: AccountNames | undefined
+
+  constructor(directory: Directory, config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>) {
+    this.#directory = directory
+    this.#config = config
+    for (const organization of Object.values(config.organizations)) {
+      if (organization.status === 'disabled') continue
+      for (const key of organization.keys) {
+        if (key.status === 'revoked') continue
+        const identity = { organization, key }
+        this.#file.set(key.sha256, {
+          identity,
+          expires: key.expires ?? Number.POSITIVE_INFINITY,
+          kept: null,
+          stale: false,
+        })
+      }
+    }
+  }
+
+  /**
+   * Who a credential belongs to; null when nobody may use it. The answer is a promise only when the store has to be
+   * asked and does not answer at once.
+   * @param now Unix ms
+   * @throws (or rejects with) what `Directory.find` throws
+   */
+  find(credential: string, client: Client, now: number): Identity | null | Promise<Identity | null> {
+    const known = this.#remembered.get(credential)
+    if (known !== undefined && !known.stale) {
+      if (known.kept !== null) known.kept.used = true
+      return now < known.expires ? known.identity : null
+    }
+    if (!isKeyText(credential)) return null
+    const sha256 = hash('sha256', credential, 'hex')
+    const account = this.#file.get(sha256) ?? this.#directory.find(sha256, client, this)
+    if (account instanceof Promise) return account.then(found => this.#remember(credential, found, now))
+    return this.#remember(credential, account, now)
+  }
+
+  #remember(credential: string, account: Account | null, now: number): Identity | null {
+    if (account === null) return null
+    if (!account.stale) {
+      if (this.#remembered.size >= REMEMBERED) this.#remembered.delete(this.#remembered.keys().next().value!)
+      this.#remembered.set(credential, account)
+    }
+    return now < account.expires ? account.identity : null
+  }
+
+  /** For the directory: what a stored account is by this configuration; null when its key does not work. */
+  identityOf({ organization: { id, settings }, key }: StoredAccount, log: Logger): Identity | null | 'unusable' {
+    const tell = (faults: string[]) => log.error({ organization: id, faults }, 'an account of the store cannot be used')
+    if (Object.hasOwn(this.#config.organizations, id)) {
+      tell([`the configuration has an organization ${id} too; an id may stand in one place only`])
+      return null
+    }
+    this.#names ??= accountNames(this.#config)
+    const members = { ...JSON.parse(settings), keys: [{ ...JSON.parse(key.settings), id: key.id, sha256: key.sha256 }] }
+    const { organization, faults } = readOrganization(id, members, this.#names)
+    if (!organization) {
+      tell(faults)
+      return 'unusable'
+    }
+    if (organization.status === 'disabled' || organization.keys[0]!.status === 'revoked') return null
+    return { organization, key: organization.keys[0]! }
+  }
+}
+
+/** The process's directory. */
+export function directoryOf(shared: SharedState): Directory {
+  return shared.use('directory', () => new Directory())
+}
+
+/** The accounts of a configuration; the same object for all chains of one generation. */
+export function accountsOf(
+  shared: SharedState,
+  config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>,
+): Accounts {
+  const all = shared.use('accounts', () => new WeakMap<GatewayConfig['organizations'], Accounts>())
+  let accounts = all.get(config.organizations)
+  if (!accounts) all.set(config.organizations, (accounts = new Accounts(directoryOf(shared), config)))
+  return accounts
+}
+
+function markStale({ account }: Kept): void {
+  if (typeof account === 'object' && account) account.stale = true
+}
+
+function unusable(): GatewayError {
+  return new GatewayError('internal_error', {
+    message: 'The account of this key cannot be used: its settings do not fit the configuration of the gateway.',
+  })
+}
+
+function tooManyMisses(): GatewayError {
+  return new GatewayError('route_capacity', {
+    message: 'Too many keys that do not exist are being tried, so this one was not looked up. Retry after the wait.',
+    horizonMs: WAIT_MS,
+  })
+}
+
+/**
+ * Whether a credential can be a key: 1 to 256 characters of [A-Za-z0-9_.:-]. Other bytes may have been altered by the
+ * listener (R5).
+ */
+export function isKeyText(value: string): boolean {
+  if (value.length === 0 || value.length > 256) return false
+  for (let i = 0; i < value.length; i++) {
+    const c = value.charCodeAt(i)
+    const letter = (c >= 0x61 && c <= 0x7a) || (c >= 0x41 && c <= 0x5a)
+    if (!letter && !(c >= 0x30 && c <= 0x3a) && c !== 0x2d && c !== 0x2e && c !== 0x5f) return false
+  }
+  return true
+}

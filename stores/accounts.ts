@@ -1,0 +1,57 @@
+/** Opens the accounts of a store alone, beside a running gateway or without one: no lock, no lease, no journal. */
+import fs from 'node:fs'
+import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import type { AccountStore } from '../core/accounts.ts'
+import { StoreUnavailable } from '../core/store.ts'
+
+/** Timeout of one call to Redis in ms: no client waits for it. */
+const TIMEOUT_MS = 10_000
+
+export interface OpenAccounts {
+  readonly accounts: AccountStore
+  close(): Promise<void>
+}
+
+/**
+ * @param url as in `StoreOptions`; a database file that does not exist is made
+ * @throws StoreUnavailable when the store cannot be opened or has a format that this build does not use
+ */
+export async function openAccounts(url: string): Promise<OpenAccounts> {
+  if (url.startsWith('sqlite:')) {
+    const { SqliteAccounts } = await import('./sqlite/accounts.ts')
+    const { makePrivate, prepare } = await import('./sqlite/schema.ts')
+    const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
+    if (file === ':memory:')
+      throw new StoreUnavailable('a store in memory is known to its gateway alone; name a file in `store`')
+    let db: DatabaseSync | undefined
+    try {
+      fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
+      makePrivate(file)
+      db = new DatabaseSync(file)
+      prepare(db, file)
+    } catch (error) {
+      db?.close()
+      if (error instanceof StoreUnavailable) throw error
+      throw new StoreUnavailable(`cannot open ${file}: ${(error as Error).message}`, error)
+    }
+    return { accounts: new SqliteAccounts(db), close: async () => db.close() }
+  }
+  const { RedisAccounts } = await import('./redis/accounts.ts')
+  const { RedisClient } = await import('./redis/client.ts')
+  const { bringUpToDate } = await import('./redis/format.ts')
+  const quiet = () => {}
+  const client = new RedisClient({
+    url,
+    timeout: TIMEOUT_MS,
+    log: { debug: quiet, info: quiet, warn: quiet, error: quiet },
+  })
+  try {
+    await client.connect()
+    await bringUpToDate(client)
+  } catch (error) {
+    client.disconnect()
+    throw error
+  }
+  return { accounts: new RedisAccounts(client), close: async () => client.disconnect() }
+}

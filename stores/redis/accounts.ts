@@ -1,0 +1,159 @@
+/**
+ * Accounts in Redis. All their keys have one hash tag, and so one slot of a cluster: a change is one script, and a
+ * look-up is one script that goes from the digest to the organization. Gateways ask rarely, because they cache.
+ *
+ *   {sluice:accounts}:org:<id>       hash: `v` version, `s` settings, `k:<key id>` digest and settings of a key
+ *   {sluice:accounts}:key:<digest>   the organization's id and the key's id, with a space between
+ *   {sluice:accounts}:ids            sorted set of all ids, with equal scores: lists come in the order of ids
+ *   {sluice:accounts}:version        the version of the latest change
+ *   {sluice:accounts}:changes        stream: one entry for each of the latest changes; its id is `<version>-0`
+ */
+import {
+  type AccountChange,
+  type AccountStore,
+  type AccountsSince,
+  type ChangeResult,
+  MOST_CHANGES,
+  type OrganizationWithKeys,
+  type StoredAccount,
+  type StoredKey,
+} from '../../core/accounts.ts'
+import { script } from './call.ts'
+import type { RedisClient } from './client.ts'
+
+const TAG = '{sluice:accounts}:'
+const IDS = `${TAG}ids`
+const VERSION = `${TAG}version`
+const CHANGES = `${TAG}changes`
+const orgKey = (id: string) => `${TAG}org:${id}`
+const digestKey = (sha256: string) => `${TAG}key:${sha256}`
+
+/** KEYS: of the digest. ARGV: what an organization's key begins with. */
+const FIND = script(`
+local owner = redis.call('GET', KEYS[1])
+if not owner then return false end
+local org, key = string.match(owner, '^(%S+) (%S+)$')
+local found = redis.call('HMGET', ARGV[1] .. org, 'v', 's', 'k:' .. key)
+return {org, key, found[1], found[2], found[3]}
+`)
+
+/**
+ * KEYS: organization, ids, version, changes, then the digests. ARGV: what a digest's key begins with, id, expected
+ * version, settings or '', then id and settings of each key. Everything is checked before anything is written.
+ */
+const CHANGE = script(`
+local prefix, id, settings = ARGV[1], ARGV[2], ARGV[4]
+if tonumber(redis.call('HGET', KEYS[1], 'v') or '0') ~= tonumber(ARGV[3]) then return {0} end
+local digests = #KEYS - 4
+for i = 1, digests do
+  local owner = redis.call('GET', KEYS[4 + i])
+  if owner and owner ~= id .. ' ' .. ARGV[3 + 2 * i] then return {-1, i, owner} end
+end
+local version = redis.call('INCR', KEYS[3])
+redis.call('HSET', KEYS[1], 'v', version)
+if settings ~= '' then redis.call('HSET', KEYS[1], 's', settings) end
+for i = 1, digests do
+  local key, digest = ARGV[3 + 2 * i], string.sub(KEYS[4 + i], #prefix + 1)
+  local before = redis.call('HGET', KEYS[1], 'k:' .. key)
+  if before and string.sub(before, 1, 64) ~= digest then redis.call('DEL', prefix .. string.sub(before, 1, 64)) end
+  redis.call('HSET', KEYS[1], 'k:' .. key, digest .. ARGV[4 + 2 * i])
+  redis.call('SET', KEYS[4 + i], id .. ' ' .. key)
+end
+redis.call('ZADD', KEYS[2], 0, id)
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ${10 * MOST_CHANGES}, version .. '-0', 'o', id)
+return {version}
+`)
+
+/** KEYS: ids. ARGV: ids of organizations; the reply has those that are there. */
+const HELD = script(`
+local held = {}
+for _, id in ipairs(ARGV) do if redis.call('ZSCORE', KEYS[1], id) then held[#held + 1] = id end end
+return held
+`)
+/** One call asks for at most this many ids, which takes Redis less than a millisecond. */
+const HELD_TOGETHER = 500
+
+/** A key's field of the organization's hash: 64 hex digits, then the settings. */
+const DIGEST = 64
+
+export class RedisAccounts implements AccountStore {
+  readonly #client: RedisClient
+
+  constructor(client: RedisClient) {
+    this.#client = client
+  }
+
+  async find(sha256: string): Promise<StoredAccount | null> {
+    const reply = (await this.#client.script(FIND, [digestKey(sha256)], [orgKey('')])) as (Buffer | null)[] | null
+    if (reply === null || reply.includes(null)) return null
+    const [id, key, version, settings, field] = reply.map(String)
+    return {
+      organization: { id: id!, version: Number(version), settings: settings! },
+      key: { id: key!, sha256, settings: field!.slice(DIGEST) },
+    }
+  }
+
+  async read(id: string): Promise<OrganizationWithKeys | null> {
+    const { v, s, ...fields } = await this.#client.call(this.#client.redis.hgetall(orgKey(id)))
+    if (v === undefined) return null
+    const keys = Object.entries(fields).map(
+      ([field, text]): StoredKey => ({
+        id: field.slice(2),
+        sha256: text.slice(0, DIGEST),
+        settings: text.slice(DIGEST),
+      }),
+    )
+    return { id, version: Number(v), settings: s!, keys: keys.sort((a, b) => (a.id < b.id ? -1 : 1)) }
+  }
+
+  async page(after: string, most: number): Promise<OrganizationWithKeys[]> {
+    const { redis } = this.#client
+    const from = after === '' ? '-' : `(${after}`
+    const ids = await this.#client.call(redis.zrangebylex(IDS, from, '+', 'LIMIT', 0, most))
+    const found = await Promise.all(ids.map(id => this.read(id)))
+    return found.filter(organization => organization !== null)
+  }
+
+  count(): Promise<number> {
+    return this.#client.call(this.#client.redis.zcard(IDS))
+  }
+
+  async held(ids: readonly string[]): Promise<string[]> {
+    const held: string[] = []
+    for (let i = 0; i < ids.length; i += HELD_TOGETHER) {
+      const reply = (await this.#client.script(HELD, [IDS], ids.slice(i, i + HELD_TOGETHER))) as Buffer[]
+      held.push(...reply.map(String))
+    }
+    return held
+  }
+
+  change(changes: readonly AccountChange[]): Promise<ChangeResult[]> {
+    return Promise.all(changes.map(change => this.#change(change)))
+  }
+
+  async since(version: number): Promise<AccountsSince> {
+    const { redis } = this.#client
+    // The entry of the known version comes along: when it is missing, the stream was cut or lost since.
+    const entries = await this.#client.call(redis.xrange(CHANGES, `${version}-0`, '+', 'COUNT', MOST_CHANGES + 2))
+    const numbers = entries.map(([id]) => Number.parseInt(id, 10))
+    if (version === 0 && entries.length === 0) return { version: 0, ids: [] }
+    const known = version === 0 ? numbers[0] === 1 : numbers[0] === version
+    if (!known || entries.length > MOST_CHANGES + 1)
+      return { version: Number((await this.#client.call(redis.get(VERSION))) ?? 0), ids: null }
+    const changed = version === 0 ? entries : entries.slice(1)
+    return { version: numbers.at(-1)!, ids: changed.map(([, fields]) => fields[1]!) }
+  }
+
+  async #change({ id, expected, settings, keys }: AccountChange): Promise<ChangeResult> {
+    const reply = (await this.#client.script(
+      CHANGE,
+      [orgKey(id), IDS, VERSION, CHANGES, ...keys.map(({ sha256 }) => digestKey(sha256))],
+      [digestKey(''), id, expected, settings ?? '', ...keys.flatMap(key => [key.id, key.settings])],
+    )) as [number, number?, Buffer?]
+    const [version, index, owner] = reply
+    if (version > 0) return { version }
+    if (version === 0) return { refused: 'changed' }
+    const [organization, key] = String(owner).split(' ')
+    return { refused: 'digest', sha256: keys[index! - 1]!.sha256, organization: organization!, key: key! }
+  }
+}
