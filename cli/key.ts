@@ -1,33 +1,39 @@
 import { createHash, randomBytes } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
+import { parseDuration } from '../config/units.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
-import { addKey, setKeyStatus } from './edit-keys.ts'
+import { type Edit, type Holder, Holders } from './holders.ts'
 import type { Verb } from './main.ts'
-import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
-import { columns, Failure, UsageError } from './terminal.ts'
+import { loadWithoutSecrets } from './problems.ts'
+import { columns, Failure, type Terminal, UsageError } from './terminal.ts'
 
-const HELP = `Usage: sluice key new|list|stage|activate|revoke [OPTIONS]
+const HELP = `Usage: sluice key new|list|rotate|stage|activate|revoke [OPTIONS]
 
   key new ORGANIZATION [--id ID] [--staged]
-      Makes a key and adds its digest to the file. The secret is shown once
-      and kept nowhere.
+      Makes a key and keeps its digest. The secret is shown once and kept
+      nowhere.
   key list [ORGANIZATION]
-      Lists keys; digests in short.
+      Lists keys; digests in short. Without an organization: those of the file.
+  key rotate ORGANIZATION ID [--grace 24h] [--id NEW]
+      Makes a replacement for ID, and lets ID end after the grace period.
   key stage ORGANIZATION ID
       Makes a replacement for ID: both work until ID is revoked.
   key activate ORGANIZATION ID
       A staged key becomes the active one.
   key revoke ORGANIZATION ID
-      The key stops working; a running gateway notices by itself.
+      The key stops working; running gateways notice by themselves.
 
   --config FILE   the configuration (default gateway.yaml)
+  --json          for programs
 
-The YAML file that holds the organization is edited in place: comments and
-layout stay. An edit that would not load is not written.
+An organization stands in the configuration or in its store, and its keys
+stand beside it. The YAML file is edited in place: comments and layout stay.
+An edit that would not load is not written.
 `
+
+const ACTIONS = ['new', 'rotate', 'stage', 'activate', 'revoke']
 
 export const key: Verb = {
   summary: 'Manages API keys.',
@@ -35,95 +41,138 @@ export const key: Verb = {
   async run(args, terminal) {
     const { values, positionals } = parseArgs({
       args,
-      options: { config: { type: 'string' }, id: { type: 'string' }, staged: { type: 'boolean' } },
+      options: {
+        config: { type: 'string' },
+        id: { type: 'string' },
+        grace: { type: 'string', default: '24h' },
+        staged: { type: 'boolean' },
+        json: { type: 'boolean' },
+      },
       allowPositionals: true,
     })
     const [action, organizationId, keyId, ...more] = positionals
     if (more.length > 0) throw new UsageError(`what is '${more[0]}'?`)
     const file = configFile(values.config)
     const { config } = await loadWithoutSecrets(file, terminal)
-    if (action === 'list') {
-      terminal.out(table(config, organizationId))
-      return 0
+    const holders = new Holders(file, config)
+    try {
+      return await run()
+    } finally {
+      await holders.close()
     }
-    if (action === undefined || !['new', 'stage', 'activate', 'revoke'].includes(action)) {
-      throw new UsageError(
-        action === undefined ? 'new, list, stage, activate or revoke?' : `there is no 'key ${action}'`,
-      )
-    }
-    if (organizationId === undefined)
-      throw new UsageError(`key ${action} needs an organization: ${Object.keys(config.organizations).join(', ')}`)
-    const organization = find(config, organizationId)
 
-    if (action === 'new') {
-      if (keyId !== undefined) throw new UsageError('name the key with --id')
-      const id = values.id ?? freshId(organization)
-      const secret = await create(file, config, organization, id, values.staged ? 'staged' : 'active')
-      tellSecret(secret, id)
-      return 0
-    }
-    if (keyId === undefined)
-      throw new UsageError(
-        `key ${action} needs a key: ${organization.keys.map(k => k.id).join(', ') || 'there is none'}`,
-      )
-    const existing = organization.keys.find(k => k.id === keyId)
-    if (!existing)
-      throw new Failure(
-        `${organizationId} has no key '${keyId}'; it has ${organization.keys.map(k => k.id).join(', ') || 'none'}`,
-      )
-    if (action === 'stage') {
-      if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked; make a new key instead`)
-      const id = values.id ?? freshId(organization, `${keyId.replace(/_\d+$/, '')}`)
-      const secret = await create(file, config, organization, id, 'staged')
-      tellSecret(secret, id)
-      const command = `${ownCommand()} key`
-      const where = file === DEFAULT_CONFIG ? '' : ` --config ${shellWord(file)}`
-      terminal.err(
-        `When clients use it: ${command} revoke ${organizationId} ${keyId}${where}, then ${command} activate ${organizationId} ${id}${where}`,
-      )
-      return 0
-    }
-    const status = action === 'revoke' ? 'revoked' : 'active'
-    if (existing.status === status) throw new Failure(`${keyId} is already ${status}`)
-    if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked, and stays so; make a new key instead`)
-    await edit(file, config, organizationId, (text, within) =>
-      setKeyStatus(text, within, organizationId, keyId, status),
-    )
-    terminal.out(`${keyId} of ${organizationId} is ${status}.`)
-    return 0
+    async function run(): Promise<number> {
+      if (action === 'list') {
+        const found = organizationId === undefined ? undefined : await find(holders, config, organizationId)
+        const organizations = found ? [found.organization] : Object.values(config.organizations)
+        terminal.out(values.json ? JSON.stringify(organizations.flatMap(rowsOf), null, 2) : table(organizations))
+        const others = found ? 0 : ((await (await holders.store())?.count()) ?? 0)
+        if (others > 0) terminal.err(`The store has other organizations (${others.toLocaleString('en')}): name one.`)
+        return 0
+      }
+      if (action === undefined || !ACTIONS.includes(action)) {
+        throw new UsageError(
+          action === undefined ? 'new, list, rotate, stage, activate or revoke?' : `there is no 'key ${action}'`,
+        )
+      }
+      if (organizationId === undefined)
+        throw new UsageError(`key ${action} needs an organization: ${Object.keys(config.organizations).join(', ')}`)
+      const grace = parseDuration(values.grace)
+      if (grace === null) throw new UsageError(`--grace takes a duration such as 24h, not ${values.grace}`)
+      const holder = await find(holders, config, organizationId)
+      const { organization } = holder
 
-    function tellSecret(secret: string, id: string): void {
-      terminal.out(secret)
-      terminal.err(`Key ${id} of ${organizationId} is in the file. Its secret is shown once, above: keep it now.`)
+      if (action === 'new') {
+        if (keyId !== undefined) throw new UsageError('name the key with --id')
+        const id = values.id ?? freshId(organization)
+        tellSecret(await addSecret(holder, id, values.staged ? 'staged' : 'active'), id, holder)
+        return 0
+      }
+      if (keyId === undefined)
+        throw new UsageError(
+          `key ${action} needs a key: ${organization.keys.map(k => k.id).join(', ') || 'there is none'}`,
+        )
+      const existing = organization.keys.find(k => k.id === keyId)
+      if (!existing)
+        throw new Failure(
+          `${organizationId} has no key '${keyId}'; it has ${organization.keys.map(k => k.id).join(', ') || 'none'}`,
+        )
+      if (action === 'stage' || action === 'rotate') {
+        if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked; make a new key instead`)
+        const id = values.id ?? freshId(organization, `${keyId.replace(/_\d+$/, '')}`)
+        if (action === 'stage') {
+          tellSecret(await addSecret(holder, id, 'staged'), id, holder)
+          const command = `${ownCommand()} key`
+          const where = file === DEFAULT_CONFIG ? '' : ` --config ${shellWord(file)}`
+          terminal.err(
+            `When clients use it: ${command} revoke ${organizationId} ${keyId}${where}, then ${command} activate ${organizationId} ${id}${where}`,
+          )
+          return 0
+        }
+        const expires = new Date(Date.now() + grace).toISOString()
+        const ended = organization.keys.filter(k => k.expires !== null && k.expires <= Date.now())
+        const secret = await addSecret(holder, id, 'active', [
+          { id: keyId, member: 'expires', value: expires },
+          ...ended.map(k => ({ id: k.id, member: 'status' as const, value: 'revoked' })),
+        ])
+        tellSecret(secret, id, holder, { replaces: keyId, expires })
+        if (!values.json) terminal.err(`${keyId} works until ${expires}.`)
+        return 0
+      }
+      const status = action === 'revoke' ? 'revoked' : 'active'
+      if (existing.status === status) throw new Failure(`${keyId} is already ${status}`)
+      if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked, and stays so; make a new key instead`)
+      await holder.change({ keys: [{ id: keyId, member: 'status', value: status }] })
+      if (values.json) terminal.out(JSON.stringify({ organization: organizationId, key: keyId, status }))
+      else terminal.out(`${keyId} of ${organizationId} is ${status}.`)
+      return 0
+    }
+
+    function tellSecret(secret: string, id: string, { place, organization }: Holder, more: object = {}): void {
+      if (values.json) terminal.out(JSON.stringify({ organization: organization.id, key: id, secret, ...more }))
+      else shownOnce(terminal, secret, id, organization.id, place)
     }
   },
 }
 
-function find(config: GatewayConfig, id: string): OrganizationConfig {
-  const organization = Object.hasOwn(config.organizations, id) ? config.organizations[id] : undefined
-  if (!organization)
+/** Shows a new secret: alone on standard output, so that a script can take it. */
+export function shownOnce(terminal: Terminal, secret: string, id: string, of: string, place: Holder['place']): void {
+  terminal.out(secret)
+  terminal.err(`Key ${id} of ${of} is in the ${place}. Its secret is shown once, above: keep it now.`)
+}
+
+async function find(holders: Holders, config: GatewayConfig, id: string): Promise<Holder> {
+  const holder = await holders.find(id)
+  if (!holder)
     throw new Failure(
       `there is no organization '${id}'; there is ${Object.keys(config.organizations).join(', ') || 'none'}`,
     )
-  return organization
+  return holder
 }
 
+/** A new secret and its digest. */
+export function newSecret(): { secret: string; sha256: string } {
+  const secret = `sk-${randomBytes(32).toString('base64url')}`
+  return { secret, sha256: sha256Of(secret) }
+}
+
+/** The digest by which a secret is known, 64 hex digits. */
+export const sha256Of = (secret: string): string => createHash('sha256').update(secret).digest('hex')
+
 /**
- * Makes a key and adds it to the file.
+ * Makes a key, adds it to its organization, and changes others in the same step.
  * @returns the secret
  */
-async function create(
-  file: string,
-  config: GatewayConfig,
-  organization: OrganizationConfig,
+async function addSecret(
+  holder: Holder,
   id: string,
   status: KeyConfig['status'],
+  keys: Edit['keys'] = [],
 ): Promise<string> {
-  const secret = `sk-${randomBytes(32).toString('base64url')}`
-  const sha256 = createHash('sha256').update(secret).digest('hex')
-  await edit(file, config, organization.id, (text, within) =>
-    addKey(text, within, organization.id, { id, sha256, status }),
-  )
+  if (holder.organization.keys.some(key => key.id === id))
+    throw new Failure(`${holder.organization.id} has a key ${id} already; name another with --id`)
+  const { secret, sha256 } = newSecret()
+  await holder.change({ added: [{ id, sha256, status }], keys })
   return secret
 }
 
@@ -133,39 +182,33 @@ function freshId(organization: OrganizationConfig, base = 'key'): string {
   for (let n = base === 'key' ? 1 : 2; ; n++) if (!taken.has(`${base}_${n}`)) return `${base}_${n}`
 }
 
-/** Edits the file that holds the organization, checks the result as a whole, and only then replaces the file. */
-async function edit(
-  file: string,
-  config: GatewayConfig,
-  organization: string,
-  change: (text: string, within: readonly string[]) => string | null,
-): Promise<void> {
-  for (const path of config.files) {
-    const text = readFileSync(path, 'utf8')
-    // The main file has the key `organizations:`; an included file is that mapping itself.
-    const edited = change(text, path === config.files[0] ? ['organizations'] : [])
-    if (edited === null) continue
-    const loaded = await loadEdited(file, path, edited)
-    if (loaded.errors) throw new Failure(`${listing(file, loaded.errors)}\nNothing was changed.`)
-    replaceFile(path, edited)
-    return
-  }
-  throw new Failure(`cannot find where ${organization} stands in ${config.files.join(', ')}; edit the file by hand`)
+function rowsOf({ id, keys }: OrganizationConfig) {
+  return keys.map(key => ({
+    organization: id,
+    key: key.id,
+    status: key.status,
+    expires: key.expires === null ? null : new Date(key.expires).toISOString(),
+    sha256: key.sha256,
+    models: key.models,
+  }))
 }
 
-function table(config: GatewayConfig, organization: string | undefined): string {
-  const organizations = organization === undefined ? Object.values(config.organizations) : [find(config, organization)]
-  const rows = organizations.flatMap(o =>
-    o.keys.map(k => [
-      o.id,
-      k.id,
-      k.status,
-      `${k.sha256.slice(0, 8)}…`,
-      [k.models === 'all' ? '' : k.models.join(', '), k.sha256 === DEMO_KEY_DIGEST ? 'sk-demo' : '']
+export function table(organizations: readonly OrganizationConfig[]): string {
+  const rows = organizations
+    .flatMap(rowsOf)
+    .map(row => [
+      row.organization,
+      row.key,
+      row.status,
+      `${row.sha256.slice(0, 8)}…`,
+      [
+        row.models === 'all' ? '' : row.models.join(', '),
+        row.sha256 === DEMO_KEY_DIGEST ? 'sk-demo' : '',
+        row.expires === null ? '' : `until ${row.expires}`,
+      ]
         .filter(Boolean)
         .join('; '),
-    ]),
-  )
+    ])
   return rows.length > 0
     ? columns([['organization', 'key', 'status', 'sha256', 'only for'], ...rows], 80, 0)
     : 'no keys'

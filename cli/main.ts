@@ -38,6 +38,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Sums the ledger: who used what, and what it cost.',
     load: async () => (await import('./usage.ts')).usage,
   },
+  org: {
+    summary: 'Makes, changes and imports organizations.',
+    load: async () => (await import('./org.ts')).org,
+  },
   key: { summary: 'Makes, lists, stages and revokes API keys.', load: async () => (await import('./key.ts')).key },
   plugin: {
     summary: 'Starts a plugin of your own: `plugin new NAME`.',

@@ -1,0 +1,249 @@
+import { readFile } from 'node:fs/promises'
+import { parseArgs } from 'node:util'
+import { parse } from 'yaml'
+import { LIMITS } from '../config/schema.ts'
+import { readSource } from '../config/source.ts'
+import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
+import type { AccountStore } from '../core/accounts.ts'
+import { configFile } from './arguments.ts'
+import { applied, checkStored, Holders, membersOf, type Value } from './holders.ts'
+import { newSecret, shownOnce, table } from './key.ts'
+import type { Verb } from './main.ts'
+import { importOrganizations } from './org-import.ts'
+import { loadWithoutSecrets } from './problems.ts'
+import { columns, Failure, type Terminal, UsageError } from './terminal.ts'
+
+const HELP = `Usage: sluice org create|list|show|set|disable|enable|import|export [OPTIONS]
+
+  org create ORG plan=PLAN [NAME=VALUE …] [--key]
+      Makes an organization in the store; with --key also a first key, whose
+      secret is shown once.
+  org list [--after ID] [--most N]
+      Lists organizations, those of the file first (default 100).
+  org show ORG
+      What it may use: plan, limits, models, keys.
+  org set ORG NAME=VALUE …
+      Changes members as in gateway.yaml: plan=tier2, models=[a, b],
+      requests_per_minute=100. NAME= takes the member away.
+  org disable ORG, org enable ORG
+      No key of it works; its keys work again.
+  org import FILE [--csv] [--atomic] [--replace] [--plain-keys]
+      Reads organizations with their keys into the store. FILE has one JSON
+      object a line, or CSV (--csv, or a name that ends in .csv); - is standard
+      input. Import it again to resume: what is there already is passed over.
+        --atomic      nothing is written when a line is broken
+        --replace     changes organizations that are there with other settings
+        --plain-keys  accepts secrets; without it only their digests
+  org export [--file]
+      Writes the organizations of the store, or those of the file, as import
+      takes them.
+
+  --config FILE   the configuration (default gateway.yaml)
+  --json          for programs
+
+An organization stands in the configuration or in its store, never in both.
+Running gateways notice a change within a second; nothing is restarted.
+`
+
+const ACTIONS = ['create', 'list', 'show', 'set', 'disable', 'enable', 'import', 'export']
+/** An export reads this many organizations at once. */
+const PAGE = 500
+const ID = /^[A-Za-z0-9][\w.:/-]{0,127}$/
+
+export const org: Verb = {
+  summary: 'Manages organizations.',
+  help: HELP,
+  async run(args, terminal) {
+    const flag = { type: 'boolean', default: false } as const
+    const { values, positionals } = parseArgs({
+      args,
+      options: {
+        config: { type: 'string' },
+        after: { type: 'string', default: '' },
+        most: { type: 'string', default: '100' },
+        key: flag,
+        json: flag,
+        csv: flag,
+        file: flag,
+        atomic: flag,
+        replace: flag,
+        'plain-keys': flag,
+      },
+      allowPositionals: true,
+    })
+    const [action, name, ...rest] = positionals
+    if (action === undefined || !ACTIONS.includes(action))
+      throw new UsageError(action === undefined ? `${ACTIONS.join(', ')}?` : `there is no 'org ${action}'`)
+    const most = Number(values.most)
+    if (!Number.isSafeInteger(most) || most < 1) throw new UsageError('--most takes a whole number')
+    const named = action !== 'list' && action !== 'export'
+    if (named && name === undefined)
+      throw new UsageError(`org ${action} needs ${action === 'import' ? 'a file' : 'an organization'}`)
+    const extra = named ? rest : positionals.slice(1)
+    if (extra.length > 0 && action !== 'create' && action !== 'set') throw new UsageError(`what is '${extra[0]}'?`)
+    const file = configFile(values.config)
+    const { config } = await loadWithoutSecrets(file, terminal)
+    const holders = new Holders(file, config)
+    const tell = (text: string, json: object) => terminal.out(values.json ? JSON.stringify(json) : text)
+    try {
+      switch (action) {
+        case 'create':
+          await create(name!, rest.map(member))
+          return 0
+        case 'list':
+          await list(config, await holders.store(), { after: values.after, most, json: values.json }, terminal)
+          return 0
+        case 'export':
+          await write(values.file ? await rawOrganizations(file) : stored(await holders.store()))
+          return 0
+        case 'import': {
+          const { csv, atomic, replace, json } = values
+          const options = {
+            file: name!,
+            csv: csv || name!.endsWith('.csv'),
+            atomic,
+            replace,
+            plainKeys: values['plain-keys'],
+            json,
+          }
+          return await importOrganizations(await holders.newStore(), config, options, terminal)
+        }
+      }
+      const holder = await holders.find(name!)
+      if (!holder) throw new Failure(`there is no organization '${name}', in ${file} or in its store`)
+      const { organization, place } = holder
+      if (action === 'show') {
+        terminal.out(
+          values.json ? JSON.stringify({ place, ...organization }, asWritten, 2) : shown(organization, place),
+        )
+        return 0
+      }
+      const status = action === 'enable' ? 'active' : 'disabled'
+      const members = action === 'set' ? rest.map(member) : [['status', status] as const]
+      if (members.length === 0) throw new UsageError('set what? NAME=VALUE')
+      await holder.change({ members })
+      tell(action === 'set' ? `${name} is changed.` : `${name} is ${status}.`, {
+        organization: name,
+        ...Object.fromEntries(members),
+      })
+      return 0
+    } finally {
+      await holders.close()
+    }
+
+    async function create(id: string, members: [string, Value][]): Promise<void> {
+      if (!ID.test(id)) throw new Failure(`'${id}' is no name: letters, digits and . _ - : / only, at most 128`)
+      if (Object.hasOwn(config.organizations, id)) throw new Failure(`${id} stands in ${file} already`)
+      const { secret, sha256 } = newSecret()
+      const added = values.key ? [{ id: 'key_1', sha256, status: 'active' as const }] : []
+      const made = applied({ settings: '{}', keys: [] }, { members, added })
+      checkStored({ id, version: 0, ...made }, config)
+      const store = await holders.newStore()
+      const [result] = await store.change([{ id, expected: 0, ...made }])
+      if (result!.refused) throw new Failure(`there is an organization ${id} in the store already`)
+      const { plan } = JSON.parse(made.settings)
+      tell(`${id} is in the store, on plan ${plan}.`, {
+        organization: id,
+        plan,
+        ...(values.key && { key: 'key_1', secret }),
+      })
+      if (values.key && !values.json) shownOnce(terminal, secret, 'key_1', id, 'store')
+    }
+
+    async function write(
+      all: AsyncIterable<Record<string, unknown>> | Iterable<Record<string, unknown>>,
+    ): Promise<void> {
+      for await (const organization of all) terminal.out(JSON.stringify(organization))
+    }
+  },
+}
+
+/** `plan=tier2` to the member and its value; the name of a limit stands for itself. */
+function member(text: string): [string, Value] {
+  const [, name, value] = /^([\w.:/-]+)=(.*)$/s.exec(text) ?? []
+  if (name === undefined) throw new UsageError(`${text} is not NAME=VALUE`)
+  return [Object.hasOwn(LIMITS, name) ? `limits.${name}` : name, parse(value!) ?? null]
+}
+
+async function* stored(store: AccountStore | null): AsyncGenerator<Record<string, unknown>> {
+  let after = ''
+  for (;;) {
+    const page = (await store?.page(after, PAGE)) ?? []
+    for (const organization of page) yield { id: organization.id, ...membersOf(organization) }
+    if (page.length < PAGE) return
+    after = page.at(-1)!.id
+  }
+}
+
+/** The organizations of the file as they are written there. */
+async function rawOrganizations(file: string): Promise<Record<string, unknown>[]> {
+  const { data } = await readSource(file, {
+    env: process.env,
+    placeholders: true,
+    readFile: path => readFile(path, 'utf8'),
+  })
+  const organizations = (data['organizations'] ?? {}) as Record<string, object>
+  return Object.entries(organizations).map(([id, members]) => ({ id, ...members }))
+}
+
+interface Row {
+  organization: string
+  plan: unknown
+  status: unknown
+  keys: number
+  place: 'file' | 'store'
+}
+
+async function list(
+  { organizations }: GatewayConfig,
+  store: AccountStore | null,
+  { after, most, json }: { after: string; most: number; json: boolean },
+  terminal: Terminal,
+): Promise<void> {
+  const live = (keys: readonly { status: string }[]) => keys.filter(({ status }) => status !== 'revoked').length
+  const rows: Row[] = []
+  if (after === '')
+    for (const { id, plan, status, keys } of Object.values(organizations))
+      rows.push({ organization: id, plan, status, keys: live(keys), place: 'file' })
+  const ofStore = store ? await store.page(after, most) : []
+  for (const { id, settings, keys } of ofStore) {
+    const { plan, status = 'active' } = JSON.parse(settings)
+    const all = keys.map(key => ({ status: 'active', ...JSON.parse(key.settings) }))
+    rows.push({ organization: id, plan, status, keys: live(all), place: 'store' })
+  }
+  if (json) return terminal.out(JSON.stringify(rows, null, 2))
+  const cells = rows.map(row => [row.organization, String(row.plan), String(row.status), String(row.keys), row.place])
+  terminal.out(
+    cells.length > 0
+      ? columns([['organization', 'plan', 'status', 'keys', 'in the'], ...cells], 80, 0)
+      : 'no organizations',
+  )
+  if (ofStore.length < most) return
+  terminal.err(
+    `The store has ${(await store!.count()).toLocaleString('en')} in all. Go on: --after ${ofStore.at(-1)!.id}`,
+  )
+}
+
+/** For JSON: amounts and times as in gateway.yaml, instead of as they are computed with. */
+function asWritten(name: string, value: unknown): unknown {
+  if (typeof value !== 'number') return value
+  return name.endsWith('_usd') ? value / 1e9 : name === 'expires' ? new Date(value).toISOString() : value
+}
+
+function shown(organization: OrganizationConfig, place: 'file' | 'store'): string {
+  const text = (value: unknown) => (Array.isArray(value) ? value.join(', ') : String(value))
+  const limits = (all: object, base = ''): string[][] =>
+    Object.entries(all).flatMap(([name, value]) => {
+      if (value === null) return []
+      if (typeof value === 'object') return limits(value, `${base}${name}: `)
+      return [[`${base}${name}`, name.endsWith('_usd') ? (value / 1e9).toFixed(2) : text(value)]]
+    })
+  const { id, plan, status, billing, models, capabilities, streaming } = organization
+  const rows = [
+    ['organization', `${id}, in the ${place}`],
+    ...Object.entries({ plan, status, billing, models, capabilities, streaming }).map(([name, v]) => [name, text(v)]),
+    ...limits(organization.limits),
+    ...limits(organization.model_limits),
+  ]
+  return `${columns(rows, 80, 0)}\n\n${table([organization])}`
+}

@@ -1,0 +1,223 @@
+/** `sluice org` and `sluice key` on organizations of the store, on both engines, and on those of the file. */
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, describe, type TestContext, test } from 'node:test'
+import { openAccounts } from '../../stores/accounts.ts'
+import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { folder, sluice, YAML } from './capture.ts'
+
+const digest = (secret: string) => createHash('sha256').update(secret).digest('hex')
+let server: RedisServer | undefined
+let databases = 0
+before(async () => {
+  if (!skipWithoutRedis) server = await RedisServer.start()
+})
+after(() => server?.stop())
+
+/** Commands on a configuration of its own, each with `--config`. */
+function house(t: TestContext, url = 'sqlite:./gateway.db') {
+  const { dir, file, read } = folder(t, YAML.replace('sqlite::memory:', url))
+  const run = (...args: string[]) => sluice(...args, '--config', file)
+  const good = async (...args: string[]) => {
+    const { code, out, err } = await run(...args)
+    assert.equal(code, 0, err)
+    return out
+  }
+  const json = async (...args: string[]) => JSON.parse(await good(...args, '--json'))
+  const refused = async (why: RegExp, ...args: string[]) => {
+    const { code, err } = await run(...args)
+    assert.equal(code, 1, args.join(' '))
+    assert.match(err, why)
+  }
+  const stored = async (id: string) => {
+    const { accounts, close } = await openAccounts(url.startsWith('sqlite') ? `sqlite:${join(dir, 'gateway.db')}` : url)
+    const found = await accounts.read(id)
+    await close()
+    return found
+  }
+  return { dir, file, read, run, good, json, refused, stored }
+}
+
+for (const [name, skip, url] of [
+  ['sqlite', false, () => 'sqlite:./gateway.db'],
+  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`)],
+] as const) {
+  describe(name, { skip }, () => {
+    test('an organization from its making to its end', async t => {
+      const { good, json, refused, stored } = house(t, url())
+      const made = await json('org', 'create', 'acme', 'plan=tier1', 'requests_per_minute=7', '--key')
+      assert.deepEqual([made.organization, made.plan, made.key], ['acme', 'tier1', 'key_1'])
+      assert.equal((await stored('acme'))!.keys[0]!.sha256, digest(made.secret))
+      await refused(/there is an organization acme in the store already/, 'org', 'create', 'acme', 'plan=tier1')
+      await refused(/demo stands in .*gateway.yaml already/, 'org', 'create', 'demo', 'plan=tier1')
+      await refused(/no plan 'tier9'; did you mean[\s\S]*Nothing was changed/, 'org', 'create', 'b', 'plan=tier9')
+      await refused(/'a b' is no name/, 'org', 'create', 'a b', 'plan=tier1')
+      assert.equal(await stored('b'), null)
+
+      await good(
+        'org',
+        'set',
+        'acme',
+        'plan=tier2',
+        'requests_per_minute=',
+        'daily_spend_usd=2.50',
+        'models=[eb1-preview]',
+      )
+      const shown = await json('org', 'show', 'acme')
+      assert.deepEqual(
+        [shown.place, shown.plan, shown.limits.requests_per_minute, shown.limits.daily_spend_usd, shown.models],
+        ['store', 'tier2', 120, 2.5, ['eb1-preview']],
+      )
+      await refused(/unknown key 'planet'[\s\S]*Nothing was changed/, 'org', 'set', 'acme', 'planet=x')
+      await good('org', 'disable', 'acme')
+      assert.equal(JSON.parse((await stored('acme'))!.settings).status, 'disabled')
+      await good('org', 'enable', 'acme')
+      assert.deepEqual(
+        (await json('org', 'list')).map((row: any) => [row.organization, row.status, row.keys, row.place]),
+        [
+          ['demo', 'active', 1, 'file'],
+          ['empty', 'active', 0, 'file'],
+          ['acme', 'active', 1, 'store'],
+        ],
+      )
+      for (const line of (await good('org', 'show', 'acme')).split('\n')) assert.ok(line.length <= 80, line)
+    })
+
+    test('[AUTH-5] keys of the store: new, rotated with a grace period, staged, revoked', async t => {
+      const { good, json, refused, stored } = house(t, url())
+      await good('org', 'create', 'acme', 'plan=tier1')
+      const secret = await good('key', 'new', 'acme')
+      await refused(/acme has a key key_1 already/, 'key', 'new', 'acme', '--id', 'key_1')
+      const before = Date.now()
+      const rotated = await json('key', 'rotate', 'acme', 'key_1', '--grace', '1h')
+      const ends = Date.parse(rotated.expires)
+      assert.ok(ends >= before + 3_600_000 && ends <= Date.now() + 3_600_000)
+      assert.deepEqual(
+        (await stored('acme'))!.keys.map(({ id, sha256, settings }) => [id, sha256, JSON.parse(settings).expires]),
+        [
+          ['key_1', digest(secret), rotated.expires],
+          ['key_2', digest(rotated.secret), undefined],
+        ],
+      )
+      await good('key', 'stage', 'acme', 'key_2', '--id', 'next')
+      await good('key', 'activate', 'acme', 'next')
+      await good('key', 'revoke', 'acme', 'key_2')
+      assert.match(await good('key', 'list', 'acme'), /key_2 +revoked/)
+      await refused(/is revoked, and stays so/, 'key', 'activate', 'acme', 'key_2')
+      // A key that has ended does not stand in the way of the plan's number, and the next rotation closes it.
+      await good('key', 'rotate', 'acme', 'next', '--grace', '0')
+      await good('key', 'rotate', 'acme', 'next_2', '--grace', '0')
+      assert.equal((await json('key', 'list', 'acme')).find((key: any) => key.key === 'next').status, 'revoked')
+    })
+
+    test('an import names what is broken, takes the rest, and goes on where it was', async t => {
+      const { dir, good, json, run, stored } = house(t, url())
+      const lines = Array.from({ length: 1200 }, (_, i) =>
+        JSON.stringify({ id: `o${i}`, plan: 'tier1', keys: [{ id: 'k', sha256: digest(`s${i}`) }] }),
+      )
+      const broken = {
+        3: ['{', /no JSON/],
+        5: ['{"id":"demo","plan":"tier1"}', /id: demo stands in the configuration/],
+        7: ['{"id":"x","plan":"tier9"}', /x: plan: there is no plan/],
+        600: [`{"id":"y","plan":"tier1","keys":[{"id":"k","sha256":"${digest('s1')}"}]}`, /y: the digest .* is o1's k/],
+        700: ['{"id":"z","plan":"tier1","keys":[{"id":"k","secret":"sk-1"}]}', /keys.0.secret: a plain key/],
+        701: [
+          `{"id":"w","plan":"tier1","keys":[{"id":"k","sha256":"${digest('sk-demo')}"}]}`,
+          /keys.0.sha256: .* demo/,
+        ],
+      } as const
+      for (const [line, [text]] of Object.entries(broken)) lines[Number(line) - 1] = text
+      const file = join(dir, 'accounts.ndjson')
+      writeFileSync(file, lines.join('\n'))
+
+      const atomic = await run('org', 'import', file, '--atomic')
+      assert.equal(atomic.code, 1)
+      assert.match(atomic.out, /^6 refused. Nothing was written.$/)
+      assert.equal(await stored('o0'), null)
+
+      const first = await run('org', 'import', file)
+      assert.equal(first.code, 1)
+      assert.match(first.out, /^1,194 created, 0 changed, 0 unchanged, 6 refused, 1,194 keys.$/)
+      const faults = first.err.split('\n')
+      for (const [i, [line, [, why]]] of Object.entries(broken).entries()) {
+        assert.ok(faults[i]!.startsWith(`${file}:${line}: `), faults[i])
+        assert.match(faults[i]!, why)
+      }
+      // A key that was revoked meanwhile stays so: importing again changes nothing that is there.
+      await good('key', 'revoke', 'o1', 'k')
+      const again = JSON.parse((await run('org', 'import', file, '--json')).out)
+      assert.deepEqual([again.created, again.changed, again.refused], [0, 0, 7])
+      assert.match(again.faults[0].fault, /o1: it is in the store with other settings or keys; --replace changes it/)
+      const replaced = JSON.parse((await run('org', 'import', file, '--json', '--replace', '--plain-keys')).out)
+      assert.deepEqual([replaced.created, replaced.changed, replaced.refused], [1, 1, 5])
+      assert.equal((await stored('z'))!.keys[0]!.sha256, digest('sk-1'))
+
+      // What export writes, import takes, and finds the same.
+      const out = join(dir, 'out.ndjson')
+      writeFileSync(out, await good('org', 'export'))
+      assert.equal((await json('org', 'import', out)).unchanged, 1195)
+    })
+  })
+}
+
+test('CSV: rows with one id are one organization, and a cell that fits no column is named', async t => {
+  const { dir, run, stored } = house(t)
+  const file = join(dir, 'accounts.csv')
+  const rows = [
+    'id,plan,key_id,sha256,requests_per_minute,monthly_spend_usd,models',
+    `a,tier1,k1,${digest('1')},5,7.25,eb1-preview`,
+    `a,tier1,k2,${digest('2').toUpperCase()},5,7.25,`,
+    '"b",custom,,,,,"all"',
+    'c,custom',
+    'd,custom,"k',
+    'e,tier1,,,many,,',
+  ]
+  writeFileSync(file, `${rows.join('\r\n')}\r\n`)
+  const { code, out, err } = await run('org', 'import', file)
+  assert.equal(code, 1)
+  assert.match(out, /^2 created, .* 3 refused, 2 keys/)
+  assert.match(
+    err,
+    /csv:5: 2 cells, and 7 columns\n.*csv:6: a quote is not closed.*\n.*csv:7: e: limits.requests_per_minute must be/,
+  )
+  const a = (await stored('a'))!
+  assert.deepEqual(
+    [JSON.parse(a.settings).limits, a.keys.map(({ sha256 }) => sha256)],
+    [{ requests_per_minute: 5, monthly_spend_usd: '7.25' }, [digest('1'), digest('2')]],
+  )
+})
+
+test('an organization of the file is changed there, with its layout', async t => {
+  const { file, read, good, json, refused } = house(t)
+  await good('org', 'set', 'demo', 'plan=tier2', 'requests_per_minute=9', 'streaming=false')
+  await good('org', 'disable', 'empty')
+  assert.match(
+    read(),
+    /demo:\n {4}plan: tier2\n[\s\S]* {4}limits: \{ requests_per_minute: 9 \}\n {4}streaming: false\n/,
+  )
+  assert.match(read(), /empty: \{ plan: tier1, status: disabled \} {3}# no keys yet/)
+  await good('org', 'set', 'demo', 'requests_per_minute=', 'tokens_per_minute=5')
+  assert.match(read(), /limits: \{ requests_per_minute: ~, tokens_per_minute: 5 \}/)
+  const rotated = await json('key', 'rotate', 'demo', 'key_demo')
+  assert.ok(read().includes(`status: active, expires: ${rotated.expires} }   # sk-demo`))
+  await refused(/tier9[\s\S]*Nothing was changed/, 'org', 'set', 'demo', 'plan=tier9')
+  const lines = (await good('org', 'export', '--file')).split('\n').map(line => JSON.parse(line))
+  assert.deepEqual(
+    lines.map(({ id, plan, keys }) => [id, plan, keys?.length]),
+    [
+      ['demo', 'tier2', 2],
+      ['empty', 'tier1', undefined],
+    ],
+  )
+  // Commands that only look make no database.
+  assert.equal(existsSync(join(file, '..', 'gateway.db')), false)
+  assert.ok(readFileSync(file, 'utf8').startsWith('# The gateway.'))
+})
+
+test('called wrongly: exit code 2, and what would be right', async t => {
+  const { run } = house(t)
+  for (const args of [[], ['make'], ['show'], ['show', 'a', 'b'], ['set', 'demo'], ['set', 'demo', 'plan'], ['import']])
+    assert.equal((await run('org', ...args)).code, 2, args.join(' '))
+})
