@@ -2,8 +2,6 @@
 import type { Clock } from '../core/clock.ts'
 
 const FRESH_MS = 1000
-/** `check` waits this long for the write that it tries. A slow disk is not a failed one. */
-const WAIT_MS = 500
 /** A write that takes longer counts as failed. */
 const LATE_MS = 5000
 
@@ -11,19 +9,24 @@ export class WriteProbe {
   readonly #clock: Clock
   readonly #write: () => Promise<unknown>
   #tried = Number.NEGATIVE_INFINITY
+  readonly #waitMs: number
   /** The write under way. It never rejects. */
   #running: Promise<void> | undefined
   /** Why the last write that ended has failed. */
   #failure: string | undefined
 
-  /** @param write one small write; rejects with the reason when the engine takes none */
-  constructor(clock: Clock, write: () => Promise<unknown>) {
+  /**
+   * @param write one small write; rejects with the reason when the engine takes none
+   * @param waitMs how long `check` waits for it. For an engine whose disk may be slow without having failed
+   */
+  constructor(clock: Clock, write: () => Promise<unknown>, waitMs = LATE_MS) {
     this.#clock = clock
     this.#write = write
+    this.#waitMs = waitMs
   }
 
   /**
-   * Resolves within half a second: while a write is under way longer than that, with the result of the write before.
+   * Resolves within `waitMs`: while a write is under way longer than that, with the result of the write before.
    * @returns why the engine takes no write; undefined when it does
    */
   async check(): Promise<string | undefined> {
@@ -31,7 +34,7 @@ export class WriteProbe {
     if (this.#running) {
       let timer: NodeJS.Timeout | undefined
       const patience = new Promise<void>(resolve => {
-        timer = setTimeout(resolve, WAIT_MS)
+        timer = setTimeout(resolve, this.#waitMs)
       })
       await Promise.race([this.#running, patience])
       clearTimeout(timer)

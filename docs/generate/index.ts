@@ -4,7 +4,7 @@
  * THIRD_PARTY_NOTICES.md.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { editorSchema } from '../../config/json-schema.ts'
 import { referenceTables } from '../../config/reference.ts'
@@ -63,7 +63,7 @@ function withTables(file: string, tables: string): string {
   return `${text.slice(0, begin)}${BEGIN}\n\n${tables}\n${text.slice(end)}`
 }
 
-if (process.argv[1] === import.meta.filename) {
+if (realpathSync(process.argv[1]!) === import.meta.filename) {
   const files = Object.entries(generated())
   const stale = files.filter(([file, text]) => readFileSync(join(ROOT, file), 'utf8') !== text)
   for (const [file, text] of stale) {

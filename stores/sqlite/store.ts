@@ -21,6 +21,8 @@ import { makePrivate, prepare } from './schema.ts'
 import { type Caps, Tables } from './tables.ts'
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
 
+/** A check of readiness waits this long for a commit. */
+const PROBE_WAIT_MS = 500
 /** Time between two sweeps, which delete expired data. */
 const SWEEP_MS = 30_000
 /** Closing waits this long for the last ledger rows to be delivered. */
@@ -144,7 +146,7 @@ class SqliteStore implements Store {
     this.records = parts.records
     this.accounts = new SqliteAccounts(parts.reader)
     const { clock, writer } = parts
-    this.#probe = new WriteProbe(clock, () => writer.write({ op: 'probe', now: clock.now() }))
+    this.#probe = new WriteProbe(clock, () => writer.write({ op: 'probe', now: clock.now() }), PROBE_WAIT_MS)
     this.#schedule()
   }
 

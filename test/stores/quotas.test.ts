@@ -225,7 +225,7 @@ test('readiness tries a write, once a second however many ask, and says why it f
 test('readiness does not wait for a slow write; one of five seconds counts as failed', async () => {
   const clock = new ManualClock(T0)
   let end: (() => void) | undefined
-  const probe = new WriteProbe(clock, () => new Promise<void>(resolve => (end = resolve)))
+  const probe = new WriteProbe(clock, () => new Promise<void>(resolve => (end = resolve)), 1)
   assert.equal(await probe.check(), undefined)
   clock.advance(5001)
   assert.equal(await probe.check(), 'a write has not ended within 5 s')
