@@ -128,7 +128,9 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.query = req.getQuery() ?? ''
     const headers = this.headers
     const fault = checkHead(this.method, this.path, this.query, this.shared.fields.read(req), headers)
-    this.#lastAnswer = asksClose(headers.get('connection'))
+    // uWebSockets.js reads some chunk sizes wrongly: `9;;` as 0x9ba. What it takes for the body's end, and for the next
+    // request, is then not what a proxy in front of it takes for them (compare CVE-2026-2833).
+    this.#lastAnswer = asksClose(headers.get('connection')) || headers.has('transfer-encoding')
     if (fault !== null) {
       // R4: after an ambiguous head the connection is always closed. Bytes of a declared body are discarded, never
       // parsed as a request.

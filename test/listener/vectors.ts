@@ -55,7 +55,7 @@ export const vectors: readonly Vector[] = [
   {
     name: 'POST in chunks',
     bytes: chunked('5\r\nhello\r\n0\r\n\r\n'),
-    uws: served(200),
+    uws: answered(200),
     node: served(200),
     runs: POST,
   },
@@ -83,14 +83,14 @@ export const vectors: readonly Vector[] = [
   {
     name: 'CHUNKED in capitals',
     bytes: post('Transfer-Encoding: CHUNKED\r\n', '5\r\nhello\r\n0\r\n\r\n'),
-    uws: served(200),
+    uws: answered(200),
     node: served(200),
     runs: POST,
   },
   {
     name: 'tab before chunked',
     bytes: post('Transfer-Encoding:\tchunked\r\n', '5\r\nhello\r\n0\r\n\r\n'),
-    uws: served(200),
+    uws: answered(200),
     node: served(200),
     runs: POST,
   },
@@ -223,7 +223,7 @@ export const vectors: readonly Vector[] = [
   {
     name: 'chunk extension after a space',
     bytes: chunked('5 ;a=b\r\nhello\r\n0\r\n\r\n'),
-    uws: served(200),
+    uws: answered(200),
     node: malformed,
     runs: POST,
   },
@@ -243,14 +243,14 @@ export const vectors: readonly Vector[] = [
   {
     name: 'LF after a chunk size',
     bytes: chunked('5\nhello\r\n0\r\n\r\n'),
-    uws: served(200),
+    uws: answered(200),
     node: malformed,
     runs: POST,
   },
   {
     name: 'no line end after a chunk',
     bytes: chunked('5\r\nhelloXX0\r\n\r\n'),
-    uws: served(200),
+    uws: answered(200),
     node: malformed,
     runs: POST,
   },
