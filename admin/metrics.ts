@@ -395,6 +395,11 @@ export class Metrics {
       'Ledger rows that the store has not taken yet.',
       () => stats()?.pendingRows ?? 0,
     )
+    this.#gauge(
+      'sluice_ledger_unreplicated_rows',
+      'Ledger rows that the store has and its replica has not.',
+      () => stats()?.unreplicatedRows ?? 0,
+    )
     this.#gauge('sluice_journal_segments', 'Files of the local journal.', () => stats()?.journalSegments ?? 0)
     const kept = () => Object.entries(stats()?.kept ?? {})
     const bytes = 'sluice_store_kept_bytes'

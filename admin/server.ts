@@ -91,7 +91,7 @@ async function handle(
   if (path === '/healthz') return send(response, 200, TEXT, 'ok\n')
   if (path === '/readyz') {
     const state = await options.ready().catch(() => ({ ok: false, reason: 'the check failed' }))
-    return send(response, state.ok ? 200 : 503, TEXT, state.ok ? 'ready\n' : `not ready: ${state.reason}\n`)
+    return send(response, state.ok ? 200 : 503, TEXT, readyText(state))
   }
   // DNS rebinding: a page of another site can make its own host name point to this machine, and then read from this
   // listener. Its requests still have that name in `Host`. With a token this check is not needed, because such a page
@@ -162,6 +162,12 @@ async function route(
   const answer = await options.route(question)
   if ('fault' in answer) return send(response, 400, TEXT, `${answer.fault}\n`)
   send(response, 200, 'application/json', JSON.stringify(answer.report))
+}
+
+/** The answer of `/readyz`. What is ready may have a warning in a second line. */
+function readyText({ ok, reason }: { ok: boolean; reason?: string }): string {
+  if (!ok) return `not ready: ${reason}\n`
+  return reason === undefined ? 'ready\n' : `ready\n${reason}\n`
 }
 
 const CLOSE = { connection: 'close' }

@@ -159,6 +159,7 @@ if (redisAvailable) {
     maxTotal: 1e9,
     maxRecords: 1e9,
     share: 1,
+    replicas: 'auto',
     dataDir: temporary(),
   })
   const redis = new Redis(server.port, '127.0.0.1', { protocol: 2 })

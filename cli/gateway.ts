@@ -247,6 +247,7 @@ class RunningGateway implements Gateway {
       ledgerKeep: config.ledger.keep,
       maxRecords: config.store.max_records,
       share: config.store.share,
+      replicas: config.store.replicas,
       ...(idempotency && {
         idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
       }),

@@ -367,7 +367,7 @@ function resolveServer(
 }
 
 /** What a store that is a URL alone has beside it: as the schema says for one that is an object. */
-const STORE_DEFAULTS = { timeout: 250, max_records: 4 * 2 ** 30, share: 0.25 }
+const STORE_DEFAULTS = { timeout: 250, max_records: 4 * 2 ** 30, share: 0.25, replicas: 'auto' as const }
 
 function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConfig['store'] {
   const store = typeof raw === 'string' ? { ...STORE_DEFAULTS, url: raw } : raw

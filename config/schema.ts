@@ -187,6 +187,15 @@ const storeMembers = object({
     description:
       "Part of max_records, and of the plugin idempotency's max_total, that one organization may have. Above it its oldest go.",
   } as Filled<number>,
+  replicas: {
+    type: ['integer', 'string'],
+    minimum: 0,
+    pattern: '^auto$',
+    examples: ['auto', '1'],
+    default: 'auto',
+    description:
+      'How many replicas of Redis must have a ledger row before it leaves the local journal; auto is one, once one was seen.',
+  } as Filled<number | 'auto'>,
 })
 
 export const store = {

@@ -31,7 +31,7 @@ export interface Store {
   readonly accounts: AccountStore
   /** For metrics; reads memory only. */
   stats?(): StoreStats
-  /** For /readyz; answers within the engine's time limit. */
+  /** For /readyz; answers within the engine's time limit. A reason beside `ok: true` is a warning. */
   ready(): Promise<{ ok: boolean; reason?: string }>
   /**
    * The gateway's secret: the configured one, or one that is made once and kept in the store. At least 32 bytes.
@@ -47,6 +47,8 @@ export interface StoreStats {
   openRows: number
   /** Ledger rows that are not yet in the engine. */
   pendingRows: number
+  /** Ledger rows that the engine has and its replica has not, so that they stay in the journal. */
+  unreplicatedRows: number
   /** Number of files of the local journal; 0 without a journal. */
   journalSegments: number
   kept: KeptStats

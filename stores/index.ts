@@ -30,6 +30,11 @@ export interface StoreOptions {
   }
   /** All retained responses and continuation data together take at most this many bytes. Default 4 GiB. */
   maxRecords?: number
+  /**
+   * Redis only: how many replicas must have a ledger row before it leaves the journal. `auto`, the default: one, as soon
+   * as this process has seen one.
+   */
+  replicas?: number | 'auto'
   /** The part of either total that one organization may have: above 0, at most 1. Default 0.25. */
   share?: number
   /**
@@ -73,6 +78,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       maxTotal,
       maxRecords,
       share,
+      replicas: options.replicas ?? 'auto',
       dataDir: options.dataDir ?? './data',
     })
   }

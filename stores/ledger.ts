@@ -31,8 +31,16 @@ export interface LedgerSink {
   /**
    * Stores the entries. A row that is offered several times is stored once. Rejects when the engine cannot take them
    * now; the ledger then offers the same entries again.
+   * @param last whether no other entries than these will be offered again
+   * @returns for `replicated`: through which connection, the same object as long as it stands
    */
-  write(entries: readonly Entry[]): Promise<void>
+  write(entries: readonly Entry[], last: boolean): Promise<unknown>
+  /**
+   * Whether a replica has all that was written through this connection; false while one is missing. Rejects when that
+   * cannot be told any more, because the connection was lost: what was written through it has to be offered again.
+   * Absent: what is written is safe.
+   */
+  replicated?(connection: unknown): Promise<boolean>
   /** Rows in ascending order of time. With a limit: the latest rows. */
   query: Ledger['query']
 }
@@ -50,6 +58,8 @@ export interface JournaledLedgerOptions {
    * for a limited time (a Redis stream).
    */
   noteDelivered?: boolean
+  /** At most this many rows wait for a replica. Default 100,000. */
+  unreplicated?: number
 }
 
 /** Of the row of a reply that was made and could not be sent. */
@@ -63,6 +73,13 @@ const LINGER_MS = 50
 /** The first pause after a failed delivery, ms. Each further pause is twice as long, up to RETRY_MAX_MS. */
 const RETRY_MS = 250
 const RETRY_MAX_MS = 5000
+/** While a replica is missing, it is asked for after this many ms, and with each delivery. */
+const REPLICA_MS = 1000
+/**
+ * At most this many rows wait in the journal and in memory for a replica, some 100 MB. Above it the oldest leave, though
+ * the engine has them only once.
+ */
+const MAX_UNREPLICATED = 100_000
 
 /**
  * One exchange from its intent until the sink has its row; or charges that were settled apart from their row. The same
@@ -125,6 +142,14 @@ export class JournaledLedger implements Ledger {
   #queue: Kept[] = []
   /** Ids of delivered rows that the journal does not have as delivered yet. */
   #unnoted: string[] = []
+  /** Rows and charges that the sink has taken, and no replica has yet, oldest first; through which connection. */
+  #unreplicated: Kept[] = []
+  #connection: unknown
+  /** This many at the front of the queue were offered before. */
+  #offered = 0
+  #replicaMissing = false
+  /** The oldest rows have left the journal without a replica. */
+  #overflowed = false
   #draining: Promise<void> | undefined
   #lingering: { cancel(): void } | undefined
   #failure: string | undefined
@@ -149,6 +174,18 @@ export class JournaledLedger implements Ledger {
   /** Number of rows that the sink has not taken yet. */
   get pending(): number {
     return this.#queue.length + this.#ended.length
+  }
+
+  /** Number of rows that the sink has taken and no replica has yet. */
+  get unreplicated(): number {
+    return this.#unreplicated.length
+  }
+
+  /** What is to be said about rows that wait for a replica; undefined when none is missing. */
+  get waiting(): string | undefined {
+    if (!this.#replicaMissing || this.unreplicated === 0) return undefined
+    const rows = `a replica of the store is missing; ledger rows that wait for it in the journal: ${this.unreplicated}`
+    return this.#overflowed ? `${rows}; older ones have left without` : rows
   }
 
   /**
@@ -294,9 +331,9 @@ export class JournaledLedger implements Ledger {
     else if (this.#queue.length) this.#linger()
   }
 
-  #linger(): void {
+  #linger(ms = LINGER_MS): void {
     if (this.#lingering || this.#draining || this.#closed) return
-    this.#lingering = this.#options.clock.setTimer(LINGER_MS, () => {
+    this.#lingering = this.#options.clock.setTimer(ms, () => {
       this.#lingering = undefined
       void this.#drain()
     })
@@ -306,20 +343,20 @@ export class JournaledLedger implements Ledger {
     this.#draining ??= this.#deliverAll().finally(() => {
       this.#draining = undefined
       if (this.#queue.length) this.#linger()
+      else if (this.#unreplicated.length) this.#linger(REPLICA_MS)
     })
     return this.#draining
   }
 
   async #deliverAll(): Promise<void> {
-    const { sink, journal, log } = this.#options
+    const { log } = this.#options
     let wait = RETRY_MS
-    while (this.#queue.length && !this.#closed) {
+    while ((this.#queue.length || this.#unreplicated.length) && !this.#closed) {
       const group = this.#queue.slice(0, this.#group)
+      let safe: boolean
       try {
-        // The sink recognizes repeated rows of its last offer only. This offer makes it forget the one before, so the
-        // journal must first have that one as delivered.
-        this.#note()
-        await sink.write(group)
+        if (group.length) await this.#write(group)
+        safe = await this.#replicated()
       } catch (error) {
         if (this.#failure === undefined)
           log.error(
@@ -334,12 +371,66 @@ export class JournaledLedger implements Ledger {
       if (this.#failure !== undefined) log.info({}, 'ledger rows are delivered again')
       this.#failure = undefined
       wait = RETRY_MS
-      this.#queue.splice(0, group.length)
-      this.#delivered(group, journal)
+      // The replica is asked again after a while, or with the next rows.
+      if (!safe && !this.#queue.length) return
     }
   }
 
-  #delivered(group: readonly Kept[], journal: Journal | null): void {
+  /** Writes the first of the queue, which are this group. */
+  async #write(group: readonly Kept[]): Promise<void> {
+    const { sink } = this.#options
+    // The sink recognizes repeated rows of its last offer only. This offer makes it forget the one before, so the
+    // journal must first have that one as delivered, unless rows of it may be offered again.
+    this.#note()
+    const last = this.#unreplicated.length === 0 && this.#offered <= group.length
+    this.#offered = Math.max(this.#offered, group.length)
+    const connection = await sink.write(group, last)
+    this.#queue.splice(0, group.length)
+    this.#offered -= group.length
+    // Nobody can tell any more whether a replica has what was written through the former connection.
+    if (connection !== this.#connection) this.#offerAgain()
+    this.#connection = connection
+    for (const kept of group) this.#unreplicated.push(kept)
+  }
+
+  /** Lets rows that are safe leave the journal. @returns whether all are; rejects when rows have to be offered again */
+  async #replicated(): Promise<boolean> {
+    const { sink, log, unreplicated: most = MAX_UNREPLICATED } = this.#options
+    const rows = this.#unreplicated
+    let safe = true
+    try {
+      if (sink.replicated && rows.length) safe = await sink.replicated(this.#connection)
+    } catch (error) {
+      this.#offerAgain()
+      throw error
+    }
+    if (safe === this.#replicaMissing) {
+      this.#replicaMissing = !safe
+      if (safe) log.info({}, 'a replica has the ledger rows again')
+      else log.warn({}, 'a replica of the store is missing; ledger rows wait for it in the journal')
+    }
+    if (safe) {
+      this.#unreplicated = []
+      this.#overflowed = false
+      this.#delivered(rows)
+    } else if (rows.length > most) {
+      if (!this.#overflowed)
+        log.error({ rows: rows.length }, 'too many ledger rows wait for a replica; the oldest leave the journal')
+      this.#overflowed = true
+      this.#delivered(rows.splice(0, rows.length - most))
+    }
+    return safe
+  }
+
+  /** Puts what no replica has back into the queue. */
+  #offerAgain(): void {
+    this.#offered += this.#unreplicated.length
+    this.#queue = this.#unreplicated.concat(this.#queue)
+    this.#unreplicated = []
+  }
+
+  #delivered(group: readonly Kept[]): void {
+    const { journal } = this.#options
     if (!journal) return
     if (this.#options.noteDelivered) {
       for (const { id } of group) this.#unnoted.push(id)

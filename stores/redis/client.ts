@@ -4,7 +4,7 @@
  * client may send a command again, after a redirect or when a node was lost. This does no harm, because every script is
  * keyed by an id and has the same effect when it runs twice.
  */
-import { Cluster, type ClusterOptions, type Command, Redis, type RedisOptions } from 'ioredis'
+import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from 'ioredis'
 import type { Logger } from '../../core/plugin.ts'
 import { StoreRefused, StoreUnavailable } from '../../core/store.ts'
 import type { Script, ScriptCall } from './call.ts'
@@ -28,6 +28,11 @@ const NOT_CONNECTED = /isn't writeable|isn't ready|is closed/
 /** What servers and sentinels answer to a wrong or missing password, to a user without rights, to a wrong database. */
 const REFUSED = /\b(WRONGPASS|NOAUTH|NOPERM|invalid password|DB index is out of range)\b/
 
+/** One connection of a client (`connectionTo`). */
+export interface Connection {
+  readonly redis: Redis
+}
+
 export class RedisClient {
   readonly address: RedisAddress
   /** The address without secrets. */
@@ -48,6 +53,9 @@ export class RedisClient {
   #unreachable: string | undefined
   /** Why the server refuses the address of the configuration. */
   #refused: string | undefined
+
+  /** The connections of `connectionTo`. Each has one entry as long as it stands. */
+  #connections = new WeakMap<Redis, Connection>()
 
   constructor(options: { url: string; timeout: number; log: Logger }) {
     this.address = parseRedisUrl(options.url)
@@ -74,6 +82,7 @@ export class RedisClient {
     })
     this.redis.on('close', () => {
       this.#unreachable ??= 'the connection was lost'
+      if (this.redis instanceof Redis) this.#connections.delete(this.redis)
       this.onClose?.()
     })
     // ioredis stops reconnecting when a failover is announced while it connects, and in some other races. The store
@@ -115,11 +124,29 @@ export class RedisClient {
    * Runs a script on keys of one slot. Bulk strings in the reply are Buffers. It takes one round trip, or two when the
    * server does not know the script yet, or not any more after SCRIPT FLUSH.
    */
-  script(which: Script, keys: readonly string[], args: readonly Arg[]): Promise<unknown> {
+  script(
+    which: Script,
+    keys: readonly string[],
+    args: readonly Arg[],
+    redis: Redis | Cluster = this.redis,
+  ): Promise<unknown> {
     const rest = [keys.length, ...keys, ...args]
-    return this.call(this.redis.callBuffer('EVALSHA', which.sha, ...rest), () =>
-      this.redis.callBuffer('EVAL', which.lua, ...rest),
+    return this.call(redis.callBuffer('EVALSHA', which.sha, ...rest), () =>
+      redis.callBuffer('EVAL', which.lua, ...rest),
     )
+  }
+
+  /**
+   * The connection on which commands for this key run: the same object until it is lost. What is sent to it again after
+   * that runs on another connection, or fails.
+   * @throws StoreUnavailable when a cluster has no node for the key now
+   */
+  connectionTo(key: string): Connection {
+    const redis = this.redis instanceof Cluster ? nodeOf(this.redis, key) : this.redis
+    if (!redis) return this.#failed(new Error('no node of the cluster has this slot'))
+    let connection = this.#connections.get(redis)
+    if (!connection) this.#connections.set(redis, (connection = { redis }))
+    return connection
   }
 
   /** Runs a script by a call whose bytes are already made. */
@@ -202,6 +229,14 @@ export class RedisClient {
     }
     return error!
   }
+}
+
+/**
+ * The client of the master of a key. The Cluster makes a new one for each connection.
+ */
+function nodeOf(cluster: Cluster, key: string): Redis | undefined {
+  const [master] = cluster.slots[new Command('get', [key]).getSlot()] ?? []
+  return cluster.nodes('master').find(({ options: { host, port } }) => `${host}:${port}` === master)
 }
 
 function create(address: RedisAddress): Redis | Cluster {

@@ -1,13 +1,16 @@
 /**
  * The ledger as the Redis stream `sluice:ledger`: one entry for each row, with the fields that docs/ledger.md lists.
  */
+
+import { Cluster, ReplyError } from 'ioredis'
 import type { Clock } from '../../core/clock.ts'
-import type { Ledger, LedgerRow } from '../../core/store.ts'
+import type { Logger } from '../../core/plugin.ts'
+import { type Ledger, type LedgerRow, StoreUnavailable } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { script } from './call.ts'
-import type { RedisClient } from './client.ts'
+import type { Connection, RedisClient } from './client.ts'
 import { APPEND } from './scripts.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
@@ -24,8 +27,30 @@ export function sentKey(instance: string): string {
   return `{${STREAM}}:sent:${instance}`
 }
 
+/** How long WAIT waits for a replica, ms; while one is missing, the second. */
+export const REPLICA_WAIT_MS = 1000
+const MISSING_WAIT_MS = 50
+/** Time between two looks whether Redis has a replica, while none is known, ms. */
+const LOOK_MS = 5000
+
+/** Whether Redis answered, with an error that begins with this word. */
+function isReply(error: unknown, word = ''): boolean {
+  const { cause } = error as Error
+  return cause instanceof ReplyError && (cause as Error).message.startsWith(word)
+}
+
 export interface RedisLedgerOptions {
   client: RedisClient
+  /**
+   * A client of its own for what is appended, since WAIT counts what its connection has written, and keeps everything
+   * else on it waiting.
+   */
+  writer: RedisClient
+  log: Logger
+  /**
+   * How many replicas must have a row before it leaves the journal. `auto`: one, as soon as this process has seen one.
+   */
+  replicas: number | 'auto'
   clock: Clock
   instance: string
   ledgerKeep: number | null
@@ -39,29 +64,85 @@ export interface RedisLedgerOptions {
 export class RedisLedgerSink implements LedgerSink {
   #options: RedisLedgerOptions
 
+  /** How many replicas must have a row. */
+  #replicas: number
+  #lookAt = Number.NEGATIVE_INFINITY
+  #missing = false
+
   constructor(options: RedisLedgerOptions) {
     this.#options = options
+    this.#replicas = options.replicas === 'auto' ? 0 : options.replicas
   }
 
-  async write(entries: readonly Entry[]): Promise<void> {
+  async write(entries: readonly Entry[], last: boolean): Promise<Connection> {
     await this.#options.settled(entries.map(entry => entry.id))
-    await this.append(entries, this.#options.instance, true)
+    return this.append(entries, this.#options.instance, last)
   }
 
   /**
    * Appends rows; a row that is offered again is appended once.
    * @param instance the instance whose set of sent ids is used
    * @param anew whether the set of sent ids is replaced by the ids of this call. True for a living owner, which repeats
-   *   only its last offer. False for the journal of a dead one, whose ids are added to the set.
+   *   only its last offer, unless rows wait for a replica. False for the journal of a dead one, whose ids are added to
+   *   the set.
    */
-  async append(entries: readonly Entry[], instance: string, anew: boolean): Promise<void> {
-    const { client, clock, ledgerKeep } = this.#options
+  async append(entries: readonly Entry[], instance: string, anew: boolean): Promise<Connection> {
+    const { writer, clock, ledgerKeep } = this.#options
     const minId = ledgerKeep === null ? '' : String(clock.now() - ledgerKeep)
     const rows: string[] = []
     for (const { kind, json } of entries) if (kind === 'o') rows.push(toFields(json))
-    if (rows.length === 0) return
+    const connection = writer.connectionTo(STREAM)
+    if (rows.length === 0) return connection
     const args = [minId, anew ? '1' : '0', '[' + rows.join() + ']']
-    await client.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args)
+    try {
+      await writer.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args, connection.redis)
+    } catch (error) {
+      if (isReply(error, 'MOVED') && writer.redis instanceof Cluster) writer.redis.refreshSlotsCache()
+      throw error
+    }
+    return connection
+  }
+
+  async replicated(connection: Connection): Promise<boolean> {
+    const { writer } = this.#options
+    if (this.#replicas === 0) await this.#look(connection)
+    let found = 0
+    if (this.#replicas > 0) {
+      const ms = this.#missing ? MISSING_WAIT_MS : REPLICA_WAIT_MS
+      try {
+        found = (await writer.call(connection.redis.call('WAIT', this.#replicas, ms))) as number
+      } catch (error) {
+        if (!isReply(error)) throw error
+        this.#refused(error as Error)
+      }
+    }
+    // On a connection that has written nothing, WAIT counts every replica.
+    if (writer.connectionTo(STREAM) !== connection) throw new StoreUnavailable('the connection to redis was lost')
+    this.#missing = found < this.#replicas
+    return !this.#missing
+  }
+
+  /** Looks whether Redis has a replica, now and then. */
+  async #look({ redis }: Connection): Promise<void> {
+    const { writer, clock, replicas } = this.#options
+    if (replicas !== 'auto' || clock.mono() < this.#lookAt) return
+    this.#lookAt = clock.mono() + LOOK_MS
+    try {
+      const info = await writer.call(redis.info('replication'))
+      if (Number(/connected_slaves:(\d+)/.exec(info)?.[1]) > 0) this.#replicas = 1
+    } catch (error) {
+      // A user that may not ask.
+      if (!isReply(error)) throw error
+    }
+  }
+
+  /** A server, or a user, that has no WAIT. */
+  #refused(error: Error): void {
+    const { log, replicas } = this.#options
+    if (replicas !== 'auto') return
+    log.warn({ error: error.message }, 'redis does not tell whether a replica has a ledger row; none is waited for')
+    this.#replicas = 0
+    this.#lookAt = Number.POSITIVE_INFINITY
   }
 
   async query(filter: Filter): Promise<LedgerRow[]> {

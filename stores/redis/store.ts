@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import type { Store, StoreStats } from '../../core/store.ts'
+import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
 import { chargesOf, type RowValues } from '../rows.ts'
@@ -14,12 +14,12 @@ import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { RedisAccounts } from './accounts.ts'
 import { script } from './call.ts'
-import { RedisClient } from './client.ts'
+import { type Connection, RedisClient } from './client.ts'
 import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
 import { placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
-import { LEDGER_GROUP, RedisLedgerSink, sentKey } from './ledger.ts'
+import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
 import { RedisRecords } from './records.ts'
 import { CHARGE } from './scripts.ts'
@@ -43,6 +43,8 @@ export interface RedisStoreOptions {
   maxTotal: number
   /** All retained responses and continuation data together take at most this many bytes. */
   maxRecords: number
+  /** How many replicas must have a ledger row before it leaves the journal. `auto`: one, once one was seen. */
+  replicas: number | 'auto'
   /** The part of `maxTotal` and of `maxRecords` that one organization may have. */
   share: number
   dataDir: string
@@ -83,6 +85,8 @@ export class RedisStore implements Store {
   readonly leases: Leases
   #options: RedisStoreOptions
   readonly client: RedisClient
+  /** The ledger's own connection. */
+  readonly #writer: RedisClient
   #journal: Journal
   #sink: RedisLedgerSink
   readonly #probe: WriteProbe
@@ -124,8 +128,14 @@ export class RedisStore implements Store {
       log,
       onCharge: (org, id, charges) => this.ledger.charge(org, id, charges),
     })
+    // The state of Redis is logged once, by the other client.
+    const quiet = { debug() {}, info() {}, warn() {}, error() {} }
+    this.#writer = new RedisClient({ url: options.url, timeout: options.timeout + REPLICA_WAIT_MS, log: quiet })
     this.#sink = new RedisLedgerSink({
       client,
+      writer: this.#writer,
+      log,
+      replicas: options.replicas,
       clock,
       instance,
       ledgerKeep,
@@ -148,7 +158,7 @@ export class RedisStore implements Store {
     // left it.
     const journals = this.#abandoned()
     try {
-      await this.client.connect()
+      await Promise.all([this.client.connect(), this.#writer.connect()])
       await this.leases.start()
     } catch (error) {
       for (const journal of journals) journal.leave()
@@ -167,13 +177,17 @@ export class RedisStore implements Store {
     const refused = await this.#probe.check()
     if (refused !== undefined) return { ok: false, reason: refused }
     const failure = this.leases.failure
-    return failure === undefined ? { ok: true } : { ok: false, reason: failure }
+    if (failure !== undefined) return { ok: false, reason: failure }
+    const { waiting } = this.ledger
+    return waiting === undefined ? { ok: true } : { ok: true, reason: waiting }
   }
 
   stats(): StoreStats {
     const { ledger, records, idempotency } = this
     const kept = { records: records.shares.stats, idempotency: idempotency.shares.stats }
-    return { openRows: ledger.open, pendingRows: ledger.pending, journalSegments: this.#journal.segments, kept }
+    const { open, pending, unreplicated } = ledger
+    const journalSegments = this.#journal.segments
+    return { openRows: open, pendingRows: pending, unreplicatedRows: unreplicated, journalSegments, kept }
   }
 
   async secret(configured: string): Promise<Uint8Array> {
@@ -192,10 +206,11 @@ export class RedisStore implements Store {
     await this.ledger.close(CLOSE_MS)
     this.limits.close()
     await this.leases.close(this.limits.clean)
-    if (this.ledger.pending === 0)
+    if (this.ledger.pending === 0 && this.ledger.unreplicated === 0)
       await this.client.call(this.client.redis.del(sentKey(this.#options.instance))).catch(() => {})
     this.#journal.close()
     this.client.disconnect()
+    this.#writer.disconnect()
   }
 
   /**
@@ -242,8 +257,14 @@ export class RedisStore implements Store {
   async #adopt(journal: Abandoned): Promise<void> {
     const { clock, log } = this.#options
     const { entries, lost } = owedEntries(journal.records, clock.now())
-    for (let i = 0; i < entries.length; i += LEDGER_GROUP)
-      await this.#sink.append(entries.slice(i, i + LEDGER_GROUP), journal.instance, false)
+    let connection: Connection | undefined
+    for (let i = 0; i < entries.length; i += LEDGER_GROUP) {
+      const last = connection
+      connection = await this.#sink.append(entries.slice(i, i + LEDGER_GROUP), journal.instance, false)
+      if (last && last !== connection) throw new StoreUnavailable('the connection to redis was lost')
+    }
+    if (connection && !(await this.#sink.replicated(connection)))
+      throw new StoreUnavailable('a replica of the store is missing')
     const charged = await this.#charge(journal)
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
     log.info({ instance: journal.instance, rows: entries.length, lost, charged }, 'ledger recovered from the journal')

@@ -160,8 +160,9 @@ class SqliteStore implements Store {
 
   stats(): StoreStats {
     const { ledger, journal, writer } = this.#parts
-    const { open, pending } = ledger
-    return { openRows: open, pendingRows: pending, journalSegments: journal?.segments ?? 0, kept: writer.kept }
+    const { open, pending, unreplicated } = ledger
+    const journalSegments = journal?.segments ?? 0
+    return { openRows: open, pendingRows: pending, unreplicatedRows: unreplicated, journalSegments, kept: writer.kept }
   }
 
   async secret(configured: string): Promise<Uint8Array> {

@@ -201,7 +201,13 @@ test('sqlite with more than one worker does not load, and says why', async () =>
   }
   const shared = await loadText(small({ s: 'server: { workers: auto }\nstore: { url: redis://h:1, timeout: 1s }' }))
   assert.equal(shared.config!.server.workers, 4)
-  assert.deepEqual(shared.config!.store, { url: 'redis://h:1', timeout: 1000, max_records: 4 * 2 ** 30, share: 0.25 })
+  assert.deepEqual(shared.config!.store, {
+    url: 'redis://h:1',
+    timeout: 1000,
+    max_records: 4 * 2 ** 30,
+    share: 0.25,
+    replicas: 'auto',
+  })
   const short = await loadText(small({ s: 'store: redis://h:1' }))
   const long = await loadText(small({ s: 'store: { url: redis://h:1 }' }))
   assert.deepEqual(short.config!.store, long.config!.store)

@@ -47,6 +47,7 @@ test('every value of the reference file arrives with its unit', async () => {
     timeout: 250,
     max_records: 4 * 1024 ** 3,
     share: 0.25,
+    replicas: 'auto',
   })
   assert.equal(secret, '')
   assert.equal(price_book, '2026-11')

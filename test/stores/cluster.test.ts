@@ -1,22 +1,14 @@
 /** A real three-node Redis Cluster: all keys of a script in one slot, wherever the organization lives. */
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
 import { test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { freePort } from '../ports.ts'
 import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'
-import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+import { skipWithoutRedis, startCluster } from './redis-server.ts'
 
 test('limits, ledger, idempotency and records on a cluster of three', { skip: skipWithoutRedis }, async t => {
-  const nodes: RedisServer[] = []
-  t.after(() => Promise.all(nodes.map(node => node.stop())))
-  while (nodes.length < 3) nodes.push(await startNode())
-  execFileSync('redis-cli', ['--cluster', 'create', ...nodes.map(node => `127.0.0.1:${node.port}`), '--cluster-yes'], {
-    stdio: 'ignore',
-  })
-  for (const node of nodes) await eventually(() => info(node).includes('cluster_state:ok'))
+  const nodes = await startCluster(t)
 
   const store = await openRedisStore({
     url: `redis+cluster://${nodes.map(node => `127.0.0.1:${node.port}`).join(',')}`,
@@ -29,6 +21,7 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
     maxTotal: 1e9,
     maxRecords: 1e9,
     share: 1,
+    replicas: 'auto',
     dataDir: temporary(),
     leaseTimes: { ttl: 60_000, every: 200 },
   })
@@ -88,13 +81,3 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
     assert.equal(results.filter(result => result.admitted).length, N)
   }
 })
-
-async function startNode(): Promise<RedisServer> {
-  // Its bus would listen 10,000 above the port, which may be more than there are.
-  const bus = String(await freePort())
-  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '30000', '--cluster-port', bus])
-}
-
-function info(node: RedisServer): string {
-  return execFileSync('redis-cli', ['-p', String(node.port), 'cluster', 'info'], { encoding: 'utf8' })
-}

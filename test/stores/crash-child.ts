@@ -21,6 +21,7 @@ const store = url.startsWith('sqlite:')
       maxTotal: 1e9,
       maxRecords: 1e9,
       share: 1,
+      replicas: 'auto',
       leaseTimes: { ttl: 600, every: 200 },
     })
 const cells = [slots('o:concurrency', 100), spend('o:spend:month', 1e15, 'month')]

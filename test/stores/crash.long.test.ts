@@ -108,6 +108,7 @@ test('[BILL-4] redis: killed again and again, rows, slots and spend balance', { 
       maxTotal: 1e9,
       maxRecords: 1e9,
       share: 1,
+      replicas: 'auto',
       dataDir: dir,
       leaseTimes: { ttl: 60_000, every: 100 },
     })

@@ -363,6 +363,7 @@ async function open(t: TestContext, url: string, more: Partial<RedisStoreOptions
     maxTotal: 1e9,
     maxRecords: 1e9,
     share: 1,
+    replicas: 'auto',
     dataDir: temporary(),
     leaseTimes: { ttl: 60_000, every: 50 },
     ...more,

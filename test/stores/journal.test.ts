@@ -331,6 +331,78 @@ test('rows that the sink cannot take are kept and offered again, in order', asyn
   assert.equal(log.lines.filter(({ level }) => level === 'error').length, 1)
 })
 
+test('rows wait for a replica in the journal, a bounded number of them; a lost connection offers them again', async () => {
+  const dir = temporary()
+  const journal = new Journal(journalOptions(dir))
+  const log = recordingLog()
+  const clock = new ManualClock()
+  let connection = {}
+  let present = false
+  const taken: [string, boolean][] = []
+  const sink: LedgerSink = {
+    async write(entries, last) {
+      for (const { id } of entries) taken.push([id, last])
+      return connection
+    },
+    async replicated(of) {
+      if (of !== connection) throw new StoreUnavailable('lost')
+      return present
+    },
+    query: async () => [],
+  }
+  const ledger = new JournaledLedger({ journal, sink, clock, log, group: 2, noteDelivered: true, unreplicated: 3 })
+  const book = async (...ids: string[]) => {
+    for (const id of ids) void ledger.intent(intent(id))
+    for (const id of ids) void ledger.outcome(outcome(id))
+    await ledger.flush()
+  }
+  // What the next start would book. (Its own lock keeps the journal from others.)
+  const owed = () =>
+    owedEntries(
+      segmentFiles(dir).flatMap(file => readSegment(file).records),
+      T0,
+    ).entries.map(e => e.id)
+
+  await book('a', 'b')
+  // While rows wait, the sink is never told to forget what it was offered.
+  await book('c')
+  assert.deepEqual(taken.splice(0), [
+    ['a', true],
+    ['b', true],
+    ['c', false],
+  ])
+  assert.equal(ledger.unreplicated, 3)
+  assert.match(ledger.waiting!, /in the journal: 3$/)
+  assert.deepEqual(owed(), ['a', 'b', 'c'])
+
+  // One more than may wait: the oldest goes.
+  await book('d')
+  assert.equal(ledger.unreplicated, 3)
+  assert.match(ledger.waiting!, /: 3; older ones have left without$/)
+  assert.equal(log.lines.filter(({ level }) => level === 'error').length, 1)
+
+  taken.length = 0
+  connection = {}
+  await book('e')
+  const again = taken.map(([id]) => id)
+  assert.deepEqual(again, ['e', 'b', 'c', 'd'])
+  assert.ok(taken.every(([, last]) => !last))
+
+  present = true
+  clock.advance(1000)
+  await ledger.flush()
+  assert.equal(ledger.unreplicated, 0)
+  assert.equal(ledger.waiting, undefined)
+  await book('f')
+  assert.deepEqual(taken.at(-1), ['f', true])
+  assert.deepEqual(
+    log.lines.map(({ level }) => level),
+    ['warn', 'error', 'info'],
+  )
+  journal.close()
+  assert.deepEqual(fs.readdirSync(dir), [])
+})
+
 test('an outcome that cannot be written rejects; what was not sent because of it is billed nothing', async t => {
   const taken: string[] = []
   const sink: LedgerSink = {

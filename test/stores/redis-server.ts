@@ -4,6 +4,7 @@ import fs from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import type { TestContext } from 'node:test'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
 
@@ -176,18 +177,25 @@ export interface FailoverSet {
   /** `redis+sentinel://…` */
   url: string
   master: RedisServer
-  replica: RedisServer
-  /** Resolves when the replica has all that the master has: replication is asynchronous. */
+  replicas: RedisServer[]
+  /** Resolves when each replica has all that the master has: replication is asynchronous. */
   replicated(): Promise<void>
   stop(): Promise<void>
 }
 
-/** A master, a replica, and a sentinel that makes the replica the master three seconds after the master is gone. */
+export const startReplica = (master: RedisServer): Promise<RedisServer> =>
+  RedisServer.start(['--replicaof', '127.0.0.1', String(master.port), '--repl-diskless-sync-delay', '0'])
+
+/** Resolves when the replica is in step with its master. */
+export const linked = (replica: RedisServer): Promise<void> =>
+  eventually(async () => (await replica.info('replication').catch(() => '')).includes('master_link_status:up'))
+
+/** A master, two replicas, and a sentinel that makes one the master three seconds after the master is gone. */
 export async function startFailoverSet(): Promise<FailoverSet> {
-  const master = await RedisServer.start()
-  const replica = await RedisServer.start(['--replicaof', '127.0.0.1', String(master.port)])
+  const master = await RedisServer.start(['--repl-diskless-sync-delay', '0'])
+  const replicas = [await startReplica(master), await startReplica(master)]
   const port = await freePort()
-  const config = path.join(replica.dir, 'sentinel.conf')
+  const config = path.join(master.dir, 'sentinel.conf')
   fs.writeFileSync(
     config,
     [
@@ -201,19 +209,58 @@ export async function startFailoverSet(): Promise<FailoverSet> {
   const sentinel = await RedisServer.startSentinel(config, port)
   const offset = async (server: RedisServer) =>
     /(?:slave_repl_offset|master_repl_offset):(\d+)/.exec(await server.info('replication'))![1]!
-  // The sentinel learns of the replica from the master's INFO.
-  await eventually(async () => (await replica.info('replication')).includes('master_link_status:up'))
-  await eventually(async () => /num-slaves\r\n\$1\r\n1/.test(await sentinel.reply('SENTINEL', 'MASTER', 'mymaster')))
+  // The sentinel learns of the replicas from the master's INFO.
+  for (const replica of replicas) await linked(replica)
+  await eventually(async () => /num-slaves\r\n\$1\r\n2/.test(await sentinel.reply('SENTINEL', 'MASTER', 'mymaster')))
+  const inStep = async (replica: RedisServer) =>
+    (await replica.info('keyspace')).length > 0 && (await offset(master)) === (await offset(replica))
   return {
     url: `redis+sentinel://127.0.0.1:${port}/mymaster`,
     master,
-    replica,
-    replicated: () =>
-      eventually(
-        async () => (await replica.info('keyspace')).length > 0 && (await offset(master)) === (await offset(replica)),
-      ),
+    replicas,
+    replicated: () => eventually(async () => (await Promise.all(replicas.map(inStep))).every(same => same)),
     async stop() {
-      await Promise.all([sentinel.stop(), master.stop(), replica.stop()])
+      await Promise.all([sentinel, master, ...replicas].map(server => server.stop()))
     },
   }
+}
+
+/** Three masters. */
+export async function startCluster(t: TestContext): Promise<RedisServer[]> {
+  const nodes: RedisServer[] = []
+  t.after(() => Promise.all(nodes.map(node => node.stop())))
+  while (nodes.length < 3) nodes.push(await startNode())
+  execFileSync('redis-cli', ['--cluster', 'create', ...nodes.map(node => `127.0.0.1:${node.port}`), '--cluster-yes'], {
+    stdio: 'ignore',
+  })
+  for (const node of nodes)
+    await eventually(async () => (await node.reply('CLUSTER', 'INFO')).includes('cluster_state:ok'))
+  return nodes
+}
+
+/** Gives the master of this key in a cluster a replica. */
+export async function addReplica(t: TestContext, nodes: readonly RedisServer[], key: string): Promise<RedisServer> {
+  const replica = await startNode()
+  t.after(() => replica.stop())
+  const [first] = nodes
+  const slot = Number((await first!.command('CLUSTER', 'KEYSLOT', key)).slice(1))
+  const lines = (await first!.reply('CLUSTER', 'NODES')).split('\n')
+  const master = lines.find(line =>
+    [...line.matchAll(/ (\d+)-(\d+)/g)].some(([, from, to]) => slot >= Number(from) && slot <= Number(to)),
+  )!
+  const [id] = master.slice(master.startsWith('$') ? master.indexOf('\n') + 1 : 0).split(' ')
+  const at = (node: RedisServer) => `127.0.0.1:${node.port}`
+  execFileSync(
+    'redis-cli',
+    ['--cluster', 'add-node', at(replica), at(first!), '--cluster-slave', '--cluster-master-id', id!],
+    { stdio: 'ignore' },
+  )
+  await linked(replica)
+  return replica
+}
+
+async function startNode(): Promise<RedisServer> {
+  // Its bus would listen 10,000 above the port, which may be more than there are.
+  const bus = String(await freePort())
+  return RedisServer.start(['--cluster-enabled', 'yes', '--cluster-node-timeout', '30000', '--cluster-port', bus])
 }

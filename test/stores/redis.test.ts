@@ -67,6 +67,7 @@ async function open(
     maxTotal: 1e9,
     maxRecords: 1e9,
     share: 1,
+    replicas: 'auto',
     dataDir: temporary(),
     ...more,
   })

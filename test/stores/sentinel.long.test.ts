@@ -22,6 +22,7 @@ test('a failover refuses for a while, then the replica has limits and ledger', {
     maxTotal: 1e9,
     maxRecords: 1e9,
     share: 1,
+    replicas: 'auto',
     dataDir: temporary(),
     leaseTimes: { ttl: 60_000, every: 200 },
   })

@@ -190,6 +190,7 @@ const openOn = (url: string, more: { every?: number } = {}): Promise<RedisStore>
     maxTotal: TOTAL,
     maxRecords: TOTAL,
     share: SHARE,
+    replicas: 'auto',
     dataDir: temporary(),
     leaseTimes: { ttl: 600_000, every: more.every ?? 300_000 },
   })
