@@ -89,6 +89,8 @@ class Kept implements Entry, Item {
   readonly id: string
   kind: RecordKind
   json: string
+  /** When it began to wait for the sink, Unix ms. */
+  since = 0
   segment: Item['segment'] = undefined
   place = -1
   /** The outcome, from `outcome()` until the end of the same event-loop turn. */
@@ -186,6 +188,11 @@ export class JournaledLedger implements Ledger {
     if (!this.#replicaMissing || this.unreplicated === 0) return undefined
     const rows = `a replica of the store is missing; ledger rows that wait for it in the journal: ${this.unreplicated}`
     return this.#overflowed ? `${rows}; older ones have left without` : rows
+  }
+
+  /** Since when the oldest row or charge has been waiting for the sink, Unix ms; Infinity when none does. */
+  get pendingSince(): number {
+    return this.#queue[0]?.since ?? Number.POSITIVE_INFINITY
   }
 
   /**
@@ -326,7 +333,11 @@ export class JournaledLedger implements Ledger {
 
   /** Queues rows for the sink, and starts a delivery when a whole group waits. */
   #offer(ended: readonly Kept[]): void {
-    for (const kept of ended) this.#queue.push(kept)
+    const since = this.#options.clock.now()
+    for (const kept of ended) {
+      kept.since = since
+      this.#queue.push(kept)
+    }
     if (this.#queue.length >= this.#group) void this.#drain()
     else if (this.#queue.length) this.#linger()
   }

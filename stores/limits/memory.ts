@@ -11,7 +11,11 @@ import { admit, advance, correct, denial, emptyLevel, fits, type Level, periodIn
 
 /** One sweep checks this many organizations, so that it does not block the event loop for long. */
 const SWEEP_ORGS = 500
+/** A sweep checks at least this share of all organizations, so that it comes round in two minutes. */
+const SWEEP_SHARE = 1 / 120
 const SWEEP_MS = 1000
+/** An organization that has sent nothing for so long leaves memory, where the store has all that it used. */
+const IDLE_MS = 120_000
 
 interface Entry {
   readonly org: string
@@ -22,6 +26,8 @@ interface Entry {
   held: number
   /** The level changed since it was last given out by `changed`. */
   dirty: boolean
+  /** `changed` has given it out, and it is not known yet whether it was written. */
+  saving: boolean
   /**
    * The store may have a row of this cell. Until that is deleted, the entry stays: a reader would find the old level.
    */
@@ -64,6 +70,8 @@ interface Organization {
   readonly reservations: IdMap<Reservation>
   /** The cells of the last admission. Successive requests of one key have the same set of cells. */
   resolved: Resolved | undefined
+  /** When it last sent or ended something, Unix ms. */
+  usedAt: number
 }
 
 export interface MemoryLimitsOptions {
@@ -72,6 +80,8 @@ export interface MemoryLimitsOptions {
   spent?: (org: string, cell: string, period: number) => number
   /** The level of a bucket that an earlier process left. Absent: levels are not stored, and `changed` is empty. */
   levelBefore?: (org: string, cell: string) => Level | undefined
+  /** Since when a charge has been waiting to be stored, Unix ms; Infinity when none does. */
+  chargesSince?: () => number
   /** Called with the spend of each settled request, which must be stored. */
   onCharge?: (org: string, id: string, charges: Charge[]) => void
 }
@@ -81,6 +91,8 @@ export class MemoryLimits implements LimitEngine {
   #options: MemoryLimitsOptions
   #sweeping: IterableIterator<[string, Organization]> | undefined
   #timer: Timer | undefined
+  /** Until when the store may have a level that has left memory, Unix ms. */
+  evictedUntil = 0
   /** Entries whose `dirty` is set. */
   #dirty: Entry[] = []
 
@@ -90,8 +102,8 @@ export class MemoryLimits implements LimitEngine {
   }
 
   admit(request: AdmitRequest): Admission {
-    const org = this.#org(request.org)
     const { cells, now } = request
+    const org = this.#org(request.org, now)
     let resolved = org.resolved
     if (resolved?.cells !== cells) resolved = org.resolved = this.#resolve(request.org, org, cells, now)
     const { levels } = resolved
@@ -115,6 +127,7 @@ export class MemoryLimits implements LimitEngine {
     const org = this.#orgs.get(orgId)
     const reservation = org?.reservations.take(id)
     if (!org || !reservation) return
+    org.usedAt = now
     const { cells, amounts, periods } = reservation
     const entries = org.resolved?.cells === cells ? org.resolved.entries : undefined
     let charges: Charge[] | undefined
@@ -133,7 +146,7 @@ export class MemoryLimits implements LimitEngine {
   }
 
   wouldDeny({ org: orgId, cells, amounts, now }: Omit<AdmitRequest, 'id'>): Denial | null {
-    const org = this.#org(orgId)
+    const org = this.#org(orgId, now)
     let full = false
     const levels = cells.map((cell, i) => {
       const level = this.#entry(orgId, org, cell, now).level
@@ -146,7 +159,7 @@ export class MemoryLimits implements LimitEngine {
   }
 
   peek(orgId: string, cells: readonly Cell[], now: number): CellState[] {
-    const org = this.#org(orgId)
+    const org = this.#org(orgId, now)
     return states(
       cells,
       cells.map(cell => this.#entry(orgId, org, cell, now).level),
@@ -166,18 +179,25 @@ export class MemoryLimits implements LimitEngine {
       const used = Math.max(0, level.used - held)
       const { at } = level
       entry.dirty = false
+      entry.saving = true
       if (used > 0) entry.stored = true
-      const expires = at + Math.max(cell.windowMs!, stateOf(cell, level).resetMs)
+      const expires = expiry(cell, level)
       return { organization: org, cell: cell.id, used, part: used > 0 ? level.part : 0, at, expires, entry }
     })
   }
   /** The rows are committed. */
   stored(rows: readonly ChangedLevel[]): void {
-    for (const { used, entry } of rows) if (used === 0) entry.stored = false
+    for (const { used, entry } of rows) {
+      entry.saving = false
+      if (used === 0) entry.stored = false
+    }
   }
   /** The rows could not be written: they are given out again. */
   failed(rows: readonly ChangedLevel[]): void {
-    for (const { entry } of rows) this.#touch(entry, 0)
+    for (const { entry } of rows) {
+      entry.saving = false
+      this.#touch(entry, 0)
+    }
   }
 
   /** Number of levels in memory, over all organizations; for tests and metrics. */
@@ -197,9 +217,13 @@ export class MemoryLimits implements LimitEngine {
     this.#timer?.cancel()
   }
 
-  #org(id: string): Organization {
+  #org(id: string, now: number): Organization {
     let org = this.#orgs.get(id)
-    if (!org) this.#orgs.set(id, (org = { entries: new Map(), reservations: new IdMap(), resolved: undefined }))
+    if (org) org.usedAt = now
+    else {
+      org = { entries: new Map(), reservations: new IdMap(), resolved: undefined, usedAt: now }
+      this.#orgs.set(id, org)
+    }
     return org
   }
 
@@ -227,7 +251,7 @@ export class MemoryLimits implements LimitEngine {
     const known = org.entries.get(cell.id)
     if (known) return known
     const level = emptyLevel()
-    const entry = { org: orgId, cell, level, held: 0, dirty: false, stored: false }
+    const entry = { org: orgId, cell, level, held: 0, dirty: false, saving: false, stored: false }
     if (cell.kind === 'spend') {
       level.at = periodIndex(cell.period!, now)
       level.used = this.#options.spent?.(orgId, cell.id, level.at) ?? 0
@@ -257,7 +281,8 @@ export class MemoryLimits implements LimitEngine {
    */
   #sweep(now: number): void {
     this.#sweeping ??= this.#orgs.entries()
-    for (let n = 0; n < SWEEP_ORGS; n++) {
+    const most = Math.max(SWEEP_ORGS, this.#orgs.size * SWEEP_SHARE)
+    for (let n = 0; n < most; n++) {
       const next = this.#sweeping.next()
       if (next.done) {
         this.#sweeping = undefined
@@ -274,8 +299,22 @@ export class MemoryLimits implements LimitEngine {
         org.entries.delete(cellId)
         org.resolved = undefined
       }
-      if (org.entries.size === 0 && org.reservations.size === 0) this.#orgs.delete(id)
+      if (org.reservations.size > 0) continue
+      if (org.entries.size === 0 || this.#canLeave(org, now)) this.#orgs.delete(id)
     }
+  }
+
+  /** Whether an organization is idle, and the store has its levels and spend, to be read when it comes back. */
+  #canLeave({ entries, usedAt }: Organization, now: number): boolean {
+    const { levelBefore, chargesSince } = this.#options
+    if (!levelBefore || !chargesSince || now - usedAt < IDLE_MS || chargesSince() <= usedAt) return false
+    let until = this.evictedUntil
+    for (const { cell, level, dirty, saving, stored } of entries.values()) {
+      if (dirty || saving || cell.kind === 'slots' || (cell.kind === 'bucket' && !stored)) return false
+      if (cell.kind === 'bucket') until = Math.max(until, expiry(cell, level))
+    }
+    this.evictedUntil = until
+    return true
   }
 
   #schedule(): void {
@@ -284,6 +323,11 @@ export class MemoryLimits implements LimitEngine {
       this.#schedule()
     })
   }
+}
+
+/** Unix ms when a bucket is full again for certain, and its row of no use any more. */
+function expiry(cell: Cell, level: Level): number {
+  return level.at + Math.max(cell.windowMs!, stateOf(cell, level).resetMs)
 }
 
 /** Brings the levels up to `now`. @returns their states, parallel to the cells */

@@ -185,6 +185,12 @@ export class Leases {
     return [...this.#orgs.keys()]
   }
 
+  /** Forgets an organization in which nothing is held. Redis keeps it registered; the next use registers it again. */
+  forget(org: string): void {
+    this.#orgs.delete(org)
+    this.#orgKeys.delete(org)
+  }
+
   /** The ids of the leases of an instance that Redis still knows, and that of its first lease. */
   async of(instance: string): Promise<string[]> {
     const { redis } = this.#client

@@ -85,6 +85,8 @@ export class RedisLimits implements LimitEngine {
   #audit: Timer | undefined
   /** Reservations that only Redis knew at the last audit (`nameOf`). */
   #suspects = new Set<string>()
+  /** Organizations in which nothing was held at the last audit. After a second such audit they are forgotten. */
+  #idle = new Set<string>()
   #closed = false
 
   constructor(options: RedisLimitsOptions) {
@@ -300,6 +302,7 @@ export class RedisLimits implements LimitEngine {
   async audit(): Promise<number> {
     const { client, leases } = this.#options
     const seen = new Set<string>()
+    const idle = new Set<string>()
     let strays = 0
     for (const org of leases.organizations()) {
       const { cells, prefix } = leases.keysOf(org)
@@ -314,8 +317,13 @@ export class RedisLimits implements LimitEngine {
           this.#givenUp.delete(name)
         } else seen.add(name)
       }
+      if (marks.length > 0 || this.#reservations.get(org)?.size) continue
+      this.#reservations.delete(org)
+      if (this.#idle.has(org)) leases.forget(org)
+      else idle.add(org)
     }
     this.#suspects = seen
+    this.#idle = idle
     return strays
   }
 

@@ -15,14 +15,19 @@ const SAVE_MS = 750
 const SLICE = 1000
 
 /**
- * Returns a function that reads the level which an earlier process left. Once all that it left has expired, the table
- * is not asked any more: the rows of this process are of cells that are in memory.
+ * Returns a function that reads the level which an earlier process left, or which has left memory. Once all of these
+ * have expired, the table is not asked any more: the other rows are of cells that are in memory.
+ * @param evictedUntil until when a level that has left memory may be in the table, Unix ms
  */
-export function levelsBefore(db: DatabaseSync, clock: Clock): (org: string, cell: string) => Level | undefined {
-  const last = db.prepare('SELECT max(expires) AS last FROM levels').get()!['last'] as number | null
+export function levelsBefore(
+  db: DatabaseSync,
+  clock: Clock,
+  evictedUntil: () => number,
+): (org: string, cell: string) => Level | undefined {
+  const last = (db.prepare('SELECT max(expires) AS last FROM levels').get()!['last'] as number | null) ?? 0
   const select = db.prepare('SELECT used, part, at FROM levels WHERE organization = ? AND cell = ?')
   return (org, cell) => {
-    if (last === null || clock.now() > last) return undefined
+    if (clock.now() > Math.max(last, evictedUntil())) return undefined
     const row = select.get(org, cell) as { used: number; part: number; at: number } | undefined
     return row && { used: row.used, part: row.part, at: row.at }
   }

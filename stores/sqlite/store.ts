@@ -80,10 +80,11 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     const running = await recover(abandoned, sink, clock, log)
     const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
     const ledger = new JournaledLedger({ journal, sink, clock, log })
-    const limits = new MemoryLimits({
+    const limits: MemoryLimits = new MemoryLimits({
       clock,
       spent: spentBefore(reader),
-      ...(!inMemory && { levelBefore: levelsBefore(reader, clock) }),
+      ...(!inMemory && { levelBefore: levelsBefore(reader, clock, () => limits.evictedUntil) }),
+      chargesSince: () => ledger.pendingSince,
       onCharge: (org, id, charges) => ledger.charge(org, id, charges),
     })
     const levels = new LevelSaver({ limits, writer, clock })
