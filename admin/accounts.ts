@@ -67,7 +67,7 @@ export class AccountReader {
    * The organizations whose id, plan or key ids contain `find`; those with the most requests since the start first.
    * @param now Unix milliseconds
    */
-  async read(config: GatewayConfig, find: string, now: number): Promise<Accounts> {
+  async read(config: Pick<GatewayConfig, 'organizations'>, find: string, now: number): Promise<Accounts> {
     const wanted = find.trim().toLowerCase()
     const all = Object.values(config.organizations)
     const matching = wanted === '' ? all : all.filter(organization => matches(organization, wanted))

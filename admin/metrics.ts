@@ -8,6 +8,7 @@ import type { Chain, LinkStats } from '../core/chain.ts'
 import type { Usage } from '../core/events.ts'
 import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
+import type { DirectoryStats } from '../plugins/shared/directory.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
@@ -37,6 +38,8 @@ export interface MetricsSources {
   meterJobs(): { running: number; waiting: number }
   /** The budget of work before admission. */
   preparation(): { held: { requests: number; bytes: number }; refused: { organization: number; process: number } }
+  /** Accounts of the store. */
+  directory(): DirectoryStats
   /** Requests for which media are fetched, and requests that wait for that. */
   mediaFetches(): { running: number; waiting: number }
   config(): { generation: number; loadedAt: number; refused: unknown }
@@ -291,6 +294,12 @@ export class Metrics {
         value,
       })),
     )
+    this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => sources.directory().cached)
+    const lookUps = 'sluice_directory_lookups_total'
+    this.#expose(lookUps, 'counter', 'Keys that were not in memory, by what came of the look-up.', () => {
+      const { cached: _, ...results } = sources.directory()
+      return Object.entries(results).map(([result, value]) => ({ metricName: lookUps, labels: { result }, value }))
+    })
   }
 
   #perPlugin(sources: MetricsSources): void {

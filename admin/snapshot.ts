@@ -52,6 +52,8 @@ export interface SnapshotSources {
   readonly store: Store
   facts(): GatewayFacts
   config(): GatewayConfig
+  /** Those of the file, and those of the store that have called. */
+  organizations(): GatewayConfig['organizations']
   configState(): ConfigState
   chains(): Iterable<Chain>
   openExchanges(): number
@@ -231,7 +233,7 @@ export class Snapshots {
 
   /** Searches all organizations: the list of a snapshot has only the first of them. */
   find(text: string): Promise<Accounts> {
-    return this.#reader.read(this.#sources.config(), text, this.#sources.clock.now())
+    return this.#reader.read({ organizations: this.#sources.organizations() }, text, this.#sources.clock.now())
   }
 
   /** A snapshot of everything since the last call. */
@@ -265,10 +267,10 @@ export class Snapshots {
   async #askStore(): Promise<void> {
     if (this.#asking) return
     this.#asking = true
-    const { clock, config } = this.#sources
+    const { clock, organizations } = this.#sources
     this.#queriedAt = clock.mono()
     const [accounts, ready] = await Promise.all([
-      this.#reader.read(config(), '', clock.now()),
+      this.#reader.read({ organizations: organizations() }, '', clock.now()),
       this.#sources.ready().catch(() => ({ ok: false, reason: 'the check failed' })),
     ])
     this.#accounts = accounts

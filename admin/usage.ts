@@ -10,12 +10,19 @@ export interface Use {
   cost: number
 }
 
+/** The use of this many organizations is kept; of more, those that called first are forgotten. */
+const MOST_ORGANIZATIONS = 5000
+
 export class UseByKey {
   readonly #organizations = new Map<string, Map<string, Use>>()
 
   add(organization: string, key: string, input: number, output: number, cost: number): void {
     let keys = this.#organizations.get(organization)
-    if (!keys) this.#organizations.set(organization, (keys = new Map()))
+    if (!keys) {
+      if (this.#organizations.size >= MOST_ORGANIZATIONS)
+        this.#organizations.delete(this.#organizations.keys().next().value!)
+      this.#organizations.set(organization, (keys = new Map()))
+    }
     const use = keys.get(key)
     if (!use) {
       keys.set(key, { requests: 1, input, output, cost })
@@ -42,8 +49,8 @@ export class UseByKey {
     return sum
   }
 
-  /** Forgets organizations that the configuration no longer has. */
-  keep(organizations: ReadonlySet<string>): void {
-    for (const id of this.#organizations.keys()) if (!organizations.has(id)) this.#organizations.delete(id)
+  /** The organizations that have called. */
+  organizations(): Iterable<string> {
+    return this.#organizations.keys()
   }
 }

@@ -178,6 +178,7 @@ class RunningGateway implements Gateway {
       store: () => this.#store,
       meterJobs: () => meterPool().jobs,
       preparation: () => preparationOf(this.#shared),
+      directory: () => directoryOf(this.#shared).stats,
       mediaFetches: () => mediaGate(this.#shared),
       config: () => this.#configState(),
     })
@@ -376,7 +377,10 @@ class RunningGateway implements Gateway {
         backends.leavesOut(backend, organization, now)
           ? 'it is out: its breaker is open, or it asked for a pause'
           : undefined
-      return { report: await routeReport(structuredClone(this.config), this.#plugins, this.#path, question, outOf) }
+      const config = structuredClone(this.config)
+      const stored = organization === undefined ? null : directoryOf(this.#shared).organization(organization)
+      if (stored) config.organizations[stored.id] ??= structuredClone(stored)
+      return { report: await routeReport(config, this.#plugins, this.#path, question, outOf) }
     } catch (error) {
       if (error instanceof Failure) return { fault: error.message }
       throw error
@@ -394,6 +398,7 @@ class RunningGateway implements Gateway {
       store: this.store,
       facts: () => this.#facts(),
       config: () => this.config,
+      organizations: () => this.#organizations(),
       configState: () => this.#configState(),
       chains: () => this.#chains,
       openExchanges: () => this.ingress.running.size,
@@ -402,6 +407,15 @@ class RunningGateway implements Gateway {
       upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
       ready: () => this.#ready(),
     })
+  }
+
+  #organizations(): GatewayConfig['organizations'] {
+    const all = { ...this.config.organizations }
+    for (const id of this.#observer.use.organizations()) {
+      const stored = Object.hasOwn(all, id) ? null : directoryOf(this.#shared).organization(id)
+      if (stored) all[id] = stored
+    }
+    return all
   }
 
   #facts(): GatewayFacts {
@@ -515,7 +529,6 @@ class RunningGateway implements Gateway {
       this.#loadedAt = this.#clock.now()
       this.#refusedReload = null
       this.#pendingSections = fixed
-      this.#observer.use.keep(new Set(Object.keys(loaded.config.organizations)))
     } catch (error) {
       if (error instanceof ConfigRefused) return refuseReload(error.errors)
       return refuseReload([{ file: this.#path, line: 1, column: 1, message: (error as Error).message }])

@@ -5,7 +5,7 @@
  */
 import { hash } from 'node:crypto'
 import { type AccountNames, accountNames, readOrganization } from '../../config/accounts.ts'
-import type { GatewayConfig } from '../../config/types.ts'
+import type { GatewayConfig, OrganizationConfig } from '../../config/types.ts'
 import type { AccountStore, StoredAccount } from '../../core/accounts.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import { GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
@@ -119,9 +119,15 @@ export class Directory {
     return this.#version === 0
   }
 
-  /** The identities of the store's keys in memory, the last used last; for the dashboard. */
-  *known(): Generator<Identity> {
-    for (const { account } of this.#kept.values()) if (typeof account === 'object' && account) yield account.identity
+  /** An organization of the store with those of its keys that are in memory; null when none is. */
+  organization(id: string): OrganizationConfig | null {
+    const identities: Identity[] = []
+    for (const sha256 of this.#digests.get(id) ?? []) {
+      const { account } = this.#kept.get(sha256)!
+      if (typeof account === 'object' && account) identities.push(account.identity)
+    }
+    if (identities.length <= 1) return identities[0]?.organization ?? null
+    return { ...identities[0]!.organization, keys: identities.map(({ key }) => key) }
   }
 
   /**

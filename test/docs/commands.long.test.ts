@@ -128,6 +128,13 @@ class Checkout {
     await this.reloaded()
   }
 
+  /** `org create` has printed a key, which a gateway that runs finds in its store a moment later. */
+  async stored(said: string): Promise<void> {
+    this.#secret = KEY.exec(said)![1]!
+    const models = `${this.here('http://127.0.0.1:8080')}/v1/models`
+    await eventually(async () => (await fetch(models, { headers: { authorization: `Bearer ${this.#secret}` } })).ok)
+  }
+
   /** Resolves when a gateway that runs has reloaded its file once more. */
   async reloaded(): Promise<void> {
     const running = this.#children.at(-1)
@@ -195,6 +202,7 @@ function follow(page: PageText): void {
             const made = /sluice init (\S+)/.exec(command)
             if (made) checkout.adopt(made[1]!, said)
             if (command.startsWith('npx sluice key new ')) await checkout.use(said)
+            if (/^npx sluice org create .*--key/.test(command)) await checkout.stored(said)
             if (command.startsWith('npx sluice plugin new ')) await checkout.reloaded()
           })
         }
