@@ -73,6 +73,7 @@ async function client(url: string, ca: string): Promise<void> {
     max_connections: 256,
     queue: { max: 1000, wait: 2000 },
     http2,
+    cache_control: 'auto',
     tls: { ca },
     proxy: null,
     at: { file: '', line: 1, column: 1 },

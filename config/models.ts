@@ -164,5 +164,6 @@ function resolveBackend(
     maxOutputTokens: maxOutputTokens ?? undefined,
     maxTokensField: raw.max_tokens_field,
     toolSchema: raw.tool_schema,
+    cacheControl: provider.cache_control,
   }
 }

@@ -276,6 +276,11 @@ export const provider = object(
       { default: {}, description: 'Requests beyond max_connections.' },
     ),
     http2: flag(false, 'Speak HTTP/2 where the provider offers it.'),
+    cache_control: choice(
+      ['auto', 'off'],
+      'Whether the anthropic-messages dialect marks what the provider shall cache, for clients of Chat Completions and Responses, which have no such markers. `auto`: where it can pay; a written token costs more at the provider than an uncached one.',
+      'auto',
+    ),
     tls: nullable(
       object(
         {

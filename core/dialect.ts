@@ -54,6 +54,11 @@ export interface Backend {
    * `parameters`, as an OpenAPI schema.
    */
   toolSchema?: 'json_schema' | 'openapi'
+  /**
+   * `auto`: a dialect whose provider caches only what is marked sets markers for clients whose API has none. Absent is
+   * `off`.
+   */
+  cacheControl?: 'auto' | 'off'
 }
 
 /** Why a backend can't serve a conversation (REQ-1, wire.md F.9). */

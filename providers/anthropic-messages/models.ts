@@ -70,3 +70,20 @@ export function traitsOf(model: string): ModelTraits {
   if (version === 405 && match[1] === 'opus') return OPUS_4_5
   return version >= 307 ? BUDGET : V3
 }
+
+/**
+ * The fewest tokens of a prefix that the model caches (Anthropic's page on prompt caching). Where its pages and what
+ * users measured differ, it is the larger figure; a model that is not listed there has that of its family.
+ */
+export function cacheMinimum(model: string): number {
+  if (!model.includes('claude-')) return 1024
+  if (model.includes('mythos') || model.includes('fable')) return 512
+  const match = ID.exec(model)
+  if (!match) return 4096
+  const version = Number(match[2]) * 100 + Number(match[3] ?? 0)
+  if (model.includes('haiku')) return version >= 405 ? 4096 : 2048
+  if (model.includes('sonnet')) return version === 406 ? 2048 : 1024
+  if (version >= 500) return 512
+  if (version === 407) return 2048
+  return version === 405 || version === 406 ? 4096 : 1024
+}

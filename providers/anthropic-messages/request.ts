@@ -1,13 +1,14 @@
 /** Makes `POST /messages` requests from a conversation (wire.md F.1 to F.5). */
-import type {
-  CallPart,
-  Conversation,
-  DocumentPart,
-  ImagePart,
-  Part,
-  ReasoningPart,
-  ResultPart,
-  SearchPart,
+import {
+  type CallPart,
+  type Conversation,
+  type DocumentPart,
+  formOf,
+  type ImagePart,
+  type Part,
+  type ReasoningPart,
+  type ResultPart,
+  type SearchPart,
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { adjacentResults, type Step } from '../adjacent-results.ts'
@@ -19,8 +20,8 @@ import { type Headers, OutboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
 import { ANTHROPIC_NAMES, aliasTools, type ToolNames } from '../tool-names.ts'
 import { betaHeader } from './betas.ts'
-import { CacheMarkers } from './cache-markers.ts'
-import { traitsOf } from './models.ts'
+import { CacheMarkers, markPrefixes } from './cache-markers.ts'
+import { cacheMinimum, traitsOf } from './models.ts'
 import { planThinking, type ThinkingPlan } from './thinking.ts'
 import { toolMembers } from './tools.ts'
 
@@ -78,7 +79,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
 
   // In the order of the prompt: the first four markers are kept, the others dropped.
   const tools = toolMembers(conversation, backend, names, cache)
-  const system = []
+  const system: JsonObject[] = []
   for (const part of conversation.system) {
     if (part.meteredOnly || isBlank(part.text)) continue
     system.push({ type: 'text', text: part.text, cache_control: cache.marker(part.cache) })
@@ -86,6 +87,10 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const builder = new MessageBuilder(conversation, names, backend, context, cache, traits.midSystem)
   const plan = planThinking(conversation, backend, traits, builder.replayable)
   const messages = builder.build(plan.on)
+  if (backend.cacheControl === 'auto' && !formOf(conversation).marksCache && !cache.used) {
+    markPrefixes({ tools: list(tools['tools']) as JsonObject[], system, messages }, cacheMinimum(backend.model))
+  }
+  endTurn(messages, conversation)
 
   const body: JsonObject = {
     model: backend.model,
@@ -163,7 +168,6 @@ interface Message {
 }
 
 class MessageBuilder {
-  readonly #conversation: Conversation
   readonly #names: ToolNames
   readonly #backend: Backend
   readonly #context: OutboundContext
@@ -192,7 +196,6 @@ class MessageBuilder {
     cache: CacheMarkers,
     midSystem: boolean,
   ) {
-    this.#conversation = conversation
     this.#names = names
     this.#backend = backend
     this.#context = context
@@ -232,20 +235,7 @@ class MessageBuilder {
     if (this.#messages[0]?.role !== 'user') {
       this.#messages.unshift({ role: 'user', content: [{ type: 'text', text: '.' }] })
     }
-    this.#endTurn()
     return this.#messages
-  }
-
-  /**
-   * Makes the end of the conversation fit: this API continues an assistant message at the end. Only Messages has that
-   * meaning, and the text must then have no whitespace at its end. For other surfaces a user message is added.
-   */
-  #endTurn(): void {
-    const last = this.#messages.at(-1)!
-    const block = last.content.at(-1)
-    if (last.role !== 'assistant' || block?.['type'] !== 'text') return
-    if (isPrefill(this.#conversation)) block['text'] = (block['text'] as string).trimEnd()
-    else this.#messages.push({ role: 'user', content: [{ type: 'text', text: '.' }] })
   }
 
   #push(role: Message['role'], content: JsonObject[]): void {
@@ -353,6 +343,18 @@ class MessageBuilder {
       cache_control: this.#cache.marker(cache),
     }
   }
+}
+
+/**
+ * Makes the end of the conversation fit: this API continues an assistant message at the end. Only Messages has that
+ * meaning, and the text must then have no whitespace at its end. For other surfaces a user message is added.
+ */
+function endTurn(messages: Message[], conversation: Conversation): void {
+  const last = messages.at(-1)!
+  const block = last.content.at(-1)
+  if (last.role !== 'assistant' || block?.['type'] !== 'text') return
+  if (isPrefill(conversation)) block['text'] = (block['text'] as string).trimEnd()
+  else messages.push({ role: 'user', content: [{ type: 'text', text: '.' }] })
 }
 
 /**

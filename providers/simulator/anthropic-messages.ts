@@ -11,7 +11,7 @@ import {
   stringOf,
 } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
-import { type SimItem, type SimPrompt, SimRefusal, type SimReply, type SimTool } from './model.ts'
+import { type SimBlock, type SimItem, type SimPrompt, SimRefusal, type SimReply, type SimTool } from './model.ts'
 import type { Found } from './search.ts'
 
 const NAME = /^[a-zA-Z0-9_-]{1,128}$/
@@ -42,9 +42,7 @@ export const anthropicSimulator: SimDialect = {
       reasonTokens: EFFORT_TOKENS[stringOf(bodyOf(body['output_config'])['effort'])] ?? 256,
       summary: thinking['display'] !== 'omitted',
       messages: [],
-      caches: JSON.stringify([body['system'], body['tools'], body['messages'], body['cache_control']]).includes(
-        '"cache_control"',
-      ),
+      blocks: blocksIn(body),
     }
     if (prompt.model === '') throw invalid('model: Field required')
     if (typeof prompt.maxTokens !== 'number') throw invalid('max_tokens: Field required')
@@ -113,6 +111,41 @@ const ERRORS: Readonly<Record<ErrorKind, readonly [string, string?]>> = {
 }
 
 const EFFORT_TOKENS: Readonly<Record<string, number>> = { low: 64, medium: 256, high: 1024, xhigh: 2048, max: 4096 }
+
+/** The most cache markers in a request. */
+const MOST_MARKERS = 4
+
+/** The prompt block by block, in the order in which the provider caches: tools, system, messages. */
+function blocksIn(body: Body): SimBlock[] {
+  const blocks: SimBlock[] = []
+  let markers = 0
+  const add = (owner: string, value: unknown) => {
+    const { cache_control, ...block } = isBody(value) ? value : { text: value }
+    if (cache_control) markers++
+    const cacheMs = cache_control ? lifeOf(cache_control) : undefined
+    blocks.push({ text: owner + JSON.stringify(block), cacheMs })
+  }
+  const addAll = (owner: string, content: unknown) => {
+    for (const block of Array.isArray(content) ? content : [content]) if (block !== undefined) add(owner, block)
+  }
+  addAll('tools', body['tools'])
+  addAll('system', body['system'])
+  for (const message of listOf(body['messages'])) addAll(stringOf(message['role']), message['content'])
+  const automatic = body['cache_control']
+  if (automatic) {
+    markers++
+    const last = blocks.at(-1)
+    if (last) last.cacheMs ??= lifeOf(automatic)
+  }
+  if (markers > MOST_MARKERS)
+    throw invalid(`A maximum of 4 blocks with cache_control may be provided. Found ${markers}.`)
+  return blocks
+}
+
+/** For how many milliseconds a marker has its prefix kept. */
+function lifeOf(marker: unknown): number {
+  return bodyOf(marker)['ttl'] === '1h' ? 3_600_000 : 300_000
+}
 
 function invalid(message: string): SimRefusal {
   return new SimRefusal(400, 'invalid', message)
@@ -268,13 +301,12 @@ function stopReason({ finish }: SimReply): string {
  *   `usage late` all its figures are 0.
  */
 function usageOf(reply: SimReply, final: boolean): Body | undefined {
-  const { usage, prompt, directives } = reply
+  const { usage, directives } = reply
   if (!usage) return final ? undefined : { input_tokens: 0, output_tokens: 0 }
   if (!final && directives.usage === 'late') return { input_tokens: 0, output_tokens: 0 }
-  const cached = prompt.caches ? usage.cached : 0
-  const written = prompt.caches ? usage.cacheWrite : 0
+  const { prompt: all, cached, cacheWrite: written } = usage
   return {
-    input_tokens: usage.prompt - cached - written,
+    input_tokens: all - cached - written,
     cache_creation_input_tokens: written,
     cache_read_input_tokens: cached,
     cache_creation: { ephemeral_5m_input_tokens: written, ephemeral_1h_input_tokens: 0 },

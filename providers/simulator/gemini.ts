@@ -45,7 +45,6 @@ export const geminiSimulator: SimDialect = {
       summary: thinking['includeThoughts'] === true,
       topLogprobs: config['responseLogprobs'] === true ? ((config['logprobs'] as number | undefined) ?? 0) : undefined,
       messages: [],
-      caches: false,
     }
     if (prompt.stop.length > 5) throw invalid('The number of stop sequences must be at most 5.')
     if (allowed && calling['mode'] !== 'ANY' && calling['mode'] !== 'VALIDATED')

@@ -3,6 +3,7 @@
  * deterministic, except for its time.
  */
 import { createHash } from 'node:crypto'
+import { cacheMinimum } from '../anthropic-messages/models.ts'
 import {
   type Directives,
   directivesIn,
@@ -50,10 +51,21 @@ export interface SimPrompt {
   summary: boolean
   /** The number of alternatives for each token; undefined when no logprobs are requested. */
   topLogprobs?: number
-  /** The text of each message in order, for counting tokens and for the prompt cache. */
+  /** The text of each message in order. */
   messages: string[]
-  /** True when the provider would write the request to its cache. */
-  caches: boolean
+  /**
+   * The whole prompt block by block, for providers that cache what a request marks. Absent: the provider caches every
+   * message by itself, and does not report writes.
+   */
+  blocks?: SimBlock[]
+}
+
+/** A block of a prompt. */
+export interface SimBlock {
+  /** Without the marker, which is no part of the prompt. */
+  text: string
+  /** The prefix that ends here is to be cached for so many milliseconds after its last use. */
+  cacheMs?: number
 }
 
 /** A part of a reply, in the order in which it is written. */
@@ -125,7 +137,7 @@ export class SimModel {
   readonly #cache = new PromptCache()
   readonly #now: () => number
 
-  /** @param now the clock for `created`, in Unix milliseconds */
+  /** @param now the clock for `created` and for the prompt cache, in Unix milliseconds */
   constructor(now: () => number) {
     this.#now = now
   }
@@ -153,7 +165,7 @@ export class SimModel {
   }
 
   #usage({ prompt, items, directives }: SimReply): SimUsage {
-    const { total, cached } = this.#cache.look(prompt)
+    const { total, cached, written } = this.#cache.look(prompt, this.#now())
     let output = 0
     let reasoning = 0
     let searches = 0
@@ -167,7 +179,7 @@ export class SimModel {
     return {
       prompt: total,
       cached,
-      cacheWrite: prompt.caches ? total - cached : 0,
+      cacheWrite: written,
       output: output + reasoning,
       reasoning,
       searches,
@@ -396,29 +408,53 @@ function stopAt(text: string, stops: readonly string[]): { at: number; string: s
   return first
 }
 
-/**
- * Remembers prompt prefixes, message by message, as a provider's cache does. At most 10,000 prefixes are kept; the
- * oldest are dropped first.
- */
-class PromptCache {
-  readonly #seen = new Set<string>()
+/** What a provider that caches by itself keeps a message for, in milliseconds. */
+const IMPLICIT_MS = 3_600_000
+/** How many prefixes the cache keeps; the one that was used longest ago is dropped first. */
+const MOST_PREFIXES = 10_000
+/** A marked prefix is looked for at the marker's block, and at this many blocks before it. */
+const LOOK_BACK = 20
 
-  look({ messages, model, images, documents }: SimPrompt): { total: number; cached: number } {
-    let prefix = model
-    let total = 0
-    let cached = 0
-    for (const message of messages) {
-      prefix = createHash('sha256').update(prefix).update('\0').update(message).digest('base64')
-      total += Math.ceil(message.length / 4)
-      if (this.#seen.delete(prefix)) cached = total
-      this.#seen.add(prefix)
+/** Remembers prompt prefixes by their exact text, as a provider's cache does. */
+class PromptCache {
+  /** Digest of a prefix → when it expires, in Unix milliseconds. In the order of use. */
+  readonly #expires = new Map<string, number>()
+
+  /** @returns tokens: `total` of the prompt, of those `cached` and `written`. */
+  look(prompt: SimPrompt, now: number): { total: number; cached: number; written: number } {
+    const { model, messages, images, documents } = prompt
+    const blocks: SimBlock[] = prompt.blocks ?? messages.map(text => ({ text, cacheMs: IMPLICIT_MS }))
+    const minimum = prompt.blocks ? cacheMinimum(model) : 0
+    const prefixes: { digest: string; tokens: number; cacheMs?: number }[] = []
+    let digest = model
+    let tokens = 0
+    for (const { text, cacheMs } of blocks) {
+      digest = createHash('sha256').update(digest).update('\0').update(text).digest('base64')
+      tokens += Math.ceil(text.length / 4)
+      prefixes.push({ digest, tokens, cacheMs })
     }
-    total += 85 * images.length + 1500 * documents.length
-    for (const oldest of this.#seen) {
-      if (this.#seen.size <= 10_000) break
-      this.#seen.delete(oldest)
+    const total = Math.max(tokens + 85 * images.length + 1500 * documents.length, 1)
+    let cached = 0
+    let marked = 0
+    for (const [at, prefix] of prefixes.entries()) {
+      if (prefix.cacheMs === undefined || prefix.tokens < minimum) continue
+      marked = prefix.tokens
+      const found = prefixes
+        .slice(Math.max(at - LOOK_BACK, 0), at + 1)
+        .findLast(({ digest }) => (this.#expires.get(digest) ?? 0) > now)
+      if (found) cached = Math.max(cached, found.tokens)
+    }
+    for (const { digest, tokens, cacheMs } of prefixes) {
+      if (cacheMs === undefined || tokens < minimum) continue
+      this.#expires.delete(digest)
+      this.#expires.set(digest, now + cacheMs)
+    }
+    for (const oldest of this.#expires.keys()) {
+      if (this.#expires.size <= MOST_PREFIXES) break
+      this.#expires.delete(oldest)
     }
     // A provider never serves the whole prompt from its cache.
-    return { total: Math.max(total, 1), cached: Math.min(cached, Math.max(total - 1, 0)) }
+    cached = Math.min(cached, total - 1)
+    return { total, cached, written: prompt.blocks ? Math.max(marked - cached, 0) : 0 }
   }
 }

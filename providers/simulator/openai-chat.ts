@@ -36,7 +36,6 @@ export const chatSimulator: SimDialect = {
       summary: true,
       topLogprobs: body['logprobs'] === true ? ((body['top_logprobs'] as number | undefined) ?? 0) : undefined,
       messages: [],
-      caches: false,
     }
     if (prompt.model === '') throw invalid('you must provide a model parameter')
     if (!Array.isArray(body['messages']) || body['messages'].length === 0)

@@ -37,7 +37,6 @@ export const responsesSimulator: SimDialect = {
         ? ((body['top_logprobs'] as number | undefined) ?? 0)
         : undefined,
       messages: [],
-      caches: false,
     }
     if (prompt.model === '') throw invalid("Missing required parameter: 'model'.")
     if (prompt.maxTokens !== undefined && prompt.maxTokens < 16)

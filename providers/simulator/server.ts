@@ -29,7 +29,7 @@ export interface SimulatorOptions {
    * headers.
    */
   directives?: (request: RecordedRequest) => string | undefined
-  /** The clock for `created`, in Unix milliseconds. */
+  /** The clock for `created` and for the prompt cache, in Unix milliseconds. */
   now?: () => number
 }
 

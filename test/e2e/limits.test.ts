@@ -244,7 +244,7 @@ test('[BILL-1] [BILL-3] [METER-5] a cut reply is billed with the cache figures i
         messages: [
           {
             role: 'user',
-            content: [{ type: 'text', text: 'lorem ipsum '.repeat(200), cache_control: { type: 'ephemeral' } }],
+            content: [{ type: 'text', text: 'lorem ipsum '.repeat(400), cache_control: { type: 'ephemeral' } }],
           },
           { role: 'assistant', content: 'yes' },
           { role: 'user', content: `[[sim: tokens 50; ${directive}]] x` },

@@ -28,6 +28,7 @@ const provider = (over: Partial<ProviderConfig> = {}): ProviderConfig => ({
   max_connections: 1,
   queue: { max: 1, wait: 1000 },
   http2: false,
+  cache_control: 'auto',
   tls: null,
   proxy: null,
   at: { file: 'gateway.yaml', line: 1, column: 1 },

@@ -457,3 +457,46 @@ test('[RESP-4] a choice allows tools by name and namespace', () => {
     ['f', 'n__g', 'bash'],
   )
 })
+
+/** The markers of a request for a conversation whose client has none, by what carries them. */
+function marksOf(model: string, characters: number): string[] {
+  const text = (length: number) => ({ type: 'text', text: 'x'.repeat(length) }) as const
+  const body: any = bodyOf(
+    anthropicMessages,
+    {
+      surface: 'chat',
+      system: [text(characters)],
+      turns: [user, { role: 'assistant', parts: [text(5)] }, user],
+    },
+    { model, cacheControl: 'auto' },
+  )
+  return [...body.system, ...body.messages.flatMap((m: any) => m.content)]
+    .filter(block => block.cache_control)
+    .map(block => `${block.text.length}`)
+}
+
+test('what is marked for clients without markers begins at the minimum of the model', () => {
+  for (const [model, minimum] of [
+    ['claude-opus-5', 512],
+    ['claude-mythos-preview', 512],
+    ['claude-sonnet-5', 1024],
+    ['claude-opus-4-8', 1024],
+    ['claude-opus-4-7', 2048],
+    ['claude-opus-4-6', 4096],
+    ['claude-opus-4-5-20251101', 4096],
+    ['claude-opus-4-1-20250805', 1024],
+    ['claude-sonnet-4-6', 2048],
+    ['claude-sonnet-4-5-20250929', 1024],
+    ['claude-sonnet-4-20250514', 1024],
+    ['claude-3-7-sonnet-20250219', 1024],
+    ['claude-haiku-4-5', 4096],
+    ['claude-3-5-haiku-latest', 2048],
+    ['claude-next', 4096],
+    ['some-other-model', 1024],
+  ] as const) {
+    const characters = 4 * minimum
+    // Names of members are counted too, a handful of characters in each block.
+    assert.deepEqual(marksOf(model, characters - 100), [], model)
+    assert.deepEqual(marksOf(model, characters).slice(0, 1), [`${characters}`], model)
+  }
+})

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { runSimulate } from '../../providers/simulator/cli.ts'
+import type { Simulator } from '../../providers/simulator/server.ts'
 import { ask, bodyFor, eventsOf, NAMES, pathFor, post, textOf, withSimulator } from './harness.ts'
 
 for (const name of NAMES) {
@@ -321,21 +322,85 @@ test('anthropic-messages: what the provider refuses is refused', () =>
       assert.equal((await post(simulator, '/messages', { model: 'sim', max_tokens: 100, ...body })).status, 400, name)
   }))
 
-test('anthropic-messages: marked prompts are written to the cache, then read', () =>
+const mark = { cache_control: { type: 'ephemeral' } }
+
+/** Asks for a message, and gives what its usage says of the cache: tokens read, written, and neither. */
+async function cacheOf(simulator: Simulator, body: object): Promise<{ read: number; written: number; rest: number }> {
+  const response = await post(simulator, '/messages', { model: 'sim', max_tokens: 100, ...body })
+  const { usage }: any = await response.json()
+  return {
+    read: usage.cache_read_input_tokens,
+    written: usage.cache_creation_input_tokens,
+    rest: usage.input_tokens,
+  }
+}
+
+test('anthropic-messages: marked prefixes are written to the cache and then read; what differs before a mark is a miss', () =>
   withSimulator(async simulator => {
-    const body = {
+    const body = (system: string, marked: object, ...turns: string[]) => ({
+      system: [{ type: 'text', text: system.repeat(1200), ...marked }],
+      messages: turns.map((content, i) => ({ role: i % 2 === 0 ? 'user' : 'assistant', content })),
+    })
+    const first = await cacheOf(simulator, body('long ', mark, 'x'))
+    assert.equal(first.read, 0)
+    assert.ok(first.written > 1024 && first.rest > 0 && first.rest < 20)
+    const second = await cacheOf(simulator, body('long ', mark, 'y', 'of course', 'z'))
+    assert.equal(second.read, first.written, 'the same prefix, whatever follows')
+    assert.equal(second.written, 0)
+    assert.deepEqual(await cacheOf(simulator, body('lang ', mark, 'x')), first, 'another text')
+    const unmarked = await cacheOf(simulator, body('long ', {}, 'x'))
+    assert.deepEqual(unmarked, { read: 0, written: 0, rest: first.written + first.rest }, 'only marks read')
+    const short = await cacheOf(simulator, { ...body('', mark, 'x'), tools: [] })
+    assert.deepEqual([short.read, short.written], [0, 0], 'below the minimum')
+    const tools = [{ name: 'f', input_schema: { type: 'object' } }]
+    assert.equal((await cacheOf(simulator, { ...body('long ', mark, 'x'), tools })).read, 0, 'tools come first')
+  }))
+
+test('anthropic-messages: a prefix lives for five minutes or an hour after its last use', async () => {
+  let now = 0
+  await withSimulator(
+    async simulator => {
+      for (const [ttl, life] of [
+        [undefined, 300_000],
+        ['1h', 3_600_000],
+      ] as const) {
+        const cache_control = { type: 'ephemeral', ttl }
+        const system = [{ type: 'text', text: `${ttl} `.repeat(2000), cache_control }]
+        const ask = () => cacheOf(simulator, { system, messages: [{ role: 'user', content: 'x' }] })
+        const { written } = await ask()
+        assert.ok(written > 1024)
+        now += life - 1
+        assert.equal((await ask()).read, written)
+        now += life - 1
+        assert.equal((await ask()).read, written, 'a use renews it')
+        now += life
+        assert.equal((await ask()).read, 0)
+      }
+    },
+    { now: () => now },
+  )
+})
+
+test('anthropic-messages: a mark finds what was stored up to 20 blocks before it; a fifth mark is refused', () =>
+  withSimulator(async simulator => {
+    const text = (i: number) => ({ type: 'text', text: `${i} ${'word '.repeat(100)}` })
+    const blocks = (count: number) => Array.from({ length: count }, (_, i) => text(i))
+    const ask = (content: object[]) => cacheOf(simulator, { messages: [{ role: 'user', content }] })
+    const marked = (count: number) => blocks(count).map((block, i) => (i === count - 1 ? { ...block, ...mark } : block))
+    const { written } = await ask(marked(10))
+    assert.equal((await ask(marked(30))).read, written)
+    assert.equal(
+      (await ask([...marked(10).slice(0, 9), { ...text(9), ...mark }, ...marked(60).slice(10)])).read,
+      written,
+    )
+    assert.equal((await ask(marked(100))).read, 0)
+    const five = blocks(5).map(block => ({ ...block, ...mark }))
+    const refused = await post(simulator, '/messages', {
       model: 'sim',
-      max_tokens: 100,
-      system: [{ type: 'text', text: 'long '.repeat(200), cache_control: { type: 'ephemeral' } }],
-      messages: [{ role: 'user', content: 'x' }],
-    }
-    const usage = async () => ((await (await post(simulator, '/messages', body)).json()) as any).usage
-    const first = await usage()
-    const second = await usage()
-    assert.ok(first.cache_creation_input_tokens > 0 && first.cache_read_input_tokens === 0)
-    assert.ok(second.cache_read_input_tokens > 0)
-    const total = (u: any) => u.input_tokens + u.cache_creation_input_tokens + u.cache_read_input_tokens
-    assert.equal(total(first), total(second))
+      max_tokens: 10,
+      messages: [{ role: 'user', content: five }],
+    })
+    assert.equal(refused.status, 400)
   }))
 
 test('gemini: thought signatures come back as they were given out, or as the documented stand-in', () =>

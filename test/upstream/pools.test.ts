@@ -15,6 +15,7 @@ test('plain HTTP has the own client, and undici where SLUICE_HTTP1_CLIENT says s
     max_connections: 1,
     queue: { max: 0, wait: 0 },
     http2: false,
+    cache_control: 'auto',
     tls: null,
     proxy: null,
     at: { file: '', line: 1, column: 1 },
