@@ -47,9 +47,9 @@ export type StreamEvent =
     }
   /**
    * The model is working but shows nothing (hidden reasoning, hosted tools). It resets the idle timeout (decisions
-   * 12).
+   * 12). `unseen`: output that the gateway keeps from the client, and that is counted all the same.
    */
-  | { type: 'activity' }
+  | { type: 'activity'; unseen?: Unseen }
   /**
    * `estimated`: the gateway counted part of the reasoning itself, since not every upstream request behind the reply
    * reported its usage.
@@ -59,6 +59,12 @@ export type StreamEvent =
   | { type: 'error'; error: GatewayError }
   /** Bytes of an upstream reply, unchanged; only the `proxy` terminal emits them. */
   | { type: 'bytes'; bytes: Uint8Array }
+
+/** A piece of output that no client sees. Pieces of one `item` follow each other, and are counted as one text. */
+export interface Unseen {
+  item: string
+  text: string
+}
 
 export interface TextEvent {
   type: 'text'

@@ -10,14 +10,17 @@ import {
   type Reply,
 } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
+import { requirementsOf } from '../providers/requirements.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
 import {
   candidates,
   hostedSearch,
   identity,
+  keepsFirstCall,
   mediaFetch,
   model,
   rights,
+  type SearchPlan,
   searchPlan,
   upstreamConversation,
 } from './shared/slots.ts'
@@ -28,32 +31,49 @@ export const routing = definePlugin({
   summary: 'Finds the backends that can serve the request, in order.',
   needs: [identity, conversationSlot, model, rights, estimate, hostedSearch, mediaFetch],
   provides: [candidates],
-  mayProvide: [upstreamConversation, searchPlan],
+  mayProvide: [upstreamConversation, searchPlan, keepsFirstCall],
   create() {
     return {
       onRequest(x): undefined | Reply | Promise<undefined | Reply> {
         const conversation = x.get(conversationSlot)
         const denied = x.get(rights)(conversation)
         if (denied) return unsatisfied(x, denied)
-        const native = judge(x, conversation)
-        const search = x.get(hostedSearch)
-        const plan = search.native(conversation)
-        if (!plan) return choose(x, conversation, native)
-        const form = isServed(native) ? null : search.asFunction(conversation)
-        if (!form) {
-          x.set(searchPlan, plan)
-          return choose(x, conversation, native)
+        let way = wayFor(x, conversation)
+        // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
+        if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
+          const untold = wayFor(x, { ...conversation, parallelToolCalls: true })
+          if (isServed(untold.judged)) {
+            way = untold
+            x.set(keepsFirstCall, true)
+          }
         }
-        // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
-        const ours = judge(x, form.conversation)
-        if (!isServed(ours)) return choose(x, conversation, native)
-        x.set(searchPlan, form.plan)
-        x.set(upstreamConversation, form.conversation)
-        return choose(x, form.conversation, ours)
+        if (way.plan) x.set(searchPlan, way.plan)
+        if (way.conversation !== conversation) x.set(upstreamConversation, way.conversation)
+        return choose(x, way.conversation, way.judged)
       },
     }
   },
 })
+
+/** How a request can be served. */
+interface Way {
+  conversation: Conversation
+  judged: Judged
+  /** How its hosted search is run; null without one. */
+  plan: SearchPlan | null
+}
+
+function wayFor(x: Exchange, conversation: Conversation): Way {
+  const judged = judge(x, conversation)
+  const search = x.get(hostedSearch)
+  const plan = search.native(conversation)
+  const form = plan && !isServed(judged) ? search.asFunction(conversation) : null
+  // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
+  const ours = form && judge(x, form.conversation)
+  return form && ours && isServed(ours)
+    ? { conversation: form.conversation, judged: ours, plan: form.plan }
+    : { conversation, judged, plan }
+}
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */
 function judge(x: Exchange, conversation: Conversation): Judged {

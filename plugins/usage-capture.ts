@@ -167,6 +167,9 @@ class Tally {
         if (this.#bare) this.#count(`args${event.index}`, '{}')
         this.#bare = false
         return
+      case 'activity':
+        if (event.unseen) this.#count(event.unseen.item, event.unseen.text)
+        return
       case 'reasoning':
         this.#reasoning ??= new TokenCounter()
         this.#reasoning.push(event.text)

@@ -65,7 +65,10 @@ function carried(feature: Feature, dialect: Dialect, model: string): string {
     const asked = ask(feature, surface)
     if (asked === undefined || asked instanceof GatewayError) continue
     const unfit = dialect.unfit(asked, backendOf(dialect, model))
-    answers.add(unfit ? `no: ${unfit.requirement}` : 'yes')
+    const untold = { ...asked, parallelToolCalls: true }
+    if (!unfit) answers.add('yes')
+    else if (!asked.parallelToolCalls && !dialect.unfit(untold, backendOf(dialect, model))) answers.add('first call')
+    else answers.add(`no: ${unfit.requirement}`)
   }
   return [...answers].join('; ') || '–'
 }
@@ -102,6 +105,8 @@ answer of the surface's schema and of the dialect to a request that asks for the
 
 - **Surfaces**: *yes*, the error that refuses it, or – where the surface has no notation for it.
 - **Dialects**: *yes*, or the requirement that a backend of this dialect can't meet; – where no surface can ask for it.
+  *First call*: the provider can't be told, so the gateway keeps the first call of the turn and drops later ones before
+  the client sees them. The model wrote them, so they count as output. Backends that can be told go first.
   A backend that can't meet a requirement is passed over. When no backend of the model is left, the request is refused
   with 400 \`request_requirements_unsatisfied\`, before any model runs.
 

@@ -14,7 +14,7 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { contentLimits, identity, limitsCheck, parsedConversation } from '../shared/slots.ts'
+import { contentLimits, identity, keepsFirstCall, limitsCheck, parsedConversation } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
 import { Sealer } from './seal.ts'
@@ -190,6 +190,13 @@ export const conversationPlugin = definePlugin({
     return {
       onRequest,
       rewriteEvent(x, event, push) {
+        const later = x.peek(keepsFirstCall) ? ofLaterCall(event) : undefined
+        if (later) {
+          if (event.type === 'tool_call' && event.index === 1)
+            context.log.debug({ request_id: x.id }, 'later calls were dropped: the client wants one')
+          push(later)
+          return undefined
+        }
         const shown = keepPrivate(x, event)
         const kept = x.peek(recording)
         if (kept) {
@@ -215,6 +222,25 @@ function freshOf({ system, instructionParts, turns, tools, loadedTools }: Conver
   const fresh: Added = { system: system.slice(instructionParts), turns }
   if (loadedTools) fresh.tools = tools.slice(-loadedTools)
   return fresh
+}
+
+/**
+ * What remains of an event of a call after the first: output to count, which nobody sees. Undefined for any other
+ * event.
+ */
+function ofLaterCall(event: StreamEvent): StreamEvent | undefined {
+  switch (event.type) {
+    case 'tool_call':
+      if (event.index === 0) return undefined
+      return { type: 'activity', unseen: { item: `name${event.index}`, text: event.name } }
+    case 'tool_args':
+      if (event.index === 0) return undefined
+      return { type: 'activity', unseen: { item: `args${event.index}`, text: event.text } }
+    case 'tool_end':
+      return event.index === 0 ? undefined : { type: 'activity' }
+    default:
+      return undefined
+  }
 }
 
 /**

@@ -67,6 +67,12 @@ export const candidates = slot<Backend[]>('candidates')
  */
 export const upstreamConversation = slot<Conversation>('upstreamConversation')
 
+/**
+ * Filled by `routing` when the client wants at most one call and no backend that can be told serves the request: the
+ * conversation keeps the reply's first call and drops later ones (TOOL-5, decision 59).
+ */
+export const keepsFirstCall = slot<true>('keepsFirstCall')
+
 /** Filled by `media`: fetches files for backends that take them as bytes and not as URLs. */
 export const mediaFetch = slot<MediaFetch>('mediaFetch')
 export interface MediaFetch {

@@ -86,6 +86,8 @@ const toolCall = tagged('type', [
         'name',
         'arguments',
       ]),
+      // Clients that put streamed calls together leave it in the call that they send back.
+      index: noop(integer(0)),
     },
     ['id', 'function'],
   ),
@@ -98,7 +100,9 @@ const assistant = variant('role', 'assistant', {
   annotations: noop({ type: 'array' }),
   reasoning_content: noop(string()),
   parsed: noop(anything()),
-  audio: rejected(),
+  audio: noop(opaqueObject()),
+  // LiteLLM puts what its message has beyond OpenAI's into it, and sends it back.
+  provider_specific_fields: noop(opaqueObject()),
   function_call: rejected('Use tool_calls.'),
 })
 const tool = variant('role', 'tool', { content: textContent, tool_call_id: callId, name }, ['content', 'tool_call_id'])

@@ -114,8 +114,8 @@ describe('[REQ-1] what no backend can do is refused before dispatch, naming the 
           messages: /^tool_choice\.disable_parallel_tool_use$/,
         },
       ),
-      can: ['oc', 'or', 'am'],
-      cannot: ['gg'],
+      can: ['oc', 'or', 'am', 'gg'],
+      cannot: [],
     },
     {
       name: 'a forced tool while thinking can’t be off',

@@ -646,10 +646,9 @@ test('[REQ-1] a backend with `tool_schema: openapi` gets what those words can sa
   }
 })
 
-test('[TOOL-5] one call at a time goes only to a backend that can do it; where none can, it is refused before dispatch', async () => {
+test('[TOOL-5] one call at a time goes to a backend that can do it, whatever the order', async () => {
   const gateway = await startGateway({
-    models: `  mixed: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: sim-first }, { provider: chat, model: sim-limited, supports: [tools] }, { provider: messages, model: sim-third }] }
-  never: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: sim-first }] }`,
+    models: `  mixed: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: sim-first }, { provider: chat, model: sim-limited, supports: [tools] }, { provider: messages, model: sim-third }] }`,
   })
   try {
     for (const surface of SURFACES) {
@@ -663,25 +662,63 @@ test('[TOOL-5] one call at a time goes only to a backend that can do it; where n
       )
       assert.equal(single.calls.length, 1)
       assert.equal(gateway.simulator.requests.at(-1)!.dialect, 'anthropic-messages')
-      const executed = gateway.simulator.requests.length
-      const error = await refused(
-        gateway,
-        surface,
-        bodyOf(surface, 'never', [ASK], { tools: [WEATHER], more: SINGLE[surface] }),
-      )
-      assert.equal(error.code, 'request_requirements_unsatisfied')
-      assert.equal(
-        error.param,
-        surface === 'messages' ? 'tool_choice.disable_parallel_tool_use' : 'parallel_tool_calls',
-      )
-      assert.equal(gateway.simulator.requests.length, executed)
-      // Without tools it asks for nothing.
-      await served(
-        gateway,
-        surface,
-        bodyOf(surface, 'never', [{ user: 'x' }], { more: surface === 'messages' ? {} : SINGLE[surface] }),
-      )
     }
+  } finally {
+    await gateway.close()
+  }
+})
+
+// LangChain, llama-index and instructor force one tool and ask for one call: on a model with gemini backends alone each of
+// their requests was 400 request_requirements_unsatisfied.
+test('[TOOL-5] where no backend can be told, the client gets the first call alone; later ones are billed as output', async () => {
+  const gateway = await startGateway({
+    models: `  alone: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: gemini, model: sim-first }] }
+  bare: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: sim-bare, supports: [tools] }] }`,
+  })
+  const billed = async (): Promise<number> => (await gateway.ledger()).at(-1)!.output
+  try {
+    for (const model of ['alone', 'bare']) {
+      for (const surface of SURFACES) {
+        const body = (more: Record<string, unknown>) => bodyOf(surface, model, [ASK], { tools: [WEATHER], more })
+        const free = await served(gateway, surface, body({}))
+        assert.equal(free.calls.length, 2)
+        const all = await billed()
+        const { calls } = await served(gateway, surface, body(SINGLE[surface]))
+        const place = `${model} ${surface}`
+        assert.deepEqual(
+          calls.map(({ name, input }) => ({ name, input })),
+          [{ name: 'get_weather', input: { city: 'Oslo' } }],
+          place,
+        )
+        assert.equal(await billed(), all, place)
+        assert.equal('parallel_tool_calls' in gateway.simulator.requests.at(-1)!.json!, false)
+        const streamed = await gateway.post(PATHS[surface], body({ ...SINGLE[surface], stream: true }))
+        const text = await streamed.text()
+        assert.equal(new Set(text.match(/call_eba1_[\w-]+/g)).size, 1, text)
+        assert.doesNotMatch(text, /Lima/)
+        assert.equal(await billed(), all, place)
+        // The history with one call of the turn continues, signatures included.
+        const entries: Entry[] = [ASK, { calls }, results(calls)]
+        const next = await served(gateway, surface, bodyOf(surface, model, entries, { tools: [WEATHER] }))
+        assert.deepEqual(
+          next.calls.map(call => call.input),
+          [{ city: 'Rome' }],
+          place,
+        )
+      }
+    }
+    // What is retained has the one call, too.
+    const first = await served(
+      gateway,
+      'responses',
+      bodyOf('responses', 'alone', [ASK], { tools: [WEATHER], more: SINGLE.responses }),
+    )
+    const next = await gateway.openai().responses.create({
+      model: 'alone',
+      previous_response_id: first.body.id,
+      input: [{ type: 'function_call_output', call_id: first.calls[0]!.id, output: 'sunny' }],
+    })
+    assert.equal(next.status, 'completed')
   } finally {
     await gateway.close()
   }

@@ -129,9 +129,15 @@ describe('chat request: what is refused', () => {
     ],
     [
       '[GEN-2]',
-      { messages: [user, { role: 'assistant', content: 'x', audio: { id: 'a' } }] },
-      'unsupported_parameter',
-      'messages[1].audio',
+      { messages: [user, { role: 'assistant', content: null, audio: { id: 'a' } }] },
+      'missing_required_parameter',
+      'messages[1].content',
+    ],
+    [
+      '[GEN-2]',
+      { messages: [{ role: 'user', content: 'x', provider_specific_fields: {} }] },
+      'unknown_parameter',
+      'messages[0].provider_specific_fields',
     ],
     [
       '[GEN-2]',
