@@ -34,7 +34,7 @@ import { preparationOf } from '../plugins/shared/preparation.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
-import { offered, surfaceAt, surfaces } from '../surfaces/index.ts'
+import { callersSurface, offered, surfaces } from '../surfaces/index.ts'
 import { adminPort } from './arguments.ts'
 import { buildAssembly, ConfigRefused, resolveSimulator } from './assembly.ts'
 import { load, loadAside } from './load.ts'
@@ -192,7 +192,7 @@ class RunningGateway implements Gateway {
       random: this.#random,
       keepAliveMs: config.server.keep_alive,
       ticker: new Ticker(this.#clock, Math.min(1000, Math.max(20, config.server.keep_alive / 4))),
-      surfaceAt,
+      callersSurface,
       offered,
       onSettled: (x, settlement) => this.#observer.settled(x, settlement),
       onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),

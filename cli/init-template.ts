@@ -105,6 +105,7 @@ pipelines:
     - usage-capture
     - header-stamp
   count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
+  responses: [auth, retained-responses, header-stamp]
   models: [auth, models, header-stamp]
 
 routes:
@@ -112,7 +113,11 @@ routes:
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
   - { match: POST /v1/messages, surface: messages, pipeline: completions }
   - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }
+  - { match: POST /v1/responses/input_tokens, surface: responses, pipeline: count_tokens }
+  - { match: GET /v1/responses/*, pipeline: responses }
+  - { match: DELETE /v1/responses/*, pipeline: responses }
   - { match: GET /v1/models, pipeline: models }
+  - { match: GET /v1/models/*, pipeline: models }
 
 # Who serves. Keys come from the environment: this file holds no secret.
 providers:

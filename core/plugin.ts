@@ -107,6 +107,8 @@ export interface Exchange {
   readonly id: string
   readonly incoming: Incoming
   readonly surface: Surface | undefined
+  /** The surface whose clients read the gateway's errors here: on a route without a surface, that of the caller. */
+  readonly errorForm: Surface | undefined
   readonly route: string
   /** Unix milliseconds, when the head was parsed. */
   readonly startedAt: number
@@ -140,6 +142,12 @@ export interface Exchange {
    * client, then whether the reply was whole. It receives the last bytes before `onSettle`, and the client after it.
    */
   onSent(tap: SentTap): void
+
+  /**
+   * The whole reply as the JSON of its surface, also of a stream; for `onSettle`. Undefined when the reply did not come
+   * to its finish.
+   */
+  wholeReply(): string | undefined
 
   // -- for terminals --
   /**

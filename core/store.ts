@@ -269,32 +269,22 @@ export interface IdempotencyStore {
 // ---- records --------------------------------------------------------------------------------------------------------
 
 /**
+ * `response`: the turn of a retained response, from which it is continued. `reply`: the object that its client got.
+ * `continuation`: private data of a provider.
+ */
+export type RecordKind = 'response' | 'reply' | 'continuation'
+
+/**
  * Small private values with a time to live: retained responses and continuation data. Each belongs to an
  * organization. Values arrive already sealed.
  */
 export interface RecordStore {
-  put(
-    org: string,
-    kind: 'response' | 'continuation',
-    id: string,
-    value: Uint8Array,
-    ttlMs: number,
-    now: number,
-  ): MaybePromise<void>
-  get(org: string, kind: 'response' | 'continuation', id: string, now: number): MaybePromise<Uint8Array | null>
+  put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number, now: number): MaybePromise<void>
+  get(org: string, kind: RecordKind, id: string, now: number): MaybePromise<Uint8Array | null>
   /** Reads several of one kind; null where one is missing. */
-  getMany(
-    org: string,
-    kind: 'response' | 'continuation',
-    ids: readonly string[],
-    now: number,
-  ): MaybePromise<(Uint8Array | null)[]>
+  getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): MaybePromise<(Uint8Array | null)[]>
   /** Renews the time to live of those that exist; ignores the others. */
-  touch(
-    org: string,
-    kind: 'response' | 'continuation',
-    ids: readonly string[],
-    ttlMs: number,
-    now: number,
-  ): MaybePromise<void>
+  touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): MaybePromise<void>
+  /** Deletes one, if it exists. From then on `get` does not find it. */
+  delete(org: string, kind: RecordKind, id: string): MaybePromise<void>
 }

@@ -13,12 +13,14 @@ export interface Surface {
   /** The name for people: `Chat Completions`. */
   readonly title: string
   /**
-   * The path to which its clients send requests. A path that contains it and has no route gets an error in this
-   * surface's form.
+   * The path to which its clients send requests. On a path that contains it, and whose route names no surface, errors
+   * have this surface's form.
    */
   readonly path: string
   /** A header, beside `authorization`, in which its clients may send the key. */
   readonly keyHeader?: string
+  /** Headers that only its clients send: they tell whose request a path without a surface has got. */
+  readonly ownHeaders?: readonly string[]
   /** The header in which its clients name preview features, separated by commas. */
   readonly previewHeader?: string
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
@@ -37,9 +39,12 @@ export interface Surface {
   parse(body: unknown): Conversation
   /**
    * Builds a conversation as far as possible from a body that `validate` may have refused (count_tokens, decisions
-   * 2). It throws only when `messages` is missing.
+   * 2).
+   * @throws GatewayError when the body has nothing to count
    */
   parseLoosely?(body: unknown): Conversation
+  /** The reply of a count (`count-tokens`). Default: `{"input_tokens": N}`. */
+  countReply?(tokens: number): unknown
   /** Makes the encoder of one exchange. */
   encoder(context: EncodeContext): Encoder
   /** The body of an error reply, as JSON text (ERR-1). */

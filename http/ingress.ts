@@ -23,8 +23,8 @@ export interface Generation {
 }
 
 export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
-  /** The surface in whose form a path without a route is refused; undefined for the plain form. */
-  surfaceAt(path: string): Surface | undefined
+  /** The surface in whose form a request without a surface is refused; undefined for the plain form. */
+  callersSurface(incoming: Incoming): Surface | undefined
   /** The requests that such a refusal names as possible, in words. */
   offered: string
   /** Whether a new request must be refused to protect the running ones (http/overload.ts). Default: never. */
@@ -114,12 +114,12 @@ export class Ingress {
     const { path, method } = incoming
     const current = this.#current
     if (!current)
-      return this.#refuse(incoming, '', this.#options.surfaceAt(path), 'route_unavailable', {
+      return this.#refuse(incoming, '', undefined, 'route_unavailable', {
         message: 'A platform service is starting. Retry shortly.',
       })
 
     if (path === RETIRED || path.startsWith(`${RETIRED}/`)) {
-      return this.#refuse(incoming, '', this.#options.surfaceAt(path), 'endpoint_retired', {
+      return this.#refuse(incoming, '', undefined, 'endpoint_retired', {
         message: `The path ${printable(path)} is retired. Use /v1 instead of ${RETIRED}.`,
       })
     }
@@ -130,9 +130,8 @@ export class Ingress {
 
     const methods = current.generation.router.methods(path)
     if (!methods) {
-      const surface = this.#options.surfaceAt(path)
       const twice = path.startsWith('/v1/v1/')
-      return this.#refuse(incoming, '', surface, 'not_found', {
+      return this.#refuse(incoming, '', undefined, 'not_found', {
         message: twice
           ? `No such path: ${printable(path)}. The base URL already ends in /v1: configure it without the second /v1 (the Anthropic SDK takes the origin alone).`
           : `No such path: ${printable(path)}. See ${this.#options.offered}.`,
@@ -168,7 +167,8 @@ export class Ingress {
       return this.#refuse(incoming, route, surface, 'route_capacity', {
         message: 'This service is overloaded at the moment. Retry after the advertised time.',
       })
-    const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host)
+    const errorForm = surface ?? this.#options.callersSurface(incoming)
+    const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host, errorForm)
     this.#running.add(x)
     current.running++
     x.start()
@@ -214,18 +214,20 @@ export class Ingress {
     })
   }
 
+  /** @param surface undefined: the request has none, and the error has the form of its caller */
   #refuse(incoming: Incoming, route: string, surface: Surface | undefined, code: ErrorCode, init: ErrorInit): void {
     const error = new GatewayError(code, init)
+    const form = surface ?? this.#options.callersSurface(incoming)
     advertise(error, () => this.#options.random())
     const id = requestId()
     const headers: [string, string][] = [
       ['content-type', 'application/json'],
       ['x-request-id', id],
     ]
-    for (const name of surface?.requestIdHeaders ?? []) headers.push([name, id])
+    for (const name of form?.requestIdHeaders ?? []) headers.push([name, id])
     for (const [name, value] of Object.entries(error.headers ?? {})) headers.push([name, value])
     for (const [name, value] of Object.entries(retryHeaders(error))) headers.push([name, value])
-    incoming.respond(error.status, headers, errorBody(surface, error, id))
+    incoming.respond(error.status, headers, errorBody(form, error, id))
     this.#options.onRefused(route, error, id)
   }
 

@@ -4,7 +4,10 @@ import { accountsOf, isKeyText } from './shared/directory.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
 const schema = object({
-  x_api_key: flag(false, 'Accept x-api-key on the Messages surface when there is no Authorization header.'),
+  x_api_key: flag(
+    false,
+    'Accept x-api-key when there is no Authorization header, for requests of Anthropic clients: on Messages, and on routes without a surface such as GET /v1/models.',
+  ),
 })
 
 /**
@@ -27,8 +30,8 @@ export const auth = definePlugin({
         let credential: string
         if (authorization === undefined) {
           const other = headers.get('x-api-key')
-          if (other === undefined || !x_api_key || x.surface?.keyHeader !== 'x-api-key')
-            return missing(other !== undefined)
+          const taken = x_api_key && (x.surface === undefined || x.surface.keyHeader === 'x-api-key')
+          if (other === undefined || !taken) return missing(other !== undefined)
           credential = other
         } else {
           if (!hasBearerScheme(authorization)) return wrongScheme()

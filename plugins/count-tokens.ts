@@ -5,8 +5,9 @@ import { denied } from './admission/denials.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
 /**
- * Answers POST /v1/messages/count_tokens with the metered prompt (CNT-1). Each count takes one from a bucket of its
- * own, which is as large as the organization's requests per minute; it takes nothing from the limits of completions.
+ * Answers POST /v1/messages/count_tokens and POST /v1/responses/input_tokens with the metered prompt (CNT-1, CNT-2).
+ * Each count takes one from one bucket for both, which is as large as the organization's requests per minute; it takes
+ * nothing from the limits of completions.
  */
 export const countTokens = definePlugin({
   name: 'count-tokens',
@@ -43,7 +44,8 @@ export const countTokens = definePlugin({
         return admission instanceof Promise ? admission.then(decide) : decide(admission)
       },
       forward(x) {
-        x.reply(answer(200, { input_tokens: x.get(estimate).input }))
+        const { input } = x.get(estimate)
+        x.reply(answer(200, x.surface?.countReply?.(input) ?? { input_tokens: input }))
         return undefined
       },
     }

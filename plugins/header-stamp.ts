@@ -19,7 +19,7 @@ export const headerStamp = definePlugin({
     return {
       onResponseHead(x, head) {
         const { headers } = head
-        for (const name of x.surface?.requestIdHeaders ?? []) headers.set(name, x.id)
+        for (const name of x.errorForm?.requestIdHeaders ?? []) headers.set(name, x.id)
         const reserved = x.peek(reservation)
         if (!reserved || (x.error && WITHOUT_LIMITS.has(x.error.code))) return undefined
         limitHeaders(reserved.cells, reserved.states, headers)

@@ -11,6 +11,7 @@ import { modelAccess } from './model-access/index.ts'
 import { models } from './models.ts'
 import { otel } from './otel/index.ts'
 import { proxy } from './proxy/index.ts'
+import { retainedResponses } from './retained-responses.ts'
 import { routing } from './routing.ts'
 import { tokenEstimate } from './token-estimate.ts'
 import { translation } from './translation.ts'
@@ -36,6 +37,7 @@ export const plugins: readonly Plugin[] = [
   usageCapture,
   headerStamp,
   models,
+  retainedResponses,
   countTokens,
   proxy,
   otel,

@@ -3,11 +3,12 @@ import { isUsd, LIMITS } from '../core/limits.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
 import { ModelAccess } from './model-access/access.ts'
 import { leastOf } from './shared/account-limits.ts'
+import { belowRoute } from './shared/below-route.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
 /**
- * Answers GET /v1/models with the models that the key may call, in a form that both official SDKs read (MOD-1, wire.md
- * A.6).
+ * Answers GET /v1/models with the models that the key may call, and GET /v1/models/{id} with one of them, in a form that
+ * both official SDKs read (MOD-1, MOD-8, wire.md A.6).
  */
 export const models = definePlugin({
   name: 'models',
@@ -22,6 +23,12 @@ export const models = definePlugin({
     return {
       forward(x) {
         const caller = x.get(identity)
+        const id = belowRoute(x)
+        if (id !== undefined) {
+          const found = access.resolve(id, caller.organization, caller.key, undefined)
+          x.reply('kind' in found ? found : answer(200, describe(found, caller, created)))
+          return undefined
+        }
         const data = access
           .listed(caller.organization, caller.key)
           .filter(model => model.price !== null || caller.organization.billing === 'free')

@@ -108,6 +108,8 @@ export interface RunOptions<C> {
   request?: MemoryRequest | MemoryIncoming
   /** The exchange's id; default `req_test`. Two requests at the same time need two ids. */
   id?: string
+  /** The name of the route; default `POST /v1/test`. */
+  route?: string
   /** The surface of the route; it should write the same frames as `plainSurface`. */
   surface?: Surface
   /**
@@ -241,7 +243,8 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
   const chain = chains.get('test')!
   let settlements = 0
   const settled = new Promise<{ settlement: Settlement; exchange: RunningExchange }>(resolve => {
-    const exchange = new RunningExchange(options.id ?? 'req_test', incoming, chain, surface, 'POST /v1/test', {
+    const route = options.route ?? 'POST /v1/test'
+    const exchange = new RunningExchange(options.id ?? 'req_test', incoming, chain, surface, route, {
       clock,
       log: logger,
       // This ticker has a clock of its own. Timers that are left on the plugin's clock are then the plugin's.

@@ -3,6 +3,7 @@
  * surfaces are generated from it.
  */
 import type { SurfaceName } from '../core/conversation.ts'
+import type { Incoming } from '../core/listener.ts'
 import { chat } from './chat/index.ts'
 import type { DescribedSurface } from './described.ts'
 import { messages } from './messages/index.ts'
@@ -15,11 +16,14 @@ export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.
 )
 
 /**
- * The surface whose path is in the request's path. A request without a route is refused in the error form of that
- * surface.
+ * The surface whose clients sent a request that has no surface by its route: the surface whose path is in the request's
+ * path, else the one whose own headers the request has. Errors are written in its form.
  */
-export function surfaceAt(path: string): DescribedSurface | undefined {
-  return all.find(surface => path.includes(surface.path))
+export function callersSurface({ path, headers }: Pick<Incoming, 'path' | 'headers'>): DescribedSurface | undefined {
+  return (
+    all.find(surface => path.includes(surface.path)) ??
+    all.find(surface => surface.ownHeaders?.some(name => headers.has(name)))
+  )
 }
 
 /**

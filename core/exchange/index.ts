@@ -47,6 +47,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
   readonly id: string
   readonly incoming: Incoming
   readonly surface: Surface | undefined
+  readonly errorForm: Surface | undefined
   readonly route: string
   readonly startedAt: number
   readonly clock: Clock
@@ -74,11 +75,13 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     surface: Surface | undefined,
     route: string,
     host: ExchangeHost,
+    errorForm: Surface | undefined = surface,
   ) {
     this.id = id
     this.incoming = incoming
     this.chain = chain
     this.surface = surface
+    this.errorForm = errorForm
     this.route = route
     this.clock = host.clock
     this.startedAt = host.clock.now()
@@ -135,6 +138,10 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
   }
   onSent(tap: SentTap): void {
     this.#reply.onSent(tap)
+  }
+
+  wholeReply(): string | undefined {
+    return this.#reply.wholeReply()
   }
 
   // ---- for terminals ------------------------------------------------------------------------------------------------
@@ -293,7 +300,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     const headers: [string, string][] = [['content-type', 'application/json']]
     for (const [name, value] of Object.entries(error.headers ?? {})) headers.push([name, value])
     for (const [name, value] of Object.entries(retryHeaders(error))) headers.push([name, value])
-    this.#reply.whole(this.#back.head(error.status, headers), errorBody(this.surface, error, this.id))
+    this.#reply.whole(this.#back.head(error.status, headers), errorBody(this.errorForm, error, this.id))
     this.#upstream?.abort('ended')
     this.#settle(outcomeOf(error))
   }

@@ -54,6 +54,7 @@ export class ClientReply implements Ticking {
   #taps: Taps | null = null
   #status = 0
   #delivered = false
+  #finished = false
   #firstByteMono: number | null = null
   #lastWriteMono = 0
 
@@ -139,11 +140,19 @@ export class ClientReply implements Ticking {
     // A refusal by the gateway itself has zero usage, whatever tokens its text has.
     const billed = this.#back.origin === 'gateway' ? ZERO_USAGE : (this.#x.peek(usage)?.usage ?? ZERO_USAGE)
     const last = encoder.finish(event, billed)
+    this.#finished = true
     if (this.#state === 'collecting') {
       this.#delivered = true
       this.whole(this.#back.head(200, [['content-type', 'application/json']]), encoder.body())
     } else this.#endFrames(last)
     return true
+  }
+
+  /** The whole reply as JSON; undefined before its finish was encoded. */
+  wholeReply(): string | undefined {
+    if (!this.#finished) return undefined
+    const body = this.#whole?.body
+    return typeof body === 'string' ? body : this.#encoder!.body()
   }
 
   /** Sends the head of a stream although no event has come. The head of a buffered reply leaves only with its body. */
@@ -245,13 +254,13 @@ export class ClientReply implements Ticking {
 
   /** Makes an error without any header that a plugin added, for `handOver`. */
   bare(error: GatewayError): void {
-    const { surface, id } = this.#x
+    const { errorForm, id } = this.#x
     const headers: HeaderList = [
       ['content-type', 'application/json'],
       ['x-request-id', id],
     ]
     this.#delivered = false
-    this.#answered(error.status, headers, errorBody(surface, error, id))
+    this.#answered(error.status, headers, errorBody(errorForm, error, id))
   }
 
   #answered(status: number, headers: HeaderList, body: string | Uint8Array): void {
@@ -342,13 +351,13 @@ export class ClientReply implements Ticking {
       this.#lastFrames = null
       this.#out!.cut()
     } else if (this.#whole && this.#encoder) {
-      const { surface, id } = this.#x
+      const { errorForm, id } = this.#x
       const headers: HeaderList = [
         ['content-type', 'application/json'],
         ['x-request-id', id],
         ...Object.entries(retryHeaders(error)),
       ]
-      this.#answered(error.status, headers, errorBody(surface, error, id))
+      this.#answered(error.status, headers, errorBody(errorForm, error, id))
     }
     this.handOver()
   }

@@ -33,6 +33,7 @@ const CURES: Record<ErrorCode, string> = {
   model_not_available: 'Use a model of your plan, or ask the operator for this one.',
   streaming_not_available: 'Send the request without `stream`, or ask the operator.',
   model_not_found: 'Use an id of `GET /v1/models`. Operators: a model without a price is not served.',
+  response_not_found: 'Keep what you need of a response; `store: false` and `conversation.retain` say what is stored.',
   not_found: 'Correct the path.',
   method_not_allowed: 'Use a method of the `Allow` header.',
   request_body_timeout: 'Send the body faster, then retry.',

@@ -8,6 +8,7 @@ import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { messages } from '../../surfaces/messages/index.ts'
+import { responses } from '../../surfaces/responses/index.ts'
 import { array, exactly, integer, map, orNull, shape, string } from '../../surfaces/schema.ts'
 
 type Json = Record<string, unknown>
@@ -39,7 +40,10 @@ export function openApi(): Json {
     paths: {
       ...Object.fromEntries(all.map(surface => [surface.path, completion(surface)])),
       '/v1/messages/count_tokens': { post: COUNT_TOKENS },
+      '/v1/responses/input_tokens': { post: INPUT_TOKENS },
+      '/v1/responses/{id}': { get: RESPONSE, delete: DELETE_RESPONSE },
       '/v1/models': { get: MODELS },
+      '/v1/models/{id}': { get: MODEL },
     },
     components: {
       securitySchemes: {
@@ -148,6 +152,49 @@ const COUNT_TOKENS: Json = {
   },
 }
 
+const INPUT_TOKENS: Json = {
+  operationId: 'countInputTokens',
+  summary: 'Counts the prompt of a Responses body, whose members are all optional',
+  requestBody: { required: true, content: { 'application/json': { schema: { type: 'object' } } } },
+  responses: {
+    '200': { description: 'The count.', headers: ID, content: json('InputTokens') },
+    ...failures(responses.errorReply.name, status => [400, 401, 408, 413, 415, 429, 500, 503].includes(status)),
+  },
+}
+
+const BY_ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }]
+const FOUND = (status: number) => [401, 404, 500, 503].includes(status)
+
+const RESPONSE: Json = {
+  operationId: 'retrieveResponse',
+  summary: 'A retained response',
+  parameters: BY_ID,
+  responses: {
+    '200': { description: 'The response.', headers: ID, content: json(responses.reply.name) },
+    ...failures(responses.errorReply.name, FOUND),
+  },
+}
+
+const DELETE_RESPONSE: Json = {
+  operationId: 'deleteResponse',
+  summary: 'Deletes a retained response',
+  parameters: BY_ID,
+  responses: {
+    '200': { description: 'It is deleted.', headers: ID, content: json('DeletedResponse') },
+    ...failures(responses.errorReply.name, FOUND),
+  },
+}
+
+const MODEL: Json = {
+  operationId: 'retrieveModel',
+  summary: 'A model that the key may call',
+  parameters: BY_ID,
+  responses: {
+    '200': { description: 'The model.', headers: ID, content: json('Model') },
+    ...failures(errorReply.name, status => status === 403 || FOUND(status)),
+  },
+}
+
 const MODELS: Json = {
   operationId: 'listModels',
   summary: 'The models that the key may call',
@@ -182,29 +229,32 @@ function failures(schema: string, wanted: (status: number) => boolean): Json {
 const text = string()
 const count = integer(0)
 
+const model = shape(
+  {
+    id: text,
+    object: exactly('model'),
+    type: exactly('model'),
+    created: unixSeconds,
+    created_at: text,
+    owned_by: text,
+    display_name: text,
+    context_window: count,
+    max_input_tokens: count,
+    max_tokens: count,
+    limits: map({ type: 'number' }),
+  },
+  ['max_tokens', 'limits'],
+)
+
 /** Schemas of the endpoints that belong to no surface. */
 const OTHERS: Json = {
   TokenCount: shape({ input_tokens: count }),
+  InputTokens: shape({ object: exactly('response.input_tokens'), input_tokens: count }),
+  DeletedResponse: shape({ id: text, object: exactly('response'), deleted: exactly(true) }),
+  Model: model,
   ModelList: shape({
     object: exactly('list'),
-    data: array(
-      shape(
-        {
-          id: text,
-          object: exactly('model'),
-          type: exactly('model'),
-          created: unixSeconds,
-          created_at: text,
-          owned_by: text,
-          display_name: text,
-          context_window: count,
-          max_input_tokens: count,
-          max_tokens: count,
-          limits: map({ type: 'number' }),
-        },
-        ['max_tokens', 'limits'],
-      ),
-    ),
+    data: array(model),
     has_more: exactly(false),
     first_id: orNull(text),
     last_id: orNull(text),

@@ -17,6 +17,7 @@ import { duration, object, size } from '../../core/vocabulary.ts'
 import { contentLimits, identity, keepsFirstCall, limitsCheck, parsedConversation } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
+import { RetainedReplies } from './replies.ts'
 import { Sealer } from './seal.ts'
 
 /** What this exchange will retain; filled while its reply is recorded. */
@@ -29,6 +30,8 @@ interface Recording {
   summaries: boolean
   /** Where it is kept: with the client's connection when the client asked not to store it, else in the store. */
   local: ConnectionMemory | undefined
+  /** The turn is stored, so the reply's object is stored too. */
+  stored?: true
 }
 
 /**
@@ -57,6 +60,7 @@ export const conversationPlugin = definePlugin({
   needs: [identity, request, parsedConversation],
   provides: [conversationSlot],
   mayProvide: [recording, openReasoning],
+  uses: ['pipelines'],
   create(options, context) {
     const memory = new Memory(
       context.store,
@@ -65,14 +69,20 @@ export const conversationPlugin = definePlugin({
       options.retain,
       options.continuation,
     )
+    // Objects are stored only where a route gives them out.
+    const retrievable = Object.values(context.config.pipelines).some(entries =>
+      entries.some(({ plugin }) => plugin === 'retained-responses'),
+    )
+    const replies = retrievable ? new RetainedReplies(context.store, context.secret, context.clock) : undefined
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const conversation = x.get(parsedConversation)
       x.set(conversationSlot, conversation)
       // An advisory chain refuses no history and retains nothing, but it counts what would be sent.
       if (context.terminal.advisory) {
-        const restored = memory.restore(x.get(identity).organization.id, conversation, x.get(contentLimits).replayBytes)
-        return restored?.then(() => undefined)
+        const id = conversation.previousResponseId
+        if (id === undefined) return restore(x, conversation)
+        return recall(x, conversation, id).then(refused => refused ?? restore(x, conversation))
       }
 
       const connection = x.incoming.connection
@@ -85,8 +95,15 @@ export const conversationPlugin = definePlugin({
           summaries: conversation.reasoning.summary !== undefined,
           local: conversation.store === false && connection ? ConnectionMemory.of(connection) : undefined,
         })
-      if (conversation.previousResponseId !== undefined) return recall(x, conversation, conversation.previousResponseId)
-      return complete(x, conversation)
+      if (conversation.previousResponseId === undefined) return complete(x, conversation)
+      return recall(x, conversation, conversation.previousResponseId).then(
+        refused => refused ?? complete(x, conversation),
+      )
+    }
+
+    function restore(x: Exchange, conversation: Conversation): undefined | Promise<undefined> {
+      const restored = memory.restore(x.get(identity).organization.id, conversation, x.get(contentLimits).replayBytes)
+      return restored?.then(() => undefined)
     }
 
     async function recall(x: Exchange, conversation: Conversation, id: string): Promise<undefined | Reply> {
@@ -101,7 +118,7 @@ export const conversationPlugin = definePlugin({
       if (stored === null) return unknownResponse(id)
       if (typeof stored === 'number') return tooMuchRecalled(stored, limits)
       continueFrom(stored, conversation)
-      return complete(x, conversation)
+      return undefined
     }
 
     function complete(x: Exchange, conversation: Conversation): undefined | Reply | Promise<undefined | Reply> {
@@ -120,6 +137,7 @@ export const conversationPlugin = definePlugin({
       if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
         return tooLargeToKeep(options.max_retained)
       const saved = memory.retain(organization, `resp_${x.objectId}`, conversation.previousResponseId, fresh, local)
+      if (!local && replies) x.get(recording).stored = true
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
@@ -185,6 +203,7 @@ export const conversationPlugin = definePlugin({
       const previous = rewritten ? undefined : conversation.previousResponseId
       const { organization } = x.get(identity)
       holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local))
+      if (!local && replies) x.get(recording).stored = true
     }
 
     return {
@@ -208,6 +227,15 @@ export const conversationPlugin = definePlugin({
           } else kept.recorder.push(asShown(shown, kept))
         }
         push(shown)
+        return undefined
+      },
+      onSettle(x) {
+        const object = x.peek(recording)?.stored && x.wholeReply()
+        if (!object) return undefined
+        const saved = replies!.keep(x.get(identity).organization.id, `resp_${x.objectId}`, object, options.retain)
+        // The reply does not wait for it, and is not lost with it: it can be continued, and not be retrieved.
+        if (saved instanceof Promise)
+          saved.catch(err => context.log.warn({ request_id: x.id, err }, 'a response object was not stored'))
         return undefined
       },
     }

@@ -2,16 +2,15 @@
  * Retained responses and continuation data in Redis. Each is one value with a time to live, and has a place in the index
  * of its kind (RECORD_KEEP in scripts.ts).
  */
-import type { RecordStore } from '../../core/store.ts'
+import type { RecordKind, RecordStore } from '../../core/store.ts'
 import { script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
-import { RECORD_PUT, RECORD_TRIM } from './scripts.ts'
+import { RECORD_DELETE, RECORD_PUT, RECORD_TRIM } from './scripts.ts'
 import { Shares } from './shares.ts'
-
-type Kind = 'response' | 'continuation'
 
 const PUT = script(RECORD_PUT)
 const TRIM = script(RECORD_TRIM)
+const DELETE = script(RECORD_DELETE)
 
 export class RedisRecords implements RecordStore {
   readonly shares: Shares
@@ -29,7 +28,7 @@ export class RedisRecords implements RecordStore {
     this.shares = new Shares({ client, kind: 'records', total: maxTotal, share, trim })
   }
 
-  async put(org: string, kind: Kind, id: string, value: Uint8Array, ttlMs: number): Promise<void> {
+  async put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number): Promise<void> {
     const name = nameOf(org, kind, id)
     this.#putting.set(name, value)
     try {
@@ -41,12 +40,12 @@ export class RedisRecords implements RecordStore {
     }
   }
 
-  async get(org: string, kind: Kind, id: string): Promise<Uint8Array | null> {
+  async get(org: string, kind: RecordKind, id: string): Promise<Uint8Array | null> {
     const name = nameOf(org, kind, id)
     return this.#putting.get(name) ?? this.#client.call(this.#client.redis.getBuffer(name))
   }
 
-  async getMany(org: string, kind: Kind, ids: readonly string[]): Promise<(Uint8Array | null)[]> {
+  async getMany(org: string, kind: RecordKind, ids: readonly string[]): Promise<(Uint8Array | null)[]> {
     if (ids.length === 0) return []
     const names = ids.map(id => nameOf(org, kind, id))
     const putting = names.map(name => this.#putting.get(name))
@@ -54,21 +53,27 @@ export class RedisRecords implements RecordStore {
     return found.map((value, i) => putting[i] ?? value)
   }
 
-  async touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number): Promise<void> {
+  async touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number): Promise<void> {
     await Promise.all(ids.map(id => this.#client.call(this.#client.redis.pexpire(nameOf(org, kind, id), ttlMs))))
+  }
+
+  async delete(org: string, kind: RecordKind, id: string): Promise<void> {
+    this.shares.stored(org, await this.#client.script(DELETE, [...keysOf(org), indexOf(org, kind)], [id]))
   }
 }
 
 /** The name of the index of a kind. */
-function indexOf(org: string, kind: Kind): string {
+function indexOf(org: string, kind: RecordKind): string {
   return `sluice:${tagOf(org)}:${kind}`
 }
 
-function nameOf(org: string, kind: Kind, id: string): string {
+function nameOf(org: string, kind: RecordKind, id: string): string {
   return `${indexOf(org, kind)}:${id}`
 }
 
+const KINDS: readonly RecordKind[] = ['response', 'reply', 'continuation']
+
 /** The keys of RECORD_KEEP. */
 function keysOf(org: string): string[] {
-  return [`sluice:${tagOf(org)}:records`, indexOf(org, 'response'), indexOf(org, 'continuation')]
+  return [`sluice:${tagOf(org)}:records`, ...KINDS.map(kind => indexOf(org, kind))]
 }

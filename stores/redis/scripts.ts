@@ -434,7 +434,7 @@ return {bytes(), evicted, ends({KEYS[1]})}
  * got its score, longest ago.
  */
 const RECORD_KEEP = `
-local indexes = {KEYS[2], KEYS[3]}
+local indexes = {KEYS[2], KEYS[3], KEYS[4]}
 local function bytes() return tonumber(redis.call('HGET', KEYS[1], 'bytes') or 0) end
 local function add(size) redis.call('HINCRBY', KEYS[1], 'bytes', size) end
 local function oldest()
@@ -472,7 +472,7 @@ end
 export const RECORD_PUT = `
 ${NOW}
 ${RECORD_KEEP}
-local index, name, ttl = KEYS[4], KEYS[4] .. ':' .. ARGV[1], tonumber(ARGV[3])
+local index, name, ttl = KEYS[5], KEYS[5] .. ':' .. ARGV[1], tonumber(ARGV[3])
 local before = redis.call('STRLEN', name)
 redis.call('SET', name, ARGV[2], 'PX', ttl)
 if redis.call('ZREM', index, before .. ' ' .. ARGV[1]) == 1 then add(-before) end
@@ -484,6 +484,17 @@ for _, key in ipairs({KEYS[1], index}) do
   if redis.call('PTTL', key) < ttl * 2 then redis.call('PEXPIRE', key, ttl * 2) end
 end
 return {bytes(), evicted, ends(indexes)}
+`
+
+/** Deletes a record. KEYS: as RECORD_KEEP has them; the index of this record's kind. ARGV: id. Returns as EVICT says. */
+export const RECORD_DELETE = `
+${NOW}
+${RECORD_KEEP}
+local name = KEYS[5] .. ':' .. ARGV[1]
+local size = redis.call('STRLEN', name)
+redis.call('DEL', name)
+if redis.call('ZREM', KEYS[5], size .. ' ' .. ARGV[1]) == 1 then add(-size) end
+return {bytes(), 0, ends(indexes)}
 `
 
 /** Forgets what has expired, and evicts. KEYS: as RECORD_KEEP has them. ARGV: bytes that may stay. */

@@ -3,7 +3,7 @@
  * memory.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type RecordStore, StoreUnavailable } from '../../core/store.ts'
+import { type RecordKind, type RecordStore, StoreUnavailable } from '../../core/store.ts'
 import type { Writer } from './writer.ts'
 
 /**
@@ -11,8 +11,6 @@ import type { Writer } from './writer.ts'
  * whether a request runs: the request has already run, and the commit only makes the record safe against a crash.
  */
 const COMMIT_MS = 10_000
-
-type Kind = 'response' | 'continuation'
 
 /** A value that is not committed yet, or one read from the table. */
 interface Pending {
@@ -32,23 +30,23 @@ export class SqliteRecords implements RecordStore {
     )
   }
 
-  async put(org: string, kind: Kind, id: string, value: Uint8Array, ttlMs: number, now: number): Promise<void> {
+  async put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number, now: number): Promise<void> {
     const expires = now + ttlMs
     const committed = this.#writer.write({ op: 'record', organization: org, kind, id, value, expires })
     this.#remember(nameOf(org, kind, id), { value, expires }, committed)
     await withinBudget(committed)
   }
 
-  get(org: string, kind: Kind, id: string, now: number): Uint8Array | null {
+  get(org: string, kind: RecordKind, id: string, now: number): Uint8Array | null {
     return this.#find(org, kind, id, now)?.value ?? null
   }
 
-  getMany(org: string, kind: Kind, ids: readonly string[], now: number): (Uint8Array | null)[] {
+  getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): (Uint8Array | null)[] {
     return ids.map(id => this.get(org, kind, id, now))
   }
 
   /** Extends the life of records. The request does not wait for the commit; `ready` reports a failure. */
-  touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number, now: number): void {
+  touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): void {
     // A record that has expired but was not swept yet must not come back.
     const alive = ids.filter(id => this.#find(org, kind, id, now))
     if (alive.length === 0) return
@@ -64,7 +62,14 @@ export class SqliteRecords implements RecordStore {
     }
   }
 
-  #find(org: string, kind: Kind, id: string, now: number): Pending | undefined {
+  async delete(org: string, kind: RecordKind, id: string): Promise<void> {
+    const committed = this.#writer.write({ op: 'forget', organization: org, kind, id })
+    // Until it is committed, the table still has the record: an expired one stands before it.
+    this.#remember(nameOf(org, kind, id), { value: new Uint8Array(), expires: 0 }, committed)
+    await withinBudget(committed)
+  }
+
+  #find(org: string, kind: RecordKind, id: string, now: number): Pending | undefined {
     const found =
       this.#pending.get(nameOf(org, kind, id)) ?? (this.#select.get(org, kind, id) as unknown as Pending | undefined)
     return found && found.expires > now ? found : undefined
@@ -90,6 +95,6 @@ function withinBudget(committed: Promise<void>): Promise<void> {
   })
 }
 
-function nameOf(org: string, kind: Kind, id: string): string {
+function nameOf(org: string, kind: RecordKind, id: string): string {
   return kind + '\n' + org + '\n' + id
 }

@@ -26,6 +26,7 @@ export type Write =
   | { op: 'ledger'; entries: string }
   | { op: 'idempotency'; row: IdempotencyRow }
   | { op: 'record'; organization: string; kind: string; id: string; value: Uint8Array; expires: number }
+  | { op: 'forget'; organization: string; kind: string; id: string }
   | { op: 'touch'; organization: string; kind: string; ids: readonly string[]; expires: number }
   /** `levels`: JSON of `LevelRow[]`. */
   | { op: 'levels'; levels: string }
@@ -155,6 +156,9 @@ export class Tables {
         return
       case 'record':
         this.#record(write)
+        return
+      case 'forget':
+        this.#forget(write)
         return
       case 'touch': {
         const touch = this.#sql(
@@ -323,6 +327,10 @@ export class Tables {
         : `UPDATE idempotency SET status = NULL, headers = NULL, body = NULL, whole = NULL, size = 0
            WHERE rowid = ${oldest('idempotency_age', ' AND size > 0')}`
     return this.#sql(text).run(organization).changes === 1
+  }
+
+  #forget({ organization, kind, id }: Extract<Write, { op: 'forget' }>): void {
+    this.#sql('DELETE FROM records WHERE organization = ? AND kind = ? AND id = ?').run(organization, kind, id)
   }
 
   #levels(rows: readonly LevelRow[]): void {

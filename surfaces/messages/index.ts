@@ -15,6 +15,7 @@ export const messages: DescribedSurface = {
   title: 'Messages',
   path: '/v1/messages',
   keyHeader: 'x-api-key',
+  ownHeaders: ['anthropic-version', 'x-api-key'],
   previewHeader: 'anthropic-beta',
   requestSchema,
   reply,

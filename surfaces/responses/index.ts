@@ -11,13 +11,24 @@ import type { ResponsesBody } from './schema.ts'
 import { requestSchema } from './schema.ts'
 import { socketForm } from './socket.ts'
 
+const check = compileRequest(requestSchema)
+
 const http: Surface = {
   name: 'responses',
   title: 'Responses',
   path: '/v1/responses',
   requestSchema,
-  validate: compileRequest(requestSchema),
+  validate: check,
   parse: body => parse(body as ResponsesBody),
+  // A count needs no model, and unknown members count nothing. What else the surface would refuse is refused here too,
+  // as OpenAI does.
+  parseLoosely(body) {
+    const counted = body as ResponsesBody
+    const named = { ...counted, model: counted.model ?? 'any' }
+    check(named, 'strip')
+    return parse(named)
+  },
+  countReply: tokens => ({ object: 'response.input_tokens', input_tokens: tokens }),
   encoder: context => new ResponsesEncoder(context),
   error: errorBody,
   requestIdHeaders: [],

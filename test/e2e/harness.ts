@@ -87,13 +87,18 @@ store: "sqlite::memory:"
 pipelines:
   completions: [${ENTRIES.map(entry).join(', ')}]
   count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
+  responses: [auth, retained-responses, header-stamp]
   models: [auth, models, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
   - { match: POST /v1/messages, surface: messages, pipeline: completions }
   - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }
+  - { match: POST /v1/responses/input_tokens, surface: responses, pipeline: count_tokens }
+  - { match: GET /v1/responses/*, pipeline: responses }
+  - { match: DELETE /v1/responses/*, pipeline: responses }
   - { match: GET /v1/models, pipeline: models }
+  - { match: GET /v1/models/*, pipeline: models }
 providers:
 ${
   options.providers ??

@@ -127,6 +127,14 @@ for (const [dialect, model] of Object.entries(DIALECTS) as [DialectName, string]
   })
 }
 
+const url = 'https://pages.example/a.png'
+/** No backend of the model takes it. */
+const IMAGE_BY_URL: Record<SurfaceName, Record<string, unknown>> = {
+  chat: { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url } }] }], max_tokens: undefined },
+  responses: { input: [{ role: 'user', content: [{ type: 'input_image', image_url: url }] }], max_tokens: undefined },
+  messages: { messages: [{ role: 'user', content: [{ type: 'image', source: { type: 'url', url } }] }] },
+}
+
 test('[GEN-7] refusals of the gateway itself, model lists, counts and paths', async () => {
   for (const surface of SURFACES) {
     const post = async (body: unknown, headers = {}) => take(surface, await t.post(PATHS[surface], body, headers))
@@ -134,15 +142,8 @@ test('[GEN-7] refusals of the gateway itself, model lists, counts and paths', as
     await post({ model: 'nope' })
     await post({ ...bodyOf(surface, 'nope', [{ user: 'x' }]) })
     await post(bodyOf(surface, 'eb1-preview', [{ user: 'x' }], { more: { foo: 1 } }))
-    await post(
-      bodyOf(surface, 'eb1-frontier-preview', [{ user: 'x' }], {
-        tools: [TOOL],
-        more:
-          surface === 'messages'
-            ? { tool_choice: { type: 'auto', disable_parallel_tool_use: true } }
-            : { parallel_tool_calls: false },
-      }),
-    )
+    const unfit = await post({ model: 'eb1-frontier-preview', max_tokens: 9, ...IMAGE_BY_URL[surface] })
+    assert.match(unfit, /request_requirements_unsatisfied/)
     await post({}, { authorization: 'Bearer sk-wrong-0000' })
     await post({}, { authorization: 'Basic x' })
     await post('x', { 'content-type': 'text/plain' })

@@ -78,6 +78,7 @@ export const PREPARATION = {
 export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayConfig> {
   return {
     server: { websocket: 'off' } as GatewayConfig['server'],
+    pipelines: {},
     organizations: {},
     models: {},
     price_book: '2026-11',

@@ -638,6 +638,34 @@ for (const engine of engines) {
       assert.equal(await records.get(org, 'response', 'short', Date.now()), null)
     })
 
+    it('[RESP-6] a deleted record is gone at once and stays gone; others, and a later one of its name, stay', async t => {
+      const { records } = await engine.open(t)
+      const org = newOrg()
+      const there = async (kind: 'response' | 'reply', id: string) => {
+        const found = await records.get(org, kind, id, Date.now())
+        return found && Buffer.from(found).toString()
+      }
+      for (const committed of [true, false]) {
+        const putting = Promise.all([
+          records.put(org, 'reply', 'r', Buffer.from('x'), DAY, Date.now()),
+          records.put(org, 'response', 'r', Buffer.from('turn'), DAY, Date.now()),
+          records.put(org, 'reply', 'other', Buffer.from('y'), DAY, Date.now()),
+        ])
+        if (committed) await putting
+        const deleting = records.delete(org, 'reply', 'r')
+        assert.equal(await there('reply', 'r'), null)
+        await putting
+        await deleting
+        assert.equal(await there('reply', 'r'), null)
+        assert.deepEqual([await there('response', 'r'), await there('reply', 'other')], ['turn', 'y'])
+        await records.delete(org, 'reply', 'r')
+        await records.touch(org, 'reply', ['r'], DAY, Date.now())
+        assert.equal(await there('reply', 'r'), null)
+      }
+      await records.put(org, 'reply', 'r', Buffer.from('again'), DAY, Date.now())
+      assert.equal(await there('reply', 'r'), 'again')
+    })
+
     it('a record can be read back in the same breath', async t => {
       const { records } = await engine.open(t)
       const org = newOrg()

@@ -106,6 +106,9 @@ test('on Redis an organization in which nothing is held is forgotten after two a
     ledgerKeep: null,
     maxRecord: 1e6,
     maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
+    replicas: 0,
     dataDir: temporary(),
   })
   t.after(() => store.close())

@@ -1,0 +1,86 @@
+/** `retained-responses`: a terminal that answers with a stored response object, or deletes it. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ManualClock } from '../../core/clock.ts'
+import type { Store } from '../../core/store.ts'
+import { RetainedReplies } from '../../plugins/conversation/replies.ts'
+import { retainedResponses } from '../../plugins/retained-responses.ts'
+import { identity } from '../../plugins/shared/slots.ts'
+import { runPlugin } from '../../plugins/testing.ts'
+import { caller, lateStore, memoryStore, OUT } from './kit.ts'
+
+const ID = 'resp_abcdefghijklmnopqrstuvwx'
+const OBJECT = `{"id":"${ID}","output":["é\\ud83d"]}`
+const SECRET = new Uint8Array(32)
+const HOUR = 3_600_000
+
+const ask = (store: Store, method = 'GET', id = ID, organization = 'acme', clock = new ManualClock()) =>
+  runPlugin(retainedResponses, {
+    store,
+    clock,
+    route: 'GET /v1/responses/*',
+    request: { method, path: `/v1/responses/${id}` },
+    slots: [[identity, caller({ id: organization })]],
+  })
+
+async function stored(clock = new ManualClock()): Promise<Store> {
+  const store = await memoryStore(clock)
+  await store.records.put('acme', 'response', ID, Buffer.from('turn'), HOUR, clock.now())
+  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, OBJECT, HOUR)
+  return store
+}
+
+for (const [engine, of] of [
+  ['a store that answers at once', (store: Store) => store],
+  ['a store that answers late', lateStore],
+] as const) {
+  test(`[RESP-6] ${engine}: the bytes as they were stored, then deleted, then unknown`, async () => {
+    const store = of(await stored())
+    const found = await ask(store)
+    assert.deepEqual([found.status, found.body], [200, OBJECT])
+    assert.equal(found.headers.get('content-type'), 'application/json')
+    assert.equal((await ask(store, 'GET', ID, 'globex')).status, 404)
+    assert.equal((await ask(store, 'DELETE', ID, 'globex')).status, 404)
+    assert.deepEqual((await ask(store, 'DELETE')).json, { id: ID, object: 'response', deleted: true })
+    for (const method of ['GET', 'DELETE']) {
+      const { status, json } = await ask(store, method)
+      assert.deepEqual([status, json.error.code], [404, 'response_not_found'])
+    }
+  })
+}
+
+test('[RESP-6] it ends with its time to live', async () => {
+  const clock = new ManualClock()
+  const store = await stored(clock)
+  clock.advance(HOUR - 1)
+  assert.equal((await ask(store, 'GET', ID, 'acme', clock)).status, 200)
+  clock.advance(1)
+  assert.equal((await ask(store, 'GET', ID, 'acme', clock)).status, 404)
+})
+
+test('[RESP-6] what an earlier release retained has no object: it is unknown, and can be deleted', async () => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  await store.records.put('acme', 'response', ID, Buffer.from('turn'), HOUR, clock.now())
+  assert.equal((await ask(store)).status, 404)
+  assert.equal((await ask(store, 'DELETE')).status, 200)
+})
+
+test('[AUTH-3] what is stored is sealed for its organization', async () => {
+  const clock = new ManualClock()
+  const store = await stored(clock)
+  const sealed = await store.records.get('acme', 'reply', ID, clock.now())
+  assert.ok(!Buffer.from(sealed!).includes('output'))
+  await store.records.put('globex', 'reply', ID, sealed!, HOUR, clock.now())
+  assert.equal((await ask(store, 'GET', ID, 'globex')).status, 404)
+})
+
+for (const [how, out] of Object.entries(OUT)) {
+  test(`a store that ${how}: 503, to be retried`, async () => {
+    const store = out(await stored())
+    for (const method of ['GET', 'DELETE']) {
+      const { status, json } = await ask(store, method)
+      assert.deepEqual([status, json.error.code], [503, 'provider_unavailable'])
+    }
+  })
+}
