@@ -13,7 +13,7 @@ import { changedNames } from '../config/changes.ts'
 import { type ConfigError, formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
-import type { BuildOptions, Chain } from '../core/chain.ts'
+import { type BuildOptions, type Chain, takesMessages } from '../core/chain.ts'
 import { type Clock, SteadyClock, systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
@@ -346,7 +346,7 @@ class RunningGateway implements Gateway {
   #webSocketOptions(): WebSocketOptions {
     const spoken = this.config.routes.filter(route => route.surface && surfaces[route.surface]!.socket)
     const bodies = this.#chains
-      .filter(chain => spoken.some(route => route.pipeline === chain.name))
+      .filter(chain => takesMessages(chain) && spoken.some(route => route.pipeline === chain.name))
       .map(chain => chain.body)
     return {
       maxMessageBytes: Math.min(2 ** 31 - 1, 2 * Math.max(1024 * 1024, ...bodies.map(body => body?.maxBytes ?? 0))),

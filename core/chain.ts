@@ -269,6 +269,11 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
   }
 }
 
+/** Whether the messages of a WebSocket may be requests of a chain: it reads bodies, and its terminal serves them. */
+export function takesMessages({ body, links, terminal }: Chain): boolean {
+  return body !== null && links[terminal]?.plugin.advisory !== true
+}
+
 /**
  * The part of a chain that a WebSocket handshake runs through before the socket opens: the plugins above the body,
  * such as `auth`, and on the way out the plugins below the terminal. The other plugins run for each request that

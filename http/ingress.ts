@@ -3,7 +3,7 @@
  * generations of the configuration. The order of its checks follows decisions 1 and 7.
  */
 
-import { type Chain, handshakeChain } from '../core/chain.ts'
+import { type Chain, handshakeChain, takesMessages } from '../core/chain.ts'
 import { DenseSet } from '../core/collections.ts'
 import { advertise, type ErrorCode, type ErrorInit, GatewayError, printable, retryHeaders } from '../core/errors.ts'
 import { type ExchangeHost, RunningExchange } from '../core/exchange/index.ts'
@@ -189,7 +189,7 @@ export class Ingress {
   #upgrade(incoming: Incoming, route: Route, post: Route | undefined, current: Serving): void {
     const form = post?.surface?.socket
     const offer = incoming.webSocket
-    if (offer && post && form && post.chain.body) {
+    if (offer && post && form && takesMessages(post.chain)) {
       const opening = `GET ${post.path}`
       if (incoming.headers.has('idempotency-key')) {
         return this.#refuse(incoming, opening, post.surface, 'bad_request', {

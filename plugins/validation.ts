@@ -75,7 +75,7 @@ export const validation = definePlugin({
     for (const surface of context.surfaces) {
       const unknownFields = options.unknown_fields[surface.name]!
       warm(surface, unknownFields)
-      if (surface.socket && server.websocket === 'on' && server.listener === 'uws')
+      if (surface.socket && !advisory && server.websocket === 'on' && server.listener === 'uws')
         warm(surface.socket.surface, unknownFields)
     }
 

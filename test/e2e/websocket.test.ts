@@ -667,7 +667,12 @@ describe('handshakes that open no socket', () => {
 
   test('the other surfaces answer 426, an unknown path 404; a key for one request is refused with 400', async () => {
     await using({}, async t => {
-      for (const path of ['/v1/chat/completions', '/v1/messages', '/v1/messages/count_tokens']) {
+      for (const path of [
+        '/v1/chat/completions',
+        '/v1/messages',
+        '/v1/messages/count_tokens',
+        '/v1/responses/input_tokens',
+      ]) {
         assert.equal((await refusal(t, {}, path)).status, 426, path)
       }
       assert.equal((await refusal(t, {}, '/v1/nothing')).status, 404)
