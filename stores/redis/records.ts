@@ -16,10 +16,10 @@ export class RedisRecords implements RecordStore {
   readonly shares: Shares
   #client: RedisClient
   /**
-   * Values that Redis may not have executed yet, by name. When Redis does not know the script, it is sent a second
-   * time, and a read that was made later would be executed before it.
+   * Writes that Redis may not have executed yet, by name; the value of a deleted one is null. When Redis does not know
+   * a script, it is sent a second time, and what was sent later would be executed before it.
    */
-  #putting = new Map<string, Uint8Array>()
+  #writing = new Map<string, { value: Uint8Array | null; done: Promise<void> }>()
 
   constructor(options: { client: RedisClient; maxTotal: number; share: number }) {
     const { client, maxTotal, share } = options
@@ -28,37 +28,48 @@ export class RedisRecords implements RecordStore {
     this.shares = new Shares({ client, kind: 'records', total: maxTotal, share, trim })
   }
 
-  async put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number): Promise<void> {
-    const name = nameOf(org, kind, id)
-    this.#putting.set(name, value)
-    try {
-      const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
+  put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number): Promise<void> {
+    const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
+    return this.#write(nameOf(org, kind, id), value, async () => {
       const keys = [...keysOf(org), indexOf(org, kind)]
       this.shares.stored(org, await this.#client.script(PUT, keys, [id, bytes, ttlMs, this.shares.share]))
-    } finally {
-      if (this.#putting.get(name) === value) this.#putting.delete(name)
-    }
+    })
   }
 
   async get(org: string, kind: RecordKind, id: string): Promise<Uint8Array | null> {
     const name = nameOf(org, kind, id)
-    return this.#putting.get(name) ?? this.#client.call(this.#client.redis.getBuffer(name))
+    const writing = this.#writing.get(name)
+    return writing ? writing.value : this.#client.call(this.#client.redis.getBuffer(name))
   }
 
   async getMany(org: string, kind: RecordKind, ids: readonly string[]): Promise<(Uint8Array | null)[]> {
     if (ids.length === 0) return []
     const names = ids.map(id => nameOf(org, kind, id))
-    const putting = names.map(name => this.#putting.get(name))
+    const writing = names.map(name => this.#writing.get(name))
     const found = await this.#client.call(this.#client.redis.mgetBuffer(...names))
-    return found.map((value, i) => putting[i] ?? value)
+    return found.map((value, i) => (writing[i] ? writing[i].value : value))
   }
 
   async touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number): Promise<void> {
     await Promise.all(ids.map(id => this.#client.call(this.#client.redis.pexpire(nameOf(org, kind, id), ttlMs))))
   }
 
-  async delete(org: string, kind: RecordKind, id: string): Promise<void> {
-    this.shares.stored(org, await this.#client.script(DELETE, [...keysOf(org), indexOf(org, kind)], [id]))
+  delete(org: string, kind: RecordKind, id: string): Promise<void> {
+    return this.#write(nameOf(org, kind, id), null, async () => {
+      this.shares.stored(org, await this.#client.script(DELETE, [...keysOf(org), indexOf(org, kind)], [id]))
+    })
+  }
+
+  /** Runs the writes of one name one after the other. */
+  async #write(name: string, value: Uint8Array | null, run: () => Promise<void>): Promise<void> {
+    const before = this.#writing.get(name)
+    const writing = { value, done: before ? before.done.then(run, run) : run() }
+    this.#writing.set(name, writing)
+    try {
+      await writing.done
+    } finally {
+      if (this.#writing.get(name) === writing) this.#writing.delete(name)
+    }
   }
 }
 

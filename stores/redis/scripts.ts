@@ -511,7 +511,7 @@ return {bytes(), evicted, ends(indexes)}
  * Reports what organizations have.
  * KEYS: their bytes (sorted set); when each has something to forget (sorted set, Unix ms); the sum. ARGV: the most bytes
  * of all; then for each organization: its id, its bytes, when its next member ends. Returns the sum and, when it is
- * above the most, the organization with the largest share, and that share.
+ * above the most, the organization with the largest share, that share, and the share of the next.
  */
 export const SHARES_REPORT = `
 local call = redis.call
@@ -529,8 +529,9 @@ for i = 2, #ARGV, 3 do
 end
 local total = tonumber(call('GET', KEYS[3]) or 0)
 if total <= tonumber(ARGV[1]) then return {total} end
-local largest = call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-return {total, largest[1], largest[2]}
+local largest = call('ZRANGE', KEYS[1], -2, -1, 'WITHSCORES')
+local next = #largest == 4 and largest[2] or '0'
+return {total, largest[#largest - 1], largest[#largest], next}
 `
 
 /**

@@ -8,8 +8,8 @@
  *   {sluice:shares}:KIND:bytes   the sum of all
  *
  * Each step reports the organization's new sum there, a moment later and in batches. When all is full, the process that
- * learns of it evicts from the largest share. A report that is lost, or overtaken by an older one of another process,
- * is made good by the organization's next one, at the latest when something of it ends.
+ * learns of it evicts from the largest share. A report may be lost, or overtaken by an older one of another process; so
+ * a process asks once more for the sums of organizations for which it has stored something, and reports them again.
  *
  * What a release without shares stores is not counted, and leaves with its time to live; of the replies of idempotency
  * keys it counts the bytes of each organization in the same way.
@@ -26,6 +26,14 @@ const BATCH = 100
 /** One look at what has ended takes at most this many organizations, for so long, ms. */
 const DUE_AT_ONCE = 50
 const TAKEN_MS = 10_000
+/** The sums of at most this many organizations are asked for at once. */
+const WROTE_AT_ONCE = 50
+
+/**
+ * The largest share gives way by so much of the total at once, beyond what makes it as large as the next: little, so
+ * that shares stay alike, and enough to come to an end soon.
+ */
+const STEP = 0.01
 
 /** What a script of retained things returns: bytes of the organization, evicted, when its next one ends (or -1). */
 export type Trimmed = readonly [bytes: number, evicted: number, ends: number]
@@ -48,6 +56,8 @@ export class Shares {
   readonly #keys: readonly [bytes: string, due: string, sum: string]
   /** What is to be reported, by organization. */
   readonly #news = new Map<string, Trimmed>()
+  /** Organizations that have stored something here since their sum was asked for. */
+  readonly #wrote = new Set<string>()
   #reporting: Promise<void> | undefined
   readonly #stats: KeptStats[Retained] = { bytes: 0, evicted: { share: 0, total: 0 } }
 
@@ -68,6 +78,7 @@ export class Shares {
     if (trimmed.length === 0) return
     this.#stats.evicted.share += trimmed[1]
     this.#news.set(org, trimmed)
+    this.#wrote.add(org)
     // What fails is reported again by the next beat.
     this.report().catch(() => {})
   }
@@ -85,8 +96,13 @@ export class Shares {
     await this.report()
     const orgs = (await this.#options.client.script(DUE, [this.#keys[1]], [DUE_AT_ONCE, TAKEN_MS])) as Buffer[]
     for (const org of orgs) await this.#trim(org.toString(), this.share, 'share')
-    // Also without news: this is how a process learns the sum.
+    for (const org of [...this.#wrote].slice(0, WROTE_AT_ONCE)) {
+      await this.#trim(org, this.share, 'share')
+      this.#wrote.delete(org)
+    }
+    // Also without news: this is how a process learns the sum, and goes on evicting.
     await this.#send([])
+    await this.report()
   }
 
   async #reportAll(): Promise<void> {
@@ -106,14 +122,14 @@ export class Shares {
   async #send(batch: readonly (readonly [string, Trimmed])[]): Promise<void> {
     const { client, total } = this.#options
     const args = batch.flatMap(([org, [bytes, , ends]]) => [org, bytes, ends])
-    const [sum, largest, bytes] = (await client.script(REPORT, this.#keys, [total, ...args])) as [
-      number,
-      Buffer?,
-      Buffer?,
-    ]
+    const answer = (await client.script(REPORT, this.#keys, [total, ...args])) as [number, ...Buffer[]]
+    const [sum, largest] = answer
     this.#stats.bytes = sum
-    // A slice at a time: after it, another share may be the largest.
-    if (largest) await this.#trim(largest.toString(), Math.max(0, Number(bytes!.toString()) - (sum - total)), 'total')
+    if (!largest) return
+    const [bytes, next] = answer.slice(2).map(text => Number(text.toString())) as [number, number]
+    // A step at a time: after it, another share may be the largest.
+    const left = Math.max(bytes - (sum - total), next - Math.ceil(total * STEP), 0)
+    await this.#trim(largest.toString(), left, 'total')
   }
 
   /** Trims one organization by a slice. What it has then is news. */

@@ -263,6 +263,44 @@ test('redis: what has ended is forgotten though nobody writes; what was touched 
   assert.ok(Number(await redis.zscore('{sluice:shares}:records:due', 'a')) > Date.now() + DAY / 2)
 })
 
+/** Sums of one organization that two processes report may arrive in the wrong order. */
+test('redis: two processes at once keep the bounds, and agree on the sums in the end', { skip }, async t => {
+  const url = server.url.replace(/\/0$/, '/4')
+  const redis = new Redis(url)
+  const stores = [await openOn(url, { every: 50 }), await openOn(url, { every: 50 })]
+  t.after(async () => {
+    for (const store of stores) await store.close()
+    redis.disconnect()
+  })
+  for (let round = 0; round < 20; round++)
+    await Promise.all(
+      stores.flatMap((store, which) =>
+        ORGS.map((org, i) =>
+          store.records.put(org, 'response', `r${which}-${round}`, Buffer.alloc(10 + 30 * i + round), DAY),
+        ),
+      ),
+    )
+  await eventually(
+    async () => {
+      const { records, sums } = await inRedis(redis)
+      const reported = await redis.zrange('{sluice:shares}:records', '0', '-1', 'WITHSCORES')
+      const all = [...records.values()].reduce((a, b) => a + b, 0)
+      return (
+        all <= TOTAL &&
+        // The largest gave way, and nobody all.
+        records.size === ORGS.length &&
+        ORGS.every(org => {
+          const at = reported.indexOf(org)
+          return records.get(org)! <= TOTAL * SHARE && Number(reported[at + 1]) === records.get(org)
+        }) &&
+        ORGS.every(org => sums.get(org) === records.get(org)) &&
+        stores.every(store => store.stats().kept.records.bytes === all)
+      )
+    },
+    async () => [await inRedis(redis), stores.map(store => store.stats().kept.records)],
+  )
+})
+
 test('redis: a process without shares beside it: its records are read, and its replies count', { skip }, async t => {
   const url = server.url.replace(/\/0$/, '/3')
   const redis = new Redis(url)
