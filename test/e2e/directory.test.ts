@@ -1,12 +1,16 @@
 /** Accounts of the store, through listening gateways: two of them on Redis, one and another process on SQLite. */
 import assert from 'node:assert/strict'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import fs from 'node:fs'
 import path from 'node:path'
 import { after, before, describe, type TestContext, test } from 'node:test'
+import { promisify } from 'node:util'
+import { buildGateway } from '../../cli/gateway.ts'
 import type { AccountStore } from '../../core/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
 import { eventually } from '../eventually.ts'
-import { slots, temporary } from '../stores/kit.ts'
+import { recordingLog, slots, temporary } from '../stores/kit.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
@@ -31,6 +35,12 @@ const start = (url: string, extra = '') =>
   startGateway({
     yaml: sim => defaultYaml(sim, { extra }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`),
   })
+
+/** Whether the gateway has noticed that its store has organizations. */
+async function noticed({ gateway }: TestGateway): Promise<boolean> {
+  const metrics = await (await fetch(`${gateway.adminAddress}/metrics`)).text()
+  return /sluice_directory_lookups_total\{result="unknown"\} [1-9]/.test(metrics)
+}
 
 /** Changes an organization as the command line does. */
 async function change(
@@ -172,6 +182,77 @@ for (const [name, skip, newUrl, count] of engines) {
       assert.deepEqual([await status(gateway!, 'sk-twin-0001-secret'), await status(gateway!, KEY)], [401, 200])
     })
 
+    test('commands of another process beside running gateways: made, rotated, disabled', async t => {
+      const { gateways } = await serve(t)
+      const { file } = gateways[0]!
+      const sluice = async (...args: string[]) => {
+        const launcher = path.join(import.meta.dirname, '../../bin/sluice.mjs')
+        const { stdout } = await promisify(execFile)(process.execPath, [launcher, ...args, '--config', file])
+        return stdout.trim()
+      }
+      const secret = JSON.parse(await sluice('org', 'create', 'stored', 'plan=custom', '--key', '--json')).secret
+      await everywhere(gateways, 200, secret)
+      const next = await sluice('key', 'rotate', 'stored', 'key_1', '--grace', '1h')
+      await everywhere(gateways, 200, next)
+      assert.equal(await status(gateways[0]!, secret), 200)
+      await sluice('org', 'disable', 'stored')
+      for (const key of [secret, next]) await everywhere(gateways, 401, key)
+    })
+
+    test('an import that is killed leaves whole organizations, and goes on when it is run again', async t => {
+      const { accounts, gateways } = await serve(t)
+      const lines = path.join(temporary(), 'accounts.ndjson')
+      const count = 20_000
+      fs.writeFileSync(
+        lines,
+        Array.from({ length: count }, (_, i) => {
+          const keys = [0, 1].map(k => ({ id: `key_${k}`, sha256: sha256(`${i}-${k}`) }))
+          return `${JSON.stringify({ id: `o${i}`, plan: 'custom', keys })}\n`
+        }).join(''),
+      )
+      const launcher = path.join(import.meta.dirname, '../../bin/sluice.mjs')
+      const args = [launcher, 'org', 'import', lines, '--config', gateways[0]!.file]
+      // A group of its own: the launcher may run the gateway in a child.
+      const child = spawn(process.execPath, args, { stdio: 'ignore', detached: true })
+      const over = once(child, 'close')
+      await eventually(async () => (await accounts.count()) > 0)
+      process.kill(-child.pid!, 'SIGKILL')
+      await over
+      const taken = await accounts.count()
+      assert.ok(taken > 0 && taken < count, `${taken}`)
+      for (const { keys } of await accounts.page('', 500)) assert.equal(keys.length, 2)
+      // The gateway has served all the while, and knows what has come.
+      const { id } = (await accounts.page('', 1))[0]!
+      await everywhere(gateways, 200, `${id.slice(1)}-1`)
+      const { stdout } = await promisify(execFile)(process.execPath, [...args, '--json'])
+      const { created, unchanged, refused } = JSON.parse(stdout)
+      assert.deepEqual([created, unchanged, refused], [count - taken, taken, 0])
+      await everywhere(gateways, 200, `${count - 1}-0`)
+    })
+
+    test('a body waits while its key is looked up, and only one look-up is made for it', async t => {
+      const { accounts, gateways } = await serve(t)
+      const [gateway] = gateways
+      await change(accounts, 'stored', { plan: 'custom' }, [[SECRET]])
+      await eventually(async () => (await accounts.count()) === 1)
+      const { store } = gateway!.gateway
+      await eventually(async () => (await status(gateway!, 'sk-noticed-0001')) === 401 && (await noticed(gateway!)))
+      const find = store.accounts.find.bind(store.accounts)
+      const { promise, resolve } = Promise.withResolvers<void>()
+      let asked = 0
+      store.accounts.find = digest => {
+        asked++
+        return promise.then(() => find(digest))
+      }
+      const long = { ...CHAT, messages: [{ role: 'user', content: 'word '.repeat(400_000) }] }
+      const replies = [CHAT, long, CHAT].map(body => ask(gateway!, SECRET, body))
+      await eventually(() => gateway!.gateway.ingress.running.size === 3)
+      resolve()
+      // The long one is read, and refused for its length: 400,000 words are more than the model takes.
+      const statuses = (await Promise.all(replies)).map(reply => reply.status)
+      assert.deepEqual([asked, statuses], [1, [200, 400, 200]])
+    })
+
     test('a plan that the file no longer has is a fault of the gateway, not of the key', async t => {
       const { accounts, gateways } = await serve(t)
       const [gateway] = gateways
@@ -209,6 +290,31 @@ for (const [name, skip, newUrl, count] of engines) {
     })
   })
 }
+
+test('a start with an organization in both places is refused, and names it', async () => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  const { accounts, close } = await openAccounts(url)
+  await change(accounts, 'acme', { plan: 'custom' }, [[SECRET]])
+  await close()
+  const file = path.join(temporary(), 'gateway.yaml')
+  fs.writeFileSync(file, defaultYaml('http://127.0.0.1:9').replace('"sqlite::memory:"', `"${url}"`))
+  const log = recordingLog()
+  await assert.rejects(buildGateway(file, { log, watch: false }), /the organization acme stands in the store too/)
+})
+
+test('[AUTH-5] in the file, too: a disabled organization, and a key that has an end', async t => {
+  const gateway = await startGateway()
+  t.after(() => gateway.close())
+  const text = fs.readFileSync(gateway.file, 'utf8')
+  const after = async (from: string, to: string) => {
+    fs.writeFileSync(gateway.file, text.replace(from, to))
+    assert.deepEqual(await gateway.gateway.reload(), { applied: true, errors: [] })
+    return status(gateway, KEY)
+  }
+  assert.equal(await after('plan: custom', 'plan: custom\n    status: disabled'), 401)
+  assert.equal(await after('status: active }', 'status: active, expires: 2020-01-01T00:00:00Z }'), 401)
+  assert.equal(await after('status: active }', 'status: active, expires: 2099-01-01T00:00:00+02:00 }'), 200)
+})
 
 test('Redis out: known keys are served from memory, an unknown one is 503 and not 401', {
   skip: skipWithoutRedis,
