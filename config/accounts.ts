@@ -106,6 +106,9 @@ export function readPlans(
 
 type RawKey = Arrives<typeof keySchema>
 
+/** Each reload reads every organization of the file. Above this many, the store is the place for them. */
+const MOST_IN_FILE = 1000
+
 /** @param planNames names of all plans, including those that have a fault and are not in `plans` */
 export function readOrganizations(
   raw: Record<string, unknown>,
@@ -139,6 +142,15 @@ export function readOrganizations(
     const full = tooManyKeys(organization, plan)
     if (full) report.error([...path, 'keys'], full, 'key')
     organizations[id] = organization
+  }
+  const count = Object.keys(raw).length
+  if (count > MOST_IN_FILE) {
+    const cure = 'the store takes a million: `sluice org export --file`, then `sluice org import` (docs/accounts.md)'
+    report.warn(
+      ['organizations'],
+      `${count} organizations stand in the file, and each reload reads them all; ${cure}`,
+      'key',
+    )
   }
   return organizations
 }

@@ -76,5 +76,8 @@ export interface AccountStore {
   since(version: number): MaybePromise<AccountsSince>
 }
 
-/** Above this many changed organizations, `since` says only that there are many. */
-export const MOST_CHANGES = 1000
+/**
+ * Above this many changed organizations, `since` says only that there are many. An import makes fewer between two looks
+ * of a gateway, and reading so many takes some milliseconds.
+ */
+export const MOST_CHANGES = 5000

@@ -40,6 +40,9 @@ return {org, key, found[1], found[2], found[3]}
 /**
  * KEYS: organization, ids, version, changes, then the digests. ARGV: what a digest's key begins with, id, expected
  * version, settings or '', then id and settings of each key. Everything is checked before anything is written.
+ *
+ * A version is the time in microseconds, or one more than the last. A plain count would give a version a second time
+ * after a failover that lost the latest changes, and a gateway that knows the first one would miss the second.
  */
 const CHANGE = script(`
 local prefix, id, settings = ARGV[1], ARGV[2], ARGV[4]
@@ -49,7 +52,10 @@ for i = 1, digests do
   local owner = redis.call('GET', KEYS[4 + i])
   if owner and owner ~= id .. ' ' .. ARGV[3 + 2 * i] then return {-1, i, owner} end
 end
-local version = redis.call('INCR', KEYS[3])
+local time = redis.call('TIME')
+local latest = math.max(tonumber(redis.call('GET', KEYS[3]) or '0') + 1, time[1] * 1000000 + time[2])
+local version = string.format('%.0f', latest)
+redis.call('SET', KEYS[3], version)
 redis.call('HSET', KEYS[1], 'v', version)
 if settings ~= '' then redis.call('HSET', KEYS[1], 's', settings) end
 for i = 1, digests do
@@ -61,7 +67,7 @@ for i = 1, digests do
 end
 redis.call('ZADD', KEYS[2], 0, id)
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', ${10 * MOST_CHANGES}, version .. '-0', 'o', id)
-return {version}
+return {latest}
 `)
 
 /** KEYS: ids. ARGV: ids of organizations; the reply has those that are there. */
@@ -137,7 +143,7 @@ export class RedisAccounts implements AccountStore {
     const entries = await this.#client.call(redis.xrange(CHANGES, `${version}-0`, '+', 'COUNT', MOST_CHANGES + 2))
     const numbers = entries.map(([id]) => Number.parseInt(id, 10))
     if (version === 0 && entries.length === 0) return { version: 0, ids: [] }
-    const known = version === 0 ? numbers[0] === 1 : numbers[0] === version
+    const known = version === 0 || numbers[0] === version
     if (!known || entries.length > MOST_CHANGES + 1)
       return { version: Number((await this.#client.call(redis.get(VERSION))) ?? 0), ids: null }
     const changed = version === 0 ? entries : entries.slice(1)

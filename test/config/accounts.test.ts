@@ -173,3 +173,24 @@ test('what would surprise an operator is a warning', async () => {
   const short = await loadText(small({ s: 'secret: "short"' }))
   assert.match(lines(short.warnings)[0]!, /the secret is short/)
 })
+
+test('[AUTH-5] a key that has an end does not count towards the cap of the plan', async () => {
+  const plans = 'plans: { p: { active_keys: 1 } }'
+  const load = (expires: string) =>
+    loadText(
+      organization(
+        keys(`id: a, sha256: ${digest(1)}, expires: ${expires}`, `id: b, sha256: ${digest(2)}`).replace('tier1', 'p'),
+        plans,
+      ),
+    )
+  assert.deepEqual(lines((await load('2026-11-24T18:00:00Z')).errors), [])
+  assert.match(lines((await load('~')).errors)[0]!, /acme has 2 keys/)
+  assert.match(lines((await load('tomorrow')).errors)[0]!, /expires must be a time with its zone such as 2026-11-24T18/)
+})
+
+test('more organizations than a reload should read are warned of, with the place for them', async () => {
+  const many = (count: number) =>
+    loadText(`organizations:\n${Array.from({ length: count }, (_, i) => `  o${i}: { plan: tier1 }\n`).join('')}`)
+  assert.deepEqual(lines((await many(1000)).warnings), [])
+  assert.match(lines((await many(1001)).warnings)[0]!, /1001 organizations .*`sluice org export --file`/)
+})
