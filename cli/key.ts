@@ -66,8 +66,6 @@ export const key: Verb = {
         const found = organizationId === undefined ? undefined : await find(holders, config, organizationId)
         const organizations = found ? [found.organization] : Object.values(config.organizations)
         terminal.out(values.json ? JSON.stringify(organizations.flatMap(rowsOf), null, 2) : table(organizations))
-        const others = found ? 0 : ((await (await holders.store())?.count()) ?? 0)
-        if (others > 0) terminal.err(`The store has other organizations (${others.toLocaleString('en')}): name one.`)
         return 0
       }
       if (action === undefined || !ACTIONS.includes(action)) {

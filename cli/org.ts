@@ -13,7 +13,7 @@ import { importOrganizations } from './org-import.ts'
 import { loadWithoutSecrets } from './problems.ts'
 import { columns, Failure, type Terminal, UsageError } from './terminal.ts'
 
-const HELP = `Usage: sluice org create|list|show|set|disable|enable|import|export [OPTIONS]
+const HELP = `Usage: sluice org ACTION [OPTIONS]
 
   org create ORG plan=PLAN [NAME=VALUE …] [--key]
       Makes an organization in the store; with --key also a first key, whose

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { configFile } from './arguments.ts'
+import { Holders } from './holders.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
 import { type RouteReport, routeReport, withModel } from './route-report.ts'
@@ -45,6 +46,11 @@ export const route: Verb = {
     const file = configFile(values.config, positionals)
     const { config, plugins, warnings } = await loadOrFail(file, true)
     tellWarnings(warnings, terminal)
+    if (values.org !== undefined && !Object.hasOwn(config.organizations, values.org)) {
+      const holders = new Holders(file, config)
+      const holder = await holders.find(values.org).finally(() => holders.close())
+      if (holder) config.organizations[values.org] = holder.organization
+    }
     const report = await routeReport(config, plugins, file, {
       surface: values.surface,
       body: bodyOf(values.body, values.model),

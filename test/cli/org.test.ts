@@ -46,7 +46,7 @@ for (const [name, skip, url] of [
 ] as const) {
   describe(name, { skip }, () => {
     test('an organization from its making to its end', async t => {
-      const { good, json, refused, stored } = house(t, url())
+      const { dir, good, json, refused, stored } = house(t, url())
       const made = await json('org', 'create', 'acme', 'plan=tier1', 'requests_per_minute=7', '--key')
       assert.deepEqual([made.organization, made.plan, made.key], ['acme', 'tier1', 'key_1'])
       assert.equal((await stored('acme'))!.keys[0]!.sha256, digest(made.secret))
@@ -82,6 +82,10 @@ for (const [name, skip, url] of [
           ['acme', 'active', 1, 'store'],
         ],
       )
+      const body = join(dir, 'body.json')
+      writeFileSync(body, '{"model":"eb1-preview","messages":[{"role":"user","content":"Hi"}]}')
+      const routed = await json('route', '--org', 'acme', '--body', body)
+      assert.deepEqual([routed.organization, routed.key, routed.refused], ['acme', 'key_1', undefined])
       for (const line of (await good('org', 'show', 'acme')).split('\n')) assert.ok(line.length <= 80, line)
     })
 
