@@ -321,6 +321,12 @@ export class Accounts {
     }
   }
 
+  /** Whether all that accounts follow from is the same. */
+  isOf({ organizations, plans, models }: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>): boolean {
+    const own = this.#config
+    return organizations === own.organizations && plans === own.plans && models === own.models
+  }
+
   /**
    * Who a credential belongs to; null when nobody may use it. The answer is a promise only when the store has to be
    * asked and does not answer at once.
@@ -380,7 +386,8 @@ export function accountsOf(
 ): Accounts {
   const all = shared.use('accounts', () => new WeakMap<GatewayConfig['organizations'], Accounts>())
   let accounts = all.get(config.organizations)
-  if (!accounts) all.set(config.organizations, (accounts = new Accounts(directoryOf(shared), config)))
+  // A reload may keep sections that have not changed as they are.
+  if (!accounts?.isOf(config)) all.set(config.organizations, (accounts = new Accounts(directoryOf(shared), config)))
   return accounts
 }
 

@@ -5,8 +5,9 @@ import { test } from 'node:test'
 import type { AccountStore, StoredAccount } from '../../core/accounts.ts'
 import { ManualClock } from '../../core/clock.ts'
 import { GatewayError } from '../../core/plugin.ts'
+import { createSharedState } from '../../core/shared-state.ts'
 import { StoreUnavailable } from '../../core/store.ts'
-import { Accounts, Directory } from '../../plugins/shared/directory.ts'
+import { Accounts, accountsOf, Directory } from '../../plugins/shared/directory.ts'
 import { eventually } from '../eventually.ts'
 import { caller, gatewayOf } from './kit.ts'
 
@@ -239,4 +240,13 @@ test('a key that has an end works until then, also where it is remembered', asyn
   assert.equal(who('sk-ends'), 'ends')
   clock.advance(1000)
   assert.equal(who('sk-ends'), null)
+})
+
+test('all chains of a configuration share its accounts; a section that changed makes new ones', () => {
+  const shared = createSharedState()
+  const config = gatewayOf({ plans: {}, organizations: {}, models: {} }) as any
+  const accounts = accountsOf(shared, config)
+  assert.equal(accountsOf(shared, { ...config }), accounts)
+  for (const section of ['organizations', 'plans', 'models'])
+    assert.notEqual(accountsOf(shared, { ...config, [section]: {} }), accounts, section)
 })
