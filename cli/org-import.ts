@@ -7,7 +7,7 @@ import type { GatewayConfig } from '../config/types.ts'
 import type { AccountChange, AccountStore, StoredKey } from '../core/accounts.ts'
 import { sha256Of } from './key.ts'
 import { Progress } from './progress.ts'
-import { Failure, type Terminal, UsageError } from './terminal.ts'
+import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
 
 export interface ImportOptions {
   /** `-` is standard input. */
@@ -120,7 +120,11 @@ class Import {
       this.#terminal.out(JSON.stringify({ ...written, faults: this.#faults }))
       return code
     }
-    for (const { line, fault } of this.#faults) this.#terminal.err(`${this.#options.file}:${line}: ${fault}`)
+    const { columns, err } = this.#terminal
+    for (const { line, fault } of this.#faults) {
+      const text = `${this.#options.file}:${line}: ${fault}`
+      err(columns === undefined ? text : fold(text, columns))
+    }
     if (counts.refused > this.#faults.length) this.#terminal.err(`and ${counts.refused - this.#faults.length} more`)
     const told = end === '' ? counts : { refused: counts.refused }
     const words = Object.entries(told).map(([what, n]) => `${n.toLocaleString('en')} ${what}`)
