@@ -134,7 +134,7 @@ export interface Encoder {
   keepAlive(): string
   /**
    * The reply as one JSON text: after `finish`, the buffered body, equal to what a client accumulates from the
-   * stream.
+   * stream (on Chat Completions but for `annotations`, which only the body has).
    */
   body(): string
 }

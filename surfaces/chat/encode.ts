@@ -142,7 +142,7 @@ export class ChatEncoder implements Encoder {
     const logprobs = this.#logprobs ? `{"content":${JSON.stringify(this.#logprobs)},"refusal":null}` : 'null'
     const usage = this.#usage ? `,"usage":${usageOf(this.#usage)}` : ''
     const metadata = body['metadata'] == null ? '' : `,"metadata":${JSON.stringify(body['metadata'])}`
-    return `{"id":"${ID}${objectId}","object":"chat.completion","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(content)},"refusal":${JSON.stringify(this.#refusal)}${calls}},"logprobs":${logprobs},"finish_reason":${JSON.stringify(this.#finish)}}]${usage}${metadata}}`
+    return `{"id":"${ID}${objectId}","object":"chat.completion","created":${created},"model":${JSON.stringify(model)},"service_tier":"default","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(content)},"refusal":${JSON.stringify(this.#refusal)},"annotations":[]${calls}},"logprobs":${logprobs},"finish_reason":${JSON.stringify(this.#finish)}}]${usage}${metadata}}`
   }
 
   #guard(type: string): void {

@@ -29,6 +29,7 @@ export const reply: NamedSchema = {
               role: exactly('assistant'),
               content: orNull(string()),
               refusal: orNull(string()),
+              annotations: { type: 'array' },
               tool_calls: array(toolCall),
             },
             ['tool_calls'],

@@ -58,6 +58,8 @@ export const reply: NamedSchema = {
       instructions: orNull(string()),
       store: boolean(),
       tools: { type: 'array' },
+      presence_penalty: exactly(0),
+      frequency_penalty: exactly(0),
     },
     ['warning'],
   ),

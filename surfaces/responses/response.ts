@@ -6,7 +6,7 @@
 import type { Usage } from '../../core/events.ts'
 import type { EncodeContext } from '../../core/surface.ts'
 import { ID, type IncompleteReason, type Status, type Warning } from './reply.ts'
-import type { ResponsesBody } from './schema.ts'
+import type { ResponsesBody, WireTool } from './schema.ts'
 
 /** The state of the reply. */
 export interface Progress {
@@ -56,10 +56,12 @@ export function echoOf(context: EncodeContext): string {
   return (
     '"access_programs":null,"background":false' +
     `,"instructions":${json(body.instructions)}` +
+    ',"frequency_penalty":0' +
     `,"max_output_tokens":${body.max_output_tokens ?? null}` +
     `,"max_tool_calls":${body.max_tool_calls ?? null}` +
     `,"metadata":${body.metadata == null ? '{}' : JSON.stringify(body.metadata)}` +
     `,"parallel_tool_calls":${body.parallel_tool_calls ?? true}` +
+    ',"presence_penalty":0' +
     `,"previous_response_id":${json(body.previous_response_id)}` +
     `,"prompt_cache_key":${json(body.prompt_cache_key)}` +
     `,"reasoning":{"effort":${json(reasoning?.effort)},"summary":${json(summary)}}` +
@@ -69,12 +71,19 @@ export function echoOf(context: EncodeContext): string {
     `,"temperature":${body.temperature ?? 1}` +
     `,"text":{"format":{"type":"text"},"verbosity":"${body.text?.verbosity ?? 'medium'}"}` +
     `,"tool_choice":${JSON.stringify(choice)}` +
-    `,"tools":${tools?.length ? JSON.stringify(tools) : '[]'}` +
+    `,"tools":${tools?.length ? JSON.stringify(tools.map(echoed)) : '[]'}` +
     `,"top_logprobs":${body.top_logprobs ?? 0}` +
     `,"top_p":${body.top_p ?? 1}` +
     ',"truncation":"disabled"' +
     (body.user == null ? '' : `,"user":${JSON.stringify(body.user)}`)
   )
+}
+
+/** A function tool as the Response object shows it: with all members, also those that the request left out. */
+function echoed(tool: WireTool): WireTool {
+  if (tool.type !== 'function') return tool
+  const { description = null, parameters = null, strict } = tool
+  return { ...tool, description, parameters, strict: strict ?? false }
 }
 
 const json = (value: string | null | undefined) => (value == null ? 'null' : JSON.stringify(value))

@@ -341,7 +341,7 @@ export const requestSchema = titled(
       text: object({
         format: tagged('type', [variant('type', 'text', {})], {
           unknown: {
-            code: 'unsupported_value',
+            code: 'unsupported_parameter',
             at: 'self',
             hint: 'Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.',
           },
@@ -361,6 +361,8 @@ export const requestSchema = titled(
           ),
         ]),
       ]),
+      presence_penalty: only({ type: 'number', enum: [0] }),
+      frequency_penalty: only({ type: 'number', enum: [0] }),
       truncation: only(oneOfStrings(['disabled']), 'Content is never dropped silently: shorten the input instead.'),
       metadata,
       user,

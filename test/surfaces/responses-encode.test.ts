@@ -32,6 +32,8 @@ const search = (errorCode?: string): StreamEvent[] => [
 ]
 const types = (sse: string) => frames(sse).map(f => f.type)
 
+const STRICT = { type: 'object', properties: {}, required: [], additionalProperties: false }
+
 describe('responses encoder: golden streams', () => {
   const scenarios: Record<
     string,
@@ -338,7 +340,7 @@ describe('responses encoder: rules', () => {
         { a: 'b' },
         0,
         'u',
-        tools,
+        [{ ...tools[0], description: null, strict: false }],
         'auto',
         9,
         'resp_0',
@@ -347,6 +349,27 @@ describe('responses encoder: rules', () => {
         { format: { type: 'text' }, verbosity: 'low' },
       ],
     )
+  })
+
+  it('[RESP-1] the object has every member that Open Responses requires, and so have its function tools', () => {
+    const required =
+      'id object created_at completed_at status incomplete_details model previous_response_id instructions output error tools tool_choice truncation parallel_tool_calls text top_p presence_penalty frequency_penalty top_logprobs temperature reasoning usage max_output_tokens max_tool_calls store background service_tier metadata safety_identifier prompt_cache_key'
+    const tools = [
+      { type: 'function', name: 'f' },
+      { type: 'function', name: 'g', strict: true, parameters: STRICT },
+    ]
+    const { object, sse }: any = encode(responses, body({ tools, presence_penalty: 0 }), { events: [], end: stop })
+    const begun = JSON.parse(/^data: (.*)$/m.exec(sse)![1]!).response
+    for (const shown of [object, begun]) {
+      assert.deepEqual(
+        required.split(' ').filter(member => !(member in shown)),
+        [],
+      )
+      assert.deepEqual(shown.tools, [
+        { type: 'function', name: 'f', description: null, parameters: null, strict: false },
+        { type: 'function', name: 'g', description: null, parameters: STRICT, strict: true },
+      ])
+    }
   })
 
   it('[RESP-5] surrogate pairs split across deltas are sent whole (wire.md G16)', () => {
