@@ -27,6 +27,8 @@ const BYTES_A_UNIT = 3
 export interface LogSettings {
   /** Lowest level that is written. */
   level: string
+  /** Write a provider's words about a request that it refused as faulty. Default true. */
+  provider_words?: boolean
   /** Write the messages of all errors, which may quote user data. */
   bodies: boolean
 }
@@ -51,7 +53,7 @@ export interface LogOptions {
 
 export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
   const { descriptor = 2, pretty = false, colour = false } = options
-  let { bodies } = settings
+  let { bodies, provider_words: words = true } = settings
   // Written in the background: a slow reader of the log must not stall requests.
   const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1, contentMode: 'buffer' })
   // Lines are grouped here, as bytes. The destination's own grouping measures all that it holds again with each line,
@@ -89,7 +91,8 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
       formatters: { level: label => ({ level: label }) },
       serializers: {
         err: error => describeError(error, bodies),
-        upstream_error: told => (told instanceof UpstreamFault ? describeFault(told, bodies) : told),
+        upstream_error: told =>
+          told instanceof UpstreamFault ? describeFault(told, bodies || (words && told.ofRequest)) : told,
       },
     },
     { write },
@@ -137,6 +140,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
       log.level = changed.level
       informs = log.isLevelEnabled('info')
       bodies = changed.bodies
+      words = changed.provider_words ?? true
     },
     async close() {
       release()
@@ -191,11 +195,9 @@ export function describeError(error: unknown, bodies: boolean, depth = 0): Logge
   return told
 }
 
-/**
- * A provider's error as the log may show it: without its message, which may quote the prompt, unless `bodies` is on.
- */
-function describeFault(told: UpstreamFault, bodies: boolean): Record<string, unknown> {
-  return { ...told.toJSON(), ...(bodies && told.words !== '' && { message: told.words }) }
+/** A provider's error as the log may show it. @param words whether with its message, which may quote the prompt */
+function describeFault(told: UpstreamFault, words: boolean): Record<string, unknown> {
+  return { ...told.toJSON(), ...(words && told.words !== '' && { message: told.words }) }
 }
 
 /**

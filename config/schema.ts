@@ -473,6 +473,10 @@ export const log = object(
       'Least level that is written.',
       'info',
     ),
+    provider_words: flag(
+      true,
+      'Write what a provider says when it refuses a request as faulty (400, 404, 413, 422): at most 1 KiB, without keys. It may quote a part of the prompt.',
+    ),
     bodies: flag(
       false,
       'Write the messages of all errors, those of plugins and providers too. They may quote prompts: for debugging only. Bodies are never written.',

@@ -170,6 +170,20 @@ export class FrameLimit extends Error {
   }
 }
 
+/** A part of a request that a provider may fault. `content`: system text and messages, with their media. */
+export type Blamed =
+  | 'content'
+  | 'tools'
+  | 'tool_choice'
+  | 'max_tokens'
+  | 'temperature'
+  | 'top_p'
+  | 'top_k'
+  | 'seed'
+  | 'stop'
+  | 'logprobs'
+  | 'effort'
+
 export interface Dialect {
   readonly name: DialectName
   /** Who defined the wire format, as a value of OpenTelemetry's `gen_ai.provider.name`. */
@@ -204,6 +218,11 @@ export interface Dialect {
    * Retry-After of the provider becomes the error's horizon.
    */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
+  /**
+   * The part of the request that a reply with status 400 faults, when its code is one for faults of the request; null
+   * for all others, such as those of account, model, credential or version (decision 63).
+   */
+  blames?(body: string): Blamed | null
 }
 
 export type HeaderValue = string | string[]

@@ -13,6 +13,8 @@ export class UpstreamFault {
   readonly type: string | undefined
   readonly code: string | undefined
   readonly param: string | undefined
+  /** The provider refused the request as it was written: its words tell what was wrong with it. */
+  ofRequest = false
   /** The provider's sentence as it came. It may quote the prompt and the request's headers. */
   readonly #message: string
   #secrets: readonly string[] = []
@@ -53,8 +55,8 @@ export class UpstreamFault {
   }
 
   /**
-   * The provider's words, at most 1 KiB; '' when it said nothing. They may hold user data: only for `log: { bodies:
-   * true }`.
+   * The provider's words, at most 1 KiB; '' when it said nothing. They may hold user data: the log's settings say
+   * whether it writes them.
    */
   get words(): string {
     const bytes = Buffer.from(this.#conceal(this.#message))

@@ -12,6 +12,8 @@ import type {
 import type { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
+import { UpstreamFault } from '../core/upstream-fault.ts'
+import { blamedError } from '../providers/blame.ts'
 import { dialects } from '../providers/index.ts'
 import { isEventStream, SseReader } from '../providers/sse.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
@@ -101,7 +103,12 @@ class Translated implements Outbound {
   }
 
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
-    return this.#dialect.fault(status, headers, body)
+    const error = this.#dialect.fault(status, headers, body)
+    const { cause } = error
+    if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault)) return error
+    cause.ofRequest = true
+    const part = status === 400 ? this.#dialect.blames?.(body) : undefined
+    return (part && blamedError(this.#conversation, part, cause)) || error
   }
 }
 

@@ -183,8 +183,8 @@ export function kindOfOpenAiError(error: unknown, status?: number): FaultKind {
   const { code, type } = fields
   const known =
     (typeof code === 'string' && OPENAI_CODES.get(code)) || (typeof type === 'string' && OPENAI_CODES.get(type))
-  // `server_error` is the type of every 5xx, so the status is more exact.
-  if (known && !(known === 'server' && status !== undefined && status >= 500)) return known
+  // `server_error` is the type of every 5xx, so the status is more exact; and a 5xx is never the request's fault.
+  if (known && !((known === 'server' || known === 'rejected') && status !== undefined && status >= 500)) return known
   const message = typeof error === 'string' ? error : fields['message']
   // `Number.NaN` instead of null, because Number(null) is 0.
   const stated = status ?? Number(code ?? Number.NaN)
@@ -224,7 +224,17 @@ const OPENAI_CODES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>(
   ['timeout_error', 'timeout'],
   ['server_error', 'server'],
   ['internal_error', 'server'],
+  // Faults of a value or a file come without a status inside a stream; they would come again.
+  ...['invalid_image', 'invalid_image_format', 'invalid_image_url', 'invalid_base64_image', 'image_too_large'].map(
+    rejected,
+  ),
+  ...['image_too_small', 'image_parse_error', 'image_file_too_large', 'unsupported_image_media_type'].map(rejected),
+  ...['empty_image_file', 'failed_to_download_image', 'invalid_value', 'unsupported_value'].map(rejected),
 ])
+
+function rejected(code: string) {
+  return [code, 'rejected'] as const
+}
 
 const CONTEXT_PHRASES = [
   'maximum context length',

@@ -13,7 +13,7 @@ const CURES: Record<ErrorCode, string> = {
   unsupported_parameter: 'Remove the member that `param` names.',
   unsupported_value: 'Use one of the values that the message lists.',
   invalid_type: 'Send the type that the message asks for at `param`.',
-  invalid_value: 'Correct the value at `param`.',
+  invalid_value: 'Correct the value at `param`. Operators: when a provider refused it, the log line has its words.',
   missing_required_parameter: 'Add the member that `param` names.',
   invalid_json: 'Send one JSON object as the body.',
   content_limit_exceeded: 'Send fewer or smaller parts; shorten the history.',
@@ -51,7 +51,7 @@ const CURES: Record<ErrorCode, string> = {
   not_implemented: 'Ask in the way that the message names. Operators: change the route.',
   upstream_auth_error: 'Operators: correct the `api_key` of the provider.',
   upstream_server_error:
-    'Retry where `retryable` is true. Operators: the log line of the request id has the status and the error code of the provider.',
+    'Retry where `retryable` is true. Operators: the log line of the request id has the provider’s status and error, with its words where it refused the request.',
   route_capacity:
     'Retry shortly. Operators: raise `max_connections` or `queue` of the provider, or `platform.preparation`.',
   route_unavailable: 'Retry shortly.',

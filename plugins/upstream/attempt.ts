@@ -11,6 +11,7 @@ import type { StreamEvent } from '../../core/events.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticking } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { isBlamed } from '../../providers/blame.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
 import type { Outbound } from '../shared/slots.ts'
 import type { Scope } from './breaker.ts'
@@ -262,7 +263,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
         this.#status < 400
           ? upstreamFailed('The upstream failed. Retry shortly.')
           : this.#outbound.fault(this.#status, this.#headers, this.#whole())
-      const elsewhere = this.#status >= 300 && mayTryElsewhere(this.#status)
+      const elsewhere = (this.#status >= 300 && mayTryElsewhere(this.#status)) || isBlamed(error)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
       const counts = this.#status >= 400 && this.#status < 500 ? 'nobody' : 'organization'
       this.#end({ error, retriable: elsewhere, counts, restMs })
@@ -500,7 +501,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 }
 
 /**
- * Whether a status says that the provider did not do the work. Any other 4xx would come again for an unchanged request.
+ * Whether a status says that the provider did not do the work. Most other 4xx would come again for an unchanged request.
  */
 function mayTryElsewhere(status: number): boolean {
   return status === 429 || status >= 500 || status === 401 || status === 403

@@ -3,6 +3,7 @@ import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { anthropicBlames } from '../blame.ts'
 import { faultOf, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
@@ -42,6 +43,7 @@ export const anthropicMessages: Dialect = {
     const kind = kindOfAnthropicError(parseObject(body)?.['error'], status)
     return faultOf(kind, retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
+  blames: anthropicBlames,
 }
 
 function unfit(conversation: Conversation, backend: Backend): Unfit | null {

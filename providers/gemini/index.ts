@@ -3,6 +3,7 @@ import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { googleBlames } from '../blame.ts'
 import { faultOf } from '../faults.ts'
 import { allBut, commonUnfit, requirementsOf, schemaPath } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
@@ -29,6 +30,7 @@ export const gemini: Dialect = {
     const error = errorOf(body)
     return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), UpstreamFault.ofBody(body))
   },
+  blames: googleBlames,
 }
 
 function unfit(conversation: Conversation, backend: Backend): Unfit | null {

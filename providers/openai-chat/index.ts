@@ -5,6 +5,7 @@
  */
 import type { DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { openAiBlames } from '../blame.ts'
 import { faultOf, kindOfOpenAiError, kindOfStatus, retryAfterMs } from '../faults.ts'
 import { isObject } from '../loose-json.ts'
 import { allBut } from '../requirements.ts'
@@ -33,6 +34,7 @@ export const openaiChat: Dialect = {
   fault(status, headers, body) {
     return faultOf(faultKind(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
+  blames: openAiBlames,
 }
 
 /**

@@ -3,6 +3,7 @@ import type { Conversation } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { openAiBlames } from '../blame.ts'
 import { faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
@@ -31,6 +32,7 @@ export const openaiResponses: Dialect = {
       UpstreamFault.ofBody(body),
     )
   },
+  blames: openAiBlames,
 }
 
 function unfit(conversation: Conversation, backend: Backend): Unfit | null {

@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { openLog } from '../../cli/log.ts'
+import { type LogSettings, openLog } from '../../cli/log.ts'
 import { prettyLine } from '../../cli/pretty.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
@@ -55,7 +55,7 @@ const NAMES = Object.keys(REFUSALS)
 /**
  * A gateway whose providers answer with what `REFUSALS` says; its log lines, and the records that the dashboard is fed.
  */
-async function refused(bodies: boolean, use: (g: TestGateway) => Promise<void>) {
+async function refused(settings: Omit<LogSettings, 'level'>, use: (g: TestGateway) => Promise<void>) {
   const upstream = createServer((request, response) => {
     request.resume().on('end', () => {
       if (request.url!.startsWith('/down')) return response.writeHead(503).end('no words')
@@ -74,7 +74,7 @@ async function refused(bodies: boolean, use: (g: TestGateway) => Promise<void>) 
   const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
   const folder = mkdtempSync(join(tmpdir(), 'sluice-fault-'))
   const descriptor = openSync(join(folder, 'log'), 'w')
-  const log = openLog({ level: 'info', bodies }, { descriptor })
+  const log = openLog({ level: 'info', ...settings }, { descriptor })
   const model = (name: string, ...backends: string[]) =>
     `  ${name}: { context_window: 400000, price: { input: 1, output: 1 }, backends: [${backends.map(provider => `{ provider: ${provider}, model: m }`).join(', ')}] }`
   const g = await startGateway({
@@ -123,7 +123,7 @@ const ask = async (g: TestGateway, model: string, stream = false) => {
 }
 
 test('the line of an exchange that a provider refused has its status, type, code and param, and the backend', async () => {
-  const { lines, records, text, fed } = await refused(false, async g => {
+  const { lines, records, text, fed } = await refused({ bodies: false, provider_words: false }, async g => {
     for (const name of NAMES) await ask(g, name)
   })
   const exchanges = lines.filter(line => line.msg === 'exchange')
@@ -141,15 +141,37 @@ test('the line of an exchange that a provider refused has its status, type, code
     const [failed] = records[i].failed
     assert.deepEqual(
       [failed.backend, failed.status, failed.code, failed.told],
-      [`${name}/m`, 400, 'upstream_server_error', told],
+      [`${name}/m`, 400, name === 'anthropic-messages' ? 'upstream_server_error' : 'invalid_value', told],
     )
   }
-  // Without `log.bodies` a provider's sentence is in no line: it may quote the prompt.
+  // An operator may leave a provider's sentence out: it may quote the prompt.
   for (const all of [text, fed]) assert.doesNotMatch(all, /You sent|the prompt|key-of-the/)
 })
 
+test('by itself the log has the words about a request that was refused as faulty, without the key, and no others', async () => {
+  const { lines, text, fed } = await refused({ bodies: false }, async g => {
+    for (const name of NAMES) await ask(g, name)
+    await ask(g, 'frame', true)
+  })
+  const words = 'You sent "the prompt" with the key [secret].'
+  for (const name of NAMES) {
+    const own = lines.filter(line => line.backend === `${name}/m`)
+    assert.deepEqual(
+      own.map(line => [line.msg, line.upstream_error.message]),
+      [
+        ['attempt failed', words],
+        ['exchange', words],
+      ],
+    )
+  }
+  const frame = lines.find(line => line.backend === 'frame/m' && line.msg === 'exchange')
+  assert.equal(frame.upstream_error.message, undefined)
+  assert.doesNotMatch(text, /key-of-the/)
+  assert.doesNotMatch(fed, /You sent/)
+})
+
 test('with `log: { bodies: true }` the provider’s words are there too, without the key that it quotes', async () => {
-  const { lines, fed } = await refused(true, g => ask(g, 'openai-chat'))
+  const { lines, fed } = await refused({ bodies: true, provider_words: false }, g => ask(g, 'openai-chat'))
   const line = lines.find(({ msg }) => msg === 'exchange')
   assert.equal(line.upstream_error.message, 'You sent "the prompt" with the key [secret].')
   assert.match(
@@ -161,7 +183,7 @@ test('with `log: { bodies: true }` the provider’s words are there too, without
 })
 
 test('what another backend made of it stays told, and so does an error inside a stream', async () => {
-  const { lines, records } = await refused(false, async g => {
+  const { lines, records } = await refused({ bodies: false }, async g => {
     await ask(g, 'both')
     await ask(g, 'frame', true)
   })

@@ -17,6 +17,7 @@ const quota: Expected = { status: 429, code: 'insufficient_quota', retryAfter: f
 const down: Expected = { status: 503, code: 'provider_unavailable', retryAfter: true }
 const slow: Expected = { status: 504, code: 'gateway_timeout', retryAfter: true }
 const context: Expected = { status: 400, code: 'context_length_exceeded', final: true }
+const ofRequest: Expected = { status: 400, code: 'invalid_value', final: true }
 const policy: Expected = { status: 400, code: 'invalid_value', final: true }
 
 const openai = (message: string, type: string, code: string | null = null, param: string | null = null) => ({
@@ -150,7 +151,7 @@ const ANTHROPIC: typeof OPENAI = [
     '400 invalid_request_error',
     400,
     anthropic('invalid_request_error', 'messages: roles must alternate between "user" and "assistant"'),
-    rejected,
+    ofRequest,
   ],
   [
     '400 prompt is too long',
