@@ -14,6 +14,8 @@ export interface ProviderChoice {
     /** '' when there is no default. */
     name: string
     contextWindow: number
+    /** Undefined where it is not known. */
+    maxOutput: number | undefined
     price: { input: string; output: string } | undefined
   }
 }
@@ -24,6 +26,8 @@ export interface ChosenModel {
   name: string
   price: { input: string; output: string }
   contextWindow: number
+  /** Undefined where it is not known. */
+  maxOutput: number | undefined
 }
 
 export const PROVIDERS: Record<string, ProviderChoice> = {
@@ -32,28 +36,38 @@ export const PROVIDERS: Record<string, ProviderChoice> = {
     variable: 'OPENAI_API_KEY',
     dialect: 'openai-responses',
     baseUrl: 'https://api.openai.com/v1',
-    model: { name: 'gpt-5', contextWindow: 272_000, price: { input: '1.25', output: '10.00' } },
+    model: { name: 'gpt-5', contextWindow: 272_000, maxOutput: 128_000, price: { input: '1.25', output: '10.00' } },
   },
   anthropic: {
     name: 'anthropic',
     variable: 'ANTHROPIC_API_KEY',
     dialect: 'anthropic-messages',
     baseUrl: 'https://api.anthropic.com/v1',
-    model: { name: 'claude-sonnet-4-5', contextWindow: 200_000, price: { input: '3.00', output: '15.00' } },
+    model: {
+      name: 'claude-sonnet-4-5',
+      contextWindow: 200_000,
+      maxOutput: 64_000,
+      price: { input: '3.00', output: '15.00' },
+    },
   },
   gemini: {
     name: 'gemini',
     variable: 'GEMINI_API_KEY',
     dialect: 'gemini',
     baseUrl: 'https://generativelanguage.googleapis.com/v1beta',
-    model: { name: 'gemini-2.5-flash', contextWindow: 1_048_576, price: { input: '0.30', output: '2.50' } },
+    model: {
+      name: 'gemini-2.5-flash',
+      contextWindow: 1_048_576,
+      maxOutput: 65_536,
+      price: { input: '0.30', output: '2.50' },
+    },
   },
   simulator: {
     name: 'simulator',
     variable: null,
     dialect: 'openai-chat',
     baseUrl: 'simulator',
-    model: { name: 'sim-large', contextWindow: 400_000, price: { input: '1.25', output: '10.00' } },
+    model: { name: 'sim-large', contextWindow: 400_000, maxOutput: 128_000, price: { input: '1.25', output: '10.00' } },
   },
 }
 
@@ -72,8 +86,9 @@ export function initTemplate({ providers, models, store, organization, sha256 }:
     return `  ${name}: { dialect: ${dialect}, base_url: ${quote(baseUrl)}${key} }`
   })
   const modelLines = models.map(
-    ({ id, provider, name, price, contextWindow }) => `  ${quote(id)}:
+    ({ id, provider, name, price, contextWindow, maxOutput }) => `  ${quote(id)}:
     context_window: ${contextWindow}
+    ${maxOutput === undefined ? '# max_output_tokens: the most that the model takes; a request may name no cap' : `max_output_tokens: ${maxOutput}`}
     price: { input: ${price.input}, output: ${price.output} }
     backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
   )

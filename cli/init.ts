@@ -175,7 +175,7 @@ function compatibleServer(
   const name = hostName(parsed.hostname)
   const own = parsed.protocol === 'http:'
   const variable = keyEnv ?? (own ? null : `${name.replaceAll('-', '_').toUpperCase()}_API_KEY`)
-  const model = { name: '', contextWindow, price: own ? { input: '0', output: '0' } : undefined }
+  const model = { name: '', contextWindow, maxOutput: undefined, price: own ? { input: '0', output: '0' } : undefined }
   return { name, variable, dialect: 'openai-chat', baseUrl: url, model }
 }
 
@@ -208,13 +208,14 @@ async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Pro
     throw new UsageError(`${id} is taken; each model is exposed under an id of its own`)
   }
   for (const from of providers) {
-    const { name: usual, price, contextWindow } = from.model
+    const { name: usual, price, contextWindow, maxOutput } = from.model
     for (const name of await ask(`Models of ${from.name}`, usual, someOf)) {
       const id = await ask(`${name} is exposed as`, name, unused)
       // The price is known only for the default model.
       const known = price && name === usual ? `${price.input}, ${price.output}` : ''
       const rates = await ask(`${name}: USD per million tokens, input and output`, known, rate)
-      models.push({ id, provider: from.name, name, price: rates, contextWindow })
+      const most = name === usual ? maxOutput : undefined
+      models.push({ id, provider: from.name, name, price: rates, contextWindow, maxOutput: most })
     }
   }
   return models
@@ -240,6 +241,7 @@ function chosen(text: string, providers: readonly ProviderChoice[], price: strin
     name,
     price: rates,
     contextWindow: of.model.contextWindow,
+    maxOutput: name === of.model.name ? of.model.maxOutput : undefined,
   }
 }
 

@@ -11,7 +11,7 @@ import { SIMULATED_SEARCH } from '../core/search.ts'
 import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
-import { absolutePaths, type DialectFacts, readModels, readProviders } from './models.ts'
+import { absolutePaths, type DialectFacts, readModels, readProviders, warnOfComputedCaps } from './models.ts'
 import { loadPluginFile } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
@@ -171,6 +171,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const server = sections.server && resolveServer(sections.server, source, options, report)
   const store = sections.store && resolveStore(sections.store, source)
   if (server && store) checkTogether(server, store, organizations, report)
+  warnOfComputedCaps(models, organizations, options.dialects, report)
   await checkFiles(server, providers, read, report)
   const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
   // Whether one of the operator's own plugins can search is known only when it is created, so every name is accepted

@@ -6,7 +6,7 @@ import type { Report } from './report.ts'
 import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import type { ModelConfig, ProviderConfig } from './types.ts'
+import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig } from './types.ts'
 
 /**
  * What loading must know about each dialect, by name. The caller passes it in, because config/ may not import
@@ -111,6 +111,46 @@ export function readModels(
     models[id] = { ...checked, id, backends: usable, at: report.source.position(path, 'key') }
   }
   return models
+}
+
+/**
+ * Warns of models without `max_output_tokens` where a limit of an account sets the cap of requests that name none: it
+ * may be up to the rest of the window, which is often more than a provider takes as a cap (decision 50).
+ */
+export function warnOfComputedCaps(
+  models: Record<string, ModelConfig>,
+  organizations: Record<string, OrganizationConfig>,
+  dialects: DialectFacts,
+  report: Report,
+): void {
+  for (const model of Object.values(models)) {
+    if (model.max_output_tokens !== null) continue
+    // The simulator takes any cap; a dialect with a cap of its own has its own warning.
+    const real = model.backends.filter(({ baseUrl }) => baseUrl !== 'simulator')
+    if (real.length === 0 || real.some(({ dialect }) => dialects[dialect]!.outputCap !== undefined)) continue
+    for (const organization of Object.values(organizations)) {
+      const limit = capSetBy(organization, model)
+      if (limit === undefined) continue
+      report.warn(
+        ['models', model.id],
+        `${model.id} has no max_output_tokens, and ${limit} of organization ${organization.id} sets the output cap of a request that names none: up to the rest of the window, which an upstream may refuse. Set max_output_tokens to what the upstream model takes`,
+        'key',
+      )
+      break
+    }
+  }
+}
+
+/** The limit of an organization or one of its keys from which a cap is computed; undefined when there is none. */
+function capSetBy({ billing, limits, model_limits, keys }: OrganizationConfig, model: ModelConfig): string | undefined {
+  const priced = model.price !== null && billing !== 'free'
+  const sources = [limits, model_limits[model.id], ...keys.flatMap(key => [key.limits, key.model_limits[model.id]])]
+  // A limit of 0 refuses, and sets no cap.
+  const set = (name: keyof Limits) => sources.some(source => (source?.[name] ?? 0) > 0)
+  if (set('max_output_tokens')) return undefined
+  const names: (keyof Limits)[] = ['max_request_tokens']
+  if (priced) names.push('max_request_usd', 'daily_spend_usd', 'monthly_spend_usd')
+  return names.find(set)
 }
 
 /**

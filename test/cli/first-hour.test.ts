@@ -45,7 +45,10 @@ test('init takes the providers that the environment has, and what it writes chec
   assert.deepEqual([made.code, made.err], [0, ''])
   const text = readFileSync(file, 'utf8')
   assert.deepEqual(Object.keys(parse(text).providers), ['openai', 'gemini'])
-  assert.equal(Object.keys(parse(text).models).length, 2)
+  assert.deepEqual(
+    Object.values<any>(parse(text).models).map(model => model.max_output_tokens),
+    [128_000, 65_536],
+  )
   assert.ok(!text.includes('real-'), 'no key of a provider in the file')
   assert.ok(!text.includes(secretOf(made.out)), 'no key of a client in the file')
   const checked = await sluice('check', file)
@@ -76,6 +79,9 @@ test('init by flags', async t => {
   assert.deepEqual(Object.keys(yaml.organizations), ['acme'])
   assert.deepEqual(yaml.models.smart.backends, [{ provider: 'anthropic', model: 'claude-x' }])
   assert.deepEqual(yaml.models.fast.price, { input: 1.5, output: 6 })
+  // What is not known is not made up: `check` asks for it.
+  assert.equal(yaml.models.smart.max_output_tokens, undefined)
+  assert.match((await sluice('check', file)).err, /smart has no max_output_tokens/)
   assert.equal(yaml.providers.openai.api_key, ['$', '{OPENAI_API_KEY}'].join(''))
 })
 

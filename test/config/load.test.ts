@@ -342,6 +342,51 @@ test('supports narrows what the dialect can express, and says what it cannot', a
   assert.match(lines(listed.warnings)[0]!, /the gemini dialect has no logprobs/)
 })
 
+// A cap computed from a spend limit may be above what a provider takes, which refused each request without a cap.
+test('a model without max_output_tokens is warned of where a limit would set the cap', async () => {
+  const key = `{ id: k, sha256: "${'a'.repeat(64)}", status: active`
+  const warned = async (model: string, organization: string, url = 'https://upstream.example/v1') => {
+    const { errors, warnings } = await loadText(
+      small({
+        providers: `providers:\n  real: { dialect: openai-chat, base_url: "${url}" }`,
+        models: `models:\n  a: { context_window: 9000, backends: [{ provider: real, model: m }], ${model} }`,
+        organizations: `organizations:\n  acme: { ${organization} }`,
+      }),
+    )
+    assert.deepEqual(lines(errors), [])
+    return lines(warnings)
+      .filter(line => line.includes('max_output_tokens'))
+      .join()
+  }
+  const priced = 'price: { input: 1, output: 2 }'
+  const keys = `keys: [${key} }]`
+  for (const [limit, organization] of [
+    ['daily_spend_usd', `plan: custom, limits: { daily_spend_usd: 5 }, ${keys}`],
+    ['max_request_tokens', `plan: custom, limits: { max_request_tokens: 500 }, ${keys}`],
+    ['max_request_usd', `plan: custom, keys: [${key}, limits: { max_request_usd: 1 } }]`],
+    ['monthly_spend_usd', `plan: tier1, ${keys}`],
+  ] as const) {
+    assert.match(
+      await warned(priced, organization),
+      new RegExp(`a has no max_output_tokens, and ${limit} of organization acme sets the output cap`),
+    )
+    assert.equal(await warned(`${priced}, max_output_tokens: 100`, organization), '')
+    assert.equal(await warned(priced, organization, 'simulator'), '')
+  }
+  assert.equal(await warned(priced, `plan: custom, ${keys}`), '', 'no limit')
+  assert.equal(await warned(priced, `plan: custom, limits: { daily_spend_usd: 0 }, ${keys}`), '', 'a cap of 0 refuses')
+  assert.equal(
+    await warned(priced, `plan: custom, billing: free, limits: { daily_spend_usd: 5 }, ${keys}`),
+    '',
+    'costs nothing',
+  )
+  assert.equal(
+    await warned(priced, `plan: custom, limits: { daily_spend_usd: 5, max_output_tokens: 9 }, ${keys}`),
+    '',
+    'capped',
+  )
+})
+
 test('a fault in one entry hides nothing in the others, and is not told twice', async () => {
   const { errors } = await loadText(
     small({

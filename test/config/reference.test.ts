@@ -57,7 +57,7 @@ test('every value of the reference file arrives with its unit', async () => {
     preparation: { requests: 8000, bytes: 1024 ** 3, organization_requests: 2000, organization_bytes: 256 * 1024 ** 2 },
   })
   assert.deepEqual(ledger, { keep: null })
-  assert.deepEqual(log, { level: 'info', bodies: false })
+  assert.deepEqual(log, { level: 'info', provider_words: true, bodies: false })
   assert.deepEqual(stream_limits, {
     minimal: { idle: 90_000, ceiling: 300_000 },
     medium: { idle: 90_000, ceiling: 600_000 },
