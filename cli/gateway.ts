@@ -30,7 +30,7 @@ import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { mediaGate } from '../plugins/media/index.ts'
 import { directoryOf } from '../plugins/shared/directory.ts'
-import { preparationOf } from '../plugins/shared/preparation.ts'
+import { ownerOf, preparationOf } from '../plugins/shared/preparation.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
@@ -194,6 +194,8 @@ class RunningGateway implements Gateway {
       ticker: new Ticker(this.#clock, Math.min(1000, Math.max(20, config.server.keep_alive / 4))),
       callersSurface,
       offered,
+      hold: (handshake, bytes) =>
+        preparationOf(this.#shared).hold(ownerOf(handshake), bytes, this.config.platform.preparation),
       onSettled: (x, settlement) => this.#observer.settled(x, settlement),
       onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),
     })

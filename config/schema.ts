@@ -423,7 +423,7 @@ const preparation = object(
   {
     default: {},
     description:
-      'Requests that are not admitted yet: received, parsed, recalled, counted, completed with fetched files. An organization below its share of the totals is not refused by them.',
+      'Requests that are not admitted yet: received, waiting on a WebSocket, parsed, recalled, counted, completed with fetched files. An organization below its share of the totals is not refused by them.',
   },
 )
 

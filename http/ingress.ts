@@ -9,7 +9,7 @@ import { advertise, type ErrorCode, type ErrorInit, GatewayError, printable, ret
 import { type ExchangeHost, RunningExchange } from '../core/exchange/index.ts'
 import { requestId } from '../core/ids.ts'
 import type { Incoming } from '../core/listener.ts'
-import type { Settlement } from '../core/plugin.ts'
+import type { Exchange, Settlement } from '../core/plugin.ts'
 import { errorBody, type Surface } from '../core/surface.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
 import { MessageSession, type SocketHost } from './web-socket.ts'
@@ -29,6 +29,8 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   offered: string
   /** Whether a new request must be refused to protect the running ones (http/overload.ts). Default: never. */
   overloaded?(running: number): boolean
+  /** Counts messages that wait on a WebSocket (`SocketHost.hold`). Default: they are not counted. */
+  hold?: SocketHost['hold']
   onSettled(x: RunningExchange, settlement: Settlement): void
   /** Called for a refusal that never became an exchange, for metrics. `route` is '' when none matched. */
   onRefused(route: string, error: GatewayError, requestId: string): void
@@ -64,6 +66,7 @@ export class Ingress {
       keepAliveMs,
       log,
       handle: incoming => this.handle(incoming),
+      hold: options.hold ?? (() => () => {}),
       refuse: (incoming, route, code, init) => this.#refuse(incoming, route, undefined, code, init),
     }
   }
@@ -162,16 +165,25 @@ export class Ingress {
     this.#start(incoming, route.chain, surface, route.name, current)
   }
 
-  #start(incoming: Incoming, chain: Chain, surface: Surface | undefined, route: string, current: Serving): void {
-    if (this.#options.overloaded?.(this.#running.size))
-      return this.#refuse(incoming, route, surface, 'route_capacity', {
+  #start(
+    incoming: Incoming,
+    chain: Chain,
+    surface: Surface | undefined,
+    route: string,
+    current: Serving,
+  ): Exchange | undefined {
+    if (this.#options.overloaded?.(this.#running.size)) {
+      this.#refuse(incoming, route, surface, 'route_capacity', {
         message: 'This service is overloaded at the moment. Retry after the advertised time.',
       })
+      return undefined
+    }
     const errorForm = surface ?? this.#options.callersSurface(incoming)
     const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host, errorForm)
     this.#running.add(x)
     current.running++
     x.start()
+    return x
   }
 
   #onSettled(x: RunningExchange, settlement: Settlement, serving: Serving): void {
@@ -197,8 +209,10 @@ export class Ingress {
             'A WebSocket carries many requests, and an Idempotency-Key is of one. Leave the header out, or send the request as POST.',
         })
       }
-      offer.accept(new MessageSession(incoming, form, post.name, this.#socketHost))
-      return this.#start(incoming, handshakeOf(post.chain), post.surface, opening, current)
+      const session = new MessageSession(incoming, form, post.name, this.#socketHost)
+      offer.accept(session)
+      session.handshake = this.#start(incoming, handshakeOf(post.chain), post.surface, opening, current)
+      return
     }
     if (route.surface) {
       return this.#refuse(incoming, route.name, route.surface, 'upgrade_required', {

@@ -19,7 +19,7 @@ import type {
   Socket,
   SocketSession,
 } from '../core/listener.ts'
-import type { Logger } from '../core/plugin.ts'
+import type { Exchange, Logger } from '../core/plugin.ts'
 import type { Envelope, SocketForm } from '../core/surface.ts'
 import type { Ticker, Ticking } from '../core/ticker.ts'
 import { withListener } from './aborts.ts'
@@ -51,6 +51,13 @@ export interface SocketHost {
   readonly log: Logger
   /** Handles a request as if the listener had received it. */
   handle(incoming: Incoming): void
+  /**
+   * Counts a message that has to wait in the budget of work before admission.
+   * @param handshake the exchange that opened the socket
+   * @returns the function that ends the count; call it once
+   * @throws GatewayError where the budget is full
+   */
+  hold(handshake: Exchange, bytes: number): () => void
   /** Answers a message that does not become a request. */
   refuse(incoming: Incoming, route: string, code: ErrorCode, init: ErrorInit): void
 }
@@ -70,8 +77,10 @@ export class MessageSession implements SocketSession, Ticking {
   #socket: Socket | undefined
   #lastSent: number
   readonly #running = new Set<Message>()
+  /** The exchange that opened the socket: it knows whose the messages are. */
+  handshake: Exchange | undefined
   /** Messages whose envelope has not been read yet, in order of arrival. */
-  #unread: Uint8Array[] = []
+  #unread: Held[] = []
   #waiting: Message[] = []
   /** Bytes in `#unread` and `#waiting` together. */
   #waitingBytes = 0
@@ -112,10 +121,12 @@ export class MessageSession implements SocketSession, Ticking {
     if (binary) return this.#refuse(new Message(this, undefined, NOTHING), notText())
     if (this.#unread.length === 0) return this.#read(bytes, this.form.open(bytes))
     // An earlier message is still being read, so this one waits: messages are admitted in order.
-    if (this.#isFull(this.#unread.length, bytes))
-      return this.#refuse(new Message(this, undefined, NOTHING), queueFull())
-    this.#unread.push(bytes)
-    this.#waitingBytes += bytes.length
+    try {
+      if (this.#isFull(this.#unread.length, bytes)) throw queueFull()
+      this.#unread.push(this.#hold(bytes))
+    } catch (error) {
+      this.#failed(error, undefined)
+    }
   }
 
   /**
@@ -127,12 +138,9 @@ export class MessageSession implements SocketSession, Ticking {
     try {
       const step = reading.next()
       if (!step.done) {
-        if (this.#unread.length === 0) {
-          this.#unread.push(bytes)
-          this.#waitingBytes += bytes.length
-        }
+        if (this.#unread.length === 0) this.#unread.push(this.#hold(bytes))
         setImmediate(() => {
-          if (this.#unread[0] === bytes) this.#read(bytes, reading)
+          if (this.#unread[0]?.bytes === bytes) this.#read(bytes, reading)
         })
         return
       }
@@ -143,20 +151,33 @@ export class MessageSession implements SocketSession, Ticking {
       }
     } catch (error) {
       this.#wasRead(bytes)
-      if (error instanceof GatewayError) this.#refuse(new Message(this, lane, NOTHING), error)
-      else {
-        this.#host.log.error({ err: error }, 'a WebSocket message failed')
-        this.broken()
-      }
+      this.#failed(error, lane)
     }
     const next = this.#unread[0]
-    if (next) this.#read(next, this.form.open(next))
+    if (next) this.#read(next.bytes, this.form.open(next.bytes))
+  }
+
+  #failed(error: unknown, lane: string | undefined): void {
+    if (error instanceof GatewayError) return this.#refuse(new Message(this, lane, NOTHING), error)
+    this.#host.log.error({ err: error }, 'a WebSocket message failed')
+    this.broken()
   }
 
   #wasRead(bytes: Uint8Array): void {
-    if (this.#unread[0] !== bytes) return
-    this.#unread.shift()
+    if (this.#unread[0]?.bytes !== bytes) return
+    this.#letGo(this.#unread.shift()!)
+  }
+
+  /** @throws GatewayError where the budget of work before admission is full */
+  #hold(bytes: Uint8Array): Held {
+    const leave = this.#host.hold(this.handshake!, bytes.length)
+    this.#waitingBytes += bytes.length
+    return { bytes, leave }
+  }
+
+  #letGo({ bytes, leave }: Held): void {
     this.#waitingBytes -= bytes.length
+    leave()
   }
 
   #isFull(waiting: number, { length }: Uint8Array): boolean {
@@ -173,8 +194,8 @@ export class MessageSession implements SocketSession, Ticking {
     const message = new Message(this, lane, bytes)
     if (this.#mayRun(message)) return this.#run(message)
     if (this.#isFull(this.#waiting.length, bytes)) throw queueFull()
+    message.held = this.#hold(bytes)
     this.#waiting.push(message)
-    this.#waitingBytes += bytes.length
   }
 
   drained(): void {
@@ -188,9 +209,10 @@ export class MessageSession implements SocketSession, Ticking {
   closed(): void {
     this.#socket = undefined
     this.#host.ticker.delete(this)
+    for (const held of this.#unread) this.#letGo(held)
+    for (const { held } of this.#waiting) this.#letGo(held!)
     this.#unread = []
     this.#waiting = []
-    this.#waitingBytes = 0
     for (const message of [...this.#running]) message.abort()
     this.#running.clear()
     this.state.clear()
@@ -212,13 +234,15 @@ export class MessageSession implements SocketSession, Ticking {
     this.#ending = why
     const waiting = this.#waiting
     this.#waiting = []
-    for (const { size } of waiting) this.#waitingBytes -= size
-    for (const request of waiting) this.#refuse(request, refusal())
+    for (const request of waiting) {
+      this.#letGo(request.held!)
+      this.#refuse(request, refusal())
+    }
     this.#closeWhenDone()
   }
 
-  #refuse(message: Message, { code, message: text, param }: GatewayError): void {
-    this.#host.refuse(message, this.#route, code, { message: text, param })
+  #refuse(message: Message, { code, message: text, param, details, horizonMs }: GatewayError): void {
+    this.#host.refuse(message, this.#route, code, { message: text, param, details, horizonMs })
   }
 
   #closeWhenDone(): void {
@@ -263,7 +287,7 @@ export class MessageSession implements SocketSession, Ticking {
       if (busy.has(message.lane)) continue
       busy.add(message.lane)
       waiting.splice(i--, 1)
-      this.#waitingBytes -= message.size
+      this.#letGo(message.held!)
       this.#run(message)
     }
   }
@@ -291,6 +315,12 @@ export class MessageSession implements SocketSession, Ticking {
 
 const NOTHING = new Uint8Array()
 
+/** A message that waits, counted in the budget of work before admission. */
+interface Held {
+  readonly bytes: Uint8Array
+  readonly leave: () => void
+}
+
 /** One message as a request: a POST to the path of the socket, with the message as its body. */
 class Message implements Incoming {
   readonly method = 'POST'
@@ -298,6 +328,8 @@ class Message implements Incoming {
   readonly upgrade = undefined
   readonly lane: string | undefined
   readonly size: number
+  /** Set while the message waits for its turn. */
+  held: Held | undefined
   readonly #session: MessageSession
   #body: Uint8Array
   #answered = false

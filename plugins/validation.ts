@@ -15,8 +15,8 @@ import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { loopTurns } from './shared/loop-turn.ts'
-import { declaredBytes, PreparedRequest, preparationOf } from './shared/preparation.ts'
-import { type ContentLimits, contentLimits, identity, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
+import { declaredBytes, ownerOf, PreparedRequest, preparationOf } from './shared/preparation.ts'
+import { type ContentLimits, contentLimits, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'
 
 /** Paths removed under `unknown_fields: strip`. */
@@ -170,11 +170,6 @@ const PARSE_TEXT_HERE = 1536 * 1024
 const NODE_BYTES = 64
 /** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
-
-/** Whose work it is; '' where the pipeline knows no organizations. */
-function ownerOf(x: Exchange): string {
-  return x.peek(identity)?.organization.id ?? ''
-}
 
 /** Validators are loaded or compiled on first use: do it at start, so that the first request does not wait. */
 function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {

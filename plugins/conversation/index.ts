@@ -14,9 +14,9 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { contentLimits, identity, keepsFirstCall, limitsCheck, parsedConversation } from '../shared/slots.ts'
+import { contentLimits, identity, keepsFirstCall, limitsCheck, parsedConversation, preparing } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
-import { type Added, ConnectionMemory, continueFrom, Memory } from './memory.ts'
+import { type Added, ConnectionMemory, continueFrom, Memory, type Take } from './memory.ts'
 import { RetainedReplies } from './replies.ts'
 import { Sealer } from './seal.ts'
 
@@ -102,7 +102,8 @@ export const conversationPlugin = definePlugin({
     }
 
     function restore(x: Exchange, conversation: Conversation): undefined | Promise<undefined> {
-      const restored = memory.restore(x.get(identity).organization.id, conversation, x.get(contentLimits).replayBytes)
+      const { organization } = x.get(identity)
+      const restored = memory.restore(organization.id, conversation, x.get(contentLimits).replayBytes, takerOf(x))
       return restored?.then(() => undefined)
     }
 
@@ -114,7 +115,7 @@ export const conversationPlugin = definePlugin({
       const limits = x.get(contentLimits)
       // The last user turn does not count as replayed history, and it may be one of the recalled turns.
       const room = limits.replayBytes + limits.bodyBytes
-      const stored = await memory.recall(x.get(identity).organization.id, id, room, local)
+      const stored = await memory.recall(x.get(identity).organization.id, id, room, takerOf(x), local)
       if (stored === null) return unknownResponse(id)
       if (typeof stored === 'number') return tooMuchRecalled(stored, limits)
       continueFrom(stored, conversation)
@@ -127,7 +128,7 @@ export const conversationPlugin = definePlugin({
       if (typeof replayed !== 'number') return replayed
       const organization = x.get(identity).organization.id
       if (conversation.generate === false) return takeIn(x, conversation, organization)
-      const restored = memory.restore(organization, conversation, limits.replayBytes - replayed)
+      const restored = memory.restore(organization, conversation, limits.replayBytes - replayed, takerOf(x))
       return restored?.then(over => (over === undefined ? undefined : tooMuchRecalled(replayed + over, limits)))
     }
 
@@ -241,6 +242,15 @@ export const conversationPlugin = definePlugin({
     }
   },
 })
+
+/** Counts what is recalled in the budget of work before admission, as if it had come in the body. */
+function takerOf(x: Exchange): Take {
+  const prepared = x.peek(preparing)
+  return bytes => {
+    const refusal = prepared?.take(bytes)
+    if (refusal) throw refusal.error
+  }
+}
 
 /**
  * What a continued response has of a conversation: everything but its `instructions` and declared tools, which belong

@@ -35,6 +35,12 @@ export interface Added {
   tools?: Tool[]
 }
 
+/**
+ * Counts bytes that a request holds from now on.
+ * @throws GatewayError where it may not hold them
+ */
+export type Take = (bytes: number) => void
+
 /** The most that one connection keeps, in UTF-16 units of JSON text; the oldest responses go first. */
 const CONNECTION_BYTES = 16 * 1024 * 1024
 
@@ -53,9 +59,11 @@ export class ConnectionMemory {
     return memory
   }
 
-  get(organization: string, id: string): Retained | null {
+  get(organization: string, id: string, take: Take): Retained | null {
     const record = this.#records.get(`${organization} ${id}`)
-    return record === undefined ? null : (JSON.parse(record) as Retained)
+    if (record === undefined) return null
+    take(record.length)
+    return JSON.parse(record) as Retained
   }
 
   put(organization: string, id: string, retained: Retained): void {
@@ -94,11 +102,13 @@ export class Memory {
    * Renews every stored link.
    * @param room UTF-16 units. When the links that were read are over it, their size is returned and no more is read,
    * because each link may be as large as a body.
+   * @param take is given the bytes of each link before it is opened; it throws where the request may not hold them
    */
   async recall(
     organization: string,
     id: string,
     room: number,
+    take: Take,
     local?: ConnectionMemory,
   ): Promise<Added | number | null> {
     let size = 0
@@ -108,10 +118,13 @@ export class Memory {
     const stored: string[] = []
     for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
       if (ids.length === MAX_LINKS || ids.includes(next)) return null
-      let record = local?.get(organization, next) ?? null
+      let record = local?.get(organization, next, take) ?? null
       if (!record) {
         const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
-        if (sealed) await slices.before(sealed.length)
+        if (sealed) {
+          take(sealed.length)
+          await slices.before(sealed.length)
+        }
         record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
         stored.push(next)
       }
@@ -166,9 +179,15 @@ export class Memory {
    * Fills `continuation` of replayed calls, reasoning and searches. A part without a record stays plain history
    * (wire.md F.7). Each handle is read once, a slice of them at a time.
    * @param room bytes that the stored data may have; more than that is not read
+   * @param take as for `recall`
    * @returns the bytes that were found once they are over `room`, else undefined
    */
-  restore(organization: string, conversation: Conversation, room: number): undefined | Promise<number | undefined> {
+  restore(
+    organization: string,
+    conversation: Conversation,
+    room: number,
+    take: Take,
+  ): undefined | Promise<number | undefined> {
     const parts = new Map<string, StoredPart>()
     for (const turn of conversation.turns) {
       if (turn.role !== 'assistant') continue
@@ -177,10 +196,15 @@ export class Memory {
         if (handle !== undefined && !parts.has(handle)) parts.set(handle, part as StoredPart)
       }
     }
-    return parts.size === 0 ? undefined : this.#fill(organization, parts, room)
+    return parts.size === 0 ? undefined : this.#fill(organization, parts, room, take)
   }
 
-  async #fill(organization: string, parts: Map<string, StoredPart>, room: number): Promise<number | undefined> {
+  async #fill(
+    organization: string,
+    parts: Map<string, StoredPart>,
+    room: number,
+    take: Take,
+  ): Promise<number | undefined> {
     const handles = [...parts.keys()]
     const slices = new Slices(organization)
     let size = 0
@@ -191,6 +215,7 @@ export class Memory {
       for (const [n, sealed] of found.entries()) {
         if (!sealed) continue
         if ((size += sealed.length) > room) return size
+        take(sealed.length)
         await slices.before(sealed.length)
         const data = this.#sealer.open(organization, sealed) as Continuation | null
         if (data) parts.get(some[n]!)!.continuation = data

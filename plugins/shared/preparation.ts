@@ -1,14 +1,18 @@
 /**
  * The budget of work in preparation: requests that have begun and are not admitted yet, with the bytes that are held
- * for them (bodies, complete or not, and fetched media). It is bounded for each organization and for the process. An
- * organization that holds less than its share of the process bound is not refused by that bound.
+ * for them (bodies, complete or not, messages that wait on a WebSocket, recalled data and fetched media). It is bounded
+ * for each organization and for the process. An organization that holds less than its share of the process bound is not
+ * refused by that bound.
  */
 import type { GatewayConfig } from '../../config/types.ts'
 import type { Incoming } from '../../core/listener.ts'
-import { deny, type Reply, type SharedState } from '../../core/plugin.ts'
+import { type Exchange, GatewayError, type Reply, type SharedState } from '../../core/plugin.ts'
+import { identity } from './slots.ts'
 
 /** The bounds, for the process and for each organization: `platform.preparation` of gateway.yaml. */
 export type PreparationBounds = GatewayConfig['platform']['preparation']
+
+type Refusal = Extract<Reply, { kind: 'error' }>
 
 /** What one organization holds, or all of them together. */
 interface Held {
@@ -31,7 +35,7 @@ export class Preparation {
    * @param bytes that are already known to come
    * @returns the refusal where a bound is reached
    */
-  enter(organization: string, bytes: number, bounds: PreparationBounds): PreparedRequest | Reply {
+  enter(organization: string, bytes: number, bounds: PreparationBounds): PreparedRequest | Refusal {
     let own = this.#organizations.get(organization)
     if (!own) this.#organizations.set(organization, (own = { requests: 0, bytes: 0 }))
     const others = own.requests
@@ -41,8 +45,19 @@ export class Preparation {
     return refusal
   }
 
+  /**
+   * Enters a request that waits on a WebSocket.
+   * @returns the function that takes it out again; call it once
+   * @throws GatewayError where a bound is reached
+   */
+  hold(organization: string, bytes: number, bounds: PreparationBounds): () => void {
+    const entered = this.enter(organization, bytes, bounds)
+    if (entered instanceof PreparedRequest) return () => entered.leave()
+    throw entered.error
+  }
+
   /** For `PreparedRequest`: whether an organization may hold more bytes for one of its requests. */
-  overBytes(own: Held, more: number, bounds: PreparationBounds): Reply | undefined {
+  overBytes(own: Held, more: number, bounds: PreparationBounds): Refusal | undefined {
     return this.#over(own, own.requests - 1, 'bytes', more, bounds)
   }
 
@@ -58,7 +73,7 @@ export class Preparation {
   /**
    * @param others other requests of the organization: a request that is alone is never over the organization's bound
    */
-  #over(own: Held, others: number, unit: keyof Held, more: number, bounds: PreparationBounds): Reply | undefined {
+  #over(own: Held, others: number, unit: keyof Held, more: number, bounds: PreparationBounds): Refusal | undefined {
     const after = own[unit] + more
     const limit = bounds[`organization_${unit}`]
     if (after > limit && others > 0) {
@@ -95,7 +110,7 @@ export class PreparedRequest {
    * Counts further bytes that are held for the request.
    * @returns the refusal when a bound is reached; the bytes are then not counted
    */
-  take(bytes: number): Reply | undefined {
+  take(bytes: number): Refusal | undefined {
     if (this.#left) return undefined
     const refusal = this.#ledger.overBytes(this.#own, bytes, this.#bounds)
     if (refusal) return refusal
@@ -117,6 +132,11 @@ export function preparationOf(shared: SharedState): Preparation {
   return shared.use('preparation', () => new Preparation())
 }
 
+/** Whose work it is; '' where the pipeline knows no organizations. */
+export function ownerOf(x: Exchange): string {
+  return x.peek(identity)?.organization.id ?? ''
+}
+
 /** Bytes of a request's body, before it is read; undefined where its head does not tell. */
 export function declaredBytes({ bodyBytes, hasBody, headers }: Incoming): number | undefined {
   if (bodyBytes !== undefined) return bodyBytes
@@ -125,18 +145,20 @@ export function declaredBytes({ bodyBytes, hasBody, headers }: Incoming): number
   return length === undefined ? undefined : Number(length)
 }
 
-function overOrganization(unit: keyof Held, limit: number): Reply {
+function overOrganization(unit: keyof Held, limit: number): Refusal {
   const what = unit === 'requests' ? `${limit} requests` : `${limit} bytes of requests`
-  return deny('concurrency_limit_exceeded', {
+  const error = new GatewayError('concurrency_limit_exceeded', {
     message: `This organization has as many requests in preparation as it may: ${what} that are being received, read or counted (platform.preparation.organization_${unit}). Retry after the wait, with fewer at once.`,
     horizonMs: WAIT_MS,
     details: { limit },
   })
+  return { kind: 'error', error }
 }
 
-function overProcess(): Reply {
-  return deny('route_capacity', {
+function overProcess(): Refusal {
+  const error = new GatewayError('route_capacity', {
     message: 'The service has as many requests in preparation as it may. Retry after the advertised time.',
     horizonMs: WAIT_MS,
   })
+  return { kind: 'error', error }
 }

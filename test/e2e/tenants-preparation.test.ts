@@ -10,6 +10,7 @@ import { meterPool, PromptCount, SYNC_LIMIT } from '../../meter/index.ts'
 import { eventually } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { SocketClient } from './socket-client.ts'
 
 const OTHER = { authorization: 'Bearer sk-other-0001-secret' }
 
@@ -89,6 +90,52 @@ test('uploads without a declared length count as their bytes arrive', () =>
     first.destroy()
     second.destroy()
     await eventually(async () => (await metric(t, 'sluice_preparing_bytes')) === 0)
+  }))
+
+test('messages that wait on a WebSocket have a total for each organization, over all its connections', () =>
+  using({ extra: NARROW }, async t => {
+    // Was: each connection kept up to 32 MiB that counted nowhere.
+    const clients = [await SocketClient.open(t), await SocketClient.open(t)]
+    const [first, second] = clients as [SocketClient, SocketClient]
+    for (const [i, client] of clients.entries()) {
+      client.create('[[sim: delay 60s]] x')
+      await eventually(() => t.simulator.requests.length === i + 1)
+    }
+    first.create('x'.repeat(700_000))
+    await eventually(async () => (await metric(t, 'sluice_preparing_bytes')) > 700_000)
+    assert.equal(await metric(t, 'sluice_preparing_requests'), 1)
+    second.create('x'.repeat(700_000))
+    await eventually(() => second.frames.some(frame => frame.type === 'error'))
+    const error = second.frames.find(frame => frame.type === 'error')!
+    assert.deepEqual(
+      [error['status'], error['error'].code, error['error'].details.limit],
+      [429, 'concurrency_limit_exceeded', 1_048_576],
+    )
+    assert.match(error['headers']['retry-after'], /^[12]$/)
+    const other = await SocketClient.open(t, { headers: OTHER })
+    other.create('x'.repeat(700_000))
+    assert.equal((await other.response()).at(-1)!.type, 'response.completed')
+    for (const client of [...clients, other]) client.close()
+    await eventually(async () => (await metric(t, 'sluice_preparing_bytes')) === 0)
+    assert.equal(await metric(t, 'sluice_preparing_requests'), 0)
+  }))
+
+test('recalled responses count as if they had come in the body', () =>
+  using({ extra: NARROW }, async t => {
+    // Was: a message of 100 bytes that recalled megabytes counted as 100 bytes.
+    const kept = (await (
+      await t.post('/v1/responses', { model: 'eb1-preview', input: 'x'.repeat(500_000) })
+    ).json()) as any
+    const unfinished = await upload(t, 'content-length: 700000', '{')
+    await eventually(async () => (await metric(t, 'sluice_preparing_bytes')) === 700_000)
+    const follow = () => t.post('/v1/responses', { model: 'eb1-preview', input: 'x', previous_response_id: kept.id })
+    const refused = await follow()
+    assert.equal(refused.headers.get('x-ratelimit-limit-requests'), null)
+    assert.deepEqual(await codeOf(refused), [429, 'concurrency_limit_exceeded'])
+    unfinished.destroy()
+    await eventually(async () => (await metric(t, 'sluice_preparing_bytes')) === 0)
+    assert.equal((await follow()).status, 200)
+    assert.equal(await metric(t, 'sluice_preparing_bytes'), 0)
   }))
 
 test('one request that is larger than the bound of its organization is served, when it is alone', () =>

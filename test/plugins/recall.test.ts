@@ -1,9 +1,13 @@
 /** Reading a chain of retained responses. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { GatewayError } from '../../core/errors.ts'
 import type { Store } from '../../core/store.ts'
 import { type Added, Memory } from '../../plugins/conversation/memory.ts'
 import { Sealer } from '../../plugins/conversation/seal.ts'
+
+/** A budget with room for all. */
+const any = () => {}
 
 test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no further', async () => {
   const kept = new Map<string, Uint8Array>()
@@ -26,8 +30,22 @@ test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no furt
     ],
   }
   for (let i = 0; i < 20; i++) memory.retain('acme', `r${i}`, i === 0 ? undefined : `r${i - 1}`, added)
-  assert.equal(((await memory.recall('acme', 'r19', 2000)) as Added).turns.length, 40)
+  assert.equal(((await memory.recall('acme', 'r19', 2000, any)) as Added).turns.length, 40)
   reads = 0
-  assert.equal(await memory.recall('acme', 'r19', 250), 300)
+  assert.equal(await memory.recall('acme', 'r19', 250, any), 300)
   assert.equal(reads, 3)
+  // Each link counts before it is opened, and the first that may not be held ends the recall.
+  reads = 0
+  const held: number[] = []
+  const full = new GatewayError('concurrency_limit_exceeded', { message: 'full' })
+  const take = (bytes: number) => {
+    if (held.length === 4) throw full
+    held.push(bytes)
+  }
+  await assert.rejects(async () => memory.recall('acme', 'r19', 2000, take), full)
+  assert.deepEqual(
+    held,
+    [19, 18, 17, 16].map(i => kept.get(`r${i}`)!.length),
+  )
+  assert.equal(reads, 5)
 })
