@@ -30,8 +30,8 @@ interface Recording {
   summaries: boolean
   /** Where it is kept: with the client's connection when the client asked not to store it, else in the store. */
   local: ConnectionMemory | undefined
-  /** The turn is stored, so the reply's object is stored too. */
-  stored?: true
+  /** Set once the turn is being stored; settles when it is. */
+  stored?: Promise<void>
 }
 
 /**
@@ -138,7 +138,7 @@ export const conversationPlugin = definePlugin({
       if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
         return tooLargeToKeep(options.max_retained)
       const saved = memory.retain(organization, `resp_${x.objectId}`, conversation.previousResponseId, fresh, local)
-      if (!local && replies) x.get(recording).stored = true
+      if (!local) x.get(recording).stored = Promise.resolve(saved)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
@@ -203,8 +203,19 @@ export const conversationPlugin = definePlugin({
       const added = reply ? { ...own, turns: [...own.turns, reply] } : own
       const previous = rewritten ? undefined : conversation.previousResponseId
       const { organization } = x.get(identity)
-      holdFor(x, memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local))
-      if (!local && replies) x.get(recording).stored = true
+      const saved = memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local)
+      if (!local) x.get(recording).stored = Promise.resolve(saved)
+      holdFor(x, saved)
+    }
+
+    /** A reply whose client left, or that broke off, after its turn was written cannot be continued either. */
+    function forget(x: Exchange, stored: Promise<void>): void {
+      const { organization } = x.get(identity)
+      // A write that failed may have been done.
+      stored
+        .catch(() => {})
+        .then(() => memory.forget(organization.id, `resp_${x.objectId}`))
+        .catch(err => context.log.warn({ request_id: x.id, err }, 'a response that nobody received was not deleted'))
     }
 
     return {
@@ -230,10 +241,16 @@ export const conversationPlugin = definePlugin({
         push(shown)
         return undefined
       },
-      onSettle(x) {
-        const object = x.peek(recording)?.stored && x.wholeReply()
+      onSettle(x, { outcome, error }) {
+        const stored = x.peek(recording)?.stored
+        if (!stored) return undefined
+        if (outcome === 'client_gone' || error) {
+          forget(x, stored)
+          return undefined
+        }
+        const object = replies && x.wholeReply()
         if (!object) return undefined
-        const saved = replies!.keep(x.get(identity).organization.id, `resp_${x.objectId}`, object, options.retain)
+        const saved = replies.keep(x.get(identity).organization.id, `resp_${x.objectId}`, object, options.retain)
         // The reply does not wait for it, and is not lost with it: it can be continued, and not be retrieved.
         if (saved instanceof Promise)
           saved.catch(err => context.log.warn({ request_id: x.id, err }, 'a response object was not stored'))

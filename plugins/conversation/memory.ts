@@ -163,6 +163,11 @@ export class Memory {
     )
   }
 
+  /** Deletes a retained response, if it exists. */
+  forget(organization: string, id: string): MaybePromise<void> {
+    return this.#store.records.delete(organization, 'response', id)
+  }
+
   keep(organization: string, handle: string, continuation: Continuation): MaybePromise<void> {
     const sealed = this.#sealer.seal(organization, continuation)
     return this.#store.records.put(

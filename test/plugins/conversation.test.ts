@@ -12,6 +12,7 @@ import { conversationPlugin } from '../../plugins/conversation/index.ts'
 import { type ContentLimits, contentLimits, identity, parsedConversation } from '../../plugins/shared/slots.ts'
 import { ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { surfaces } from '../../surfaces/index.ts'
+import { eventually } from '../eventually.ts'
 import { caller, gatewayOf, heldStore, lateStore, memoryStore, OUT, reading, text } from './kit.ts'
 
 const LIMITS: ContentLimits = { images: 2, documents: 1, replayBytes: 500, bodyBytes: 10_000, nodes: 50 }
@@ -343,6 +344,29 @@ test('a reply that could not be stored is no success', async () => {
   const run = await asking(OUT['rejects later']!(await memoryStore()))({ input: 'one', stream: true })
   assert.equal(run.settlement.error?.code, 'provider_unavailable')
   assert.doesNotMatch(run.body, /"finish"/)
+})
+
+/**
+ * The turn is written before the last event leaves. A client that left during the write was billed for what it had, and
+ * could continue the whole reply.
+ */
+test('[RESP-2] a reply whose client leaves while it is being stored cannot be continued', async () => {
+  const client = new MemoryIncoming()
+  const store = await memoryStore()
+  let written = false
+  const held = heldStore(store, async ask => {
+    await new Promise(setImmediate)
+    client.abort()
+    await ask()
+    written = true
+  })
+  const run = await asking(held)({ input: 'one', stream: true }, { request: client })
+  assert.equal(run.settlement.outcome, 'client_gone')
+  await eventually(() => written)
+  await eventually(async () => {
+    const next = await asking(store)({ input: 'two', previous_response_id: idOf(run) })
+    return next.settlement.error?.code === 'previous_response_not_found'
+  })
 })
 
 test('a client that leaves while the store is asked: nothing goes on', async () => {
