@@ -15,6 +15,7 @@ import { Ticker } from '../core/ticker.ts'
 import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
 import { joined } from '../plugins/shared/verbatim.ts'
 import { dialects } from '../providers/index.ts'
+import { unfitFor } from '../providers/structured-output.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { dryRun, requestsOnly } from './dry-run.ts'
 import { silent } from './log.ts'
@@ -193,7 +194,7 @@ function report(
     else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)
       because = `its context window is ${backend.contextWindow} tokens, the prompt has ${input}`
     else {
-      const unfit = dialect.unfit(conversation!, backend)
+      const unfit = unfitFor(conversation!, backend, dialect)
       if (unfit) because = `it can't carry ${unfit.requirement} (${unfit.param})`
       else if (backend.group !== undefined && backend.weight === 0) because = 'its weight is 0'
     }

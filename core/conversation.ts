@@ -117,6 +117,8 @@ export interface Conversation {
   sampling: Sampling
   reasoning: ReasoningControls
   verbosity?: 'low' | 'medium' | 'high'
+  /** The JSON object that the text of the reply must be (GEN-3). Absent: the reply is free text. */
+  output?: OutputFormat
   /** The largest number of hosted searches (Responses `max_tool_calls`). */
   maxSearches?: number
   /** The client's own cache key or session hint. It is used for affinity only and is never sent upstream in clear. */
@@ -126,6 +128,19 @@ export interface Conversation {
   store?: boolean
   /** False: the request is only stored, so that a later one can continue it; nothing is generated. */
   generate?: false
+}
+
+/** Structured output: what the client asks the text of the reply to be. */
+export interface OutputFormat {
+  /** JSON Schema of an object, within the bounds of surfaces/output-format.ts. Absent: any JSON object. */
+  schema?: Record<string, unknown>
+  /** The client's name for the schema: [A-Za-z0-9_-], at most 64 characters. */
+  name?: string
+  description?: string
+  /** The schema follows the rule of strict schemas (TOOL-2), and providers may be asked to enforce it. */
+  strict: boolean
+  /** The body member that asks for it, e.g. `response_format`. */
+  path: string
 }
 
 export interface Sampling {

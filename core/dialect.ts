@@ -25,6 +25,7 @@ export const CAPABILITIES = [
   'web_search',
   'logprobs',
   'prefill',
+  'structured_output',
 ] as const
 export type Capability = (typeof CAPABILITIES)[number]
 
@@ -206,6 +207,12 @@ export interface Dialect {
    * every backend of the model.
    */
   unfit(conversation: Conversation, backend: Backend): Unfit | null
+  /**
+   * Whether `request` asks the provider itself for the conversation's `output`. Called only when there is one and the
+   * backend supports `structured_output`. False or absent: the conversation comes to the dialect with a forced tool in
+   * place of `output`.
+   */
+  structures?(conversation: Conversation, backend: Backend): boolean
   request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest
   decoder(context: DecodeContext): Decoder
   /**

@@ -33,6 +33,11 @@ export interface Surface {
    */
   validate(body: unknown, unknownFields: 'reject' | 'strip'): string[]
   /**
+   * For gateways that offer no structured output (GEN-3). Absent: no body of the surface can ask for it.
+   * @throws GatewayError when a body, which need not be valid, asks for it
+   */
+  refuseStructured?(body: Record<string, unknown>): void
+  /**
    * Builds the canonical conversation from a body that `validate` accepted.
    * @throws GatewayError for rules that a schema cannot express
    */

@@ -24,6 +24,8 @@
  *                function, native   its schema as compact JSON, members in the order received
  *                custom             its grammar's syntax and definition
  *                web_search         domains, and the user's location as compact JSON; its name is `web_search`
+ *   output     structured output: 7 + the description and the schema as compact JSON. Its name does not count, since
+ *              only some surfaces have one
  */
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
 import { nestsDeeply } from '../core/json.ts'
@@ -88,6 +90,12 @@ export function contentOf(conversation: Conversation): PromptContent {
   // Tools come before turns, because they are the same in each request of a conversation. The cache of counts looks up
   // rows of texts (count-prompt.ts), and a row that begins at another text is a new row.
   for (const tool of conversation.tools) addTool(content, tool)
+  const { output } = conversation
+  if (output) {
+    content.fixed += TOOL
+    content.add(output.description)
+    if (output.schema) content.add(JSON.stringify(output.schema))
+  }
   for (const turn of conversation.turns) {
     content.fixed += MESSAGE
     for (const part of turn.parts) addPart(content, part)

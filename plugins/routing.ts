@@ -11,6 +11,7 @@ import {
 } from '../core/plugin.ts'
 import { dialects } from '../providers/index.ts'
 import { requirementsOf } from '../providers/requirements.ts'
+import { unfitFor } from '../providers/structured-output.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
 import {
   candidates,
@@ -82,7 +83,7 @@ function judge(x: Exchange, conversation: Conversation): Judged {
   for (const backend of x.get(model).backends) {
     const dialect = dialects[backend.dialect]!
     const over = overWindow(backend, tokens)
-    const reason = over ?? dialect.unfit(conversation, backend)
+    const reason = over ?? unfitFor(conversation, backend, dialect)
     if (!reason) {
       judged.fit.push(backend)
       continue
@@ -90,7 +91,7 @@ function judge(x: Exchange, conversation: Conversation): Judged {
     judged.why ??= reason
     if (over || !dialect.bytesOnly) continue
     const lacking = x.get(mediaFetch).lacking(conversation, dialect.bytesOnly)
-    if (lacking && !dialect.unfit(lacking.whole, backend)) judged.lacksBytes.set(backend, lacking.wanted)
+    if (lacking && !unfitFor(lacking.whole, backend, dialect)) judged.lacksBytes.set(backend, lacking.wanted)
   }
   return judged
 }

@@ -16,6 +16,8 @@ import { UpstreamFault } from '../core/upstream-fault.ts'
 import { blamedError } from '../providers/blame.ts'
 import { dialects } from '../providers/index.ts'
 import { isEventStream, SseReader } from '../providers/sse.ts'
+import { StopDecoder } from '../providers/stop-matcher.ts'
+import { type Sent, sentTo, structuredDecoder } from '../providers/structured-output.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
 import { sentConversation } from './shared/sent-conversation.ts'
 import { candidates, identity, type Outbound, outbound, searchPlan, verbatim } from './shared/slots.ts'
@@ -74,6 +76,8 @@ class Translated implements Outbound {
   readonly #x: Exchange
   readonly #backend: Backend
   readonly #conversation: Conversation
+  /** The conversation as this backend gets it. */
+  readonly #sent: Sent
   readonly #dialect: Dialect
 
   constructor(x: Exchange, backend: Backend, said: Conversation, context: OutboundContext) {
@@ -81,20 +85,27 @@ class Translated implements Outbound {
     this.#backend = backend
     this.#conversation = said
     this.#dialect = dialects[backend.dialect]!
-    this.request = this.#dialect.request(said, backend, context)
+    this.#sent = sentTo(said, backend, this.#dialect)
+    this.request = this.#dialect.request(this.#sent.conversation, backend, context)
     const json = wellFormed(this.request.body)
     this.body = x.peek(verbatim)?.pieces(json) ?? json
   }
 
   decoder(): Decoder {
-    const decoder = this.#dialect.decoder({
+    const { conversation, tool } = this.#sent
+    let decoder = this.#dialect.decoder({
       backend: this.#backend,
-      conversation: this.#conversation,
+      conversation,
       state: this.request.state,
       mintCallId: callId,
       mintSearchId: searchId,
     })
-    return wholeArguments(decoder, this.#conversation, this.#x.peek(searchPlan)?.name ?? null)
+    const search = this.#x.peek(searchPlan)?.name ?? null
+    const { output, sampling } = this.#conversation
+    if (output) decoder = structuredDecoder(decoder, this.#conversation, tool, search)
+    // The dialect matches stop strings in texts, and this text was the arguments of a call.
+    if (tool !== null && sampling.stop.length > 0) decoder = new StopDecoder(decoder, sampling.stop)
+    return wholeArguments(decoder, this.#conversation, search)
   }
 
   frames(contentType: string): FrameReader | null {

@@ -44,6 +44,11 @@ const schema = object({
     '16MiB',
     'Largest replayed conversation history, ids, reasoning and stored data included, without the last user turn.',
   ),
+  structured_output: choice(
+    ['reject', 'translate'],
+    'Requests for JSON replies, with a schema or without: refuse with 400, or translate for every backend.',
+    'reject',
+  ),
   unknown_fields: object(
     Object.fromEntries(Object.values(surfaces).map(({ name, title }) => [name, unknownFields(title)])),
     [],
@@ -120,6 +125,7 @@ export const validation = definePlugin({
       const surface = x.surface!
       x.set(contentLimits, limits)
       try {
+        if (options.structured_output === 'reject') surface.refuseStructured?.(body)
         const stripped = surface.validate(body, options.unknown_fields[surface.name]!)
         if (stripped.length > 0) x.set(strippedFields, stripped)
       } catch (error) {

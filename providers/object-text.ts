@@ -64,6 +64,13 @@ export class JsonObjectText {
     return this.#next === NEXT.nothing && !this.#broken
   }
 
+  /** Forgets all text. */
+  reset(): void {
+    this.#next = NEXT.open
+    this.#inside.length = 0
+    this.#broken = false
+  }
+
   /** @returns false as soon as no further text could make it one object */
   push(text: string): boolean {
     for (let i = 0; i < text.length && !this.#broken; i++) {

@@ -48,6 +48,7 @@ const WORDS: Record<Capability, string> = {
   web_search: 'web search',
   logprobs: 'log probabilities',
   prefill: 'an assistant message to continue',
+  structured_output: 'structured output',
 }
 
 /** The capabilities that a dialect can express: all except those for which its wire format has no form. */

@@ -92,7 +92,8 @@ export const FEATURES = [
   'An assistant message to continue',
   'previous_response_id',
   'n > 1',
-  'JSON output',
+  'JSON output, any object',
+  'JSON output, a schema',
   'Audio',
 ] as const
 

@@ -35,14 +35,15 @@ function withProperties(schema: Record<string, unknown>): Record<string, unknown
 /** Schema keywords by the kind of their value: one schema, a list of schemas, a map of schemas. */
 const ONE = ['items', 'additionalItems', 'not', 'if', 'then', 'else', 'contains'] as const
 const LIST = ['anyOf', 'oneOf', 'allOf', 'prefixItems', 'items'] as const
-const MAP = ['properties', '$defs', 'definitions', 'patternProperties', 'dependentSchemas'] as const
+export const MAP = ['properties', '$defs', 'definitions', 'patternProperties', 'dependentSchemas'] as const
 
 /**
  * Checks that every object level of a strict schema has `additionalProperties: false` and lists each property in
  * `required` (TOOL-2).
+ * @param owner what is strict: a tool, or the schema of structured output
  * @throws GatewayError invalid_value whose `param` is the path of the faulty level
  */
-export function checkStrict(schema: Record<string, unknown>, path: string): void {
+export function checkStrict(schema: Record<string, unknown>, path: string, owner: 'tool' | 'schema' = 'tool'): void {
   // An explicit stack instead of recursion: the client's schema may be nested as deeply as its body.
   const open: [node: unknown, path: string][] = [[schema, path]]
   while (open.length > 0) {
@@ -56,7 +57,7 @@ export function checkStrict(schema: Record<string, unknown>, path: string): void
           'invalid_value',
           at,
           w =>
-            `${w} belongs to a strict tool and must have "additionalProperties": false. Add it, or set strict to false.`,
+            `${w} belongs to a strict ${owner} and must have "additionalProperties": false. Add it, or set strict to false.`,
         )
       const required = new Set(Array.isArray(level['required']) ? level['required'] : [])
       for (const name of properties ? Object.keys(properties) : []) {
@@ -65,7 +66,7 @@ export function checkStrict(schema: Record<string, unknown>, path: string): void
             'invalid_value',
             at,
             w =>
-              `${w} belongs to a strict tool and must list '${short(name)}' in "required". Add it, or set strict to false.`,
+              `${w} belongs to a strict ${owner} and must list '${short(name)}' in "required". Add it, or set strict to false.`,
           )
       }
     }
@@ -82,6 +83,16 @@ export function checkStrict(schema: Record<string, unknown>, path: string): void
         for (let i = inner.length - 1; i >= 0; i--) open.push([inner[i], join(join(at, key), i)])
     }
     for (const key of ONE) if (isObject(level[key])) open.push([level[key], join(at, key)])
+  }
+}
+
+/** Whether a schema follows the rule that `checkStrict` checks. */
+export function isStrict(schema: Record<string, unknown>): boolean {
+  try {
+    checkStrict(schema, '')
+    return true
+  } catch {
+    return false
   }
 }
 

@@ -7,6 +7,7 @@ import type { Conversation, SurfaceName } from '../../core/conversation.ts'
 import type { Backend, Dialect } from '../../core/dialect.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { dialects } from '../../providers/index.ts'
+import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'
 import { surfaces } from '../../surfaces/index.ts'
 
@@ -24,6 +25,8 @@ const FAMILIES: readonly [string, string][] = [
   ['gemini', 'gemini-2.5-pro'],
   ['gemini', 'gemini-3-pro-preview'],
 ]
+
+const FORCED = ', by a forced tool'
 
 function backendOf(dialect: Dialect, model: string): Backend {
   return {
@@ -64,10 +67,11 @@ function carried(feature: Feature, dialect: Dialect, model: string): string {
   for (const surface of SURFACES) {
     const asked = ask(feature, surface)
     if (asked === undefined || asked instanceof GatewayError) continue
-    const unfit = dialect.unfit(asked, backendOf(dialect, model))
+    const backend = backendOf(dialect, model)
+    const unfit = unfitFor(asked, backend, dialect)
     const untold = { ...asked, parallelToolCalls: true }
-    if (!unfit) answers.add('yes')
-    else if (!asked.parallelToolCalls && !dialect.unfit(untold, backendOf(dialect, model))) answers.add('first call')
+    if (!unfit) answers.add(sentTo(asked, backend, dialect).tool === null ? 'yes' : `yes${FORCED}`)
+    else if (!asked.parallelToolCalls && !unfitFor(untold, backend, dialect)) answers.add('first call')
     else answers.add(`no: ${unfit.requirement}`)
   }
   return [...answers].join('; ') || '–'
@@ -76,7 +80,8 @@ function carried(feature: Feature, dialect: Dialect, model: string): string {
 function taken(feature: Feature, surface: SurfaceName): string {
   const asked = ask(feature, surface)
   if (asked === undefined) return '–'
-  return asked instanceof GatewayError ? `400 \`${asked.code}\` at \`${asked.param}\`` : 'yes'
+  if (asked instanceof GatewayError) return `400 \`${asked.code}\` at \`${asked.param}\``
+  return asked.output ? 'by choice' : 'yes'
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
@@ -93,7 +98,10 @@ export function compatibility(): string {
   const special: string[][] = []
   for (const [name, model] of FAMILIES) {
     const dialect = dialects[name]!
-    const lacks = FEATURES.filter(f => carried(f, dialect, model) !== carried(f, dialect, 'model'))
+    const lacks = FEATURES.filter(feature => {
+      const [own, general] = [model, 'model'].map(id => carried(feature, dialect, id).replace(FORCED, ''))
+      return own !== general
+    })
     special.push([`\`${model}\``, name, lacks.join(', ') || 'nothing more'])
   }
   return `<!-- made by docs/generate/index.ts: edit docs/generate/compatibility.ts, and samples.ts of the surfaces -->
@@ -103,7 +111,8 @@ export function compatibility(): string {
 What a client can ask for on each surface, and which dialects can carry it. Nobody writes the cells by hand: each is the
 answer of the surface's schema and of the dialect to a request that asks for the feature.
 
-- **Surfaces**: *yes*, the error that refuses it, or – where the surface has no notation for it.
+- **Surfaces**: *yes*, the error that refuses it, or – where the surface has no notation for it. *By choice*: it is
+  refused unless the operator allows it ([structured output](structured-output.md)).
 - **Dialects**: *yes*, or the requirement that a backend of this dialect can't meet; – where no surface can ask for it.
   *First call*: the provider can't be told, so the gateway keeps the first call of the turn and drops later ones before
   the client sees them. The model wrote them, so they count as output. Backends that can be told go first.

@@ -11,6 +11,7 @@ import { StopDecoder } from '../stop-matcher.ts'
 import { MessagesDecoder } from './decoder.ts'
 import { kindOfAnthropicError } from './faults.ts'
 import { traitsOf } from './models.ts'
+import { outputSchema } from './output-schema.ts'
 import { NAME, nativeStops, request } from './request.ts'
 import { DEFAULT_MAX_TOKENS, explicitThinking } from './thinking.ts'
 
@@ -27,6 +28,7 @@ export const anthropicMessages: Dialect = {
     'memory_20250818',
   ]),
   unfit,
+  structures,
   request,
   decoder(context: DecodeContext): Decoder {
     const decoder = new MessagesDecoder(context)
@@ -44,6 +46,11 @@ export const anthropicMessages: Dialect = {
     return faultOf(kind, retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
   blames: anthropicBlames,
+}
+
+function structures({ output }: Conversation, backend: Backend): boolean {
+  if (!output!.schema || !traitsOf(backend.model).outputFormat) return false
+  return outputSchema(output!.schema) !== null
 }
 
 function unfit(conversation: Conversation, backend: Backend): Unfit | null {

@@ -16,6 +16,11 @@ export interface ModelTraits {
   efforts: readonly AnthropicEffort[]
   /** Whether temperature, top_p and top_k are accepted. `one`: temperature and top_p not together. */
   sampling: 'free' | 'one' | 'refused'
+  /**
+   * Accepts `output_config.format`. Compatible servers are not assumed to: one that ignored the member would write
+   * free text, and a forced tool works on all of them.
+   */
+  outputFormat: boolean
   /** The model continues an assistant message at the end. */
   prefill: boolean
   /** Accepts `role: "system"` messages between the others. */
@@ -30,6 +35,7 @@ const COMPATIBLE: ModelTraits = {
   thinksByDefault: false,
   efforts: ALL,
   sampling: 'free',
+  outputFormat: false,
   prefill: true,
   midSystem: false,
 }
@@ -37,6 +43,7 @@ const V5: ModelTraits = {
   ...COMPATIBLE,
   thinksByDefault: true,
   sampling: 'refused',
+  outputFormat: true,
   prefill: false,
   midSystem: true,
 }
@@ -46,10 +53,12 @@ const V4_6: ModelTraits = {
   ...COMPATIBLE,
   efforts: ['low', 'medium', 'high', 'max'],
   sampling: 'one',
+  outputFormat: true,
   prefill: false,
 }
-const OPUS_4_5: ModelTraits = { ...COMPATIBLE, thinking: 'budget', efforts: ['low', 'medium', 'high'], sampling: 'one' }
 const BUDGET: ModelTraits = { ...COMPATIBLE, thinking: 'budget', efforts: [], sampling: 'one' }
+const V4_5: ModelTraits = { ...BUDGET, outputFormat: true }
+const OPUS_4_5: ModelTraits = { ...V4_5, efforts: ['low', 'medium', 'high'] }
 const V3: ModelTraits = { ...COMPATIBLE, thinking: 'none', efforts: [], sampling: 'free' }
 
 /**
@@ -67,7 +76,7 @@ export function traitsOf(model: string): ModelTraits {
   if (version >= 500) return V5
   if (version >= 407) return V4_7
   if (version === 406) return V4_6
-  if (version === 405 && match[1] === 'opus') return OPUS_4_5
+  if (version === 405) return match[1] === 'opus' ? OPUS_4_5 : V4_5
   return version >= 307 ? BUDGET : V3
 }
 

@@ -22,6 +22,7 @@ import { ANTHROPIC_NAMES, aliasTools, type ToolNames } from '../tool-names.ts'
 import { betaHeader } from './betas.ts'
 import { CacheMarkers, markPrefixes } from './cache-markers.ts'
 import { cacheMinimum, traitsOf } from './models.ts'
+import { outputSchema } from './output-schema.ts'
 import { planThinking, type ThinkingPlan } from './thinking.ts'
 import { toolMembers } from './tools.ts'
 
@@ -100,7 +101,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
     ...tools,
     stream: context.stream,
     thinking: plan.thinking,
-    output_config: plan.effort === undefined ? undefined : { effort: plan.effort },
+    output_config: outputConfig(conversation, plan),
     ...samplingMembers(conversation, traits.sampling, plan),
   }
   const stops = nativeStops(conversation.sampling.stop)
@@ -122,6 +123,12 @@ export function request(conversation: Conversation, backend: Backend, context: O
       searchHints: ['userLocation'],
     }),
   }
+}
+
+function outputConfig({ output }: Conversation, { effort }: ThinkingPlan): JsonObject | undefined {
+  if (effort === undefined && !output) return undefined
+  const format = output && { type: 'json_schema', schema: outputSchema(output.schema!) }
+  return { effort, format }
 }
 
 /**

@@ -20,6 +20,7 @@ export const gemini: Dialect = {
   nativeTools: new Set(),
   bytesOnly: new Set(['image', 'document'] as const),
   unfit,
+  structures,
   request,
   decoder(context: DecodeContext): Decoder {
     const decoder = new GeminiDecoder(context)
@@ -31,6 +32,13 @@ export const gemini: Dialect = {
     return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), UpstreamFault.ofBody(body))
   },
   blames: googleBlames,
+}
+
+/** Servers with `tool_schema: openapi` know only the older schema member, too. */
+function structures({ output, tools }: Conversation, { model, toolSchema }: Backend): boolean {
+  const traits = traitsOf(model)
+  if (output!.schema && (toolSchema === 'openapi' || !traits.replySchema)) return false
+  return tools.length === 0 || traits.structuredWithTools
 }
 
 function unfit(conversation: Conversation, backend: Backend): Unfit | null {

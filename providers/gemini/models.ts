@@ -19,6 +19,10 @@ export interface ModelTraits {
   responseMedia: boolean
   /** Accepts Google Search together with function declarations. */
   searchWithFunctions: boolean
+  /** Accepts a schema for the reply; a reply in JSON without a schema is accepted by all. */
+  replySchema: boolean
+  /** Accepts structured output together with tools. */
+  structuredWithTools: boolean
   /** Accepts GIF images. */
   gif: boolean
 }
@@ -31,6 +35,8 @@ const COMPATIBLE: ModelTraits = {
   validated: true,
   responseMedia: true,
   searchWithFunctions: true,
+  replySchema: true,
+  structuredWithTools: true,
   gif: true,
 }
 /**
@@ -44,9 +50,11 @@ const OLD: ModelTraits = {
   validated: false,
   responseMedia: false,
   searchWithFunctions: false,
+  replySchema: false,
+  structuredWithTools: false,
   gif: false,
 }
-const V2_5: ModelTraits = { ...OLD, validated: true }
+const V2_5: ModelTraits = { ...OLD, validated: true, replySchema: true }
 
 const ID = /gemini-(\d+)(?:\.(\d+))?-(pro|flash-lite|flash)/
 

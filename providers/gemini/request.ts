@@ -157,6 +157,8 @@ function generationConfig(conversation: Conversation, backend: Backend, traits: 
     logprobs: sampling.logprobs && sampling.topLogprobs ? sampling.topLogprobs : undefined,
     thinkingConfig: thinkingConfig(conversation, backend, traits),
     mediaResolution: mediaResolution(conversation),
+    responseMimeType: conversation.output ? 'application/json' : undefined,
+    responseJsonSchema: conversation.output?.schema,
   }
   return Object.values(config).some(value => value !== undefined) ? config : undefined
 }

@@ -23,6 +23,7 @@ export const openaiChat: Dialect = {
   nativeTools: new Set(),
   bytesOnly: new Set(['document'] as const),
   unfit: chatUnfit,
+  structures: () => true,
   request: chatRequest,
 
   decoder(context: DecodeContext): Decoder {

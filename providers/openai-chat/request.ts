@@ -1,11 +1,12 @@
 /** The Chat Completions request body (wire.md F.1 to F.5, column OC). */
-import { type Conversation, type Effort, formOf, type Tool } from '../../core/conversation.ts'
+import { type Conversation, type Effort, formOf, type OutputFormat, type Tool } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import { leftOut } from '../left-out.ts'
 import { OutboundHeaders } from '../outbound-headers.ts'
+import { namedSchemaOf } from '../structured-output.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { messagesOf } from './messages.ts'
 
@@ -45,6 +46,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
   const effort = effortFor(conversation, backend)
   if (effort !== undefined) body['reasoning_effort'] = effort
   if (conversation.verbosity !== undefined) body['verbosity'] = conversation.verbosity
+  if (conversation.output) body['response_format'] = responseFormat(conversation.output)
   if (context.cacheKey !== undefined) body['prompt_cache_key'] = context.cacheKey
   if (context.stream) {
     body['stream'] = true
@@ -59,6 +61,11 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     state,
     leftOut: leftOut(conversation, { ...sampling, verbosity: conversation.verbosity, effort }),
   }
+}
+
+function responseFormat(output: OutputFormat): Record<string, unknown> {
+  if (!output.schema) return { type: 'json_object' }
+  return { type: 'json_schema', json_schema: namedSchemaOf(output) }
 }
 
 /** The values that OpenAI documents for `reasoning_effort`. `ultra` exists only in the gateway. */

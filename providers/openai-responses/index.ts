@@ -18,6 +18,7 @@ export const openaiResponses: Dialect = {
   capabilities: allBut('prefill'),
   nativeTools: new Set(),
   unfit,
+  structures: () => true,
   request,
   decoder(context: DecodeContext): Decoder {
     const decoder = new ResponsesDecoder(context)

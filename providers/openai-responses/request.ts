@@ -7,6 +7,7 @@ import type {
   Conversation,
   DocumentPart,
   ImagePart,
+  OutputFormat,
   Part,
   ReasoningPart,
   ResultPart,
@@ -24,6 +25,7 @@ import { leftOut } from '../left-out.ts'
 import { isObject, type JsonObject, list } from '../loose-json.ts'
 import { nextCall } from '../next-call.ts'
 import { OutboundHeaders } from '../outbound-headers.ts'
+import { namedSchemaOf } from '../structured-output.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { traitsOf } from './models.ts'
 
@@ -83,7 +85,8 @@ export function request(conversation: Conversation, backend: Backend, context: O
     body['top_p'] = sampling.topP
   }
   if (sampling.logprobs) body['top_logprobs'] = sampling.topLogprobs
-  if (conversation.verbosity !== undefined) body['text'] = { verbosity: conversation.verbosity }
+  const { verbosity, output } = conversation
+  if (verbosity !== undefined || output) body['text'] = { verbosity, format: output && formatOf(output) }
   if (context.cacheKey !== undefined) body['prompt_cache_key'] = context.cacheKey
 
   if (conversation.tools.length > 0) {
@@ -109,6 +112,10 @@ export function request(conversation: Conversation, backend: Backend, context: O
       searchHints: ['userLocation', 'contextSize'],
     }),
   }
+}
+
+function formatOf(output: OutputFormat): JsonObject {
+  return output.schema ? { type: 'json_schema', ...namedSchemaOf(output) } : { type: 'json_object' }
 }
 
 function least(a: number | undefined, b: number | undefined): number | undefined {

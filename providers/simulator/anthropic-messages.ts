@@ -12,6 +12,7 @@ import {
 } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
 import { type SimBlock, type SimItem, type SimPrompt, SimRefusal, type SimReply, type SimTool } from './model.ts'
+import { isClosed } from './openai-chat.ts'
 import type { Found } from './search.ts'
 
 const NAME = /^[a-zA-Z0-9_-]{1,128}$/
@@ -43,6 +44,12 @@ export const anthropicSimulator: SimDialect = {
       summary: thinking['display'] !== 'omitted',
       messages: [],
       blocks: blocksIn(body),
+    }
+    const format = bodyOf(bodyOf(body['output_config'])['format'])
+    if (format['type'] === 'json_schema') {
+      if (!isClosed(format['schema']) || /"(minimum|maxLength|pattern)":/.test(JSON.stringify(format['schema'])))
+        throw invalid('output_config.format.schema: the schema uses what structured outputs do not support')
+      prompt.format = { schema: format['schema'] }
     }
     if (prompt.model === '') throw invalid('model: Field required')
     if (typeof prompt.maxTokens !== 'number') throw invalid('max_tokens: Field required')

@@ -46,6 +46,12 @@ export const geminiSimulator: SimDialect = {
       topLogprobs: config['responseLogprobs'] === true ? ((config['logprobs'] as number | undefined) ?? 0) : undefined,
       messages: [],
     }
+    if (config['responseMimeType'] === 'application/json') {
+      prompt.format = config['responseJsonSchema'] ? { schema: config['responseJsonSchema'] } : {}
+      if (body['tools'] !== undefined && /gemini-[12]/.test(path))
+        throw invalid("Function calling with a response mime type: 'application/json' is unsupported")
+    } else if (config['responseJsonSchema'] !== undefined)
+      throw invalid('response_mime_type must be application/json when response_json_schema is set.')
     if (prompt.stop.length > 5) throw invalid('The number of stop sequences must be at most 5.')
     if (allowed && calling['mode'] !== 'ANY' && calling['mode'] !== 'VALIDATED')
       throw invalid('allowed_function_names should only be set when mode is ANY or VALIDATED.')

@@ -58,6 +58,8 @@ export interface SimPrompt {
    * message by itself, and does not report writes.
    */
   blocks?: SimBlock[]
+  /** The reply's text has to be a JSON object, of this schema if there is one. */
+  format?: { schema?: unknown }
 }
 
 /** A block of a prompt. */
@@ -253,6 +255,7 @@ function textOf({ directives, prompt }: SimReply, found: readonly Found[]): stri
   if (directives.tokens !== undefined) {
     return Array.from({ length: directives.tokens }, (_, i) => WORDS[i % WORDS.length]).join(' ')
   }
+  if (prompt.format) return JSON.stringify(prompt.format.schema ? sample(prompt.format.schema) : { simulated: true })
   const sentences: string[] = []
   if (prompt.results.length > 0) {
     sentences.push(`The ${prompt.results.length === 1 ? 'tool' : 'tools'} answered: ${prompt.results.join('; ')}.`)
@@ -326,8 +329,16 @@ function findTool(name: string, tools: readonly SimTool[]): SimTool | undefined 
 }
 
 /** Makes a value that matches a simple JSON Schema, with only the required members. */
-function sample(schema: unknown, depth = 0): unknown {
+function sample(schema: unknown, depth = 0, root = schema): unknown {
   const s = (typeof schema === 'object' && schema !== null ? schema : {}) as Record<string, unknown>
+  if (typeof s['$ref'] === 'string') {
+    let target: any = root
+    for (const name of s['$ref'].split('/').slice(1)) target = target?.[name]
+    return depth < 8 ? sample(target, depth + 1, root) : null
+  }
+  // The last branch, since the first is often the one that contains itself.
+  const union = s['anyOf'] ?? s['oneOf']
+  if (Array.isArray(union) && union.length > 0) return sample(union.at(-1), depth, root)
   if (Array.isArray(s['enum'])) return s['enum'][0]
   if ('const' in s) return s['const']
   const type = Array.isArray(s['type']) ? s['type'][0] : s['type']
@@ -340,14 +351,14 @@ function sample(schema: unknown, depth = 0): unknown {
     case 'boolean':
       return true
     case 'array':
-      return depth < 8 ? [sample(s['items'], depth + 1)] : []
+      return depth < 8 ? [sample(s['items'], depth + 1, root)] : []
     case 'null':
       return null
   }
   const properties = (s['properties'] ?? {}) as Record<string, unknown>
   const required = Array.isArray(s['required']) ? (s['required'] as string[]) : []
   const made: Record<string, unknown> = {}
-  if (depth < 8) for (const name of required) made[name] = sample(properties[name], depth + 1)
+  if (depth < 8) for (const name of required) made[name] = sample(properties[name], depth + 1, root)
   return made
 }
 

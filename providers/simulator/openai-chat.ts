@@ -37,6 +37,10 @@ export const chatSimulator: SimDialect = {
       topLogprobs: body['logprobs'] === true ? ((body['top_logprobs'] as number | undefined) ?? 0) : undefined,
       messages: [],
     }
+    const format = bodyOf(body['response_format'])
+    if (format['type'] === 'json_object') prompt.format = {}
+    else if (format['type'] === 'json_schema')
+      prompt.format = checkedFormat(bodyOf(format['json_schema']), 'response_format.json_schema')
     if (prompt.model === '') throw invalid('you must provide a model parameter')
     if (!Array.isArray(body['messages']) || body['messages'].length === 0)
       throw invalid("'messages' must be a non-empty array")
@@ -306,4 +310,19 @@ function readContent(content: unknown, prompt: SimPrompt): string {
     }
   }
   return text
+}
+
+/** The schema of a format as OpenAI's APIs take it: named, of an object, and closed where it is strict. */
+export function checkedFormat({ name, schema, strict }: Body, at: string): { schema: unknown } {
+  if (!NAME.test(stringOf(name))) throw invalid(`Invalid '${at}.name': string does not match pattern.`)
+  if (strict === true && !isClosed(schema))
+    throw invalid(`Invalid schema for '${at}': 'additionalProperties' is required to be supplied and to be false.`)
+  return { schema }
+}
+
+/** Whether each object of a schema is closed. */
+export function isClosed(schema: unknown): boolean {
+  if (typeof schema !== 'object' || schema === null) return true
+  const closed = !('properties' in schema) || (schema as Body)['additionalProperties'] === false
+  return closed && Object.values(schema).every(isClosed)
 }

@@ -4,7 +4,7 @@
  */
 import { type Body, bodyOf, listOf, mediaTypeOf, type SimDialect, type SimEvent, seal, stringOf } from './dialect.ts'
 import { type SimItem, type SimPrompt, SimRefusal, type SimReply, type SimTool } from './model.ts'
-import { chatSimulator } from './openai-chat.ts'
+import { chatSimulator, checkedFormat } from './openai-chat.ts'
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/
 
@@ -38,6 +38,9 @@ export const responsesSimulator: SimDialect = {
         : undefined,
       messages: [],
     }
+    const format = bodyOf(bodyOf(body['text'])['format'])
+    if (format['type'] === 'json_object') prompt.format = {}
+    else if (format['type'] === 'json_schema') prompt.format = checkedFormat(format, 'text.format')
     if (prompt.model === '') throw invalid("Missing required parameter: 'model'.")
     if (prompt.maxTokens !== undefined && prompt.maxTokens < 16)
       throw invalid("Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16.")

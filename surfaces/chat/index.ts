@@ -1,5 +1,5 @@
 /** The Chat Completions surface. */
-import { compileRequest } from '../check.ts'
+import { compileRequest, describe, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
 import { errorBody, errorReply } from '../envelope.ts'
 import { ChatEncoder } from './encode.ts'
@@ -18,6 +18,16 @@ export const chat: DescribedSurface = {
   errorReply,
   samples,
   validate: compileRequest(requestSchema),
+  refuseStructured({ response_format: format }) {
+    const type = (format as ChatBody['response_format'])?.type
+    if (typeof type === 'string' && type !== 'text')
+      throw fault(
+        'unsupported_parameter',
+        'response_format',
+        w =>
+          `${w} does not support ${describe(type)}. Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.`,
+      )
+  },
   parse: body => parse(body as ChatBody),
   encoder: context => new ChatEncoder(context),
   error: errorBody,

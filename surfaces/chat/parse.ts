@@ -11,6 +11,7 @@ import {
 } from '../../core/conversation.ts'
 import { fault } from '../check.ts'
 import { documentSource, imageSource } from '../media.ts'
+import { anyObject, schemaFormat } from '../output-format.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
 import { form } from './form.ts'
 import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './schema.ts'
@@ -74,6 +75,10 @@ export function parse(body: ChatBody): Conversation {
   if (body.reasoning_effort != null) conversation.reasoning.effort = body.reasoning_effort
   if (body.verbosity != null) conversation.verbosity = body.verbosity
   if (body.prompt_cache_key != null) conversation.cacheKey = body.prompt_cache_key
+  const format = body.response_format
+  if (format?.type === 'json_object') conversation.output = anyObject('response_format')
+  else if (format?.type === 'json_schema')
+    conversation.output = schemaFormat(format.json_schema, 'response_format', 'response_format.json_schema.schema')
   return conversation
 }
 

@@ -33,7 +33,10 @@ const features: Samples['features'] = {
   'Stop strings': { stop: ['a'] },
   'Log probabilities': { logprobs: true },
   'n > 1': { n: 2 },
-  'JSON output': { response_format: { type: 'json_object' } },
+  'JSON output, any object': { response_format: { type: 'json_object' } },
+  'JSON output, a schema': {
+    response_format: { type: 'json_schema', json_schema: { name: 'answer', schema: PARAMETERS, strict: true } },
+  },
   Audio: { modalities: ['text', 'audio'] },
 }
 

@@ -19,6 +19,7 @@ import {
   user,
   verbosity,
 } from '../fields.ts'
+import { namedSchema, OFFERED_BY_CHOICE } from '../output-format.ts'
 import {
   type Arrives,
   anything,
@@ -154,13 +155,16 @@ export const requestSchema = titled(
       parallel_tool_calls: boolean(),
       reasoning_effort: effort,
       verbosity,
-      response_format: tagged('type', [variant('type', 'text', {})], {
-        unknown: {
-          code: 'unsupported_parameter',
-          at: 'self',
-          hint: 'Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.',
-        },
-      }),
+      response_format: tagged(
+        'type',
+        [
+          variant('type', 'text', {}),
+          variant('type', 'json_object', {}),
+          variant('type', 'json_schema', { json_schema: object(namedSchema, ['name']) }, ['json_schema']),
+        ],
+        { unknown: { code: 'unsupported_parameter', at: 'self' } },
+        { description: OFFERED_BY_CHOICE },
+      ),
       n: only({ type: 'integer', enum: [1] }, 'Send one request for each completion.'),
       presence_penalty: only({ type: 'number', enum: [0] }),
       frequency_penalty: only({ type: 'number', enum: [0] }),

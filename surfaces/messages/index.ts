@@ -1,6 +1,6 @@
 /** The Messages surface: POST /v1/messages. Its parser also serves POST /v1/messages/count_tokens. */
 import { GatewayError } from '../../core/errors.ts'
-import { compileRequest } from '../check.ts'
+import { compileRequest, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
 import { encoder, errorBody } from './encode.ts'
 import { parse, parseLoosely } from './parse.ts'
@@ -28,11 +28,24 @@ export const messages: DescribedSurface = {
       throw error instanceof GatewayError && error.param === 'thread' ? withoutThreads(error) : error
     }
   },
+  refuseStructured({ output_config: config, output_format: format }) {
+    if ((config as { format?: unknown } | null | undefined)?.format != null) throw noFormat('output_config.format')
+    if (format != null) throw noFormat('output_format')
+  },
   parse,
   parseLoosely,
   encoder,
   error: (error, requestId) => errorBody(error, requestId),
   requestIdHeaders: ['request-id'],
+}
+
+function noFormat(path: string): GatewayError {
+  return fault(
+    'unsupported_parameter',
+    path,
+    w =>
+      `${w} is not offered by this service. Ask for the format in the prompt, or declare a tool with that schema and choose it with tool_choice.`,
+  )
 }
 
 /**

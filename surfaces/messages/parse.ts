@@ -3,8 +3,15 @@
  * whose body the schema has accepted, and count_tokens, whose body may be anything (wire.md A.5). A body that the
  * endpoint accepts is counted the same on both (CNT-1).
  */
-import { type Conversation, EFFORTS, type Effort, type ReasoningControls } from '../../core/conversation.ts'
+import {
+  type Conversation,
+  EFFORTS,
+  type Effort,
+  type OutputFormat,
+  type ReasoningControls,
+} from '../../core/conversation.ts'
 import { fault } from '../check.ts'
+import { schemaFormat, strictIfPossible } from '../output-format.ts'
 import { hasTag } from '../schema.ts'
 import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'
 import { BlockReader } from './blocks.ts'
@@ -67,12 +74,26 @@ function read(body: MessagesBody, reading: Reading): Conversation {
     },
     reasoning: readReasoning(body, reading),
   }
+  const output = readFormat(body, reading)
+  if (output) conversation.output = output
   const cap = numberOf(body.max_tokens)
   if (cap !== undefined) {
     conversation.maxOutputTokens = cap
     conversation.maxOutputField = 'max_tokens'
   }
   return conversation
+}
+
+/** `output_config.format`, or `output_format` of clients from the time of the beta. */
+function readFormat(body: MessagesBody, reading: Reading): OutputFormat | undefined {
+  const config = isObject(body.output_config) ? body.output_config : undefined
+  const path = config?.format == null ? 'output_format' : 'output_config.format'
+  const format = config?.format ?? body.output_format
+  if (!isObject(format) || format.type !== 'json_schema' || !isObject(format.schema)) return undefined
+  const schema = format.schema as Record<string, unknown>
+  return reading.strict
+    ? strictIfPossible(schemaFormat({ schema }, path, `${path}.schema`))
+    : { schema, strict: false, path }
 }
 
 function readReasoning(body: MessagesBody, reading: Reading): ReasoningControls {

@@ -36,7 +36,7 @@ const features: Samples['features'] = {
   top_k: { top_k: 5 },
   'Stop strings': { stop_sequences: ['a'] },
   'An assistant message to continue': { messages: [...user('x'), { role: 'assistant', content: 'It is' }] },
-  'JSON output': { output_config: { format: { type: 'json_schema', schema: {} } } },
+  'JSON output, a schema': { output_config: { format: { type: 'json_schema', schema: PARAMETERS } } },
 }
 
 export const samples: Samples = {

@@ -1,6 +1,7 @@
 /** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5). It follows the provider's published types. */
 import { EFFORTS } from '../../core/conversation.ts'
 import { model, place, stopString, toolName } from '../fields.ts'
+import { OFFERED_BY_CHOICE } from '../output-format.ts'
 import {
   type Arrives,
   anything,
@@ -389,7 +390,12 @@ const contextManagement = object({
 
 const NOTHING: readonly unknown[] = [[], {}, '']
 const AS_HEADER = 'SDKs send it as a header.'
-const FORMAT = 'Ask for the format in the prompt, or declare a tool with that schema and choose it with tool_choice.'
+const format = tagged(
+  'type',
+  [variant('type', 'json_schema', { schema: opaqueObject() }, ['schema'])],
+  {},
+  { description: OFFERED_BY_CHOICE },
+)
 
 export const requestSchema = object(
   {
@@ -405,10 +411,10 @@ export const requestSchema = object(
     thinking: thinkingControl,
     output_config: object({
       effort: oneOfStrings(EFFORTS.filter(effort => effort !== 'none')),
-      format: rejected(FORMAT),
+      format,
       task_budget: rejected(),
     }),
-    output_format: rejected(FORMAT),
+    output_format: format,
     metadata: noop(object({ user_id: string({ maxLength: 2048 }) })),
     cache_control: cacheControl,
     tools: array(tool),

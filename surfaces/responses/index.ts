@@ -1,6 +1,6 @@
 /** The Responses surface. */
 import type { Surface } from '../../core/surface.ts'
-import { compileRequest } from '../check.ts'
+import { compileRequest, describe, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
 import { errorBody, errorReply } from '../envelope.ts'
 import { ResponsesEncoder } from './encode.ts'
@@ -19,6 +19,16 @@ const http: Surface = {
   path: '/v1/responses',
   requestSchema,
   validate: check,
+  refuseStructured({ text }) {
+    const type = (text as ResponsesBody['text'])?.format?.type
+    if (typeof type === 'string' && type !== 'text')
+      throw fault(
+        'unsupported_parameter',
+        'text.format',
+        w =>
+          `${w} does not support ${describe(type)}. Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.`,
+      )
+  },
   parse: body => parse(body as ResponsesBody),
   // A count needs no model, and unknown members count nothing. What else the surface would refuse is refused here too,
   // as OpenAI does.

@@ -13,6 +13,7 @@ import {
 } from '../../core/conversation.ts'
 import { describe, fault, join } from '../check.ts'
 import { documentSource, httpsSource, imageSource } from '../media.ts'
+import { anyObject, schemaFormat } from '../output-format.ts'
 import type { Optional } from '../schema.ts'
 import { checkChoice, checkUniqueNames } from '../tools.ts'
 import { form } from './form.ts'
@@ -77,6 +78,10 @@ export function parse(body: ResponsesBody): Conversation {
   if (summary != null) reasoning.summary = summary
   if (include.includes('reasoning.encrypted_content')) reasoning.includeEncrypted = true
   if (body.text?.verbosity != null) conversation.verbosity = body.text.verbosity
+  const format = body.text?.format
+  if (format?.type === 'json_object') conversation.output = anyObject('text.format')
+  else if (format?.type === 'json_schema')
+    conversation.output = schemaFormat(format, 'text.format', 'text.format.schema')
   if (body.prompt_cache_key != null) conversation.cacheKey = body.prompt_cache_key
   if (body.previous_response_id != null) conversation.previousResponseId = body.previous_response_id
   if (body.generate === false) conversation.generate = false

@@ -69,7 +69,7 @@ export function echoOf(context: EncodeContext): string {
     ',"service_tier":"default"' +
     `,"store":${body.store ?? true}` +
     `,"temperature":${body.temperature ?? 1}` +
-    `,"text":{"format":{"type":"text"},"verbosity":"${body.text?.verbosity ?? 'medium'}"}` +
+    `,"text":{"format":${formatOf(body.text?.format)},"verbosity":"${body.text?.verbosity ?? 'medium'}"}` +
     `,"tool_choice":${JSON.stringify(choice)}` +
     `,"tools":${tools?.length ? JSON.stringify(tools.map(echoed)) : '[]'}` +
     `,"top_logprobs":${body.top_logprobs ?? 0}` +
@@ -84,6 +84,19 @@ function echoed(tool: WireTool): WireTool {
   if (tool.type !== 'function') return tool
   const { description = null, parameters = null, strict } = tool
   return { ...tool, description, parameters, strict: strict ?? false }
+}
+
+/** The format with its defaults, as OpenAI repeats it. */
+function formatOf(format: NonNullable<ResponsesBody['text']>['format']): string {
+  if (format?.type !== 'json_schema') return `{"type":"${format?.type ?? 'text'}"}`
+  const { name, description, schema, strict } = format
+  return JSON.stringify({
+    type: 'json_schema',
+    name,
+    description: description ?? null,
+    schema,
+    strict: strict === true,
+  })
 }
 
 const json = (value: string | null | undefined) => (value == null ? 'null' : JSON.stringify(value))

@@ -41,7 +41,10 @@ const features: Samples['features'] = {
   'temperature, top_p': { temperature: 0.5, top_p: 0.5 },
   'Log probabilities': { include: ['message.output_text.logprobs'] },
   previous_response_id: { previous_response_id: 'resp_1' },
-  'JSON output': { text: { format: { type: 'json_object' } } },
+  'JSON output, any object': { text: { format: { type: 'json_object' } } },
+  'JSON output, a schema': {
+    text: { format: { type: 'json_schema', name: 'answer', schema: PARAMETERS, strict: true } },
+  },
 }
 
 export const samples: Samples = {

@@ -18,6 +18,7 @@ import {
   user,
   verbosity,
 } from '../fields.ts'
+import { namedSchema, OFFERED_BY_CHOICE } from '../output-format.ts'
 import {
   type Arrives,
   anything,
@@ -339,13 +340,16 @@ export const requestSchema = titled(
         mode: only(oneOfStrings(['standard'])),
       }),
       text: object({
-        format: tagged('type', [variant('type', 'text', {})], {
-          unknown: {
-            code: 'unsupported_parameter',
-            at: 'self',
-            hint: 'Only {"type":"text"} is offered: describe the shape you want in the prompt, or use a strict tool.',
-          },
-        }),
+        format: tagged(
+          'type',
+          [
+            variant('type', 'text', {}),
+            variant('type', 'json_object', {}),
+            variant('type', 'json_schema', namedSchema, ['name', 'schema']),
+          ],
+          { unknown: { code: 'unsupported_parameter', at: 'self' } },
+          { description: OFFERED_BY_CHOICE },
+        ),
         verbosity,
       }),
       tools: { ...tools, maxItems: 512 },

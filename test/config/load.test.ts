@@ -336,7 +336,7 @@ test('supports narrows what the dialect can express, and says what it cannot', a
       models: `models:\n  a: { context_window: 9, backends: [{ provider: g, model: m${supports} }] }`,
     })
   const all = await loadText(text(''))
-  assert.equal(all.config!.models['a']!.backends[0]!.supports.size, 10)
+  assert.equal(all.config!.models['a']!.backends[0]!.supports.size, 11)
   const listed = await loadText(text(', supports: [tools, logprobs]'))
   assert.deepEqual([...listed.config!.models['a']!.backends[0]!.supports], ['tools'])
   assert.match(lines(listed.warnings)[0]!, /the gemini dialect has no logprobs/)

@@ -100,7 +100,7 @@ test('[GEN-2] [CHAT-1] wrong types in every field and unknown fields at every de
   assert.ok(all.filter(each => each.kind === 'type').length > 300, String(all.length))
   assert.ok(all.filter(each => each.kind === 'unknown').length > 20)
   for (const { body, param, kind } of all) {
-    const error = refusal(chat, body)
+    const error = refusal(chat, body, true)
     const what = `${param} ${JSON.stringify(body)} → ${error.code} ${error.param} ${error.message}`
     assert.ok(CODES.has(error.code), what)
     if (kind === 'unknown') assert.equal(error.code, 'unknown_parameter', what)

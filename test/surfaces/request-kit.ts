@@ -32,9 +32,14 @@ export function bodyOf(good: Record<string, unknown>, change: unknown): unknown 
   return Object.fromEntries(Object.entries({ ...good, ...change }).filter(([, value]) => value !== undefined))
 }
 
-/** The refusal of a body, which must be one: 400, and not to be retried. */
-export function refusal(surface: Surface, body: unknown): GatewayError {
+/**
+ * The refusal of a body, which must be one: 400, and not to be retried.
+ * @param structured the gateway offers structured output; it does not by default
+ */
+export function refusal(surface: Surface, body: unknown, structured = false): GatewayError {
   try {
+    if (!structured && typeof body === 'object' && body !== null && !Array.isArray(body))
+      surface.refuseStructured?.(body as Record<string, unknown>)
     surface.validate(body, 'reject')
     surface.parse(body)
   } catch (error) {
