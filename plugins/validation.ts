@@ -14,6 +14,7 @@ import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
+import { validateUnstructured } from '../surfaces/output-format.ts'
 import { loopTurns } from './shared/loop-turn.ts'
 import { declaredBytes, ownerOf, PreparedRequest, preparationOf } from './shared/preparation.ts'
 import { type ContentLimits, contentLimits, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
@@ -125,8 +126,11 @@ export const validation = definePlugin({
       const surface = x.surface!
       x.set(contentLimits, limits)
       try {
-        if (options.structured_output === 'reject') surface.refuseStructured?.(body)
-        const stripped = surface.validate(body, options.unknown_fields[surface.name]!)
+        const unknownFields = options.unknown_fields[surface.name]!
+        const stripped =
+          options.structured_output === 'translate'
+            ? surface.validate(body, unknownFields)
+            : validateUnstructured(surface, body, unknownFields)
         if (stripped.length > 0) x.set(strippedFields, stripped)
       } catch (error) {
         if (!advisory || !(error instanceof GatewayError)) throw error

@@ -4,6 +4,7 @@
  */
 import type { OutputFormat } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
+import type { Surface } from '../core/surface.ts'
 import { describe, fault, join } from './check.ts'
 import { boolean, opaqueObject, type Schema, string } from './schema.ts'
 import { checkStrict, isStrict, MAP } from './tools.ts'
@@ -34,6 +35,32 @@ export const namedSchema = {
 } satisfies Schema
 
 export const OFFERED_BY_CHOICE = 'JSON formats are taken only where the gateway has `structured_output: translate`.'
+
+/** For a format without a type. */
+export const NO_TYPE = {
+  code: 'missing_required_parameter',
+  hint: `Supported: 'text', and 'json_object' and 'json_schema' where the gateway has structured_output: translate.`,
+} as const
+
+/**
+ * Checks a body like `surface.validate`, and refuses one that asks for structured output: a gateway without it knows no
+ * member of such a format, so what is wrong inside the format does not matter.
+ * @throws GatewayError
+ */
+export function validateUnstructured(
+  surface: Surface,
+  body: Record<string, unknown>,
+  unknownFields: 'reject' | 'strip',
+): string[] {
+  try {
+    const stripped = surface.validate(body, unknownFields)
+    surface.refuseStructured?.(body)
+    return stripped
+  } catch (error) {
+    if (error instanceof GatewayError && error.param?.includes('format')) surface.refuseStructured?.(body)
+    throw error
+  }
+}
 
 /** A format `json_schema` as a body has it, after the surface's schema has accepted it. */
 interface WireFormat {

@@ -19,7 +19,7 @@ import {
   user,
   verbosity,
 } from '../fields.ts'
-import { namedSchema, OFFERED_BY_CHOICE } from '../output-format.ts'
+import { NO_TYPE, namedSchema, OFFERED_BY_CHOICE } from '../output-format.ts'
 import {
   type Arrives,
   anything,
@@ -162,7 +162,7 @@ export const requestSchema = titled(
           variant('type', 'json_object', {}),
           variant('type', 'json_schema', { json_schema: object(namedSchema, ['name']) }, ['json_schema']),
         ],
-        { unknown: { code: 'unsupported_parameter', at: 'self' } },
+        { unknown: { code: 'unsupported_parameter', at: 'self' }, missing: NO_TYPE },
         { description: OFFERED_BY_CHOICE },
       ),
       n: only({ type: 'integer', enum: [1] }, 'Send one request for each completion.'),

@@ -18,7 +18,7 @@ import {
   user,
   verbosity,
 } from '../fields.ts'
-import { namedSchema, OFFERED_BY_CHOICE } from '../output-format.ts'
+import { NO_TYPE, namedSchema, OFFERED_BY_CHOICE } from '../output-format.ts'
 import {
   type Arrives,
   anything,
@@ -347,7 +347,7 @@ export const requestSchema = titled(
             variant('type', 'json_object', {}),
             variant('type', 'json_schema', namedSchema, ['name', 'schema']),
           ],
-          { unknown: { code: 'unsupported_parameter', at: 'self' } },
+          { unknown: { code: 'unsupported_parameter', at: 'self' }, missing: NO_TYPE },
           { description: OFFERED_BY_CHOICE },
         ),
         verbosity,

@@ -4,6 +4,7 @@ import { it } from 'node:test'
 import type { Conversation } from '../../core/conversation.ts'
 import { GatewayError } from '../../core/errors.ts'
 import type { Surface } from '../../core/surface.ts'
+import { validateUnstructured } from '../../surfaces/output-format.ts'
 
 /**
  * A body that is refused, and how.
@@ -38,9 +39,8 @@ export function bodyOf(good: Record<string, unknown>, change: unknown): unknown 
  */
 export function refusal(surface: Surface, body: unknown, structured = false): GatewayError {
   try {
-    if (!structured && typeof body === 'object' && body !== null && !Array.isArray(body))
-      surface.refuseStructured?.(body as Record<string, unknown>)
-    surface.validate(body, 'reject')
+    if (structured) surface.validate(body, 'reject')
+    else validateUnstructured(surface, body as Record<string, unknown>, 'reject')
     surface.parse(body)
   } catch (error) {
     assert.ok(error instanceof GatewayError, String(error))
