@@ -128,8 +128,7 @@ function isWithin(schema: JsonObject, value: unknown): boolean {
       inRange(value, schema['minimum'], schema['maximum']) &&
       !(typeof schema['exclusiveMinimum'] === 'number' && value <= schema['exclusiveMinimum']) &&
       !(typeof schema['exclusiveMaximum'] === 'number' && value >= schema['exclusiveMaximum']) &&
-      // Of fractions, the remainder is not exact.
-      !(Number.isInteger(step) && Number.isSafeInteger(value) && step !== 0 && value % (step as number) !== 0)
+      !(Number.isInteger(step) && step !== 0 && isExact(value) && value % (step as number) !== 0)
     )
   }
   if (typeof value === 'string') return lengthInRange(value, schema['minLength'], schema['maxLength'])
@@ -138,6 +137,11 @@ function isWithin(schema: JsonObject, value: unknown): boolean {
   const { minProperties, maxProperties } = schema
   if (minProperties === undefined && maxProperties === undefined) return true
   return inRange(Object.keys(value).length, minProperties, maxProperties)
+}
+
+/** Whether the double is the number of the text; of a step that is no integer, the remainder is not exact either. */
+function isExact(value: number): boolean {
+  return Number.isSafeInteger(value) || !Number.isInteger(value)
 }
 
 function inRange(value: number, least: unknown, most: unknown): boolean {

@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test'
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createOpenAI } from '@ai-sdk/openai'
 import { generateText, jsonSchema, Output, streamText } from 'ai'
+import fc from 'fast-check'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 // The SDK prints hints to stderr otherwise.
@@ -156,6 +157,7 @@ for (const [name, surface] of Object.entries(SURFACES)) {
         ]) {
           const ask = askFor(id, bad.endsWith(':') && !native ? '{"city":7}' : bad)
           const rows = (await t.ledger()).length
+          const made = t.simulator.requests.length
           const buffered = await t.post(surface.path, surface.body(id, ask))
           assert.equal(buffered.status, 502, await buffered.clone().text())
           assert.equal(buffered.headers.get('x-should-retry'), 'false')
@@ -165,11 +167,18 @@ for (const [name, surface] of Object.entries(SURFACES)) {
             row.map(({ outcome, cost }) => [outcome, cost]),
             [['upstream_error', 0]],
           )
-          assert.equal(t.simulator.requests.at(-1)!.state, 'finished')
+          assert.equal(t.simulator.requests.length, made + 1, 'it is not tried again')
 
           const events = await eventsOf(await t.post(surface.path, surface.body(id, ask, { stream: true })))
           assert.ok(events.some(isError), JSON.stringify(events.at(-1)))
           assert.ok(!events.some(isTerminal))
+          // BILL-3: billed where output was delivered.
+          const [streamed] = (await t.ledger()).slice(rows + 1)
+          assert.equal(streamed!.outcome, 'upstream_error')
+          assert.equal(
+            streamed!.cost! > 0,
+            events.some(event => surface.delta(event) !== ''),
+          )
         }
       })
     }
@@ -372,5 +381,59 @@ describe('official clients', () => {
         assert.deepEqual(await streamText(settings).output, JSON.parse(GOOD))
       }
     })
+  }
+})
+
+describe('streams that are cut', () => {
+  for (const [name, surface] of Object.entries(SURFACES)) {
+    test(`[GEN-3] [STR-6] ${name}: cut at any byte, a stream has an error and no end, over each backend (property)`, async () => {
+      for (const [id] of SERVING) {
+        await fc.assert(
+          fc.asyncProperty(fc.integer({ min: 1, max: 900 }), fc.integer({ min: 1, max: 50 }), async (cut, split) => {
+            const ask = `[[sim: cut byte ${cut}; split ${split}]]${askFor(id, GOOD)}`
+            const response = await t.post(surface.path, surface.body(id, ask, { stream: true }))
+            if (response.status !== 200) return
+            const events = await eventsOf(response)
+            const text = events.map(surface.delta).join('')
+            assert.ok(GOOD.startsWith(text), text)
+            assert.equal(events.some(isError), !events.some(isTerminal), JSON.stringify(events.slice(-2)))
+            if (events.some(isTerminal)) assert.equal(text, GOOD)
+          }),
+          { numRuns: 6 },
+        )
+      }
+    })
+  }
+})
+
+describe('searches that the gateway runs', () => {
+  for (const id of ['chat-native', 'chat-tool', 'messages-tool']) {
+    for (const stream of [false, true]) {
+      test(`[GEN-3] over ${id}, ${stream ? 'streamed' : 'buffered'}: the text is the object, without what was said before the search`, async () => {
+        const searching = await startGateway({
+          plugins: { validation: '{ structured_output: translate }', 'web-search': '{ provider: chat }' },
+          models: `  m: { context_window: 400000, price: { input: 1, output: 1 }, backends: [${
+            id === 'messages-tool'
+              ? '{ provider: messages, model: m, supports: [tools, forced_tool_choice] }'
+              : BACKENDS[id]!.backend
+          }] }`,
+        })
+        try {
+          const native = BACKENDS[id]!.native
+          // Asked natively, the simulated model makes up an object. Text of a directive it would say in each round.
+          const plan = native
+            ? 'call web_search {"query":"a"}'
+            : `text "Let me look."; call web_search {"query":"a"}; next call final_reply ${GOOD}`
+          const ask = `[[sim: ${plan}]] go`
+          const { path, body, text, delta } = SURFACES['responses']!
+          const response = await searching.post(path, body('m', ask, { tools: [{ type: 'web_search' }], stream }))
+          const found = stream ? (await eventsOf(response)).map(delta).join('') : text(await response.json())
+          if (native) assert.deepEqual(Object.keys(JSON.parse(found)), ['city', 'days'])
+          else assert.equal(found, GOOD)
+        } finally {
+          await searching.close()
+        }
+      })
+    }
   }
 })
