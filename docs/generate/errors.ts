@@ -9,7 +9,8 @@ const denied = Object.fromEntries(DIMENSIONS.map(([name, { cure }]) => [denialCo
 
 /** By error code: what the person who gets the error can do. The type makes sure that every code is here. */
 const CURES: Record<ErrorCode, string> = {
-  unknown_parameter: 'Remove the member that `param` names, or let the operator set `unknown_fields: strip` of [`validation`](configuration.md#validation).',
+  unknown_parameter:
+    'Remove the member that `param` names, or let the operator set `unknown_fields: strip` of [`validation`](configuration.md#validation).',
   unsupported_parameter: 'Remove the member that `param` names.',
   unsupported_value: 'Use one of the values that the message lists.',
   invalid_type: 'Send the type that the message asks for at `param`.',
