@@ -18,6 +18,7 @@ const ALLOWED: Record<string, string> = {
   'admin/log.test.ts': 'lets a timer of the log fire between two lines',
   'chain/clock.test.ts': 'a timer that must not fire',
   'cli/launcher.test.ts': 'keeps a child process alive until it is signalled',
+  'cli/org.test.ts': 'the end of a grace period is an hour from when the command ran',
   'config/watch.test.ts': 'keeps this process alive while a file is watched',
   'e2e/drain.test.ts': 'outlasts a timer of the drain; a plugin that leaves its timer behind',
   'e2e/shared-store.long.test.ts': 'outlasts store.timeout, by which nothing may be refused',

@@ -288,10 +288,10 @@ test('[AUTH-5] a revoked key stops at once, a staged one works beside it, withou
 
 test('[LIM-2] what was taken before a reload stays taken after it', async () => {
   const t = await start('uws', false, {
-    organization: '    limits: { requests_per_minute: 3, concurrent_requests: 2 }',
+    organization: '    limits: { requests_per_day: 3, concurrent_requests: 2 }',
   })
   try {
-    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 75ms]] go', { stream: true })))
+    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 300ms]] go', { stream: true })))
     await open.begun
     await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
     assert.equal((await t.gateway.reload()).applied, true)

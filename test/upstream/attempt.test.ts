@@ -8,6 +8,7 @@ import type { Outbound } from '../../plugins/shared/slots.ts'
 import { Attempt, type AttemptOwner } from '../../plugins/upstream/attempt.ts'
 import type { ReplyHandler } from '../../plugins/upstream/http1/client.ts'
 import type { ProviderPool } from '../../plugins/upstream/pools.ts'
+import { SseReader } from '../../providers/sse.ts'
 
 test('[STR-4] a reply that was whole before its reader went on does not resume its connection, which serves another by then', () => {
   const calls: string[] = []
@@ -36,7 +37,11 @@ test('[STR-4] a reply that was whole before its reader went on does not resume i
     peek: () => undefined,
     flush: () => false,
   } as unknown as Exchange
-  const outbound = { request: { path: '', method: 'POST', headers: {} }, decoder: () => decoder } as unknown as Outbound
+  const outbound = {
+    request: { path: '', method: 'POST', headers: {} },
+    decoder: () => decoder,
+    frames: () => new SseReader(),
+  } as unknown as Outbound
   const clocks = { idle: 1e6, ceiling: 1e6, firstByte: 1e6, headWait: 1e6, drain: 0 }
   const owner: AttemptOwner = { answered() {}, silent() {}, over: () => void calls.push('over') }
   const sink = { emit() {}, end: () => void calls.push('end') }
