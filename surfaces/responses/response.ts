@@ -54,9 +54,8 @@ export function echoOf(context: EncodeContext): string {
   const summary = reasoning?.summary ?? reasoning?.generate_summary
   const choice = body.tool_choice ?? (tools?.length ? 'auto' : 'none')
   return (
-    '"access_programs":null,"background":false' +
+    '"access_programs":null,"background":false,"frequency_penalty":0' +
     `,"instructions":${json(body.instructions)}` +
-    ',"frequency_penalty":0' +
     `,"max_output_tokens":${body.max_output_tokens ?? null}` +
     `,"max_tool_calls":${body.max_tool_calls ?? null}` +
     `,"metadata":${body.metadata == null ? '{}' : JSON.stringify(body.metadata)}` +
