@@ -177,6 +177,17 @@ test('every id that is cited is in docs/spec, and every page in git', () => {
   assert.deepEqual(said(FILES.flatMap(file => faultsOf(file, text(file)))), [])
 })
 
+test('every file that docs/security.md names as the proof of a promise is in git', () => {
+  const named = [...text('docs/security.md').matchAll(/`((?:test|bench)\/[\w./-]+\.(?:ts|md))`/g)].map(
+    match => match[1]!,
+  )
+  assert.ok(named.length > 15, String(named.length))
+  assert.deepEqual(
+    named.filter(file => !FILES.includes(file)),
+    [],
+  )
+})
+
 describe('a citation that leads nowhere is found', () => {
   // A `~` is taken out of each, so that the test above does not find them in this file.
   for (const [what, sample, faults] of [
