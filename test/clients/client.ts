@@ -1,0 +1,56 @@
+/** What `npm run clients` knows of a client: how it is installed, and how it is tried. */
+
+/** A client written in Python or Go: its program tries features on all models and prints a line of JSON for each. */
+export interface ProgramClient {
+  readonly name: string
+  /** Files of this folder. The features of a program that says nothing are missing from the table. */
+  readonly program: string
+  /** Packages with their versions, as pip takes them. Absent for Go, whose versions are in go.mod. */
+  readonly python?: readonly string[]
+}
+
+/** An agent with a command line: it gets one task on each model, and does it by a tool of its own. */
+export interface AgentClient {
+  readonly name: string
+  readonly npm?: Readonly<Record<string, string>>
+  readonly python?: readonly string[]
+  /** The program that the packages install. */
+  readonly command: string
+  readonly runs: readonly AgentRun[]
+}
+
+export interface AgentRun {
+  readonly feature: string
+  /** What the model shall do with the agent's tools, as a directive of the simulator. */
+  readonly directive: string
+  arguments(task: Task): readonly string[]
+  environment?(task: Task): Readonly<Record<string, string>>
+  /** Files of settings, by their path below the home folder. */
+  files?(task: Task): Readonly<Record<string, string>>
+}
+
+export interface Task {
+  /** The gateway's address, without a slash at the end. */
+  readonly url: string
+  readonly key: string
+  readonly model: string
+  /** What to say to the agent. */
+  readonly prompt: string
+  /** The folder in which the agent works. */
+  readonly folder: string
+}
+
+/** What came out of one feature on one model. */
+export interface Result {
+  readonly feature: string
+  readonly model: string
+  /** `ok`, the status of the client's error, or `failed`. */
+  readonly outcome: string
+  readonly detail: string
+}
+
+/** The file that an agent is told to make, and what shall be in it. */
+export const MADE = 'made.txt'
+export const CONTENT = 'sluice'
+/** The command by which agents make it. */
+export const MAKE = `echo ${CONTENT} > ${MADE}`

@@ -1,0 +1,34 @@
+/** The clients that `npm run clients` tries, with their versions. */
+import { aider } from './aider.ts'
+import { claudeCode } from './claude-code.ts'
+import type { AgentClient, ProgramClient } from './client.ts'
+import { codex } from './codex.ts'
+import { continueCli } from './continue.ts'
+import { llm } from './llm.ts'
+import { opencode } from './opencode.ts'
+import { pi } from './pi.ts'
+import { qwenCode } from './qwen-code.ts'
+
+export const PROGRAMS: readonly ProgramClient[] = [
+  { name: 'openai-python', program: 'openai_python.py', python: ['openai[realtime]==3.54.0'] },
+  { name: 'anthropic-python', program: 'anthropic_python.py', python: ['anthropic==2.12.0'] },
+  { name: 'openai-agents', program: 'openai_agents.py', python: ['openai-agents==0.24.0'] },
+  { name: 'pydantic-ai', program: 'pydantic_ai_client.py', python: ['pydantic-ai-slim[openai,anthropic]==2.68.0'] },
+  {
+    name: 'LangChain',
+    program: 'langchain_client.py',
+    python: ['langchain-openai==1.7.3', 'langchain-anthropic==1.7.7', 'langgraph==1.2.22'],
+  },
+  {
+    name: 'llama-index',
+    program: 'llama_index_client.py',
+    python: ['llama-index-core==0.14.25', 'llama-index-llms-openai-like==0.8.1'],
+  },
+  { name: 'instructor', program: 'instructor_client.py', python: ['instructor[anthropic]==1.17.0'] },
+  { name: 'LiteLLM', program: 'litellm_client.py', python: ['litellm==1.106.2', 'mcp==2.3.0'] },
+  { name: 'openai-go', program: 'openai' },
+  { name: 'anthropic-sdk-go', program: 'anthropic' },
+  { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },
+]
+
+export const AGENTS: readonly AgentClient[] = [codex, claudeCode, opencode, qwenCode, pi, continueCli, aider, llm]

@@ -1,0 +1,60 @@
+"""LiteLLM as a client: openai/ and anthropic/ models."""
+import json
+import os
+
+# Otherwise the import asks a server for prices.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+import litellm
+from kit import CALL, KEY, PNG, SPENT_KEY, URL, V1, WEATHER, feature, raises, run
+
+litellm.suppress_debug_info = True
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}
+KINDS = {
+    "Chat": lambda model: {"model": f"openai/{model}", "api_base": V1, "api_key": KEY, "num_retries": 0},
+    "Messages": lambda model: {"model": f"anthropic/{model}", "api_base": URL, "api_key": KEY, "num_retries": 0},
+}
+
+
+def user(content):
+    return [{"role": "user", "content": content}]
+
+
+for name, kind in KINDS.items():
+
+    @feature(f"{name}: plain, stream")
+    def _(model, kind=kind):
+        plain = litellm.completion(messages=user("Hello"), **kind(model))
+        assert "You said: Hello" in plain.choices[0].message.content
+        chunks = list(litellm.completion(messages=user("Hello"), stream=True, **kind(model)))
+        assert "You said: Hello" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+    for stream in (False, True):
+
+        @feature(f"{name}: tool loop, {'streamed' if stream else 'buffered'}")
+        def _(model, kind=kind, stream=stream):
+            messages = user(CALL)
+            first = litellm.completion(messages=messages, tools=[TOOL], stream=stream, **kind(model))
+            if stream:
+                first = litellm.stream_chunk_builder(list(first), messages=messages)
+            message = first.choices[0].message
+            messages.append(message.model_dump())
+            for call in message.tool_calls:
+                assert json.loads(call.function.arguments) == {"city": "Oslo"}
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": "rain"})
+            reply = litellm.completion(messages=messages, tools=[TOOL], **kind(model))
+            assert "rain" in reply.choices[0].message.content
+
+    @feature(f"{name}: image")
+    def _(model, kind=kind):
+        parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}]
+        reply = litellm.completion(messages=user(parts), **kind(model))
+        assert "1 image" in reply.choices[0].message.content
+
+
+@feature("errors: 404, 429")
+def _(model):
+    raises(404, lambda: litellm.completion(messages=user("x"), **KINDS["Chat"]("no-such-model")))
+    raises(429, lambda: litellm.completion(messages=user("x"), **{**KINDS["Chat"](model), "api_key": SPENT_KEY}))
+
+
+run()

@@ -1,0 +1,227 @@
+/**
+ * `npm run clients`: tries SDKs, frameworks and coding agents, as they come from their registries, against a gateway
+ * with a model on each dialect. Prints the table of docs/compatibility.md.
+ *
+ *   npm run clients                    all of them
+ *   npm run clients -- codex llm       those whose names have one of the words
+ *   npm run clients -- --update        writes what came out into expected.json
+ *
+ * Clients are installed into a folder outside of the checkout. One that can't be installed is named and left out. They
+ * run in a network namespace of their own, in which only the gateway is: none of them can ask anything else. Where the
+ * system does not allow that, they run without, and a line says so.
+ *
+ * The exit code is 1 when something came out worse than expected.json has it.
+ */
+import { spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { parse, stringify } from 'yaml'
+import { buildGateway } from '../../cli/gateway.ts'
+import { type AgentClient, type AgentRun, CONTENT, MADE, type ProgramClient, type Result } from './client.ts'
+import { AGENTS, PROGRAMS } from './clients.ts'
+import { CACHE, type Installed, install, NotInstalled } from './install.ts'
+import { compare, MODELS, markdown, type Outcomes, outcomesOf } from './table.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const EXPECTED = join(import.meta.dirname, 'expected.json')
+const KEY = 'sk-demo'
+/** The key of an organization that has used up its limit of requests: for the errors of that. */
+const SPENT_KEY = 'sk-spent'
+/** The beginnings of names by which clients tell what a model can do. */
+const FAMILIES = ['gpt-5-', 'claude-sonnet-4-']
+/** The longest time for all features of a program, and for one task of an agent, in milliseconds. */
+const TIMEOUT = 300_000
+
+const args = process.argv.slice(2)
+const words = args.filter(arg => !arg.startsWith('--')).map(word => word.toLowerCase())
+const chosen = [...PROGRAMS, ...AGENTS].filter(
+  ({ name }) => words.length === 0 || words.some(word => name.toLowerCase().includes(word)),
+)
+
+if (args.includes('--installed')) await inside()
+else outside()
+
+/** Installs the clients, then starts itself again in a closed network. */
+function outside(): void {
+  for (const client of chosen) tried(client)
+  const again = [...process.execArgv, import.meta.filename, '--installed', ...args]
+  const closed = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh']
+  const alone = spawnSync(closed[0]!, [...closed.slice(1), 'true']).status === 0
+  if (!alone) console.error('! no closed network namespace (root may make one): clients can reach the network')
+  const [program, ...rest] = [...(alone ? closed : []), process.execPath, ...again]
+  process.exitCode = spawnSync(program!, rest, { stdio: 'inherit' }).status ?? 1
+}
+
+/** The installation of a client; undefined, and a line that names it, when there is none. */
+function tried(client: ProgramClient | AgentClient): Installed | undefined {
+  try {
+    return install(client)
+  } catch (error) {
+    if (!(error instanceof NotInstalled)) throw error
+    console.error(`! ${client.name} is left out: ${error.message}`)
+    return undefined
+  }
+}
+
+async function inside(): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-clients-run-'))
+  const file = join(folder, 'gateway.yaml')
+  writeFileSync(file, configuration())
+  const said: string[] = []
+  const note = (level: string) => (fields: object, message: string) =>
+    void said.push(JSON.stringify({ level, message, ...fields }))
+  const log = { debug() {}, info: note('info'), warn: note('warn'), error: note('error') }
+  const gateway = await buildGateway(file, { log, watch: false, listen: { port: 0 }, admin: false })
+  const expected = JSON.parse(readFileSync(EXPECTED, 'utf8')) as Outcomes
+  const found: Outcomes = {}
+  try {
+    await fetch(`${gateway.address}/v1/responses`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${SPENT_KEY}` },
+      body: JSON.stringify({ model: MODELS.C, input: 'The only request of the day.' }),
+    })
+    for (const client of chosen) {
+      const installed = tried(client)
+      if (!installed) continue
+      console.error(`trying ${client.name}`)
+      const results =
+        'command' in client
+          ? await agentResults(client, installed, gateway.address)
+          : await programResults(installed, gateway.address)
+      const outcomes = (found[client.name] = outcomesOf(results))
+      for (const { feature, model, outcome, detail } of results) {
+        if (outcome === 'ok' || outcomes[feature] === expected[client.name]?.[feature]) continue
+        console.error(`  ${feature}, ${model}: ${outcome}\n${detail.replace(/^/gm, '    ')}`)
+      }
+    }
+  } finally {
+    await gateway.close()
+    rmSync(folder, { recursive: true, force: true })
+    writeFileSync(join(CACHE, 'gateway.log'), said.join('\n') + '\n')
+  }
+  console.log(markdown(found))
+  if (args.includes('--update')) {
+    // In the order of the list, and what did not run keeps its rows.
+    const all = { ...expected, ...found }
+    const ordered = [...PROGRAMS, ...AGENTS].filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
+    writeFileSync(EXPECTED, JSON.stringify(Object.fromEntries(ordered), null, 2) + '\n')
+    return
+  }
+  const { regressions, gains } = compare(expected, found)
+  for (const line of gains) console.log(`better: ${line}`)
+  for (const line of regressions) console.log(`WORSE: ${line}`)
+  if (gains.length > 0) console.log('npm run clients -- --update writes what is better into expected.json')
+  process.exitCode = regressions.length > 0 ? 1 : 0
+}
+
+/** The quickstart's configuration, with a model on each dialect, and keys in x-api-key too. */
+function configuration(): string {
+  const config = parse(readFileSync(join(ROOT, 'gateway.yaml'), 'utf8'))
+  config.store = 'sqlite::memory:'
+  for (const entries of Object.values<unknown[]>(config.pipelines)) {
+    const auth = entries.indexOf('auth')
+    if (auth !== -1) entries[auth] = { auth: { x_api_key: true } }
+  }
+  config.providers = {}
+  config.models = {}
+  for (const model of Object.values(MODELS)) {
+    const dialect = model.slice('on-'.length)
+    config.providers[dialect] = { dialect, base_url: 'simulator', api_key: 'k' }
+    config.models[model] = {
+      aliases: FAMILIES.map(family => family + model),
+      context_window: 400_000,
+      max_output_tokens: 64_000,
+      price: { input: 1.25, output: 10 },
+      backends: [{ provider: dialect, model: 'sim-large' }],
+    }
+  }
+  config.organizations.demo.plan = 'custom'
+  const sha256 = createHash('sha256').update(SPENT_KEY).digest('hex')
+  config.organizations.spent = {
+    plan: 'custom',
+    limits: { requests_per_day: 1 },
+    keys: [{ id: 'key_spent', sha256, status: 'active' }],
+  }
+  return stringify(config)
+}
+
+interface Ran {
+  readonly out: string
+  readonly err: string
+  readonly code: number | null
+}
+
+async function execute(
+  [program, ...rest]: readonly string[],
+  cwd: string,
+  environment: Record<string, string>,
+): Promise<Ran> {
+  const child = spawn(program!, rest, { cwd, env: environment, stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT })
+  let [out, err] = ['', '']
+  child.stdout.setEncoding('utf8').on('data', text => (out += text))
+  child.stderr.setEncoding('utf8').on('data', text => (err += text))
+  const code = await new Promise<number | null>(resolve => {
+    child.once('error', error => {
+      err += error.message
+      resolve(null)
+    })
+    child.once('close', resolve)
+  })
+  return { out, err, code }
+}
+
+/** An environment without keys and proxies of whoever runs this. */
+function environmentOf(installed: Installed, home: string): Record<string, string> {
+  const { PATH = '', LANG = 'C.UTF-8' } = process.env
+  const path = [installed.path, dirname(process.execPath), PATH].join(':')
+  return { PATH: path, LANG, HOME: home, TERM: 'dumb', CI: '1', PYTHONDONTWRITEBYTECODE: '1', NO_COLOR: '1' }
+}
+
+async function programResults(installed: Installed, url: string): Promise<Result[]> {
+  const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
+  const environment = {
+    ...environmentOf(installed, home),
+    SLUICE_URL: url,
+    SLUICE_KEY: KEY,
+    SLUICE_SPENT_KEY: SPENT_KEY,
+    SLUICE_MODELS: Object.values(MODELS).join(),
+  }
+  const { out, err } = await execute(installed.command, home, environment)
+  rmSync(home, { recursive: true, force: true })
+  const lines = out.split('\n').filter(line => line.startsWith('{"'))
+  if (lines.length === 0) console.error(err)
+  return lines.map(line => JSON.parse(line) as Result)
+}
+
+async function agentResults(client: AgentClient, installed: Installed, url: string): Promise<Result[]> {
+  const results: Result[] = []
+  for (const run of client.runs) {
+    for (const model of Object.values(MODELS)) results.push(await oneTask(run, model, installed, url))
+  }
+  return results
+}
+
+async function oneTask(run: AgentRun, model: string, installed: Installed, url: string): Promise<Result> {
+  const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
+  const folder = join(home, 'work')
+  mkdirSync(folder)
+  const prompt = `Make the file ${MADE}. [[sim: ${run.directive}]]`
+  const task = { url, key: KEY, model, prompt, folder }
+  for (const [path, text] of Object.entries(run.files?.(task) ?? {})) {
+    mkdirSync(dirname(join(home, path)), { recursive: true })
+    writeFileSync(join(home, path), text)
+  }
+  const environment = { ...environmentOf(installed, home), ...run.environment?.(task) }
+  const command = [...installed.command, ...run.arguments(task)]
+  const { out, err, code } = await execute(command, folder, environment)
+  let made = ''
+  try {
+    made = readFileSync(join(folder, MADE), 'utf8').trim()
+  } catch {}
+  rmSync(home, { recursive: true, force: true })
+  const ok = code === 0 && made === CONTENT
+  const detail = `exit code ${code}, ${MADE} has '${made}'\n${(out + err).slice(-3000)}`
+  return { feature: run.feature, model, outcome: ok ? 'ok' : 'failed', detail }
+}
