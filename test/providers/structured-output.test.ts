@@ -210,6 +210,8 @@ describe('replies', () => {
           reply.calls.map(({ name, index }) => [name, index]),
           names.filter(name => name !== 'final_reply').map((name, i) => [name, i]),
         )
+        const args = reply.out.flatMap(event => (event.type === 'tool_args' ? [event.text] : []))
+        assert.equal(args.join(''), '{"a":1}'.repeat(reply.calls.length))
         assert.equal(reply.text, names.includes('final_reply') ? '{"a":1}' : '')
         assert.equal((reply.finish as any).reason, reply.calls.length > 0 ? 'tool_calls' : 'stop')
       }),
@@ -219,6 +221,7 @@ describe('replies', () => {
   test('[GEN-3] text before a call of the client is shown; before a search of the gateway it is not', () => {
     for (const tool of [null, 'final_reply']) {
       assert.equal(read([...texts(['I look.']), ...call(0, 'get', ['{}'])], tool).text, 'I look.')
+      assert.equal(read([...call(0, 'get', ['{}']), ...texts(['I look.'])], tool).text, 'I look.')
       const searching = read([...texts(['I look.']), ...call(0, 'web', ['{}'])], tool)
       assert.deepEqual([searching.text, searching.failed, searching.calls.length], ['', false, 1])
     }
@@ -234,6 +237,7 @@ describe('replies', () => {
   })
 
   test('[GEN-3] text that waits is bounded', () => {
-    assert.ok(read(texts(Array(20).fill('x'.repeat(100_000))), 'final_reply').failed)
+    const long = texts(Array(20).fill('x'.repeat(100_000)))
+    assert.ok(read([...long, ...call(0, 'get', ['{}'])], 'final_reply').failed)
   })
 })
