@@ -1,8 +1,8 @@
 /**
  * The thread in which a reload reads, parses and checks the configuration, so that a large file does not hold up the
- * event loop. It answers each message with one `Part`; the last one has no more organizations behind it.
+ * event loop. It answers a `LoadTask` with a `Head`, and each `next` with a `Part`.
  */
-import { parentPort, workerData } from 'node:worker_threads'
+import { parentPort } from 'node:worker_threads'
 import type { ConfigError } from '../config/load.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { load } from './load.ts'
@@ -28,19 +28,22 @@ export type Part = OrganizationConfig[]
 /** The receiver takes about a millisecond for so many. */
 const SLICE = 100
 
-const { path, generation, env } = workerData as LoadTask
 const port = parentPort!
-const loaded = await load(path, { env, generation })
-const { warnings, files } = loaded
 let organizations: OrganizationConfig[] = []
-if (loaded.errors) port.postMessage({ warnings, files, unset: [], errors: loaded.errors } satisfies Head)
-else {
+let sent = 0
+port.on('message', async (asked: LoadTask | 'next') => {
+  if (asked === 'next') {
+    port.postMessage(organizations.slice(sent, sent + SLICE) satisfies Part)
+    sent += SLICE
+    if (sent - SLICE >= organizations.length) organizations = []
+    return
+  }
+  const { path, generation, env } = asked
+  const loaded = await load(path, { env, generation })
+  const { warnings, files } = loaded
+  if (loaded.errors) return port.postMessage({ warnings, files, unset: [], errors: loaded.errors } satisfies Head)
   const { config, unset } = loaded
   organizations = Object.values(config.organizations)
+  sent = 0
   port.postMessage({ warnings, files, unset, config: { ...config, organizations: {} } } satisfies Head)
-}
-let sent = 0
-port.on('message', () => {
-  port.postMessage(organizations.slice(sent, (sent += SLICE)) satisfies Part)
-  if (sent - SLICE >= organizations.length) port.close()
 })

@@ -29,12 +29,15 @@ export async function loadAside(
   options: Pick<LoadOptions, 'env'> & { generation: number; before: GatewayConfig },
 ): Promise<LoadResult> {
   const { env, generation, before } = options
-  const thread = new Worker(new URL('./load-thread.ts', import.meta.url), {
-    workerData: { path, generation, env: env && { ...env } } satisfies LoadTask,
-  })
+  const thread = takeThread()
+  let answered = false
   try {
+    thread.postMessage({ path, generation, env: env && { ...env } } satisfies LoadTask)
     const { errors, warnings, files, unset, config } = await answer<Head>(thread)
-    if (errors || !config) return { errors: errors ?? [], warnings, files }
+    if (errors || !config) {
+      answered = true
+      return { errors: errors ?? [], warnings, files }
+    }
     for (;;) {
       thread.postMessage('next')
       const part = await answer<Part>(thread)
@@ -45,6 +48,7 @@ export async function loadAside(
       }
       await setImmediate()
     }
+    answered = true
     const plugins = new Map(catalog)
     for (const { path, at } of config.plugins) {
       try {
@@ -56,8 +60,43 @@ export async function loadAside(
     }
     return { config, plugins, warnings, unset, files }
   } finally {
+    if (answered) keepThread(thread)
+    else void thread.terminate()
+  }
+}
+
+/**
+ * A thread is kept so long for the next load, ms: it takes half a second to start, and people save several times in a
+ * row.
+ */
+const KEPT_MS = 10_000
+let kept: { thread: Worker; timer: NodeJS.Timeout } | undefined
+
+function takeThread(): Worker {
+  if (kept) {
+    const { thread, timer } = kept
+    kept = undefined
+    clearTimeout(timer)
+    thread.ref()
+    return thread
+  }
+  const thread = new Worker(new URL('./load-thread.ts', import.meta.url))
+  // While it is idle, nobody waits for an answer that would reject. It is replaced when it has ended.
+  thread.on('error', () => {})
+  thread.once('exit', () => {
+    if (kept?.thread === thread) kept = undefined
+  })
+  return thread
+}
+
+function keepThread(thread: Worker): void {
+  if (kept) return void thread.terminate()
+  thread.unref()
+  const end = () => {
+    kept = undefined
     void thread.terminate()
   }
+  kept = { thread, timer: setTimeout(end, KEPT_MS).unref() }
 }
 
 /** The next message of the thread. Rejects when the thread ends or fails before. */
