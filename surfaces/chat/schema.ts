@@ -69,12 +69,14 @@ const refusal = variant('type', 'refusal', { refusal: string(), ...partHints }, 
 const textPart = tagged('type', [text])
 const textContent = forms(textOr(textPart))
 const name = noop(string())
+/** Members that clients add to any message: opencode marks messages for the cache when a model is named after Claude. */
+const hints = { name, cache_control: noop(opaqueObject()) }
 
-const system = variant('role', ['system', 'developer'], { content: textContent, name }, ['content'])
+const system = variant('role', ['system', 'developer'], { content: textContent, ...hints }, ['content'])
 const userMessage = variant(
   'role',
   'user',
-  { content: forms([string(), array(tagged('type', [text, image, file]), { minItems: 1 })]), name },
+  { content: forms([string(), array(tagged('type', [text, image, file]), { minItems: 1 })]), ...hints },
   ['content'],
 )
 const toolCall = tagged('type', [
@@ -97,7 +99,7 @@ const assistant = variant('role', 'assistant', {
   content: forms(textOr(tagged('type', [text, refusal]))),
   refusal: string(),
   tool_calls: array(toolCall),
-  name,
+  ...hints,
   annotations: noop({ type: 'array' }),
   reasoning_content: noop(string()),
   parsed: noop(anything()),
@@ -106,7 +108,10 @@ const assistant = variant('role', 'assistant', {
   provider_specific_fields: noop(opaqueObject()),
   function_call: rejected('Use tool_calls.'),
 })
-const tool = variant('role', 'tool', { content: textContent, tool_call_id: callId, name }, ['content', 'tool_call_id'])
+const tool = variant('role', 'tool', { content: textContent, tool_call_id: callId, ...hints }, [
+  'content',
+  'tool_call_id',
+])
 
 const functionTool = variant(
   'type',

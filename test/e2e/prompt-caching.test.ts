@@ -145,6 +145,13 @@ test('no mark below the minimum of the model, none for a first question’s end,
     const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${IMAGE}` } }
     await chat(t, [{ role: 'user', content: [image] }, { role: 'assistant', content: 'Seen.' }, question])
     assert.deepEqual(marks(t), [], 'the bytes of an image are no text')
+    // opencode marks messages of models that are named after Claude; it got 400 `unknown_parameter`.
+    const cache_control = { type: 'ephemeral' }
+    await chat(t, [
+      { role: 'system', content: LONG, cache_control },
+      { ...question, cache_control },
+    ])
+    assert.deepEqual(marks(t), ['system.0'])
   }))
 
 test('a Messages client has its own marks only', () =>
