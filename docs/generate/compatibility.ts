@@ -10,6 +10,8 @@ import { dialects } from '../../providers/index.ts'
 import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'
 import { surfaces } from '../../surfaces/index.ts'
+import expectedClients from '../../test/clients/expected.json' with { type: 'json' }
+import { markdown as clientsTable, type Outcomes } from '../../test/clients/table.ts'
 
 const SURFACES = Object.keys(surfaces)
 const DIALECTS = Object.keys(dialects)
@@ -139,6 +141,19 @@ them itself or because they are hints:
 
 ${table(['feature', ...Object.values(surfaces).map(({ title }) => title), ...DIALECTS], general)}
 
+## Clients
+
+What \`npm run clients\` printed: SDKs, frameworks and agents as they come from their registries, in the versions of
+\`test/clients/\`, tried with a model on each dialect: C openai-chat, R openai-responses, M anthropic-messages,
+G gemini. *ok*, or the status of the error that the client got. What a client cannot do, and how it is set up, is in
+[clients](clients.md).
+
+- **JSON schemas and \`json_object\`** are refused unless the operator allows them. \`n\` above 1, penalties and
+  \`background\` are refused.
+- **llm-comply**: the endpoint for compaction is not there (405 or 404, as the routes are); \`reasoning\` is no member of
+  Chat Completions, whose member is \`reasoning_effort\`.
+
+${clientsTable(expectedClients as Outcomes)}
 ## Models that take less
 
 Families are recognised by the upstream model's id. Any other id is taken to be a compatible server that knows every

@@ -1,4 +1,5 @@
 import { type AgentClient, CONTENT, MADE } from './client.ts'
+import { exported, recipe } from './recipes.ts'
 
 const EDIT = `${MADE}
 \`\`\`
@@ -22,7 +23,11 @@ export const aider: AgentClient = {
         ...['--yes-always', '--no-git', '--no-show-model-warnings', '--no-check-update', '--no-analytics'],
         ...['--message', prompt],
       ],
-      environment: ({ url, key }) => ({ OPENAI_API_BASE: `${url}/v1`, OPENAI_API_KEY: key }),
+      environment: task => ({
+        ...exported(recipe('aider', task)[0]!),
+        // Otherwise it asks the network for prices, and waits for it.
+        LITELLM_LOCAL_MODEL_COST_MAP: 'True',
+      }),
     },
   ],
 }

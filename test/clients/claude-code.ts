@@ -1,4 +1,5 @@
 import { type AgentClient, MAKE } from './client.ts'
+import { exported, recipe } from './recipes.ts'
 
 export const claudeCode: AgentClient = {
   name: 'Claude Code',
@@ -9,11 +10,8 @@ export const claudeCode: AgentClient = {
       feature: 'turn with a tool',
       directive: `call Bash ${JSON.stringify({ command: MAKE, description: 'Makes the file' })}`,
       arguments: ({ prompt }) => ['-p', prompt, '--allowedTools', 'Bash'],
-      environment: ({ url, key, model }) => ({
-        ANTHROPIC_BASE_URL: url,
-        ANTHROPIC_AUTH_TOKEN: key,
-        ANTHROPIC_MODEL: model,
-        ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+      environment: task => ({
+        ...exported(recipe('Claude Code', task)[0]!),
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
       }),
     },

@@ -5,6 +5,8 @@ export interface ProgramClient {
   readonly name: string
   /** Files of this folder. The features of a program that says nothing are missing from the table. */
   readonly program: string
+  /** The section of docs/clients.md with programs of this client, which are run too. */
+  readonly recipe?: string
   /** Packages with their versions, as pip takes them. Absent for Go, whose versions are in go.mod. */
   readonly python?: readonly string[]
 }

@@ -10,22 +10,34 @@ import { pi } from './pi.ts'
 import { qwenCode } from './qwen-code.ts'
 
 export const PROGRAMS: readonly ProgramClient[] = [
-  { name: 'openai-python', program: 'openai_python.py', python: ['openai[realtime]==3.54.0'] },
-  { name: 'anthropic-python', program: 'anthropic_python.py', python: ['anthropic==2.12.0'] },
-  { name: 'openai-agents', program: 'openai_agents.py', python: ['openai-agents==0.24.0'] },
-  { name: 'pydantic-ai', program: 'pydantic_ai_client.py', python: ['pydantic-ai-slim[openai,anthropic]==2.68.0'] },
+  { name: 'openai-python', recipe: 'openai', program: 'openai_python.py', python: ['openai[realtime]==3.54.0'] },
+  { name: 'anthropic-python', recipe: 'Anthropic SDK', program: 'anthropic_python.py', python: ['anthropic==2.12.0'] },
+  { name: 'openai-agents', recipe: 'openai-agents', program: 'openai_agents.py', python: ['openai-agents==0.24.0'] },
+  {
+    name: 'pydantic-ai',
+    recipe: 'pydantic-ai',
+    program: 'pydantic_ai_client.py',
+    python: ['pydantic-ai-slim[openai,anthropic]==2.68.0'],
+  },
   {
     name: 'LangChain',
+    recipe: 'LangChain',
     program: 'langchain_client.py',
     python: ['langchain-openai==1.7.3', 'langchain-anthropic==1.7.7', 'langgraph==1.2.22'],
   },
   {
     name: 'llama-index',
+    recipe: 'llama-index',
     program: 'llama_index_client.py',
     python: ['llama-index-core==0.14.25', 'llama-index-llms-openai-like==0.8.1'],
   },
-  { name: 'instructor', program: 'instructor_client.py', python: ['instructor[anthropic]==1.17.0'] },
-  { name: 'LiteLLM', program: 'litellm_client.py', python: ['litellm==1.106.2', 'mcp==2.3.0'] },
+  {
+    name: 'instructor',
+    recipe: 'instructor',
+    program: 'instructor_client.py',
+    python: ['instructor[anthropic]==1.17.0'],
+  },
+  { name: 'LiteLLM', recipe: 'LiteLLM', program: 'litellm_client.py', python: ['litellm==1.106.2', 'mcp==2.3.0'] },
   { name: 'openai-go', program: 'openai' },
   { name: 'anthropic-sdk-go', program: 'anthropic' },
   { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },

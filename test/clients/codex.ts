@@ -1,21 +1,13 @@
 import { type AgentClient, type AgentRun, MAKE } from './client.ts'
+import { recipe } from './recipes.ts'
 
 const run = (feature: string, websockets: boolean): AgentRun => ({
   feature,
   directive: `call exec_command ${JSON.stringify({ cmd: MAKE })}`,
   arguments: ({ prompt }) => ['exec', '--skip-git-repo-check', '--dangerously-bypass-approvals-and-sandbox', prompt],
   environment: ({ key }) => ({ SLUICE_API_KEY: key }),
-  files: ({ url, model }) => ({
-    '.codex/config.toml': `model = "${model}"
-model_provider = "sluice"
-
-[model_providers.sluice]
-name = "Sluice"
-base_url = "${url}/v1"
-env_key = "SLUICE_API_KEY"
-wire_api = "responses"
-supports_websockets = ${websockets}
-`,
+  files: task => ({
+    '.codex/config.toml': `${recipe('Codex', task)[0]}supports_websockets = ${websockets}\n`,
   }),
 })
 

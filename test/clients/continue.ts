@@ -1,4 +1,5 @@
 import { type AgentClient, MAKE } from './client.ts'
+import { recipe } from './recipes.ts'
 
 export const continueCli: AgentClient = {
   name: 'Continue',
@@ -9,20 +10,7 @@ export const continueCli: AgentClient = {
       feature: 'turn with a tool',
       directive: `call Bash ${JSON.stringify({ command: MAKE })}`,
       arguments: ({ prompt, folder }) => ['--config', `${folder}/config.yaml`, '--auto', '-p', prompt],
-      files: ({ url, key, model }) => ({
-        'work/config.yaml': `name: Sluice
-version: 1.0.0
-schema: v1
-models:
-  - name: sluice
-    provider: openai
-    model: ${model}
-    apiBase: ${url}/v1
-    apiKey: ${key}
-    roles: [chat, edit, apply]
-    capabilities: [tool_use]
-`,
-      }),
+      files: task => ({ 'work/config.yaml': recipe('Continue', task)[0]! }),
     },
   ],
 }

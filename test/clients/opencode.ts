@@ -1,4 +1,5 @@
 import { type AgentClient, MAKE } from './client.ts'
+import { recipe } from './recipes.ts'
 
 export const opencode: AgentClient = {
   name: 'opencode',
@@ -8,20 +9,16 @@ export const opencode: AgentClient = {
     {
       feature: 'turn with a tool',
       directive: `call bash ${JSON.stringify({ command: MAKE, description: 'Makes the file' })}`,
-      arguments: ({ prompt, model }) => ['run', '--model', `sluice/${model}`, prompt],
-      files: ({ url, key, model }) => ({
-        '.config/opencode/opencode.json': JSON.stringify({
-          $schema: 'https://opencode.ai/config.json',
-          provider: {
-            sluice: {
-              npm: '@ai-sdk/openai-compatible',
-              name: 'Sluice',
-              options: { baseURL: `${url}/v1`, apiKey: key },
-              models: { [model]: { name: model } },
-            },
-          },
-        }),
+      // An argument with a space in it is sent in quotation marks, which are no part of the directive.
+      arguments: ({ prompt, model }) => ['run', '--model', `sluice/${model}`, ...prompt.split(' ')],
+      // Each of these would ask the network, and wait for it.
+      environment: () => ({
+        OPENCODE_DISABLE_MODELS_FETCH: '1',
+        OPENCODE_DISABLE_AUTOUPDATE: '1',
+        OPENCODE_DISABLE_DEFAULT_PLUGINS: '1',
+        OPENCODE_DISABLE_LSP_DOWNLOAD: '1',
       }),
+      files: task => ({ '.config/opencode/opencode.json': recipe('opencode', task)[0]! }),
     },
   ],
 }

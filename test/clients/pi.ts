@@ -1,15 +1,14 @@
 import { type AgentClient, type AgentRun, MAKE } from './client.ts'
+import { recipe } from './recipes.ts'
 
 const run = (feature: string, api: string, path: string): AgentRun => ({
   feature,
   directive: `call bash ${JSON.stringify({ command: MAKE })}`,
   arguments: ({ prompt, model }) => ['--provider', 'sluice', '--model', model, '-p', prompt],
-  files: ({ url, key, model }) => ({
-    '.pi/agent/models.json': JSON.stringify({
-      providers: {
-        sluice: { baseUrl: url + path, apiKey: key, api, models: [{ id: model }] },
-      },
-    }),
+  files: task => ({
+    '.pi/agent/models.json': recipe('pi', task)[0]!
+      .replace(`${task.url}/v1`, task.url + path)
+      .replace('openai-completions', api),
   }),
 })
 

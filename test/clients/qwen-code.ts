@@ -1,4 +1,5 @@
 import { type AgentClient, MAKE } from './client.ts'
+import { exported, recipe } from './recipes.ts'
 
 export const qwenCode: AgentClient = {
   name: 'qwen-code',
@@ -9,11 +10,7 @@ export const qwenCode: AgentClient = {
       feature: 'turn with a tool',
       directive: `call run_shell_command ${JSON.stringify({ command: MAKE, is_background: false })}`,
       arguments: ({ prompt }) => ['--yolo', '--auth-type', 'openai', '-p', prompt],
-      environment: ({ url, key, model }) => ({
-        OPENAI_BASE_URL: `${url}/v1`,
-        OPENAI_API_KEY: key,
-        OPENAI_MODEL: model,
-      }),
+      environment: task => exported(recipe('qwen-code', task)[0]!),
     },
   ],
 }

@@ -3,7 +3,7 @@
  * with a model on each dialect. Prints the table of docs/compatibility.md.
  *
  *   npm run clients                    all of them
- *   npm run clients -- codex llm       those whose names have one of the words
+ *   npm run clients -- codex llm       those that are named
  *   npm run clients -- --update        writes what came out into expected.json
  *
  * Clients are installed into a folder outside of the checkout. One that can't be installed is named and left out. They
@@ -22,6 +22,7 @@ import { buildGateway } from '../../cli/gateway.ts'
 import { type AgentClient, type AgentRun, CONTENT, MADE, type ProgramClient, type Result } from './client.ts'
 import { AGENTS, PROGRAMS } from './clients.ts'
 import { CACHE, type Installed, install, NotInstalled } from './install.ts'
+import { recipe } from './recipes.ts'
 import { compare, MODELS, markdown, type Outcomes, outcomesOf } from './table.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -35,10 +36,13 @@ const FAMILIES = ['gpt-5-', 'claude-sonnet-4-']
 const TIMEOUT = 300_000
 
 const args = process.argv.slice(2)
-const words = args.filter(arg => !arg.startsWith('--')).map(word => word.toLowerCase())
-const chosen = [...PROGRAMS, ...AGENTS].filter(
-  ({ name }) => words.length === 0 || words.some(word => name.toLowerCase().includes(word)),
-)
+const named = args.filter(arg => !arg.startsWith('--')).map(name => name.toLowerCase())
+const every = [...PROGRAMS, ...AGENTS]
+const chosen = every.filter(({ name }) => named.length === 0 || named.includes(name.toLowerCase()))
+if (named.some(name => !every.some(client => client.name.toLowerCase() === name))) {
+  console.error(`The clients are: ${every.map(({ name }) => `'${name}'`).join(', ')}.`)
+  process.exit(2)
+}
 
 if (args.includes('--installed')) await inside()
 else outside()
@@ -89,7 +93,7 @@ async function inside(): Promise<void> {
       const results =
         'command' in client
           ? await agentResults(client, installed, gateway.address)
-          : await programResults(installed, gateway.address)
+          : await programResults(client, installed, gateway.address)
       const outcomes = (found[client.name] = outcomesOf(results))
       for (const { feature, model, outcome, detail } of results) {
         if (outcome === 'ok' || outcomes[feature] === expected[client.name]?.[feature]) continue
@@ -105,7 +109,7 @@ async function inside(): Promise<void> {
   if (args.includes('--update')) {
     // In the order of the list, and what did not run keeps its rows.
     const all = { ...expected, ...found }
-    const ordered = [...PROGRAMS, ...AGENTS].filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
+    const ordered = every.filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
     writeFileSync(EXPECTED, JSON.stringify(Object.fromEntries(ordered), null, 2) + '\n')
     return
   }
@@ -179,7 +183,7 @@ function environmentOf(installed: Installed, home: string): Record<string, strin
   return { PATH: path, LANG, HOME: home, TERM: 'dumb', CI: '1', PYTHONDONTWRITEBYTECODE: '1', NO_COLOR: '1' }
 }
 
-async function programResults(installed: Installed, url: string): Promise<Result[]> {
+async function programResults(client: ProgramClient, installed: Installed, url: string): Promise<Result[]> {
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const environment = {
     ...environmentOf(installed, home),
@@ -189,10 +193,21 @@ async function programResults(installed: Installed, url: string): Promise<Result
     SLUICE_MODELS: Object.values(MODELS).join(),
   }
   const { out, err } = await execute(installed.command, home, environment)
-  rmSync(home, { recursive: true, force: true })
   const lines = out.split('\n').filter(line => line.startsWith('{"'))
   if (lines.length === 0) console.error(err)
-  return lines.map(line => JSON.parse(line) as Result)
+  const results = lines.map(line => JSON.parse(line) as Result)
+  const [python] = installed.command
+  for (const model of client.recipe === undefined ? [] : Object.values(MODELS)) {
+    const programs = recipe(client.recipe!, { url, key: KEY, model }, 'python')
+    let [outcome, detail] = ['ok', '']
+    for (const program of programs) {
+      const { out, err, code } = await execute([python!, '-c', program], home, environment)
+      if (code !== 0 || out.trim() === '') [outcome, detail] = ['failed', err.slice(-2000)]
+    }
+    results.push({ feature: 'its recipe', model, outcome: programs.length > 0 ? outcome : 'missing', detail })
+  }
+  rmSync(home, { recursive: true, force: true })
+  return results
 }
 
 async function agentResults(client: AgentClient, installed: Installed, url: string): Promise<Result[]> {
