@@ -126,7 +126,7 @@ for node in ast.walk(tree):
             if isinstance(word.value, ast.Constant):
                 keywords[word.arg] = word.value.value
 modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-print(json.dumps({'keywords': keywords, 'modules': modules, 'installed': all(importlib.util.find_spec(m) for m in modules)}))
+print(json.dumps({'keywords': keywords, 'modules': modules, 'installed': all(importlib.util.find_spec(m.split('.')[0]) for m in modules)}))
 `
 
 describe('Python', { skip }, () => {
@@ -137,6 +137,10 @@ describe('Python', { skip }, () => {
     anthropic: ['/v1/messages', 'messages'],
     langchain_openai: ['/chat/completions', 'messages'],
     langchain_anthropic: ['/v1/messages', 'messages'],
+    litellm: ['/chat/completions', 'messages'],
+    pydantic_ai: ['/chat/completions', 'messages'],
+    agents: ['/responses', 'input'],
+    'llama_index.llms.openai_like': ['/chat/completions', 'messages'],
   }
   const used = new Set<string>()
 
@@ -148,8 +152,9 @@ describe('Python', { skip }, () => {
       assert.ok(paths[module], `${at}: ${module}`)
       const [path, member] = paths[module]!
       const key = keywords.api_key ?? keywords.auth_token
-      await answers(keywords.base_url + path, key, {
-        model: keywords.model,
+      await answers((keywords.base_url ?? keywords.api_base) + path, key, {
+        // Some name the model without a keyword, and LiteLLM names the API before it.
+        model: keywords.model?.replace('openai/', '') ?? 'eb1-preview',
         ...(path === '/v1/messages' && { max_tokens: keywords.max_tokens ?? 100 }),
         [member]: member === 'input' ? 'Hello' : [{ role: 'user', content: 'Hello' }],
       })

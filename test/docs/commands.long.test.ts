@@ -20,6 +20,7 @@ import { commandsOf, type PageText, pages, QUICKSTART, ROOT } from './pages.ts'
 const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm ci$/, 'how the project was installed'],
   [/^npm (?:test|run test:(?:long|golden))$/, 'continuous integration, and this run'],
+  [/^npm run clients\b/, 'installs clients from registries and takes ten minutes'],
   [/^npm run size$/, 'installs the project twice; continuous integration runs it'],
   [/^npm run attack\b/, 'test/bench/attack.long.test.ts runs it'],
   [/^npm run (?:check|fix)$/, 'continuous integration checks, beside this run; fix writes what check asks for'],
