@@ -150,7 +150,7 @@ G gemini. *ok*, or the status of the error that the client got. What a client ca
 
 - **JSON schemas and \`json_object\`** are refused unless the operator allows them. \`n\` above 1, penalties and
   \`background\` are refused.
-- **llm-comply**: the endpoint for compaction is not there (405 or 404, as the routes are); \`reasoning\` is no member of
+- **llm-comply**: the endpoint for compaction is not there (405); \`reasoning\` is no member of
   Chat Completions, whose member is \`reasoning_effort\`.
 
 ${clientsTable(expectedClients as Outcomes)}

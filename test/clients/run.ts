@@ -4,7 +4,7 @@
  *
  *   npm run clients                    all of them
  *   npm run clients -- codex llm       those that are named
- *   npm run clients -- --update        writes what came out into expected.json
+ *   npm run clients -- --update        writes what came out into expected.json; then npm run generate
  *
  * Clients are installed into a folder outside of the checkout. One that can't be installed is named and left out. They
  * run in a network namespace of their own, in which only the gateway is: none of them can ask anything else. Where the
