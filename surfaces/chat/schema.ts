@@ -84,6 +84,7 @@ const toolCall = tagged('type', [
     'type',
     'function',
     {
+      cache_control: hints.cache_control,
       id: callId,
       function: object({ name: toolName, arguments: string(), parsed_arguments: noop(anything()) }, [
         'name',

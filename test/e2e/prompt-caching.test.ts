@@ -152,6 +152,12 @@ test('no mark below the minimum of the model, none for a first question’s end,
       { ...question, cache_control },
     ])
     assert.deepEqual(marks(t), ['system.0'])
+    const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{}' }, cache_control }
+    await chat(t, [
+      question,
+      { role: 'assistant', tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'c', content: 'x' },
+    ])
   }))
 
 test('a Messages client has its own marks only', () =>
