@@ -489,7 +489,7 @@ test('[GEN-2] [MSG-5] paths are in the notation of the surface, and the codes ar
     [
       'responses',
       { model: 'eb1-preview', input: 'x', text: { format: { type: 'json_object' } } },
-      'unsupported_value',
+      'unsupported_parameter',
       'text.format',
     ],
     [

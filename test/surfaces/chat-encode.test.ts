@@ -135,7 +135,7 @@ describe('chat encoder: rules', () => {
     })
     assert.deepEqual((object as any).choices[0], {
       index: 0,
-      message: { role: 'assistant', content: '', refusal: null },
+      message: { role: 'assistant', content: '', refusal: null, annotations: [] },
       logprobs: null,
       finish_reason: 'length',
     })
