@@ -64,11 +64,8 @@ export function markdown(outcomes: Outcomes): string {
       if (same) same.push(feature)
       else rows.set(outcome, [feature])
     }
-    let name = client
-    for (const [outcome, same] of rows) {
-      lines.push(`| ${name} | ${same.join('; ')} | ${cellsOf(outcome).join(' | ')} |`)
-      name = ''
-    }
+    for (const [outcome, same] of rows)
+      lines.push(`| ${client} | ${same.join('; ')} | ${cellsOf(outcome).join(' | ')} |`)
   }
   return lines.join('\n') + '\n'
 }
