@@ -36,6 +36,8 @@ export interface ConfigState {
   loadedAt: number
   /** Generation of the configuration that serves; 0 is that of the start. */
   generation: number
+  /** Whether a reload was applied since the start. One that changed nothing keeps the generation. */
+  reloaded: boolean
   warnings: ConfigError[]
   /** Sections that were changed but take effect only at the next start. */
   pending: string[]

@@ -444,6 +444,7 @@ class RunningGateway implements Gateway {
       file: this.#path,
       loadedAt: this.#loadedAt,
       generation: this.ingress.generation?.number ?? 0,
+      reloaded: this.#loadedAt !== this.#startedAt,
       warnings: this.warnings,
       pending: this.#pendingSections,
       refused: this.#refusedReload,

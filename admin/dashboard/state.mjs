@@ -72,9 +72,9 @@ export class State {
             'last reload',
             refused
               ? h('span', { class: 'bad' }, `refused at ${moment(refused.at)}`)
-              : config.generation === 0
-                ? 'none since the start'
-                : 'applied',
+              : config.reloaded
+                ? 'applied'
+                : 'none since the start',
           ),
         ),
         ...list('Why it was refused', refused?.errors ?? [], 'bad'),
