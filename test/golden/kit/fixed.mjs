@@ -28,10 +28,12 @@ Math.random = () => 0
 
 const { GOLDEN_CLOCK: path, SLUICE_PARENT: launched } = process.env
 // The launcher loads this file too. Only the gateway, which it starts, must take commands for its clock.
-if (path && launched && isMainThread) {
-  // The test sets the wall clock apart from the monotonic one. The gateway's own clock would not follow such a step.
+if (launched && isMainThread) {
+  // The wall clock goes its way apart from the monotonic one. The gateway's own clock would not follow it.
   const { SteadyClock } = await import('../../../core/clock.ts')
   SteadyClock.prototype.now = () => wall
+}
+if (path && launched && isMainThread) {
   let mono = performance.now()
   performance.now = () => mono
   rmSync(path, { force: true })
