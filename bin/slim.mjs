@@ -7,8 +7,10 @@ import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const modules = join(dirname(dirname(fileURLToPath(import.meta.url))), 'node_modules')
-if (existsSync(modules)) {
+const root = dirname(dirname(fileURLToPath(import.meta.url)))
+// As the top of an install it has its packages below itself; as a package, mostly beside itself.
+for (const modules of [join(root, 'node_modules'), dirname(root)]) {
+  if (!existsSync(modules)) continue
   for (const name of readdirSync(modules)) {
     if (name.startsWith('node-linux-')) rmSync(join(modules, name, 'include'), { recursive: true, force: true })
   }

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 /*
@@ -14,7 +15,17 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { FLAGS } from './flags.mjs'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
-const packaged = join(root, 'node_modules', `node-${process.platform}-${process.arch}`, 'bin', 'node')
+const packaged = packagedNode(`node-${process.platform}-${process.arch}`)
+
+/** The binary of the package, which npm installs below this folder or beside it. */
+function packagedNode(name) {
+  const near = join(root, 'node_modules', name, 'bin', 'node')
+  try {
+    return join(dirname(createRequire(import.meta.url).resolve(`${name}/package.json`)), 'bin', 'node')
+  } catch {
+    return near
+  }
+}
 
 /** From 22.18 on Node strips types by itself, and the listener's binaries are built for major 22. */
 function fits(version) {
@@ -43,8 +54,13 @@ if (script === '--run') {
   script = args.shift()
 } else {
   args = process.argv.slice(2)
-  script = join(root, 'cli', 'main.ts')
-  flags.push(`--import=${pathToFileURL(join(root, 'bin', 'stripped.mjs'))}`)
+  // A package of npm has JavaScript, because Node strips no types below node_modules (bin/pack.ts).
+  script = join(root, 'cli', 'main.js')
+  const source = join(root, 'cli', 'main.ts')
+  if (existsSync(source)) {
+    script = source
+    flags.push(`--import=${pathToFileURL(join(root, 'bin', 'stripped.mjs'))}`)
+  }
 }
 
 const child = spawn(node, [...flags, script, ...args], {

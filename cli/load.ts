@@ -1,11 +1,10 @@
 /** Loads gateway.yaml with the plugins, dialects and surfaces of this build. */
 import { once } from 'node:events'
-import { basename, extname } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
-import { loadPluginFile } from '../config/modules.ts'
+import { loadPluginFile, pluginName } from '../config/modules.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { catalog } from '../plugins/index.ts'
 import { dialects } from '../providers/index.ts'
@@ -52,7 +51,7 @@ export async function loadAside(
     const plugins = new Map(catalog)
     for (const { path, at } of config.plugins) {
       try {
-        plugins.set(basename(path, extname(path)), await loadPluginFile(path, generation))
+        plugins.set(pluginName(path), await loadPluginFile(path, generation))
       } catch (cause) {
         // The file has changed since the thread loaded it.
         return { errors: [{ ...at, message: `cannot load ${path}: ${(cause as Error).message}` }], warnings, files }

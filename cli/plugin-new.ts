@@ -120,7 +120,10 @@ function writeProject(folder: string): string[] {
   const root = relative(folder, join(import.meta.dirname, '..'))
     .split(sep)
     .join('/')
-  const files = { 'tsconfig.json': tsconfigTemplate(root), 'package.json': packageTemplate() }
+  const files = {
+    'tsconfig.json': tsconfigTemplate(root, import.meta.filename.endsWith('.ts') ? 'ts' : 'd.ts'),
+    'package.json': packageTemplate(),
+  }
   return Object.entries(files).flatMap(([name, text]) => {
     const path = join(folder, name)
     if (existsSync(path)) return []

@@ -78,14 +78,18 @@ test('${name} lets a request with the header through, and counts its text', asyn
 `
 }
 
-/** @param root path of the checkout, relative to the plugin's folder, with forward slashes */
-export function tsconfigTemplate(root: string): string {
+/**
+ * @param root path of the checkout or the package, relative to the plugin's folder, with forward slashes
+ * @param types the extension of the modules that have the types there
+ */
+export function tsconfigTemplate(root: string, types: 'ts' | 'd.ts'): string {
   return `${JSON.stringify(
     {
       extends: `${root}/tsconfig.json`,
       compilerOptions: {
-        paths: { sluice: [`${root}/core/plugin.ts`], 'sluice/testing': [`${root}/plugins/testing.ts`] },
-        typeRoots: [`${root}/node_modules/@types`],
+        paths: { sluice: [`${root}/core/plugin.${types}`], 'sluice/testing': [`${root}/plugins/testing.${types}`] },
+        // As a package, the gateway has no types of Node; those of the project that has the plugin are found.
+        ...(types === 'ts' && { typeRoots: [`${root}/node_modules/@types`] }),
       },
       include: ['*.ts'],
     },

@@ -1,7 +1,9 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { adminPort, configFile } from './arguments.ts'
+import { adminPort, configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
@@ -11,7 +13,9 @@ import { supervise, tellServing, watchParent, workerNumber } from './workers.ts'
 
 const HELP = `Usage: sluice start [--config FILE]
 
-Runs the gateway of FILE (default gateway.yaml).
+Runs the gateway of FILE (default gateway.yaml). Where no FILE is named and
+there is no gateway.yaml, it first writes the one of the quickstart: a
+simulator instead of a provider, for everyone who has the key sk-demo.
 
   --config FILE   the configuration
   --pretty        log lines for people instead of JSON
@@ -31,6 +35,8 @@ export const start: Verb = {
       options: { config: { type: 'string' }, pretty: { type: 'boolean' }, 'no-watch': { type: 'boolean' } },
       allowPositionals: true,
     })
+    if (values.config === undefined && positionals.length === 0 && !existsSync(DEFAULT_CONFIG))
+      writeQuickstart(terminal)
     const file = configFile(values.config, positionals)
     const { config, warnings } = await loadOrFail(file)
     const worker = workerNumber()
@@ -51,6 +57,16 @@ export const start: Verb = {
       await log.close()
     }
   },
+}
+
+function writeQuickstart(terminal: Terminal): void {
+  const text = readFileSync(join(import.meta.dirname, '..', DEFAULT_CONFIG), 'utf8')
+  // The first line is for editors, and names a file of the checkout.
+  writeFileSync(DEFAULT_CONFIG, text.replace(/^# yaml-language-server: .*\n/, ''), { flag: 'wx' })
+  terminal.err(
+    `There was no ${DEFAULT_CONFIG} here. Now there is the quickstart's, with a simulator and the key sk-demo;\n` +
+      `\`${ownCommand()} init --force\` replaces it by one for your providers.`,
+  )
 }
 
 /** The process ends by itself when nothing is left to do, and by force after this many milliseconds. */

@@ -4,7 +4,6 @@
  */
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
-import { basename, extname } from 'node:path'
 import type { PipelineEntry } from '../core/chain.ts'
 import type { Plugin } from '../core/plugin.ts'
 import { SIMULATED_SEARCH } from '../core/search.ts'
@@ -12,7 +11,7 @@ import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
 import { absolutePaths, type DialectFacts, readModels, readProviders, warnOfComputedCaps } from './models.ts'
-import { loadPluginFile } from './modules.ts'
+import { loadPluginFile, pluginName, pluginPlace } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
@@ -193,7 +192,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     pipelines,
     routes,
     plugins: sections.plugins!.map((file, i) => ({
-      path: source.resolvePath(['plugins', i], file),
+      path: pluginPlace(file, relative => source.resolvePath(['plugins', i], relative)),
       at: source.position(['plugins', i]),
     })),
     providers,
@@ -303,7 +302,7 @@ async function readPlugins(
   for (const name of options.plugins.keys()) plugins.set(name, options.plugins.get(name)!)
   for (const [i, file] of files.entries()) {
     const path = ['plugins', i]
-    const name = basename(file, extname(file))
+    const name = pluginName(file)
     if (plugins.has(name)) {
       const whose = options.plugins.get(name) ? 'a built-in plugin' : 'another file of this list'
       report.error(path, `the name '${name}' belongs to ${whose}; rename the file`)
@@ -312,7 +311,10 @@ async function readPlugins(
     try {
       plugins.set(
         name,
-        await (options.loadPlugin ?? loadPluginFile)(source.resolvePath(path, file), options.generation ?? 0),
+        await (options.loadPlugin ?? loadPluginFile)(
+          pluginPlace(file, relative => source.resolvePath(path, relative)),
+          options.generation ?? 0,
+        ),
       )
     } catch (cause) {
       broken.add(name)

@@ -30,6 +30,10 @@ const OWN = [
 /** The names that plugin files may import, with the URLs of their modules: the `exports` of package.json. */
 const NAMES: Record<string, string> = exportsOf(join(ROOT, 'package.json'))
 const STAMP = 'generation'
+/** Before the name of a package of npm. */
+const PACKAGE = 'npm:'
+/** Between the name of a package and the URL of the folder from which it is resolved. */
+const FROM = '?from='
 const FORMATS: Record<string, string> = {
   '.ts': 'module-typescript',
   '.mts': 'module-typescript',
@@ -37,11 +41,16 @@ const FORMATS: Record<string, string> = {
   '.mjs': 'module',
 }
 
+/** package.json names the modules of the package, which are JavaScript. A checkout has them in TypeScript. */
 function exportsOf(file: string): Record<string, string> {
-  const { name, exports } = JSON.parse(readFileSync(file, 'utf8')) as { name: string; exports: Record<string, string> }
-  const targets = Object.entries(exports).map(([key, path]) => [
+  const { name, exports } = JSON.parse(readFileSync(file, 'utf8')) as {
+    name: string
+    exports: Record<string, { default: string }>
+  }
+  const own = extname(import.meta.filename)
+  const targets = Object.entries(exports).map(([key, { default: path }]) => [
     name + key.slice(1),
-    pathToFileURL(join(ROOT, path)).href,
+    pathToFileURL(join(ROOT, path.replace(/\.js$/, own))).href,
   ])
   return Object.fromEntries(targets)
 }
@@ -61,7 +70,11 @@ export function registerPluginHooks(): void {
         ? new URL(context.parentURL).searchParams.get(STAMP)
         : null
       const own = NAMES[specifier]
-      if (own !== undefined) return { url: own, format: 'module-typescript', shortCircuit: true }
+      if (own !== undefined) return { url: own, format: FORMATS[extname(own)], shortCircuit: true }
+      if (specifier.startsWith(PACKAGE)) {
+        const [name, parentURL] = specifier.slice(PACKAGE.length).split(FROM) as [string, string]
+        return next(name, { ...context, parentURL })
+      }
       const resolved = next(specifier, context)
       if (generation === null || !resolved.url.startsWith('file:')) return resolved
       return stamp(resolved.url, generation, resolved.format)
@@ -80,11 +93,34 @@ function stamp(url: string, generation: string, format: string | null | undefine
 }
 
 /**
- * Imports a plugin file and returns its plugin: the default export, the export named `plugin`, or the only export that
- * is a plugin.
- * @throws Error that says what is wrong with the file
+ * Where an entry of `plugins:` is loaded from.
+ * @param entry a path, or `npm:NAME` for a package
+ * @param resolvePath makes a path absolute, as seen from the file that names it
+ * @returns an absolute path, or the package with the folder from which it is resolved
+ */
+export function pluginPlace(entry: string, resolvePath: (path: string) => string): string {
+  if (!entry.startsWith(PACKAGE)) return resolvePath(entry)
+  return entry + FROM + pathToFileURL(resolvePath('.') + sep).href
+}
+
+/**
+ * The name by which pipelines know the plugin of a path or of an entry of `plugins:`: that of the file without its
+ * extension, or that of the package without its scope and without `sluice-plugin-`.
+ */
+export function pluginName(path: string): string {
+  if (!path.startsWith(PACKAGE)) return basename(path, extname(path))
+  const [name] = path.slice(PACKAGE.length).split(FROM) as [string]
+  return name.replace(/^@[^/]*\//, '').replace(/^sluice-plugin-/, '')
+}
+
+/**
+ * Imports a plugin and returns it: the default export, the export named `plugin`, or the only export that is a plugin.
+ * @param path as `pluginPlace` returns it. A package is loaded once in a process, as Node does with packages
+ * @throws Error that says what is wrong with the file or package
  */
 export async function loadPluginFile(path: string, generation: number): Promise<Plugin> {
+  registerPluginHooks()
+  if (path.startsWith(PACKAGE)) return pick(await importPackage(path), pluginName(path))
   const extension = extname(path)
   if (!FORMATS[extension]) throw new Error(`a plugin file ends in ${Object.keys(FORMATS).join(', ')}`)
   if (path.includes(`${sep}node_modules${sep}`) && extension.endsWith('ts')) {
@@ -92,7 +128,6 @@ export async function loadPluginFile(path: string, generation: number): Promise<
   }
   if (!statSync(path, { throwIfNoEntry: false })?.isFile())
     throw new Error('there is no such file; the path is relative to the file that names it')
-  registerPluginHooks()
   const url = pathToFileURL(path)
   url.searchParams.set(STAMP, String(generation))
   let module: Record<string, unknown>
@@ -101,7 +136,23 @@ export async function loadPluginFile(path: string, generation: number): Promise<
   } catch (cause) {
     throw new Error(importFault(cause, path), { cause })
   }
-  return pick(module, basename(path, extension))
+  return pick(module, pluginName(path))
+}
+
+async function importPackage(path: string): Promise<Record<string, unknown>> {
+  const [name] = path.slice(PACKAGE.length).split(FROM) as [string]
+  try {
+    return (await import(path)) as Record<string, unknown>
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException
+    if (code !== 'ERR_MODULE_NOT_FOUND' || !message.includes(`'${name}'`)) throw new Error(message, { cause })
+    throw new Error(
+      `the package is not installed in the folder of the file that names it; run \`npm install ${name}\``,
+      {
+        cause,
+      },
+    )
+  }
 }
 
 function importFault(cause: unknown, path: string): string {
@@ -114,14 +165,14 @@ function importFault(cause: unknown, path: string): string {
   return frame ? `${message} (${basename(path)}:${frame[1]})` : message
 }
 
-function pick(module: Record<string, unknown>, fileName: string): Plugin {
+function pick(module: Record<string, unknown>, name: string): Plugin {
   const found = module['default'] ?? module['plugin'] ?? only(Object.values(module).filter(isPlugin))
   if (!isPlugin(found)) {
     throw new Error('it exports no plugin; write `export default definePlugin({ name, summary, create })`')
   }
-  if (found.name !== fileName) {
+  if (found.name !== name) {
     throw new Error(
-      `the plugin is named '${found.name}' and its file '${fileName}'; a plugin has one name everywhere, so rename one of them`,
+      `the plugin is named '${found.name}' and its file or package '${name}'; a plugin has one name everywhere, so rename one of them`,
     )
   }
   return found

@@ -71,7 +71,7 @@ test('what is wrong with a file is said in terms of the file', async t => {
   const write = folder(t)
   const fails = (path: string, expected: RegExp) => assert.rejects(loadPluginFile(path, 1), expected)
   await fails(write('none.ts', 'export const x = 1\n'), /exports no plugin; write `export default definePlugin/)
-  await fails(write('other.ts', plugin('another')), /named 'another' and its file 'other'/)
+  await fails(write('other.ts', plugin('another')), /named 'another' and its file or package 'other'/)
   await fails(
     write('two.ts', plugin('a', 'const a =') + plugin('b', 'const b =').replace(/import.*|export const tag.*/g, '')),
     /exports 2 plugins \(a, b\)/,

@@ -1,0 +1,223 @@
+/** The package of npm: what `npm pack` makes, unpacked below node_modules and used from an empty folder. */
+import assert from 'node:assert/strict'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { freePort } from '../ports.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const NATIVE = '@uwsjs'
+const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...ENV } = process.env
+
+/** A folder with the package installed in it, and nothing else. */
+let app: string
+let installed: string
+/** Paths in the tarball. */
+let packed: string[]
+const folders: string[] = []
+const folder = () => {
+  const made = mkdtempSync(join(tmpdir(), 'sluice-package-'))
+  folders.push(made)
+  return made
+}
+after(() => {
+  for (const made of folders) rmSync(made, { recursive: true, force: true })
+})
+
+/** Every package of the checkout but the bundled one, which the tarball must bring. */
+function linkPackages(to: string): void {
+  mkdirSync(to, { recursive: true })
+  for (const name of readdirSync(join(ROOT, 'node_modules')))
+    if (name !== NATIVE && name !== '.bin' && name !== '.cache')
+      symlinkSync(join(ROOT, 'node_modules', name), join(to, name))
+}
+
+before(() => {
+  // In a copy, so that no test beside this one sees the files that are made for the package.
+  const copy = folder()
+  const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], { cwd: ROOT, encoding: 'utf8' })
+  for (const file of files.split('\0').filter(Boolean)) {
+    if (/^(test|bench)\//.test(file) || !existsSync(join(ROOT, file))) continue
+    mkdirSync(dirname(join(copy, file)), { recursive: true })
+    cpSync(join(ROOT, file), join(copy, file))
+  }
+  linkPackages(join(copy, 'node_modules'))
+  cpSync(join(ROOT, 'node_modules', NATIVE), join(copy, 'node_modules', NATIVE), { recursive: true })
+  const { stdout, stderr, status } = spawnSync('npm', ['pack', '--silent'], { cwd: copy, encoding: 'utf8', env: ENV })
+  assert.equal(status, 0, stderr)
+  assert.deepEqual(globSync('core/**/*.js', { cwd: copy }), [], 'what is made for the package is gone again')
+
+  app = folder()
+  installed = join(app, 'node_modules', 'sluice')
+  mkdirSync(installed, { recursive: true })
+  const tarball = join(copy, stdout.trim().split('\n').at(-1)!)
+  packed = execFileSync('tar', ['tzf', tarball], { encoding: 'utf8' }).trim().split('\n')
+  execFileSync('tar', ['xzf', tarball, '--strip-components=1', '-C', installed])
+  linkPackages(join(app, 'node_modules'))
+})
+
+const sluice = (args: string[], cwd = app, env = {}) =>
+  spawnSync(process.execPath, [join(installed, 'bin/sluice.mjs'), ...args], {
+    cwd,
+    encoding: 'utf8',
+    env: { ...ENV, ...env },
+  })
+
+/** Runs the gateway of the folder until `use` is done. */
+async function serving(cwd: string, args: string[], use: (base: string) => Promise<void>): Promise<string> {
+  const port = await freePort()
+  const child = spawn(process.execPath, [join(installed, 'bin/sluice.mjs'), 'start', ...args], {
+    cwd,
+    env: { ...ENV, SLUICE_LISTEN: `127.0.0.1:${port}` },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let said = ''
+  const ended = once(child, 'close')
+  const up = new Promise<void>((resolve, reject) => {
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', text => {
+        said += text
+        if (said.includes('Sluice listens on')) resolve()
+      })
+    }
+    void ended.then(() => reject(new Error(`the gateway ended: ${said}`)))
+  })
+  try {
+    await up
+    await use(`http://127.0.0.1:${port}`)
+  } finally {
+    child.kill('SIGTERM')
+    await ended
+  }
+  return said
+}
+
+const chat = (base: string) =>
+  fetch(`${base}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: 'Bearer sk-demo', 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'eb1-preview', messages: [{ role: 'user', content: 'Hello' }] }),
+  })
+
+/** The admin pages of two tests at once would want one port. */
+const withAnyAdminPort = (file: string) =>
+  writeFileSync(file, readFileSync(file, 'utf8').replace('admin: 127.0.0.1:9090', 'admin: 127.0.0.1:0'))
+
+test('it has JavaScript, types and validators, and nothing that only the checkout needs', () => {
+  const names = packed.map(path => path.slice('package/'.length))
+  const strangers = names.filter(
+    name =>
+      /^(test|bench|docs|deploy)\//.test(name) ||
+      (name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.startsWith('node_modules/')),
+  )
+  assert.deepEqual(strangers, [])
+  for (const name of ['cli/main.js', 'core/plugin.d.ts', 'plugins/testing.d.ts', 'gateway.yaml', 'LICENSE'])
+    assert.ok(names.includes(name), name)
+  assert.ok(names.some(name => /^core\/validators\/written\/.*\.cjs$/.test(name)))
+  assert.ok(names.some(name => name.startsWith('node_modules/@uwsjs/') && name.endsWith('.node')))
+})
+
+test('lines and columns of a module are those of its source', () => {
+  for (const file of globSync('{core,cli,http}/**/*.js', { cwd: installed })) {
+    const [made, source] = [join(installed, file), join(ROOT, file.replace(/js$/, 'ts'))].map(path =>
+      readFileSync(path, 'utf8')
+        .split('\n')
+        .map(line => line.length),
+    )
+    assert.deepEqual(made, source, file)
+  }
+})
+
+test('in an empty folder, start writes the quickstart and serves it', async () => {
+  const empty = folder()
+  const file = join(empty, 'gateway.yaml')
+  // Its admin pages have a fixed port, which another process may hold: what counts first is the file.
+  const first = sluice(['start'], empty, { SLUICE_LISTENER: 'none' })
+  assert.match(first.stderr, /There was no gateway.yaml here. Now there is the quickstart's/)
+  assert.equal(first.status, 1)
+  const text = readFileSync(join(installed, 'gateway.yaml'), 'utf8')
+  assert.equal(readFileSync(file, 'utf8'), text.slice(text.indexOf('\n') + 1))
+  withAnyAdminPort(file)
+  const said = await serving(empty, [], async base => {
+    const reply = await chat(base)
+    assert.equal(reply.status, 200)
+    assert.equal(((await reply.json()) as { object: string }).object, 'chat.completion')
+  })
+  assert.doesNotMatch(said, /There was no gateway.yaml/)
+  const compiled = globSync('node_modules/.cache/sluice/**/*.cjs', { cwd: installed })
+  assert.deepEqual(compiled, [], 'the validators of the package are used')
+})
+
+test('init writes a file that checks; plugins are files beside it and packages of npm', async () => {
+  const mine = join(app, 'mine')
+  mkdirSync(mine)
+  const made = sluice(['init', '--provider', 'simulator'], mine)
+  assert.equal(made.status, 0, made.stderr)
+  assert.equal(sluice(['check'], mine).status, 0)
+
+  const file = join(mine, 'gateway.yaml')
+  writeFileSync(file, readFileSync(join(installed, 'gateway.yaml')))
+  withAnyAdminPort(file)
+  const stamp = (name: string) =>
+    `import { definePlugin } from 'sluice'
+export default definePlugin({
+  name: '${name}',
+  summary: 'Adds a header.',
+  create: () => ({ onResponseHead(_x, head) { head.headers.set('x-${name}', 'seen') } }),
+})
+`
+  writeFileSync(join(mine, 'ours.ts'), stamp('ours'))
+  const theirs = join(mine, 'node_modules', 'sluice-plugin-theirs')
+  mkdirSync(theirs, { recursive: true })
+  writeFileSync(
+    join(theirs, 'package.json'),
+    '{"name":"sluice-plugin-theirs","version":"1.0.0","type":"module","exports":{"import":"./index.js"}}',
+  )
+  writeFileSync(join(theirs, 'index.js'), stamp('theirs'))
+  const plugins = (list: string) =>
+    writeFileSync(
+      file,
+      `${readFileSync(file, 'utf8')
+        .replace(/\nplugins: .*\n/, '')
+        .replace('- header-stamp', '- header-stamp\n    - ours\n    - theirs')}\nplugins: ${list}\n`,
+    )
+  plugins('[./ours.ts, npm:sluice-plugin-theirs]')
+  await serving(mine, [], async base => {
+    const reply = await chat(base)
+    assert.deepEqual([reply.status, reply.headers.get('x-ours'), reply.headers.get('x-theirs')], [200, 'seen', 'seen'])
+  })
+  writeFileSync(file, readFileSync(file, 'utf8').replace('npm:sluice-plugin-theirs', 'npm:sluice-plugin-absent'))
+  const refused = sluice(['check'], mine)
+  assert.equal(refused.status, 1)
+  assert.match(
+    refused.stdout + refused.stderr,
+    /sluice-plugin-absent: the package is not installed .* `npm install sluice-plugin-absent`/,
+  )
+})
+
+test('`plugin new` makes a plugin whose test runs and whose types are found', () => {
+  const made = folder()
+  symlinkSync(join(app, 'node_modules'), join(made, 'node_modules'))
+  assert.equal(sluice(['init', '--provider', 'simulator'], made).status, 0)
+  const created = sluice(['plugin', 'new', 'shout'], made)
+  assert.equal(created.status, 0, created.stderr)
+  const tested = sluice(['plugin', 'test', 'my-plugins/shout.test.ts'], made)
+  assert.equal(tested.status, 0, tested.stdout + tested.stderr)
+  const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
+  const checked = spawnSync(process.execPath, [tsc, '--noEmit', '-p', join(made, 'my-plugins')], { encoding: 'utf8' })
+  assert.equal(checked.status, 0, checked.stdout)
+})
