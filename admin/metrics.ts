@@ -5,6 +5,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
 import type { Chain, LinkStats } from '../core/chain.ts'
+import { CONTENT_BOUNDS, type ContentBound } from '../core/errors.ts'
 import type { Usage } from '../core/events.ts'
 import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
@@ -95,6 +96,9 @@ export class Metrics {
   readonly #models = new Map<string, OfModel>()
   readonly #refused = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
+  readonly #overBound = new Map<ContentBound, Count>(
+    CONTENT_BOUNDS.map(bound => [bound, { labels: { bound }, value: 0 }]),
+  )
   readonly #plugins = new PluginTotals()
   #reloads = { applied: 0, refused: 0 }
 
@@ -146,6 +150,11 @@ export class Metrics {
     if (dimension !== undefined) add(this.#denials, dimension, () => ({ dimension }), 1)
   }
 
+  /** Counts a request that was refused because it holds more than a bound on content allows. */
+  overBound(bound: ContentBound): void {
+    this.#overBound.get(bound)!.value++
+  }
+
   /** Counts a request that was refused before it became an exchange. */
   refusedEarly(route: string, code: string): void {
     this.refused(route, code, true)
@@ -191,6 +200,9 @@ export class Metrics {
       this.#refused.values(),
     )
     counts('sluice_limit_denials_total', 'Requests denied by a limit, by what it counts.', () => this.#denials.values())
+    counts('sluice_content_refused_total', 'Requests that hold more than a bound on content allows, by bound.', () =>
+      this.#overBound.values(),
+    )
     counts('sluice_tokens_total', 'Billed o200k_base tokens.', () => this.#tokenCounts())
     counts('sluice_spend_usd_total', 'Billed USD.', () => this.#spendCounts())
     times('sluice_exchange_duration_seconds', 'From the request head to the end of the reply.', all => all.duration)
@@ -348,6 +360,18 @@ export class Metrics {
         .backends.flatMap(b =>
           [...b.failed].map(([code, value]) => ({ metricName: failed, labels: { backend: b.id, code }, value })),
         ),
+    )
+    perBackend(
+      'sluice_backend_oversized_replies_total',
+      'counter',
+      'Replies that were cut or refused because of their size.',
+      b => b.oversized,
+    )
+    perBackend(
+      'sluice_backend_forgotten_organizations_total',
+      'counter',
+      'Organizations that a full breaker forgot.',
+      b => b.forgotten,
     )
     perBackend('sluice_backend_in_flight', 'gauge', 'Attempts under way.', b => b.inFlight)
     perBackend(

@@ -60,6 +60,7 @@ export class Observer {
     }
     this.#metrics.observe(record, billed)
     if (error) this.#metrics.refused(x.route, error.code, x.peek(reservation) !== undefined)
+    if (error?.bound) this.#metrics.overBound(error.bound)
     if (caller) this.use.add(record.organization, record.key, record.input, record.output, record.cost)
     this.recent.add(record)
     this.#log.info(

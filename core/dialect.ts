@@ -160,12 +160,12 @@ export interface FrameReader {
   end(onFrame: FrameHandler): void
 }
 
-/** A frame of a stream exceeds the limit of its reader. */
+/** A frame of a stream, or a decoded body, exceeds the limit of its reader. */
 export class FrameLimit extends Error {
   readonly limit: number
   /** @param limit in bytes, or in UTF-16 units of decoded text */
   constructor(limit: number) {
-    super(`A frame of the stream is over ${limit} bytes.`)
+    super(`A frame or a decoded body of a reply is over ${limit} bytes.`)
     this.name = 'FrameLimit'
     this.limit = limit
   }

@@ -227,11 +227,13 @@ function busy(): Reply {
 function tooDeep(depth: number, max: number): Reply {
   return deny('content_limit_exceeded', {
     message: `The body is nested ${depth} levels deep; the limit is ${max} (max_depth). Flatten it.`,
+    bound: 'max_depth',
   })
 }
 function tooMany(nodes: number, max: number): Reply {
   return deny('content_limit_exceeded', {
     message: `The body has ${nodes} values; the limit is ${max} (max_nodes). Send fewer.`,
+    bound: 'max_nodes',
   })
 }
 function noSurface(route: string): Reply {

@@ -13,7 +13,7 @@ export const metadata = noop(
   }),
 )
 /** A stop string: as long as providers take them. */
-export const stopString = string({ minLength: 1, maxLength: 256 })
+export const stopString = string({ minLength: 1, maxLength: 256, 'x-bound': 'stop' })
 export const user = noop(string({ maxLength: 512 }))
 export const safetyIdentifier = noop(string({ maxLength: 128 }))
 export const promptCacheKey = noop(string({ maxLength: 512 }))

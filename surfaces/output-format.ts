@@ -119,6 +119,7 @@ function over(at: string, what: string): GatewayError {
   return new GatewayError('content_limit_exceeded', {
     message: `'${at}' has ${what}, the limit for a schema of structured output. Send a smaller schema.`,
     param: at,
+    bound: 'schema',
   })
 }
 

@@ -1,4 +1,5 @@
 import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
+import type { ContentBound } from '../../core/errors.ts'
 import { JsonBytes } from '../../core/json-bytes.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { ContentLimits } from '../shared/slots.ts'
@@ -170,8 +171,9 @@ function nodesOf({ turns }: Conversation): number {
   return nodes
 }
 
-function over(what: string, found: number, max: number, setting: string): Reply {
+function over(what: string, found: number, max: number, bound: ContentBound): Reply {
   return deny('content_limit_exceeded', {
-    message: `The request holds ${found} ${what}; the limit is ${max} (${setting}). Send fewer.`,
+    message: `The request holds ${found} ${what}; the limit is ${max} (${bound}). Send fewer.`,
+    bound,
   })
 }

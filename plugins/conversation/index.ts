@@ -320,6 +320,7 @@ function tooLargeToKeep(max: number): Reply {
   return deny('content_limit_exceeded', {
     message: `With "generate": false the input is kept for the next request, and it is over the limit of ${max} bytes (max_retained). Send it with that request, or set "store": false to keep it with the connection alone.`,
     param: 'input',
+    bound: 'max_retained',
   })
 }
 

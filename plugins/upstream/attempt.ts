@@ -76,6 +76,8 @@ export interface AttemptOwner {
    * @param tooLong the backend was silent for as long as the idle limit allows
    */
   silent(attempt: Attempt, tooLong: boolean): void
+  /** The reply is over a bound on its size. The attempt fails or the reply is cut; `over` follows. */
+  oversized(): void
   /**
    * The attempt is over, and has released everything. Always called last, exactly once.
    * @param fault set when nothing of this attempt was passed on, so that the owner may try another backend
@@ -208,14 +210,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       this.#size += chunk.length
       const most = this.#status < 300 ? Math.min(MAX_WHOLE, this.#maxReply) : MAX_ERROR_BODY
       if (this.#size <= most) this.#keep(chunk)
-      else if (this.#status < 300) this.#break(beyondBounds())
+      else if (this.#status < 300) this.#tooLarge('a reply')
       return
     }
     try {
       this.#reader.push(chunk, this.#frame)
     } catch (error) {
       if (!(error instanceof FrameLimit)) throw error
-      this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
+      this.#tooLarge('an event')
       return
     }
     if (this.#state === 'over') return
@@ -317,6 +319,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#state === 'over') return
     // The body of an error only tells which error it is; the status counts all the same.
     if (this.#status >= 300) this.#dataEnd()
+    else if (error instanceof FrameLimit) this.#tooLarge('a compressed reply')
     else this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))
   }
 
@@ -334,7 +337,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       return
     }
     if (event.type !== 'usage') this.#spoke = true
-    if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#maxReply) return this.#break(beyondBounds())
+    if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#maxReply) return this.#tooLarge('a reply')
     if (this.#state === 'silent') {
       this.#state = 'answered'
       this.#owner.answered(this)
@@ -358,6 +361,11 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (!this.#reader || this.#state === 'silent') return this.#break(error)
     this.#cause = error
     this.#finish()
+  }
+
+  #tooLarge(what: string): void {
+    this.#owner.oversized()
+    this.#break(upstreamFailed(`The upstream sent ${what} over the size limit. Retry shortly.`))
   }
 
   /**
@@ -530,10 +538,6 @@ const OF_A_4XX: ReadonlySet<string> = new Set([
  */
 function sizeOf(event: StreamEvent): number {
   return event.type === 'activity' ? 0 : EVENT_BYTES + ('text' in event ? event.text.length : 0)
-}
-
-function beyondBounds(): GatewayError {
-  return upstreamFailed('The upstream sent a reply over the size limit. Retry shortly.')
 }
 
 function upstreamFailed(message: string, cause?: unknown): GatewayError {

@@ -218,6 +218,10 @@ export class Attempts implements AttemptOwner {
     this.#x.set(servedBy, attempt.backend)
   }
 
+  oversized(): void {
+    this.#target.state.oversized++
+  }
+
   over(attempt: Attempt, fault: AttemptFault | null): void {
     if (attempt.promptTaken) this.#x.set(promptTaken, true)
     if (fault) this.#failed(attempt, fault)

@@ -31,7 +31,8 @@ const PROBE_MS = 1000
 /** The wait of an organization whose probes fail is doubled at most this often: 64 s. */
 const MAX_DOUBLINGS = 6
 /**
- * The most organizations that one backend's breaker remembers, about 570 bytes each. Forgetting one opens the
+ * The most organizations that one backend's breaker remembers, about 570 bytes each. The half that called last is always
+ * among them. Forgetting one opens the
  * backend to it again, which harms nobody else.
  */
 export const MAX_ORGANIZATIONS = 1024
@@ -263,6 +264,11 @@ export class Breaker {
   /** All failures so far, those of no account left out. */
   get failures(): number {
     return this.#failures
+  }
+
+  /** Organizations that were forgotten so far because there were too many. */
+  get forgotten(): number {
+    return this.#own.forgotten
   }
 
   /** Share of failures in the window, of all organizations, 0 to 1. */

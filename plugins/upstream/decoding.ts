@@ -5,6 +5,7 @@
 
 import type { Transform } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress, type Zlib } from 'node:zlib'
+import { FrameLimit } from '../../core/dialect.ts'
 
 type Coder = Transform & Zlib
 
@@ -22,7 +23,7 @@ export interface DecodedSink {
   decoded(bytes: Buffer): void
   /** Everything was decoded. */
   decodedEnd(): void
-  /** The bytes do not fit the encoding, or the decoded body is too large. */
+  /** The bytes do not fit the encoding; `FrameLimit`: the decoded body is too large. */
   decodedError(error: Error): void
   /** All pushed bytes are decoded: more may be pushed. */
   decodedDrain(): void
@@ -46,7 +47,7 @@ export class Decoding {
       this.#size += bytes.length
       if (this.#size <= limit) return sink.decoded(bytes)
       this.destroy()
-      sink.decodedError(new Error(`the decoded body is over ${limit} bytes`))
+      sink.decodedError(new FrameLimit(limit))
     })
     coder.on('end', () => sink.decodedEnd())
     coder.on('error', error => sink.decodedError(error))

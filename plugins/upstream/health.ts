@@ -24,6 +24,10 @@ export interface BackendHealth {
   failures: number
   /** Failed attempts, by the code of their error. */
   failed: ReadonlyMap<string, number>
+  /** Replies over a bound on their size. */
+  oversized: number
+  /** Organizations that the breaker forgot because it had too many. */
+  forgotten: number
 }
 
 /** How busy one pool of connections to a provider is. */
@@ -61,7 +65,7 @@ export class Backends {
   }
 
   health(now: number): BackendHealth[] {
-    return [...this.#known].map(([id, { breaker, inFlight, attempts, failed }]) => ({
+    return [...this.#known].map(([id, { breaker, inFlight, attempts, failed, oversized }]) => ({
       id,
       breaker: breaker.state(now),
       closedTo: breaker.closedTo(now),
@@ -70,6 +74,8 @@ export class Backends {
       attempts,
       failures: breaker.failures,
       failed,
+      oversized,
+      forgotten: breaker.forgotten,
     }))
   }
 }
@@ -78,6 +84,7 @@ export class BackendState {
   readonly breaker: Breaker
   inFlight = 0
   attempts = 0
+  oversized = 0
   readonly failed = new Map<string, number>()
 
   constructor(options: BreakerOptions) {

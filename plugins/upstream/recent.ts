@@ -11,6 +11,8 @@ export class Recent<T> {
   #old = new Map<string, T>()
   /** When the younger generation began (monotonic milliseconds). */
   #since = 0
+  /** Entries that were forgotten because there was no room for them. */
+  forgotten = 0
 
   /** @param most the most entries that are kept, an even number */
   constructor(make: () => T, most: number, keepMs: number) {
@@ -30,8 +32,11 @@ export class Recent<T> {
     let entry = this.#young.get(key)
     if (entry === undefined) {
       entry = this.#old.get(key) ?? this.#make()
-      if (this.#young.size >= this.#half) this.#age(now)
       this.#old.delete(key)
+      if (this.#young.size >= this.#half) {
+        this.forgotten += this.#old.size
+        this.#age(now)
+      }
       this.#young.set(key, entry)
     }
     return entry

@@ -311,6 +311,7 @@ function jsonOf(value: unknown, path: string, strict: boolean): string {
       'content_limit_exceeded',
       path,
       w => `${w} is nested deeper than this service can carry. Send ${describe(value)} with fewer levels.`,
+      'max_depth',
     )
   }
 }

@@ -16,6 +16,7 @@ import {
   type RunOptions,
   runPlugin,
 } from '../../plugins/testing.ts'
+import { MAX_ORGANIZATIONS } from '../../plugins/upstream/breaker.ts'
 import { sharedBackends, sharedPools, upstreamHealth } from '../../plugins/upstream/health.ts'
 import { upstream } from '../../plugins/upstream/index.ts'
 import { backend, caller, gatewayOf, modelOf } from './kit.ts'
@@ -124,6 +125,26 @@ test('[ERR-6] all out: 503 provider_unavailable, nothing is asked; after open_fo
   clock.advance(OPTIONS.open_for)
   await ask({ shared, clock })
   assert.deepEqual(tried, ['local/small'])
+})
+
+test('a breaker counts the organizations that it forgets for want of room, and none of the 512 met last', () => {
+  const shared = createSharedState()
+  const clock = new ManualClock()
+  const { breaker } = sharedBackends(shared).of('local/small', OPTIONS)
+  const forgotten = () => upstreamHealth(shared, clock.mono()).backends[0]!.forgotten
+  const meet = (from: number, to: number) => {
+    for (let i = from; i < to; i++) breaker.failed(clock.mono(), `organization ${i}`, 'organization')
+  }
+  const half = MAX_ORGANIZATIONS / 2
+  meet(0, half)
+  meet(0, half)
+  assert.equal(forgotten(), 0)
+  meet(half, 2 * MAX_ORGANIZATIONS + 1)
+  assert.equal(forgotten(), 3 * half)
+  // What was forgotten because it was idle for long is not counted.
+  clock.advance(3_600_000)
+  meet(0, 1)
+  assert.equal(forgotten(), 3 * half)
 })
 
 test('[ERR-7] a backend that asked for a pause: one probe a second, and 429 with the time that is left for the others', async () => {

@@ -43,7 +43,7 @@ test('[STR-4] a reply that was whole before its reader went on does not resume i
     frames: () => new SseReader(),
   } as unknown as Outbound
   const clocks = { idle: 1e6, ceiling: 1e6, firstByte: 1e6, headWait: 1e6, drain: 0 }
-  const owner: AttemptOwner = { answered() {}, silent() {}, over: () => void calls.push('over') }
+  const owner: AttemptOwner = { answered() {}, silent() {}, oversized() {}, over: () => void calls.push('over') }
   const sink = { emit() {}, end: () => void calls.push('end') }
   const attempt = new Attempt(x, {} as Backend, outbound, clocks, 0, owner, sink, 1024)
   attempt.start(pool as unknown as ProviderPool)
