@@ -14,3 +14,8 @@ export function jsonBytes(body: Uint8Array): Buffer {
   const mark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? 3 : 0
   return Buffer.from(body.buffer, body.byteOffset + mark, body.byteLength - mark)
 }
+
+/** The memory of a body that can go to another thread without a copy; none where it holds other things too. */
+export function movable({ buffer, byteLength }: Uint8Array): ArrayBuffer[] {
+  return byteLength > 0 && buffer.byteLength === byteLength && buffer instanceof ArrayBuffer ? [buffer] : []
+}

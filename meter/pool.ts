@@ -6,6 +6,7 @@
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
 import { FairGate } from '../core/fair.ts'
+import { movable } from './json.ts'
 import { type Tables, tables } from './tables.ts'
 import { type Load, TextWriter } from './text-writer.ts'
 
@@ -30,20 +31,26 @@ export interface MeterPool {
   /** Tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
   count(texts: readonly string[], signal?: AbortSignal, owner?: string): Promise<number[]>
   /**
-   * The value of a JSON body. Rejects with a SyntaxError for what is not JSON, with `MeterBusy`, or with the signal's
-   * reason.
+   * The value of a JSON body, and the body. Memory that the body has for itself goes to the thread and back, so that
+   * there is no second copy: use the returned body, since the given one is empty then. Rejects with a SyntaxError for
+   * what is not JSON, with `MeterBusy`, or with the signal's reason.
    */
-  parse(body: Uint8Array, signal?: AbortSignal, owner?: string): Promise<unknown>
+  parse(body: Uint8Array, signal?: AbortSignal, owner?: string): Promise<Parsed>
   /** Jobs that have a thread, and jobs that wait for one. */
   readonly jobs: { running: number; waiting: number }
   /** Ends the threads. Running and waiting jobs reject with `MeterBusy`. */
   close(): Promise<void>
 }
 
+export interface Parsed {
+  value: unknown
+  body: Uint8Array
+}
+
 /** A message to a thread: count the texts in its memory, or parse a body. */
 export type Request = Load | { body: Uint8Array }
 /** The one answer to each request. `counts` has the tokens of each text that ends in the load. */
-export type Response = { counts: number[] } | { value: unknown } | { syntax: string }
+export type Response = { counts: number[] } | Parsed | { syntax: string }
 
 export interface WorkerData {
   tables: Tables
@@ -56,6 +63,12 @@ export interface WorkerData {
  * more bytes is counted in parts, which takes a third longer.
  */
 const MEMORY_BYTES = 1 << 21
+
+/**
+ * A thread that has parsed a body of more bytes is ended. What it made of the body is garbage then, twice the body's
+ * size and more, and an idle thread collects none. Another thread starts in a tenth of the time that such a body takes.
+ */
+const LITTERING_BYTES = 4 * 1024 * 1024
 
 /**
  * The flags of this process that a thread needs too: for type stripping, for the cache of its results, and for
@@ -83,12 +96,12 @@ class Member {
 
   /** Sends a request. Resolves with the answer; rejects when the thread has ended or ends before it answers. */
   ask(request: Load): Promise<{ counts: number[] }>
-  ask(request: { body: Uint8Array }): Promise<{ value: unknown } | { syntax: string }>
+  ask(request: { body: Uint8Array }): Promise<Parsed | { syntax: string }>
   ask(request: Request): Promise<Response> {
     return new Promise((resolve, reject) => {
       if (this.#lost !== undefined) return reject(this.#lost)
       this.#pending = { resolve, reject }
-      this.worker.postMessage(request)
+      this.worker.postMessage(request, 'body' in request ? movable(request.body) : [])
     })
   }
 
@@ -109,14 +122,20 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     const member = new Member()
     // When a thread has ended (out of memory, or closed), its job fails. The next job starts another thread.
     const lose = (error: unknown) => {
-      const at = members.indexOf(member)
-      if (at >= 0) members.splice(at, 1)
+      retire(member)
       member.lose(error)
     }
     member.worker.on('error', lose)
     member.worker.on('exit', () => lose(new MeterBusy()))
     members.push(member)
     return member
+  }
+
+  /** Ends a thread that is idle or has just answered; the next job that finds none starts another. */
+  function retire(member: Member): void {
+    const at = members.indexOf(member)
+    if (at >= 0) members.splice(at, 1)
+    void member.worker.terminate()
   }
 
   /**
@@ -175,10 +194,12 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
       return orAborted(count(texts, signal, owner), signal)
     },
     parse(body, signal, owner = '') {
+      const { byteLength } = body
       const parsed = withMember(owner, signal, async member => {
         const answer = await member.ask({ body })
+        if (byteLength > LITTERING_BYTES) retire(member)
         if ('syntax' in answer) throw new SyntaxError(answer.syntax)
-        return answer.value
+        return answer
       })
       return orAborted(parsed, signal)
     },

@@ -2,7 +2,7 @@
 import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
-import { parseJson } from './json.ts'
+import { movable, parseJson } from './json.ts'
 import type { Request, Response, WorkerData } from './pool.ts'
 import { PADDING } from './splitter.ts'
 import { useTables } from './tables.ts'
@@ -44,10 +44,13 @@ function count({ lengths, continued, open }: Load): number[] {
 function answer(request: Request): Response {
   if ('lengths' in request) return { counts: count(request) }
   try {
-    return { value: parseJson(request.body) }
+    return { value: parseJson(request.body), body: request.body }
   } catch (error) {
     return { syntax: (error as Error).message }
   }
 }
 
-port.on('message', (request: Request) => port.postMessage(answer(request)))
+port.on('message', (request: Request) => {
+  const response = answer(request)
+  port.postMessage(response, 'body' in response ? movable(response.body) : [])
+})

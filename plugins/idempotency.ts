@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto'
+import { createHash } from 'node:crypto'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, requestBody, slot } from '../core/plugin.ts'
 import type { IdempotencyState } from '../core/store.ts'
 import { duration, object, size } from '../core/vocabulary.ts'
@@ -142,11 +142,10 @@ export const idempotency = definePlugin({
             param: 'Idempotency-Key',
           })
         }
-        const fingerprint = hash(
-          'sha256',
-          Buffer.concat([Buffer.from(`${x.incoming.path}\0`), x.get(requestBody)]),
-          'base64url',
-        )
+        const fingerprint = createHash('sha256')
+          .update(`${x.incoming.path}\0`)
+          .update(x.get(requestBody))
+          .digest('base64url')
         const organization = x.get(identity).organization.id
         const state = store.begin(organization, key, fingerprint, x.id, keep, x.clock.now(), () => end(x))
         return state instanceof Promise ? state.then(found => judge(x, key, found)) : judge(x, key, state)

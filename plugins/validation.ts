@@ -65,6 +65,8 @@ export const validation = definePlugin({
   needs: [requestBody],
   provides: [request, contentLimits],
   mayProvide: [strippedFields, verbatim, wouldRefuse, preparing, bodyMeter],
+  // A thread that parses the body gives back its memory as another array.
+  rewrites: [requestBody],
   uses: ['server', 'platform'],
   create(options, context) {
     const { advisory } = context.terminal
@@ -112,7 +114,9 @@ export const validation = definePlugin({
       const disconnected = new AbortController()
       x.incoming.onAborted(() => disconnected.abort())
       try {
-        return judge(x, await meterPool().parse(bytes, disconnected.signal, owner), bytes)
+        const { value, body } = await meterPool().parse(bytes, disconnected.signal, owner)
+        x.set(requestBody, body)
+        return judge(x, value, body)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         if (error instanceof SyntaxError) return notJson(false)

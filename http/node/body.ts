@@ -6,6 +6,7 @@ import type { Readable } from 'node:stream'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/listener.ts'
 import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
+import { CollectedBody } from '../collected-body.ts'
 import type { NodeExchange } from './exchange.ts'
 
 /**
@@ -65,7 +66,8 @@ export class NodeBody {
       exchange.closeAfterAnswer()
       return done('too_large', empty)
     }
-    let chunks: Uint8Array[] = []
+    let first: Uint8Array | undefined
+    let body: CollectedBody | undefined
     let bytes = 0
     const stop = (): void => {
       this.#state = 'read'
@@ -75,7 +77,7 @@ export class NodeBody {
     }
     const fault = (why: BodyFault): void => {
       stop()
-      chunks = []
+      first = body = undefined
       exchange.closeAfterAnswer()
       req.pause()
       exchange.guard(() => done(why, empty))
@@ -84,12 +86,20 @@ export class NodeBody {
       bytes += chunk.byteLength
       if (bytes > limits.maxBytes) return fault('too_large')
       if (allow?.(chunk.byteLength) === false) return fault('refused')
-      chunks.push(chunk)
+      if (first === undefined) {
+        first = chunk
+        return
+      }
+      if (body === undefined) {
+        body = new CollectedBody(declared === undefined ? limits.maxBytes : Number(declared))
+        body.add(first)
+      }
+      body.add(chunk)
     }
     const finish = (): void => {
       if (this.#state !== 'reading') return
       stop()
-      exchange.guard(() => done(null, chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, bytes)))
+      exchange.guard(() => done(null, body?.bytes ?? first ?? empty))
     }
     this.#state = 'reading'
     this.#continue()

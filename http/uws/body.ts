@@ -6,6 +6,7 @@
 import type { Timer } from '../../core/clock.ts'
 import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/listener.ts'
 import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
+import { CollectedBody } from '../collected-body.ts'
 import type { UwsExchange } from './exchange.ts'
 import { defer, enterTurn, inTurn } from './turn.ts'
 
@@ -43,6 +44,8 @@ export class UwsBody {
   #ended = true
   #paused = false
   #kept: Uint8Array[] = []
+  /** The body of a reader, where it came in more than one piece. */
+  #collected: CollectedBody | undefined
   /** Bytes that have arrived: in all, while the reader had paused, and while lingering. */
   #bytes = 0
   #pausedBytes = 0
@@ -218,7 +221,7 @@ export class UwsBody {
         if (this.#bytes > this.#maxBytes) return this.#fault('too_large')
         if (bytes > 0 && this.#take?.(bytes) === false) return this.#fault('refused')
         if (last) this.#finish(chunk)
-        else if (bytes > 0) this.#kept.push(copyOf(chunk))
+        else if (bytes > 0) this.#collect().add(new Uint8Array(chunk))
         break
       case 'streaming':
         if (bytes > 0) {
@@ -242,21 +245,40 @@ export class UwsBody {
     if (!this.#exchange.blocked) this.#exchange.res.pause()
   }
 
-  /**
-   * Gives the reader the whole body.
-   * @param rest the chunk that has just arrived. After earlier chunks it is copied only once, into the joined body.
-   */
+  /** Where the reader's body is collected: at first what was kept for it. */
+  #collect(): CollectedBody {
+    if (this.#collected !== undefined) return this.#collected
+    const declared = this.#exchange.headers.get('content-length')
+    this.#collected = new CollectedBody(declared === undefined ? this.#maxBytes : Number(declared))
+    for (const piece of this.#kept) this.#collected.add(piece)
+    this.#kept = []
+    return this.#collected
+  }
+
+  /** Gives the reader the whole body. @param rest the chunk that has just arrived */
   #finish(rest?: ArrayBuffer): void {
     this.#stopTimer()
+    this.#done!(null, this.#whole(rest))
+    this.#collected = undefined
+  }
+
+  #whole(rest: ArrayBuffer | undefined): Uint8Array {
+    const more = rest !== undefined && rest.byteLength > 0
     const kept = this.#kept
     this.#kept = []
-    if (rest !== undefined && rest.byteLength > 0) kept.push(kept.length === 0 ? copyOf(rest) : new Uint8Array(rest))
-    this.#done!(null, kept.length === 1 ? kept[0]! : kept.length === 0 ? empty : Buffer.concat(kept, this.#bytes))
+    if (this.#collected === undefined) {
+      if (kept.length === 0) return more ? copyOf(rest) : empty
+      if (kept.length === 1 && !more) return kept[0]!
+      this.#kept = kept
+    }
+    const body = this.#collect()
+    if (more) body.add(new Uint8Array(rest))
+    return body.bytes
   }
 
   #fault(fault: BodyFault): void {
     this.#stopTimer()
-    this.#kept = []
+    this.#drop()
     this.#state = 'discarded'
     this.#exchange.closeAfterAnswer()
     this.#resume()
@@ -302,7 +324,7 @@ export class UwsBody {
   linger(then: () => void): void {
     if (this.#ended) return then()
     this.#state = 'lingering'
-    this.#kept = []
+    this.#drop()
     this.#lingered = 0
     this.#afterLinger = then
     this.#resume()
@@ -334,7 +356,12 @@ export class UwsBody {
   /** The exchange has ended. */
   clear(): void {
     this.#stopTimer()
+    this.#drop()
+  }
+
+  #drop(): void {
     this.#kept = []
+    this.#collected = undefined
   }
 }
 

@@ -53,7 +53,7 @@ test('several jobs run at once and answer in any order', async () => {
     pool.count([large]),
     pool.count(['a']),
     pool.count(['b c']),
-    pool.parse(Buffer.from('[1]')),
+    pool.parse(Buffer.from('[1]')).then(({ value }) => value),
   ])
   assert.deepEqual(results, [[countTokens(large)], [1], [2], [1]])
   assert.deepEqual(pool.jobs, { running: 0, waiting: 0 })
@@ -127,7 +127,7 @@ test('closing ends what is under way and refuses what comes after', async () => 
 test('parsing gives the value that JSON.parse gives, or its SyntaxError', async () => {
   for (const text of ['{"a":[1,"é😀",null],"__proto__":{"x":1},"a":2}', '"\\ud83d"', '[]', 'true']) {
     const body = Buffer.from(text)
-    const value = await pool.parse(body)
+    const { value } = await pool.parse(body)
     assert.deepEqual(value, parseJson(body))
     assert.equal(JSON.stringify(value), JSON.stringify(JSON.parse(text)))
   }
@@ -135,6 +135,18 @@ test('parsing gives the value that JSON.parse gives, or its SyntaxError', async 
     await assert.rejects(pool.parse(Buffer.from(text)), SyntaxError)
     assert.throws(() => parseJson(Buffer.from(text)), SyntaxError)
   }
+})
+
+test('a body that has its memory for itself goes to the thread and back, and any other stays', async () => {
+  const own = Buffer.allocUnsafeSlow(300_000).fill(' ')
+  own.write('{"a":1}')
+  const moved = await pool.parse(own)
+  assert.equal(own.buffer.byteLength, 0)
+  assert.deepEqual([moved.value, Buffer.from(moved.body).toString().trim()], [{ a: 1 }, '{"a":1}'])
+
+  const part = Buffer.allocUnsafeSlow(300_000).fill('[2]').subarray(0, 3)
+  const copied = await pool.parse(part)
+  assert.deepEqual([copied.value, Buffer.from(copied.body).toString(), part.toString()], [[2], '[2]', '[2]'])
 })
 
 test('a process exits although its workers live on', () => {
