@@ -35,6 +35,8 @@ export interface MetricsSources {
   upstream(): UpstreamHealth
   /** Undefined until the store is open. */
   store(): Store | undefined
+  /** Undefined where the ledger is not shipped. */
+  shipping(): { shipped: number; failures: number; rows: number; seconds: number } | undefined
   /** Jobs of the threads that count large prompts. */
   meterJobs(): { running: number; waiting: number }
   /** The budget of work before admission. */
@@ -433,6 +435,14 @@ export class Metrics {
       'Ledger rows that the store has and its replica has not.',
       () => stats()?.unreplicatedRows ?? 0,
     )
+    const shipping = () => sources.shipping()
+    for (const [name, help, member] of [
+      ['sluice_ledger_shipped_rows_total', 'Ledger rows that this process has shipped.', 'shipped'],
+      ['sluice_ledger_ship_failures_total', 'Tries to ship the ledger that failed.', 'failures'],
+    ] as const)
+      this.#expose(name, 'counter', help, () => [{ metricName: name, labels: {}, value: shipping()?.[member] ?? 0 }])
+    this.#gauge('sluice_ledger_ship_lag_rows', 'Ledger rows that were not shipped yet.', () => shipping()?.rows ?? 0)
+    this.#gauge('sluice_ledger_ship_lag_seconds', 'Age of the oldest of them.', () => shipping()?.seconds ?? 0)
     this.#gauge('sluice_journal_segments', 'Files of the local journal.', () => stats()?.journalSegments ?? 0)
     const kept = () => Object.entries(stats()?.kept ?? {})
     const bytes = 'sluice_store_kept_bytes'

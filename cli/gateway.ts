@@ -2,7 +2,7 @@
  * The composition root: builds a gateway from core, surfaces, providers, stores and plugins. Everything that touches
  * the outside (files, sockets, the clock) is passed in from here.
  */
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
@@ -34,6 +34,8 @@ import { ownerOf, preparationOf } from '../plugins/shared/preparation.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
+import { Shipping } from '../stores/ship/background.ts'
+import { checkTarget, nameOfTarget } from '../stores/ship/ship.ts'
 import { callersSurface, offered, surfaces } from '../surfaces/index.ts'
 import { adminPort } from './arguments.ts'
 import { buildAssembly, ConfigRefused, resolveSimulator } from './assembly.ts'
@@ -137,6 +139,7 @@ class RunningGateway implements Gateway {
   #listener: Listener | undefined
   #admin: Admin | undefined
   #store: Store | undefined
+  #shipping: Shipping | undefined
   #secret: Uint8Array = new Uint8Array()
   #plugins: ReadonlyMap<string, Plugin> = new Map()
   #simulator: { url: string; close(): Promise<void> } | undefined
@@ -176,6 +179,7 @@ class RunningGateway implements Gateway {
       shed: () => this.#guard.shed,
       upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
       store: () => this.#store,
+      shipping: () => this.#shipping?.figures,
       meterJobs: () => meterPool().jobs,
       preparation: () => preparationOf(this.#shared),
       directory: () => directoryOf(this.#shared).stats,
@@ -241,6 +245,8 @@ class RunningGateway implements Gateway {
     const config = this.config
     const options = this.#options
     const idempotency = optionsOf(config, 'idempotency')
+    const { ship } = config.ledger
+    if (ship) await checkTarget(ship.to)
     this.#store = await openStore({
       url: config.store.url,
       timeout: config.store.timeout,
@@ -248,6 +254,7 @@ class RunningGateway implements Gateway {
       clock: this.#clock,
       log: this.#log,
       ledgerKeep: config.ledger.keep,
+      ship: ship && { target: nameOfTarget(ship.to), keepUnshipped: ship.keep_unshipped },
       maxRecords: config.store.max_records,
       share: config.store.share,
       replicas: config.store.replicas,
@@ -255,6 +262,11 @@ class RunningGateway implements Gateway {
         idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
       }),
     })
+    // The other workers of this gateway would only wait for the lease of the first.
+    if (ship && (options.worker ?? 1) === 1) {
+      const work = { store: config.store.url, to: ship.to, interval: ship.interval, holder: randomUUID() }
+      this.#shipping = new Shipping(work, { clock: this.#clock, log: this.#log })
+    }
     const directory = directoryOf(this.#shared)
     await directory.open({ store: this.#store.accounts, clock: this.#clock, log: this.#log }, config.directory)
     const twice = await this.#inBothPlaces(config)
@@ -359,7 +371,8 @@ class RunningGateway implements Gateway {
   async #ready(): Promise<{ ok: boolean; reason?: string }> {
     if (this.#draining) return { ok: false, reason: 'draining' }
     const state = await this.store.ready()
-    if (this.ingress.generation) return state
+    const reason = state.reason ?? this.#shipping?.waiting
+    if (this.ingress.generation) return { ok: state.ok, ...(reason !== undefined && { reason }) }
     return { ok: false, reason: `starting${state.ok ? '' : `, and waiting for the store: ${state.reason}`}` }
   }
 
@@ -609,6 +622,7 @@ class RunningGateway implements Gateway {
     await this.ingress.close()
     await this.#admin?.close()
     await this.#simulator?.close()
+    await this.#shipping?.close()
     await this.#store?.close()
     this.#metrics.close()
   }
@@ -625,7 +639,7 @@ function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
     const { server, store, secret, ledger } = config
     const { max_record, max_total } = optionsOf(config, 'idempotency') ?? {}
     const idempotency = { 'idempotency.max_record': max_record, 'idempotency.max_total': max_total }
-    return { server, store, secret, 'ledger.keep': ledger.keep, ...idempotency }
+    return { server, store, secret, 'ledger.keep': ledger.keep, 'ledger.ship': ledger.ship, ...idempotency }
   }
   const now = fixed(after)
   return Object.entries(fixed(before))

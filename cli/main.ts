@@ -38,6 +38,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Sums the ledger: who used what, and what it cost.',
     load: async () => (await import('./usage.ts')).usage,
   },
+  ledger: {
+    summary: 'Ships the ledger to PostgreSQL or files: `ledger ship`.',
+    load: async () => (await import('./ledger.ts')).ledger,
+  },
   org: {
     summary: 'Makes, changes and imports organizations.',
     load: async () => (await import('./org.ts')).org,

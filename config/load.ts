@@ -170,6 +170,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const server = sections.server && resolveServer(sections.server, source, options, report)
   const store = sections.store && resolveStore(sections.store, source)
   if (server && store) checkTogether(server, store, organizations, report)
+  if (sections.ledger && store) checkLedger(sections.ledger, store, report)
   warnOfComputedCaps(models, organizations, options.dialects, report)
   await checkFiles(server, providers, read, report)
   const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
@@ -189,6 +190,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     files: source.files,
     server,
     store,
+    ledger: resolveLedger(sections.ledger!, source),
     pipelines,
     routes,
     plugins: sections.plugins!.map((file, i) => ({
@@ -376,6 +378,23 @@ function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConf
   const store = typeof raw === 'string' ? { ...STORE_DEFAULTS, url: raw } : raw
   const file = /^sqlite:(?!:memory:)(.+)$/s.exec(store.url)?.[1]
   return file === undefined ? store : { ...store, url: `sqlite:${source.resolvePath(['store'], file)}` }
+}
+
+/** The folder of a target is relative to the file that names it. */
+function resolveLedger(ledger: Sections['ledger'], source: ConfigSource): GatewayConfig['ledger'] {
+  const folder = /^file:(.+)$/s.exec(ledger.ship?.to ?? '')?.[1]
+  if (!ledger.ship || folder === undefined) return ledger
+  return { ...ledger, ship: { ...ledger.ship, to: `file:${source.resolvePath(['ledger', 'ship', 'to'], folder)}` } }
+}
+
+/** A look for new rows, and a try to reach a target that is out, cost something; more often than this is a mistake. */
+const LEAST_INTERVAL_MS = 1000
+
+function checkLedger({ ship }: Sections['ledger'], store: GatewayConfig['store'], report: Report): void {
+  if (!ship) return
+  if (store.url === 'sqlite::memory:')
+    report.error(['ledger', 'ship'], 'a ledger in memory cannot be shipped; name a file or a Redis in `store`')
+  if (ship.interval < LEAST_INTERVAL_MS) report.error(['ledger', 'ship', 'interval'], 'at least 1s')
 }
 
 /** Checks that need more than one section. */

@@ -443,8 +443,30 @@ export const platform = object(
   { default: {}, description: 'Shared capacity over all accounts, per process.' },
 )
 
+export const SHIP_TARGET = '^(postgres(ql)?://.+|file:.+)$'
+const ship = object(
+  {
+    to: secretText(
+      'The target: postgres://USER@HOST:PORT/DATABASE with the parameters of the package pg, or file:FOLDER.',
+      { pattern: SHIP_TARGET, examples: ['postgres://billing@db.internal/billing', 'file:./data/ledger'] },
+    ),
+    interval: duration('10s', 'Time between two looks for new rows.'),
+    keep_unshipped: nullable(
+      duration(
+        '0',
+        'How long rows are kept that were not shipped, where that is longer than keep; not set: until they are shipped.',
+      ),
+    ),
+  },
+  ['to'],
+  { description: 'Copies the rows to PostgreSQL or to files while the gateway runs; not set: nowhere.' },
+)
+
 export const ledger = object(
-  { keep: nullable(duration('0', 'How long ledger rows are kept; not set: for ever.')) },
+  {
+    keep: nullable(duration('0', 'How long ledger rows are kept; not set: for ever.')),
+    ship: nullable(ship),
+  },
   [],
   { default: {}, description: 'One row for each admitted request.' },
 )

@@ -5,6 +5,14 @@ import type { Clock } from '../core/clock.ts'
 import type { Logger } from '../core/plugin.ts'
 import { type Store, StoreUnavailable } from '../core/store.ts'
 
+/** What retention leaves until it was shipped. */
+export interface ShipRetention {
+  /** `nameOfTarget` in ship/ship.ts. */
+  target: string
+  /** Rows that were not shipped are removed when they are older than this, ms, and than `ledgerKeep`. Null: never. */
+  keepUnshipped: number | null
+}
+
 export interface StoreOptions {
   /**
    * `sqlite:./data/gateway.db`, `sqlite::memory:`, `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://`
@@ -22,6 +30,8 @@ export interface StoreOptions {
   log: Logger
   /** How long ledger rows are kept, ms. Null or absent: for ever. */
   ledgerKeep?: number | null
+  /** Rows that were not shipped to this target are kept for longer than `ledgerKeep`. Null or absent: they are not. */
+  ship?: ShipRetention | null
   idempotency?: {
     /** A reply of more than this many bytes is not kept. Default 4 MiB. */
     maxRecord?: number
@@ -58,11 +68,12 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const maxRecords = options.maxRecords ?? 4 * 2 ** 30
   const share = options.share ?? 0.25
   const ledgerKeep = options.ledgerKeep ?? null
+  const ship = options.ship ?? null
   if (scheme === 'sqlite') {
     const { openSqliteStore } = await import('./sqlite/store.ts')
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!file) throw new StoreUnavailable(`${url} names no file`)
-    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ledgerKeep }
+    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ledgerKeep, ship }
     return openSqliteStore({ file, instance, clock, log, caps, maxRecord })
   }
   if (REDIS_SCHEMES.has(scheme)) {
@@ -74,6 +85,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       clock,
       log,
       ledgerKeep,
+      ship,
       maxRecord,
       maxTotal,
       maxRecords,

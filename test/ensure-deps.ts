@@ -13,6 +13,8 @@ export const PACKAGES: Record<string, readonly string[]> = {
   chromium: ['chromium', 'chromium-browser', 'google-chrome'],
   haproxy: ['haproxy'],
   'nginx-light': ['nginx'],
+  // Debian keeps the server itself in a folder of its version; this program comes with it.
+  postgresql: ['postgres', 'pg_ctlcluster'],
   curl: ['curl'],
   python3: ['python3'],
   sqlite3: ['sqlite3'],

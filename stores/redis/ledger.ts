@@ -7,6 +7,7 @@ import type { Clock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { type Ledger, type LedgerRow, StoreUnavailable } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
+import type { ShipRetention } from '../index.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { script } from './call.ts'
@@ -17,6 +18,8 @@ type Filter = Parameters<Ledger['query']>[0]
 
 const APPEND_SCRIPT = script(APPEND)
 export const STREAM = 'sluice:ledger'
+/** Hash: by target, the position of the last row that was shipped to it. */
+export const SHIPPED = `{${STREAM}}:shipped`
 /** One script call appends at most this many rows, which takes Redis about a millisecond. */
 export const LEDGER_GROUP = 200
 /** One XRANGE reads at most this many rows. */
@@ -54,6 +57,7 @@ export interface RedisLedgerOptions {
   clock: Clock
   instance: string
   ledgerKeep: number | null
+  ship: ShipRetention | null
   /**
    * Resolves when Redis has taken the settlements of these requests. The journal forgets a row once it is delivered,
    * and recovery of its charges needs the row; so its charges must be delivered first.
@@ -87,20 +91,29 @@ export class RedisLedgerSink implements LedgerSink {
    *   the set.
    */
   async append(entries: readonly Entry[], instance: string, anew: boolean): Promise<Connection> {
-    const { writer, clock, ledgerKeep } = this.#options
-    const minId = ledgerKeep === null ? '' : String(clock.now() - ledgerKeep)
+    const { writer } = this.#options
     const rows: string[] = []
     for (const { kind, json } of entries) if (kind === 'o') rows.push(toFields(json))
     const connection = writer.connectionTo(STREAM)
     if (rows.length === 0) return connection
-    const args = [minId, anew ? '1' : '0', '[' + rows.join() + ']']
+    const [minId, ...unshipped] = this.#retention()
+    const args = [minId, anew ? '1' : '0', '[' + rows.join() + ']', ...unshipped]
     try {
-      await writer.script(APPEND_SCRIPT, [STREAM, sentKey(instance)], args, connection.redis)
+      await writer.script(APPEND_SCRIPT, [STREAM, sentKey(instance), SHIPPED], args, connection.redis)
     } catch (error) {
       if (isReply(error, 'MOVED') && writer.redis instanceof Cluster) writer.redis.refreshSlotsCache()
       throw error
     }
     return connection
+  }
+
+  /** The arguments of APPEND that say which rows are kept. */
+  #retention(): [minId: string, target: string, least: string] {
+    const { clock, ledgerKeep, ship } = this.#options
+    if (ledgerKeep === null) return ['', '', '']
+    const before = (age: number) => String(Math.floor(clock.now() - age))
+    const least = ship && ship.keepUnshipped !== null ? before(Math.max(ledgerKeep, ship.keepUnshipped)) : ''
+    return [before(ledgerKeep), ship?.target ?? '', least]
   }
 
   async replicated(connection: Connection): Promise<boolean> {
@@ -234,7 +247,7 @@ function toFields(row: string): string {
   return json.includes('\\ud') ? JSON.stringify(fields.map(field => field.toWellFormed())) : json
 }
 
-function fromFields(fields: readonly string[]): LedgerRow {
+export function fromFields(fields: readonly string[]): LedgerRow {
   // `toFields` leaves out empty values. A missing text is '', and null is for the one number that may be missing.
   const row: Record<string, unknown> = { ttfb_ms: null }
   for (const name of LEDGER_COLUMNS) if (!NUMBERS.has(name)) row[name] = ''

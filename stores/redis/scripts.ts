@@ -269,9 +269,10 @@ return 1
 
 /**
  * Appends rows to the ledger's stream, each once.
- * KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered. ARGV: the oldest
- * stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until they are taken) or '0' to
- * add to it; the rows as JSON. Each row is an array of name, value, name, value…, all strings, its request id first.
+ * KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered; the hash of what was
+ * shipped. ARGV: the oldest stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until
+ * they are taken) or '0' to add to it; the rows as JSON; the target to which rows must have been shipped before they
+ * are removed, or ''; for rows that were not shipped, the oldest stream id to keep, or '' for all. Each row is an array of name, value, name, value…, all strings, its request id first.
  * One JSON argument is used because separate arguments took the gateway longer than all other work for a row. Returns
  * how many rows were appended.
  */
@@ -289,8 +290,30 @@ end
 if ARGV[2] == '1' then redis.call('DEL', KEYS[2]) end
 redis.call('SADD', KEYS[2], unpack(ids))
 redis.call('PEXPIRE', KEYS[2], 604800000)
-if ARGV[1] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1]) end
+local keep = ARGV[1]
+if keep ~= '' and ARGV[4] ~= '' then
+  local shipped = redis.call('HGET', KEYS[3], ARGV[4])
+  shipped = string.match(shipped or '', '^[%d-]+') or '0-0'
+  if tonumber(string.match(shipped, '^%d+')) < tonumber(keep) then
+    local least = ARGV[5]
+    if least ~= '' and tonumber(string.match(shipped, '^%d+')) < tonumber(least) then keep = least
+    else keep = shipped end
+  end
+end
+if keep ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', keep) end
 return added
+`
+
+/**
+ * Takes or renews the lease of the process that ships the ledger.
+ * KEYS: the lease. ARGV: the process, ms; 0 ms ends the lease. Returns 1 when it has the lease, else 0.
+ */
+export const LEAD = `
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+if ARGV[2] == '0' then redis.call('DEL', KEYS[1])
+else redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+return 1
 `
 
 /**

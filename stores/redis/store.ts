@@ -7,6 +7,7 @@ import path from 'node:path'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
+import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
 import { chargesOf, type RowValues } from '../rows.ts'
@@ -39,6 +40,8 @@ export interface RedisStoreOptions {
   clock: Clock
   log: Logger
   ledgerKeep: number | null
+  /** Which rows are kept for longer, because they were not shipped. Null or absent: none. */
+  ship?: ShipRetention | null
   maxRecord: number
   maxTotal: number
   /** All retained responses and continuation data together take at most this many bytes. */
@@ -139,6 +142,7 @@ export class RedisStore implements Store {
       clock,
       instance,
       ledgerKeep,
+      ship: options.ship ?? null,
       settled: ids => this.limits.delivered(ids),
     })
     this.ledger = new JournaledLedger({

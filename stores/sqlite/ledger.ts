@@ -85,7 +85,7 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
   }
 }
 
-function toRow(columns: Record<string, unknown>): LedgerRow {
+export function toRow(columns: Record<string, unknown>): LedgerRow {
   const { rowid: _, charged: __, cache_write, estimated, bytes_in, bytes_out, ...same } = columns
   const row = { ...same, cacheWrite: cache_write, estimated: estimated === 1 } as LedgerRow
   if (bytes_in !== null) row.bytes_in = bytes_in as number

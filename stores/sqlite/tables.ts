@@ -4,6 +4,7 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { KeptStats, Retained } from '../../core/store.ts'
+import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry } from '../ledger.ts'
 import { periodIndex } from '../limits/rules.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
@@ -55,7 +56,15 @@ export interface Caps {
   share: number
   /** How long ledger rows are kept, ms. Null: for ever. */
   ledgerKeep: number | null
+  /** Which rows are kept for longer, because they were not shipped. Null or absent: none. */
+  ship?: ShipRetention | null
 }
+
+/** The row of `meta` with the position of a target: its rowid, a space, its request id. */
+export const shippedName = (target: string): string => `shipped ${target}`
+
+/** The rowid of a position; 0 for none. */
+export const rowidOf = (position: string | null): number => (position === null ? 0 : Number.parseInt(position, 10))
 
 /** The charges of one transaction to one spend cell in one period. */
 interface CellSum {
@@ -349,7 +358,7 @@ export class Tables {
       this.#delete(table, 'rowid', 'expires <= ?', now)
       this.#trim(table)
     }
-    if (this.#caps.ledgerKeep !== null) this.#delete('ledger', 'rowid', 'time < ?', now - this.#caps.ledgerKeep)
+    this.#sweepLedger(now)
     this.#delete('levels', 'organization, cell', 'expires <= ?', now)
     const past = now - SPEND_KEEP_MS
     const key = 'organization, cell, period, number'
@@ -357,11 +366,28 @@ export class Tables {
       this.#delete('spend', key, `period = '${period}' AND number < ?`, periodIndex(period, past))
   }
 
+  /** The row of the position itself stays, too: it shows that the position is right. */
+  #sweepLedger(now: number): void {
+    const { ledgerKeep, ship } = this.#caps
+    if (ledgerKeep === null) return
+    const old = now - ledgerKeep
+    if (!ship) {
+      this.#delete('ledger', 'rowid', 'time < ?', old)
+      return
+    }
+    const noted = this.#sql('SELECT CAST(value AS TEXT) AS value FROM meta WHERE name = ?').get(
+      shippedName(ship.target),
+    )
+    const least = ship.keepUnshipped === null ? Number.MIN_SAFE_INTEGER : now - Math.max(ledgerKeep, ship.keepUnshipped)
+    const shipped = rowidOf((noted?.['value'] as string | undefined) ?? null)
+    this.#delete('ledger', 'rowid', 'time < ? AND (rowid < ? OR time < ?)', old, shipped, least)
+  }
+
   /** Deletes one slice. */
-  #delete(table: string, key: string, where: string, limit: number): void {
+  #delete(table: string, key: string, where: string, ...limits: number[]): void {
     const { changes } = this.#sql(
       `DELETE FROM ${table} WHERE (${key}) IN (SELECT ${key} FROM ${table} WHERE ${where} LIMIT ${SWEEP_ROWS})`,
-    ).run(limit)
+    ).run(...limits)
     if (changes === SWEEP_ROWS) this.#left = true
   }
 

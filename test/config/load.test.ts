@@ -81,6 +81,14 @@ test('values are checked with units, bounds and suggestions', async () => {
     ['a missing member', small({ s: 'server: { tls: { cert: a.pem } }' }), '10:11', "needs 'key'"],
     ['number for text', small({ s: 'price_book: 2026.11' }), '10:13', '"2026.11"', 'quotes'],
     ['store', small({ s: 'store: mysql://x' }), '10:8', 'redis://127.0.0.1:6379'],
+    ['ledger target', small({ s: 'ledger: { ship: { to: kafka://x } }' }), '10:23', 'postgres://billing@db', 'file:'],
+    ['pace', small({ s: 'ledger: { ship: { to: "file:x", interval: 10ms } }' }), '10:43', 'at least 1s'],
+    [
+      'ledger in memory',
+      small({ s: 'ledger: { ship: { to: "file:x" } }\nstore: "sqlite::memory:"' }),
+      '10:17',
+      'a ledger in memory cannot be shipped',
+    ],
     ['share', small({ s: 'platform: { compress_above: 1.5 }' }), '10:29', 'at most 1'],
     ['list of models', small({ s: 'plans: { p: { models: some } }' }), '10:23', 'all'],
   ])

@@ -56,7 +56,14 @@ test('every value of the reference file arrives with its unit', async () => {
     compress_above: 0.8,
     preparation: { requests: 8000, bytes: 1024 ** 3, organization_requests: 2000, organization_bytes: 256 * 1024 ** 2 },
   })
-  assert.deepEqual(ledger, { keep: null })
+  assert.deepEqual(ledger, {
+    keep: null,
+    ship: {
+      to: `file:${join(import.meta.dirname, 'fixtures/shipped')}`,
+      interval: 30_000,
+      keep_unshipped: 180 * 86_400_000,
+    },
+  })
   assert.deepEqual(log, { level: 'info', provider_words: true, bodies: false })
   assert.deepEqual(stream_limits, {
     minimal: { idle: 90_000, ceiling: 300_000 },

@@ -14,6 +14,7 @@ import { startSimulator } from '../../providers/simulator/server.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
+import { PostgresServer, skipWithoutPostgres } from '../stores/postgres-server.ts'
 import { commandsOf, type PageText, pages, QUICKSTART, ROOT } from './pages.ts'
 
 /** Not run here, and what stands for it. */
@@ -38,6 +39,9 @@ const REQUEST = '{"model":"eb1-preview","messages":[{"role":"user","content":"He
 
 /** A key as `init` and `key new` print it, on a line of its own. */
 const KEY = /^ *(sk-\S{40,})$/m
+
+/** Where pages have a PostgreSQL with the user and the database `billing`. */
+const DATABASE = '127.0.0.1:5432'
 
 const simulator = await startSimulator({ port: 0 })
 after(() => simulator.close())
@@ -163,6 +167,16 @@ function follow(page: PageText): void {
     const checkout = new Checkout()
     before(() => checkout.configure())
     after(() => checkout.remove())
+    if (page.text.includes(DATABASE) && !skipWithoutPostgres) {
+      let server: PostgresServer
+      before(async () => {
+        server = await PostgresServer.start()
+        await server.query('CREATE ROLE billing LOGIN')
+        await server.query('CREATE DATABASE billing OWNER billing')
+        checkout.addresses.set(DATABASE, `127.0.0.1:${server.port}`)
+      })
+      after(() => server.stop())
+    }
 
     // What pages take for granted: a gateway that has served, one that runs, a request in a file.
     const first = page.blocks.flatMap(commandsOf)[0]!
@@ -189,7 +203,9 @@ function follow(page: PageText): void {
             continue
           }
           const program = command.split(' ', 1)[0]!
-          const skip = findProgram([program], checkout.env['PATH']) ? false : `${program} is not installed`
+          const skip = findProgram([program], checkout.env['PATH'])
+            ? command.includes(DATABASE) && skipWithoutPostgres
+            : `${program} is not installed`
           test(`${block.at} ${command.split('\n', 1)[0]}`, { skip }, async () => {
             if (SERVES.test(command)) return checkout.serve(command)
             const curl = command.startsWith('curl ')
