@@ -100,6 +100,7 @@ async function follow(work: { store: string; to: string; interval: number }, ter
   })
   // The follower's own timers do not keep the process alive.
   const alive = setInterval(() => {}, 2 ** 30)
+  terminal.out(`following the ledger for ${nameOfTarget(work.to)}; Ctrl-C or SIGTERM ends it`)
   let shipped = 0
   const follower = new Follower({
     ...work,
