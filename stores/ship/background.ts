@@ -58,6 +58,8 @@ export class Shipping {
     const worker = this.#worker
     if (!worker) return
     const ended = new Promise(resolve => worker.once('exit', resolve))
+    // A process with nothing else to do waits for the thread, and then goes on closing.
+    worker.ref()
     worker.postMessage('stop')
     const timer = this.#clock.setTimer(CLOSE_MS, () => void worker.terminate())
     await ended

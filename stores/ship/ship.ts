@@ -155,7 +155,7 @@ const BATCH = 1000
 export async function shipAll(
   source: ShipSource,
   target: ShipTarget,
-  { name, log, each, go }: { name: string; log: Logger; each?(rows: number): void; go?(): Promise<boolean> },
+  { name, log, each, go }: { name: string; log: Logger; each?(rows: number): unknown; go?(): Promise<boolean> },
   most: number = BATCH,
 ): Promise<void> {
   const next = async (after: string | null): Promise<Batch> => {
@@ -177,7 +177,7 @@ export async function shipAll(
   while (!go || (await go())) {
     const { rows, position, last } = await target.batch(source.id, next)
     await source.note(name, position)
-    each?.(rows)
+    await each?.(rows)
     if (last) return
   }
 }
@@ -212,6 +212,8 @@ export interface FollowOptions {
 /** The first pause after a failure, ms. Each further one is twice as long. */
 const RETRY_MS = 1000
 const RETRY_MAX_MS = 60_000
+/** While a backlog is shipped, the lag is looked at after so many batches. */
+const LOOK_BATCHES = 20
 /** While shipping fails for the same reason, the log says so again after this many ms. */
 const REMIND_MS = 600_000
 
@@ -267,20 +269,26 @@ export class Follower {
     const status = this.#status
     const source = (this.#source ??= await openSource(store, holder))
     const lead = async () => (status.leading = !this.#stopped && (await source.lead(this.#name)))
+    const look = async () => {
+      status.lag = await source.lag(this.#name)
+      onStatus({ ...status })
+    }
+    let batches = 0
+    await look()
     if (await lead()) {
       this.#target ??= await openTarget(to)
       await shipAll(source, this.#target, {
         name: this.#name,
         log,
         go: lead,
-        each: rows => {
+        each: async rows => {
           status.shipped += rows
-          onStatus({ ...status })
+          if (++batches % LOOK_BATCHES === 0) await look()
         },
       })
     }
     if (!status.leading) await this.#closeTarget()
-    status.lag = await source.lag(this.#name)
+    await look()
   }
 
   async #failed(error: Error): Promise<void> {

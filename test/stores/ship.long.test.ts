@@ -57,6 +57,13 @@ async function shipUnderFire(
 
 const EXPECTED = Array.from({ length: ROWS }, (_, i) => `r${i}`)
 
+/** The lists are too long to be printed whole. */
+function same(found: readonly string[], expected: readonly string[]): void {
+  assert.equal(found.length, expected.length)
+  const other = found.findIndex((id, i) => id !== expected[i])
+  assert.equal(found[other], expected[other])
+}
+
 test('files: a shipper that is killed again and again', async () => {
   const url = await backlog()
   const dir = temporary()
@@ -72,13 +79,9 @@ test('files: a shipper that is killed again and again', async () => {
   )
   assert.ok(kills > 2, String(kills))
   for (const [day, name] of names.entries()) {
-    const ids = fs
-      .readFileSync(name, 'utf8')
-      .split('\n')
-      .slice(0, -1)
-      .map(line => JSON.parse(line).request_id)
-    assert.deepEqual(
-      ids,
+    const lines = fs.readFileSync(name, 'utf8').split('\n').slice(0, -1)
+    same(
+      lines.map(line => JSON.parse(line).request_id),
       EXPECTED.filter((_, i) => i % 3 === day),
     )
   }
@@ -100,7 +103,7 @@ test('PostgreSQL: a shipper, and the server, that are killed again and again', {
   })
   assert.ok(kills > 2, String(kills))
   const shipped = await server.query('SELECT request_id AS id FROM sluice_ledger')
-  assert.deepEqual(shipped.map(row => row['id']).sort(), EXPECTED.toSorted())
+  same(shipped.map(row => row['id']).sort(), EXPECTED.toSorted())
   const [source] = await server.query('SELECT rows FROM sluice_ledger_source')
   assert.equal(Number(source!['rows']), ROWS)
 })
