@@ -63,7 +63,7 @@ test('a target that is out delays nothing, and readiness, metrics and log say wh
   writeFileSync(join(folder, 'shipped'), 'a file')
   assert.equal((await test.post('/v1/chat/completions', REQUEST)).status, 200)
   await eventually(async () => (await figure(test, 'sluice_ledger_ship_lag_rows')) === 1)
-  assert.ok((await figure(test, 'sluice_ledger_ship_failures_total')) > 0)
+  await eventually(async () => (await figure(test, 'sluice_ledger_ship_failures_total')) > 0)
   const ready = await fetch(`${test.gateway.adminAddress}/readyz`)
   assert.equal(ready.status, 200)
   assert.match(

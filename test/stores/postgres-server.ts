@@ -22,7 +22,7 @@ const folder = programs()
 export const skipWithoutPostgres = folder ? false : 'postgresql is not installed'
 
 /** PostgreSQL refuses to run as root. */
-function plainUser(): { uid: number; gid: number } | object {
+function plainUser(): { uid: number; gid: number } | Record<string, never> {
   if (process.getuid?.() !== 0) return {}
   const id = (flag: string) => Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))
   return { uid: id('-u'), gid: id('-g') }
@@ -46,10 +46,7 @@ export class PostgresServer {
   static async start(): Promise<PostgresServer> {
     const server = new PostgresServer(await freePort())
     const { dir } = server
-    if ('uid' in server.#user) {
-      const { uid, gid } = server.#user as { uid: number; gid: number }
-      fs.chownSync(dir, uid, gid)
-    }
+    if ('uid' in server.#user) fs.chownSync(dir, server.#user.uid, server.#user.gid)
     execFileSync(
       path.join(folder!, 'initdb'),
       ['-D', `${dir}/data`, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '-N'],
@@ -100,6 +97,24 @@ export class PostgresServer {
       () => true,
       () => false,
     )
+  }
+
+  /** Offers TLS from now on, with this certificate; connections without it go on. */
+  async useTls({ cert, key }: { cert: Buffer; key: Buffer }): Promise<void> {
+    for (const [name, content] of Object.entries({ cert, key })) {
+      const file = `${this.dir}/${name}.pem`
+      fs.writeFileSync(file, content, { mode: 0o600 })
+      if ('uid' in this.#user) fs.chownSync(file, this.#user.uid, this.#user.gid)
+    }
+    for (const [name, value] of [
+      ['ssl_cert_file', `${this.dir}/cert.pem`],
+      ['ssl_key_file', `${this.dir}/key.pem`],
+      ['ssl', 'on'],
+    ])
+      await this.query(`ALTER SYSTEM SET ${name} = '${value}'`)
+    await this.query('SELECT pg_reload_conf()')
+    // The server reads its settings after it has answered.
+    await eventually(async () => (await this.query('SHOW ssl'))[0]!['ssl'] === 'on')
   }
 
   /** Kills the server. The processes of its connections end when they notice. */

@@ -8,6 +8,7 @@ import type { Store } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { DDL } from '../../stores/ship/postgres.ts'
 import { openSource, openTarget, type ShipSource, shipAll } from '../../stores/ship/ship.ts'
+import { hasOpenssl, makeCertificates } from '../faults/certificates.ts'
 import { intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
 import { PostgresServer, skipWithoutPostgres } from './postgres-server.ts'
 
@@ -189,6 +190,19 @@ describe('PostgreSQL', { skip: skipWithoutPostgres }, () => {
     await refused(server.url(name), /lets a request_id stand twice; add: ALTER TABLE/)
     await server.query("UPDATE sluice_ledger_meta SET value = '2'", name)
     await refused(server.url(name), /have version 2, and this release of Sluice writes version 1; use the release/)
+  })
+
+  test('TLS as the URL says', { skip: hasOpenssl() ? false : 'openssl is not installed' }, async t => {
+    const { store, url } = await newStore(t)
+    const name = await database()
+    await book(store, names('a', 3))
+    const certificates = makeCertificates()
+    t.after(() => certificates.remove())
+    await server.useTls(certificates.server)
+    const root = encodeURIComponent(certificates.ca)
+    await assert.rejects(ship(url, `${server.url(name)}?sslmode=verify-full`), /certificate/)
+    await ship(url, `${server.url(name)}?sslmode=verify-full&sslrootcert=${root}`)
+    assert.deepEqual(await idsIn(name), names('a', 3))
   })
 
   test('a shipper that waits for one that stands still says so', async t => {
