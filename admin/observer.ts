@@ -9,7 +9,7 @@ import { wordOf } from '../core/word.ts'
 import { failedAttempts, identity, model, parsedConversation, reservation, servedBy } from '../plugins/shared/slots.ts'
 import { upstreamFields } from '../plugins/upstream/failed-attempts.ts'
 import type { Metrics } from './metrics.ts'
-import { type ExchangeRecord, RecentExchanges } from './recent.ts'
+import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
 import { UseByKey } from './usage.ts'
 
 const NONE: ExchangeRecord['failed'] = []
@@ -36,6 +36,8 @@ export class Observer {
     // A model id that the configuration does not have is text of the client. It is recorded only if it is a plain word.
     const unknown = x.peek(model) ? undefined : wordOf(x.peek(parsedConversation)?.model)
     const param = wordOf(error?.param)
+    const reserved = x.peek(reservation)
+    const taken = reserved ? new Taken(reserved) : null
     const record: ExchangeRecord = {
       seq: 0,
       id: x.id,
@@ -56,10 +58,11 @@ export class Observer {
       output: billed?.output ?? 0,
       cost: bill?.billed ? bill.cost : 0,
       failed: last ? failed.map(attempt => ({ ...attempt, told: attempt.told?.toJSON() ?? null })) : NONE,
+      taken,
       timeline: x.timeline?.entries ?? null,
     }
     this.#metrics.observe(record, billed)
-    if (error) this.#metrics.refused(x.route, error.code, x.peek(reservation) !== undefined)
+    if (error) this.#metrics.refused(x.route, error.code, reserved !== undefined)
     if (error?.bound) this.#metrics.overBound(error.bound)
     if (caller) this.use.add(record.organization, record.key, record.input, record.output, record.cost)
     this.recent.add(record)
@@ -79,11 +82,15 @@ export class Observer {
         ...(last && upstreamFields(last)),
         input_tokens: billed?.input,
         output_tokens: billed?.output,
+        cost: billed && record.cost,
+        reserved_input: reserved?.input,
+        reserved_output: reserved?.output,
         duration_ms: Math.round(durationMs),
         ttfb_ms: ttfbMs === null ? undefined : Math.round(ttfbMs),
       },
       'exchange',
     )
+    if (taken || x.timeline) this.#log.debug({ request_id: x.id, taken, timeline: record.timeline }, 'trace')
   }
 
   /** Records a request that was refused because of its head alone and never became an exchange. */
@@ -109,6 +116,7 @@ export class Observer {
       output: 0,
       cost: 0,
       failed: NONE,
+      taken: null,
       timeline: null,
     })
     this.#log.info({ request_id: requestId, route, status, outcome: 'refused', code, duration_ms: 0 }, 'exchange')

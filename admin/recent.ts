@@ -1,7 +1,9 @@
 /** The last exchanges, for the dashboard: facts about them, never a body, a header or a key. */
+
+import { isLimit } from '../core/store.ts'
 import type { TimelineEntry } from '../core/timeline.ts'
 import type { UpstreamFault } from '../core/upstream-fault.ts'
-import type { FailedAttempt } from '../plugins/shared/slots.ts'
+import type { FailedAttempt, Reservation } from '../plugins/shared/slots.ts'
 
 export interface ExchangeRecord {
   /** Number of the record, from 1 upwards: by it a page knows which records it already has. */
@@ -36,8 +38,40 @@ export interface ExchangeRecord {
   cost: number
   /** Failed attempts, oldest first. */
   failed: readonly (Omit<FailedAttempt, 'told'> & { told: ReturnType<UpstreamFault['toJSON']> | null })[]
+  /** What `admission` took from the limits; null when the exchange was not admitted. */
+  taken: Taken | null
   /** When each hook ran, for sampled exchanges; null for the others. */
   timeline: readonly TimelineEntry[] | null
+}
+
+/**
+ * What an exchange took from the limits when it was admitted. The JSON is made only when somebody looks: few exchanges
+ * are looked at.
+ */
+export class Taken {
+  readonly #reservation: Reservation
+
+  constructor(reservation: Reservation) {
+    this.#reservation = reservation
+  }
+
+  /** `input` and `output` are reserved tokens, `cost` is nano-USD; `remaining` is what the limit had left after. */
+  toJSON(): TakenJson {
+    const { cells, states, input, output, cost } = this.#reservation
+    const limits = cells.flatMap((cell, i) => {
+      if (!isLimit(cell)) return []
+      const { id, scope, dimension, capacity, period, windowMs } = cell
+      const per = period ?? (windowMs === 60_000 ? 'minute' : windowMs === undefined ? undefined : 'day')
+      return [{ id, scope, dimension, ...(per && { per }), capacity, remaining: states[i]!.remaining }]
+    })
+    return { input, output, cost, limits }
+  }
+}
+export interface TakenJson {
+  input: number
+  output: number
+  cost: number
+  limits: { id: string; scope: string; dimension: string; per?: string; capacity: number; remaining: number }[]
 }
 
 /**
@@ -64,6 +98,12 @@ export class RecentExchanges {
   /** `seq` of the last record. */
   get last(): number {
     return this.#seq
+  }
+
+  /** The record of a request id, if it is still kept. */
+  find(id: string): ExchangeRecord | undefined {
+    const isIt = (record: ExchangeRecord | undefined) => record?.id === id
+    return this.#all.find(isIt) ?? this.#wrong.find(isIt)
   }
 
   /** The kept records with a number above `seq`, oldest first. */

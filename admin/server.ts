@@ -116,11 +116,16 @@ async function handle(
     return send(response, 401, TEXT, body, { 'www-authenticate': 'Bearer' })
   }
   if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
-  if (path !== '/feed' && path !== '/history' && path !== '/accounts' && path !== '/route') {
-    return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route\n')
+  if (path !== '/feed' && path !== '/trace' && path !== '/history' && path !== '/accounts' && path !== '/route') {
+    return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route /trace\n')
   }
   const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
   if (path === '/route') return route(options, query, request, response)
+  if (path === '/trace') {
+    const record = options.snapshots.recorded(query.get('id') ?? '')
+    if (!record) return send(response, 404, TEXT, 'this exchange is not, or no longer, in memory\n')
+    return send(response, 200, 'application/json', JSON.stringify(record))
+  }
   if (path === '/history') {
     const points = options.snapshots.history.since(Number(query.get('since')) || 0)
     return send(response, 200, 'application/octet-stream', points, { 'x-series': SERIES.join(' ') })

@@ -238,6 +238,11 @@ export class Snapshots {
     return this.#reader.read({ organizations: this.#sources.organizations() }, text, this.#sources.clock.now())
   }
 
+  /** The record of an exchange by its request id, if it is still kept. */
+  recorded(id: string): ExchangeRecord | undefined {
+    return this.#sources.recent.find(id)
+  }
+
   /** A snapshot of everything since the last call. */
   take(): Snapshot {
     const sources = this.#sources

@@ -42,6 +42,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Ships the ledger to PostgreSQL or files: `ledger ship`.',
     load: async () => (await import('./ledger.ts')).ledger,
   },
+  trace: {
+    summary: 'Shows what became of one request, by its x-request-id.',
+    load: async () => (await import('./trace.ts')).trace,
+  },
   org: {
     summary: 'Makes, changes and imports organizations.',
     load: async () => (await import('./org.ts')).org,

@@ -78,7 +78,7 @@ export async function runUsage(
     const watch = request.rows && io.out.isTTY ? { write() {} } : io.err
     const progress = new Progress(watch, 'rows', io.mono)
     const store = request.store ?? (await storeOf(request.config, request.positionals))
-    const pages = open(store, request.filter, progress)
+    const pages = openLedger(store, request.filter, progress)
     if (request.rows) await writeRows(pages, request.format, io)
     else await writeSums(pages, request.groups, request.format, io)
     return 0
@@ -180,10 +180,15 @@ function when(text: string, now: number): number {
   return time
 }
 
-/** Pages of ledger rows, read directly from the engine. On a terminal the progress is shown. */
-async function* open(
+/**
+ * Pages of ledger rows, read directly from the engine. On a terminal the progress is shown.
+ * @param filter `endedSince` (Unix milliseconds): Redis, whose rows stand in the order in which exchanges ended, skips
+ * those that ended before
+ * @throws StoreUnavailable when there is no ledger yet, or the engine does not answer
+ */
+export async function* openLedger(
   url: string,
-  filter: UsageRequest['filter'],
+  filter: UsageRequest['filter'] & { endedSince?: number },
   progress: Progress,
 ): AsyncGenerator<LedgerRow[], void, undefined> {
   let read = 0
@@ -219,7 +224,7 @@ async function* open(
     await client.connect()
     await checkLayout(client)
     const total = progress.watched ? await countStream(client) : undefined
-    yield* scanStream(client, filter, rows => shown(rows, total))
+    yield* scanStream(client, filter, rows => shown(rows, total), filter.endedSince)
   } finally {
     progress.clear()
     client.disconnect()

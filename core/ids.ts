@@ -48,6 +48,13 @@ function requestPrefix(): string {
  * inserts touch only the end of an index on them, as with UUID version 7 (RFC 9562): a ledger row costs a third less.
  */
 export const requestId = (): string => requestPrefix() + token(17)
+/** When a request id was made, in Unix milliseconds; undefined when the text is not a request id. */
+export function requestIdTime(id: string): number | undefined {
+  if (!/^req_[0-9A-Za-z]{24}$/.test(id)) return undefined
+  let time = 0
+  for (const digit of id.slice(4, 4 + TIME_DIGITS)) time = time * 62 + DIGITS.indexOf(digit)
+  return time
+}
 /** A new public id of a tool call, in the same form on every surface (TOOL-1). */
 export const callId = (): string => 'call_eba1_' + token(24)
 /** A new id of a Responses output item. */

@@ -44,7 +44,9 @@ function panel(exchange) {
     ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
     ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
+    ...taken(exchange),
     ['time', `${ms(exchange.durationMs)}, first byte ${ms(exchange.ttfbMs)}`],
+    ['in a shell', h('code', {}, `npx sluice trace ${exchange.id}`)],
   ]
   return h(
     'article',
@@ -59,6 +61,17 @@ function panel(exchange) {
           'Its plugins were not timed: on a busy gateway one exchange in sixteen is. The filter “timed” finds those.',
         ),
   )
+}
+
+/** What was reserved, and what each limit had left then. */
+function taken({ taken }) {
+  if (taken === null) return []
+  const limits = taken.limits.map(({ scope, dimension, per, capacity, remaining }) => {
+    const amount = value => (dimension === 'spend' ? usd(value) : count(Math.floor(value)))
+    return `${scope}: ${amount(remaining)} of ${amount(capacity)} ${dimension}${per ? ` per ${per}` : ''} left`
+  })
+  const reserved = `${count(taken.input)} in, ${count(taken.output)} out, at most ${usd(taken.cost)}`
+  return [['reserved', reserved], ...limits.map(limit => ['limit', limit])]
 }
 
 /**

@@ -169,13 +169,15 @@ export class RedisLedgerSink implements LedgerSink {
 /**
  * Pages of matching rows, in the order in which they were appended (the order in which exchanges ended).
  * @param read called for each page with the number of rows read, including those that do not match
+ * @param endedSince rows that were appended before, in Unix milliseconds of the server's clock, are not read
  */
 export async function* scanStream(
   client: RedisClient,
   filter: Filter,
   read?: (rows: number) => void,
+  endedSince?: number,
 ): AsyncGenerator<LedgerRow[]> {
-  let from = '-'
+  let from = endedSince === undefined ? '-' : String(endedSince)
   for (;;) {
     const page = await client.call(client.redis.xrange(STREAM, from, '+', 'COUNT', PAGE))
     const rows = page.map(([, fields]) => fromFields(fields)).filter(row => matches(row, filter))

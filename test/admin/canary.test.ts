@@ -434,7 +434,7 @@ test('what crashes: a plugin that quotes key and prompt in what it throws, in ev
   const { log } = await noneIn('crashes')
   const failed = log
     .split('\n')
-    .filter(line => line.includes('"plugin":"thrower"'))
+    .filter(line => line.includes('"err"') && line.includes('"plugin":"thrower"'))
     .map(line => JSON.parse(line))
   assert.ok(failed.length >= 60, `${failed.length}`)
   const named = failed.find(line => line.err.type === 'RangeError')

@@ -128,6 +128,7 @@ test('the last hundred of all and the last hundred that went wrong are kept, in 
       output: 0,
       cost: 0,
       failed: [],
+      taken: null,
       timeline: null,
     })
   for (let i = 0; i < 30; i++) add('refused')

@@ -1,0 +1,117 @@
+/** `sluice trace`: one request from the memory of its gateway, from the log and from the ledger, each also alone. */
+import assert from 'node:assert/strict'
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { openLog } from '../../cli/log.ts'
+import { createServer } from '../../core/http.ts'
+import { requestId, requestIdTime } from '../../core/ids.ts'
+import { defaultYaml, startGateway } from '../e2e/harness.ts'
+import { eventually } from '../eventually.ts'
+import { sluice } from './capture.ts'
+
+test('a request id holds the time when it was made; other texts hold none', () => {
+  const before = Date.now()
+  const time = requestIdTime(requestId())!
+  assert.ok(time >= before && time <= Date.now())
+  for (const text of ['', 'req_', 'req_abc', `x${requestId()}`, `${requestId()}0`, requestId().replace(/.$/, "'")])
+    assert.equal(requestIdTime(text), undefined, text)
+})
+
+test('trace: outcome, backends, limits, tokens, bill and plugins of a request; each source also without the others', async t => {
+  const failing = createServer((request, response) => {
+    request.resume()
+    response.writeHead(500, { 'content-type': 'application/json' })
+    response.end('{"error":{"type":"server_error","code":"broken","message":"a secret word"}}')
+  })
+  await new Promise<void>(resolve => failing.listen(0, '127.0.0.1', resolve))
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-'))
+  t.after(() => {
+    failing.close()
+    rmSync(dir, { recursive: true })
+  })
+  const logFile = join(dir, 'log')
+  const descriptor = openSync(logFile, 'w')
+  const log = openLog({ level: 'debug', bodies: false }, { descriptor })
+  const store = `sqlite:${join(dir, 'store.db')}`
+  const file = join(dir, 'gateway.yaml')
+  const g = await startGateway({
+    gateway: { log },
+    yaml: url => {
+      const yaml = defaultYaml(url, {
+        organization: '    limits: { requests_per_minute: 60 }\n',
+        providers: `  bad: { dialect: openai-chat, base_url: "http://127.0.0.1:${(failing.address() as AddressInfo).port}" }
+  good: { dialect: openai-chat, base_url: "${url}" }`,
+        models: `  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: bad, model: a }, { provider: good, model: b }] }`,
+      }).replace('sqlite::memory:', store)
+      writeFileSync(file, yaml)
+      return yaml
+    },
+  })
+  const admin = g.gateway.adminAddress!
+  let id: string
+  let refused: string
+  try {
+    const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hello' }] }
+    const reply = await g.post('/v1/chat/completions', body)
+    await reply.text()
+    id = reply.headers.get('x-request-id')!
+    const wrong = await g.post('/v1/chat/completions', { ...body, tempreature: 1 })
+    await wrong.text()
+    refused = wrong.headers.get('x-request-id')!
+    await eventually(() => g.gateway.ingress.running.size === 0)
+    await g.gateway.store.ledger.flush()
+    log.flush()
+
+    const whole = await sluice('trace', id, file, '--admin', admin, '--log', logFile)
+    assert.equal(whole.code, 0, whole.err)
+    assert.match(whole.out, /^outcome +200 completed$/m)
+    assert.match(whole.out, /^caller +acme, key key_test$/m)
+    assert.match(whole.out, /^backend +bad\/a failed after .*: upstream_server_error; it\s+answered 500/m)
+    assert.match(whole.out, /^backend +good\/b answered$/m)
+    assert.match(whole.out, /^reserved +\d+ tokens in, \d+ out, at most \$0\.\d+$/m)
+    assert.match(whole.out, /^limit +org: 59 of 60 requests per minute left$/m)
+    assert.match(whole.out, /^tokens +\d+ in, \d+ out/m)
+    assert.match(whole.out, /^bill +\$0\.\d+, standard, price book test-1$/m)
+    assert.match(whole.out, /^ +at .* ms +.* ms +auth +onRequest$/m)
+    assert.doesNotMatch(whole.out, /not found|a secret word/)
+    for (const line of whole.out.split('\n')) assert.ok(line.length <= 80, line)
+
+    const json = JSON.parse((await sluice('trace', id, file, '--admin', admin, '--log', logFile, '--json')).out)
+    assert.equal(json.memory.id, id)
+    assert.equal(json.ledger.request_id, id)
+    assert.deepEqual(json.log.map(({ msg }: { msg: string }) => msg).sort(), ['attempt failed', 'exchange', 'trace'])
+    assert.deepEqual(json.missing, {})
+
+    const unadmitted = await sluice('trace', refused, file, '--admin', admin)
+    assert.match(unadmitted.out, /^outcome +400 refused \(unknown_parameter at tempreature\)$/m)
+    assert.match(unadmitted.out, /^next +Remove the member/m)
+    assert.match(unadmitted.out, /^ +ledger +no row: it was not admitted/m)
+  } finally {
+    await g.close()
+    await log.close()
+    closeSync(descriptor)
+  }
+
+  // The gateway has gone. Its log, with what docker compose writes before a line, says the same.
+  writeFileSync(logFile, readFileSync(logFile, 'utf8').replace(/^/gm, 'sluice-1  | '))
+  const later = await sluice('trace', id, file, '--admin', admin, '--log', logFile)
+  assert.match(later.out, /^backend +bad\/a failed: upstream_server_error; it answered 500/m)
+  assert.match(later.out, /^backend +good\/b answered$/m)
+  assert.match(later.out, /^limit +org: 59 of 60 requests per minute left$/m)
+  assert.match(later.out, /^ +at .* ms +.* ms +auth +onRequest$/m)
+  assert.match(later.out, /^ +memory +http.* does not answer: ECONNREFUSED$/m)
+  const ledgerOnly = await sluice('trace', id, file, '--admin', admin)
+  assert.match(ledgerOnly.out, /^outcome +completed$/m)
+  assert.match(ledgerOnly.out, /^bill +\$0\.\d+, standard, price book test-1$/m)
+
+  const unknown = await sluice('trace', requestId(), file, '--admin', admin, '--log', logFile)
+  assert.equal(unknown.code, 1)
+  assert.match(
+    unknown.err,
+    /nothing is known of req_\w+, which a gateway gave out at 20.*\n {2}log: no line has this id/,
+  )
+  for (const args of [[], ['nonsense', file]]) assert.equal((await sluice('trace', ...args)).code, 2)
+})
