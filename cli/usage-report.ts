@@ -7,12 +7,13 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
 import { formatUsd } from '../core/money.ts'
-import { type LedgerRow, StoreUnavailable } from '../core/store.ts'
+import { type LedgerRow, StoreUnavailable, type UsageFilter, type UsageSum } from '../core/store.ts'
 import { LEDGER_COLUMNS } from '../stores/columns.ts'
 import { RedisClient } from '../stores/redis/client.ts'
 import { checkLayout } from '../stores/redis/format.ts'
 import { countStream, scanStream, toColumns } from '../stores/redis/ledger.ts'
-import { countLedger, scanLedger } from '../stores/sqlite/ledger.ts'
+import { scanUsage as scanRedisUsage } from '../stores/redis/usage.ts'
+import { countLedger, scanLedger, scanUsage } from '../stores/sqlite/ledger.ts'
 import { checkDatabase } from '../stores/sqlite/schema.ts'
 import { Progress, type ProgressStream } from './progress.ts'
 import { Failure, UsageError } from './terminal.ts'
@@ -32,15 +33,15 @@ Sums of the ledger of FILE's store (default gateway.yaml).
 `
 
 const GROUPS = {
-  organization: (row: LedgerRow) => row.organization,
-  key: (row: LedgerRow) => row.key_id,
-  model: (row: LedgerRow) => row.model || '-',
-  provider: (row: LedgerRow) => row.provider || '-',
-  surface: (row: LedgerRow) => row.surface || '-',
-  outcome: (row: LedgerRow) => row.outcome,
-  hour: (row: LedgerRow) => new Date(row.time).toISOString().slice(0, 13) + ':00Z',
-  day: (row: LedgerRow) => new Date(row.time).toISOString().slice(0, 10),
-  month: (row: LedgerRow) => new Date(row.time).toISOString().slice(0, 7),
+  organization: (row: UsageSum) => row.organization,
+  key: (row: UsageSum) => row.key_id,
+  model: (row: UsageSum) => row.model || '-',
+  provider: (row: UsageSum) => row.provider || '-',
+  surface: (row: UsageSum) => row.surface || '-',
+  outcome: (row: UsageSum) => row.outcome,
+  hour: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 13) + ':00Z',
+  day: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 10),
+  month: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 7),
 }
 type Group = keyof typeof GROUPS
 
@@ -78,9 +79,8 @@ export async function runUsage(
     const watch = request.rows && io.out.isTTY ? { write() {} } : io.err
     const progress = new Progress(watch, 'rows', io.mono)
     const store = request.store ?? (await storeOf(request.config, request.positionals))
-    const pages = openLedger(store, request.filter, progress)
-    if (request.rows) await writeRows(pages, request.format, io)
-    else await writeSums(pages, request.groups, request.format, io)
+    if (request.rows) await writeRows(openLedger(store, request.filter, progress), request.format, io)
+    else await writeSums(readSums(store, request.filter, progress), request.groups, request.format, io)
     return 0
   } catch (error) {
     // cli/main.ts prints the faults of a configuration, as for every verb.
@@ -94,7 +94,7 @@ interface UsageRequest {
   store: string | undefined
   config: string | undefined
   positionals: readonly string[]
-  filter: { org?: string; key?: string; model?: string; since?: number; until?: number }
+  filter: UsageFilter
   groups: Group[]
   rows: boolean
   format: 'table' | 'json' | 'csv'
@@ -186,16 +186,58 @@ function when(text: string, now: number): number {
  * those that ended before
  * @throws StoreUnavailable when there is no ledger yet, or the engine does not answer
  */
-export async function* openLedger(
+export function openLedger(
   url: string,
-  filter: UsageRequest['filter'] & { endedSince?: number },
+  filter: UsageFilter & { endedSince?: number },
   progress: Progress,
-): AsyncGenerator<LedgerRow[], void, undefined> {
+): AsyncGenerator<LedgerRow[]> {
   let read = 0
   const shown = (rows: number, total: number | undefined) => {
     read += rows
     progress.show(read, total && read / total)
   }
+  return open(
+    url,
+    progress,
+    async function* (db) {
+      const total = progress.watched ? countLedger(db, filter) : undefined
+      for await (const page of scanLedger(db, filter)) {
+        shown(page.length, total)
+        yield page
+      }
+    },
+    async function* (client) {
+      const total = progress.watched ? await countStream(client) : undefined
+      const from = filter.endedSince === undefined ? undefined : String(filter.endedSince)
+      yield* scanStream(client, filter, rows => shown(rows, total), from)
+    },
+  )
+}
+
+/** Pages of sums. On a terminal the progress is shown: how many were read, as it is not known how many there are. */
+function readSums(url: string, filter: UsageFilter, progress: Progress): AsyncGenerator<UsageSum[]> {
+  let read = 0
+  const shown = (sums: number) => progress.show((read += sums))
+  return open(
+    url,
+    progress,
+    async function* (db) {
+      for await (const page of scanUsage(db, filter)) {
+        shown(page.length)
+        yield page
+      }
+    },
+    client => scanRedisUsage(client, filter, shown),
+  )
+}
+
+/** What one of the two reads from the engine behind this URL. */
+async function* open<T>(
+  url: string,
+  progress: Progress,
+  ofSqlite: (db: DatabaseSync) => AsyncGenerator<T>,
+  ofRedis: (client: RedisClient) => AsyncGenerator<T>,
+): AsyncGenerator<T> {
   if (url.startsWith('sqlite:')) {
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!fs.existsSync(file)) throw new StoreUnavailable(`there is no ledger at ${path.resolve(file)} yet`)
@@ -203,11 +245,7 @@ export async function* openLedger(
     try {
       db.exec('PRAGMA busy_timeout = 5000')
       checkDatabase(db, file)
-      const total = progress.watched ? countLedger(db, filter) : undefined
-      for await (const page of scanLedger(db, filter)) {
-        shown(page.length, total)
-        yield page
-      }
+      yield* ofSqlite(db)
     } finally {
       progress.clear()
       db.close()
@@ -223,8 +261,7 @@ export async function* openLedger(
   try {
     await client.connect()
     await checkLayout(client)
-    const total = progress.watched ? await countStream(client) : undefined
-    yield* scanStream(client, filter, rows => shown(rows, total), filter.endedSince)
+    yield* ofRedis(client)
   } finally {
     progress.clear()
     client.disconnect()
@@ -232,7 +269,7 @@ export async function* openLedger(
 }
 
 async function writeSums(
-  pages: AsyncIterable<LedgerRow[]>,
+  pages: AsyncIterable<UsageSum[]>,
   groups: readonly Group[],
   format: UsageRequest['format'],
   io: UsageIo,
@@ -310,8 +347,8 @@ function zero(): Sums {
   return { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
 }
 
-function add(sums: Sums, row: LedgerRow): void {
-  sums.requests++
+function add(sums: Sums, row: UsageSum): void {
+  sums.requests += row.requests
   sums.input += row.input
   sums.cached += row.cached
   sums.cache_write += row.cacheWrite

@@ -29,6 +29,8 @@ export interface Store {
   readonly idempotency: IdempotencyStore
   readonly records: RecordStore
   readonly accounts: AccountStore
+  /** Pages of sums of what the ledger's rows used, in any order; of whole hours, they are kept as rows are booked. */
+  usage(filter: UsageFilter): AsyncIterable<UsageSum[]>
   /** For metrics; reads memory only. */
   stats?(): StoreStats
   /** For /readyz; answers within the engine's time limit. A reason beside `ok: true` is a warning. */
@@ -188,6 +190,30 @@ export interface LedgerOutcome {
 }
 export type LedgerRow = LedgerIntent & Omit<LedgerOutcome, 'usage'> & Usage
 
+/** What the rows of one hour that agree in all texts used together; or one row alone. */
+export interface UsageSum extends Omit<Usage, 'estimated'> {
+  /** Unix milliseconds: when the hour began; or the time of the row. */
+  time: number
+  organization: string
+  key_id: string
+  model: string
+  provider: string
+  surface: string
+  outcome: Outcome
+  /** Number of rows. */
+  requests: number
+  /** nano-USD. */
+  cost: number
+}
+/** Rows whose time is at least `since` and below `until`, both Unix milliseconds. */
+export interface UsageFilter {
+  org?: string
+  key?: string
+  model?: string
+  since?: number
+  until?: number
+}
+
 export interface Ledger {
   /**
    * The row survives a killed process once this returns undefined, or once its promise resolves. All rows of one
@@ -204,15 +230,8 @@ export interface Ledger {
   outcome(row: LedgerOutcome, unsent?: boolean): undefined | Promise<undefined>
   /** Resolves when all rows given so far can be queried. For tests and shutdown. */
   flush(): Promise<void>
-  /** Rows in order of time, for `sluice usage`, tests and the dashboard. */
-  query(filter: {
-    org?: string
-    key?: string
-    model?: string
-    since?: number
-    until?: number
-    limit?: number
-  }): Promise<LedgerRow[]>
+  /** Rows in order of time, for tests. With a limit: the latest of them. */
+  query(filter: UsageFilter & { limit?: number }): Promise<LedgerRow[]>
 }
 
 // ---- idempotency ----------------------------------------------------------------------------------------------------

@@ -2,14 +2,15 @@
  * The ledger as the Redis stream `sluice:ledger`: one entry for each row, with the fields that docs/ledger.md lists.
  */
 
-import { Cluster, ReplyError } from 'ioredis'
+import { Cluster, type Redis, ReplyError } from 'ioredis'
 import type { Clock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Ledger, type LedgerRow, StoreUnavailable } from '../../core/store.ts'
+import { type Ledger, type LedgerRow, StoreUnavailable, type UsageFilter } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 import type { ShipRetention } from '../index.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { ROW_COLUMNS, type RowValues } from '../rows.ts'
+import { monthIndex } from '../usage.ts'
 import { script } from './call.ts'
 import type { Connection, RedisClient } from './client.ts'
 import { APPEND } from './scripts.ts'
@@ -20,6 +21,9 @@ const APPEND_SCRIPT = script(APPEND)
 export const STREAM = 'sluice:ledger'
 /** Hash: by target, the position of the last row that was shipped to it. */
 export const SHIPPED = `{${STREAM}}:shipped`
+/** Keys of the sums of the stream's entries (usage.ts), in its slot: what is counted, and the months that have sums. */
+export const SUMMED = `{${STREAM}}:summed`
+export const MONTHS = `{${STREAM}}:usage`
 /** One script call appends at most this many rows, which takes Redis about a millisecond. */
 export const LEDGER_GROUP = 200
 /** One XRANGE reads at most this many rows. */
@@ -33,6 +37,8 @@ export function sentKey(instance: string): string {
 /** How long WAIT waits for a replica, ms; while one is missing, the second. */
 export const REPLICA_WAIT_MS = 1000
 const MISSING_WAIT_MS = 50
+/** Each beat of the lease (some seconds) spends at most this long on counting what others have left uncounted, ms. */
+const COUNT_MS = 100
 /** Time between two looks whether Redis has a replica, while none is known, ms. */
 const LOOK_MS = 5000
 
@@ -96,10 +102,8 @@ export class RedisLedgerSink implements LedgerSink {
     for (const { kind, json } of entries) if (kind === 'o') rows.push(toFields(json))
     const connection = writer.connectionTo(STREAM)
     if (rows.length === 0) return connection
-    const [minId, ...unshipped] = this.#retention()
-    const args = [minId, anew ? '1' : '0', '[' + rows.join() + ']', ...unshipped]
     try {
-      await writer.script(APPEND_SCRIPT, [STREAM, sentKey(instance), SHIPPED], args, connection.redis)
+      await this.#append(writer, rows, instance, anew, connection.redis)
     } catch (error) {
       if (isReply(error, 'MOVED') && writer.redis instanceof Cluster) writer.redis.refreshSlotsCache()
       throw error
@@ -107,13 +111,38 @@ export class RedisLedgerSink implements LedgerSink {
     return connection
   }
 
-  /** The arguments of APPEND that say which rows are kept. */
-  #retention(): [minId: string, target: string, least: string] {
+  /** The arguments of APPEND that say what is kept: rows, sums, and rows that were not shipped. */
+  #retention(): { minId: string; month: number | ''; target: string; least: string } {
     const { clock, ledgerKeep, ship } = this.#options
-    if (ledgerKeep === null) return ['', '', '']
+    if (ledgerKeep === null) return { minId: '', month: '', target: '', least: '' }
     const before = (age: number) => String(Math.floor(clock.now() - age))
     const least = ship && ship.keepUnshipped !== null ? before(Math.max(ledgerKeep, ship.keepUnshipped)) : ''
-    return [before(ledgerKeep), ship?.target ?? '', least]
+    const month = monthIndex(clock.now() - ledgerKeep)
+    return { minId: before(ledgerKeep), month, target: ship?.target ?? '', least }
+  }
+
+  /** @returns whether entries may be left that are not counted in the sums */
+  async #append(
+    client: RedisClient,
+    rows: readonly string[],
+    instance: string,
+    anew: boolean,
+    redis?: Redis,
+  ): Promise<boolean> {
+    const { minId, month, target, least } = this.#retention()
+    const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least]
+    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED]
+    return (await client.script(APPEND_SCRIPT, keys, args, redis)) === 1
+  }
+
+  /**
+   * Counts entries that no sum has yet, for at most `COUNT_MS`: those of an earlier release, and of its gateways that
+   * still run.
+   */
+  async count(): Promise<void> {
+    const { client, clock, instance } = this.#options
+    const began = clock.mono()
+    while (await this.#append(client, [], instance, false)) if (clock.mono() - began > COUNT_MS) return
   }
 
   async replicated(connection: Connection): Promise<boolean> {
@@ -169,17 +198,18 @@ export class RedisLedgerSink implements LedgerSink {
 /**
  * Pages of matching rows, in the order in which they were appended (the order in which exchanges ended).
  * @param read called for each page with the number of rows read, including those that do not match
- * @param endedSince rows that were appended before, in Unix milliseconds of the server's clock, are not read
+ * @param from the first id to read
+ * @param to the last id to read
  */
 export async function* scanStream(
   client: RedisClient,
-  filter: Filter,
+  filter: UsageFilter,
   read?: (rows: number) => void,
-  endedSince?: number,
+  from = '-',
+  to = '+',
 ): AsyncGenerator<LedgerRow[]> {
-  let from = endedSince === undefined ? '-' : String(endedSince)
   for (;;) {
-    const page = await client.call(client.redis.xrange(STREAM, from, '+', 'COUNT', PAGE))
+    const page = await client.call(client.redis.xrange(STREAM, from, to, 'COUNT', PAGE))
     const rows = page.map(([, fields]) => fromFields(fields)).filter(row => matches(row, filter))
     read?.(page.length)
     if (rows.length) yield rows
@@ -193,7 +223,7 @@ export async function countStream(client: RedisClient): Promise<number> {
   return client.call(client.redis.xlen(STREAM))
 }
 
-function matches(row: LedgerRow, { org, key, model, since, until }: Filter): boolean {
+function matches(row: LedgerRow, { org, key, model, since, until }: UsageFilter): boolean {
   return (
     (org === undefined || row.organization === org) &&
     (key === undefined || row.key_id === key) &&

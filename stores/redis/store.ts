@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
+import { type Store, type StoreStats, StoreUnavailable, type UsageFilter, type UsageSum } from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
@@ -24,6 +24,7 @@ import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, sentKey } from './ledge
 import { RedisLimits } from './limits.ts'
 import { RedisRecords } from './records.ts'
 import { CHARGE } from './scripts.ts'
+import { scanUsage } from './usage.ts'
 
 const CHARGE_SCRIPT = script(CHARGE)
 /** Closing waits this long for the last ledger rows to be delivered. */
@@ -122,6 +123,7 @@ export class RedisStore implements Store {
         await this.idempotency.renew()
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
         for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
+        await this.#sink.count().catch(() => {})
       },
     })
     this.limits = new RedisLimits({
@@ -184,6 +186,10 @@ export class RedisStore implements Store {
     if (failure !== undefined) return { ok: false, reason: failure }
     const { waiting } = this.ledger
     return waiting === undefined ? { ok: true } : { ok: true, reason: waiting }
+  }
+
+  usage(filter: UsageFilter): AsyncIterable<UsageSum[]> {
+    return scanUsage(this.client, filter)
   }
 
   stats(): StoreStats {

@@ -1,9 +1,11 @@
 /** The ledger table as the ledger's sink, and its queries. */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import type { Ledger, LedgerRow } from '../../core/store.ts'
+import type { Ledger, LedgerRow, UsageFilter, UsageSum } from '../../core/store.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
+import { divide, sumOf } from '../usage.ts'
 import { packEntries } from './tables.ts'
+import { scanHours, summedSince } from './usage.ts'
 import type { Writer } from './writer.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
@@ -83,6 +85,13 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
     rowid = last['rowid'] as number
     await setImmediate()
   }
+}
+
+/** Pages of sums of the matching rows, in any order. */
+export async function* scanUsage(db: DatabaseSync, filter: UsageFilter): AsyncGenerator<UsageSum[]> {
+  const { first, end, rest } = divide(filter, summedSince(db))
+  for (const range of rest) for await (const page of scanLedger(db, { ...filter, ...range })) yield page.map(sumOf)
+  if (first < end) yield* scanHours(db, filter, first, end)
 }
 
 export function toRow(columns: Record<string, unknown>): LedgerRow {

@@ -4,6 +4,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
 import { ACCOUNT_TABLES } from './accounts.ts'
+import { USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
   /**
@@ -157,6 +158,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 3, minReader: 1, run: db => db.exec(TABLES_3) },
   // A release of version 3 knows no account of these tables, and refuses its keys.
   { version: 4, minReader: 1, run: db => db.exec(ACCOUNT_TABLES) },
+  // Earlier releases book as ever: a trigger keeps the sums.
+  { version: 5, minReader: 1, run: db => db.exec(USAGE_TABLES) },
 ]
 
 /**

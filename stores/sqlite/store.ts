@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Store, type StoreStats, StoreUnavailable } from '../../core/store.ts'
+import { type Store, type StoreStats, StoreUnavailable, type UsageFilter, type UsageSum } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
@@ -14,7 +14,7 @@ import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
-import { SqliteLedgerSink } from './ledger.ts'
+import { SqliteLedgerSink, scanUsage } from './ledger.ts'
 import { LevelSaver, levelsBefore } from './levels.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
@@ -157,6 +157,10 @@ class SqliteStore implements Store {
     if (reason !== undefined) return { ok: false, reason }
     const refused = await this.#probe.check()
     return refused === undefined ? { ok: true } : { ok: false, reason: refused }
+  }
+
+  usage(filter: UsageFilter): AsyncIterable<UsageSum[]> {
+    return scanUsage(this.#parts.reader, filter)
   }
 
   stats(): StoreStats {

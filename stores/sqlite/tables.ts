@@ -8,6 +8,8 @@ import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry } from '../ledger.ts'
 import { periodIndex } from '../limits/rules.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
+import { HOUR_MS, startOfMonth } from '../usage.ts'
+import { SUM_SLICE, USAGE_KEY } from './usage.ts'
 
 /** The record of a finished exchange with an idempotency key. */
 export interface IdempotencyRow {
@@ -94,6 +96,8 @@ class Repeated extends Error {}
  * that was full is followed by the next.
  */
 const SWEEP_ROWS = 500
+/** One slice of a sweep sums at most this many rows that have no sums yet, which takes some milliseconds. */
+const SUM_ROWS = 2000
 /** One write evicts at most this many rows. The next writes and sweeps evict what is left. */
 const EVICTED_ROWS = 500
 /**
@@ -358,6 +362,7 @@ export class Tables {
       this.#delete(table, 'rowid', 'expires <= ?', now)
       this.#trim(table)
     }
+    if (!this.#sumSlice()) this.#left = true
     this.#sweepLedger(now)
     this.#delete('levels', 'organization, cell', 'expires <= ?', now)
     const past = now - SPEND_KEEP_MS
@@ -366,11 +371,15 @@ export class Tables {
       this.#delete('spend', key, `period = '${period}' AND number < ?`, periodIndex(period, past))
   }
 
-  /** The row of the position itself stays, too: it shows that the position is right. */
+  /**
+   * Deletes old rows, those of `ship` only when they were shipped, and the sums of months that are over. The row of the
+   * position itself stays, too: it shows that the position is right.
+   */
   #sweepLedger(now: number): void {
     const { ledgerKeep, ship } = this.#caps
     if (ledgerKeep === null) return
     const old = now - ledgerKeep
+    this.#delete('usage', USAGE_KEY, 'hour < ?', startOfMonth(old) / HOUR_MS)
     if (!ship) {
       this.#delete('ledger', 'rowid', 'time < ?', old)
       return
@@ -381,6 +390,17 @@ export class Tables {
     const least = ship.keepUnshipped === null ? Number.MIN_SAFE_INTEGER : now - Math.max(ledgerKeep, ship.keepUnshipped)
     const shipped = rowidOf((noted?.['value'] as string | undefined) ?? null)
     this.#delete('ledger', 'rowid', 'time < ? AND (rowid < ? OR time < ?)', old, shipped, least)
+  }
+
+  /** Sums one slice of the rows from before there were sums, the latest first. @returns whether none are left */
+  #sumSlice(): boolean {
+    const { since } = this.#sql('SELECT since FROM summed').get() as { since: number }
+    if (since === 0) return true
+    const slice = this.#sql('SELECT time FROM ledger WHERE time < ? ORDER BY time DESC LIMIT 1 OFFSET ?')
+    const from = (slice.get(since, SUM_ROWS - 1)?.['time'] as number | undefined) ?? 0
+    this.#sql(SUM_SLICE).run(from, since)
+    this.#sql('UPDATE summed SET since = ?').run(from)
+    return from === 0
   }
 
   /** Deletes one slice. */

@@ -20,6 +20,8 @@ export interface Applied {
 const { file, caps } = workerData as { file: string; caps: Caps }
 const db = new DatabaseSync(file)
 prepare(db, file)
+// In KiB, when negative. With SQLite's own 2 MiB, rows of very many organizations take twice as long to book.
+db.exec('PRAGMA cache_size = -16384')
 const tables = new Tables(db, caps)
 
 parentPort!.on('message', (message: Write[] | 'close') => {

@@ -10,7 +10,7 @@ import { type Cell, type Store, StoreUnavailable } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { DAY, intent, options, outcome, recordingLog, slots, spend, T0, temporary } from './kit.ts'
+import { DAY, intent, options, outcome, recordingLog, slots, spend, T0, temporary, usedBy, usedIn } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const CHILD = path.join(import.meta.dirname, 'crash-child.ts')
@@ -59,6 +59,7 @@ async function balance(store: Store, admitted: Set<string>, settled: Map<string,
   for (const [id, cost] of settled)
     assert.deepEqual([byId.get(id)!.outcome, byId.get(id)!.cost], ['completed', cost], id)
   for (const row of rows) assert.ok(row.outcome === 'completed' || (row.outcome === 'lost' && row.cost === 0))
+  assert.deepEqual(await usedIn(store), usedBy(rows), 'sums are those of the rows')
   const sum = rows.reduce((total, row) => total + row.cost, 0)
   const left = async () => (await store.limits.peek('acme', cells, Date.now())).map(({ remaining }) => remaining)
   await eventually(async () => (await left())[0] === 100, left)

@@ -4,7 +4,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { systemClock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import type { Cell, LedgerIntent, LedgerOutcome } from '../../core/store.ts'
+import type { Cell, LedgerIntent, LedgerOutcome, LedgerRow, Store, UsageFilter, UsageSum } from '../../core/store.ts'
 import type { StoreOptions } from '../../stores/index.ts'
 
 /** 2026-11-21T10:00:00Z */
@@ -106,4 +106,28 @@ export function outcome(id: string, more: Partial<LedgerOutcome> = {}): LedgerOu
     ttfb_ms: 210.25,
     ...more,
   }
+}
+
+/** What rows used, by hour and the texts of the row: requests, then the figures. */
+export function usedBy(rows: Iterable<LedgerRow | UsageSum>): Map<string, number[]> {
+  const used = new Map<string, number[]>()
+  for (const row of rows) {
+    const { time, organization, key_id, model, provider, surface, outcome } = row
+    const name = [Math.floor(time / 3_600_000), organization, key_id, model, provider, surface, outcome].join()
+    const { input, cached, cacheWrite, output, reasoning, searches, cost } = row
+    const figures = ['requests' in row ? row.requests : 1, input, cached, cacheWrite, output, reasoning, searches, cost]
+    const sums = used.get(name) ?? figures.map(() => 0)
+    used.set(
+      name,
+      sums.map((sum, i) => sum + figures[i]!),
+    )
+  }
+  return new Map([...used].sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** What a store's sums say, as `usedBy` has it. */
+export async function usedIn(store: Pick<Store, 'usage'>, filter: UsageFilter = {}): Promise<Map<string, number[]>> {
+  const sums: UsageSum[] = []
+  for await (const page of store.usage(filter)) sums.push(...page)
+  return usedBy(sums)
 }

@@ -183,10 +183,10 @@ test('a big ledger: rate and time left on a terminal, nothing in a pipe', async 
   db.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
     INSERT INTO ledger (${columns.join()}) SELECT ${values.join()} FROM n, (SELECT * FROM ledger WHERE request_id = 'r1') AS row`)
   db.close()
-  checkProgress(await watched(true, '--store', url))
+  checkProgress(await watched(true, '--store', url, '--rows', '--csv'))
   assert.match(await watched(true, '--store', url, '--model', 'eb1-preview', '--rows', '--csv'), /rows, /)
-  assert.equal(await watched(false, '--store', url), '')
-  assert.equal(await watched(true, '--store', url, '--org', 'nobody'), '', 'what is over at once needs no line')
+  assert.equal(await watched(false, '--store', url, '--rows', '--csv'), '')
+  assert.equal(await watched(true, '--store', url), '', 'what is over at once needs no line')
 
   // It ended in the stack of an EPIPE.
   const main = path.join(import.meta.dirname, '../../cli/main.ts')
@@ -217,8 +217,9 @@ test('a big redis ledger: rows that do not match are progress too', { skip: skip
   }
   await store.ledger.flush()
   await store.close()
-  checkProgress(await watched(true, '--store', server.url, '--org', 'nobody'))
-  assert.equal(await watched(false, '--store', server.url), '')
+  checkProgress(await watched(true, '--store', server.url, '--org', 'nobody', '--rows', '--csv'))
+  assert.equal(await watched(false, '--store', server.url, '--rows', '--csv'), '')
+  assert.equal(await watched(true, '--store', server.url), '', 'sums are read, and no rows')
 })
 
 test('wrong arguments say what is wrong, and exit 2; a missing ledger exits 1', async () => {

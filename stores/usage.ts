@@ -1,0 +1,55 @@
+/**
+ * Sums of the ledger by hour. Both engines keep them in the step that books a row. A reader takes whole hours from the
+ * sums and only the parts of hours at both ends of its range from the rows.
+ */
+import type { LedgerRow, UsageFilter, UsageSum } from '../core/store.ts'
+
+export const HOUR_MS = 3_600_000
+
+/** The figures that are added up, with the names that SQL, Redis and `sluice usage` give them, in that order. */
+export const FIGURES = ['input', 'cached', 'cache_write', 'output', 'reasoning', 'searches', 'cost'] as const
+
+/** The first instant of the UTC month of `time`, both Unix milliseconds. */
+export function startOfMonth(time: number): number {
+  return Date.UTC(1970, monthIndex(time), 1)
+}
+
+/** The number of the UTC month of `time` (Unix milliseconds): 0 is January 1970. */
+export function monthIndex(time: number): number {
+  const date = new Date(time)
+  return (date.getUTCFullYear() - 1970) * 12 + date.getUTCMonth()
+}
+
+/** A range of time: at least `since`, below `until`; Unix milliseconds. */
+export interface Range {
+  since: number
+  until: number
+}
+
+/**
+ * Divides a range into whole hours and what is left at its ends.
+ * @param from sums are complete from this time on, Unix milliseconds
+ * @returns the first whole hour and the one after the last, as counts of hours since 1970; and ranges without sums.
+ *   While `from` is not after `since`, each of these lies within one hour.
+ */
+export function divide({ since = 0, until = Number.POSITIVE_INFINITY }: UsageFilter, from: number) {
+  const first = Math.ceil(Math.max(since, from) / HOUR_MS)
+  const end = Math.floor(until / HOUR_MS)
+  // The range begins and ends within one hour, or it ends before the first sum.
+  if (end < first) return { first, end: first, rest: since < until ? [{ since, until }] : [] }
+  const ends: Range[] = [
+    { since, until: first * HOUR_MS },
+    { since: end * HOUR_MS, until },
+  ]
+  return { first, end, rest: ends.filter(range => range.since < range.until) }
+}
+
+/** One row as a sum. */
+export function sumOf(row: LedgerRow): UsageSum {
+  const { time, organization, key_id, model, provider, surface, outcome } = row
+  const { input, cached, cacheWrite, output, reasoning, searches, cost } = row
+  return {
+    ...{ time, organization, key_id, model, provider, surface, outcome, requests: 1 },
+    ...{ input, cached, cacheWrite, output, reasoning, searches, cost },
+  }
+}

@@ -1,0 +1,380 @@
+/** Sums of the ledger by hour: whatever was booked in whatever way, they say what a scan of the rows says. */
+import assert from 'node:assert/strict'
+import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { type TestContext, test } from 'node:test'
+import fc from 'fast-check'
+import { Redis } from 'ioredis'
+import { systemClock } from '../../core/clock.ts'
+import type { LedgerRow, UsageFilter, UsageSum } from '../../core/store.ts'
+import { openStore } from '../../stores/index.ts'
+import type { Entry } from '../../stores/ledger.ts'
+import { RedisClient } from '../../stores/redis/client.ts'
+import { RedisLedgerSink, STREAM, scanStream, sentKey } from '../../stores/redis/ledger.ts'
+import { scanUsage as scanRedisUsage } from '../../stores/redis/usage.ts'
+import { intentJson, rowJson } from '../../stores/rows.ts'
+import { scanLedger, scanUsage } from '../../stores/sqlite/ledger.ts'
+import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
+import { packEntries, Tables } from '../../stores/sqlite/tables.ts'
+import { eventually } from '../eventually.ts'
+import { DAY, intent, options, outcome, recordingLog, T0, temporary, usedBy, usedIn } from './kit.ts'
+import { RedisServer, skipWithoutRedis, startCluster } from './redis-server.ts'
+
+const HOUR = 3_600_000
+
+/** One row; equal seeds make equal rows, so that a row may be offered again. */
+function entry(seed: number): Entry {
+  const of = <T>(list: readonly T[], salt: number): T => list[Math.floor(seed / salt) % list.length]!
+  const id = `r${seed}`
+  const row = intent(id, {
+    // Within three days around the turn of a year, some exactly on the hour.
+    time: Date.UTC(2026, 11, 30) + ((seed * 7919) % 72) * HOUR + of([0, 1, HOUR - 1, 1234567], 3),
+    organization: of(['acme', 'b{r}ace:2026', 'ÿ'], 1),
+    key_id: of(['key_ci', 'key_2'], 5),
+    model: of(['eb1-preview', '', 'eb1 %d\n'], 7).trim(),
+    surface: of(['chat', 'messages'], 2),
+  })
+  const ended = outcome(id, {
+    provider: of(['local', ''], 11),
+    outcome: of(['completed', 'lost'], 13),
+    cost: of([0, 1, 4_999_999_999_999], 17),
+    usage: { input: seed, cached: seed % 3, cacheWrite: 1, output: 2, reasoning: 0, searches: 0, estimated: true },
+  })
+  return { id, kind: 'o', json: rowJson(intentJson(row), ended, undefined) }
+}
+
+const seeds = fc.array(fc.nat({ max: 400 }), { maxLength: 40 })
+const edge = fc.oneof(
+  fc.constant(undefined),
+  fc.nat({ max: 72 }).map(hour => Date.UTC(2026, 11, 30) + hour * HOUR),
+  fc.nat({ max: 72 * HOUR }).map(ms => Date.UTC(2026, 11, 30) + ms),
+)
+const filters = fc.record(
+  {
+    org: fc.constantFrom('acme', 'b{r}ace:2026', 'nobody'),
+    key: fc.constantFrom('key_ci', 'key_2'),
+    model: fc.constantFrom('eb1-preview', ''),
+    since: edge,
+    until: edge,
+  },
+  { requiredKeys: [] },
+) as fc.Arbitrary<UsageFilter>
+
+async function all<T>(pages: AsyncIterable<T[]>): Promise<T[]> {
+  const list: T[] = []
+  for await (const page of pages) list.push(...page)
+  return list
+}
+const agrees = async (sums: AsyncIterable<UsageSum[]>, rows: AsyncIterable<LedgerRow[]>): Promise<void> =>
+  assert.deepEqual(usedBy(await all(sums)), usedBy(await all(rows)))
+
+const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null }
+/** A database as release 4 of the tables left it, with `rows` rows; then brought up to date. */
+function databaseWith(rows: readonly number[], caps = CAPS): { db: DatabaseSync; tables: Tables } {
+  const db = new DatabaseSync(':memory:')
+  prepare(db, ':memory:', STEPS.slice(0, 4))
+  const before = new Tables(db, caps)
+  before.apply([{ op: 'ledger', entries: packEntries(rows.map(entry)) }])
+  prepare(db, ':memory:')
+  return { db, tables: new Tables(db, caps) }
+}
+
+test('sqlite: sums equal a scan, whatever is booked, repeated, late or broken off, before, while and after the rows of the release before are summed', async () => {
+  const steps = fc.array(
+    fc.oneof(
+      seeds.map(list => ({ do: 'book' as const, list })),
+      seeds.map(list => ({ do: 'break' as const, list })),
+      fc.constant({ do: 'sweep' as const, list: [] as number[] }),
+      filters.map(filter => ({ do: 'ask' as const, list: [] as number[], filter })),
+    ),
+    { maxLength: 12 },
+  )
+  const run = async (old: number[], all: typeof steps extends fc.Arbitrary<infer T> ? T : never, last: UsageFilter) => {
+    const { db, tables } = databaseWith(old)
+    for (const step of all) {
+      const entries = packEntries(step.list.map(entry))
+      if (step.do === 'book') tables.apply([{ op: 'ledger', entries }])
+      // The record that follows cannot be parsed: the whole transaction is undone.
+      else if (step.do === 'break')
+        assert.throws(() =>
+          tables.apply([
+            { op: 'ledger', entries },
+            { op: 'ledger', entries: '[' },
+          ]),
+        )
+      else if (step.do === 'sweep') tables.apply([{ op: 'sweep', now: T0 }])
+      else await agrees(scanUsage(db, step.filter), scanLedger(db, step.filter))
+    }
+    await agrees(scanUsage(db, last), scanLedger(db, last))
+    db.close()
+  }
+  await fc.assert(fc.asyncProperty(seeds, steps, filters, run), { numRuns: 150 })
+})
+
+test('sqlite: rows of the release before are summed in slices, the latest first, and right between two of them', async () => {
+  const { db, tables } = databaseWith(Array.from({ length: 7000 }, (_, i) => i))
+  const since = () => db.prepare('SELECT since FROM summed').get()!['since'] as number
+  const seen = [since()]
+  let left = true
+  for (let next = 0; left; next++) {
+    await agrees(scanUsage(db, { org: 'acme' }), scanLedger(db, { org: 'acme' }))
+    // Rows that come meanwhile, from before and after what is summed so far.
+    tables.apply([{ op: 'ledger', entries: packEntries([entry(10_000 + next), entry(20_000 + 7 * next)]) }])
+    left = tables.apply([{ op: 'sweep', now: T0 }])
+    seen.push(since())
+  }
+  assert.ok(seen.length > 4, 'several slices')
+  assert.deepEqual(
+    seen,
+    seen.toSorted((a, b) => b - a),
+  )
+  assert.equal(seen.at(-1), 0)
+  await agrees(scanUsage(db, {}), scanLedger(db, {}))
+  assert.equal(
+    db.prepare('SELECT sum(requests) AS n FROM usage').get()!['n'],
+    db.prepare('SELECT count(*) AS n FROM ledger').get()!['n'],
+  )
+})
+
+test('sqlite: sums of a month are kept until its last row is too old', async () => {
+  const { db, tables } = databaseWith([], { ...CAPS, ledgerKeep: 10 * DAY } as never)
+  const at = (id: string, time: number): Entry => ({
+    id,
+    kind: 'o',
+    json: rowJson(intentJson(intent(id, { time })), outcome(id), undefined),
+  })
+  const rows = [at('a', Date.UTC(2026, 9, 31)), at('b', Date.UTC(2026, 10, 1)), at('c', Date.UTC(2026, 10, 20))]
+  tables.apply([{ op: 'ledger', entries: packEntries(rows) }])
+  const left = async () => (await all(scanUsage(db, {}))).map(({ time }) => new Date(time).toISOString().slice(0, 10))
+  tables.apply([{ op: 'sweep', now: Date.UTC(2026, 10, 25) }])
+  assert.deepEqual(await left(), ['2026-11-01', '2026-11-20'], 'the row of the 1st is gone, its sum is not')
+  assert.equal((await all(scanLedger(db, {}))).length, 1)
+  tables.apply([{ op: 'sweep', now: Date.UTC(2026, 11, 10) }])
+  assert.deepEqual(await left(), ['2026-11-01', '2026-11-20'])
+  tables.apply([{ op: 'sweep', now: Date.UTC(2026, 11, 11) }])
+  assert.deepEqual(await left(), [])
+})
+
+test('sqlite: sums of whole hours read no rows', async () => {
+  const { db, tables } = databaseWith([])
+  tables.apply([{ op: 'ledger', entries: packEntries(Array.from({ length: 300 }, (_, i) => entry(i))) }])
+  const before = usedBy(await all(scanUsage(db, { since: Date.UTC(2026, 11, 30) })))
+  db.exec('DELETE FROM ledger')
+  assert.deepEqual(usedBy(await all(scanUsage(db, { since: Date.UTC(2026, 11, 30) }))), before)
+})
+
+test('sqlite: a store sums what it books, and what an earlier release leaves', async t => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  const file = url.slice('sqlite:'.length)
+  const db = new DatabaseSync(file)
+  prepare(db, file, STEPS.slice(0, 4))
+  new Tables(db, CAPS).apply([{ op: 'ledger', entries: packEntries([entry(1), entry(2)]) }])
+  // It has no sums yet, as `sluice usage` finds it before the first start of this release.
+  await agrees(scanUsage(db, {}), scanLedger(db, {}))
+  db.close()
+  const store = await openStore(options(url))
+  t.after(() => store.close())
+  store.ledger.intent(intent('new'))
+  store.ledger.outcome(outcome('new'))
+  await store.ledger.flush()
+  const rows = await store.ledger.query({})
+  assert.equal(rows.length, 3)
+  assert.deepEqual(await usedIn(store), usedBy(rows))
+})
+
+// ---- Redis ----------------------------------------------------------------------------------------------------------
+
+interface Shared {
+  redis: Redis
+  client: RedisClient
+  sink(instance: string, ledgerKeep?: number | null, now?: () => number): RedisLedgerSink
+}
+function connect(t: TestContext, url: string, redis: Redis): Shared {
+  const client = new RedisClient({ url, timeout: 10_000, log: recordingLog() })
+  t.after(() => {
+    client.disconnect()
+    redis.disconnect()
+  })
+  const sink = (instance: string, ledgerKeep: number | null = null, now = () => T0) =>
+    new RedisLedgerSink({
+      ...{ client, writer: client, log: recordingLog(), replicas: 0, instance, ledgerKeep, ship: null },
+      clock: { ...systemClock, now },
+      settled: async () => {},
+    })
+  return { redis, client, sink }
+}
+
+/** Appends as a gateway of the release before: nothing is counted. */
+async function appendUncounted(redis: Redis, list: readonly number[]): Promise<void> {
+  for (const seed of list) {
+    const [id, time, organization, key_id, surface, model, , , , provider, outcome, ...figures] = JSON.parse(
+      entry(seed).json,
+    ) as string[]
+    const [input, cached, cache_write, output, reasoning, searches, , cost] = figures
+    const fields = {
+      time,
+      organization,
+      key_id,
+      surface,
+      model,
+      provider,
+      outcome,
+      input,
+      cached,
+      cache_write,
+      output,
+      reasoning,
+      searches,
+      cost,
+    }
+    await redis.xadd(
+      STREAM,
+      '*',
+      'request_id',
+      id!,
+      ...(Object.entries(fields)
+        .filter(([, value]) => value !== '')
+        .flat() as string[]),
+    )
+  }
+}
+
+test('redis: sums equal a scan, whatever is appended, repeated or late, beside gateways of the release before', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
+  await client.connect()
+  const steps = fc.array(
+    fc.oneof(
+      seeds.map(list => ({ do: 'append' as const, list })),
+      seeds.map(list => ({ do: 'repeat' as const, list })),
+      seeds.map(list => ({ do: 'uncounted' as const, list })),
+      fc.constant({ do: 'count' as const, list: [] as number[] }),
+      filters.map(filter => ({ do: 'ask' as const, list: [] as number[], filter })),
+    ),
+    { maxLength: 10 },
+  )
+  const run = async (all: typeof steps extends fc.Arbitrary<infer T> ? T : never, last: UsageFilter) => {
+    await redis.flushdb()
+    const [one, two] = [sink('one'), sink('two')]
+    for (const step of all) {
+      const entries = step.list.map(entry)
+      if (step.do === 'append') await two.append(entries, 'two', false)
+      else if (step.do === 'repeat') for (let i = 0; i < 2; i++) await one.append(entries, 'one', true)
+      else if (step.do === 'uncounted') await appendUncounted(redis, step.list)
+      else if (step.do === 'count') await one.count()
+      else await agrees(scanRedisUsage(client, step.filter), scanStream(client, step.filter))
+    }
+    await agrees(scanRedisUsage(client, last), scanStream(client, last))
+    await one.count()
+    assert.deepEqual(
+      [await redis.get(`{${STREAM}}:summed`)],
+      [(await redis.xrevrange(STREAM, '+', '-', 'COUNT', 1))[0]?.[0] ?? null],
+    )
+    await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
+  }
+  await fc.assert(fc.asyncProperty(steps, filters, run), { numRuns: 60 })
+})
+
+test('redis: a ledger of the release before is counted in slices, and answers are right meanwhile', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
+  await client.connect()
+  await appendUncounted(
+    redis,
+    Array.from({ length: 1500 }, (_, i) => i),
+  )
+  const one = sink('one')
+  const counted = new Set<string | null>()
+  for (
+    let i = 0;
+    (await redis.get(`{${STREAM}}:summed`)) !== (await redis.xrevrange(STREAM, '+', '-', 'COUNT', 1))[0]![0];
+    i++
+  ) {
+    await agrees(scanRedisUsage(client, { org: 'acme' }), scanStream(client, { org: 'acme' }))
+    await one.append([entry(10_000 + i)], 'one', true)
+    counted.add(await redis.get(`{${STREAM}}:summed`))
+  }
+  assert.ok(counted.size > 3, 'no call counts a whole ledger')
+  await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
+})
+
+test('redis: a gateway counts what one of the release before appends, without a row of its own', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  const redis = new Redis(server.url)
+  const store = await openStore(options(server.url, { dataDir: temporary() }))
+  t.after(async () => {
+    redis.disconnect()
+    await store.close()
+    await server.stop()
+  })
+  await appendUncounted(redis, [1, 2, 3])
+  assert.deepEqual(await usedIn(store), usedBy(await store.ledger.query({})))
+  await eventually(async () => (await redis.get(`{${STREAM}}:summed`)) !== null)
+  assert.deepEqual(await usedIn(store), usedBy(await store.ledger.query({})))
+})
+
+test('redis: sums of whole hours read no rows, and what is in the stream and is no row is passed over', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
+  await client.connect()
+  await redis.xadd(STREAM, '*', 'what', 'is this')
+  await sink('one').append(
+    Array.from({ length: 150 }, (_, i) => entry(i)),
+    'one',
+    true,
+  )
+  const filter = { since: Date.UTC(2026, 11, 30) }
+  const before = usedBy(await all(scanRedisUsage(client, filter)))
+  assert.ok(before.size > 100)
+  await redis.xtrim(STREAM, 'MAXLEN', 0)
+  assert.deepEqual(usedBy(await all(scanRedisUsage(client, filter))), before)
+})
+
+test('redis: sums of a month are kept until its last row is too old, and then leave nothing behind', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
+  await client.connect()
+  let now = Date.UTC(2026, 11, 31)
+  const one = sink('one', 10 * DAY, () => now)
+  const many = Array.from({ length: 250 }, (_, i): Entry => {
+    const row = intent(`x${i}`, { organization: `o${i}`, time: Date.UTC(2026, 10, 30) })
+    return { id: row.request_id, kind: 'o', json: rowJson(intentJson(row), outcome(`x${i}`), undefined) }
+  })
+  await one.append([...many, entry(0)], 'one', true)
+  const months = async () => (await redis.keys(`{${STREAM}}:usage:????-??`)).map(key => key.slice(-7)).sort()
+  now = Date.UTC(2026, 11, 10, 23)
+  await one.count()
+  assert.deepEqual(await months(), ['2026-11', '2026-12'])
+  now = Date.UTC(2026, 11, 11)
+  for (let i = 0; i < 3; i++) await one.count()
+  assert.deepEqual(await months(), ['2026-12'])
+  assert.deepEqual(await redis.keys(`{${STREAM}}:usage:2026-11*`), [])
+  assert.equal(await redis.zcard(`{${STREAM}}:usage`), 1)
+})
+
+test('redis cluster: a row and its sums are in one slot', { skip: skipWithoutRedis }, async t => {
+  const nodes = await startCluster(t)
+  const { client, sink } = connect(t, `redis+cluster://127.0.0.1:${nodes[0]!.port}`, new Redis({ lazyConnect: true }))
+  await client.connect()
+  await sink('one').append(
+    Array.from({ length: 100 }, (_, i) => entry(i)),
+    'one',
+    true,
+  )
+  await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
+  assert.ok(sentKey('one').startsWith(`{${STREAM}}`))
+})
