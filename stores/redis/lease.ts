@@ -7,7 +7,8 @@
  *   {sluice:leases}:held       set of the ids of leases under which something may be held
  *   {sluice:leases}:dead       set of the ids of dead leases whose reservations are being given back
  *   {sluice:leases}:id:<id>    expires with the lease; value: the layout version that its process knows (format.ts)
- *   sluice:orgs:<id>           set of the organizations in which it may hold something; written before a reservation
+ *   sluice:orgs:<id>           set of the organizations in which it may hold something; written before a reservation,
+ *                              and left when nothing has been held in one for some minutes
  *
  * After an outage of Redis, a process gives the others time to renew their leases before it declares any lease dead.
  */
@@ -30,6 +31,8 @@ export interface LeaseTimes {
 /** Reservations of a dead process are given back within 9 + 3 = 12 s. A blocked event loop of 5 s does no harm. */
 export const LEASE_TIMES: LeaseTimes = { ttl: 9000, every: 3000 }
 
+/** One call unregisters at most this many organizations. */
+const UNREGISTER_GROUP = 500
 /** One call gives back at most this many reservations, which takes Redis some milliseconds. */
 const RECLAIM_GROUP = 200
 
@@ -61,6 +64,9 @@ export class Leases {
   #renewedAt = Number.NEGATIVE_INFINITY
   /** Organizations that are registered under the present lease; a promise while the registration is being sent. */
   #orgs = new Map<string, Promise<void> | true>()
+  /** Organizations that are not used any more and still registered in Redis. */
+  #forgotten = new Set<string>()
+  #unregistering: Promise<unknown> | undefined
   /** The keys under the present lease, by organization; also for organizations that are not registered. */
   #orgKeys = new Map<string, OrgKeys>()
   #taking: Promise<void> | undefined
@@ -144,7 +150,8 @@ export class Leases {
     if (known === true) return
     if (known) return known
     const id = this.#id
-    const registering = this.#client.call(this.#client.redis.sadd(`sluice:orgs:${id}`, org)).then(
+    this.#forgotten.delete(org)
+    const registering = this.#register(id, org).then(
       () => {
         if (this.#id === id) this.#orgs.set(org, true)
       },
@@ -157,6 +164,12 @@ export class Leases {
     await registering
     // In the meantime this process has taken a new lease, under which the organization is not registered.
     if (this.#id !== id) await this.cover(org)
+  }
+
+  async #register(id: string, org: string): Promise<void> {
+    // Otherwise it could be taken out of the set behind its registration.
+    if (this.#unregistering) await this.#unregistering
+    await this.#client.call(this.#client.redis.sadd(`sluice:orgs:${id}`, org))
   }
 
   /** The keys of an organization's cells, and of its reservations under a lease. */
@@ -185,10 +198,38 @@ export class Leases {
     return [...this.#orgs.keys()]
   }
 
-  /** Forgets an organization in which nothing is held. Redis keeps it registered; the next use registers it again. */
+  /** Organizations that were forgotten and are still registered in Redis. */
+  forgotten(): ReadonlySet<string> {
+    return this.#forgotten
+  }
+
+  /**
+   * Forgets an organization in which nothing is held: its next use registers it again. It stays registered in Redis,
+   * because an admission may be on its way, until `unregister`.
+   */
   forget(org: string): void {
     this.#orgs.delete(org)
     this.#orgKeys.delete(org)
+    this.#forgotten.add(org)
+  }
+
+  /** Takes forgotten organizations in which nothing is held out of Redis, except those that are in use again. */
+  async unregister(orgs: readonly string[]): Promise<void> {
+    for (let i = 0; i < orgs.length; i += UNREGISTER_GROUP) {
+      const id = this.#id
+      const group = orgs.slice(i, i + UNREGISTER_GROUP).filter(org => this.#forgotten.has(org))
+      if (group.length === 0) continue
+      const removing = this.#client.call(this.#client.redis.srem(`sluice:orgs:${id}`, ...group))
+      this.#unregistering = removing.catch(() => {})
+      await removing.finally(() => {
+        this.#unregistering = undefined
+      })
+      if (this.#id !== id) return
+      for (const org of group) {
+        this.#forgotten.delete(org)
+        if (!this.#orgs.has(org)) this.#orgKeys.delete(org)
+      }
+    }
   }
 
   /** The ids of the leases of an instance that Redis still knows, and that of its first lease. */
@@ -256,6 +297,7 @@ export class Leases {
     this.#epoch++
     this.#id = id
     this.#orgs.clear()
+    this.#forgotten.clear()
     this.#orgKeys.clear()
     this.#renewedAt = at
   }

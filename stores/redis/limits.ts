@@ -85,7 +85,10 @@ export class RedisLimits implements LimitEngine {
   #audit: Timer | undefined
   /** Reservations that only Redis knew at the last audit (`nameOf`). */
   #suspects = new Set<string>()
-  /** Organizations in which nothing was held at the last audit. After a second such audit they are forgotten. */
+  /**
+   * Organizations in which nothing was held at the last audit. After a second such audit they are forgotten, and after
+   * a third they are not registered in Redis any more.
+   */
   #idle = new Set<string>()
   #closed = false
 
@@ -303,8 +306,9 @@ export class RedisLimits implements LimitEngine {
     const { client, leases } = this.#options
     const seen = new Set<string>()
     const idle = new Set<string>()
+    const unused: string[] = []
     let strays = 0
-    for (const org of leases.organizations()) {
+    for (const org of [...leases.organizations(), ...leases.forgotten()]) {
       const { cells, prefix } = leases.keysOf(org)
       const marks = await leases.marks(org)
       const leaving = new Set(this.#leaving())
@@ -319,11 +323,13 @@ export class RedisLimits implements LimitEngine {
       }
       if (marks.length > 0 || this.#reservations.get(org)?.size) continue
       this.#reservations.delete(org)
-      if (this.#idle.has(org)) leases.forget(org)
+      if (leases.forgotten().has(org)) unused.push(org)
+      else if (this.#idle.has(org)) leases.forget(org)
       else idle.add(org)
     }
     this.#suspects = seen
     this.#idle = idle
+    await leases.unregister(unused)
     return strays
   }
 

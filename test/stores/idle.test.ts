@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import path from 'node:path'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { ManualClock } from '../../core/clock.ts'
+import { Redis } from 'ioredis'
+import { ManualClock, systemClock } from '../../core/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { MemoryLimits } from '../../stores/limits/memory.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
@@ -124,4 +125,52 @@ test('on Redis an organization in which nothing is held is forgotten after two a
   const again = await admit('idle', 'b')
   assert.deepEqual([again.admitted, again.states[0]!.remaining], [true, 98])
   assert.deepEqual(store.leases.organizations(), ['busy', 'idle'])
+})
+
+/**
+ * The set of organizations in which a process may hold something only grew: each organization that ever sent a request
+ * stood in it until the process ended.
+ */
+test('on Redis the set of a process has the organizations in use, and no slot is lost on the way', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  const redis = new Redis(server.url)
+  const open = (instance: string, leaseTimes: { ttl: number; every: number }) =>
+    openRedisStore({
+      ...{ url: server.url, timeout: 10_000, instance, clock: systemClock, log: recordingLog(), ledgerKeep: null },
+      ...{ maxRecord: 1e6, maxTotal: 1e9, maxRecords: 1e9, share: 1, replicas: 0, dataDir: temporary(), leaseTimes },
+    })
+  const store = await open('a', { ttl: 60_000, every: 20_000 })
+  t.after(async () => {
+    await store.close()
+    redis.disconnect()
+    await server.stop()
+  })
+  const cells = [slots('o:conc', 5)]
+  const admit = (org: string, id: string) => store.limits.admit({ org, id, cells, amounts: [1], now: T0 })
+  const registered = async () => (await redis.smembers('sluice:orgs:a')).sort()
+  const orgs = Array.from({ length: 1200 }, (_, i) => `o${i}`)
+  await Promise.all(orgs.map(org => admit(org, 'x')))
+  await admit('busy', 'x')
+  for (const org of orgs) store.limits.settle(org, 'x', [0], T0)
+  await eventually(() => store.limits.undelivered === 0)
+  assert.equal((await registered()).length, 1201)
+  for (let i = 0; i < 2; i++) await store.limits.audit()
+  // Comes back after it was forgotten, and while the others leave the set.
+  await admit('o1', 'again')
+  const leaving = store.limits.audit()
+  const meanwhile = ['o2', 'o3', 'o1100'].map(org => admit(org, 'meanwhile'))
+  await leaving
+  await Promise.all(meanwhile)
+  for (let i = 0; i < 3; i++) await store.limits.audit()
+  assert.deepEqual(await registered(), ['busy', 'o1', 'o1100', 'o2', 'o3'])
+  assert.equal(store.leases.forgotten().size, 0)
+
+  // The process dies: what it held in those is given back by another.
+  await redis.del('{sluice:leases}:id:a')
+  const other = await open('b', { ttl: 60_000, every: 20 })
+  t.after(() => other.close())
+  for (const org of ['busy', 'o1', 'o1100', 'o2', 'o3'])
+    await eventually(async () => (await other.limits.peek(org, cells, T0))[0]!.remaining === 5)
 })
