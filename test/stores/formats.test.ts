@@ -19,10 +19,11 @@ import { RedisClient } from '../../stores/redis/client.ts'
 import { FORMAT, HELD, STEPS as LAYOUT_STEPS, type LayoutStep, LEASE_PREFIX } from '../../stores/redis/format.ts'
 import { openRedisStore, type RedisStore, type RedisStoreOptions } from '../../stores/redis/store.ts'
 import { checkDatabase, prepare, STEPS as SCHEMA_STEPS, type SchemaStep } from '../../stores/sqlite/schema.ts'
+import { Tables } from '../../stores/sqlite/tables.ts'
 import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 import { COMMITS, copySqlite, type Fixture, LIMITS, loadRedis, readFixture } from './fixtures/read.ts'
-import { intent, options, recordingLog, slots, spend, T0, temporary } from './kit.ts'
+import { intent, options, recordingLog, slots, spend, T0, temporary, usedBy, usedIn } from './kit.ts'
 import { RedisServer, skipWithoutRedis as skip } from './redis-server.ts'
 
 let server: RedisServer
@@ -89,6 +90,7 @@ async function balances(t: TestGateway, fixture: Fixture): Promise<void> {
     open.map(row => [row.outcome, row.cost]),
     open.map(() => ['lost', 0]),
   )
+  assert.deepEqual(await usedIn(t.gateway.store), usedBy(rows), 'sums by hour are those of the rows')
   const sum = rows.reduce((total, row) => total + row.cost, 0)
   const left = await t.gateway.store.limits.peek('acme', CELLS, fixture.time + 60_000)
   assert.deepEqual(
@@ -131,6 +133,18 @@ for (const commit of COMMITS)
       await serves(`sqlite:${file}`, fixture)
       assert.equal(versionOf(file), markOf(SCHEMA_STEPS).version)
       assert.deepEqual(fs.readdirSync(file + '.journal'), [])
+    })
+
+    test('sqlite: sums by hour are made of the rows that are there', async () => {
+      const file = copySqlite(commit, temporary())
+      const db = new DatabaseSync(file)
+      prepare(db, file)
+      const rows = db.prepare('SELECT count(*) AS n, sum(cost) AS cost FROM ledger').get()!
+      assert.ok(Number(rows['n']) > 0)
+      const tables = new Tables(db, { idempotencyBytes: 1e9, recordBytes: 1e9, share: 1, ledgerKeep: null })
+      assert.equal(tables.apply([{ op: 'sweep', now: readFixture(commit, 'sqlite').time }]), false)
+      assert.deepEqual({ ...db.prepare('SELECT sum(requests) AS n, sum(cost) AS cost FROM usage').get() }, { ...rows })
+      db.close()
     })
 
     test('[IDEM-3] sqlite: a key whose first use was killed is not free at once', async t => {
