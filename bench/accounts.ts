@@ -61,7 +61,7 @@ routes:
   - { match: POST /v1/chat/completions, pipeline: completions, surface: chat }
   - { match: GET /v1/models, pipeline: models }
 organizations:
-  file: { plan: tier5, keys: [{ id: a, sha256: ${digestOf('sk-file')} }] }
+  file: { plan: custom, keys: [{ id: a, sha256: ${digestOf('sk-file')} }] }
 ${organizations}`
 
 interface Running {
@@ -221,7 +221,10 @@ async function reloaded(organizations: number): Promise<string[]> {
     const headers = { authorization: 'Bearer sk-file', 'content-type': 'application/json' }
     const path = '/v1/chat/completions'
     const asked = request({ host: '127.0.0.1', port: running.port, path, method: 'POST', agent: false, headers })
-    asked.once('response', reply => reply.resume().on('error', () => {}))
+    asked.once('response', reply => {
+      if (reply.statusCode !== 200) throw new Error(`a stream answers ${reply.statusCode}`)
+      reply.resume().on('error', () => {})
+    })
     asked.on('error', () => {})
     asked.end(body)
     return asked
@@ -241,7 +244,7 @@ async function reloaded(organizations: number): Promise<string[]> {
   const quiet = await longest(2000)
   const reloads = 'sluice_config_reloads_total{result="applied"}'
   const before = await metric(running, reloads)
-  writeFileSync(running.file, readFileSync(running.file, 'utf8').replace('file: { plan: tier5', 'file: { plan: tier4'))
+  writeFileSync(running.file, readFileSync(running.file, 'utf8').replace('file: { plan: custom', 'file: { plan: tier5'))
   const began = performance.now()
   let looks = 0
   const pause = await longest(60_000, async () => ++looks % 20 === 0 && (await metric(running, reloads)) > before)
