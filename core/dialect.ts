@@ -226,10 +226,11 @@ export interface Dialect {
    */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
   /**
-   * The part of the request that a reply with status 400 faults, when its code is one for faults of the request; null
-   * for all others, such as those of account, model, credential or version (decision 63).
+   * The part of the request that an error object faults, when its code is one for faults of the request; null for all
+   * others, such as those of account, model, credential or version (decision 63).
+   * @param error of a reply with status 400, or of an event inside a reply
    */
-  blames?(body: string): Blamed | null
+  blames?(error: unknown): Blamed | null
 }
 
 export type HeaderValue = string | string[]

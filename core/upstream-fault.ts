@@ -15,11 +15,14 @@ export class UpstreamFault {
   readonly param: string | undefined
   /** The provider refused the request as it was written: its words tell what was wrong with it. */
   ofRequest = false
+  /** The provider's error object, or what it sent in its place. */
+  readonly error: unknown
   /** The provider's sentence as it came. It may quote the prompt and the request's headers. */
   readonly #message: string
   #secrets: readonly string[] = []
 
-  constructor(type: unknown, code: unknown, param: unknown, message: unknown) {
+  constructor(error: unknown, type: unknown, code: unknown, param: unknown, message: unknown) {
+    this.error = error
     this.type = wordOf(type)
     this.code = wordOf(code)
     this.param = wordOf(param)
@@ -33,17 +36,17 @@ export class UpstreamFault {
       const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
       return UpstreamFault.of(isRecord(value) ? (value['error'] ?? value) : value)
     } catch {
-      return new UpstreamFault(undefined, undefined, undefined, body)
+      return UpstreamFault.of(body)
     }
   }
 
   /** Of an error object, or of what stands in its place. */
   static of(error: unknown): UpstreamFault {
-    if (!isRecord(error)) return new UpstreamFault(undefined, undefined, undefined, error)
+    if (!isRecord(error)) return new UpstreamFault(error, undefined, undefined, undefined, error)
     // Google calls its type `status` and names members in `details`; servers built on FastAPI call the message
     // `detail`.
     const { type, status, code, param, message, detail, details } = error
-    return new UpstreamFault(type ?? status, code, param ?? violatedField(details), message ?? detail)
+    return new UpstreamFault(error, type ?? status, code, param ?? violatedField(details), message ?? detail)
   }
 
   /** Keeps what the gateway sent as these headers out of what is told. */

@@ -114,11 +114,19 @@ class Translated implements Outbound {
   }
 
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
-    const error = this.#dialect.fault(status, headers, body)
+    return this.#blamed(this.#dialect.fault(status, headers, body), status === 400)
+  }
+
+  eventFault(error: GatewayError): GatewayError {
+    return this.#blamed(error, true)
+  }
+
+  /** The client's fault in place of the provider's, when the provider faults something that the client asked for. */
+  #blamed(error: GatewayError, mayBlame: boolean): GatewayError {
     const { cause } = error
     if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault)) return error
     cause.ofRequest = true
-    const part = status === 400 ? this.#dialect.blames?.(body) : undefined
+    const part = mayBlame ? this.#dialect.blames?.(cause.error) : undefined
     return (part && blamedError(this.#conversation, part, cause)) || error
   }
 }

@@ -6,7 +6,7 @@
 import type { Conversation } from '../core/conversation.ts'
 import type { Blamed } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
-import { list, object, parseObject, string } from './loose-json.ts'
+import { list, object, string } from './loose-json.ts'
 import { memberOf } from './requirements.ts'
 
 /** Names of members in the dialects, in snake case, and the part of the request that they stand for. */
@@ -37,7 +37,7 @@ function partAt(path: string): Blamed | null {
 // ---- the dialects ---------------------------------------------------------------------------------------------------
 
 /** Codes by which the OpenAI family faults a value, together with the `param` that has it. */
-const OPENAI_VALUES: ReadonlySet<string> = new Set([
+export const OPENAI_VALUES: ReadonlySet<string> = new Set([
   'invalid_value',
   'invalid_type',
   'unsupported_value',
@@ -53,7 +53,7 @@ const OPENAI_VALUES: ReadonlySet<string> = new Set([
   'invalid_json_schema',
 ])
 /** Codes that fault an image or a file, whatever `param` says. */
-const OPENAI_MEDIA: ReadonlySet<string> = new Set([
+export const OPENAI_MEDIA: ReadonlySet<string> = new Set([
   'invalid_image',
   'invalid_image_format',
   'invalid_image_url',
@@ -69,8 +69,10 @@ const OPENAI_MEDIA: ReadonlySet<string> = new Set([
   'unsupported_file',
 ])
 
-export function openAiBlames(body: string): Blamed | null {
-  const { type, code, param } = object(parseObject(body)?.['error'])
+export function openAiBlames(error: unknown): Blamed | null {
+  const { type, code, param } = object(error)
+  // Compatible servers write the status that the error would have had in a reply of its own.
+  if (typeof code === 'number' && code !== 400) return null
   const word = string(typeof code === 'string' ? code : type)
   if (OPENAI_MEDIA.has(word)) return 'content'
   const part = partAt(string(param))
@@ -80,22 +82,16 @@ export function openAiBlames(body: string): Blamed | null {
 }
 
 /** Anthropic has one type for all; its sentences begin with the path of a faulty member. */
-export function anthropicBlames(body: string): Blamed | null {
-  const { type, message } = object(parseObject(body)?.['error'])
+export function anthropicBlames(error: unknown): Blamed | null {
+  const { type, message } = object(error)
   const sentence = string(message).slice(0, 2000)
   // A member that the API does not know, or lacks, is one of a version that the gateway spoke.
   if (string(type) !== 'invalid_request_error' || /extra inputs|field required/i.test(sentence)) return null
   return partAt(/^`?([a-z_]+)(?=[`.:])/.exec(sentence)?.[1] ?? '')
 }
 
-export function googleBlames(body: string): Blamed | null {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(body)
-  } catch {
-    return null
-  }
-  const { status, message, details } = object(object(Array.isArray(parsed) ? parsed[0] : parsed)['error'])
+export function googleBlames(error: unknown): Blamed | null {
+  const { status, message, details } = object(error)
   const sentence = string(message).slice(0, 2000)
   // An unknown name is one that the gateway wrote.
   if (status !== 'INVALID_ARGUMENT' || /unknown name/i.test(sentence)) return null

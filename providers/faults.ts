@@ -9,6 +9,7 @@
 import type { FaultHeaders } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
 import { UnreadableReply } from '../core/upstream-fault.ts'
+import { OPENAI_MEDIA, OPENAI_VALUES } from './blame.ts'
 
 /** What went wrong at a provider, and the error that the client gets for it. */
 export type FaultKind =
@@ -183,8 +184,8 @@ export function kindOfOpenAiError(error: unknown, status?: number): FaultKind {
   const { code, type } = fields
   const known =
     (typeof code === 'string' && OPENAI_CODES.get(code)) || (typeof type === 'string' && OPENAI_CODES.get(type))
-  // `server_error` is the type of every 5xx, so the status is more exact; and a 5xx is never the request's fault.
-  if (known && !((known === 'server' || known === 'rejected') && status !== undefined && status >= 500)) return known
+  // `server_error` is the type of every 5xx, so the status is more exact.
+  if (known && !(known === 'server' && status !== undefined && status >= 500)) return known
   const message = typeof error === 'string' ? error : fields['message']
   // `Number.NaN` instead of null, because Number(null) is 0.
   const stated = status ?? Number(code ?? Number.NaN)
@@ -194,7 +195,11 @@ export function kindOfOpenAiError(error: unknown, status?: number): FaultKind {
     speaksOfContext(message)
   )
     return 'context'
-  return stated >= 400 && stated < 600 ? kindOfStatus(stated) : 'server'
+  if (stated >= 400 && stated < 600) return kindOfStatus(stated)
+  // Inside a stream there is no status. What faults the request would fail again.
+  return type === 'invalid_request_error' || (typeof code === 'string' && OF_THE_REQUEST.has(code))
+    ? 'rejected'
+    : 'server'
 }
 
 const OPENAI_CODES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
@@ -224,17 +229,16 @@ const OPENAI_CODES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>(
   ['timeout_error', 'timeout'],
   ['server_error', 'server'],
   ['internal_error', 'server'],
-  // Faults of a value or a file come without a status inside a stream; they would come again.
-  ...['invalid_image', 'invalid_image_format', 'invalid_image_url', 'invalid_base64_image', 'image_too_large'].map(
-    rejected,
-  ),
-  ...['image_too_small', 'image_parse_error', 'image_file_too_large', 'unsupported_image_media_type'].map(rejected),
-  ...['empty_image_file', 'failed_to_download_image', 'invalid_value', 'unsupported_value'].map(rejected),
 ])
 
-function rejected(code: string) {
-  return [code, 'rejected'] as const
-}
+/** Codes of the OpenAI family that fault the request as it was written. */
+const OF_THE_REQUEST: ReadonlySet<string> = new Set([
+  ...OPENAI_VALUES,
+  ...OPENAI_MEDIA,
+  'unknown_parameter',
+  'unsupported_parameter',
+  'missing_required_parameter',
+])
 
 const CONTEXT_PHRASES = [
   'maximum context length',

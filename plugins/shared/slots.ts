@@ -145,6 +145,8 @@ export interface Outbound {
   frames(contentType: string): FrameReader | null
   /** The error that the client gets for a reply with another status. */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
+  /** The error that the client gets for an error that the decoder found inside a reply. */
+  eventFault(error: GatewayError): GatewayError
 }
 
 /** Filled by `upstream` when an attempt failed: the exchange's failed attempts, oldest first, at most sixteen. */

@@ -332,9 +332,9 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   readonly #push = (event: StreamEvent): void => {
     if (this.#state === 'over') return
     if (event.type === 'error') {
-      if (this.#cause) this.#break(this.#cause)
-      else this.#break(event.error, SAID_SO.has(event.error.code))
-      return
+      if (this.#cause) return this.#break(this.#cause)
+      const error = this.#outbound.eventFault(event.error)
+      return this.#break(error, SAID_SO.has(error.code) || isBlamed(error))
     }
     if (event.type !== 'usage') this.#spoke = true
     if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#maxReply) return this.#tooLarge('a reply')
@@ -376,7 +376,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #break(error: GatewayError, saidSo = false): void {
     if (this.#state === 'over') return
     if (this.#state === 'silent') {
-      const counts = OF_A_4XX.has(error.code) ? 'nobody' : 'organization'
+      const counts = OF_A_4XX.has(error.code) || faultsRequest(error) ? 'nobody' : 'organization'
       this.#declined = saidSo || counts === 'nobody'
       return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && counts === 'organization', counts })
     }
@@ -531,6 +531,11 @@ const OF_A_4XX: ReadonlySet<string> = new Set([
   'context_length_exceeded',
   'invalid_value',
 ])
+
+/** Whether the provider says that it does not take the request as it was written. */
+function faultsRequest({ cause }: GatewayError): boolean {
+  return cause instanceof UpstreamFault && cause.ofRequest
+}
 
 /**
  * What an event may cost in memory until the reply is whole: a buffered reply keeps all events, and a stream keeps them

@@ -23,6 +23,8 @@ const violation = (field: string) => [{ fieldViolations: [{ field, description: 
 
 /** What the upstream answers next. */
 let answer: { status: number; body: unknown } = { status: 400, body: {} }
+/** What the upstream sends instead when it is set: a stream with status 200. */
+let stream: string | null = null
 /** Paths of the requests that it got. */
 let got: string[] = []
 const upstream = createServer((request, response) => {
@@ -31,7 +33,8 @@ const upstream = createServer((request, response) => {
     if (request.url!.startsWith('/good/')) {
       const choices = [{ index: 0, message: { role: 'assistant', content: 'fine' }, finish_reason: 'stop' }]
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ choices }))
-    } else response.writeHead(answer.status, { 'content-type': 'application/json' }).end(JSON.stringify(answer.body))
+    } else if (stream !== null) response.writeHead(200, { 'content-type': 'text/event-stream' }).end(stream)
+    else response.writeHead(answer.status, { 'content-type': 'application/json' }).end(JSON.stringify(answer.body))
   })
 })
 
@@ -130,6 +133,120 @@ for (const [dialect, body, param] of BLAMED) {
     }
   })
 }
+
+// ---- the same errors as events of a reply ---------------------------------------------------------------------------
+
+const sse = (...events: any[]): string =>
+  events
+    .map(event => `${event.type === undefined ? '' : `event: ${event.type}\n`}data: ${JSON.stringify(event)}\n\n`)
+    .join('')
+/** By dialect: the first events of a reply, which say 'Well' or nothing yet; and an error object as an event. */
+const EVENTS: Record<string, { begin: string; well: string; error(body: any): string }> = {
+  'openai-chat': {
+    begin: '',
+    well: sse({ choices: [{ index: 0, delta: { content: 'Well' } }] }),
+    error: body => sse(body),
+  },
+  'openai-responses': {
+    begin: sse({ type: 'response.created', response: { id: 'resp_1', status: 'in_progress' } }),
+    well: sse({ type: 'response.output_text.delta', output_index: 0, content_index: 0, delta: 'Well' }),
+    // As the API documents the event: the members stand beside the type.
+    error: ({ error: { code, param, message } }) =>
+      sse({ type: 'error', code: code ?? 'invalid_value', param, message, sequence_number: 2 }),
+  },
+  'anthropic-messages': {
+    begin: sse({ type: 'message_start', message: { id: 'msg_1', usage: { input_tokens: 1, output_tokens: 1 } } }),
+    well: sse(
+      { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'Well' } },
+    ),
+    error: body => sse(body),
+  },
+  gemini: {
+    begin: '',
+    well: sse({ candidates: [{ index: 0, content: { role: 'model', parts: [{ text: 'Well' }] } }] }),
+    error: body => sse(body),
+  },
+}
+
+// An error event inside a reply of status 200 was never the client's fault: 502, or a `server_error` inside the stream,
+// which clients send again.
+for (const [dialect, body, param] of BLAMED) {
+  test(`[ERR-11] ${dialect}: ${JSON.stringify(body)} as an event of a stream`, async () => {
+    const { begin, well, error } = EVENTS[dialect]!
+    try {
+      for (const surface of SURFACES) {
+        const ask = asking(surface, MODELS[dialect]!)
+        stream = begin + error(body)
+        for (const streamed of [false, true]) {
+          const { status, headers, error } = await answered(surface, { ...ask, stream: streamed })
+          assert.deepEqual(
+            [status, error.type, error.code, error.param, error.retryable, headers.get('x-should-retry')],
+            [400, 'invalid_request_error', 'invalid_value', param[surface], false, 'false'],
+          )
+        }
+        // What has left stays, and the error is the last frame in place of an end.
+        stream = begin + well + error(body)
+        const response = await t.post(PATHS[surface], { ...ask, stream: true })
+        assert.equal(response.status, 200)
+        const text = await response.text()
+        assert.match(text, /Well/)
+        assert.doesNotMatch(text, /Secret|message_stop|response\.completed|"finish_reason":"/)
+        const frames = text
+          .split('\n')
+          .filter(line => line.startsWith('data: {'))
+          .map(line => JSON.parse(line.slice(6)))
+        const { code, type, retryable, ...rest } = frames.find(frame => frame.error && !frame.response).error
+        assert.deepEqual(
+          [code, type, rest.param, retryable],
+          ['invalid_value', 'invalid_request_error', param[surface], false],
+        )
+      }
+    } finally {
+      stream = null
+    }
+  })
+}
+
+test('[ERR-11] an event that faults the request: other backends are tried first, and none is marked down', async () => {
+  const { begin, error } = EVENTS['anthropic-messages']!
+  stream = begin + error(anthropic('messages.0: Secret words'))
+  try {
+    const body = bodyOf('chat', 'both', [{ user: 'x' }], { more: { max_completion_tokens: 900 } })
+    got = []
+    const response = await t.post('/v1/chat/completions', body)
+    assert.equal(((await response.json()) as any).choices[0].message.content, 'fine')
+    assert.deepEqual(
+      got.map(path => path.startsWith('/good')),
+      [false, true],
+    )
+    for (let i = 0; i < 30; i++) {
+      const { status } = await answered('chat', asking('chat', 'model-m'))
+      assert.deepEqual([status, got.length], [400, 1])
+    }
+  } finally {
+    stream = null
+  }
+})
+
+test('[ERR-11] an event about what the gateway wrote, or about the model, stays 502, not to be retried', async () => {
+  const { begin, error } = EVENTS['openai-responses']!
+  try {
+    for (const fault of [openai('unknown_parameter', 'foo'), openai('invalid_value', 'model')]) {
+      stream = begin + error(fault)
+      const { status, headers, error: told } = await answered('chat', asking('chat', 'model-r'))
+      assert.deepEqual(
+        [status, told.code, told.param, headers.get('x-should-retry')],
+        [502, 'upstream_server_error', null, 'false'],
+      )
+      assert.equal(got.length, 1)
+    }
+  } finally {
+    stream = null
+  }
+})
+
+// ---- what is no fault of the client ---------------------------------------------------------------------------------
 
 /** Faults of the account, the model, the credential, the version, or of what the gateway itself wrote. */
 const OURS: [dialect: string, status: number, body: unknown, what?: Record<string, unknown>][] = [
