@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net'
 import { parseArgs } from 'node:util'
 import type { Dispatcher } from 'undici'
 import type { ProviderConfig } from '../config/types.ts'
+import { systemClock } from '../core/clock.ts'
 import { Pools, type ProviderPool } from '../plugins/upstream/pools.ts'
 import { type Certificates, makeCertificates } from '../test/faults/certificates.ts'
 import { printed, startProgram, stop } from './children.ts'
@@ -76,10 +77,15 @@ async function client(url: string, ca: string): Promise<void> {
     cache_control: 'auto',
     tls: { ca },
     proxy: null,
+    key_header: undefined,
+    auth: null,
     at: { file: '', line: 1, column: 1 },
   })
   const pools = new Pools()
-  const open = { h1: pools.acquire(provider(false), 5000), h2: pools.acquire(provider(true), 5000) }
+  const open = {
+    h1: pools.acquire(provider(false), 5000, systemClock),
+    h2: pools.acquire(provider(true), 5000, systemClock),
+  }
   const samples: Record<string, Sample[]> = { h1: [], h2: [] }
   const ms = Number(values.seconds) * 1000
   for (const pool of Object.values(open)) await load(pool, ms)

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
+import { AuthFault } from '../core/auth.ts'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
 import { UnreadableReply, UpstreamFault } from '../core/upstream-fault.ts'
@@ -215,12 +216,13 @@ function framesOf({ stack, message }: Error): string[] {
 }
 
 /**
- * Whether the message holds no user data: errors of the system, of sockets and of the store only say what could not be
- * reached.
+ * Whether the message holds no user data: errors of the system, of sockets, of the store and of credentials only say
+ * what could not be reached.
  */
 function hasPlainMessage(error: Error): boolean {
   const { code, syscall } = error as NodeJS.ErrnoException
   return (
+    error instanceof AuthFault ||
     error instanceof StoreUnavailable ||
     error instanceof UnreadableReply ||
     (typeof code === 'string' &&

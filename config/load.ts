@@ -4,6 +4,7 @@
  */
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
+import { AUTH_PACKAGES } from '../core/auth.ts'
 import type { PipelineEntry } from '../core/chain.ts'
 import type { Plugin } from '../core/plugin.ts'
 import { SIMULATED_SEARCH } from '../core/search.ts'
@@ -11,7 +12,7 @@ import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
 import { absolutePaths, type DialectFacts, readModels, readProviders, warnOfComputedCaps } from './models.ts'
-import { loadPluginFile, pluginName, pluginPlace } from './modules.ts'
+import { installCommand, isInstalled, loadPluginFile, pluginName, pluginPlace } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
@@ -173,6 +174,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   if (sections.ledger && store) checkLedger(sections.ledger, store, report)
   warnOfComputedCaps(models, organizations, options.dialects, report)
   await checkFiles(server, providers, read, report)
+  checkPackages(providers, report)
   const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
   // Whether one of the operator's own plugins can search is known only when it is created, so every name is accepted
   // here.
@@ -435,6 +437,10 @@ async function checkFiles(
     [['server', 'tls'], server?.tls ?? null],
     ...Object.values(providers).map(p => [['providers', p.name, 'tls'], p.tls] as [string[], typeof p.tls]),
   ]
+  for (const { name, auth } of Object.values(providers)) {
+    // A federated token's file may appear only after the start.
+    if (auth?.kind === 'google') named.push([['providers', name, 'auth', 'google'], { credentials: auth.credentials }])
+  }
   for (const [path, tls] of named) {
     for (const [key, file] of Object.entries(tls ?? {})) {
       if (file === undefined) continue
@@ -444,5 +450,18 @@ async function checkFiles(
         report.error([...path, key], `cannot read ${file} (${(cause as NodeJS.ErrnoException).code ?? cause})`)
       }
     }
+  }
+}
+
+/** Checks that the optional packages are installed that the providers need. */
+function checkPackages(providers: GatewayConfig['providers'], report: Report): void {
+  const packages = ({ auth }: GatewayConfig['providers'][string]) => (auth ? AUTH_PACKAGES[auth.kind] : [])
+  // One command names all of them: npm removes what an earlier one installed.
+  const all = [...new Set(Object.values(providers).flatMap(packages))]
+  for (const provider of Object.values(providers)) {
+    const missing = packages(provider).filter(name => !isInstalled(name))
+    if (missing.length === 0) continue
+    const message = `it needs ${missing.join(' and ')}, not installed here; run ${installCommand(all)}`
+    report.error(['providers', provider.name, 'auth'], message)
   }
 }

@@ -1,4 +1,5 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
+import type { ProviderAuth } from '../core/auth.ts'
 import type { Backend, Dialect } from '../core/dialect.ts'
 import type { Arrives } from '../core/vocabulary.ts'
 import { place } from './check-chain.ts'
@@ -26,7 +27,7 @@ export function readProviders(
   const providers: Record<string, ProviderConfig> = {}
   for (const [name, value] of Object.entries(raw)) {
     const path = ['providers', name]
-    const provider = report.check(providerSchema, value, path, name)
+    const provider = report.check(providerSchema, withAuth(value), path, name)
     if (!provider) continue
     const headers: Record<string, string> = {}
     for (const [header, text] of Object.entries(provider.headers)) {
@@ -39,8 +40,11 @@ export function readProviders(
     if (provider.tls && (provider.tls.cert === undefined) !== (provider.tls.key === undefined)) {
       report.error([...path, 'tls'], 'a client certificate needs both cert and key')
     }
+    const { auth, key_header } = readAuth(provider, path, report)
     providers[name] = {
       ...provider,
+      auth,
+      key_header,
       name,
       base_url: provider.base_url.replace(/\/+$/, ''),
       api_key: provider.api_key || undefined,
@@ -50,6 +54,74 @@ export function readProviders(
     }
   }
   return providers
+}
+
+/** `auth: aws` means `auth: { aws: {} }`, whose members then get their defaults. */
+function withAuth(value: unknown): unknown {
+  const auth = (value as { auth?: unknown } | null)?.auth
+  return auth === 'aws' || auth === 'google' || auth === 'azure'
+    ? { ...(value as object), auth: { [auth]: {} } }
+    : value
+}
+
+type Credentials = Pick<ProviderConfig, 'auth' | 'key_header'>
+
+/** Reads `auth` and checks what it needs. A fault is reported, and the result is then not used. */
+function readAuth({ api_key, auth: raw, headers }: Arrives<typeof provider>, path: Path, report: Report): Credentials {
+  const at = [...path, 'auth']
+  if (raw === undefined) return { auth: null, key_header: undefined }
+  const [kind, ...more] = typeof raw === 'string' ? [raw] : Object.keys(raw)
+  if (kind === undefined || more.length > 0) {
+    report.error(at, 'auth takes one of bearer, { header: NAME }, aws, google and azure')
+    return { auth: null, key_header: undefined }
+  }
+  const set = typeof raw === 'string' ? {} : raw
+  const keyed =
+    kind === 'azure' && api_key !== undefined
+      ? 'api-key'
+      : kind === 'bearer'
+        ? 'authorization'
+        : set.header?.toLowerCase()
+  const header = keyed ?? 'authorization'
+  const own = Object.keys(headers).find(name => name.toLowerCase() === header)
+  if (own !== undefined)
+    report.error([...path, 'headers', own], `auth sets ${own} as well; remove one of the two`, 'key')
+  if (keyed !== undefined) {
+    if (OWN_HEADERS.includes(keyed))
+      report.error(at, `${keyed} is set by the gateway for each request; name another header`)
+    if (!api_key) report.warn(at, 'auth names a header for api_key, and there is no api_key; requests go without')
+    return { auth: null, key_header: { name: keyed, prefix: kind === 'bearer' ? 'Bearer ' : '' } }
+  }
+  if (api_key) report.error([...path, 'api_key'], `auth: ${kind} has credentials of its own; remove api_key`, 'key')
+  return { auth: vendorAuth(kind as ProviderAuth['kind'], set, at, report), key_header: undefined }
+}
+
+function vendorAuth(
+  kind: ProviderAuth['kind'],
+  set: Exclude<Arrives<typeof provider>['auth'], string | undefined>,
+  path: Path,
+  report: Report,
+): ProviderAuth {
+  const at = [...path, kind]
+  const inFile = (key: 'credentials' | 'token_file', file: string | undefined) =>
+    file === undefined ? {} : { [key]: report.source.resolvePath([...at, key], file) }
+  if (kind === 'aws') {
+    const aws = set.aws!
+    if (!aws.region) report.error(path, 'auth: aws needs a region: { aws: { region: us-east-1 } }')
+    if (!aws.access_key_id !== !aws.secret_access_key)
+      report.error(at, 'access_key_id and secret_access_key belong together; set both or none')
+    if (aws.access_key_id && aws.profile) report.error(at, 'access_key_id and profile are two credentials; remove one')
+    return { kind, ...aws, region: aws.region ?? '' }
+  }
+  if (kind === 'google') {
+    const google = set.google!
+    return { kind, ...google, ...inFile('credentials', google.credentials) }
+  }
+  const azure = set.azure!
+  const secrets = [azure.client_secret, azure.token_file].filter(Boolean).length
+  if (azure.tenant_id ? secrets !== 1 || !azure.client_id : secrets > 0)
+    report.error(at, 'an application needs tenant_id, client_id and either client_secret or token_file')
+  return { kind, ...azure, ...inFile('token_file', azure.token_file) }
 }
 
 /** Makes the paths of a `tls` mapping absolute. */
@@ -181,7 +253,7 @@ function resolveBackend(
       [...path, 'supports'],
       `the ${provider.dialect} dialect has no ${lost.join(', ')}: left out for this backend`,
     )
-  if (!provider.api_key && provider.base_url.startsWith('https:') && !keyless) {
+  if (!provider.api_key && !provider.auth && provider.base_url.startsWith('https:') && !keyless) {
     report.warn(
       [...path, 'provider'],
       `provider ${provider.name} has no api_key; requests to it will be refused upstream`,
@@ -193,6 +265,7 @@ function resolveBackend(
     dialect: provider.dialect,
     baseUrl: provider.base_url,
     apiKey: provider.api_key,
+    keyHeader: provider.key_header,
     headers: provider.headers,
     model: raw.model,
     weight: raw.weight,

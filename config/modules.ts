@@ -4,7 +4,7 @@
  * imports again (decision 39). Modules of old generations stay in memory: Node's module cache has no way to drop them.
  */
 import { readFileSync, statSync } from 'node:fs'
-import { registerHooks } from 'node:module'
+import { findPackageJSON, registerHooks } from 'node:module'
 import { basename, extname, join, sep } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type { Plugin } from '../core/plugin.ts'
@@ -53,6 +53,23 @@ function exportsOf(file: string): Record<string, string> {
     pathToFileURL(join(ROOT, path.replace(/\.js$/, own))).href,
   ])
   return Object.fromEntries(targets)
+}
+
+/** Whether an optional package is installed with this gateway. */
+export function isInstalled(name: string): boolean {
+  try {
+    return findPackageJSON(name, import.meta.url) !== undefined
+  } catch {
+    return false
+  }
+}
+
+/** The command that installs optional packages, in the versions that this gateway is tested with. */
+export function installCommand(packages: readonly string[]): string {
+  const { peerDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+  const versions = packages.map(name => `${name}@${peerDependencies[name]}`)
+  // They are development dependencies too, which `--omit=dev` leaves out unless they are asked for as others.
+  return `npm install --omit=dev --save-prod --no-save ${versions.join(' ')}`
 }
 
 let registered = false

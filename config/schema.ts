@@ -254,6 +254,67 @@ const url = (description: string) =>
   text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
 const file = (description: string) => name(description)
 
+const aws = object(
+  {
+    region: text('The region, e.g. us-east-1.', { pattern: '^[a-z0-9-]+$', examples: ['us-east-1'] }),
+    service: text('Signing name of the service.', { minLength: 1, default: 'bedrock' }),
+    profile: name('A profile of the shared AWS configuration files.'),
+    access_key_id: secretText('Access key id; without it, the usual places are searched.', { format: 'credential' }),
+    secret_access_key: secretText('The secret that belongs to access_key_id.', { format: 'credential' }),
+    session_token: secretText('Session token of temporary keys.', { format: 'credential' }),
+  },
+  [],
+  {
+    description:
+      'AWS Signature Version 4. Without keys: environment, profile, web identity, container role, instance role.',
+  },
+)
+const google = object(
+  {
+    credentials: file(
+      'JSON file of a service account or of workload identity federation. Not set: Application Default Credentials, such as those of the metadata server.',
+    ),
+    scopes: list(name('A scope.'), 'OAuth scopes of the token.', {
+      default: ['https://www.googleapis.com/auth/cloud-platform'],
+    }),
+  },
+  [],
+  { description: 'An access token of Google Cloud.' },
+)
+const azure = object(
+  {
+    tenant_id: name('The Entra tenant. Not set: a managed identity of this machine.'),
+    client_id: name('The application, or the user-assigned managed identity.'),
+    client_secret: secretText('Secret of the application.', { format: 'credential' }),
+    token_file: file('File with a federated token, in place of the secret (workload identity).'),
+    scope: text('Scope of the token.', { minLength: 1, default: 'https://cognitiveservices.azure.com/.default' }),
+    authority: {
+      ...url('The login service, which another cloud has elsewhere.'),
+      default: 'https://login.microsoftonline.com',
+    },
+  },
+  [],
+  { description: 'A token of Microsoft Entra; with api_key instead, that key in the header `api-key`.' },
+)
+const authMembers = object({
+  header: text('Name of the header that carries api_key, in place of the one of the dialect.', {
+    pattern: "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
+    examples: ['x-api-key'],
+  }),
+  aws,
+  google,
+  azure,
+})
+/** A word, or a mapping of one of the members. */
+const auth = {
+  ...authMembers,
+  type: ['string', 'object'],
+  pattern: '^(bearer|aws|google|azure)$',
+  examples: ['bearer', 'aws', 'google', 'azure', '{ header: x-api-key }'],
+  description:
+    'How requests authenticate: bearer (api_key as a bearer token), { header: NAME }, aws, google or azure. Not set: api_key in the header that the dialect uses.',
+} as Schema<string | Arrives<typeof authMembers>>
+
 export const provider = object(
   {
     dialect: named('dialects', 'The wire format that the provider speaks.'),
@@ -262,6 +323,7 @@ export const provider = object(
       examples: ['https://api.openai.com/v1', 'simulator'],
     }),
     api_key: secretText("The gateway's own key at the provider; empty is none.", { format: 'credential' }),
+    auth,
     headers: byName(
       secretText('Value of the header.', { pattern: '^[^\\r\\n\\0]*$' }),
       'Headers added to every request.',

@@ -5,6 +5,7 @@
  *
  * The types of the sections follow from the schemas. This file has what loading adds and changes.
  */
+import type { ProviderAuth } from '../core/auth.ts'
 import type { PipelineEntry, Position } from '../core/chain.ts'
 import type { Backend } from '../core/dialect.ts'
 import type { LimitName } from '../core/limits.ts'
@@ -51,8 +52,12 @@ export interface RouteConfig extends Omit<Arrives<typeof route>, 'match'> {
 }
 
 /** When a gateway is built, cli/assembly.ts replaces `base_url: simulator` by the address of the running simulator. */
-export interface ProviderConfig extends Arrives<typeof provider> {
+export interface ProviderConfig extends Omit<Arrives<typeof provider>, 'auth'> {
   name: string
+  /** The header that carries `api_key`, where it is not the dialect's own. */
+  key_header: Backend['keyHeader']
+  /** What authenticates in place of a key; null when a key does. */
+  auth: ProviderAuth | null
   at: Position
 }
 

@@ -193,7 +193,7 @@ export const ERRORS = {
     type: 'server_error',
     retriable: true,
     fault: 'upstream',
-    docs: 'The upstream refused the gateway’s own credential; the caller’s key is valid.',
+    docs: 'The gateway has no credential that the upstream takes; the caller’s key is valid.',
   },
   upstream_server_error: {
     status: 502,

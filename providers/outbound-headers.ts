@@ -31,9 +31,14 @@ export class OutboundHeaders {
       accept: stream ? 'text/event-stream' : 'application/json',
       'accept-encoding': 'identity',
       ...this.#always,
-      ...(backend.apiKey && this.#credential(backend.apiKey)),
+      ...this.#key(backend),
     }
     for (const name in backend.headers) headers[name.toLowerCase()] = backend.headers[name]!
     return Object.freeze(headers)
+  }
+
+  #key({ apiKey, keyHeader }: Backend): Headers {
+    if (!apiKey) return {}
+    return keyHeader ? { [keyHeader.name]: keyHeader.prefix + apiKey } : this.#credential(apiKey)
   }
 }

@@ -5,6 +5,7 @@
  */
 import { StringDecoder } from 'node:string_decoder'
 import type { Dispatcher } from 'undici'
+import type { Authenticator, AuthHeaders } from '../../core/auth.ts'
 import { type Backend, type Decoder, FrameLimit, type FrameReader } from '../../core/dialect.ts'
 import { asGatewayError, GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
@@ -54,6 +55,8 @@ export interface AttemptFault {
   neverSent?: boolean
   /** The upstream may have acted: only a request that is marked safe may be tried again. */
   mayHaveActed?: boolean
+  /** Nothing was sent, for want of credentials: it says nothing about the backend. */
+  unreached?: boolean
   /** For whom it counts against the backend's health; nobody, when the request may have caused it. */
   counts: Scope | 'nobody'
   /**
@@ -117,6 +120,13 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   /** Bytes of that body so far; for a stream, what its events cost in memory (`sizeOf`). */
   #size = 0
   #activityMono: number
+  /** When the request was sent (monotonic milliseconds): it may have waited for credentials before. */
+  #sentMono: number
+  /** Waiting for credentials, which have a limit of their own: the clocks of the upstream stand still. */
+  #authenticating = false
+  #auth: Authenticator | null = null
+  /** The headers with credentials of this attempt alone. */
+  #secrets: AuthHeaders | undefined
   /** The chunk that is being read has brought an event. */
   #spoke = false
   /** When the client disconnected (monotonic milliseconds). */
@@ -144,6 +154,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#exchangeMono = exchangeMono
     this.startedMono = x.clock.mono()
     this.#activityMono = this.startedMono
+    this.#sentMono = this.startedMono
   }
 
   /**
@@ -155,6 +166,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   start(pool: ProviderPool): void {
+    const own = traceHeaders(this.#x, this.backend, this.#outbound.request.headers)
+    if (pool.auth === null) this.#send(pool, own)
+    else this.#authenticate(pool, pool.auth, own)
+  }
+
+  #send(pool: ProviderPool, own: Record<string, string>): void {
     const { request, body } = this.#outbound
     pool.dispatcher.dispatch(
       {
@@ -162,10 +179,43 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
         path: pool.prefix + request.path,
         method: request.method,
         headers: request.headers,
-        own: traceHeaders(this.#x, this.backend, request.headers),
+        own,
         body,
       },
       this,
+    )
+  }
+
+  /** Adds the headers that authenticate the request, then sends it. */
+  #authenticate(pool: ProviderPool, auth: Authenticator, own: Record<string, string>): void {
+    const { request, body } = this.#outbound
+    const { method, headers } = request
+    this.#auth = auth
+    const made = auth.headers({ method, origin: pool.origin, path: pool.prefix + request.path, headers, body })
+    const send = (added: AuthHeaders) => {
+      this.#secrets = added
+      this.#send(pool, { ...own, ...added })
+    }
+    if (!(made instanceof Promise)) return send(made)
+    this.#authenticating = true
+    made.then(
+      added => {
+        this.#authenticating = false
+        if (this.#state === 'over') return
+        this.#sentMono = this.#activityMono = this.#x.clock.mono()
+        try {
+          send(added)
+        } catch (error) {
+          this.#threw(error)
+        }
+      },
+      cause => {
+        const error = new GatewayError('upstream_auth_error', {
+          message: 'The gateway has no valid credentials for the upstream. Retry shortly.',
+          cause,
+        })
+        this.#end({ error, retriable: true, unreached: true, counts: 'nobody' })
+      },
     )
   }
 
@@ -261,6 +311,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   #readEnd(): void {
     if (this.#status >= 300 || this.#status === 204) {
+      if (this.#status === 401 || this.#status === 403) this.#auth?.refused()
       const error =
         this.#status < 400
           ? upstreamFailed('The upstream failed. Retry shortly.')
@@ -407,7 +458,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #note(error: GatewayError): void {
     const ms = this.#x.clock.mono() - this.startedMono
     const failed = { backend: this.backend.id, status: this.#status, ms }
-    noteFailure(this.#x, failed, error, this.#outbound.request.headers)
+    const { headers } = this.#outbound.request
+    noteFailure(this.#x, failed, error, this.#secrets ? { ...headers, ...this.#secrets } : headers)
   }
 
   /** @param fault a failure that another attempt might avoid; null when there is none */
@@ -467,8 +519,9 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       return
     }
     if (now - this.#exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
+    if (this.#authenticating) return
     if (this.#state === 'silent') {
-      const waited = now - this.startedMono
+      const waited = now - this.#sentMono
       if (waited >= clocks.firstByte) {
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',

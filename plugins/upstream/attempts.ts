@@ -244,7 +244,7 @@ export class Attempts implements AttemptOwner {
     state.failedWith(fault.error.code)
     const now = this.#context.clock.mono()
     const { code } = fault.error
-    if (fault.counts !== 'all') this.#back(breaker.reached(now) ? 'all' : null)
+    if (fault.counts !== 'all' && !fault.unreached) this.#back(breaker.reached(now) ? 'all' : null)
     let closed: Scope | null = null
     if (fault.counts === 'nobody') breaker.abstained(this.#organization)
     else closed = breaker.failed(now, this.#organization, fault.counts)

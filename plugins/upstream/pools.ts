@@ -6,6 +6,9 @@
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool, ProxyAgent } from 'undici'
 import type { ProviderConfig } from '../../config/types.ts'
+import type { Authenticator } from '../../core/auth.ts'
+import type { Clock } from '../../core/clock.ts'
+import { authenticator } from '../../providers/auth/index.ts'
 import { joined } from '../shared/verbatim.ts'
 import { Gate } from './gate.ts'
 import { Http1Client, type HttpClient } from './http1/client.ts'
@@ -17,6 +20,8 @@ export interface ProviderPool {
   /** Path of the base URL, without a trailing slash. */
   readonly prefix: string
   readonly gate: Gate
+  /** Authenticates each request; null where a key in a header does. */
+  readonly auth: Authenticator | null
 }
 
 interface Shared {
@@ -39,11 +44,14 @@ export class Pools {
   readonly #pools = new Map<string, Shared>()
 
   /** The provider's pool, opened if it is not open yet. The caller must `release` it. */
-  acquire(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool {
+  acquire(provider: ProviderConfig, connectTimeoutMs: number, clock: Clock): ProviderPool {
     const name = poolName(provider, connectTimeoutMs)
     let shared = this.#pools.get(name)
     if (!shared)
-      this.#pools.set(name, (shared = { pool: open(provider, connectTimeoutMs), users: 0, provider: provider.name }))
+      this.#pools.set(
+        name,
+        (shared = { pool: open(provider, connectTimeoutMs, clock), users: 0, provider: provider.name }),
+      )
     shared.users++
     return shared.pool
   }
@@ -71,11 +79,11 @@ export class Pools {
 }
 
 function poolName(provider: ProviderConfig, connectTimeoutMs: number): string {
-  const { base_url, max_connections, queue, http2, tls, proxy } = provider
-  return JSON.stringify([provider.name, base_url, max_connections, queue, http2, tls, proxy, connectTimeoutMs])
+  const { base_url, max_connections, queue, http2, tls, proxy, auth } = provider
+  return JSON.stringify([provider.name, base_url, max_connections, queue, http2, tls, proxy, connectTimeoutMs, auth])
 }
 
-function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool {
+function open(provider: ProviderConfig, connectTimeoutMs: number, clock: Clock): ProviderPool {
   const url = new URL(provider.base_url)
   const { tls } = provider
   const options = {
@@ -121,6 +129,7 @@ function open(provider: ProviderConfig, connectTimeoutMs: number): ProviderPool 
     origin: url.origin,
     prefix: url.pathname.replace(/\/+$/, ''),
     gate: new Gate(provider.max_connections, provider.queue.max, provider.queue.wait),
+    auth: provider.auth && authenticator(provider.auth, clock),
   }
 }
 

@@ -3,6 +3,7 @@
  * connections.
  */
 import type { GatewayConfig } from '../../config/types.ts'
+import type { Clock } from '../../core/clock.ts'
 import type { Backend } from '../../core/dialect.ts'
 import type { SharedState } from '../../core/plugin.ts'
 import type { Breaker } from './breaker.ts'
@@ -37,6 +38,7 @@ export class Target {
 export class Targets {
   readonly #providers: GatewayConfig['providers']
   readonly #options: Pick<UpstreamOptions, 'breaker' | 'connect_timeout'>
+  readonly #clock: Clock
   readonly #backends: Backends
   readonly #pools: Pools
   readonly #budgets: RetryBudgets
@@ -48,8 +50,10 @@ export class Targets {
     providers: GatewayConfig['providers'],
     options: Pick<UpstreamOptions, 'breaker' | 'connect_timeout'>,
     shared: SharedState,
+    clock: Clock,
   ) {
     this.#providers = providers
+    this.#clock = clock
     this.#options = options
     this.#backends = sharedBackends(shared)
     this.#pools = sharedPools(shared)
@@ -69,7 +73,7 @@ export class Targets {
   readonly #open = (provider: string): ProviderPool => {
     let pool = this.#opened.get(provider)
     if (!pool) {
-      pool = this.#pools.acquire(this.#providers[provider]!, this.#options.connect_timeout)
+      pool = this.#pools.acquire(this.#providers[provider]!, this.#options.connect_timeout, this.#clock)
       this.#opened.set(provider, pool)
     }
     return pool

@@ -32,6 +32,8 @@ const provider = (over: Partial<ProviderConfig> = {}): ProviderConfig => ({
   cache_control: 'auto',
   tls: null,
   proxy: null,
+  key_header: undefined,
+  auth: null,
   at: { file: 'gateway.yaml', line: 1, column: 1 },
   ...over,
 })
@@ -89,7 +91,7 @@ test('a dialect that breaks is a fault of the gateway, told in the log alone', a
 test('its connection is free for the next request, and its backend none the worse', async () => {
   const shared = createSharedState()
   // As a configuration that serves does: the pool outlives each of the runs.
-  sharedPools(shared).acquire(provider(), 5000)
+  sharedPools(shared).acquire(provider(), 5000, new ManualClock())
   const { ask, tried } = asking()
   for (let i = 0; i < 5; i++) assert.equal((await ask({ shared })).status, 400)
   assert.equal(tried.length, 5)

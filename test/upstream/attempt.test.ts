@@ -19,7 +19,7 @@ test('[STR-4] a reply that was whole before its reader went on does not resume i
     abort: () => void calls.push('abort'),
   } as unknown as Dispatcher.DispatchController
   let handler!: ReplyHandler
-  const pool = { dispatcher: { dispatch: (_: unknown, given: ReplyHandler) => (handler = given) } }
+  const pool = { auth: null, dispatcher: { dispatch: (_: unknown, given: ReplyHandler) => (handler = given) } }
   const decoder: Decoder = {
     done: false,
     frame(_, data, push) {

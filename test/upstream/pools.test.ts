@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ProviderConfig } from '../../config/types.ts'
+import { systemClock } from '../../core/clock.ts'
 import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { Pools } from '../../plugins/upstream/pools.ts'
 
@@ -18,11 +19,13 @@ test('plain HTTP has the own client, and undici where SLUICE_HTTP1_CLIENT says s
     cache_control: 'auto',
     tls: null,
     proxy: null,
+    key_header: undefined,
+    auth: null,
     at: { file: '', line: 1, column: 1 },
   }
   const own = async (more: Partial<ProviderConfig> = {}) => {
     const pools = new Pools()
-    const { dispatcher } = pools.acquire({ ...provider, ...more }, 1000)
+    const { dispatcher } = pools.acquire({ ...provider, ...more }, 1000, systemClock)
     await pools.release({ ...provider, ...more }, 1000)
     return dispatcher instanceof Http1Client
   }
