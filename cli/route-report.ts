@@ -14,7 +14,7 @@ import { isLimit } from '../core/store.ts'
 import { Ticker } from '../core/ticker.ts'
 import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
 import { joined } from '../plugins/shared/verbatim.ts'
-import { dialects } from '../providers/index.ts'
+import { dialectOf } from '../providers/index.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { dryRun, requestsOnly } from './dry-run.ts'
@@ -188,7 +188,7 @@ function report(
   if (reserved) result.estimate = { input: reserved.input, output: reserved.output, cost: reserved.cost }
   for (const backend of requested && conversation ? requested.backends : []) {
     if (chosen.includes(backend)) continue
-    const dialect = dialects[backend.dialect]!
+    const dialect = dialectOf(backend)
     let because = 'it was not asked'
     if (fit.includes(backend)) because = outOf(backend.id, caller.organization.id)!
     else if (backend.contextWindow !== undefined && input !== undefined && input > backend.contextWindow)

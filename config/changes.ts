@@ -63,6 +63,15 @@ function text(value: unknown): string | undefined {
  * A backend without what it takes from its provider, so that a changed provider is not reported as a change of every
  * model that uses it.
  */
-function ownOf({ baseUrl: _, apiKey: __, keyHeader: ___, headers: ____, dialect: _____, ...own }: Backend): object {
+function ownOf({
+  baseUrl: _,
+  apiKey: __,
+  keyHeader: ___,
+  headers: ____,
+  dialect: _____,
+  variant: ______,
+  apiVersion: _______,
+  ...own
+}: Backend): object {
   return own
 }

@@ -155,7 +155,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const rawModels = entries('models')
   const rawPlans = entries('plans')
   const rawOrganizations = entries('organizations')
-  const providers = readProviders(rawProviders, names, report)
+  const providers = readProviders(rawProviders, names, options.dialects, report)
   const models = readModels(rawModels, providers, Object.keys(rawProviders), options.dialects, report)
   const ids = modelIds(models, Object.keys(rawModels))
   const plans = readPlans(rawPlans, ids, report)
@@ -174,7 +174,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   if (sections.ledger && store) checkLedger(sections.ledger, store, report)
   warnOfComputedCaps(models, organizations, options.dialects, report)
   await checkFiles(server, providers, read, report)
-  checkPackages(providers, report)
+  checkPackages(providers, options.dialects, report)
   const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
   // Whether one of the operator's own plugins can search is known only when it is created, so every name is accepted
   // here.
@@ -454,14 +454,17 @@ async function checkFiles(
 }
 
 /** Checks that the optional packages are installed that the providers need. */
-function checkPackages(providers: GatewayConfig['providers'], report: Report): void {
-  const packages = ({ auth }: GatewayConfig['providers'][string]) => (auth ? AUTH_PACKAGES[auth.kind] : [])
+function checkPackages(providers: GatewayConfig['providers'], dialects: DialectFacts, report: Report): void {
+  const packages = ({ auth, dialect, variant }: GatewayConfig['providers'][string]) => [
+    ...(auth ? AUTH_PACKAGES[auth.kind] : []),
+    ...(dialects[dialect]?.variants?.[variant ?? '']?.packages ?? []),
+  ]
   // One command names all of them: npm removes what an earlier one installed.
   const all = [...new Set(Object.values(providers).flatMap(packages))]
   for (const provider of Object.values(providers)) {
     const missing = packages(provider).filter(name => !isInstalled(name))
     if (missing.length === 0) continue
     const message = `it needs ${missing.join(' and ')}, not installed here; run ${installCommand(all)}`
-    report.error(['providers', provider.name, 'auth'], message)
+    report.error(['providers', provider.name], message, 'key')
   }
 }

@@ -13,7 +13,8 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig } from './
  * What loading must know about each dialect, by name. The caller passes it in, because config/ may not import
  * providers/.
  */
-export type DialectFacts = Readonly<Record<string, Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap'>>>
+export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
+type Facts = Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap' | 'packages'>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
@@ -21,6 +22,7 @@ const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection'
 export function readProviders(
   raw: Record<string, unknown>,
   names: Names,
+  dialects: DialectFacts,
   report: Report,
 ): Record<string, ProviderConfig> {
   const providerSchema = withNames(provider, names)
@@ -40,6 +42,7 @@ export function readProviders(
     if (provider.tls && (provider.tls.cert === undefined) !== (provider.tls.key === undefined)) {
       report.error([...path, 'tls'], 'a client certificate needs both cert and key')
     }
+    checkVariant(provider, path, dialects, report)
     const { auth, key_header } = readAuth(provider, path, report)
     providers[name] = {
       ...provider,
@@ -54,6 +57,26 @@ export function readProviders(
     }
   }
   return providers
+}
+
+function checkVariant(
+  { dialect, variant, api_version }: Arrives<typeof provider>,
+  path: Path,
+  dialects: DialectFacts,
+  report: Report,
+): void {
+  if (variant !== undefined) {
+    const known = Object.keys(dialects[dialect]?.variants ?? {})
+    if (!known.includes(variant)) {
+      const cure = didYouMean(variant, known) || `; it has ${known.join(', ') || 'none'}`
+      report.error([...path, 'variant'], `the ${dialect} dialect has no variant '${variant}'${cure}`)
+    }
+  }
+  const versioned = variant === 'azure-deployments'
+  if (versioned && api_version === undefined)
+    report.error(path, 'the variant azure-deployments needs api_version, e.g. 2024-10-21', 'key')
+  if (!versioned && api_version !== undefined)
+    report.error([...path, 'api_version'], 'only the variant azure-deployments has an api_version; remove it', 'key')
 }
 
 /** `auth: aws` means `auth: { aws: {} }`, whose members then get their defaults. */
@@ -245,7 +268,9 @@ function resolveBackend(
   }
   const provider = providers[raw.provider]
   if (!provider) return null
-  const { capabilities: expressible, keyless } = dialects[provider.dialect]!
+  const dialect = dialects[provider.dialect]!
+  // A variant that does not exist was reported with its provider.
+  const { capabilities: expressible, keyless } = dialect.variants?.[provider.variant ?? ''] ?? dialect
   const supports = new Set(raw.supports ? raw.supports.filter(c => expressible.has(c)) : expressible)
   const lost = raw.supports?.filter(c => !expressible.has(c)) ?? []
   if (lost.length > 0)
@@ -263,6 +288,8 @@ function resolveBackend(
     id: `${provider.name}/${raw.model}`,
     provider: provider.name,
     dialect: provider.dialect,
+    variant: provider.variant,
+    apiVersion: provider.api_version,
     baseUrl: provider.base_url,
     apiKey: provider.api_key,
     keyHeader: provider.key_header,

@@ -318,6 +318,13 @@ const auth = {
 export const provider = object(
   {
     dialect: named('dialects', 'The wire format that the provider speaks.'),
+    variant: text('The form in which another service speaks the dialect: other paths, members and framing.', {
+      examples: ['bedrock', 'vertex', 'azure-deployments'],
+    }),
+    api_version: text('Version of the API, for the variant azure-deployments.', {
+      pattern: '^[A-Za-z0-9.-]+$',
+      examples: ['2024-10-21'],
+    }),
     base_url: text("The provider's base URL, or simulator: the built-in upstream.", {
       pattern: '^(simulator|https?://[^\\s/?#]+[^\\s?#]*)$',
       examples: ['https://api.openai.com/v1', 'simulator'],

@@ -35,6 +35,10 @@ export interface Backend {
   id: string
   provider: string
   dialect: DialectName
+  /** The variant of the dialect, e.g. `bedrock`. */
+  variant?: string
+  /** The version of the API, for a variant that names it in the path. */
+  apiVersion?: string
   /** Absolute URL without a trailing slash. */
   baseUrl: string
   apiKey?: string
@@ -155,15 +159,20 @@ export interface FrameReader {
   /**
    * Reads a chunk and calls `onFrame` for each frame that it completes, in order. How the stream was cut into chunks
    * has no effect on the frames. The reader does not keep the chunk.
-   * @throws FrameLimit when a frame is too long; the reader cannot be used after this error
+   * @throws FrameFault when a frame is malformed or too long; the reader cannot be used after this error
    */
   push(chunk: Buffer, onFrame: FrameHandler): void
   /** The stream has ended. Calls `onFrame` for a last frame whose end is missing. */
   end(onFrame: FrameHandler): void
 }
 
+/** The bytes of a stream are no frame of its framing. The message holds nothing of them. */
+export class FrameFault extends Error {
+  override name = 'FrameFault'
+}
+
 /** A frame of a stream, or a decoded body, exceeds the limit of its reader. */
-export class FrameLimit extends Error {
+export class FrameLimit extends FrameFault {
   readonly limit: number
   /** @param limit in bytes, or in UTF-16 units of decoded text */
   constructor(limit: number) {
@@ -196,6 +205,10 @@ export interface Dialect {
    * error.
    */
   readonly keyless?: boolean
+  /** Optional packages without which the dialect does not work. */
+  readonly packages?: readonly string[]
+  /** The same dialect as other services speak it, by name: other paths, members and headers around the same words. */
+  readonly variants?: Readonly<Record<string, Dialect>>
   /** The output cap in tokens that is sent where nothing sets one. Absent: the API needs none, and none is sent. */
   readonly outputCap?: number
   /** Every capability that the dialect can express. */

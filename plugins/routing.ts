@@ -9,7 +9,7 @@ import {
   estimate,
   type Reply,
 } from '../core/plugin.ts'
-import { dialects } from '../providers/index.ts'
+import { dialectOf } from '../providers/index.ts'
 import { requirementsOf } from '../providers/requirements.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
@@ -81,7 +81,7 @@ function judge(x: Exchange, conversation: Conversation): Judged {
   const tokens = x.get(estimate).input
   const judged: Judged = { fit: [], lacksBytes: new Map(), why: null }
   for (const backend of x.get(model).backends) {
-    const dialect = dialects[backend.dialect]!
+    const dialect = dialectOf(backend)
     const over = overWindow(backend, tokens)
     const reason = over ?? unfitFor(conversation, backend, dialect)
     if (!reason) {

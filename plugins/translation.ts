@@ -14,7 +14,7 @@ import { callId, searchId } from '../core/ids.ts'
 import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
 import { UpstreamFault } from '../core/upstream-fault.ts'
 import { blamedError } from '../providers/blame.ts'
-import { dialects } from '../providers/index.ts'
+import { dialectOf } from '../providers/index.ts'
 import { isEventStream, SseReader } from '../providers/sse.ts'
 import { StopDecoder } from '../providers/stop-matcher.ts'
 import { type Sent, sentTo, structuredDecoder } from '../providers/structured-output.ts'
@@ -84,7 +84,7 @@ class Translated implements Outbound {
     this.#x = x
     this.#backend = backend
     this.#conversation = said
-    this.#dialect = dialects[backend.dialect]!
+    this.#dialect = dialectOf(backend)
     this.#sent = sentTo(said, backend, this.#dialect)
     this.request = this.#dialect.request(this.#sent.conversation, backend, context)
     const json = wellFormed(this.request.body)

@@ -6,7 +6,7 @@
 import { StringDecoder } from 'node:string_decoder'
 import type { Dispatcher } from 'undici'
 import type { Authenticator, AuthHeaders } from '../../core/auth.ts'
-import { type Backend, type Decoder, FrameLimit, type FrameReader } from '../../core/dialect.ts'
+import { type Backend, type Decoder, FrameFault, FrameLimit, type FrameReader } from '../../core/dialect.ts'
 import { asGatewayError, GatewayError } from '../../core/errors.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
@@ -266,8 +266,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     try {
       this.#reader.push(chunk, this.#frame)
     } catch (error) {
-      if (!(error instanceof FrameLimit)) throw error
-      this.#tooLarge('an event')
+      if (error instanceof FrameLimit) this.#tooLarge('an event')
+      else if (error instanceof FrameFault)
+        this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
+      else throw error
       return
     }
     if (this.#state === 'over') return

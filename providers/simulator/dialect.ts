@@ -23,6 +23,10 @@ export interface SimDialect {
   buffered(reply: SimReply): unknown
   /** The events of the whole stream, including the terminal event. */
   stream(reply: SimReply): SimEvent[]
+  /** The content type of a stream; absent: server-sent events. */
+  readonly contentType?: string
+  /** The bytes of one event of a stream; absent: a server-sent event. */
+  frame?(event: SimEvent): Buffer
   /** The error body of an HTTP failure. */
   error(kind: ErrorKind, status: number, message: string, code?: string | null): unknown
   /** An error in the middle of a stream. */

@@ -13,6 +13,7 @@ import { SimModel, SimRefusal } from './model.ts'
 import { chatSimulator } from './openai-chat.ts'
 import { responsesSimulator } from './openai-responses.ts'
 import { simulatedSearch } from './search.ts'
+import { variantOf } from './variants.ts'
 import { writeReply } from './write.ts'
 
 export interface SimulatorOptions {
@@ -103,7 +104,7 @@ function closeServer(server: Server): Promise<void> {
 
 /** The dialect of a path. A version prefix such as /v1 or /v1beta may come first. */
 export function dialectOf(path: string): SimDialect | undefined {
-  const bare = path.replace(/^\/v1(beta)?(?=\/)/, '')
+  const bare = path.replace(/^(\/openai)?\/v1(beta)?(?=\/)/, '')
   if (bare === '/chat/completions') return chatSimulator
   if (bare === '/responses') return responsesSimulator
   if (bare === '/messages') return anthropicSimulator
@@ -121,7 +122,8 @@ async function handle(
   const target = req.url ?? '/'
   const question = target.indexOf('?')
   const path = decodeURIComponent(question === -1 ? target : target.slice(0, question))
-  const dialect = dialectOf(path)
+  const variant = variantOf(path, new URLSearchParams(question === -1 ? '' : target.slice(question)))
+  const dialect = variant?.dialect ?? dialectOf(path)
   const body = await readBody(req)
   const request = record(req, res, target, body, dialect, options, requests)
   if (/^(\/v1(beta)?)?\/search$/.test(path) && req.method === 'GET') {
@@ -144,7 +146,8 @@ async function handle(
   const directives = typeof header === 'string' ? header : options.directives?.(request)
   try {
     if (!request.json) throw new SimRefusal(400, 'invalid', 'We could not parse the JSON body of your request.')
-    const reply = model.reply(dialect.read(request.json, path), directives)
+    const asked = variant?.read(request.json) ?? { body: request.json, path }
+    const reply = model.reply(dialect.read(asked.body, asked.path), directives)
     // In Gemini the path says whether to stream; in the other dialects the body does.
     if (dialect === geminiSimulator) reply.prompt.stream = path.endsWith(':streamGenerateContent')
     await writeReply(res, dialect, reply)
@@ -189,7 +192,7 @@ function record(
 /** The credential in the form of any of the four dialects. */
 function credentialOf(headers: IncomingHttpHeaders): string | undefined {
   const bearer = headers.authorization?.replace(/^Bearer /i, '')
-  const key = headers['x-api-key'] ?? headers['x-goog-api-key']
+  const key = headers['x-api-key'] ?? headers['x-goog-api-key'] ?? headers['api-key']
   return bearer ?? (Array.isArray(key) ? key[0] : key)
 }
 

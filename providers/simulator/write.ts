@@ -19,15 +19,15 @@ export async function writeReply(res: ServerResponse, dialect: SimDialect, reply
     writeStatus(res, dialect, { status, body: 'json', kind })
     return
   }
-  res.writeHead(200, head(reply))
+  res.writeHead(200, head(reply, dialect))
   const pieces = prompt.stream ? streamBytes(dialect, reply) : bodyBytes(dialect, reply)
   await writePieces(res, pieces, directives)
 }
 
 /** Headers that providers send: their names and values must not reach a client (GEN-7). */
-function head({ seed, prompt, directives }: SimReply): Record<string, string> {
+function head({ seed, prompt, directives }: SimReply, { contentType }: SimDialect): Record<string, string> {
   const headers: Record<string, string> = {
-    'content-type': prompt.stream ? 'text/event-stream; charset=utf-8' : 'application/json',
+    'content-type': prompt.stream ? (contentType ?? 'text/event-stream; charset=utf-8') : 'application/json',
     'x-request-id': `req_sim${seed.slice(0, 24)}`,
     'x-ratelimit-limit-requests': '10000',
     'x-ratelimit-remaining-requests': '9999',
@@ -81,6 +81,7 @@ function streamBytes(dialect: SimDialect, reply: SimReply): Piece[] {
   if (directives.malformed) corrupt(events, directives.malformed)
   const newline = quirks.has('crlf') ? '\r\n' : quirks.has('cr') ? '\r' : '\n'
   const pieces: Piece[] = events.map((event, i) => {
+    if (dialect.frame) return dialect.frame(event)
     let text = i === 0 && quirks.has('bom') ? '\ufeff' : ''
     if (quirks.has('comments')) text += `: simulated comment ${i}${newline}${newline}`
     if (event.event !== undefined) text += `event: ${event.event}${newline}`
