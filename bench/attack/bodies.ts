@@ -162,6 +162,9 @@ const HOSTILE: unknown[] = [
   'developer',
 ]
 
+/** A value of its own: a later change of the tree must change neither the list nor another place of the tree. */
+const hostile = (random: Random): unknown => structuredClone(random.one(HOSTILE))
+
 type Place = { in: any; at: string | number }
 function places(value: any, found: Place[] = []): Place[] {
   if (typeof value !== 'object' || value === null) return found
@@ -187,7 +190,7 @@ function mutateTree(random: Random, body: any): void {
         break
       case 1:
         holder[random.one(['__proto__x', 'type', 'id', 'content', 'role', 'cache_control', random.word(5)])] =
-          random.one(HOSTILE)
+          hostile(random)
         break
       case 2:
         holder[at] = structuredClone(other.in[other.at])
@@ -198,13 +201,13 @@ function mutateTree(random: Random, body: any): void {
         else holder[at] = [holder[at]]
         break
       case 4: {
-        let nested: unknown = random.one(HOSTILE)
+        let nested: unknown = hostile(random)
         for (let i = random.below(200); i > 0; i--) nested = random.chance(0.5) ? [nested] : { a: nested }
         holder[at] = nested
         break
       }
       default:
-        holder[at] = random.one(HOSTILE)
+        holder[at] = hostile(random)
     }
   }
 }
