@@ -1,4 +1,4 @@
-/** The memory that a body's first bytes get, in bytes; twice as much each time it is full. */
+/** The first memory of a body whose size is not known, in bytes; twice as much each time it is full. */
 const FIRST_BYTES = 1024 * 1024
 
 /**
@@ -10,10 +10,14 @@ export class CollectedBody {
   #memory: Buffer
   #length = 0
 
-  /** @param most the size of the body where it is known, else the largest size that may come, in bytes */
-  constructor(most: number) {
+  /**
+   * The system gives memory when it is written first, so what is announced and does not come costs nothing.
+   * @param size of the body, where it is known
+   * @param most the largest size that may come, in bytes
+   */
+  constructor(size: number | undefined, most: number) {
     this.#most = most
-    this.#memory = Buffer.allocUnsafeSlow(Math.min(most, FIRST_BYTES))
+    this.#memory = Buffer.allocUnsafeSlow(size ?? Math.min(most, FIRST_BYTES))
   }
 
   /** Copies a piece. */
@@ -29,7 +33,6 @@ export class CollectedBody {
     return this.#memory.subarray(0, this.#length)
   }
 
-  /** The system gives memory when it is written first, so what is too much costs nothing. */
   #grow(needed: number): void {
     const old = this.#memory
     this.#memory = Buffer.allocUnsafeSlow(Math.max(needed, Math.min(this.#most, 2 * old.length)))

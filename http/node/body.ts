@@ -91,7 +91,7 @@ export class NodeBody {
         return
       }
       if (body === undefined) {
-        body = new CollectedBody(declared === undefined ? limits.maxBytes : Number(declared))
+        body = new CollectedBody(declared === undefined ? undefined : Number(declared), limits.maxBytes)
         body.add(first)
       }
       body.add(chunk)

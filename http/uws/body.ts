@@ -249,7 +249,7 @@ export class UwsBody {
   #collect(): CollectedBody {
     if (this.#collected !== undefined) return this.#collected
     const declared = this.#exchange.headers.get('content-length')
-    this.#collected = new CollectedBody(declared === undefined ? this.#maxBytes : Number(declared))
+    this.#collected = new CollectedBody(declared === undefined ? undefined : Number(declared), this.#maxBytes)
     for (const piece of this.#kept) this.#collected.add(piece)
     this.#kept = []
     return this.#collected
