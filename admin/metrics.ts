@@ -27,6 +27,7 @@ export interface MetricsSources {
   info(): Record<string, string>
   openExchanges(): number
   openStreams(): number
+  openWebSockets(): number
   connections(): number
   /** The chains that serve, and those of former generations on which exchanges still run. */
   chains(): Iterable<Chain>
@@ -215,6 +216,7 @@ export class Metrics {
     )
     this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => sources.openExchanges())
     this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => sources.openStreams())
+    this.#gauge('sluice_open_websockets', 'WebSockets open now.', () => sources.openWebSockets())
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
   }
 

@@ -174,6 +174,7 @@ class RunningGateway implements Gateway {
       info: () => this.#info(),
       openExchanges: () => this.ingress.running.size,
       openStreams: () => this.#openStreams(),
+      openWebSockets: () => this.ingress.webSockets,
       connections: () => this.#listener?.connections ?? 0,
       chains: () => [...this.#retiring, ...this.#chains],
       shed: () => this.#guard.shed,

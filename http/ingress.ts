@@ -65,6 +65,7 @@ export class Ingress {
       ticker,
       keepAliveMs,
       log,
+      sessions: new Set(),
       handle: incoming => this.handle(incoming),
       hold: options.hold ?? (() => () => {}),
       refuse: (incoming, route, code, init) => this.#refuse(incoming, route, undefined, code, init),
@@ -73,6 +74,13 @@ export class Ingress {
 
   get running(): Pick<DenseSet<RunningExchange>, 'size' | typeof Symbol.iterator> {
     return this.#running
+  }
+
+  /** WebSockets open now: those that carry messages, and those that are tunnels to a target. */
+  get webSockets(): number {
+    let open = this.#socketHost.sessions.size
+    for (const x of this.#running) if (x.incoming.tunnel && x.headSent) open++
+    return open
   }
 
   get generation(): Generation | undefined {

@@ -49,6 +49,8 @@ export interface SocketHost {
   readonly ticker: Ticker
   readonly keepAliveMs: number
   readonly log: Logger
+  /** The sessions whose socket is open. */
+  readonly sessions: Set<MessageSession>
   /** Handles a request as if the listener had received it. */
   handle(incoming: Incoming): void
   /**
@@ -115,6 +117,7 @@ export class MessageSession implements SocketSession, Ticking {
   opened(socket: Socket): void {
     this.#socket = socket
     this.#host.ticker.add(this)
+    this.#host.sessions.add(this)
   }
 
   message(bytes: Uint8Array, binary: boolean): void {
@@ -209,6 +212,7 @@ export class MessageSession implements SocketSession, Ticking {
   closed(): void {
     this.#socket = undefined
     this.#host.ticker.delete(this)
+    this.#host.sessions.delete(this)
     for (const held of this.#unread) this.#letGo(held)
     for (const { held } of this.#waiting) this.#letGo(held!)
     this.#unread = []

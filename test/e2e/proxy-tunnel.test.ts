@@ -146,6 +146,17 @@ function hearing(socket: Socket): { text: string; ended: boolean; closed: boolea
   return heard
 }
 
+test('the gauge of open WebSockets counts a tunnel from its 101 to its end', async () => {
+  await using({}, async t => {
+    const { client, end } = await open(t)
+    assert.equal(t.gateway.ingress.webSockets, 1)
+    end.end()
+    await client.closing()
+    await idle(t)
+    assert.equal(t.gateway.ingress.webSockets, 0)
+  })
+})
+
 test('a WebSocket client and server talk as if nothing stood between: protocol, compression, texts, bytes, pings, close code', async () => {
   const server = new WSServer({
     noServer: true,

@@ -271,6 +271,18 @@ describe('errors', () => {
     })
   })
 
+  test('a gauge counts the connections that are open', async () => {
+    await using({}, async t => {
+      const gauge = async () =>
+        /^sluice_open_websockets (\d+)$/m.exec(await (await fetch(`${t.gateway.adminAddress}/metrics`)).text())?.[1]
+      assert.equal(await gauge(), '0')
+      const clients = [await SocketClient.open(t), await SocketClient.open(t)]
+      assert.equal(await gauge(), '2')
+      for (const client of clients) client.close()
+      await eventually(async () => (await gauge()) === '0')
+    })
+  })
+
   test('[AUTH-5] a key that is revoked while its connection is open is refused at the next request', async () => {
     await using({}, async t => {
       const client = await SocketClient.open(t)
