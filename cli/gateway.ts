@@ -85,7 +85,10 @@ export interface Gateway {
    * on serving.
    */
   reload(): Promise<{ applied: boolean; errors: ConfigError[] }>
-  /** Stops accepting, lets exchanges run for up to `server.drain`, ends the rest with an error frame, and closes. */
+  /**
+   * Is not ready any more, and takes requests for `server.drain_delay` longer. Then stops accepting, lets exchanges run
+   * for up to `server.drain`, ends the rest with an error frame, and closes.
+   */
   drain(): Promise<void>
   /** Closes at once. */
   close(): Promise<void>
@@ -588,6 +591,12 @@ class RunningGateway implements Gateway {
     if (this.#draining) return this.close()
     this.#draining = true
     this.#watching?.close()
+    const { drain_delay: delay } = this.config.server
+    if (delay > 0) {
+      this.#listener?.retire()
+      await new Promise<void>(resolve => this.#clock.setTimer(delay, resolve))
+      if (this.#closed) return this.#closed
+    }
     this.#listener?.drain()
     let late = false
     const deadline = new Promise<void>(resolve => {

@@ -134,7 +134,11 @@ export const server = object(
       description:
         'Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin.',
     } as Filled<number | 'auto'>,
-    drain: duration('30s', 'On SIGTERM: how long running streams may still run.'),
+    drain: duration('30s', 'On SIGTERM: how long running streams may still run, once no more requests are taken.'),
+    drain_delay: duration(
+      '0s',
+      'On SIGTERM: how long requests are still taken while /readyz is 503 already. A load balancer that looks every 2 s needs more than 2 s.',
+    ),
     keep_alive: duration('15s', 'Silence after which a stream gets its keep-alive, and a WebSocket its ping.'),
     websocket: choice(
       ['on', 'off'],

@@ -242,6 +242,11 @@ export interface Listener {
    */
   readonly unsent: number
   /**
+   * From now on every response carries `Connection: close`, so that proxies and clients give their connections up one
+   * by one. New connections are still accepted.
+   */
+  retire(): void
+  /**
    * Stops accepting connections; from now on every response carries `Connection: close`. Running exchanges continue.
    */
   drain(): void

@@ -41,6 +41,8 @@ export interface NodeShared {
   readonly clock: Clock
   readonly trusted: TrustedPeers
   draining: boolean
+  /** Each connection closes after its next response. */
+  retiring: boolean
   /** Number of responses that the gateway has finished and the kernel has not taken whole. */
   unsent: number
   /** By response: a function that ends a linger, for responses that wait only for the rest of an upload. */
@@ -192,7 +194,7 @@ export class NodeExchange extends ClientExchange implements Incoming {
   #writeHead({ status, pairs }: SafeHead, length: string): void {
     const all = [...pairs]
     if (length !== '') all.push('content-length', length)
-    if (this.#lastAnswer || this.shared.draining) {
+    if (this.#lastAnswer || this.shared.retiring) {
       this.#lastAnswer = true
       all.push('connection', 'close')
     }

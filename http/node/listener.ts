@@ -49,6 +49,7 @@ class NodeListener implements Listener {
       clock: options.clock ?? systemClock,
       trusted: new TrustedPeers(options.trustProxy),
       draining: false,
+      retiring: false,
       unsent: 0,
       lingering: new WeakMap(),
       allSent: () => this.#closeIdle(),
@@ -164,9 +165,14 @@ class NodeListener implements Listener {
     socket.end(text, () => (socket as Socket).destroySoon())
   }
 
+  retire(): void {
+    this.#shared.retiring = true
+  }
+
   /** First half of R17. Idle connections are closed at once. */
   drain(): void {
     if (this.#shared.draining) return
+    this.retire()
     this.#shared.draining = true
     // `close` of http.Server is not used here: it also destroys connections whose response is still being sent.
     this.#closing = new Promise(resolve => NetServer.prototype.close.call(this.#server, () => resolve()))

@@ -56,6 +56,8 @@ export interface UwsShared {
   readonly fields: FieldReader
   readonly cork: Cork
   draining: boolean
+  /** Each connection closes after its next response. */
+  retiring: boolean
   /** Open WebSockets. */
   readonly sockets: Set<UwsSocket>
 }
@@ -280,7 +282,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   #closes(): boolean {
-    return this.#lastAnswer || this.shared.draining
+    return this.#lastAnswer || this.shared.retiring
   }
 
   /** Does what waited for the end of the event-loop turn: starts timers, sends the response, or ends a linger. */

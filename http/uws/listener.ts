@@ -106,6 +106,7 @@ class UwsListener implements Listener {
       fields: new FieldReader(),
       cork: new Cork(),
       draining: false,
+      retiring: false,
       sockets: new Set(),
     }
     if (options.tls) {
@@ -199,9 +200,14 @@ class UwsListener implements Listener {
     return this
   }
 
+  retire(): void {
+    this.#shared.retiring = true
+  }
+
   /** First half of R17. The gateway then ends its streams and calls `close`. */
   drain(): void {
     if (this.#shared.draining) return
+    this.retire()
     this.#shared.draining = true
     this.#uws.us_listen_socket_close(this.#listenSocket!)
     this.#listenSocket = undefined
@@ -212,6 +218,7 @@ class UwsListener implements Listener {
     if (this.#closed) return
     this.#closed = true
     clearInterval(this.#ticker)
+    this.retire()
     this.#shared.draining = true
     this.#app.close()
   }

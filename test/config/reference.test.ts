@@ -34,6 +34,7 @@ test('every value of the reference file arrives with its unit', async () => {
       listener: 'uws',
       workers: 1,
       drain: 30_000,
+      drain_delay: 0,
       keep_alive: 15_000,
       websocket: 'on',
       stall_timeout: 30_000,

@@ -12,6 +12,7 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
+import { ManualClock } from '../../core/clock.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually, timersOf } from '../eventually.ts'
 import { startFaultServer } from '../faults/server.ts'
@@ -100,6 +101,32 @@ for (const listener of ['uws', 'node'] as const) {
         await idleConnection.closing()
         assert.equal(kept.rows.length, 11)
         assert.ok(kept.rows.every(row => row.outcome === 'completed'))
+      } finally {
+        await t.close()
+      }
+    })
+
+    test('drain_delay: not ready at once, new requests are served on connections that then close, and only then it drains', async () => {
+      const clock = new ManualClock()
+      const t = await startGateway({ gateway: { listener, clock }, server: 'drain: 2s, drain_delay: 5s' })
+      try {
+        const headers = { authorization: `Bearer ${KEY}` }
+        const kept = await RawClient.open(t.gateway.port)
+        const drained = t.gateway.drain()
+        assert.equal((await fetch(`${t.gateway.adminAddress}/readyz`)).status, 503)
+        const fresh = await fetch(`${t.url}/v1/models`, { headers })
+        assert.deepEqual([fresh.status, fresh.headers.get('connection')], [200, 'close'])
+        await fresh.text()
+        // A connection that stands open, as a proxy's pool has it, serves one more request.
+        kept.send(`GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${KEY}\r\n\r\n`)
+        const [answer] = await kept.answers(1)
+        assert.equal(answer!.status, 200)
+        await kept.closing()
+        clock.advance(4999)
+        assert.equal(await refusesConnections(t.gateway.port), false)
+        clock.advance(1)
+        await drained
+        assert.equal(await refusesConnections(t.gateway.port), true)
       } finally {
         await t.close()
       }
