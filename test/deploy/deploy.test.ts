@@ -19,11 +19,11 @@ import { startGateway } from '../e2e/harness.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
-import { COMPOSE, KUBERNETES } from './schemas.ts'
+import { COMPOSE, KUBERNETES, KUSTOMIZATION } from './schemas.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
-const ENV = { SLUICE_STORE: 'redis://127.0.0.1:6379', OPENAI_API_KEY: 'k' }
+const ENV = { SLUICE_STORE: 'redis://127.0.0.1:6379', OPENAI_API_KEY: 'k', SLUICE_ADMIN_TOKEN: 'a-token' }
 
 function folder(t: TestContext): string {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-deploy-'))
@@ -228,7 +228,12 @@ test('the Kubernetes manifests: names meet, probes run, the configuration loads'
   assert.ok(VERBS[container.args[0]])
   const text: string = of('ConfigMap').data['gateway.yaml']
   const { server } = parse(text)
-  assert.ok(pod.terminationGracePeriodSeconds > Number.parseInt(server.drain, 10) + 5)
+  const seconds = (name: string) => Number.parseInt(server[name], 10)
+  assert.ok(pod.terminationGracePeriodSeconds > seconds('drain') + seconds('drain_delay'))
+  // The pod leaves the endpoints after these looks at the latest.
+  const { periodSeconds, failureThreshold } = container.readinessProbe
+  assert.ok(seconds('drain_delay') >= periodSeconds * failureThreshold)
+  assert.equal(Number(server.admin.listen.split(':')[1]), container.ports[1].containerPort)
   assert.equal(Number(server.listen.split(':')[1]), container.ports[0].containerPort)
   await loads(t, text)
 
@@ -245,6 +250,38 @@ test('the Kubernetes manifests: names meet, probes run, the configuration loads'
     assert.equal(await run(admin), 0)
     assert.equal(await run('http://127.0.0.1:1'), 1)
   }
+})
+
+test('kustomize: its files are there; the autoscaler scales the deployment by a metric that the gateway has', async t => {
+  const kustomization = parse(read('deploy/kubernetes/kustomization.yaml'))
+  valid(KUSTOMIZATION, kustomization)
+  const documents = kustomization.resources.flatMap((file: string) =>
+    parseAllDocuments(read(`deploy/kubernetes/${file}`)).map(document => (document as any).toJS()),
+  )
+  for (const document of documents) valid(KUBERNETES[document.kind]!, document)
+  const of = (kind: string) => documents.find((document: any) => document.kind === kind)
+  const [{ target, patch }] = kustomization.patches
+  assert.equal(of(target.kind).metadata.name, target.name)
+  assert.deepEqual(parse(patch), [{ op: 'remove', path: '/spec/replicas' }])
+  assert.ok('replicas' in of('Deployment').spec)
+  const { scaleTargetRef, metrics, minReplicas } = of('HorizontalPodAutoscaler').spec
+  assert.deepEqual([scaleTargetRef.kind, scaleTargetRef.name], ['Deployment', of('Deployment').metadata.name])
+  assert.ok(minReplicas > of('PodDisruptionBudget').spec.minAvailable, 'a node can be emptied')
+  const gateway = await startGateway()
+  t.after(() => gateway.close())
+  const scraped = await (await fetch(`${gateway.gateway.adminAddress}/metrics`)).text()
+  assert.match(scraped, new RegExp(`^# TYPE ${metrics[0].pods.metric.name} gauge$`, 'm'))
+  const kubectl = findProgram(['kubectl'])
+  if (kubectl === undefined) return t.diagnostic('kubectl is not installed')
+  const built = spawnSync(kubectl, ['kustomize', join(ROOT, 'deploy/kubernetes')], { encoding: 'utf8' })
+  assert.equal(built.status, 0, built.stderr)
+  assert.deepEqual(
+    parseAllDocuments(built.stdout)
+      .map(document => (document as any).toJS().kind)
+      .sort(),
+    documents.map((document: any) => document.kind).sort(),
+  )
+  assert.doesNotMatch(built.stdout, /^ {2}replicas:/m)
 })
 
 test('the systemd unit: its commands exist, it stops after the drain', async t => {

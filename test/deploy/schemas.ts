@@ -50,7 +50,6 @@ const metadata = closed({ name }, { labels })
 const selector = closed({ matchLabels: labels })
 const quantity = { type: 'string', pattern: '^\\d+(\\.\\d+)?(m|Ki|Mi|Gi)?$' }
 const resources = closed({}, { cpu: quantity, memory: quantity })
-const exec = closed({ exec: closed({ command: list(text) }) })
 const probe = closed(
   { exec: closed({ command: list(text) }) },
   { periodSeconds: whole, timeoutSeconds: whole, failureThreshold: whole, initialDelaySeconds: whole },
@@ -73,7 +72,6 @@ const container = closed(
     startupProbe: probe,
     readinessProbe: probe,
     livenessProbe: probe,
-    lifecycle: closed({ preStop: exec }),
     volumeMounts: list(closed({ name, mountPath: { type: 'string', pattern: '^/' } }, { readOnly: truth })),
   },
 )
@@ -110,6 +108,13 @@ const pod = closed(
 const object = (apiVersion: string, kind: string, body: Record<string, object>) =>
   closed({ apiVersion: { const: apiVersion }, kind: { const: kind }, metadata, ...body })
 
+export const KUSTOMIZATION = closed({
+  apiVersion: { const: 'kustomize.config.k8s.io/v1beta1' },
+  kind: { const: 'Kustomization' },
+  resources: list(text),
+  patches: list(closed({ target: closed({ kind: text, name }), patch: text })),
+})
+
 export const KUBERNETES: Record<string, object> = {
   Secret: object('v1', 'Secret', { type: { const: 'Opaque' }, stringData: map({ type: 'string' }) }),
   ConfigMap: object('v1', 'ConfigMap', { data: map({ type: 'string' }) }),
@@ -127,6 +132,28 @@ export const KUBERNETES: Record<string, object> = {
   }),
   Service: object('v1', 'Service', {
     spec: closed({ selector: labels, ports: list(closed({ port: whole }, { name, targetPort: text })) }),
+  }),
+  HorizontalPodAutoscaler: object('autoscaling/v2', 'HorizontalPodAutoscaler', {
+    spec: closed({
+      scaleTargetRef: closed({ apiVersion: text, kind: text, name }),
+      minReplicas: whole,
+      maxReplicas: whole,
+      metrics: list(
+        closed({
+          type: { const: 'Pods' },
+          pods: closed({
+            metric: closed({ name: { type: 'string', pattern: '^[a-z_]+$' } }),
+            target: closed({ type: { const: 'AverageValue' }, averageValue: quantity }),
+          }),
+        }),
+      ),
+      behavior: closed({
+        scaleDown: closed({
+          stabilizationWindowSeconds: whole,
+          policies: list(closed({ type: { enum: ['Pods', 'Percent'] }, value: whole, periodSeconds: whole })),
+        }),
+      }),
+    }),
   }),
   PodDisruptionBudget: object('policy/v1', 'PodDisruptionBudget', {
     spec: closed({ minAvailable: whole, selector }),
