@@ -7,6 +7,8 @@ export interface ProviderChoice {
   variable: string | null
   dialect: string
   baseUrl: string
+  /** A preset says the dialect and the base URL; its settings, such as a region, are written beside it. */
+  preset?: { name: string; settings: Readonly<Record<string, string>> }
   /**
    * The model that is exposed by default. Prices are the list prices of the provider when this was written: check them.
    */
@@ -81,8 +83,12 @@ export interface InitChoices {
 
 export function initTemplate({ providers, models, store, organization, sha256 }: InitChoices): string {
   const quote = (text: string) => JSON.stringify(text)
-  const providerLines = providers.map(({ name, variable, dialect, baseUrl }) => {
+  const providerLines = providers.map(({ name, variable, dialect, baseUrl, preset }) => {
     const key = variable === null ? '' : `, api_key: "\${${variable}}"`
+    if (preset) {
+      const settings = Object.entries(preset.settings).map(([setting, value]) => `, ${setting}: ${quote(value)}`)
+      return `  ${name}: { preset: ${preset.name}${settings.join('')}${key} }`
+    }
     return `  ${name}: { dialect: ${dialect}, base_url: ${quote(baseUrl)}${key} }`
   })
   const modelLines = models.map(

@@ -3,7 +3,8 @@ import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
-import { STORE_URL } from '../config/schema.ts'
+import { SETTING, STORE_URL } from '../config/schema.ts'
+import { PRESETS, SETTINGS } from '../providers/presets.ts'
 import { DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
 import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
 import type { Verb } from './main.ts'
@@ -20,6 +21,9 @@ on a terminal; in a pipe the default holds.
                      fine. Default: those whose variable is in the environment
                      (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY), else
                      the simulator
+  --provider PRESET  one of the presets of "sluice list", such as groq; needs
+                     --model and, where it costs you, --price
+  --set NAME=VALUE   what a preset needs: region, project, location, resource
   --base-url URL     an OpenAI-compatible server, such as vLLM, Ollama or
                      OpenRouter, with its /v1; needs --model. Its key is read
                      from --key-env, or of an https URL from HOST_API_KEY
@@ -48,6 +52,7 @@ export const init: Verb = {
       options: {
         provider: { ...text, multiple: true },
         model: { ...text, multiple: true },
+        set: { ...text, multiple: true },
         'base-url': text,
         'key-env': text,
         context: text,
@@ -68,10 +73,23 @@ export const init: Verb = {
 
     const ask = questions(terminal)
     try {
+      const given = settingsOf(values.set ?? [])
       const listed = values.provider && providersOf(values.provider.join())
       const providers =
         (server ? [...(listed ?? []), server] : listed) ??
         (await ask(`Providers, of ${Object.keys(PROVIDERS).join(', ')}`, found().join(', '), providersOf))
+      for (const { name, preset } of providers) {
+        const { settings: needed = [] } = preset ? PRESETS[preset.name]! : {}
+        for (const setting of needed) {
+          const fallback = given[setting] ?? ''
+          const asked = `${setting} of ${name}`
+          const value = fallback || (await ask(asked, '', text => settingOf(setting, text)))
+          Object.assign(preset!.settings, { [setting]: settingOf(setting, value) })
+        }
+      }
+      const unnamed = providers.find(({ model }) => model.name === '')
+      if (unnamed && !values.model && !process.stdin.isTTY)
+        throw new UsageError(`${unnamed.name} needs --model ID=NAME: its name of a model`)
       const models = values.model
         ? values.model.map(model => chosen(model, providers, values.price))
         : await chooseModels(providers, ask)
@@ -150,8 +168,34 @@ function someOf(text: string): string[] {
 
 function provider(name: string): ProviderChoice {
   const known = Object.hasOwn(PROVIDERS, name) ? PROVIDERS[name] : undefined
-  if (!known) throw new UsageError(`there is no provider ${name}; there are ${Object.keys(PROVIDERS).join(', ')}`)
-  return known
+  if (known) return known
+  const preset = Object.hasOwn(PRESETS, name) ? PRESETS[name] : undefined
+  if (!preset) {
+    const all = [...Object.keys(PROVIDERS), ...Object.keys(PRESETS).filter(preset => !(preset in PROVIDERS))]
+    throw new UsageError(`there is no provider ${name}; there are ${all.join(', ')}`)
+  }
+  const [dialect, members] = Object.entries(preset.of)[0]!
+  const baseUrl = String(members['base_url'])
+  const price = baseUrl.startsWith('http:') ? { input: '0', output: '0' } : undefined
+  const model = { name: '', contextWindow: 32_768, maxOutput: undefined, price }
+  return { name, variable: preset.variable, dialect, baseUrl, preset: { name, settings: {} }, model }
+}
+
+/** Reads `--set NAME=VALUE`. */
+function settingsOf(texts: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    texts.map(text => {
+      const [, name, value] = /^(\w+)=(.+)$/s.exec(text) ?? []
+      if (!SETTINGS.some(setting => setting === name))
+        throw new UsageError(`--set ${text} is not NAME=VALUE with a name of ${SETTINGS.join(', ')}`)
+      return [name!, settingOf(name!, value!)]
+    }),
+  )
+}
+
+function settingOf(name: string, text: string): string {
+  if (new RegExp(SETTING).test(text)) return text
+  throw new UsageError(text === '' ? `${name} is needed: --set ${name}=VALUE` : `'${text}' is no ${name}`)
 }
 
 /** The server at `--base-url`, as a provider that is named after its host. */

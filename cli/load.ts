@@ -8,6 +8,7 @@ import { loadPluginFile, pluginName } from '../config/modules.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { catalog } from '../plugins/index.ts'
 import { dialects } from '../providers/index.ts'
+import { PRESETS } from '../providers/presets.ts'
 import { surfaces } from '../surfaces/index.ts'
 import type { Head, LoadTask, Part } from './load-thread.ts'
 
@@ -16,7 +17,7 @@ export function load(
   path: string,
   options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
 ): Promise<LoadResult> {
-  return loadConfig(path, { plugins: catalog, dialects, surfaces: Object.keys(surfaces), ...options })
+  return loadConfig(path, { plugins: catalog, dialects, presets: PRESETS, surfaces: Object.keys(surfaces), ...options })
 }
 
 /**

@@ -36,10 +36,12 @@ export async function loadWithoutSecrets(file: string, terminal: Terminal): Prom
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
   const { catalog } = await import('../plugins/index.ts')
   const { dialects } = await import('../providers/index.ts')
+  const { PRESETS } = await import('../providers/presets.ts')
   const { surfaces } = await import('../surfaces/index.ts')
   return loadConfig(file, {
     plugins: catalog,
     dialects,
+    presets: PRESETS,
     surfaces: Object.keys(surfaces),
     placeholders: true,
     readFile: async file => (file === resolve(path) ? text : readFileSync(file, 'utf8')),

@@ -63,15 +63,9 @@ function text(value: unknown): string | undefined {
  * A backend without what it takes from its provider, so that a changed provider is not reported as a change of every
  * model that uses it.
  */
-function ownOf({
-  baseUrl: _,
-  apiKey: __,
-  keyHeader: ___,
-  headers: ____,
-  dialect: _____,
-  variant: ______,
-  apiVersion: _______,
-  ...own
-}: Backend): object {
+function ownOf(backend: Backend): object {
+  const own: Partial<Backend> = { ...backend }
+  for (const name of OF_PROVIDER) delete own[name]
   return own
 }
+const OF_PROVIDER = ['baseUrl', 'apiKey', 'keyHeader', 'headers', 'dialect', 'variant', 'apiVersion', 'omit'] as const

@@ -92,7 +92,15 @@ function sectionSchema(name: string, names: Names): Schema {
     return {
       type: 'object',
       description: entries.description,
-      additionalProperties: { ...loosen(withNames(entries.entry, names)), description: `An entry of ${name}.` },
+      additionalProperties: {
+        ...loosen(withNames(entries.entry, names)),
+        // A preset fills in what is required of a provider.
+        ...(name === 'providers' && {
+          required: undefined,
+          anyOf: [{ required: ['preset'] }, { required: entries.entry['required'] }],
+        }),
+        description: `An entry of ${name}.`,
+      },
     }
   }
   if (name === 'routes')

@@ -11,7 +11,14 @@ import { SIMULATED_SEARCH } from '../core/search.ts'
 import type { Schema } from '../core/vocabulary.ts'
 import { DEMO_KEY_DIGEST, modelIds, readOrganizations, readPlans } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
-import { absolutePaths, type DialectFacts, readModels, readProviders, warnOfComputedCaps } from './models.ts'
+import {
+  absolutePaths,
+  type DialectFacts,
+  type PresetFacts,
+  readModels,
+  readProviders,
+  warnOfComputedCaps,
+} from './models.ts'
 import { installCommand, isInstalled, loadPluginFile, pluginName, pluginPlace } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
@@ -46,6 +53,8 @@ export interface LoadOptions {
   dialects: DialectFacts
   /** Names of the surfaces that routes may speak. */
   surfaces: readonly string[]
+  /** The services that a provider may name as its preset; none by default. */
+  presets?: PresetFacts
   /** Source of the values for `${NAME}`; `process.env` by default. */
   env?: Readonly<Record<string, string | undefined>>
   /**
@@ -108,6 +117,7 @@ export const knownSchemas = (plugins: PluginCatalog, names: Names): Schema[][] =
  * them.
  */
 export async function loadConfig(path: string, options: LoadOptions): Promise<LoadResult> {
+  const presets = options.presets ?? {}
   const names = { dialects: Object.keys(options.dialects), surfaces: options.surfaces }
   const read = options.readFile ?? ((file: string) => readFile(file, 'utf8'))
   let source: ConfigSource
@@ -155,8 +165,8 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const rawModels = entries('models')
   const rawPlans = entries('plans')
   const rawOrganizations = entries('organizations')
-  const providers = readProviders(rawProviders, names, options.dialects, report)
-  const models = readModels(rawModels, providers, Object.keys(rawProviders), options.dialects, report)
+  const providers = readProviders(rawProviders, names, options.dialects, presets, report)
+  const models = readModels(rawModels, providers, Object.keys(rawProviders), options.dialects, presets, report)
   const ids = modelIds(models, Object.keys(rawModels))
   const plans = readPlans(rawPlans, ids, report)
   const planNames = [...new Set([...Object.keys(BUILT_IN_PLANS), ...Object.keys(rawPlans)])]

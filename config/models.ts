@@ -16,6 +16,18 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig } from './
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
 type Facts = Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap' | 'packages'>
 
+/** What loading must know about each preset, by name. */
+export type PresetFacts = Readonly<
+  Record<
+    string,
+    {
+      readonly of: Readonly<Record<string, Readonly<Record<string, unknown>>>>
+      readonly settings?: readonly string[]
+      readonly backend?: Readonly<Record<string, unknown>>
+    }
+  >
+>
+
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
 
@@ -23,13 +35,15 @@ export function readProviders(
   raw: Record<string, unknown>,
   names: Names,
   dialects: DialectFacts,
+  presets: PresetFacts,
   report: Report,
 ): Record<string, ProviderConfig> {
   const providerSchema = withNames(provider, names)
   const providers: Record<string, ProviderConfig> = {}
   for (const [name, value] of Object.entries(raw)) {
     const path = ['providers', name]
-    const provider = report.check(providerSchema, withAuth(value), path, name)
+    const filled = withPreset(value, path, presets, report)
+    const provider = filled === null ? null : report.check(providerSchema, withAuth(filled), path, name)
     if (!provider) continue
     const headers: Record<string, string> = {}
     for (const [header, text] of Object.entries(provider.headers)) {
@@ -57,6 +71,49 @@ export function readProviders(
     }
   }
   return providers
+}
+
+/**
+ * A provider with what its preset says; its own members win. Null after a fault was reported.
+ */
+function withPreset(value: unknown, path: Path, presets: PresetFacts, report: Report): unknown {
+  const own = value as Record<string, unknown> | null
+  const name = own?.['preset']
+  if (typeof name !== 'string') return value ?? {}
+  const preset = Object.hasOwn(presets, name) ? presets[name]! : undefined
+  if (!preset) {
+    const known = Object.keys(presets)
+    report.error(
+      [...path, 'preset'],
+      `there is no preset '${name}'${didYouMean(name, known) || `; presets: ${known.join(', ')}`}`,
+    )
+    return null
+  }
+  const dialect = own!['dialect'] ?? Object.keys(preset.of)[0]!
+  const members = typeof dialect === 'string' && Object.hasOwn(preset.of, dialect) ? preset.of[dialect] : undefined
+  if (!members) {
+    report.error([...path, 'dialect'], `the preset ${name} is for ${Object.keys(preset.of).join(' and ')}`)
+    return null
+  }
+  const missing = (preset.settings ?? []).filter(setting => !own![setting] && own!['base_url'] === undefined)
+  if (missing.length > 0) {
+    report.error(path, `the preset ${name} needs ${missing.join(' and ')}`, 'key')
+    return null
+  }
+  const filled = filledIn(members, own!) as Record<string, unknown>
+  // A key of one's own stands in for the preset's credentials, as a Bedrock API key does.
+  if (own!['api_key'] && filled['auth'] !== 'azure') filled['auth'] = filled['auth'] && 'bearer'
+  // Of the locations of Vertex AI, the global one has no host of its own.
+  if (typeof filled['base_url'] === 'string') filled['base_url'] = filled['base_url'].replace('//global-', '//')
+  const set = Object.entries(filled).filter(([, member]) => member !== undefined)
+  return { dialect, ...Object.fromEntries(set), ...own }
+}
+
+/** The value with `{name}` in its texts replaced by the setting of that name. */
+function filledIn(value: unknown, settings: Record<string, unknown>): unknown {
+  if (typeof value === 'string') return value.replace(/\{(\w+)\}/g, (_, name) => String(settings[name] ?? ''))
+  if (Array.isArray(value) || typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, filledIn(member, settings)]))
 }
 
 function checkVariant(
@@ -163,13 +220,14 @@ export function readModels(
   providers: Record<string, ProviderConfig>,
   providerNames: readonly string[],
   dialects: DialectFacts,
+  presets: PresetFacts,
   report: Report,
 ): Record<string, ModelConfig> {
   const models: Record<string, ModelConfig> = {}
   const aliases = new Map<string, string>()
   for (const [id, value] of Object.entries(raw)) {
     const path = ['models', id]
-    const checked = report.check(modelSchema, value, path, id)
+    const checked = report.check(modelSchema, withQuirks(value, providers, presets), path, id)
     if (!checked) continue
     for (const [i, alias] of checked.aliases.entries()) {
       const owner = Object.hasOwn(raw, alias) ? alias : aliases.get(alias)
@@ -206,6 +264,20 @@ export function readModels(
     models[id] = { ...checked, id, backends: usable, at: report.source.position(path, 'key') }
   }
   return models
+}
+
+/** A model whose backends have what the presets of their providers say; their own members win. */
+function withQuirks(value: unknown, providers: Record<string, ProviderConfig>, presets: PresetFacts): unknown {
+  const backends = (value as { backends?: unknown } | null)?.backends
+  if (!Array.isArray(backends)) return value
+  const quirksOf = (backend: unknown) => {
+    const name = (backend as { provider?: unknown } | null)?.provider
+    const preset = typeof name === 'string' && Object.hasOwn(providers, name) ? providers[name]!.preset : undefined
+    return preset === undefined ? undefined : presets[preset]?.backend
+  }
+  if (!backends.some(quirksOf)) return value
+  const filled = backends.map(backend => (quirksOf(backend) ? { ...quirksOf(backend), ...backend } : backend))
+  return { ...(value as object), backends: filled }
 }
 
 /**
@@ -304,6 +376,7 @@ function resolveBackend(
     maxOutputTokens: maxOutputTokens ?? undefined,
     maxTokensField: raw.max_tokens_field,
     toolSchema: raw.tool_schema,
+    omit: provider.omit,
     cacheControl: provider.cache_control,
   }
 }

@@ -258,6 +258,9 @@ const url = (description: string) =>
   text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
 const file = (description: string) => name(description)
 
+/** What stands in a host or path. */
+export const SETTING = '^[A-Za-z0-9][A-Za-z0-9._:-]*$'
+
 const aws = object(
   {
     region: text('The region, e.g. us-east-1.', { pattern: '^[a-z0-9-]+$', examples: ['us-east-1'] }),
@@ -321,6 +324,16 @@ const auth = {
 
 export const provider = object(
   {
+    preset: text(
+      'A service by name: fills in dialect, base_url, auth and what else it needs; `sluice list` has them.',
+      {
+        examples: ['groq'],
+      },
+    ),
+    region: text('AWS region, for the preset bedrock.', { pattern: SETTING }),
+    project: text('Google Cloud project, for the preset vertex.', { pattern: SETTING }),
+    location: text('Google Cloud location, for the preset vertex.', { pattern: SETTING }),
+    resource: text('Azure resource, for the preset azure.', { pattern: SETTING }),
     dialect: named('dialects', 'The wire format that the provider speaks.'),
     variant: text('The form in which another service speaks the dialect: other paths, members and framing.', {
       examples: ['bedrock', 'vertex', 'azure-deployments'],
@@ -335,6 +348,10 @@ export const provider = object(
     }),
     api_key: secretText("The gateway's own key at the provider; empty is none.", { format: 'credential' }),
     auth,
+    omit: list(
+      name('A member.'),
+      'Members that the openai-chat dialect leaves out of the body, for servers that refuse them.',
+    ),
     headers: byName(
       secretText('Value of the header.', { pattern: '^[^\\r\\n\\0]*$' }),
       'Headers added to every request.',

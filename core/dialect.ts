@@ -61,6 +61,8 @@ export interface Backend {
    * `parameters`, as an OpenAPI schema.
    */
   toolSchema?: 'json_schema' | 'openapi'
+  /** Members that the openai-chat dialect leaves out of the body. */
+  omit?: readonly string[]
   /**
    * `auto`: a dialect whose provider caches only what is marked sets markers for clients whose API has none. Absent is
    * `off`.

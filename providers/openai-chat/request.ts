@@ -52,6 +52,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['stream'] = true
     body['stream_options'] = { include_usage: true }
   }
+  for (const member of backend.omit ?? []) delete body[member]
   const state: ChatState = { names, stops }
   return {
     method: 'POST',
@@ -59,7 +60,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     headers: HEADERS.of(backend, context.stream),
     body: (context.json ?? JSON.stringify)(body),
     state,
-    leftOut: leftOut(conversation, { ...sampling, verbosity: conversation.verbosity, effort }),
+    leftOut: leftOut(conversation, { ...sampling, seed: body['seed'], verbosity: body['verbosity'], effort }),
   }
 }
 
