@@ -91,6 +91,8 @@ export interface Chain {
   readonly terminal: number
   readonly steps: readonly RequestStep[]
   readonly forward: (x: Exchange) => undefined
+  /** For replies without an exchange; every one of them runs. */
+  readonly early: Phase<NonNullable<PluginHooks['onEarlyHead']>>
   readonly head: Phase<NonNullable<PluginHooks['onResponseHead']>>
   readonly events: Phase<EventStep>
   readonly chunks: Phase<NonNullable<PluginHooks['onChunk']>>
@@ -159,6 +161,7 @@ async function within<T>(ms: number, what: string, work: T | Promise<T>): Promis
  */
 export const NEVER_WAIT = [
   'forward',
+  'onEarlyHead',
   'onResponseHead',
   'onEvent',
   'rewriteEvent',
@@ -252,6 +255,7 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
     terminal,
     steps,
     forward: forward.bind(links[terminal]!.hooks),
+    early: phase(h => h.onEarlyHead?.bind(h)),
     head: phase(h => h.onResponseHead?.bind(h)),
     events: phase<EventStep>((h, link) => {
       if (h.rewriteEvent) return { link, rewrite: h.rewriteEvent.bind(h) }

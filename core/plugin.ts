@@ -275,6 +275,12 @@ export interface PluginHooks {
    * `x.fail`.
    */
   forward?(x: Exchange): undefined
+  /**
+   * Runs for replies that the gateway makes before an exchange begins, on the routes of the pipeline: the 204 to OPTIONS
+   * where OPTIONS has no route, and refusals by the request's head or for overload. Headers may be changed, but not the
+   * status. When it throws, the reply is sent without its changes.
+   */
+  onEarlyHead?(incoming: Incoming, head: ResponseHead): undefined
   /** Runs once for every reply, before its head is sent: status and headers may still be changed. */
   onResponseHead?(x: Exchange, head: ResponseHead): undefined
   /** Sees each event; it cannot change it. */
@@ -380,4 +386,4 @@ export type { Clock } from './clock.ts'
 export type { SearchResult } from './conversation.ts'
 export { GatewayError } from './errors.ts'
 export { SearchFailed, type SearchOptions, type SearchProvider } from './search.ts'
-export type { Conversation, StreamEvent, SurfaceName }
+export type { Conversation, Incoming, StreamEvent, SurfaceName }

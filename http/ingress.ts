@@ -8,10 +8,11 @@ import { DenseSet } from '../core/collections.ts'
 import { advertise, type ErrorCode, type ErrorInit, GatewayError, printable, retryHeaders } from '../core/errors.ts'
 import { type ExchangeHost, RunningExchange } from '../core/exchange/index.ts'
 import { requestId } from '../core/ids.ts'
-import type { Incoming } from '../core/listener.ts'
-import type { Exchange, Settlement } from '../core/plugin.ts'
+import type { HeaderList, Incoming } from '../core/listener.ts'
+import type { Exchange, ResponseHead, Settlement } from '../core/plugin.ts'
 import { errorBody, type Surface } from '../core/surface.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
+import { safeHead } from './safe-header.ts'
 import { MessageSession, type SocketHost } from './web-socket.ts'
 
 /** One compiled configuration. It is retired when another replaces it, and closed when its last exchange has ended. */
@@ -153,22 +154,15 @@ export class Ingress {
     if (incoming.upgrade && !(incoming.tunnel && route && tunnels(route)))
       return this.#upgrade(incoming, any, methods.get('POST'), current)
     if (!route) {
-      if (method === 'OPTIONS')
-        return incoming.respond(
-          204,
-          [
-            ['allow', allowed(methods)],
-            ['x-request-id', requestId()],
-          ],
-          '',
-        )
-      return this.#refuse(incoming, any.name, any.surface, 'method_not_allowed', {
+      if (method === 'OPTIONS') return this.#options204(incoming, methods, any)
+      const init = {
         message: `${printable(path)} does not take ${printable(method)}. It takes ${[...methods.keys()].join(', ')}.`,
         headers: { allow: allowed(methods) },
-      })
+      }
+      return this.#refuse(incoming, any.name, any.surface, 'method_not_allowed', init, any.chain)
     }
     const early = checkHeaders(incoming, route)
-    if (early) return this.#refuse(incoming, route.name, route.surface, early.code, early.init)
+    if (early) return this.#refuse(incoming, route.name, route.surface, early.code, early.init, route.chain)
     const surface = incoming.connection === undefined ? route.surface : route.surface?.socket?.surface
     this.#start(incoming, route.chain, surface, route.name, current)
   }
@@ -181,9 +175,8 @@ export class Ingress {
     current: Serving,
   ): Exchange | undefined {
     if (this.#options.overloaded?.(this.#running.size)) {
-      this.#refuse(incoming, route, surface, 'route_capacity', {
-        message: 'This service is overloaded at the moment. Retry after the advertised time.',
-      })
+      const message = 'This service is overloaded at the moment. Retry after the advertised time.'
+      this.#refuse(incoming, route, surface, 'route_capacity', { message }, chain)
       return undefined
     }
     const errorForm = surface ?? this.#options.callersSurface(incoming)
@@ -236,8 +229,45 @@ export class Ingress {
     })
   }
 
+  /** Answers OPTIONS on a path that has no route for it. A preflight request is answered by the route it asks about. */
+  #options204(incoming: Incoming, methods: ReadonlyMap<string, Route>, any: Route): void {
+    const asks = incoming.headers.get('access-control-request-method')
+    const { chain } = (asks !== undefined && routeFor(methods, asks)) || any
+    const headers: [string, string][] = [
+      ['allow', allowed(methods)],
+      ['x-request-id', requestId()],
+    ]
+    incoming.respond(204, this.#earlyHead(incoming, 204, headers, chain), '')
+  }
+
+  /** Runs the `onEarlyHead` hooks of a chain over the headers of a reply. */
+  #earlyHead(incoming: Incoming, status: number, headers: [string, string][], chain: Chain | undefined): HeaderList {
+    if (!chain || chain.early.hooks.length === 0) return headers
+    let kept = new Map(headers)
+    for (const [i, hook] of chain.early.hooks.entries()) {
+      const head: ResponseHead = { status, headers: new Map(kept), origin: 'gateway' }
+      try {
+        hook(incoming, head)
+        safeHead(status, head.headers)
+        kept = head.headers
+      } catch (error) {
+        const link = chain.early.links[i]!
+        link.stats.errors++
+        this.#options.log.error({ err: error, pipeline: chain.name, plugin: link.id }, 'plugin failed')
+      }
+    }
+    return kept
+  }
+
   /** @param surface undefined: the request has none, and the error has the form of its caller */
-  #refuse(incoming: Incoming, route: string, surface: Surface | undefined, code: ErrorCode, init: ErrorInit): void {
+  #refuse(
+    incoming: Incoming,
+    route: string,
+    surface: Surface | undefined,
+    code: ErrorCode,
+    init: ErrorInit,
+    chain?: Chain,
+  ): void {
     const error = new GatewayError(code, init)
     const form = surface ?? this.#options.callersSurface(incoming)
     advertise(error, () => this.#options.random())
@@ -249,7 +279,7 @@ export class Ingress {
     for (const name of form?.requestIdHeaders ?? []) headers.push([name, id])
     for (const [name, value] of Object.entries(error.headers ?? {})) headers.push([name, value])
     for (const [name, value] of Object.entries(retryHeaders(error))) headers.push([name, value])
-    incoming.respond(error.status, headers, errorBody(form, error, id))
+    incoming.respond(error.status, this.#earlyHead(incoming, error.status, headers, chain), errorBody(form, error, id))
     this.#options.onRefused(route, error, id)
   }
 
