@@ -6,6 +6,7 @@ import { Worker } from 'node:worker_threads'
 import { type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
 import { loadPluginFile, pluginName } from '../config/modules.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import { extras } from '../plugins/extra/index.ts'
 import { catalog } from '../plugins/index.ts'
 import { dialects } from '../providers/index.ts'
 import { PRESETS } from '../providers/presets.ts'
@@ -17,7 +18,10 @@ export function load(
   path: string,
   options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
 ): Promise<LoadResult> {
-  return loadConfig(path, { plugins: catalog, dialects, presets: PRESETS, surfaces: Object.keys(surfaces), ...options })
+  return loadConfig(path, {
+    ...{ plugins: catalog, extras, dialects, presets: PRESETS, surfaces: Object.keys(surfaces) },
+    ...options,
+  })
 }
 
 /**

@@ -35,11 +35,13 @@ export async function loadWithoutSecrets(file: string, terminal: Terminal): Prom
  */
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
   const { catalog } = await import('../plugins/index.ts')
+  const { extras } = await import('../plugins/extra/index.ts')
   const { dialects } = await import('../providers/index.ts')
   const { PRESETS } = await import('../providers/presets.ts')
   const { surfaces } = await import('../surfaces/index.ts')
   return loadConfig(file, {
     plugins: catalog,
+    extras,
     dialects,
     presets: PRESETS,
     surfaces: Object.keys(surfaces),

@@ -35,7 +35,7 @@ import {
   type Sections,
   withNames,
 } from './schema.ts'
-import { type ConfigError, type ConfigSource, readSource } from './source.ts'
+import { type ConfigError, type ConfigSource, type Path, readSource } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, ServerConfig } from './types.ts'
 import { isLoopback, parseListen } from './units.ts'
@@ -49,6 +49,8 @@ export { type ConfigError, formatError } from './source.ts'
 export interface LoadOptions {
   /** The built-in plugins. */
   plugins: PluginCatalog
+  /** Files of plugins that are loaded when a pipeline names them, by name. A file under `plugins:` comes first. */
+  extras?: ReadonlyMap<string, string>
   /** The dialects that providers may speak. */
   dialects: DialectFacts
   /** Names of the surfaces that routes may speak. */
@@ -148,7 +150,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const sections = readSections(source, options.plugins, report)
   // Every reference to a section that could not be read would be reported as wrong.
   if (source.brokenSections.size > 0) return fail()
-  const { plugins, broken } = await readPlugins(sections.plugins ?? [], source, options, report)
+  const { plugins, files, broken } = await readPlugins(sections.plugins ?? [], source, options, report)
 
   const entries = (section: string): Record<string, unknown> => {
     const raw = data[section]
@@ -173,7 +175,8 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const organizations = readOrganizations(rawOrganizations, plans, planNames, ids, report)
 
   const rawPipelines = data['pipelines']
-  const pipelines = rawPipelines === undefined ? {} : readPipelines(rawPipelines, sections, plugins, broken, report)
+  const pipelines =
+    rawPipelines === undefined ? {} : readPipelines(rawPipelines, sections, known(plugins, options), broken, report)
   const pipelineNames = typeof rawPipelines === 'object' && rawPipelines !== null ? Object.keys(rawPipelines) : []
   const routes =
     data['routes'] === undefined ? [] : readRoutes(data['routes'], pipelines, pipelineNames, plugins, names, report)
@@ -205,10 +208,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     ledger: resolveLedger(sections.ledger!, source),
     pipelines,
     routes,
-    plugins: sections.plugins!.map((file, i) => ({
-      path: pluginPlace(file, relative => source.resolvePath(['plugins', i], relative)),
-      at: source.position(['plugins', i]),
-    })),
+    plugins: files,
     providers,
     models,
     plans,
@@ -302,17 +302,27 @@ function readSections(source: ConfigSource, plugins: PluginCatalog, report: Repo
 }
 
 /**
- * @returns all plugins (built-in ones and those of the configuration's files), and the names of the files that did not
- * load
+ * @returns all plugins (built-in ones and those of the configuration's files), the files that were loaded, and the names
+ * of the files that did not load
  */
 async function readPlugins(
   files: readonly string[],
   source: ConfigSource,
   options: LoadOptions,
   report: Report,
-): Promise<{ plugins: Map<string, Plugin>; broken: Set<string> }> {
+): Promise<{ plugins: Map<string, Plugin>; files: GatewayConfig['plugins']; broken: Set<string> }> {
   const plugins = new Map<string, Plugin>()
   const broken = new Set<string>()
+  const loaded: GatewayConfig['plugins'] = []
+  const read = async (name: string, path: string, at: Path, shown: string): Promise<void> => {
+    try {
+      plugins.set(name, await (options.loadPlugin ?? loadPluginFile)(path, options.generation ?? 0))
+      loaded.push({ path, at: source.position(at) })
+    } catch (cause) {
+      broken.add(name)
+      report.error(at, `cannot load ${shown}: ${(cause as Error).message}`)
+    }
+  }
   for (const name of options.plugins.keys()) plugins.set(name, options.plugins.get(name)!)
   for (const [i, file] of files.entries()) {
     const path = ['plugins', i]
@@ -322,20 +332,36 @@ async function readPlugins(
       report.error(path, `the name '${name}' belongs to ${whose}; rename the file`)
       continue
     }
-    try {
-      plugins.set(
-        name,
-        await (options.loadPlugin ?? loadPluginFile)(
-          pluginPlace(file, relative => source.resolvePath(path, relative)),
-          options.generation ?? 0,
-        ),
-      )
-    } catch (cause) {
-      broken.add(name)
-      report.error(path, `cannot load ${file}: ${(cause as Error).message}`)
+    await read(
+      name,
+      pluginPlace(file, relative => source.resolvePath(path, relative)),
+      path,
+      file,
+    )
+  }
+  for (const { name, path } of namedPlugins(source.data['pipelines'])) {
+    const file = options.extras?.get(name)
+    if (file !== undefined && !plugins.has(name) && !broken.has(name)) await read(name, file, path, name)
+  }
+  return { plugins, files: loaded, broken }
+}
+
+/** The names of plugins in pipelines whose entries are not checked yet. */
+function* namedPlugins(pipelines: unknown): Generator<{ name: string; path: Path }> {
+  if (typeof pipelines !== 'object' || pipelines === null) return
+  for (const [pipeline, entries] of Object.entries(pipelines)) {
+    if (!Array.isArray(entries)) continue
+    for (const [i, entry] of entries.entries()) {
+      const members = typeof entry === 'object' && entry !== null ? entry : {}
+      const name = typeof entry === 'string' ? entry : (members.plugin ?? Object.keys(members)[0])
+      if (typeof name === 'string') yield { name, path: ['pipelines', pipeline, i] }
     }
   }
-  return { plugins, broken }
+}
+
+/** The plugins that a pipeline may name: those that are not loaded are known by name alone. */
+function known(plugins: ReadonlyMap<string, Plugin>, { extras }: LoadOptions): PluginCatalog {
+  return { get: name => plugins.get(name), keys: () => new Set([...plugins.keys(), ...(extras?.keys() ?? [])]) }
 }
 
 // ---- server and store -----------------------------------------------------------------------------------------------

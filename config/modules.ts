@@ -146,7 +146,9 @@ export async function loadPluginFile(path: string, generation: number): Promise<
   if (!statSync(path, { throwIfNoEntry: false })?.isFile())
     throw new Error('there is no such file; the path is relative to the file that names it')
   const url = pathToFileURL(path)
-  url.searchParams.set(STAMP, String(generation))
+  // A file of the gateway's own does not change while it runs: it is loaded once.
+  const own = OWN.some(dir => path.startsWith(dir))
+  url.searchParams.set(STAMP, String(own ? 0 : generation))
   let module: Record<string, unknown>
   try {
     module = (await import(url.href)) as Record<string, unknown>

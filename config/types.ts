@@ -29,7 +29,7 @@ export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plug
   store: Exclude<Sections['store'], string>
   pipelines: Record<string, PipelineEntry[]>
   routes: RouteConfig[]
-  /** Absolute paths of plugin files. */
+  /** Absolute paths of the plugin files that are loaded. */
   plugins: { path: string; at: Position }[]
   providers: Record<string, ProviderConfig>
   models: Record<string, ModelConfig>
