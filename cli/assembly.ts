@@ -8,6 +8,7 @@ import { assemble, closeChains, type Services } from '../core/assemble.ts'
 import { type BuildOptions, type Chain, ChainError } from '../core/chain.ts'
 import type { Surface } from '../core/surface.ts'
 import { Router } from '../http/router.ts'
+import { accountFinder } from '../plugins/shared/directory.ts'
 import { searchProviderFault, usesSimulatedSearch } from '../plugins/web-search/provider.ts'
 import { surfaces } from '../surfaces/index.ts'
 
@@ -33,7 +34,7 @@ export class ConfigRefused extends Error {
 
 export interface AssemblyOptions {
   /** `services.config` is changed: `base_url: simulator` becomes an address. */
-  services: Services
+  services: Omit<Services, 'accounts'>
   plugins: Parameters<typeof assemble>[0]['plugins']
   /** Gives the address of the built-in upstream. Called only when the configuration uses it. */
   simulator(): string | Promise<string>
@@ -62,7 +63,7 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
     pipelines,
     surfacesOf,
     plugins,
-    services,
+    services: { ...services, accounts: accountFinder(services.shared, config) },
     forceAsync,
     around,
     simulator,

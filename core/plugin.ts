@@ -219,6 +219,8 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
   /** Uniform in [0, 1). */
   random(): number
   readonly log: Logger
+  /** Accounts by their names, for a plugin that fills `identity` from something else than an API key. */
+  readonly accounts: AccountFinder
   /** This instance's id in its pipeline. */
   readonly id: string
   readonly pipeline: string
@@ -235,6 +237,29 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
    * only.
    */
   readonly searchProviders: SearchProviders
+}
+
+/** Finds accounts by their names, in gateway.yaml and in the store. */
+export interface AccountFinder {
+  /**
+   * The value of the slot `identity` for a key of an organization; null when there is none, or when it may not be used:
+   * revoked, expired, or of a disabled organization. A promise only when the store has to be asked.
+   * @param client the caller, whose address bounds look-ups that find nothing
+   * @param now Unix milliseconds
+   * @throws (or rejects with) GatewayError, or an error of the store when it does not answer
+   */
+  find(
+    organization: string,
+    key: string,
+    client: Pick<Incoming, 'remoteAddress'>,
+    now: number,
+  ): CallerIdentity | null | Promise<CallerIdentity | null>
+}
+
+/** Who calls, as the slot `identity` has it. It has more members, which the built-in plugins read. */
+export interface CallerIdentity {
+  organization: { id: string }
+  key: { id: string }
 }
 
 /** A registry of process-wide state that outlives a reload. */

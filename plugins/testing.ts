@@ -20,6 +20,7 @@ import type { FinishEvent, StreamEvent, Usage } from '../core/events.ts'
 import { RunningExchange } from '../core/exchange/index.ts'
 import { MemoryIncoming, type MemoryRequest } from '../core/memory-incoming.ts'
 import {
+  type AccountFinder,
   conversation,
   definePlugin,
   type Exchange,
@@ -120,6 +121,8 @@ export interface RunOptions<C> {
   /** The parts of the configuration that the plugin uses. */
   gateway?: Partial<GatewayConfig>
   store?: Store
+  /** What `context.accounts` finds; nothing by default. */
+  accounts?: AccountFinder
   /** State that outlives a configuration. Two runs with the same state act as two requests to one process. */
   shared?: SharedState
   /** Makes the terminal advisory, as `count-tokens` is: the plugin must let pass what it would refuse elsewhere. */
@@ -238,6 +241,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
       log: logger,
       shared: options.shared ?? createSharedState(),
       secret: new Uint8Array(32),
+      accounts: options.accounts ?? { find: () => null },
     },
   })
   const chain = chains.get('test')!

@@ -8,7 +8,8 @@ import { type AccountNames, accountNames, readOrganization } from '../../config/
 import type { GatewayConfig, OrganizationConfig } from '../../config/types.ts'
 import type { AccountStore, StoredAccount } from '../../core/accounts.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
-import { GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
+import { type AccountFinder, GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
+import type { MaybePromise } from '../../core/store.ts'
 import type { Identity } from './slots.ts'
 
 /** `directory` of gateway.yaml. */
@@ -85,6 +86,8 @@ export class Directory {
   readonly #kept = new Map<string, Kept>()
   readonly #digests = new Map<string, Set<string>>()
   readonly #unknown = new Set<string>()
+  /** Digests of keys by the names of organization and key. */
+  readonly #named = new Map<string, string>()
   /** Look-ups under way, with the epoch in which they began. */
   readonly #running = new Map<string, { epoch: number; answer: Promise<StoredAccount | null> }>()
   /** The version up to which changes are known; undefined before the store was first asked. */
@@ -167,6 +170,42 @@ export class Directory {
     const answer = found.then(count, failed)
     this.#running.set(sha256, { epoch, answer })
     return answer.then(account => this.#take(sha256, account, epoch, accounts))
+  }
+
+  /**
+   * The account of a key by its names. Its digest is remembered: `find` follows changes, and a digest that is no longer
+   * the key's is asked for again.
+   */
+  findNamed(organization: string, key: string, client: Client, accounts: Accounts): MaybePromise<Account | null> {
+    if (this.#source === undefined || this.#version === 0) return null
+    const name = JSON.stringify([organization, key])
+    const digest = this.#named.get(name)
+    const found = digest === undefined ? null : this.find(digest, client, accounts)
+    if (found !== null && !(found instanceof Promise)) return found
+    return this.#readNamed(name, found, organization, key, client, accounts)
+  }
+
+  async #readNamed(
+    name: string,
+    known: Promise<Account | null> | null,
+    organization: string,
+    key: string,
+    client: Client,
+    accounts: Accounts,
+  ): Promise<Account | null> {
+    const found = await known
+    if (found) return found
+    const address = client.remoteAddress
+    if (this.#overMisses(address)) throw tooManyMisses()
+    const digest = (await this.#source!.store.read(organization))?.keys.find(({ id }) => id === key)?.sha256
+    this.#named.delete(name)
+    if (digest === undefined) {
+      this.#miss(address)
+      return null
+    }
+    if (this.#named.size >= REMEMBERED) this.#named.delete(this.#named.keys().next().value!)
+    this.#named.set(name, digest)
+    return this.find(digest, client, accounts)
   }
 
   /** Keeps what a look-up brought, unless a change that was noticed since may have made it out of date. */
@@ -355,6 +394,17 @@ export class Accounts {
     return now < account.expires ? account.identity : null
   }
 
+  /** As `AccountFinder` of core/plugin.ts. */
+  named(organization: string, key: string, client: Client, now: number): Identity | null | Promise<Identity | null> {
+    const alive = (account: Account | null) => (account && now < account.expires ? account.identity : null)
+    if (Object.hasOwn(this.#config.organizations, organization)) {
+      const found = this.#config.organizations[organization]!.keys.find(({ id }) => id === key)
+      return alive((found && this.#file.get(found.sha256)) ?? null)
+    }
+    const account = this.#directory.findNamed(organization, key, client, this)
+    return account instanceof Promise ? account.then(alive) : alive(account)
+  }
+
   /** For the directory: what a stored account is by this configuration; null when its key does not work. */
   identityOf({ organization: { id, settings }, key }: StoredAccount, log: Logger): Identity | null | 'unusable' {
     const tell = (faults: string[]) => log.error({ organization: id, faults }, 'an account of the store cannot be used')
@@ -389,6 +439,16 @@ export function accountsOf(
   // A reload may keep sections that have not changed as they are.
   if (!accounts?.isOf(config)) all.set(config.organizations, (accounts = new Accounts(directoryOf(shared), config)))
   return accounts
+}
+
+/** The accounts of a configuration as plugins find them by name. They are made when the first is asked for. */
+export function accountFinder(
+  shared: SharedState,
+  config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>,
+): AccountFinder {
+  return {
+    find: (organization, key, client, now) => accountsOf(shared, config).named(organization, key, client, now),
+  }
 }
 
 function markStale({ account }: Kept): void {

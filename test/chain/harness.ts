@@ -82,6 +82,7 @@ export async function run(
       log: silent,
       shared: createSharedState(),
       secret: new Uint8Array(32),
+      accounts: { find: () => null },
     },
     forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
   })

@@ -50,6 +50,12 @@ class FakeStore {
     const found = this.accounts.get(sha256) ?? null
     return this.pending ? this.pending.then(() => found) : found
   }
+  read(id: string) {
+    this.asked++
+    if (this.down) throw new StoreUnavailable('the store is out')
+    const accounts = [...this.accounts.values()].filter(({ organization }) => organization.id === id)
+    return accounts.length === 0 ? null : { ...accounts[0]!.organization, keys: accounts.map(({ key }) => key) }
+  }
   since(version: number) {
     if (this.down) throw new StoreUnavailable('the store is out')
     const ids = [...this.changes].filter(([changed]) => changed > version).map(([, id]) => id)
@@ -249,4 +255,43 @@ test('all chains of a configuration share its accounts; a section that changed m
   assert.equal(accountsOf(shared, { ...config }), accounts)
   for (const section of ['organizations', 'plans', 'models'])
     assert.notEqual(accountsOf(shared, { ...config, [section]: {} }), accounts, section)
+})
+
+test('an account is found by its names: of the file and of the store, also after its secret was replaced', async () => {
+  const { organization, key } = caller({ id: 'filed' }, { id: 'key_f', sha256: digest('sk-filed') })
+  const file = {
+    organizations: {
+      filed: { ...organization, keys: [key, { ...key, id: 'gone', sha256: digest('sk-gone'), status: 'revoked' }] },
+    },
+  }
+  const { store, accounts, follow, clock } = await house(undefined, file)
+  const named = async (organization: string, key: string) => {
+    const found = await accounts.named(organization, key, client, clock.now())
+    return found && `${found.organization.id}/${found.key.id}`
+  }
+  assert.equal(await named('filed', 'key_f'), 'filed/key_f')
+  assert.deepEqual([await named('filed', 'gone'), await named('filed', 'key_1')], [null, null])
+  assert.equal(store.asked, 0)
+  for (let i = 0; i < 3; i++) assert.equal(await named('first', 'key_1'), 'first/key_1')
+  assert.equal(store.asked, 2, 'the organization, and the key')
+  assert.deepEqual([await named('first', 'key_2'), await named('constructor', 'key_1')], [null, null])
+
+  store.accounts.delete(digest('sk-first'))
+  store.put('sk-replaced', 'first')
+  await follow()
+  assert.equal(await named('first', 'key_1'), 'first/key_1')
+  store.put('sk-replaced', 'first', { status: 'disabled' })
+  await follow()
+  assert.equal(await named('first', 'key_1'), null)
+  store.down = true
+  await assert.rejects(named('second', 'key_1'), StoreUnavailable)
+})
+
+test('names that belong to nobody are bounded as keys are', async () => {
+  const { accounts, store } = await house({ cache: 100, misses: 8 })
+  const outcomes: unknown[] = []
+  for (let i = 0; i < 20; i++)
+    outcomes.push(await Promise.resolve(accounts.named('first', `no_${i}`, client, 0)).catch(error => error.code))
+  assert.deepEqual(new Set(outcomes), new Set([null, 'route_capacity']))
+  assert.equal(store.asked, 2)
 })
