@@ -50,6 +50,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Makes, changes and imports organizations.',
     load: async () => (await import('./org.ts')).org,
   },
+  models: {
+    summary: 'Adds models from a catalogue, and says what moved since.',
+    load: async () => (await import('./models.ts')).models,
+  },
   key: { summary: 'Makes, lists, stages and revokes API keys.', load: async () => (await import('./key.ts')).key },
   plugin: {
     summary: 'Starts a plugin of your own: `plugin new NAME`.',
