@@ -36,13 +36,14 @@ export class HeaderFields implements Map<string, string> {
   }
 
   /**
-   * Adds a value to a field that may exist already. Values of one name are joined with ', ' (RFC 9110 section 5.3),
-   * except cookies, whose lines cannot be joined (RFC 6265 section 3).
+   * Adds a value to a field that may exist already. Values of one name are joined with ', ' (RFC 9110 section 5.3).
+   * Lines of `cookie` are joined with '; ' (RFC 9113 section 8.2.3); those of `set-cookie` cannot be joined (RFC 6265
+   * section 3).
    */
   add(name: string, value: string): void {
     const at = name === 'set-cookie' ? -1 : this.#find(name)
     if (at < 0) this.#flat.push(name, value)
-    else this.#flat[at + 1] += `, ${value}`
+    else this.#flat[at + 1] += name === 'cookie' ? `; ${value}` : `, ${value}`
   }
 
   /** Deletes every field of that name. */

@@ -638,3 +638,25 @@ export default definePlugin({
     })
   })
 }
+
+// Joined with a comma, as other headers are, the target read one cookie whose value held the others.
+for (const listener of ['uws', 'node'] as const) {
+  test(`repeated lines of Cookie reach the target as one list of cookies, on ${listener}`, async () => {
+    const t = await start(listener)
+    let seen: string | undefined
+    handlers.set('/v1/embeddings/cookies', (request, response) => {
+      seen = request.headers.cookie
+      response.end('ok')
+    })
+    try {
+      // Node's own client would join the lines itself.
+      const client = await RawClient.open(t.gateway.port)
+      const lines = ['Host: a', `Authorization: Bearer ${KEY}`, 'Cookie: a=1', 'Cookie: b=2; c=3', 'Connection: close']
+      client.send(`GET /v1/embeddings/cookies HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n`)
+      await client.closing()
+      assert.equal(seen, 'a=1; b=2; c=3')
+    } finally {
+      await t.close()
+    }
+  })
+}
