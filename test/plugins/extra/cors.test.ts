@@ -1,8 +1,12 @@
 /** cors: what stands on the heads of replies. test/e2e/extra-plugins.test.ts has preflight requests and refusals. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { runPlugin } from 'sluice/testing'
-import plugin from '../../../plugins/extra/cors.ts'
+import { registerPluginHooks } from '../../../config/modules.ts'
+
+// With them a file can import `sluice`.
+registerPluginHooks()
+const { runPlugin } = await import('sluice/testing')
+const { default: plugin } = await import('../../../plugins/extra/cors.ts')
 
 async function headersFor(config: object, headers: Record<string, string>) {
   return (await runPlugin(plugin, { config, request: { headers } })).headers

@@ -4,9 +4,13 @@ import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, beforeEach, test } from 'node:test'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
-import { slot } from 'sluice'
-import { ManualClock, runPlugin } from 'sluice/testing'
-import plugin from '../../../plugins/extra/jwt-auth.ts'
+import { registerPluginHooks } from '../../../config/modules.ts'
+
+// With them a file can import `sluice`.
+registerPluginHooks()
+const { slot } = await import('sluice')
+const { ManualClock, runPlugin } = await import('sluice/testing')
+const { default: plugin } = await import('../../../plugins/extra/jwt-auth.ts')
 
 type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>
 const ISSUER = 'https://login.example'

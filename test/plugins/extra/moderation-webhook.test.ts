@@ -3,10 +3,14 @@ import assert from 'node:assert/strict'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
-import { conversation } from 'sluice'
-import { ManualClock, MemoryIncoming, plainConversation, runPlugin } from 'sluice/testing'
-import plugin from '../../../plugins/extra/moderation-webhook.ts'
+import { registerPluginHooks } from '../../../config/modules.ts'
 import { eventually } from '../../eventually.ts'
+
+// With them a file can import `sluice`.
+registerPluginHooks()
+const { conversation } = await import('sluice')
+const { ManualClock, MemoryIncoming, plainConversation, runPlugin } = await import('sluice/testing')
+const { default: plugin } = await import('../../../plugins/extra/moderation-webhook.ts')
 
 const SECRET = 'a prompt that must stay private'
 const asked = plainConversation({

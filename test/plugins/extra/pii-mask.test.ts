@@ -2,9 +2,14 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { type Conversation, conversation, type StreamEvent } from 'sluice'
-import { plainConversation, runPlugin } from 'sluice/testing'
-import plugin from '../../../plugins/extra/pii-mask.ts'
+import type { Conversation, StreamEvent } from 'sluice'
+import { registerPluginHooks } from '../../../config/modules.ts'
+
+// With them a file can import `sluice`.
+registerPluginHooks()
+const { conversation } = await import('sluice')
+const { plainConversation, runPlugin } = await import('sluice/testing')
+const { default: plugin } = await import('../../../plugins/extra/pii-mask.ts')
 
 type Config = NonNullable<Parameters<typeof runPlugin<any>>[1]>['config']
 const TOKEN = /\[[A-Z]+_[A-Z]{8}\]/g
