@@ -1,7 +1,7 @@
 /** Edits `organizations` as text, so that everything else keeps its comments, order and layout (decision 40). */
 import { isAlias, isMap, isScalar, isSeq, type Node, parse, parseDocument, type YAMLMap } from 'yaml'
+import type { Value } from '../config/stored.ts'
 import { addItem, addMember, setEmpty } from './edit-yaml.ts'
-import type { Value } from './holders.ts'
 
 export interface NewKey {
   id: string

@@ -259,6 +259,7 @@ class RunningGateway implements Gateway {
       log: this.#log,
       ledgerKeep: config.ledger.keep,
       ship: ship && { target: nameOfTarget(ship.to), keepUnshipped: ship.keep_unshipped },
+      audit: config.server.admin.audit,
       maxRecords: config.store.max_records,
       share: config.store.share,
       replicas: config.store.replicas,

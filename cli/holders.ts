@@ -1,31 +1,24 @@
 /** Where an organization stands, the file or the store, and how commands change it there: as a whole, or not at all. */
 import { existsSync, readFileSync } from 'node:fs'
+import { userInfo } from 'node:os'
 import { accountNames, readOrganization } from '../config/accounts.ts'
-import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
-import type { AccountStore, OrganizationWithKeys, StoredKey } from '../core/accounts.ts'
+import { type Author, changeStored, type Edit, membersOf } from '../config/stored.ts'
+import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
+import { AccountFault, type AccountStore, type OrganizationWithKeys } from '../core/accounts.ts'
 import { StoreUnavailable } from '../core/store.ts'
 import { type OpenAccounts, openAccounts } from '../stores/accounts.ts'
 import { addKey, setKeyMember, setMember } from './edit-keys.ts'
 import { listing, loadEdited, replaceFile } from './problems.ts'
 import { Failure } from './terminal.ts'
 
-/** A member of gateway.yaml; null takes it away. */
-export type Value = string | number | boolean | null | readonly string[]
-
-export interface Edit {
-  /** Members of the organization, by their names with dots: `plan`, `limits.requests_per_minute`. */
-  members?: readonly (readonly [name: string, value: Value])[]
-  /** Keys that are added, with their digest. */
-  added?: readonly { id: string; sha256: string; status: KeyConfig['status'] }[]
-  /** Members of keys that are there already. */
-  keys?: readonly { id: string; member: 'status' | 'expires'; value: string }[]
-}
-
 export interface Holder {
   readonly place: 'file' | 'store'
   readonly organization: OrganizationConfig
-  /** @throws Failure when the result would not load; then nothing is changed */
-  change(edit: Edit): Promise<void>
+  /**
+   * @param operation what it is called in the audit of the store, and the key that it is about
+   * @throws Failure or AccountFault when the result would not load; then nothing is changed
+   */
+  change(edit: Edit, operation: string, key?: string): Promise<void>
 }
 
 /** The accounts of a configuration, in the file and in the store. */
@@ -132,58 +125,28 @@ class StoreHolder implements Holder {
     this.organization = organization
   }
 
-  async change(edit: Edit): Promise<void> {
-    const { id } = this.organization
+  async change(edit: Edit, operation: string, key?: string): Promise<void> {
     for (let i = 0; i < ATTEMPTS; i++) {
-      const { settings, keys } = applied(this.#found, edit)
-      const merged = [...this.#found.keys.filter(key => !keys.some(other => other.id === key.id)), ...keys]
-      checkStored({ ...this.#found, settings, keys: merged }, this.#config)
-      const [result] = await this.#store.change([{ id, expected: this.#found.version, settings, keys }])
-      if (result!.refused === undefined) return
-      if (result!.refused === 'digest')
-        throw new Failure(`the digest of a key is already ${result!.organization}'s ${result!.key}`)
-      this.#found = (await this.#store.read(id))!
+      try {
+        await changeStored(this.#store, this.#config, this.#found, { ...edit, author: cliAuthor(), operation, key })
+        return
+      } catch (error) {
+        if (!(error instanceof AccountFault) || error.why !== 'changed') throw error
+        this.#found = (await this.#store.read(this.organization.id))!
+      }
     }
-    throw new Failure(`${id} is being changed by others all the time; try again`)
+    throw new Failure(`${this.organization.id} is being changed by others all the time; try again`)
   }
 }
 
-/** The organization's members with its keys, as gateway.yaml would have them. */
-export function membersOf({
-  settings,
-  keys,
-}: Pick<OrganizationWithKeys, 'settings' | 'keys'>): Record<string, unknown> {
-  return {
-    ...JSON.parse(settings),
-    keys: keys.map(({ id, sha256, settings }) => ({ id, sha256, ...JSON.parse(settings) })),
+/** The user of the command line, for the audit. */
+export function cliAuthor(): Author {
+  let user = ''
+  try {
+    user = userInfo().username
+  } catch {
+    // A container may run under a number that has no name.
+    user = String(process.getuid?.() ?? '')
   }
-}
-
-/** @throws Failure with every fault of an organization that is to be stored */
-export function checkStored(organization: OrganizationWithKeys, config: GatewayConfig): void {
-  const { faults } = readOrganization(organization.id, membersOf(organization), accountNames(config))
-  if (faults.length > 0) throw new Failure([...faults, 'Nothing was changed.'].join('\n'))
-}
-
-/** The settings after an edit, and the keys that it adds or changes. */
-export function applied(
-  found: Pick<OrganizationWithKeys, 'settings' | 'keys'>,
-  { members = [], added = [], keys = [] }: Edit,
-): { settings: string; keys: StoredKey[] } {
-  const settings = JSON.parse(found.settings) as Record<string, any>
-  for (const [name, value] of members) {
-    const path = name.split('.')
-    const last = path.pop()!
-    let at = settings
-    for (const step of path) at = at[step] ??= {}
-    if (value === null) delete at[last]
-    else at[last] = value
-  }
-  const changed = new Map<string, StoredKey>()
-  for (const { id, sha256, status } of added) changed.set(id, { id, sha256, settings: JSON.stringify({ status }) })
-  for (const { id, member, value } of keys) {
-    const key = changed.get(id) ?? found.keys.find(candidate => candidate.id === id)!
-    changed.set(id, { ...key, settings: JSON.stringify({ ...JSON.parse(key.settings), [member]: value }) })
-  }
-  return { settings: JSON.stringify(settings), keys: [...changed.values()] }
+  return { by: `cli:${user}`, address: '' }
 }

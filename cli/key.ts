@@ -1,10 +1,10 @@
-import { createHash, randomBytes } from 'node:crypto'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
+import { type Edit, newSecret, rotation } from '../config/stored.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
-import { type Edit, type Holder, Holders } from './holders.ts'
+import { type Holder, Holders } from './holders.ts'
 import type { Verb } from './main.ts'
 import { loadWithoutSecrets } from './problems.ts'
 import { columns, Failure, type Terminal, UsageError } from './terminal.ts'
@@ -83,7 +83,7 @@ export const key: Verb = {
       if (action === 'new') {
         if (keyId !== undefined) throw new UsageError('name the key with --id')
         const id = values.id ?? freshId(organization)
-        tellSecret(await addSecret(holder, id, values.staged ? 'staged' : 'active'), id, holder)
+        tellSecret(await addSecret(holder, id, values.staged ? 'staged' : 'active', 'key.create'), id, holder)
         return 0
       }
       if (keyId === undefined)
@@ -99,7 +99,7 @@ export const key: Verb = {
         if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked; make a new key instead`)
         const id = values.id ?? freshId(organization, `${keyId.replace(/_\d+$/, '')}`)
         if (action === 'stage') {
-          tellSecret(await addSecret(holder, id, 'staged'), id, holder)
+          tellSecret(await addSecret(holder, id, 'staged', 'key.stage'), id, holder)
           const command = `${ownCommand()} key`
           const where = file === DEFAULT_CONFIG ? '' : ` --config ${shellWord(file)}`
           terminal.err(
@@ -107,12 +107,8 @@ export const key: Verb = {
           )
           return 0
         }
-        const expires = new Date(Date.now() + grace).toISOString()
-        const ended = organization.keys.filter(k => k.expires !== null && k.expires <= Date.now())
-        const secret = await addSecret(holder, id, 'active', [
-          { id: keyId, member: 'expires', value: expires },
-          ...ended.map(k => ({ id: k.id, member: 'status' as const, value: 'revoked' })),
-        ])
+        const { expires, keys } = rotation(organization.keys, keyId, grace)
+        const secret = await addSecret(holder, id, 'active', 'key.rotate', keys)
         tellSecret(secret, id, holder, { replaces: keyId, expires })
         if (!values.json) terminal.err(`${keyId} works until ${expires}.`)
         return 0
@@ -120,7 +116,7 @@ export const key: Verb = {
       const status = action === 'revoke' ? 'revoked' : 'active'
       if (existing.status === status) throw new Failure(`${keyId} is already ${status}`)
       if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked, and stays so; make a new key instead`)
-      await holder.change({ keys: [{ id: keyId, member: 'status', value: status }] })
+      await holder.change({ keys: [{ id: keyId, member: 'status', value: status }] }, `key.${action}`, keyId)
       if (values.json) terminal.out(JSON.stringify({ organization: organizationId, key: keyId, status }))
       else terminal.out(`${keyId} of ${organizationId} is ${status}.`)
       return 0
@@ -148,15 +144,6 @@ async function find(holders: Holders, config: GatewayConfig, id: string): Promis
   return holder
 }
 
-/** A new secret and its digest. */
-export function newSecret(): { secret: string; sha256: string } {
-  const secret = `sk-${randomBytes(32).toString('base64url')}`
-  return { secret, sha256: sha256Of(secret) }
-}
-
-/** The digest by which a secret is known, 64 hex digits. */
-export const sha256Of = (secret: string): string => createHash('sha256').update(secret).digest('hex')
-
 /**
  * Makes a key, adds it to its organization, and changes others in the same step.
  * @returns the secret
@@ -165,12 +152,13 @@ async function addSecret(
   holder: Holder,
   id: string,
   status: KeyConfig['status'],
+  operation: string,
   keys: Edit['keys'] = [],
 ): Promise<string> {
   if (holder.organization.keys.some(key => key.id === id))
     throw new Failure(`${holder.organization.id} has a key ${id} already; name another with --id`)
   const { secret, sha256 } = newSecret()
-  await holder.change({ added: [{ id, sha256, status }], keys })
+  await holder.change({ added: [{ id, sha256, status }], keys }, operation, id)
   return secret
 }
 

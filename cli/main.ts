@@ -1,4 +1,5 @@
 /** `sluice VERB …`: runs the verb and gives its exit code: 0 success, 1 failure, 2 wrong arguments. */
+import { AccountFault } from '../core/accounts.ts'
 import { Failure, fold, type Terminal, terminal, UsageError } from './terminal.ts'
 
 export interface Verb {
@@ -55,6 +56,14 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     load: async () => (await import('./models.ts')).models,
   },
   key: { summary: 'Makes, lists, stages and revokes API keys.', load: async () => (await import('./key.ts')).key },
+  audit: {
+    summary: 'Shows who changed which account.',
+    load: async () => (await import('./audit.ts')).audit,
+  },
+  'admin-token': {
+    summary: 'Makes a token for the admin API.',
+    load: async () => (await import('./admin-token.ts')).adminToken,
+  },
   plugin: {
     summary: 'Starts a plugin of your own: `plugin new NAME`.',
     load: async () => (await import('./plugin-new.ts')).plugin,
@@ -75,7 +84,7 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
 const HELP = `Usage: sluice VERB [OPTIONS]
 
 ${Object.entries(VERBS)
-  .map(([name, { summary }]) => `  ${name.padEnd(10)}${summary}`)
+  .map(([name, { summary }]) => `  ${name.padEnd(12)}${summary}`)
   .join('\n')}
 
   sluice VERB --help   tells more about one
@@ -110,7 +119,7 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
       out.err(`sluice ${name}: ${(error as Error).message}\n${verb.help?.split('\n', 1)[0] ?? ''}`.trimEnd())
       return 2
     }
-    if (!(error instanceof Failure)) throw error
+    if (!(error instanceof Failure || error instanceof AccountFault)) throw error
     for (const line of error.message.split('\n')) out.err(out.columns === undefined ? line : fold(line, out.columns))
     return 1
   }

@@ -3,9 +3,10 @@ import { createReadStream, statSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { accountNames, readOrganization } from '../config/accounts.ts'
 import { LIMITS } from '../config/schema.ts'
+import { ORGANIZATION_ID as ID, ID_RULE, noteOf, sha256Of } from '../config/stored.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import type { AccountChange, AccountStore, StoredKey } from '../core/accounts.ts'
-import { sha256Of } from './key.ts'
+import { cliAuthor } from './holders.ts'
 import { Progress } from './progress.ts'
 import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
 
@@ -25,7 +26,6 @@ const TOGETHER = 500
 const MOST_FAULTS = 100
 /** A line of the file may have this many characters. */
 const MOST_CHARACTERS = 4 << 20
-const ID = /^[A-Za-z0-9][\w.:/-]{0,127}$/
 
 /** An organization as the file has it. */
 interface Entry {
@@ -70,6 +70,7 @@ class Import {
   readonly #digests: Map<string, string>
   /** Only checks, and remembers what it has seen, because the store does not get it. */
   readonly #trial: boolean
+  readonly #author = cliAuthor()
   readonly #seen = new Set<string>()
   readonly #faults: { line: number; fault: string }[] = []
 
@@ -152,9 +153,10 @@ class Import {
       const { keys, id: _, ...settings } = members
       const change = { id, settings: JSON.stringify(settings), keys: keys.map(storedKey) }
       const before = held.has(id) ? await this.#store.read(id) : null
-      if (!before) changes.push({ entry, change: { ...change, expected: 0 } })
+      const audit = noteOf(before, change, { author: this.#author, operation: 'organization.import' })
+      if (!before) changes.push({ entry, change: { ...change, expected: 0, audit } })
       else if (isSame(before, change)) this.counts.unchanged++
-      else if (this.#options.replace) changes.push({ entry, change: { ...change, expected: before.version } })
+      else if (this.#options.replace) changes.push({ entry, change: { ...change, expected: before.version, audit } })
       else this.#refuse(entry.line, `${id}: it is in the store with other settings or keys; --replace changes it`)
     }
     if (changes.length === 0) return
@@ -278,8 +280,7 @@ async function* jsonEntries(lines: AsyncIterable<[number, string]>, fault: TellF
       continue
     }
     if (typeof value !== 'object' || value === null || Array.isArray(value)) fault(line, 'no JSON object')
-    else if (typeof value.id !== 'string' || !ID.test(value.id))
-      fault(line, 'id: letters, digits and . _ - : / only, at most 128')
+    else if (typeof value.id !== 'string' || !ID.test(value.id)) fault(line, `id: ${ID_RULE}`)
     else if (value.keys !== undefined && !Array.isArray(value.keys)) fault(line, 'keys: must be a list')
     else yield { line, id: value.id, members: { ...value, keys: value.keys ?? [] } }
   }
@@ -322,7 +323,7 @@ async function* csvEntries(lines: AsyncIterable<[number, string]>, fault: TellFa
     }
     const { id } = members
     if (typeof id !== 'string' || !ID.test(id)) {
-      fault(line, 'id: letters, digits and . _ - : / only, at most 128')
+      fault(line, `id: ${ID_RULE}`)
       continue
     }
     const keys = Object.keys(key).length > 0 ? [key] : []

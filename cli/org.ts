@@ -3,11 +3,21 @@ import { parseArgs } from 'node:util'
 import { parse } from 'yaml'
 import { LIMITS } from '../config/schema.ts'
 import { readSource } from '../config/source.ts'
+import {
+  applied,
+  checkStored,
+  createStored,
+  ID_RULE,
+  membersOf,
+  newSecret,
+  ORGANIZATION_ID,
+  type Value,
+} from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import type { AccountStore } from '../core/accounts.ts'
 import { configFile } from './arguments.ts'
-import { applied, checkStored, Holders, membersOf, type Value } from './holders.ts'
-import { newSecret, shownOnce, table } from './key.ts'
+import { cliAuthor, Holders } from './holders.ts'
+import { shownOnce, table } from './key.ts'
 import type { Verb } from './main.ts'
 import { importOrganizations } from './org-import.ts'
 import { loadWithoutSecrets } from './problems.ts'
@@ -48,7 +58,6 @@ Running gateways notice a change within a second; nothing is restarted.
 const ACTIONS = ['create', 'list', 'show', 'set', 'disable', 'enable', 'import', 'export']
 /** An export reads this many organizations at once. */
 const PAGE = 500
-const ID = /^[A-Za-z0-9][\w.:/-]{0,127}$/
 
 export const org: Verb = {
   summary: 'Manages organizations.',
@@ -121,7 +130,7 @@ export const org: Verb = {
       const status = action === 'enable' ? 'active' : 'disabled'
       const members = action === 'set' ? rest.map(member) : [['status', status] as const]
       if (members.length === 0) throw new UsageError('set what? NAME=VALUE')
-      await holder.change({ members })
+      await holder.change({ members }, 'organization.change')
       tell(action === 'set' ? `${name} is changed.` : `${name} is ${status}.`, {
         organization: name,
         ...Object.fromEntries(members),
@@ -132,16 +141,14 @@ export const org: Verb = {
     }
 
     async function create(id: string, members: [string, Value][]): Promise<void> {
-      if (!ID.test(id)) throw new Failure(`'${id}' is no name: letters, digits and . _ - : / only, at most 128`)
+      if (!ORGANIZATION_ID.test(id)) throw new Failure(`'${id}' is no name: ${ID_RULE}`)
       if (Object.hasOwn(config.organizations, id)) throw new Failure(`${id} stands in ${file} already`)
       const { secret, sha256 } = newSecret()
       const added = values.key ? [{ id: 'key_1', sha256, status: 'active' as const }] : []
-      const made = applied({ settings: '{}', keys: [] }, { members, added })
-      checkStored({ id, version: 0, ...made }, config)
-      const store = await holders.newStore()
-      const [result] = await store.change([{ id, expected: 0, ...made }])
-      if (result!.refused) throw new Failure(`there is an organization ${id} in the store already`)
-      const { plan } = JSON.parse(made.settings)
+      const act = { members, added, author: cliAuthor(), operation: 'organization.create' }
+      checkStored({ id, version: 0, ...applied({ settings: '{}', keys: [] }, act) }, config)
+      await createStored(await holders.newStore(), config, id, act)
+      const { plan } = Object.fromEntries(members)
       tell(`${id} is in the store, on plan ${plan}.`, {
         organization: id,
         plan,

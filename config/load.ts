@@ -366,16 +366,25 @@ function known(plugins: ReadonlyMap<string, Plugin>, { extras }: LoadOptions): P
 
 // ---- server and store -----------------------------------------------------------------------------------------------
 
+/** What an `admin` that is an address alone has beside it: as the schema says for one that is an object. */
+const ADMIN_DEFAULTS = { token: undefined, hosts: [], tokens: [], audit: { keep: 400 * 86_400_000, most: 100_000 } }
+
 function resolveServer(
   raw: Sections['server'],
   source: ConfigSource,
   options: LoadOptions,
   report: Report,
 ): ServerConfig {
-  const admin = typeof raw.admin === 'string' ? { listen: raw.admin, token: undefined, hosts: [] } : raw.admin
+  const admin = typeof raw.admin === 'string' ? { ...ADMIN_DEFAULTS, listen: raw.admin } : raw.admin
   const listen = parseListen(raw.listen)!
   const adminListen = parseListen(admin.listen)!
   const token = admin.token || undefined
+  const tokens = (admin.tokens ?? []).map(one => ({ ...one, sha256: one.sha256.toLowerCase() }))
+  for (const [i, { name, sha256 }] of tokens.entries()) {
+    const twin = tokens.findIndex(other => other.name === name || other.sha256 === sha256)
+    if (twin < i)
+      report.error(['server', 'admin', 'tokens', i], `an earlier token has the same name or digest; each needs its own`)
+  }
   if (!isLoopback(adminListen.host) && !token) {
     report.error(
       ['server', 'admin'],
@@ -403,7 +412,13 @@ function resolveServer(
   return {
     ...raw,
     listen,
-    admin: { ...adminListen, ...(token ? { token } : {}), hosts: admin.hosts ?? [] },
+    admin: {
+      ...adminListen,
+      ...(token ? { token } : {}),
+      hosts: admin.hosts ?? [],
+      tokens,
+      audit: admin.audit ?? ADMIN_DEFAULTS.audit,
+    },
     workers,
     tls: raw.tls && absolutePaths(raw.tls, ['server', 'tls'], new Report(source)),
   }

@@ -106,6 +106,28 @@ const adminMembers = object({
     'Names under which the admin pages answer without a token, beside localhost and addresses. Any other name is refused with 421: a page of another site could give its own name this address.',
     { default: [] },
   ),
+  tokens: list(
+    object(
+      {
+        name: text('Name of the token in the audit.', { pattern: '^[A-Za-z0-9._-]{1,64}$' }),
+        role: choice(['read', 'operate'], 'read sees all; operate also changes accounts of the store.'),
+        sha256: text('SHA-256 of the token, in hex; `sluice admin-token` makes both.', {
+          pattern: '^[0-9a-fA-F]{64}$',
+        }),
+      },
+      ['name', 'role', 'sha256'],
+    ),
+    'Named tokens, beside `token`, which has the role read. Without one of the role operate nothing can be changed through the admin API. A reload applies them.',
+    { default: [] },
+  ),
+  audit: object(
+    {
+      keep: duration('400d', 'How long an entry is kept.'),
+      most: count(100_000, 'Most entries; above it the oldest go.', 1),
+    },
+    [],
+    { default: {}, description: 'What is kept of who changed which account of the store.' },
+  ),
 })
 
 export const server = object(
@@ -117,7 +139,7 @@ export const server = object(
       format: 'listen',
       default: '127.0.0.1:9090',
       description:
-        '/healthz, /readyz, /metrics and the dashboard: an address, or { listen, token, hosts }. Never public.',
+        '/healthz, /readyz, /metrics, the dashboard and the admin API: an address, or { listen, token, … }. Never public.',
     } as Filled<string | Arrives<typeof adminMembers>>,
     listener: choice(
       ['uws', 'node'],

@@ -5,6 +5,8 @@
  *
  * The types of the sections follow from the schemas. This file has what loading adds and changes.
  */
+
+import type { AuditBounds } from '../core/accounts.ts'
 import type { ProviderAuth } from '../core/auth.ts'
 import type { PipelineEntry, Position } from '../core/chain.ts'
 import type { Backend } from '../core/dialect.ts'
@@ -39,9 +41,25 @@ export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plug
 
 export interface ServerConfig extends Omit<Arrives<typeof server>, 'listen' | 'admin' | 'workers'> {
   listen: { host: string; port: number }
-  admin: { host: string; port: number; token?: string; hosts: readonly string[] }
+  admin: AdminConfig
   /** `auto` is the number of cores. */
   workers: number
+}
+
+export interface AdminConfig {
+  host: string
+  port: number
+  token?: string
+  hosts: readonly string[]
+  /** `sha256` in lower case. */
+  tokens: readonly AdminToken[]
+  audit: AuditBounds
+}
+
+export interface AdminToken {
+  name: string
+  role: 'read' | 'operate'
+  sha256: string
 }
 
 export interface RouteConfig extends Omit<Arrives<typeof route>, 'match'> {

@@ -42,6 +42,47 @@ export interface AccountChange {
   settings?: string
   /** Keys that are added, or that replace the key with their id. No key is ever removed. */
   keys: readonly StoredKey[]
+  /** Who does it and what; undefined: the entry in the audit says `unknown`. */
+  audit?: AuditNote
+}
+
+/** Who did what, for the audit. It has no secret and no digest. */
+export interface AuditNote {
+  /** Unix ms. */
+  time: number
+  /** `token:NAME` of the admin listener, `cli:USER` of the command line, '' for a caller that is not known. */
+  by: string
+  /** The caller's network address; '' on the command line. */
+  address: string
+  /** What was done, e.g. `key.rotate`. */
+  operation: string
+  /** The key that it was about; '' when it was none. */
+  key: string
+  /** What changed, as it was and as it is: members of the organization, and its keys by their ids. */
+  before: Record<string, unknown> | null
+  after: Record<string, unknown> | null
+}
+
+export interface AuditEntry extends AuditNote {
+  /** Place in the audit: later entries come after earlier ones. */
+  id: string
+  /** '' when it was about none. */
+  organization: string
+}
+
+export interface AuditPage {
+  /** The latest first. */
+  entries: AuditEntry[]
+  /** Where the next page begins; null after the last. A page may have fewer entries than asked for and yet a next. */
+  next: string | null
+}
+
+/** How much of the audit a gateway keeps: `server.admin.audit` of gateway.yaml. */
+export interface AuditBounds {
+  /** Milliseconds. */
+  keep: number
+  /** Number of entries. */
+  most: number
 }
 
 /** What came of an `AccountChange`: the new version, or why nothing was changed. */
@@ -70,11 +111,38 @@ export interface AccountStore {
   count(): MaybePromise<number>
   /** Those of the ids that are organizations of this store. */
   held(ids: readonly string[]): MaybePromise<string[]>
-  /** Applies each change by itself. @returns the results, parallel to the changes */
+  /** Applies each change by itself, and notes it in the audit in the same step. @returns the results, parallel to the changes */
   change(changes: readonly AccountChange[]): MaybePromise<ChangeResult[]>
   /** What has changed since a version. It costs next to nothing when nothing has. */
   since(version: number): MaybePromise<AccountsSince>
+  /** Notes what changed nothing, such as a refused token. */
+  note(audit: AuditNote): MaybePromise<void>
+  /** Entries of the audit, of one organization or of all; `before` is the `next` of the page before, '' for the first. */
+  audit(filter: { organization?: string; before: string; most: number }): MaybePromise<AuditPage>
 }
+
+/**
+ * Why an account was not made or changed. `invalid`: its settings do not fit; `exists`: the id is taken; `file`: it stands
+ * in gateway.yaml; `changed`: somebody else has changed it meanwhile; `absent`: there is no such organization or key.
+ */
+export class AccountFault extends Error {
+  readonly why: 'invalid' | 'exists' | 'file' | 'changed' | 'absent'
+  constructor(why: AccountFault['why'], message: string) {
+    super(message)
+    this.why = why
+  }
+}
+
+/** For a change that says nothing about its author. */
+export const unknownNote = (time: number): AuditNote => ({
+  time,
+  by: 'unknown',
+  address: '',
+  operation: 'change',
+  key: '',
+  before: null,
+  after: null,
+})
 
 /**
  * Above this many changed organizations, `since` says only that there are many. An import makes fewer between two looks

@@ -1,6 +1,7 @@
 /** Opens the store that gateway.yaml names: `sqlite:PATH` (embedded in this process) or a Redis URL (shared). */
 import { randomBytes } from 'node:crypto'
 import os from 'node:os'
+import type { AuditBounds } from '../core/accounts.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Logger } from '../core/plugin.ts'
 import { type Store, StoreUnavailable } from '../core/store.ts'
@@ -32,6 +33,8 @@ export interface StoreOptions {
   ledgerKeep?: number | null
   /** Rows that were not shipped to this target are kept for longer than `ledgerKeep`. Null or absent: they are not. */
   ship?: ShipRetention | null
+  /** How much of the audit is kept. Absent: all of it. */
+  audit?: AuditBounds
   idempotency?: {
     /** A reply of more than this many bytes is not kept. Default 4 MiB. */
     maxRecord?: number
@@ -59,7 +62,7 @@ export interface StoreOptions {
  * @throws FormatRefused (a StoreUnavailable) when the stored data has a format that this build cannot use
  */
 export async function openStore(options: StoreOptions): Promise<Store> {
-  const { url, timeout, clock, log } = options
+  const { url, timeout, clock, log, audit } = options
   const scheme = url.slice(0, Math.max(0, url.indexOf(':')))
   // A restarted process must not have the name of the dead process before it.
   const instance = `${safeName(options.instance ?? `${os.hostname()}-${process.pid}`)}-${randomBytes(4).toString('hex')}`
@@ -73,7 +76,8 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     const { openSqliteStore } = await import('./sqlite/store.ts')
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!file) throw new StoreUnavailable(`${url} names no file`)
-    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ledgerKeep, ship }
+    const kept = { ledgerKeep, ship, ...(audit && { audit }) }
+    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ...kept }
     return openSqliteStore({ file, instance, clock, log, caps, maxRecord })
   }
   if (REDIS_SCHEMES.has(scheme)) {
@@ -86,6 +90,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       log,
       ledgerKeep,
       ship,
+      ...(audit && { audit }),
       maxRecord,
       maxTotal,
       maxRecords,

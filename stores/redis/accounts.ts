@@ -6,17 +6,22 @@
  *   {sluice:accounts}:key:<digest>   the organization's id and the key's id, with a space between
  *   {sluice:accounts}:ids            sorted set of all ids, with equal scores: lists come in the order of ids
  *   {sluice:accounts}:version        the version of the latest change
+ *   {sluice:accounts}:audit          stream: who changed what; `o` organization, `e` JSON of the note
  *   {sluice:accounts}:changes        stream: one entry for each of the latest changes; its id is `<version>-0`
  */
 import {
   type AccountChange,
   type AccountStore,
   type AccountsSince,
+  type AuditBounds,
+  type AuditNote,
+  type AuditPage,
   type ChangeResult,
   MOST_CHANGES,
   type OrganizationWithKeys,
   type StoredAccount,
   type StoredKey,
+  unknownNote,
 } from '../../core/accounts.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
@@ -25,6 +30,7 @@ const TAG = '{sluice:accounts}:'
 const IDS = `${TAG}ids`
 const VERSION = `${TAG}version`
 const CHANGES = `${TAG}changes`
+const AUDIT = `${TAG}audit`
 const orgKey = (id: string) => `${TAG}org:${id}`
 const digestKey = (sha256: string) => `${TAG}key:${sha256}`
 
@@ -38,8 +44,8 @@ return {org, key, found[1], found[2], found[3]}
 `)
 
 /**
- * KEYS: organization, ids, version, changes, then the digests. ARGV: what a digest's key begins with, id, expected
- * version, settings or '', then id and settings of each key. Everything is checked before anything is written.
+ * KEYS: organization, ids, version, changes, audit, then the digests. ARGV: what a digest's key begins with, id,
+ * expected version, settings or '', note for the audit, then id and settings of each key. Everything is checked before anything is written.
  *
  * A version is the time in microseconds, or one more than the last. A plain count would give a version a second time
  * after a failover that lost the latest changes, and a gateway that knows the first one would miss the second.
@@ -47,10 +53,10 @@ return {org, key, found[1], found[2], found[3]}
 const CHANGE = script(`
 local prefix, id, settings = ARGV[1], ARGV[2], ARGV[4]
 if tonumber(redis.call('HGET', KEYS[1], 'v') or '0') ~= tonumber(ARGV[3]) then return {0} end
-local digests = #KEYS - 4
+local digests = #KEYS - 5
 for i = 1, digests do
-  local owner = redis.call('GET', KEYS[4 + i])
-  if owner and owner ~= id .. ' ' .. ARGV[3 + 2 * i] then return {-1, i, owner} end
+  local owner = redis.call('GET', KEYS[5 + i])
+  if owner and owner ~= id .. ' ' .. ARGV[4 + 2 * i] then return {-1, i, owner} end
 end
 local time = redis.call('TIME')
 local latest = math.max(tonumber(redis.call('GET', KEYS[3]) or '0') + 1, time[1] * 1000000 + time[2])
@@ -59,14 +65,15 @@ redis.call('SET', KEYS[3], version)
 redis.call('HSET', KEYS[1], 'v', version)
 if settings ~= '' then redis.call('HSET', KEYS[1], 's', settings) end
 for i = 1, digests do
-  local key, digest = ARGV[3 + 2 * i], string.sub(KEYS[4 + i], #prefix + 1)
+  local key, digest = ARGV[4 + 2 * i], string.sub(KEYS[5 + i], #prefix + 1)
   local before = redis.call('HGET', KEYS[1], 'k:' .. key)
   if before and string.sub(before, 1, 64) ~= digest then redis.call('DEL', prefix .. string.sub(before, 1, 64)) end
-  redis.call('HSET', KEYS[1], 'k:' .. key, digest .. ARGV[4 + 2 * i])
-  redis.call('SET', KEYS[4 + i], id .. ' ' .. key)
+  redis.call('HSET', KEYS[1], 'k:' .. key, digest .. ARGV[5 + 2 * i])
+  redis.call('SET', KEYS[5 + i], id .. ' ' .. key)
 end
 redis.call('ZADD', KEYS[2], 0, id)
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', ${10 * MOST_CHANGES}, version .. '-0', 'o', id)
+redis.call('XADD', KEYS[5], '*', 'o', id, 'e', ARGV[5])
 return {latest}
 `)
 
@@ -81,6 +88,9 @@ const HELD_TOGETHER = 500
 
 /** A key's field of the organization's hash: 64 hex digits, then the settings. */
 const DIGEST = 64
+
+/** One call looks through at most this many entries of the audit. */
+const AUDIT_SCAN = 2000
 
 export class RedisAccounts implements AccountStore {
   readonly #client: RedisClient
@@ -150,11 +160,50 @@ export class RedisAccounts implements AccountStore {
     return { version: numbers.at(-1)!, ids: changed.map(([, fields]) => fields[1]!) }
   }
 
-  async #change({ id, expected, settings, keys }: AccountChange): Promise<ChangeResult> {
+  async note(audit: AuditNote): Promise<void> {
+    await this.#client.call(this.#client.redis.xadd(AUDIT, '*', 'o', '', 'e', JSON.stringify(audit)))
+  }
+
+  async audit(filter: { organization?: string; before: string; most: number }): Promise<AuditPage> {
+    const { organization, before, most } = filter
+    const end = before === '' ? '+' : `(${before}`
+    // The stream has no index by organization: a page looks through a bounded number of entries.
+    const count = organization === undefined ? most : Math.max(most, AUDIT_SCAN)
+    const found = await this.#client.call(this.#client.redis.xrevrange(AUDIT, end, '-', 'COUNT', count))
+    const entries: AuditPage['entries'] = []
+    for (const [id, [, of, , entry]] of found) {
+      if (organization !== undefined && of !== organization) continue
+      entries.push({ id, organization: of!, ...(JSON.parse(entry!) as AuditNote) })
+      if (entries.length === most) return { entries, next: id }
+    }
+    return { entries, next: found.length < count ? null : found.at(-1)![0] }
+  }
+
+  /** Deletes what is above the bounds. @param now Unix ms */
+  async trim({ keep, most }: AuditBounds, now: number): Promise<void> {
+    const { redis } = this.#client
+    await this.#client.call(redis.xtrim(AUDIT, 'MAXLEN', most))
+    await this.#client.call(redis.xtrim(AUDIT, 'MINID', Math.max(0, Math.floor(now - keep))))
+  }
+
+  async #change({
+    id,
+    expected,
+    settings,
+    keys,
+    audit = unknownNote(Date.now()),
+  }: AccountChange): Promise<ChangeResult> {
     const reply = (await this.#client.script(
       CHANGE,
-      [orgKey(id), IDS, VERSION, CHANGES, ...keys.map(({ sha256 }) => digestKey(sha256))],
-      [digestKey(''), id, expected, settings ?? '', ...keys.flatMap(key => [key.id, key.settings])],
+      [orgKey(id), IDS, VERSION, CHANGES, AUDIT, ...keys.map(({ sha256 }) => digestKey(sha256))],
+      [
+        digestKey(''),
+        id,
+        expected,
+        settings ?? '',
+        JSON.stringify(audit),
+        ...keys.flatMap(key => [key.id, key.settings]),
+      ],
     )) as [number, number?, Buffer?]
     const [version, index, owner] = reply
     if (version > 0) return { version }

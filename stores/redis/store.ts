@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
+import type { AuditBounds } from '../../core/accounts.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { type Store, type StoreStats, StoreUnavailable, type UsageFilter, type UsageSum } from '../../core/store.ts'
@@ -43,6 +44,8 @@ export interface RedisStoreOptions {
   ledgerKeep: number | null
   /** Which rows are kept for longer, because they were not shipped. Null or absent: none. */
   ship?: ShipRetention | null
+  /** Undefined: the audit is kept whole. */
+  audit?: AuditBounds
   maxRecord: number
   maxTotal: number
   /** All retained responses and continuation data together take at most this many bytes. */
@@ -124,6 +127,7 @@ export class RedisStore implements Store {
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
         for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
         await this.#sink.count().catch(() => {})
+        if (options.audit) await this.accounts.trim(options.audit, clock.now()).catch(() => {})
       },
     })
     this.limits = new RedisLimits({

@@ -4,12 +4,15 @@ import {
   type AccountChange,
   type AccountStore,
   type AccountsSince,
+  type AuditNote,
+  type AuditPage,
   type ChangeResult,
   MOST_CHANGES,
   type OrganizationWithKeys,
   type StoredAccount,
   type StoredKey,
   type StoredOrganization,
+  unknownNote,
 } from '../../core/accounts.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 
@@ -27,6 +30,18 @@ CREATE TABLE keys (
   settings     TEXT NOT NULL,
   UNIQUE (organization, id)
 ) STRICT, WITHOUT ROWID;
+`
+
+/** `entry`: JSON of an `AuditNote`. Entries are numbered without gaps being filled, so that a number is a cursor. */
+export const AUDIT_TABLE = `
+CREATE TABLE audit (
+  id           INTEGER PRIMARY KEY AUTOINCREMENT,
+  time         INTEGER NOT NULL,
+  organization TEXT NOT NULL,
+  entry        TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_time ON audit (time);
+CREATE INDEX audit_organization ON audit (organization, id);
 `
 
 export class SqliteAccounts implements AccountStore {
@@ -109,6 +124,31 @@ export class SqliteAccounts implements AccountStore {
     })
   }
 
+  note(audit: AuditNote): void {
+    this.#try(() => this.#note('', audit))
+  }
+
+  audit({ organization, before, most }: { organization?: string; before: string; most: number }): AuditPage {
+    return this.#try(() => {
+      const below = before === '' ? Number.MAX_SAFE_INTEGER : Number(before)
+      const rows = this.#sql(
+        `SELECT id, organization, entry FROM audit WHERE id < ?${organization === undefined ? '' : ' AND organization = ?'}
+         ORDER BY id DESC LIMIT ?`,
+      ).all(...(organization === undefined ? [below, most] : [below, organization, most]))
+      const entries = rows.map(({ id, organization, entry }) => ({
+        id: String(id),
+        organization: organization as string,
+        ...(JSON.parse(entry as string) as AuditNote),
+      }))
+      return { entries, next: rows.length < most ? null : entries.at(-1)!.id }
+    })
+  }
+
+  #note(organization: string, audit: AuditNote): void {
+    const insert = this.#sql('INSERT INTO audit (time, organization, entry) VALUES (?, ?, ?)')
+    insert.run(Math.floor(audit.time), organization, JSON.stringify(audit))
+  }
+
   #changed(version: number): string[] {
     const select = this.#sql(`SELECT id FROM organizations WHERE version > ? LIMIT ${MOST_CHANGES + 1}`)
     return select.all(version).map(row => row['id'] as string)
@@ -118,7 +158,7 @@ export class SqliteAccounts implements AccountStore {
     return (this.#sql('SELECT max(version) AS latest FROM organizations').get()!['latest'] as number | null) ?? 0
   }
 
-  #change({ id, expected, settings, keys }: AccountChange): ChangeResult {
+  #change({ id, expected, settings, keys, audit }: AccountChange): ChangeResult {
     const found = this.#sql('SELECT version FROM organizations WHERE id = ?').get(id)
     if (((found?.['version'] as number | undefined) ?? 0) !== expected) return { refused: 'changed' }
     const digests = keys.map(({ sha256 }) => Buffer.from(sha256, 'hex'))
@@ -140,6 +180,7 @@ export class SqliteAccounts implements AccountStore {
        ON CONFLICT (organization, id) DO UPDATE SET sha256 = excluded.sha256, settings = excluded.settings`,
     )
     for (const [i, key] of keys.entries()) upsert.run(digests[i]!, id, key.id, key.settings)
+    this.#note(id, audit ?? unknownNote(Date.now()))
     return { version }
   }
 

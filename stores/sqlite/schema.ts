@@ -3,7 +3,7 @@ import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
-import { ACCOUNT_TABLES } from './accounts.ts'
+import { ACCOUNT_TABLES, AUDIT_TABLE } from './accounts.ts'
 import { USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
@@ -160,6 +160,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 4, minReader: 1, run: db => db.exec(ACCOUNT_TABLES) },
   // Earlier releases book as ever: a trigger keeps the sums.
   { version: 5, minReader: 1, run: db => db.exec(USAGE_TABLES) },
+  // A release of version 4 changes accounts without an entry in the audit.
+  { version: 6, minReader: 1, run: db => db.exec(AUDIT_TABLE) },
 ]
 
 /**

@@ -3,6 +3,7 @@
  * main thread for an in-memory database.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { AuditBounds } from '../../core/accounts.ts'
 import type { KeptStats, Retained } from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry } from '../ledger.ts'
@@ -60,6 +61,8 @@ export interface Caps {
   ledgerKeep: number | null
   /** Which rows are kept for longer, because they were not shipped. Null or absent: none. */
   ship?: ShipRetention | null
+  /** Undefined: the audit is kept whole. */
+  audit?: AuditBounds
 }
 
 /** The row of `meta` with the position of a target: its rowid, a space, its request id. */
@@ -364,6 +367,12 @@ export class Tables {
     }
     if (!this.#sumSlice()) this.#left = true
     this.#sweepLedger(now)
+    const { audit } = this.#caps
+    if (audit) {
+      this.#delete('audit', 'id', 'time < ?', now - audit.keep)
+      const last = (this.#sql('SELECT max(id) AS last FROM audit').get()!['last'] as number | null) ?? 0
+      this.#delete('audit', 'id', 'id <= ?', last - audit.most)
+    }
     this.#delete('levels', 'organization, cell', 'expires <= ?', now)
     const past = now - SPEND_KEEP_MS
     const key = 'organization, cell, period, number'

@@ -116,6 +116,49 @@ for (const [name, skip, url] of [
       assert.equal((await json('key', 'list', 'acme')).find((key: any) => key.key === 'next').status, 'revoked')
     })
 
+    test('the audit tells who changed what, and has no secret and no digest', async t => {
+      const { dir, good, json, run } = house(t, url())
+      const made = await json('org', 'create', 'acme', 'plan=tier1', '--key')
+      await good('org', 'set', 'acme', 'plan=tier2')
+      const rotated = await json('key', 'rotate', 'acme', 'key_1', '--grace', '1h', '--id', 'key_2')
+      await good('key', 'revoke', 'acme', 'key_1')
+      writeFileSync(join(dir, 'more.ndjson'), `{"id":"b","plan":"tier1","keys":[{"id":"k","sha256":"${digest('x')}"}]}`)
+      await good('org', 'import', join(dir, 'more.ndjson'))
+      // Refused: no entry.
+      await run('org', 'set', 'acme', 'plan=tier9')
+      const { entries, next } = await json('audit')
+      assert.deepEqual(
+        entries.map((entry: any) => [entry.operation, entry.organization, entry.key]),
+        [
+          ['organization.import', 'b', ''],
+          ['key.revoke', 'acme', 'key_1'],
+          ['key.rotate', 'acme', 'key_2'],
+          ['organization.change', 'acme', ''],
+          ['organization.create', 'acme', ''],
+        ],
+      )
+      assert.equal(next, null)
+      const [, revoke, rotate, set, create] = entries
+      assert.deepEqual(create.after, { plan: 'tier1', keys: { key_1: { status: 'active' } } })
+      assert.deepEqual([create.before, set.before, set.after], [null, { plan: 'tier1' }, { plan: 'tier2' }])
+      assert.deepEqual(rotate.after.keys, {
+        key_1: { status: 'active', expires: rotated.expires },
+        key_2: { status: 'active' },
+      })
+      assert.deepEqual([revoke.before.keys.key_1.status, revoke.after.keys.key_1.status], ['active', 'revoked'])
+      for (const { by, address } of entries) assert.match(`${by} ${address}`, /^cli:\S+ $/)
+      const text = JSON.stringify(entries)
+      for (const secret of [made.secret, rotated.secret]) {
+        assert.equal(text.includes(secret), false)
+        assert.equal(text.includes(digest(secret)), false)
+      }
+      const first = await json('audit', '--org', 'acme', '--most', '1')
+      const rest = await json('audit', '--org', 'acme', '--before', first.next)
+      assert.deepEqual([first.entries.length, rest.entries.length], [1, 3])
+      assert.match(await good('audit'), /organization\.create +acme/)
+      assert.equal((await run('audit', '--before', "1' OR 1")).code, 2)
+    })
+
     test('an import names what is broken, takes the rest, and goes on where it was', async t => {
       const { dir, good, json, run, stored } = house(t, url())
       const lines = Array.from({ length: 1200 }, (_, i) =>

@@ -281,7 +281,14 @@ test('the banner names each worker’s dashboard', async t => {
     banner({
       address: 'http://127.0.0.1:8080',
       adminAddress: 'http://127.0.0.1:9090',
-      config: { ...config, server: { ...config.server, workers, admin: { host: '127.0.0.1', port, hosts: [] } } },
+      config: {
+        ...config,
+        server: {
+          ...config.server,
+          workers,
+          admin: { host: '127.0.0.1', port, hosts: [], tokens: [], audit: { keep: 1, most: 1 } },
+        },
+      },
     }).split('\n')[1]
   assert.equal(shown(1, 9090), 'dashboard          http://127.0.0.1:9090/')
   assert.equal(shown(2, 9090), 'dashboard          http://127.0.0.1:9090/ (worker 1: 9090, worker 2: 9091)')

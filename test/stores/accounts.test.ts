@@ -1,10 +1,14 @@
 /** Accounts of the store: one suite for both engines, with two connections, as two processes have them. */
 import assert from 'node:assert/strict'
 import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { after, before, describe, type TestContext, test } from 'node:test'
-import { type AccountStore, MOST_CHANGES } from '../../core/accounts.ts'
+import { type AccountStore, type AuditBounds, type AuditNote, MOST_CHANGES, unknownNote } from '../../core/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
-import { temporary } from './kit.ts'
+import { RedisAccounts } from '../../stores/redis/accounts.ts'
+import { RedisClient } from '../../stores/redis/client.ts'
+import { Tables } from '../../stores/sqlite/tables.ts'
+import { recordingLog, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 let server: RedisServer | undefined
@@ -95,6 +99,81 @@ for (const [name, skip, url] of urls) {
       await versions(store.change([{ id: 'acme', expected: made!, keys: [key(2, 'key_1')] }]))
       assert.equal(await store.find(digest(1)), null)
       assert.equal((await store.find(digest(2)))?.key.id, 'key_1')
+    })
+
+    test('a change and its entry in the audit come together; pages go from the latest to the first', async t => {
+      const [store, reader] = await two(t)
+      const note = (n: number): AuditNote => ({
+        time: T0 + n,
+        by: 'cli:root',
+        address: '',
+        operation: `o${n}`,
+        key: '',
+        before: n === 0 ? null : { plan: `p${n - 1}` },
+        after: { plan: `p${n}` },
+      })
+      let version = 0
+      for (let n = 0; n < 5; n++) {
+        const change = { id: 'acme', expected: version, settings: `{"plan":"p${n}"}`, keys: [key(1)], audit: note(n) }
+        version = (await versions(store.change([change])))[0]!
+      }
+      const late = { id: 'acme', expected: 1, settings: '{"plan":"late"}', keys: [], audit: note(9) }
+      const thief = { id: 'thief', expected: 0, settings: '{}', keys: [key(1)], audit: note(9) }
+      assert.deepEqual(
+        (await store.change([late, thief])).map(({ refused }) => refused),
+        ['changed', 'digest'],
+      )
+      await versions(store.change([{ id: 'b', expected: 0, settings: '{}', keys: [] }]))
+      await store.note({ ...note(7), operation: 'refused' })
+      const all = await reader.audit({ before: '', most: 3 })
+      assert.deepEqual(
+        all.entries.map(({ operation, organization }) => [operation, organization]),
+        [
+          ['refused', ''],
+          ['change', 'b'],
+          ['o4', 'acme'],
+        ],
+      )
+      const rest = await reader.audit({ before: all.next!, most: 10 })
+      assert.deepEqual(
+        rest.entries.map(({ id: _, ...entry }) => entry),
+        [3, 2, 1, 0].map(n => ({ organization: 'acme', ...note(n) })),
+      )
+      assert.equal(rest.next, null)
+      const own = await reader.audit({ organization: 'acme', before: '', most: 2 })
+      assert.deepEqual(
+        own.entries.map(({ operation }) => operation),
+        ['o4', 'o3'],
+      )
+      const more = await reader.audit({ organization: 'acme', before: own.next!, most: 9 })
+      assert.deepEqual([more.entries.map(({ operation }) => operation), more.next], [['o2', 'o1', 'o0'], null])
+    })
+
+    test('a gateway keeps the audit within its bounds of number and time', async () => {
+      const at = url()
+      const opened = await openAccounts(at)
+      for (let n = 0; n < 5; n++) await opened.accounts.note({ ...unknownNote(T0 + n), operation: `o${n}` })
+      await opened.close()
+      const left = async (audit: AuditBounds, now: number) => {
+        if (name === 'sqlite') {
+          const db = new DatabaseSync(at.slice('sqlite:'.length))
+          const caps = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null, audit }
+          new Tables(db, caps).apply([{ op: 'sweep', now }])
+          db.close()
+        } else {
+          const client = new RedisClient({ url: at, timeout: 1000, log: recordingLog() })
+          await client.connect()
+          await new RedisAccounts(client).trim(audit, now)
+          client.disconnect()
+        }
+        const again = await openAccounts(at)
+        const { entries } = await again.accounts.audit({ before: '', most: 10 })
+        await again.close()
+        return entries.map(({ operation }) => operation)
+      }
+      assert.deepEqual(await left({ keep: 1e12, most: 3 }, T0 + 10), ['o4', 'o3', 'o2'])
+      // Redis goes by its own time of the entry, which is far from T0.
+      assert.deepEqual(await left({ keep: 1000, most: 3 }, 4e12), [])
     })
 
     test('another connection learns what has changed, and only that', async t => {
