@@ -83,6 +83,26 @@ export class AccountReader {
     }
   }
 
+  /**
+   * One organization with its levels, and its spend in the running UTC day and month in nano-USD, capped or not.
+   * Rejects with StoreUnavailable.
+   */
+  async one(
+    organization: OrganizationConfig,
+    now: number,
+  ): Promise<AccountRow & { spend: { day: number; month: number } }> {
+    const cells = cellsFor(organization, NO_KEY, null)
+      .cells.filter(cell => cell.kind === 'spend' && cell.scope === 'org')
+      .map(cell => ({ ...cell, capacity: Number.MAX_SAFE_INTEGER }))
+    const states = await this.#store.limits.peek(organization.id, cells, now)
+    const spent = (period: 'day' | 'month') => {
+      const i = cells.findIndex(cell => cell.period === period)
+      return i < 0 ? 0 : Math.max(0, cells[i]!.capacity - states[i]!.remaining)
+    }
+    const row = await this.#row(organization, this.#use.total(organization.id), now)
+    return { ...row, spend: { day: spent('day'), month: spent('month') } }
+  }
+
   async #row(organization: OrganizationConfig, use: Use, now: number): Promise<AccountRow> {
     let all = this.#cells.get(organization)
     if (!all) this.#cells.set(organization, (all = cellsOf(organization)))

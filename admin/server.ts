@@ -1,10 +1,12 @@
 /** The admin listener: health, readiness, metrics, dashboard. On loopback, or behind a token; never public. */
-import { timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, OutgoingHttpHeaders, Server, ServerResponse } from 'node:http'
 import { type AddressInfo, isIP } from 'node:net'
 import type { Registry } from 'prom-client'
+import type { AdminToken } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
 import { createServer } from '../core/http.ts'
+import { API_PREFIX, type ApiSources, answerApi } from './api.ts'
+import { Callers } from './callers.ts'
 import { Feed } from './feed.ts'
 import { SERIES } from './history.ts'
 import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
@@ -14,7 +16,11 @@ export interface AdminOptions {
   host: string
   port: number
   token?: string
-  /** Host names that the header `Host` may have when there is no token, beside localhost and IP addresses. */
+  /** Named tokens as they are configured now. */
+  tokens(): readonly AdminToken[]
+  /** What the admin API shows and changes. */
+  api: ApiSources
+  /** Host names that the header `Host` may have when there is no token of any kind, beside localhost and IP addresses. */
   hosts: readonly string[]
   registry: Registry
   /** What the dashboard shows. */
@@ -50,8 +56,15 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const pages = dashboardPages()
   // Always the system's clock, also where tests give the exchanges another one: the pages are for people.
   const feed = new Feed(options.snapshots, systemClock)
+  const callers = new Callers(options.token, options.tokens, systemClock, address => {
+    const note = { time: options.api.now(), by: '', address, key: '', before: null, after: null }
+    Promise.resolve()
+      .then(() => options.api.store.accounts.note({ ...note, operation: 'token.refused' }))
+      // The store is out: the refusal stands, and only its entry is missing.
+      .catch(() => {})
+  })
   const server = createServer((request, response) => {
-    handle(options, pages, feed, request, response).catch(() => {
+    handle(options, callers, pages, feed, request, response).catch(() => {
       if (!response.headersSent) send(response, 500, TEXT, 'internal error\n')
       else response.destroy()
     })
@@ -75,6 +88,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
 
 async function handle(
   options: AdminOptions,
+  callers: Callers,
   pages: ReadonlyMap<string, Page>,
   feed: Feed,
   request: IncomingMessage,
@@ -84,7 +98,8 @@ async function handle(
   const mark = target.indexOf('?')
   const path = mark === -1 ? target : target.slice(0, mark)
   const allow = path === '/route' ? 'POST' : 'GET, HEAD'
-  if (!allow.split(', ').includes(request.method!)) {
+  const isApi = path.startsWith(API_PREFIX)
+  if (!isApi && !allow.split(', ').includes(request.method!)) {
     return send(response, 405, TEXT, `${allow} only\n`, { allow, connection: 'close' })
   }
   // Probes need no token. The answers say whether the gateway is well and, if it is not, why; nothing else.
@@ -96,7 +111,7 @@ async function handle(
   // DNS rebinding: a page of another site can make its own host name point to this machine, and then read from this
   // listener. Its requests still have that name in `Host`. With a token this check is not needed, because such a page
   // does not have the token.
-  if (options.token === undefined && !isOwnName(request.headers.host, options.hosts)) {
+  if (callers.open && !isOwnName(request.headers.host, options.hosts)) {
     const body =
       'without a token this listener answers to localhost and addresses only; server.admin.hosts adds names\n'
     return send(response, 421, TEXT, body)
@@ -111,9 +126,19 @@ async function handle(
       'cross-origin-resource-policy': 'same-origin',
     })
   }
-  if (options.token !== undefined && !hasToken(request, options.token)) {
+  const caller = callers.of(request)
+  if (caller === 'throttled')
+    return send(response, 429, TEXT, 'too many wrong tokens from this address\n', { 'retry-after': '60', ...CLOSE })
+  if (caller === 'unknown') {
     const body = 'this listener needs its token: Authorization: Bearer <admin token>\n'
-    return send(response, 401, TEXT, body, { 'www-authenticate': 'Bearer' })
+    return send(response, 401, TEXT, body, { 'www-authenticate': 'Bearer', ...(isApi && CLOSE) })
+  }
+  if (isApi) {
+    const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
+    const { status, body, headers } = await answerApi(options.api, caller, request, path, query)
+    // What is left of a refused body is not read.
+    const close = status >= 400 && request.method !== 'GET' && request.method !== 'HEAD' ? CLOSE : {}
+    return send(response, status, 'application/json', JSON.stringify(body), { ...headers, ...close })
   }
   if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
   if (path !== '/feed' && path !== '/trace' && path !== '/history' && path !== '/accounts' && path !== '/route') {
@@ -187,12 +212,6 @@ function isOwnName(host: string | undefined, names: readonly string[]): boolean 
     lower.endsWith('.localhost') ||
     names.some(own => own.toLowerCase() === lower)
   )
-}
-
-function hasToken(request: IncomingMessage, token: string): boolean {
-  const given = Buffer.from(/^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1] ?? '')
-  const wanted = Buffer.from(token)
-  return given.length === wanted.length && timingSafeEqual(given, wanted)
 }
 
 function send(

@@ -1,3 +1,5 @@
+import type { LedgerRow, Store } from '../core/store.ts'
+
 /**
  * What each key used since the process started: plain counts that the dashboard shows beside the limits. The ledger has
  * the complete record.
@@ -53,4 +55,53 @@ export class UseByKey {
   organizations(): Iterable<string> {
     return this.#organizations.keys()
   }
+}
+
+/** What one key used of one model, by the ledger. */
+export interface KeyModelUsage {
+  key: string
+  model: string
+  requests: number
+  input: number
+  cached: number
+  cache_write: number
+  output: number
+  reasoning: number
+  searches: number
+  /** nano-USD. */
+  cost: number
+}
+
+const DAY_MS = 86_400_000
+
+/** The use of an organization by key and model, from `since` until before `until` (Unix ms). It reads day by day. */
+export async function usageByKeyAndModel(
+  store: Store,
+  organization: string,
+  since: number,
+  until: number,
+): Promise<KeyModelUsage[]> {
+  const sums = new Map<string, KeyModelUsage>()
+  for (let from = since; from < until; from += DAY_MS) {
+    const rows = await store.ledger.query({ org: organization, since: from, until: Math.min(until, from + DAY_MS) })
+    for (const row of rows) add(sums, row)
+  }
+  return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
+}
+
+function add(sums: Map<string, KeyModelUsage>, row: LedgerRow): void {
+  const name = `${row.key_id}\n${row.model}`
+  let sum = sums.get(name)
+  if (!sum) {
+    const zero = { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
+    sums.set(name, (sum = { key: row.key_id, model: row.model, ...zero }))
+  }
+  sum.requests++
+  sum.input += row.input
+  sum.cached += row.cached
+  sum.cache_write += row.cacheWrite
+  sum.output += row.output
+  sum.reasoning += row.reasoning
+  sum.searches += row.searches
+  sum.cost += row.cost
 }

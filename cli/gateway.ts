@@ -5,6 +5,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { AccountReader } from '../admin/accounts.ts'
 import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Admin, type RouteRequest, startAdmin } from '../admin/server.ts'
@@ -347,6 +348,13 @@ class RunningGateway implements Gateway {
         host: options.admin?.host ?? server.admin.host,
         port: options.admin?.port ?? adminPort(server.admin.port, options.worker),
         token: server.admin.token,
+        tokens: () => this.config.server.admin.tokens,
+        api: {
+          store: this.store,
+          config: () => this.config,
+          reader: new AccountReader(this.store, this.#observer.use),
+          now: () => this.#clock.now(),
+        },
         hosts: server.admin.hosts,
         registry: this.#metrics.registry,
         snapshots: this.#snapshots(),
@@ -647,7 +655,9 @@ function readsOtherFiles({ plugins, providers }: GatewayConfig): boolean {
 /** Names of the settings that differ and that a running process can't change. */
 function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
   const fixed = (config: GatewayConfig) => {
-    const { server, store, secret, ledger } = config
+    const { store, secret, ledger } = config
+    // Tokens are read from the configuration that serves.
+    const server = { ...config.server, admin: { ...config.server.admin, tokens: [] } }
     const { max_record, max_total } = optionsOf(config, 'idempotency') ?? {}
     const idempotency = { 'idempotency.max_record': max_record, 'idempotency.max_total': max_total }
     return { server, store, secret, 'ledger.keep': ledger.keep, 'ledger.ship': ledger.ship, ...idempotency }

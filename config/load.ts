@@ -385,7 +385,7 @@ function resolveServer(
     if (twin < i)
       report.error(['server', 'admin', 'tokens', i], `an earlier token has the same name or digest; each needs its own`)
   }
-  if (!isLoopback(adminListen.host) && !token) {
+  if (!isLoopback(adminListen.host) && !token && tokens.length === 0) {
     report.error(
       ['server', 'admin'],
       `the admin pages would be open to the network on ${admin.listen}; bind them to 127.0.0.1, or set a token: admin: { listen: ${admin.listen}, token: "\${ADMIN_TOKEN}" }`,

@@ -245,7 +245,14 @@ test('admin beyond loopback needs a token', async () => {
     ['shared port', small({ s: 'server: { listen: ":9090" }' }), '10:1', 'cannot share port 9090'],
   ])
   const { config } = await loadText(small({ s: 'server: { admin: { listen: "10.0.0.1:9090", token: t } }' }))
-  assert.deepEqual(config!.server.admin, { host: '10.0.0.1', port: 9090, token: 't', hosts: [] })
+  assert.deepEqual(config!.server.admin, {
+    host: '10.0.0.1',
+    port: 9090,
+    token: 't',
+    hosts: [],
+    tokens: [],
+    audit: { keep: 400 * 86_400_000, most: 100_000 },
+  })
   for (const host of ['127.0.0.1', 'localhost', '[::1]', '127.9.9.9']) {
     const { errors } = await loadText(small({ s: `server: { admin: "${host}:9090" }` }))
     assert.deepEqual(lines(errors), [])

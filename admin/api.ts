@@ -1,0 +1,468 @@
+/**
+ * The admin API: accounts, their limits and use, and the audit, as JSON under /api/v1. What it changes stands in the
+ * store; organizations of the file are shown, and changed in the file. docs/admin-api.yaml describes it.
+ */
+import type { IncomingMessage } from 'node:http'
+import { isDeepStrictEqual } from 'node:util'
+import { accountNames, readOrganization } from '../config/accounts.ts'
+import { type Act, changeStored, createStored, type Edit, membersOf, newSecret, rotation } from '../config/stored.ts'
+import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
+import { parseDuration } from '../config/units.ts'
+import { AccountFault, type OrganizationWithKeys } from '../core/accounts.ts'
+import { type Store, StoreUnavailable } from '../core/store.ts'
+import type { AccountReader } from './accounts.ts'
+import type { Caller } from './callers.ts'
+import { usageByKeyAndModel } from './usage.ts'
+
+export interface ApiSources {
+  store: Store
+  config(): GatewayConfig
+  reader: AccountReader
+  /** Unix ms. */
+  now(): number
+}
+
+export interface ApiAnswer {
+  status: number
+  body: unknown
+  headers?: Record<string, string>
+}
+
+export const API_PREFIX = '/api/v1/'
+/** Bytes. */
+const MAX_BODY = 1 << 20
+const MAX_PAGE = 500
+/** Members of settings are nested less deep than this. */
+const MAX_DEPTH = 8
+const ATTEMPTS = 10
+
+class Refused extends Error {
+  readonly answer: ApiAnswer
+  constructor(status: number, code: string, message: string) {
+    super(message)
+    this.answer = { status, body: { error: { code, message } } }
+  }
+}
+
+const FAULTS = {
+  invalid: [400, 'invalid'],
+  exists: [409, 'exists'],
+  file: [409, 'in_file'],
+  changed: [412, 'changed'],
+  absent: [404, 'not_found'],
+} as const
+
+/** What a request is about. */
+interface Asked {
+  sources: ApiSources
+  caller: Caller
+  request: IncomingMessage
+  query: URLSearchParams
+  /** Decoded segments of the path that stand for `{…}`. */
+  ids: string[]
+}
+
+type Handler = (asked: Asked) => Promise<ApiAnswer>
+
+/** By path, with `*` for a segment that is an id; methods other than GET need the role operate. */
+const ROUTES: Record<string, Record<string, Handler>> = {
+  organizations: { GET: listOrganizations, POST: createOrganization },
+  'organizations/*': { GET: showOrganization, PATCH: patchOrganization },
+  'organizations/*/keys': { GET: listKeys, POST: createKey },
+  'organizations/*/keys/*/rotate': { POST: rotateKey },
+  'organizations/*/keys/*/revoke': { POST: asked => setStatus(asked, 'revoked') },
+  'organizations/*/keys/*/activate': { POST: asked => setStatus(asked, 'active') },
+  'organizations/*/usage': { GET: showUsage },
+  audit: { GET: listAudit },
+}
+
+/** Answers a request under `API_PREFIX`. Never rejects for a fault of the request. */
+export async function answerApi(
+  sources: ApiSources,
+  caller: Caller,
+  request: IncomingMessage,
+  path: string,
+  query: URLSearchParams,
+): Promise<ApiAnswer> {
+  try {
+    const { methods, ids } = routeOf(path.slice(API_PREFIX.length))
+    const method = request.method === 'HEAD' ? 'GET' : request.method!
+    const handler = methods[method]
+    if (!handler) {
+      const allow = Object.keys(methods).join(', ')
+      const { answer } = new Refused(405, 'method', `${allow} only`)
+      return { ...answer, headers: { allow, connection: 'close' } }
+    }
+    if (method !== 'GET') mayWrite(caller, request)
+    return await handler({ sources, caller, request, query, ids })
+  } catch (error) {
+    if (error instanceof Refused) return error.answer
+    if (error instanceof AccountFault) {
+      const [status, code] = FAULTS[error.why]
+      return new Refused(status, code, error.message.replaceAll('\n', '; ')).answer
+    }
+    if (error instanceof StoreUnavailable) return new Refused(503, 'store_unavailable', error.message).answer
+    throw error
+  }
+}
+
+function routeOf(path: string): { methods: Record<string, Handler>; ids: string[] } {
+  const segments = path.split('/')
+  for (const [pattern, methods] of Object.entries(ROUTES)) {
+    const parts = pattern.split('/')
+    if (parts.length !== segments.length) continue
+    if (!parts.every((part, i) => part === '*' || part === segments[i])) continue
+    try {
+      return { methods, ids: segments.filter((_, i) => parts[i] === '*').map(decodeURIComponent) }
+    } catch {
+      break
+    }
+  }
+  throw new Refused(404, 'not_found', 'no such path; docs/admin-api.yaml lists them')
+}
+
+/** @throws Refused unless the caller may change something, and no page of another site makes its browser ask */
+function mayWrite({ role }: Caller, { headers }: IncomingMessage): void {
+  const { origin, host } = headers
+  const site = headers['sec-fetch-site']
+  if (
+    (origin !== undefined && !ownOrigin(origin, host)) ||
+    (site !== undefined && /^(cross|same)-site$/.test(`${site}`))
+  )
+    throw new Refused(403, 'origin', 'changes are taken from this listener’s own pages and from programs only')
+  if (role !== 'operate')
+    throw new Refused(403, 'role', 'changes need a token of the role operate: server.admin.tokens of gateway.yaml')
+}
+
+function ownOrigin(origin: string, host: string | undefined): boolean {
+  return URL.canParse(origin) && host !== undefined && new URL(origin).host === host.toLowerCase()
+}
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+async function listOrganizations({ sources, query }: Asked): Promise<ApiAnswer> {
+  known(query, 'after', 'limit', 'find', 'sha256')
+  const { store } = sources
+  const { organizations } = sources.config()
+  const sha256 = query.get('sha256')?.toLowerCase()
+  if (sha256 !== undefined) {
+    if (!/^[0-9a-f]{64}$/.test(sha256)) throw new Refused(400, 'invalid', 'sha256: 64 hex digits')
+    const inFile = Object.values(organizations).find(({ keys }) => keys.some(key => key.sha256 === sha256))
+    if (inFile) return { status: 200, body: { organizations: [rowOfFile(inFile)], next: null } }
+    const found = await store.accounts.find(sha256)
+    const stored = found && (await store.accounts.read(found.organization.id))
+    return { status: 200, body: { organizations: stored ? [rowOfStore(stored)] : [], next: null } }
+  }
+  const after = query.get('after') ?? ''
+  const find = query.get('find') ?? ''
+  const limit = limitOf(query)
+  const wanted = (id: string) => id.startsWith(find) && Buffer.compare(Buffer.from(id), Buffer.from(after)) > 0
+  const rows = Object.values(organizations)
+    .filter(({ id }) => wanted(id))
+    .map(rowOfFile)
+  // The store's page begins after an id, so the one that is the prefix itself is read apart.
+  const exact = find !== '' && wanted(find) ? await store.accounts.read(find) : null
+  if (exact) rows.push(rowOfStore(exact))
+  const page = await store.accounts.page([after, find].sort()[1]!, limit + 1)
+  rows.push(...page.filter(({ id }) => wanted(id)).map(rowOfStore))
+  rows.sort((a, b) => Buffer.compare(Buffer.from(a.id), Buffer.from(b.id)))
+  const shown = rows.slice(0, limit)
+  return { status: 200, body: { organizations: shown, next: rows.length > limit ? shown.at(-1)!.id : null } }
+}
+
+const live = (keys: readonly { status: string }[]) => keys.filter(({ status }) => status !== 'revoked').length
+
+function rowOfFile({ id, plan, status, keys }: OrganizationConfig) {
+  return { id, place: 'file', version: null as number | null, plan, status: status as string, keys: live(keys) }
+}
+
+function rowOfStore({ id, version, settings, keys }: OrganizationWithKeys): ReturnType<typeof rowOfFile> {
+  const { plan, status = 'active' } = JSON.parse(settings)
+  const all = keys.map(key => ({ status: 'active', ...JSON.parse(key.settings) }))
+  return { id, place: 'store', version, plan, status, keys: live(all) }
+}
+
+/** An organization in either place. */
+async function found({ sources, ids }: Asked): Promise<{
+  organization: OrganizationConfig | null
+  stored: OrganizationWithKeys | null
+  faults: string[]
+}> {
+  const config = sources.config()
+  const id = ids[0]!
+  if (Object.hasOwn(config.organizations, id))
+    return { organization: config.organizations[id]!, stored: null, faults: [] }
+  const stored = await sources.store.accounts.read(id)
+  if (!stored) throw new Refused(404, 'not_found', `there is no organization ${id}`)
+  return { ...readOrganization(id, membersOf(stored), accountNames(config)), stored }
+}
+
+async function showOrganization(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const { organization, stored, faults } = await found(asked)
+  const used = organization && (await asked.sources.reader.one(organization, asked.sources.now()))
+  const body = {
+    ...(stored ? rowOfStore(stored) : rowOfFile(organization!)),
+    settings: stored ? JSON.parse(stored.settings) : null,
+    faults,
+    billing: organization?.billing ?? null,
+    limits: used?.limits ?? [],
+    spend: used?.spend ?? null,
+    keys: organization ? keyRows(organization, used?.keys) : [],
+  }
+  return { status: 200, body, headers: etag(stored?.version) }
+}
+
+function keyRows({ keys }: OrganizationConfig, used?: readonly { id: string; limits: unknown }[]) {
+  const limits = new Map(used?.map(key => [key.id, key.limits]))
+  return keys.map(({ id, status, expires, models, capabilities, streaming }) => ({
+    id,
+    status,
+    expires: expires === null ? null : new Date(expires).toISOString(),
+    models,
+    capabilities,
+    streaming,
+    ...(used && { limits: limits.get(id) ?? [] }),
+  }))
+}
+
+async function listKeys(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const { organization, stored, faults } = await found(asked)
+  if (!organization) throw new Refused(409, 'invalid', faults.join('; '))
+  return { status: 200, body: { keys: keyRows(organization) }, headers: etag(stored?.version) }
+}
+
+async function showUsage(asked: Asked): Promise<ApiAnswer> {
+  const { sources, query } = asked
+  known(query, 'since', 'until')
+  await found(asked)
+  const now = sources.now()
+  const date = new Date(now)
+  const since = timeOf(query, 'since') ?? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1)
+  const until = timeOf(query, 'until') ?? now
+  if (until - since > 366 * 86_400_000) throw new Refused(400, 'invalid', 'since, until: at most 366 days at once')
+  const usage = await usageByKeyAndModel(sources.store, asked.ids[0]!, since, until)
+  const [from, to] = [since, until].map(time => new Date(time).toISOString())
+  return { status: 200, body: { since: from, until: to, usage } }
+}
+
+async function listAudit({ sources, query }: Asked): Promise<ApiAnswer> {
+  known(query, 'organization', 'before', 'limit')
+  const before = query.get('before') ?? ''
+  if (!/^(\d{1,15}(-\d{1,15})?)?$/.test(before)) throw new Refused(400, 'invalid', 'before: the id of an entry')
+  const organization = query.get('organization') ?? undefined
+  const page = await sources.store.accounts.audit({ organization, before, most: limitOf(query) })
+  return { status: 200, body: page }
+}
+
+// ---- changing -------------------------------------------------------------------------------------------------------
+
+const authorOf = ({ by, address }: Caller) => ({ by, address })
+
+async function createOrganization({ sources, caller, request, query }: Asked): Promise<ApiAnswer> {
+  known(query)
+  const { id, ...patch } = await bodyOf(request)
+  if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; it also tells a repeated request')
+  refuseMembers(patch, 'keys')
+  try {
+    const act = { patch, author: authorOf(caller), operation: 'organization.create' }
+    const version = await createStored(sources.store.accounts, sources.config(), id, act)
+    return { status: 201, body: { id, version, created: true }, headers: etag(version) }
+  } catch (error) {
+    if (!(error instanceof AccountFault) || error.why !== 'exists') throw error
+    const stored = await sources.store.accounts.read(id)
+    // What a creation leaves out of its nulls is left out here, too.
+    const same = stored && isDeepStrictEqual(JSON.parse(stored.settings), withoutNulls(patch))
+    if (!same) throw error
+    return { status: 200, body: { id, version: stored.version, created: false }, headers: etag(stored.version) }
+  }
+}
+
+async function patchOrganization(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const patch = await bodyOf(asked.request)
+  refuseMembers(patch, 'id', 'keys')
+  const inFile = Object.hasOwn(asked.sources.config().organizations, asked.ids[0]!)
+  if (asked.request.headers['if-match'] === undefined && !inFile)
+    throw new Refused(428, 'if_match', 'If-Match is needed: the ETag of the organization as you read it')
+  const [version] = await change(asked, () => ({ patch, operation: 'organization.change' }))
+  return { status: 200, body: { id: asked.ids[0], version }, headers: etag(version) }
+}
+
+/**
+ * Changes an organization of the store as it is now. With `If-Match` it must have that version, else somebody else's
+ * change that comes between is taken as a part of what is changed.
+ * @param edit what to do; null when it has been done before
+ */
+async function change(
+  { sources, caller, request, ids }: Asked,
+  edit: (stored: OrganizationWithKeys) => (Edit & Pick<Act, 'operation' | 'key'>) | null,
+): Promise<[version: number, done: boolean]> {
+  const config = sources.config()
+  const id = ids[0]!
+  if (Object.hasOwn(config.organizations, id))
+    throw new AccountFault('file', `${id} stands in ${config.files[0]}, and is changed there`)
+  const match = request.headers['if-match']
+  for (let attempt = 1; ; attempt++) {
+    const stored = await sources.store.accounts.read(id)
+    if (!stored) throw new AccountFault('absent', `there is no organization ${id}`)
+    const act = edit(stored)
+    if (!act) return [stored.version, false]
+    if (match !== undefined && match !== `"${stored.version}"`)
+      throw new AccountFault('changed', `${id} has another version than If-Match says; read it again`)
+    try {
+      const author = authorOf(caller)
+      return [await changeStored(sources.store.accounts, config, stored, { ...act, author }), true]
+    } catch (error) {
+      const again = error instanceof AccountFault && error.why === 'changed' && match === undefined
+      if (!again || attempt === ATTEMPTS) throw error
+    }
+  }
+}
+
+async function createKey(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const { id, ...own } = await bodyOf(asked.request)
+  if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; it also tells a repeated request')
+  refuseMembers(own, 'sha256', 'secret')
+  const settings = { status: 'active' as const, ...own }
+  return newKey(asked, id, stored => {
+    const existing = stored.keys.find(key => key.id === id)
+    if (existing && isDeepStrictEqual(JSON.parse(existing.settings), settings)) return null
+    if (existing) throw new AccountFault('exists', `${stored.id} has a key ${id} already, with other settings`)
+    return sha256 => ({ added: [{ ...settings, id, sha256 }], operation: 'key.create', key: id })
+  })
+}
+
+async function rotateKey(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const { id, grace = '24h', ...more } = await bodyOf(asked.request)
+  refuseMembers(more, ...Object.keys(more))
+  const graceMs = typeof grace === 'string' ? parseDuration(grace) : null
+  if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; the new key’s')
+  if (graceMs === null) throw new Refused(400, 'invalid', 'grace: a duration such as 24h')
+  const replaced = asked.ids[1]!
+  return newKey(asked, id, stored => {
+    const keys = keysOf(stored)
+    const old = keyOf(stored, replaced)
+    if (keys.some(key => key.id === id)) {
+      if (id !== replaced && old.expires !== null) return null
+      throw new AccountFault('exists', `${stored.id} has a key ${id} already`)
+    }
+    if (old.status === 'revoked') throw new AccountFault('invalid', `${replaced} is revoked; make a new key instead`)
+    const changed = rotation(keys, replaced, graceMs).keys
+    const status = 'active' as const
+    return sha256 => ({ added: [{ id, sha256, status }], keys: changed, operation: 'key.rotate', key: id })
+  })
+}
+
+type NewKey = (sha256: string) => Edit & Pick<Act, 'operation' | 'key'>
+
+/** Makes a key and tells its secret, once; a repeated request gets the id alone. */
+async function newKey(
+  asked: Asked,
+  id: string,
+  plan: (stored: OrganizationWithKeys) => NewKey | null,
+): Promise<ApiAnswer> {
+  const { secret, sha256 } = newSecret()
+  const [version, done] = await change(asked, stored => plan(stored)?.(sha256) ?? null)
+  const body = { organization: asked.ids[0], id, version, created: done, ...(done && { secret }) }
+  return { status: done ? 201 : 200, body, headers: etag(version) }
+}
+
+async function setStatus(asked: Asked, status: 'revoked' | 'active'): Promise<ApiAnswer> {
+  known(asked.query)
+  const id = asked.ids[1]!
+  const [version] = await change(asked, stored => {
+    const key = keyOf(stored, id)
+    if (key.status === status) return null
+    if (key.status === 'revoked') throw new AccountFault('invalid', `${id} is revoked, and stays so`)
+    const operation = status === 'revoked' ? 'key.revoke' : 'key.activate'
+    return { keys: [{ id, member: 'status', value: status }], operation, key: id }
+  })
+  return { status: 200, body: { organization: asked.ids[0], id, version, status }, headers: etag(version) }
+}
+
+/** What a rotation must know of stored keys. */
+function keysOf({ keys }: OrganizationWithKeys) {
+  return keys.map(({ id, settings }) => {
+    const { status = 'active', expires } = JSON.parse(settings)
+    return { id, status: status as 'active', expires: expires ? Date.parse(expires) : null }
+  })
+}
+
+function keyOf(stored: OrganizationWithKeys, id: string): { status: string; expires: number | null } {
+  const key = keysOf(stored).find(key => key.id === id)
+  if (!key) throw new AccountFault('absent', `${stored.id} has no key ${id}`)
+  return key
+}
+
+// ---- requests -------------------------------------------------------------------------------------------------------
+
+async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>> {
+  if (!/^application\/(merge-patch\+)?json\b/i.test(request.headers['content-type'] ?? ''))
+    throw new Refused(415, 'content_type', 'the body is JSON: content-type: application/json')
+  const bytes = await new Promise<Buffer>((resolve, reject) => {
+    const pieces: Buffer[] = []
+    let size = 0
+    request.on('data', (piece: Buffer) => {
+      size += piece.length
+      if (size <= MAX_BODY) return pieces.push(piece)
+      // The connection closes after the answer, and what is left of the body is not read.
+      request.pause()
+      return reject(new Refused(413, 'too_large', 'the body is over 1 MiB'))
+    })
+    request.on('end', () => resolve(Buffer.concat(pieces)))
+    request.on('error', reject)
+  })
+  let body: unknown
+  try {
+    body = JSON.parse(bytes.toString('utf8'))
+  } catch {
+    throw new Refused(400, 'invalid', 'the body is no JSON')
+  }
+  if (typeof body !== 'object' || body === null || Array.isArray(body))
+    throw new Refused(400, 'invalid', 'the body is a JSON object')
+  if (deeper(body, MAX_DEPTH)) throw new Refused(400, 'invalid', `the body is nested deeper than ${MAX_DEPTH}`)
+  return body as Record<string, unknown>
+}
+
+const deeper = (value: unknown, than: number): boolean =>
+  typeof value === 'object' && value !== null && (than === 0 || Object.values(value).some(v => deeper(v, than - 1)))
+
+function withoutNulls(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  const members = Object.entries(value).filter(([, member]) => member !== null)
+  return Object.fromEntries(members.map(([name, member]) => [name, withoutNulls(member)]))
+}
+
+function refuseMembers(body: Record<string, unknown>, ...names: string[]): void {
+  const name = names.find(name => Object.hasOwn(body, name))
+  if (name !== undefined) throw new Refused(400, 'invalid', `${name}: is not taken here`)
+}
+
+function known(query: URLSearchParams, ...names: string[]): void {
+  for (const name of query.keys())
+    if (!names.includes(name))
+      throw new Refused(400, 'invalid', `no such parameter: ${name}${names.length ? ` (${names.join(', ')})` : ''}`)
+}
+
+function limitOf(query: URLSearchParams): number {
+  const limit = Number(query.get('limit') ?? 100)
+  if (!Number.isSafeInteger(limit) || limit < 1 || limit > MAX_PAGE)
+    throw new Refused(400, 'invalid', `limit: a whole number from 1 to ${MAX_PAGE}`)
+  return limit
+}
+
+function timeOf(query: URLSearchParams, name: string): number | undefined {
+  const text = query.get(name)
+  if (text === null) return undefined
+  const time = /^\d{4}-\d{2}-\d{2}(T[\d:.]+Z)?$/.test(text) ? Date.parse(text) : Number.NaN
+  if (Number.isNaN(time))
+    throw new Refused(400, 'invalid', `${name}: a time such as 2026-11-01 or 2026-11-01T12:00:00Z`)
+  return time
+}
+
+const etag = (version: number | null | undefined): Record<string, string> =>
+  version === null || version === undefined ? {} : { etag: `"${version}"` }

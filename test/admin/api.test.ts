@@ -1,0 +1,311 @@
+/** The admin API through listening gateways, on both engines, driven by docs/admin-api.yaml. */
+import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { request as rawRequest } from 'node:http'
+import path from 'node:path'
+import { after, before, describe, type TestContext, test } from 'node:test'
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import { parse } from 'yaml'
+import { defaultYaml, sha256, startGateway, type TestGateway } from '../e2e/harness.ts'
+import { eventually } from '../eventually.ts'
+import { temporary } from '../stores/kit.ts'
+import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+
+const document = parse(readFileSync(path.join(import.meta.dirname, '../../docs/admin-api.yaml'), 'utf8'))
+const ajv = new Ajv2020({ strict: false })
+ajv.addSchema({ $id: 'doc', components: document.components })
+
+const READ = 'adm-read-0001'
+const OPERATE = 'adm-operate-0001'
+const TOKENS = `tokens: [{ name: ci, role: read, sha256: "${sha256(READ)}" }, { name: ops, role: operate, sha256: "${sha256(OPERATE).toUpperCase()}" }]`
+
+let server: RedisServer | undefined
+let databases = 0
+before(async () => {
+  if (!skipWithoutRedis) server = await RedisServer.start()
+})
+after(() => server?.stop())
+
+interface Sent {
+  token?: string | null
+  body?: unknown
+  headers?: Record<string, string>
+}
+interface Got {
+  status: number
+  body: any
+  etag: string
+}
+
+/** Calls the API; every answer is held against the document. */
+async function call(t: TestGateway, method: string, where: string, sent: Sent = {}): Promise<Got> {
+  const { token = OPERATE, body, headers } = sent
+  const answer = await fetch(`${t.gateway.adminAddress}/api/v1/${where}`, {
+    method,
+    headers: {
+      ...(token !== null && { authorization: `Bearer ${token}` }),
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+  assert.equal(answer.headers.get('access-control-allow-origin'), null)
+  const text = await answer.text()
+  const json = answer.headers.get('content-type') === 'application/json' ? JSON.parse(text) : text
+  const [, item] = Object.entries<any>(document.paths).find(([pattern]) =>
+    new RegExp(`^${pattern.replace(/\{\w+\}/g, '[^/]+')}$`).test(`/api/v1/${where.split('?')[0]}`),
+  ) ?? [undefined, undefined]
+  if (item?.[method.toLowerCase()] && typeof json === 'object') {
+    const { responses } = item[method.toLowerCase()]
+    const told = responses[answer.status] ?? responses.default
+    const { schema } = (told.$ref ? document.components.responses.Error : told).content['application/json']
+    const fits = ajv.compile({ $ref: `doc${schema.$ref}` })
+    assert.ok(fits(json), `${method} ${where}: ${JSON.stringify(fits.errors)} ${text}`)
+  }
+  return { status: answer.status, body: json, etag: answer.headers.get('etag') ?? '' }
+}
+
+const start = (url: string, admin = TOKENS) =>
+  startGateway({
+    yaml: sim =>
+      defaultYaml(sim)
+        .replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, ${admin} }`)
+        .replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`),
+  })
+
+const ask = async (t: TestGateway, secret: string) => {
+  const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hi' }] }
+  const reply = await t.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
+  await reply.text()
+  return reply.status
+}
+
+test('docs/admin-api.yaml is valid OpenAPI 3.1', async () => {
+  const { errors, valid } = await new Validator().validate(structuredClone(document))
+  assert.deepEqual(errors ?? [], [])
+  assert.equal(valid, true)
+})
+
+for (const [name, skip, newUrl] of [
+  ['sqlite', false, () => `sqlite:${path.join(temporary(), 'gateway.db')}`],
+  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`)],
+] as const) {
+  describe(name, { skip }, () => {
+    async function serve(t: TestContext): Promise<TestGateway> {
+      const gateway = await start(newUrl())
+      t.after(() => gateway.close())
+      return gateway
+    }
+
+    test('an organization and its keys from their making to their end', async t => {
+      const g = await serve(t)
+      const made = { id: 'a/b', plan: 'tier1', limits: { requests_per_day: 500, daily_spend_usd: '9.50' } }
+      const created = await call(g, 'POST', 'organizations', { body: made })
+      assert.deepEqual([created.status, created.body.created, created.etag], [201, true, `"${created.body.version}"`])
+      const again = await call(g, 'POST', 'organizations', { body: made })
+      assert.deepEqual([again.status, again.body], [200, { ...created.body, created: false }])
+      assert.equal((await call(g, 'POST', 'organizations', { body: { ...made, plan: 'tier2' } })).status, 409)
+      const here = 'organizations/a%2Fb'
+      const key = await call(g, 'POST', `${here}/keys`, { body: { id: 'k1' } })
+      assert.equal(key.status, 201)
+      const { secret } = key.body
+      const repeated = await call(g, 'POST', `${here}/keys`, { body: { id: 'k1' } })
+      assert.deepEqual([repeated.status, repeated.body.id, repeated.body.secret], [200, 'k1', undefined])
+      await eventually(async () => (await ask(g, secret)) === 200)
+      await g.ledger()
+      const shown = await call(g, 'GET', here)
+      const used = shown.body.limits.find((limit: any) => limit.dimension === 'requests' && limit.per === 'day')
+      assert.deepEqual([used.capacity, used.used], [500, 1])
+      assert.ok(shown.body.spend.day > 0 && shown.body.spend.month === shown.body.spend.day)
+      assert.deepEqual(
+        shown.body.keys.map((k: any) => [k.id, k.status]),
+        [['k1', 'active']],
+      )
+      const { usage } = (await call(g, 'GET', `${here}/usage`)).body
+      assert.deepEqual(
+        usage.map((sum: any) => [sum.key, sum.model, sum.requests, sum.cost]),
+        [['k1', 'eb1-preview', 1, shown.body.spend.day]],
+      )
+      const rotated = await call(g, 'POST', `${here}/keys/k1/rotate`, { body: { id: 'k2', grace: '1h' } })
+      assert.equal(rotated.status, 201)
+      const twice = await call(g, 'POST', `${here}/keys/k1/rotate`, { body: { id: 'k2', grace: '1h' } })
+      assert.deepEqual([twice.status, twice.body.secret], [200, undefined])
+      await eventually(async () => (await ask(g, rotated.body.secret)) === 200)
+      assert.equal(await ask(g, secret), 200)
+      for (let i = 0; i < 2; i++) assert.equal((await call(g, 'POST', `${here}/keys/k1/revoke`)).status, 200)
+      await eventually(async () => (await ask(g, secret)) === 401)
+      const back = await call(g, 'POST', `${here}/keys/k1/activate`)
+      assert.deepEqual([back.status, back.body.error.code], [400, 'invalid'])
+      const { etag } = await call(g, 'GET', here)
+      const off = { body: { status: 'disabled', limits: { daily_spend_usd: null } }, headers: { 'if-match': etag } }
+      assert.equal((await call(g, 'PATCH', here, off)).status, 200)
+      await eventually(async () => (await ask(g, rotated.body.secret)) === 401)
+      assert.deepEqual((await call(g, 'GET', here)).body.settings, {
+        plan: 'tier1',
+        limits: { requests_per_day: 500 },
+        status: 'disabled',
+      })
+
+      const audit = await call(g, 'GET', 'audit?organization=a%2Fb')
+      assert.deepEqual(
+        audit.body.entries.map(({ operation, by }: any) => [operation, by]).reverse(),
+        ['organization.create', 'key.create', 'key.rotate', 'key.revoke', 'organization.change'].map(operation => [
+          operation,
+          'token:ops',
+        ]),
+      )
+      assert.match(audit.body.entries[0].address, /127\.0\.0\.1/)
+      // No secret and no digest anywhere but in the answer that made the key.
+      const metrics = await fetch(`${g.gateway.adminAddress}/metrics`, { headers: { authorization: `Bearer ${READ}` } })
+      const everything = [
+        JSON.stringify([audit.body, (await call(g, 'GET', here)).body, (await call(g, 'GET', `${here}/keys`)).body]),
+        JSON.stringify(g.log),
+        await metrics.text(),
+      ].join()
+      for (const hidden of [secret, rotated.body.secret, OPERATE, READ])
+        for (const text of [hidden, sha256(hidden)]) assert.equal(everything.toLowerCase().includes(text), false)
+    })
+
+    test('of two who change one thing, one is told; a change without a version is refused', async t => {
+      const g = await serve(t)
+      const { etag } = await call(g, 'POST', 'organizations', { body: { id: 'acme2', plan: 'tier1' } })
+      const both = await Promise.all(
+        ['tier2', 'tier3'].map(plan =>
+          call(g, 'PATCH', 'organizations/acme2', { body: { plan }, headers: { 'if-match': etag } }),
+        ),
+      )
+      assert.deepEqual(both.map(({ status }) => status).sort(), [200, 412])
+      assert.equal((await call(g, 'PATCH', 'organizations/acme2', { body: { plan: 'tier1' } })).status, 428)
+      const stale = { body: { id: 'k' }, headers: { 'if-match': etag } }
+      assert.equal((await call(g, 'POST', 'organizations/acme2/keys', stale)).status, 412)
+      // Keys that are made at the same time without a version are all made.
+      const keys = await Promise.all(
+        ['a', 'b'].map(id => call(g, 'POST', 'organizations/acme2/keys', { body: { id } })),
+      )
+      assert.deepEqual(
+        keys.map(({ status }) => status),
+        [201, 201],
+      )
+    })
+
+    test('pages, prefixes and digests find an organization in either place', async t => {
+      const g = await serve(t)
+      for (const id of ['b', 'b1', 'b2', 'zz']) await call(g, 'POST', 'organizations', { body: { id, plan: 'tier1' } })
+      const ids = async (query: string) => {
+        const { body } = await call(g, 'GET', `organizations?${query}`, { token: READ })
+        return [body.organizations.map(({ id }: any) => id).join(), body.next]
+      }
+      assert.deepEqual(await ids('limit=2'), ['acme,b', 'b'])
+      assert.deepEqual(await ids('limit=2&after=b'), ['b1,b2', 'b2'])
+      assert.deepEqual(await ids('limit=2&after=b2'), ['other,zz', null])
+      assert.deepEqual(await ids('find=b'), ['b,b1,b2', null])
+      assert.deepEqual(await ids('find=b&after=b1'), ['b2', null])
+      const { secret } = (await call(g, 'POST', 'organizations/b1/keys', { body: { id: 'k' } })).body
+      assert.deepEqual(await ids(`sha256=${sha256(secret)}`), ['b1', null])
+      assert.deepEqual(await ids(`sha256=${sha256('sk-test-0001-secret')}`), ['acme', null])
+      assert.deepEqual(await ids(`sha256=${'0'.repeat(64)}`), ['', null])
+    })
+
+    test('what is refused, with the words of the file', async t => {
+      const g = await serve(t)
+      const refused = async (status: number, why: RegExp, method: string, where: string, sent?: Sent) => {
+        const { status: got, body } = await call(g, method, where, sent)
+        assert.equal(got, status, JSON.stringify(body))
+        assert.match(body.error.message, why)
+      }
+      const create = (body: unknown) => ['POST', 'organizations', { body }] as const
+      await refused(400, /no plan 'tier9'; did you mean/, ...create({ id: 'x', plan: 'tier9' }))
+      await refused(400, /speed/, ...create({ id: 'x', plan: 'tier1', speed: 1 }))
+      await refused(400, /__proto__/, ...create('{"id":"x","plan":"tier1","__proto__":{"status":"active"}}'))
+      await refused(400, /is no name/, ...create({ id: 'a b', plan: 'tier1' }))
+      await refused(400, /^id:/, ...create({ plan: 'tier1' }))
+      await refused(400, /keys: is not taken/, ...create({ id: 'x', plan: 'tier1', keys: [] }))
+      await refused(400, /no JSON/, ...create('{'))
+      await refused(400, /nested deeper/, ...create(`{"id":"x","limits":${'{"a":'.repeat(9000)}1${'}'.repeat(9000)}}`))
+      await refused(413, /1 MiB/, ...create(`"${'x'.repeat(1 << 20)}"`))
+      await refused(409, /stands in the file/, ...create({ id: 'acme', plan: 'tier1' }))
+      await refused(409, /gateway|yaml/, 'PATCH', 'organizations/acme', { body: { plan: 'tier1' } })
+      await refused(409, /yaml/, 'POST', 'organizations/acme/keys', { body: { id: 'k' } })
+      await refused(404, /no organization nobody/, 'GET', 'organizations/nobody')
+      await refused(404, /no such path/, 'GET', 'nothing')
+      await refused(400, /no such parameter: page/, 'GET', 'organizations?page=1')
+      await refused(400, /limit/, 'GET', 'organizations?limit=501')
+      await refused(405, /GET only/, 'POST', 'audit', { body: {} })
+      await refused(415, /JSON/, 'POST', 'organizations', { body: '{}', headers: { 'content-type': 'text/plain' } })
+      assert.deepEqual((await call(g, 'GET', 'audit')).body, { entries: [], next: null })
+    })
+  })
+}
+
+/** Every operation of the document. */
+const operations = Object.entries<any>(document.paths).flatMap(([where, item]) =>
+  Object.keys(item)
+    .filter(method => method !== 'parameters')
+    .map(method => [method.toUpperCase(), where.replace('/api/v1/', '').replace(/\{\w+\}/g, 'x')] as const),
+)
+
+test('each path needs a token, changes need the role operate, and no page of another site may ask', async t => {
+  const g = await start('sqlite::memory:')
+  t.after(() => g.close())
+  for (const [method, where] of operations) {
+    const body = method === 'GET' ? undefined : { id: 'x', plan: 'tier1' }
+    assert.equal((await call(g, method, where, { body, token: null })).status, 401, where)
+    if (method === 'GET') continue
+    const wrongRole = await call(g, method, where, { body, token: READ })
+    assert.deepEqual([wrongRole.status, wrongRole.body.error.code], [403, 'role'], where)
+    for (const headers of [
+      { origin: 'https://evil.example' },
+      { origin: 'null' },
+      { 'sec-fetch-site': 'cross-site' },
+    ] as Record<string, string>[]) {
+      const foreign = await call(g, method, where, { body, headers })
+      assert.deepEqual([foreign.status, foreign.body.error.code], [403, 'origin'], where)
+    }
+  }
+  assert.equal((await call(g, 'GET', 'organizations', { token: READ })).body.organizations.length, 2)
+  const own = { origin: g.gateway.adminAddress! }
+  const body = { id: 'x', plan: 'tier1' }
+  assert.equal((await call(g, 'POST', 'organizations', { body, headers: own })).status, 201)
+  assert.equal((await fetch(`${g.gateway.adminAddress}/metrics`)).status, 401, 'a token of any kind closes the rest')
+})
+
+test('without a token nothing can be changed, on loopback too, and a foreign name is refused', async t => {
+  const g = await start('sqlite::memory:', 'hosts: []')
+  t.after(() => g.close())
+  for (const [method, where] of operations) {
+    const body = method === 'GET' ? undefined : { id: 'x', plan: 'tier1' }
+    const { status } = await call(g, method, where, { body, token: null })
+    if (method === 'GET') assert.notEqual(status, 401)
+    else assert.equal(status, 403, where)
+    const named = await new Promise<number>((resolve, reject) => {
+      const url = `${g.gateway.adminAddress}/api/v1/${where}`
+      const sent = rawRequest(url, { method, headers: { host: 'evil.example' } }, answer => {
+        answer.destroy()
+        resolve(answer.statusCode!)
+      })
+      sent.on('error', reject)
+      sent.end()
+    })
+    assert.equal(named, 421, where)
+  }
+})
+
+test('wrong tokens are noted once, and throttled; a reload brings and takes tokens', async t => {
+  const g = await start('sqlite::memory:')
+  t.after(() => g.close())
+  const yaml = readFileSync(g.file, 'utf8')
+  writeFileSync(g.file, yaml.replace(sha256(OPERATE).toUpperCase(), sha256('adm-next')))
+  assert.equal((await g.gateway.reload()).applied, true)
+  assert.equal((await call(g, 'GET', 'audit')).status, 401)
+  const noted = await call(g, 'GET', 'audit', { token: 'adm-next' })
+  assert.deepEqual(
+    noted.body.entries.map(({ operation, by }: any) => [operation, by]),
+    [['token.refused', '']],
+  )
+  const statuses = new Set<number>()
+  for (let i = 0; i < 200 && !statuses.has(429); i++)
+    statuses.add((await call(g, 'GET', 'audit', { token: `wrong-${i}` })).status)
+  assert.deepEqual([...statuses], [401, 429])
+  assert.equal(JSON.stringify(g.log).includes('wrong-'), false)
+})
