@@ -24,6 +24,8 @@ export class Callers {
   readonly #token: Buffer | undefined
   readonly #tokens: () => readonly AdminToken[]
   readonly #clock: Clock
+  /** Requests since the start: with a wrong token, and not looked at because their address had sent too many. */
+  readonly stats = { wrong: 0, throttled: 0 }
   readonly #refused: (address: string) => void
   #minute = -1
   #notes = 0
@@ -60,13 +62,17 @@ export class Callers {
       this.#wrong.clear()
     }
     const wrong = this.#wrong.get(address) ?? 0
-    if (wrong >= MOST_WRONG) return 'throttled'
+    if (wrong >= MOST_WRONG) {
+      this.stats.throttled++
+      return 'throttled'
+    }
     const digest = digestOf(given)
     let found: Caller | undefined
     if (this.#token && timingSafeEqual(digest, this.#token)) found = { by: 'token', address, role: 'read' }
     for (const { name, role, sha256 } of this.#tokens())
       if (timingSafeEqual(digest, Buffer.from(sha256, 'hex'))) found = { by: `token:${name}`, address, role }
     if (found) return found
+    this.stats.wrong++
     if (this.#wrong.size >= MOST_ADDRESSES && wrong === 0) this.#wrong.delete(this.#wrong.keys().next().value!)
     this.#wrong.set(address, wrong + 1)
     if (wrong === 0 && this.#notes++ < MOST_NOTES) this.#refused(address)

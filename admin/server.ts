@@ -1,7 +1,7 @@
 /** The admin listener: health, readiness, metrics, dashboard. On loopback, or behind a token; never public. */
 import type { IncomingMessage, OutgoingHttpHeaders, Server, ServerResponse } from 'node:http'
 import { type AddressInfo, isIP } from 'node:net'
-import type { Registry } from 'prom-client'
+import { Counter, type Registry } from 'prom-client'
 import type { AdminToken } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
 import { createServer } from '../core/http.ts'
@@ -62,6 +62,16 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
       .then(() => options.api.store.accounts.note({ ...note, operation: 'token.refused' }))
       // The store is out: the refusal stands, and only its entry is missing.
       .catch(() => {})
+  })
+  new Counter({
+    name: 'sluice_admin_tokens_refused_total',
+    help: 'Requests to the admin listener with a wrong token, and those of addresses that had sent too many.',
+    labelNames: ['reason'],
+    registers: [options.registry],
+    collect() {
+      this.reset()
+      for (const [reason, count] of Object.entries(callers.stats)) this.inc({ reason }, count)
+    },
   })
   const server = createServer((request, response) => {
     handle(options, callers, pages, feed, request, response).catch(() => {

@@ -303,9 +303,14 @@ test('wrong tokens are noted once, and throttled; a reload brings and takes toke
     noted.body.entries.map(({ operation, by }: any) => [operation, by]),
     [['token.refused', '']],
   )
+  const authorization = 'Bearer adm-next'
+  const metrics = await (await fetch(`${g.gateway.adminAddress}/metrics`, { headers: { authorization } })).text()
+  assert.match(metrics, /sluice_admin_tokens_refused_total\{reason="wrong"\} 1\n/)
   const statuses = new Set<number>()
   for (let i = 0; i < 200 && !statuses.has(429); i++)
     statuses.add((await call(g, 'GET', 'audit', { token: `wrong-${i}` })).status)
   assert.deepEqual([...statuses], [401, 429])
+  // The valid token of that address waits, too: guessing must not go on beside it.
+  assert.deepEqual((await call(g, 'GET', 'audit', { token: 'adm-next' })).status, 429)
   assert.equal(JSON.stringify(g.log).includes('wrong-'), false)
 })
