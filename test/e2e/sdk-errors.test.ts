@@ -282,6 +282,20 @@ for (const surface of SURFACES) {
       })
     }
 
+    for (const row of ROWS.filter(row => row.final)) {
+      test(`[ERR-5] ${row.status} ${row.code}: the client sends it once, however often it may retry`, async () => {
+        for (const stream of [false, true]) {
+          let sent = 0
+          const counted: typeof fetch = (url, init) => {
+            sent++
+            return fetch(url, init)
+          }
+          await failure(surface, { ...row.ask, stream, client: { maxRetries: 3, fetch: counted } })
+          assert.equal(sent, 1)
+        }
+      })
+    }
+
     test('[ERR-6] [AUTH-7] [ERR-7] the same from every dialect', async () => {
       const cases: [string, number, string][] = [
         ['status 401 code auth', 502, 'upstream_auth_error'],
@@ -448,6 +462,28 @@ describe('limits of body and account', () => {
         [told(conflict).code, conflict.headers.get('x-should-retry')],
         ['idempotency_key_conflict', 'false'],
       )
+    }
+  })
+
+  test('[ERR-5] none of them is sent again: the conflict neither, whose status the clients retry', async () => {
+    for (const surface of SURFACES) {
+      let sent = 0
+      const counted: typeof fetch = (url, init) => {
+        sent++
+        return fetch(url, init)
+      }
+      const client = { maxRetries: 3, fetch: counted }
+      const headers = { 'idempotency-key': `once-${surface.name}` }
+      await surface.send({ gateway: small, headers })
+      for (const ask of [
+        { model: 'eb1-fast-preview' },
+        { text: 'x'.repeat(5000) },
+        { headers, text: 'another body' },
+      ]) {
+        sent = 0
+        await failure(surface, { gateway: small, client, ...ask })
+        assert.equal(sent, 1, JSON.stringify(ask).slice(0, 80))
+      }
     }
   })
 
