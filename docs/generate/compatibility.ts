@@ -148,10 +148,12 @@ What \`npm run clients\` printed: SDKs, frameworks and agents as they come from 
 G gemini. *ok*, or the status of the error that the client got. What a client cannot do, and how it is set up, is in
 [clients](clients.md).
 
-- **JSON schemas and \`json_object\`** are refused unless the operator allows them. \`n\` above 1, penalties and
-  \`background\` are refused.
-- **llm-comply**: the endpoint for compaction is not there (405); \`reasoning\` is no member of
-  Chat Completions, whose member is \`reasoning_effort\`.
+- **JSON schemas and \`json_object\`** are refused unless the operator allows them; rows with *translate* are tried where
+  the operator does ([structured output](structured-output.md)). \`n\` above 1, penalties and \`background\` are refused.
+- **llm-comply** runs where they are allowed. What it does not pass: *Compaction Endpoint* and *Compaction Missing
+  Required Model*, since there is no such endpoint (405, because \`/v1/responses/compact\` has the form of a response's
+  path, which takes GET and DELETE); *Chat: Reasoning Summary*, since \`reasoning\` is no member of Chat Completions,
+  whose member is \`reasoning_effort\` (400 \`unknown_parameter\`).
 
 ${clientsTable(expectedClients as Outcomes)}
 ## Models that take less

@@ -1,6 +1,7 @@
 """anthropic-python: the Messages API, with the helpers of the package."""
+import pydantic
 from anthropic import Anthropic, AsyncAnthropic, beta_tool
-from kit import CALL, KEY, PDF, PNG, SPENT_KEY, TWO_CALLS, URL, WEATHER, feature, raises, run, search
+from kit import CALL, KEY, OBJECTS_URL, PDF, PNG, SPENT_KEY, TWO_CALLS, URL, WEATHER, feature, raises, run, search
 
 client = Anthropic(base_url=URL, auth_token=KEY, api_key=None, max_retries=0)
 TOOL = {"name": "get_weather", "input_schema": WEATHER}
@@ -154,6 +155,28 @@ def _(model):
 @feature("output_config.format (JSON schema)")
 def _(model):
     ask(model, "Hello", output_config={"format": {"type": "json_schema", "schema": WEATHER}})
+
+
+class City(pydantic.BaseModel):
+    city: str
+
+
+objects = Anthropic(base_url=OBJECTS_URL, auth_token=KEY, api_key=None, max_retries=0)
+
+
+@feature(".parse, translate")
+def _(model):
+    hello = [{"role": "user", "content": "Hello"}]
+    reply = objects.messages.parse(model=model, max_tokens=500, messages=hello, output_format=City)
+    assert isinstance(reply.parsed_output, City)
+
+
+@feature(".stream, translate")
+def _(model):
+    hello = [{"role": "user", "content": "Hello"}]
+    with objects.messages.stream(model=model, max_tokens=500, messages=hello, output_format=City) as stream:
+        assert any(event.type == "text" for event in stream)
+        assert isinstance(stream.get_final_message().parsed_output, City)
 
 
 run()

@@ -16,6 +16,8 @@ export interface AgentClient {
   readonly name: string
   readonly npm?: Readonly<Record<string, string>>
   readonly python?: readonly string[]
+  /** The versions of Python that the packages need, as uv takes them. Absent: any. */
+  readonly interpreter?: string
   /** The program that the packages install. */
   readonly command: string
   readonly runs: readonly AgentRun[]
@@ -23,8 +25,12 @@ export interface AgentClient {
 
 export interface AgentRun {
   readonly feature: string
-  /** What the model shall do with the agent's tools, as a directive of the simulator. */
-  readonly directive: string
+  /** What the model shall do with the agent's tools, as a directive of the simulator, which may depend on the model. */
+  readonly directive: string | ((model: string) => string)
+  /** What shall be in the file instead of `CONTENT`. */
+  readonly content?: string
+  /** True: the gateway has `structured_output: translate`. */
+  readonly structured?: boolean
   arguments(task: Task): readonly string[]
   environment?(task: Task): Readonly<Record<string, string>>
   /** Files of settings, by their path below the home folder. */

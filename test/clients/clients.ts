@@ -2,9 +2,12 @@
 import { aider } from './aider.ts'
 import { claudeCode } from './claude-code.ts'
 import type { AgentClient, ProgramClient } from './client.ts'
+import { cline } from './cline.ts'
 import { codex } from './codex.ts'
 import { continueCli } from './continue.ts'
 import { llm } from './llm.ts'
+import { miniSweAgent } from './mini-swe-agent.ts'
+import { mistralVibe } from './mistral-vibe.ts'
 import { opencode } from './opencode.ts'
 import { pi } from './pi.ts'
 import { qwenCode } from './qwen-code.ts'
@@ -43,4 +46,16 @@ export const PROGRAMS: readonly ProgramClient[] = [
   { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },
 ]
 
-export const AGENTS: readonly AgentClient[] = [codex, claudeCode, opencode, qwenCode, pi, continueCli, aider, llm]
+export const AGENTS: readonly AgentClient[] = [
+  codex,
+  claudeCode,
+  opencode,
+  qwenCode,
+  pi,
+  continueCli,
+  cline,
+  aider,
+  mistralVibe,
+  miniSweAgent,
+  llm,
+]

@@ -26,7 +26,8 @@ export interface Installed {
 /** @throws NotInstalled */
 export function install(client: ProgramClient | AgentClient): Installed {
   if (client.python) {
-    const bin = join(ofPython(client.name, client.python), 'bin')
+    const interpreter = 'interpreter' in client ? client.interpreter : undefined
+    const bin = join(ofPython(client.name, client.python, interpreter), 'bin')
     if ('command' in client) return { command: [join(bin, client.command)], path: bin }
     return { command: [join(bin, 'python'), join(import.meta.dirname, client.program)], path: bin }
   }
@@ -38,9 +39,10 @@ export function install(client: ProgramClient | AgentClient): Installed {
   return { command: [join(folder, 'program'), client.program], path: folder }
 }
 
-function ofPython(name: string, packages: readonly string[]): string {
+function ofPython(name: string, packages: readonly string[], interpreter?: string): string {
   return once(name, packages.join(' '), folder => {
-    run([uv(), 'venv', '--quiet', folder], name)
+    const version = interpreter === undefined ? [] : ['--no-python-downloads', '--python', interpreter]
+    run([uv(), 'venv', '--quiet', ...version, folder], name)
     run([uv(), 'pip', 'install', '--quiet', '--python', join(folder, 'bin', 'python'), ...packages], name)
   })
 }

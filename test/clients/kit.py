@@ -12,6 +12,9 @@ import traceback
 
 URL = os.environ["SLUICE_URL"]
 V1 = URL + "/v1"
+"""A gateway like the other one, with `structured_output: translate`."""
+OBJECTS_URL = os.environ["SLUICE_OBJECTS_URL"]
+OBJECTS_V1 = OBJECTS_URL + "/v1"
 KEY = os.environ["SLUICE_KEY"]
 """The key of an organization that has used up its limit of requests."""
 SPENT_KEY = os.environ["SLUICE_SPENT_KEY"]

@@ -1,5 +1,5 @@
 """LangChain and LangGraph: ChatOpenAI on both APIs of OpenAI, ChatAnthropic."""
-from kit import CALL, KEY, PNG, URL, V1, feature, run
+from kit import CALL, KEY, OBJECTS_URL, OBJECTS_V1, PNG, URL, V1, feature, run
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
@@ -20,10 +20,18 @@ class City(BaseModel):
     city: str
 
 
+def openai(model, base_url=V1, **more):
+    return ChatOpenAI(base_url=base_url, api_key=KEY, model=model, max_retries=0, **more)
+
+
+def anthropic(model, base_url=URL):
+    return ChatAnthropic(base_url=base_url, api_key=KEY, model=model, max_retries=0, max_tokens=500)
+
+
 KINDS = {
-    "Chat": lambda model: ChatOpenAI(base_url=V1, api_key=KEY, model=model, max_retries=0),
-    "Responses": lambda model: ChatOpenAI(base_url=V1, api_key=KEY, model=model, max_retries=0, use_responses_api=True),
-    "Messages": lambda model: ChatAnthropic(base_url=URL, api_key=KEY, model=model, max_retries=0, max_tokens=500),
+    "Chat": openai,
+    "Responses": lambda model, base_url=V1: openai(model, base_url, use_responses_api=True),
+    "Messages": anthropic,
 }
 
 for name, kind in KINDS.items():
@@ -53,6 +61,14 @@ for name, kind in KINDS.items():
 @feature("with_structured_output (JSON schema)")
 def _(model):
     KINDS["Chat"](model).with_structured_output(City).invoke("Hello")
+
+
+for name, url in {"Chat": OBJECTS_V1, "Responses": OBJECTS_V1, "Messages": OBJECTS_URL}.items():
+
+    @feature(f"{name}: with_structured_output(method='json_schema'), translate")
+    def _(model, kind=KINDS[name], url=url):
+        made = kind(model, url).with_structured_output(City, method="json_schema").invoke("Hello")
+        assert isinstance(made, City)
 
 
 run()

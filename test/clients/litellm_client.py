@@ -5,7 +5,7 @@ import os
 # Otherwise the import asks a server for prices.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
-from kit import CALL, KEY, PNG, SPENT_KEY, URL, V1, WEATHER, feature, raises, run
+from kit import CALL, KEY, OBJECTS_URL, OBJECTS_V1, PNG, SPENT_KEY, URL, V1, WEATHER, feature, raises, run
 
 litellm.suppress_debug_info = True
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}
@@ -55,6 +55,22 @@ for name, kind in KINDS.items():
 def _(model):
     raises(404, lambda: litellm.completion(messages=user("x"), **KINDS["Chat"]("no-such-model")))
     raises(429, lambda: litellm.completion(messages=user("x"), **{**KINDS["Chat"](model), "api_key": SPENT_KEY}))
+
+
+OBJECT = {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER, "strict": True}}
+
+
+@feature("Chat: response_format (JSON schema)")
+def _(model):
+    litellm.completion(messages=user("Hello"), response_format=OBJECT, **KINDS["Chat"](model))
+
+
+for name, url in {"Chat": OBJECTS_V1, "Messages": OBJECTS_URL}.items():
+
+    @feature(f"{name}: response_format, translate")
+    def _(model, kind=KINDS[name], url=url):
+        made = litellm.completion(messages=user("Hello"), response_format=OBJECT, **{**kind(model), "api_base": url})
+        assert json.loads(made.choices[0].message.content)["city"]
 
 
 run()

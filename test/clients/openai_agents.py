@@ -1,7 +1,7 @@
 """openai-agents: runs with tools, on both APIs of OpenAI."""
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, SQLiteSession, function_tool
 from agents import set_tracing_disabled
-from kit import CALL, KEY, V1, feature, run
+from kit import CALL, KEY, OBJECTS_V1, V1, feature, run
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -50,6 +50,15 @@ class City(BaseModel):
 @feature("output_type (JSON schema)")
 async def _(model):
     await Runner.run(agent(OpenAIResponsesModel, model, output_type=City), "Hello")
+
+
+for name, kind in KINDS.items():
+
+    @feature(f"{name}: output_type, translate")
+    async def _(model, kind=kind):
+        client = AsyncOpenAI(base_url=OBJECTS_V1, api_key=KEY, max_retries=0)
+        made = Agent(name="a", model=kind(model=model, openai_client=client), output_type=City)
+        assert isinstance((await Runner.run(made, "Hello")).final_output, City)
 
 
 run()

@@ -2,7 +2,7 @@
 import json
 
 import pydantic
-from kit import CALL, KEY, PDF, PNG, SPENT_KEY, TWO_CALLS, V1, WEATHER, feature, raises, run, search
+from kit import CALL, KEY, OBJECTS_V1, PDF, PNG, SPENT_KEY, TWO_CALLS, V1, WEATHER, feature, raises, run, search
 from openai import AsyncOpenAI, OpenAI
 
 client = OpenAI(base_url=V1, api_key=KEY, max_retries=0)
@@ -199,6 +199,41 @@ def _(model):
 @feature("json_object")
 def _(model):
     client.chat.completions.create(model=model, messages=user("JSON"), response_format={"type": "json_object"})
+
+
+objects = OpenAI(base_url=OBJECTS_V1, api_key=KEY, max_retries=0)
+
+
+@feature("Chat .parse, translate")
+def _(model):
+    reply = objects.chat.completions.parse(model=model, messages=user("Hello"), response_format=City)
+    assert isinstance(reply.choices[0].message.parsed, City)
+
+
+@feature("Chat .stream, translate")
+def _(model):
+    with objects.chat.completions.stream(model=model, messages=user("Hello"), response_format=City) as stream:
+        assert any(event.type == "content.delta" for event in stream)
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, City)
+
+
+@feature("Responses .parse, translate")
+def _(model):
+    assert isinstance(objects.responses.parse(model=model, input="Hello", text_format=City).output_parsed, City)
+
+
+@feature("Responses .stream, translate")
+def _(model):
+    with objects.responses.stream(model=model, input="Hello", text_format=City) as stream:
+        assert any(event.type == "response.output_text.delta" for event in stream)
+        assert isinstance(stream.get_final_response().output_parsed, City)
+
+
+@feature("json_object, translate")
+def _(model):
+    more = {"response_format": {"type": "json_object"}}
+    reply = objects.chat.completions.create(model=model, messages=user("JSON"), **more)
+    assert isinstance(json.loads(reply.choices[0].message.content), dict)
 
 
 @feature("n=2")

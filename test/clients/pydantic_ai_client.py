@@ -1,6 +1,6 @@
 """pydantic-ai: agents on Chat Completions, Responses and Messages."""
 from anthropic import AsyncAnthropic
-from kit import CALL, KEY, URL, V1, feature, run
+from kit import CALL, KEY, OBJECTS_URL, OBJECTS_V1, URL, V1, feature, run
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.anthropic import AnthropicModel
@@ -14,11 +14,11 @@ class City(BaseModel):
 
 
 def openai(kind):
-    return lambda model: kind(model, provider=OpenAIProvider(base_url=V1, api_key=KEY))
+    return lambda model, v1=V1: kind(model, provider=OpenAIProvider(base_url=v1, api_key=KEY))
 
 
-def messages(model):
-    client = AsyncAnthropic(base_url=URL, auth_token=KEY, api_key=None)
+def messages(model, url=URL):
+    client = AsyncAnthropic(base_url=url, auth_token=KEY, api_key=None)
     return AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
 
 
@@ -56,6 +56,16 @@ for name, kind in KINDS.items():
 @feature("NativeOutput (JSON schema)")
 async def _(model):
     await agent(KINDS["Chat"], model, output_type=NativeOutput(City)).run("Hello")
+
+
+for name, url in {"Chat": OBJECTS_V1, "Responses": OBJECTS_V1, "Messages": OBJECTS_URL}.items():
+
+    @feature(f"{name}: NativeOutput, translate")
+    async def _(model, kind=KINDS[name], url=url):
+        # On Messages it asks for objects only of models that it knows by name.
+        known = f"claude-sonnet-4-5-{model}" if kind == messages else model
+        made = Agent(kind(known, url), output_type=NativeOutput(City))
+        assert isinstance((await made.run("Hello")).output, City)
 
 
 run()

@@ -18,7 +18,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { parse, stringify } from 'yaml'
-import { buildGateway } from '../../cli/gateway.ts'
+import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { type AgentClient, type AgentRun, CONTENT, MADE, type ProgramClient, type Result } from './client.ts'
 import { AGENTS, PROGRAMS } from './clients.ts'
 import { CACHE, type Installed, install, NotInstalled } from './install.ts'
@@ -31,7 +31,7 @@ const KEY = 'sk-demo'
 /** The key of an organization that has used up its limit of requests: for the errors of that. */
 const SPENT_KEY = 'sk-spent'
 /** The beginnings of names by which clients tell what a model can do. */
-const FAMILIES = ['gpt-5-', 'claude-sonnet-4-']
+const FAMILIES = ['gpt-5-', 'claude-sonnet-4-5-']
 /** The longest time for all features of a program, and for one task of an agent, in milliseconds. */
 const TIMEOUT = 300_000
 
@@ -71,17 +71,23 @@ function tried(client: ProgramClient | AgentClient): Installed | undefined {
 
 async function inside(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-clients-run-'))
-  const file = join(folder, 'gateway.yaml')
-  writeFileSync(file, configuration())
   const said: string[] = []
   const note = (level: string) => (fields: object, message: string) =>
     void said.push(JSON.stringify({ level, message, ...fields }))
   const log = { debug() {}, info: note('info'), warn: note('warn'), error: note('error') }
-  const gateway = await buildGateway(file, { log, watch: false, listen: { port: 0 }, admin: false })
+  const started: Gateway[] = []
+  const start = async (name: string, structured: boolean) => {
+    const file = join(folder, `${name}.yaml`)
+    writeFileSync(file, configuration(structured))
+    const gateway = await buildGateway(file, { log, watch: false, listen: { port: 0 }, admin: false })
+    started.push(gateway)
+    return gateway.address
+  }
   const expected = JSON.parse(readFileSync(EXPECTED, 'utf8')) as Outcomes
   const found: Outcomes = {}
   try {
-    await fetch(`${gateway.address}/v1/responses`, {
+    const addresses = { url: await start('plain', false), objects: await start('structured', true) }
+    await fetch(`${addresses.url}/v1/responses`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${SPENT_KEY}` },
       body: JSON.stringify({ model: MODELS.C, input: 'The only request of the day.' }),
@@ -92,8 +98,8 @@ async function inside(): Promise<void> {
       console.error(`trying ${client.name}`)
       const results =
         'command' in client
-          ? await agentResults(client, installed, gateway.address)
-          : await programResults(client, installed, gateway.address)
+          ? await agentResults(client, installed, addresses)
+          : await programResults(client, installed, addresses)
       const outcomes = (found[client.name] = outcomesOf(results))
       for (const { feature, model, outcome, detail } of results) {
         if (outcome === 'ok' || outcomes[feature] === expected[client.name]?.[feature]) continue
@@ -101,7 +107,7 @@ async function inside(): Promise<void> {
       }
     }
   } finally {
-    await gateway.close()
+    for (const gateway of started) await gateway.close()
     rmSync(folder, { recursive: true, force: true })
     writeFileSync(join(CACHE, 'gateway.log'), said.join('\n') + '\n')
   }
@@ -120,13 +126,22 @@ async function inside(): Promise<void> {
   process.exitCode = regressions.length > 0 ? 1 : 0
 }
 
+/** The addresses of two gateways. */
+interface Addresses {
+  readonly url: string
+  /** Of the one that has `structured_output: translate`. */
+  readonly objects: string
+}
+
 /** The quickstart's configuration, with a model on each dialect, and keys in x-api-key too. */
-function configuration(): string {
+function configuration(structured: boolean): string {
   const config = parse(readFileSync(join(ROOT, 'gateway.yaml'), 'utf8'))
   config.store = 'sqlite::memory:'
   for (const entries of Object.values<unknown[]>(config.pipelines)) {
     const auth = entries.indexOf('auth')
     if (auth !== -1) entries[auth] = { auth: { x_api_key: true } }
+    const validation = entries.indexOf('validation')
+    if (structured && validation !== -1) entries[validation] = { validation: { structured_output: 'translate' } }
   }
   config.providers = {}
   config.models = {}
@@ -183,11 +198,13 @@ function environmentOf(installed: Installed, home: string): Record<string, strin
   return { PATH: path, LANG, HOME: home, TERM: 'dumb', CI: '1', PYTHONDONTWRITEBYTECODE: '1', NO_COLOR: '1' }
 }
 
-async function programResults(client: ProgramClient, installed: Installed, url: string): Promise<Result[]> {
+async function programResults(client: ProgramClient, installed: Installed, addresses: Addresses): Promise<Result[]> {
+  const { url, objects } = addresses
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const environment = {
     ...environmentOf(installed, home),
     SLUICE_URL: url,
+    SLUICE_OBJECTS_URL: objects,
     SLUICE_KEY: KEY,
     SLUICE_SPENT_KEY: SPENT_KEY,
     SLUICE_MODELS: Object.values(MODELS).join(),
@@ -210,9 +227,10 @@ async function programResults(client: ProgramClient, installed: Installed, url: 
   return results
 }
 
-async function agentResults(client: AgentClient, installed: Installed, url: string): Promise<Result[]> {
+async function agentResults(client: AgentClient, installed: Installed, addresses: Addresses): Promise<Result[]> {
   const results: Result[] = []
   for (const run of client.runs) {
+    const url = run.structured ? addresses.objects : addresses.url
     for (const model of Object.values(MODELS)) results.push(await oneTask(run, model, installed, url))
   }
   return results
@@ -222,7 +240,8 @@ async function oneTask(run: AgentRun, model: string, installed: Installed, url: 
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const folder = join(home, 'work')
   mkdirSync(folder)
-  const prompt = `Make the file ${MADE}. [[sim: ${run.directive}]]`
+  const directive = typeof run.directive === 'string' ? run.directive : run.directive(model)
+  const prompt = `Make the file ${MADE}. [[sim: ${directive}]]`
   const task = { url, key: KEY, model, prompt, folder }
   for (const [path, text] of Object.entries(run.files?.(task) ?? {})) {
     mkdirSync(dirname(join(home, path)), { recursive: true })
@@ -236,7 +255,7 @@ async function oneTask(run: AgentRun, model: string, installed: Installed, url: 
     made = readFileSync(join(folder, MADE), 'utf8').trim()
   } catch {}
   rmSync(home, { recursive: true, force: true })
-  const ok = code === 0 && made === CONTENT
+  const ok = code === 0 && made === (run.content ?? CONTENT)
   const detail = `exit code ${code}, ${MADE} has '${made}'\n${(out + err).slice(-3000)}`
   return { feature: run.feature, model, outcome: ok ? 'ok' : 'failed', detail }
 }
