@@ -1,4 +1,4 @@
-import type { LedgerRow, Store } from '../core/store.ts'
+import type { Store, UsageSum } from '../core/store.ts'
 
 /**
  * What each key used since the process started: plain counts that the dashboard shows beside the limits. The ledger has
@@ -72,9 +72,7 @@ export interface KeyModelUsage {
   cost: number
 }
 
-const DAY_MS = 86_400_000
-
-/** The use of an organization by key and model, from `since` until before `until` (Unix ms). It reads day by day. */
+/** The use of an organization by key and model, from `since` until before `until` (Unix ms). */
 export async function usageByKeyAndModel(
   store: Store,
   organization: string,
@@ -82,26 +80,23 @@ export async function usageByKeyAndModel(
   until: number,
 ): Promise<KeyModelUsage[]> {
   const sums = new Map<string, KeyModelUsage>()
-  for (let from = since; from < until; from += DAY_MS) {
-    const rows = await store.ledger.query({ org: organization, since: from, until: Math.min(until, from + DAY_MS) })
-    for (const row of rows) add(sums, row)
-  }
+  for await (const page of store.usage({ org: organization, since, until })) for (const part of page) add(sums, part)
   return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
 }
 
-function add(sums: Map<string, KeyModelUsage>, row: LedgerRow): void {
-  const name = `${row.key_id}\n${row.model}`
+function add(sums: Map<string, KeyModelUsage>, part: UsageSum): void {
+  const name = `${part.key_id}\n${part.model}`
   let sum = sums.get(name)
   if (!sum) {
     const zero = { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
-    sums.set(name, (sum = { key: row.key_id, model: row.model, ...zero }))
+    sums.set(name, (sum = { key: part.key_id, model: part.model, ...zero }))
   }
-  sum.requests++
-  sum.input += row.input
-  sum.cached += row.cached
-  sum.cache_write += row.cacheWrite
-  sum.output += row.output
-  sum.reasoning += row.reasoning
-  sum.searches += row.searches
-  sum.cost += row.cost
+  sum.requests += part.requests
+  sum.input += part.input
+  sum.cached += part.cached
+  sum.cache_write += part.cacheWrite
+  sum.output += part.output
+  sum.reasoning += part.reasoning
+  sum.searches += part.searches
+  sum.cost += part.cost
 }

@@ -6,8 +6,9 @@ import { columns } from './terminal.ts'
 
 const HELP = `Usage: sluice list
 
-Lists the built-in plugins, the dialects that upstreams may speak, the presets of
-providers, and the plans that organizations may name without a plans section.
+Lists the built-in plugins, the dialects that upstreams may speak, the
+presets of providers, and the plans that organizations may name without a
+plans section.
 `
 
 export const list: Verb = {

@@ -30,7 +30,7 @@ test('every value of the reference file arrives with its unit', async () => {
     { ...server, tls: server.tls },
     {
       listen: { host: '127.0.0.1', port: 8080 },
-      admin: { host: '127.0.0.1', port: 9090, hosts: [] },
+      admin: { host: '127.0.0.1', port: 9090, hosts: [], tokens: [], audit: { keep: 400 * 86_400_000, most: 100_000 } },
       listener: 'uws',
       workers: 1,
       drain: 30_000,
