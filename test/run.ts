@@ -53,7 +53,7 @@ if (chosen.length + again.length === 0) {
 }
 ensureDependencies([...chosen, ...again].map(file => join(ROOT, file)))
 
-const whole = named.length === 0 && !long ? ' (about three minutes on two idle cores)' : ''
+const whole = named.length === 0 && !long ? ' (about five minutes on two idle cores)' : ''
 let code = await run(long ? 'the long tests' : `tests${whole}`, chosen, {})
 if (again.length > 0)
   code = (await run('chains again, request hooks forced asynchronous', again, { SLUICE_FORCE_ASYNC: '1' })) || code

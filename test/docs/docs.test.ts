@@ -56,7 +56,7 @@ describe('YAML', () => {
 
 test('every block is of a kind that a test runs or checks', () => {
   // sh and console: commands.long.test.ts; yaml: here; ts, js, python, toml: code.test.ts, and test/e2e for the
-  // plugins' pages; sql: test/stores/ship-postgres.test.ts. text is what a program prints, or a setting of something
+  // plugins' pages; sql: test/stores/ship-postgres.long.test.ts. text is what a program prints, or a setting of something
   // else.
   const kinds = new Set(['sh', 'console', 'yaml', 'ts', 'js', 'python', 'toml', 'sql', 'text'])
   for (const { blocks } of pages) for (const { at, language } of blocks) assert.ok(kinds.has(language), at)
