@@ -226,7 +226,9 @@ for (const [name, skip, newUrl, count] of engines) {
       await everywhere(gateways, 200, `${id.slice(1)}-1`)
       const { stdout } = await promisify(execFile)(process.execPath, [...args, '--json'])
       const { created, unchanged, refused } = JSON.parse(stdout)
-      assert.deepEqual([created, unchanged, refused], [count - taken, taken, 0])
+      assert.deepEqual([created + unchanged, refused], [count, 0])
+      // Redis may have taken some of what the killed process had sent only after they were counted.
+      assert.ok(unchanged >= taken, `${unchanged} of ${taken}`)
       await everywhere(gateways, 200, `${count - 1}-0`)
     })
 
