@@ -3,6 +3,7 @@
  * The project must then work without any other change. Call it before anything imports the file; so import everything
  * else with `await import(…)`.
  */
+import { readFileSync } from 'node:fs'
 import { registerHooks } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -19,11 +20,10 @@ export function changeLine(file: string, from: string, to: string, imports = '')
   const url = pathToFileURL(join(ROOT, file)).href
   registerHooks({
     load(asked, context, nextLoad) {
-      const loaded = nextLoad(asked, context)
-      if (asked !== url) return loaded
-      const parts = String(loaded.source).split(from)
+      if (asked !== url) return nextLoad(asked, context)
+      const parts = readFileSync(join(ROOT, file), 'utf8').split(from)
       if (parts.length !== 2) throw new Error(`${file} has '${from}' ${parts.length - 1} times, not once`)
-      return { ...loaded, source: `${imports}\n${parts.join(to)}` }
+      return { format: 'module-typescript', source: `${imports}\n${parts.join(to)}`, shortCircuit: true }
     },
   })
 }
