@@ -21,6 +21,8 @@ export interface AgentClient {
   /** The program that the packages install. */
   readonly command: string
   readonly runs: readonly AgentRun[]
+  /** The run that is tried against errors of the gateway too. Its retries do not depend on the model. */
+  readonly refused?: AgentRun
 }
 
 export interface AgentRun {

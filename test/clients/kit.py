@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+import urllib.request
 
 URL = os.environ["SLUICE_URL"]
 V1 = URL + "/v1"
@@ -18,6 +19,8 @@ OBJECTS_V1 = OBJECTS_URL + "/v1"
 KEY = os.environ["SLUICE_KEY"]
 """The key of an organization that has used up its limit of requests."""
 SPENT_KEY = os.environ["SLUICE_SPENT_KEY"]
+"""The codes of all errors of the gateway."""
+REFUSED = os.environ["SLUICE_REFUSED"].split(",")
 MODELS = os.environ["SLUICE_MODELS"].split(",")
 
 WEATHER = {
@@ -36,6 +39,17 @@ def search(model):
     """Makes the model search: Chat Completions has no search upstream, so there the gateway offers it as a function."""
     directive = 'call web_search {"query":"rivers"}' if model == "on-openai-chat" else 'search "rivers"'
     return f"Find [[sim: {directive}]]"
+
+
+def refusing(client, code):
+    """The address of a gateway that refuses with this code: always, or once if a retry may succeed."""
+    return f"{os.environ['SLUICE_REFUSALS_URL']}/{client}/{code}"
+
+
+def faults(client):
+    """What was sent again in vain, and what was not sent again though it could succeed."""
+    with urllib.request.urlopen(f"{os.environ['SLUICE_REFUSALS_URL']}/{client}") as reply:
+        return json.load(reply)
 
 
 _features = []

@@ -1,11 +1,13 @@
 """LiteLLM as a client: openai/ and anthropic/ models."""
 import json
 import os
+from contextlib import suppress
 
 # Otherwise the import asks a server for prices.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
-from kit import CALL, KEY, OBJECTS_URL, OBJECTS_V1, PNG, SPENT_KEY, URL, V1, WEATHER, feature, raises, run
+import openai
+from kit import CALL, KEY, OBJECTS_URL, OBJECTS_V1, PNG, REFUSED, SPENT_KEY, URL, V1, WEATHER, faults, feature, raises, refusing, run
 
 litellm.suppress_debug_info = True
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}
@@ -55,6 +57,35 @@ for name, kind in KINDS.items():
 def _(model):
     raises(404, lambda: litellm.completion(messages=user("x"), **KINDS["Chat"]("no-such-model")))
     raises(429, lambda: litellm.completion(messages=user("x"), **{**KINDS["Chat"](model), "api_key": SPENT_KEY}))
+
+
+def refused(client, model, code):
+    return {"model": f"openai/{model}", "api_base": refusing(client, code) + "/v1", "api_key": KEY}
+
+
+@feature("errors: max_retries sends again what may succeed")
+def _(model):
+    client = f"max-retries-{model}"
+    for code in REFUSED:
+        with suppress(openai.APIError):
+            litellm.completion(messages=user("x"), max_retries=2, **refused(client, model, code))
+    assert not faults(client), faults(client)
+
+
+# It takes a 403 for a refusal that may end, whatever the headers say.
+ROUTER_REPEATS = ["model_not_available", "streaming_not_available"]
+
+
+@feature("errors: Router sends again what may succeed")
+def _(model):
+    client = f"router-{model}"
+    for code in REFUSED:
+        deployment = {"model_name": "m", "litellm_params": {**refused(client, model, code), "max_retries": 0}}
+        router = litellm.Router(model_list=[deployment], num_retries=2, disable_cooldowns=True)
+        with suppress(openai.APIError):
+            router.completion("m", messages=user("x"))
+    repeated = [fault.split()[0] for fault in faults(client)]
+    assert repeated == ROUTER_REPEATS, faults(client)
 
 
 OBJECT = {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER, "strict": True}}

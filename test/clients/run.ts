@@ -19,10 +19,12 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { parse, stringify } from 'yaml'
 import { buildGateway, type Gateway } from '../../cli/gateway.ts'
+import { ERRORS } from '../../core/errors.ts'
 import { type AgentClient, type AgentRun, CONTENT, MADE, type ProgramClient, type Result } from './client.ts'
 import { AGENTS, PROGRAMS } from './clients.ts'
 import { CACHE, type Installed, install, NotInstalled } from './install.ts'
 import { recipe } from './recipes.ts'
+import { BY_STATUS_ALONE, CODES, ONE_OF_EACH, Refusals } from './refusals.ts'
 import { compare, MODELS, markdown, type Outcomes, outcomesOf } from './table.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -76,6 +78,7 @@ async function inside(): Promise<void> {
     void said.push(JSON.stringify({ level, message, ...fields }))
   const log = { debug() {}, info: note('info'), warn: note('warn'), error: note('error') }
   const started: Gateway[] = []
+  let refusals: Refusals | undefined
   const start = async (name: string, structured: boolean) => {
     const file = join(folder, `${name}.yaml`)
     writeFileSync(file, configuration(structured))
@@ -86,7 +89,9 @@ async function inside(): Promise<void> {
   const expected = JSON.parse(readFileSync(EXPECTED, 'utf8')) as Outcomes
   const found: Outcomes = {}
   try {
-    const addresses = { url: await start('plain', false), objects: await start('structured', true) }
+    const url = await start('plain', false)
+    refusals = await Refusals.listen(url)
+    const addresses = { url, objects: await start('structured', true), refusals }
     await fetch(`${addresses.url}/v1/responses`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${SPENT_KEY}` },
@@ -107,6 +112,7 @@ async function inside(): Promise<void> {
       }
     }
   } finally {
+    refusals?.close()
     for (const gateway of started) await gateway.close()
     rmSync(folder, { recursive: true, force: true })
     writeFileSync(join(CACHE, 'gateway.log'), said.join('\n') + '\n')
@@ -126,11 +132,12 @@ async function inside(): Promise<void> {
   process.exitCode = regressions.length > 0 ? 1 : 0
 }
 
-/** The addresses of two gateways. */
 interface Addresses {
   readonly url: string
-  /** Of the one that has `structured_output: translate`. */
+  /** Of the gateway that has `structured_output: translate`. */
   readonly objects: string
+  /** Before the first one. */
+  readonly refusals: Refusals
 }
 
 /** The quickstart's configuration, with a model on each dialect, and keys in x-api-key too. */
@@ -176,8 +183,9 @@ async function execute(
   [program, ...rest]: readonly string[],
   cwd: string,
   environment: Record<string, string>,
+  timeout = TIMEOUT,
 ): Promise<Ran> {
-  const child = spawn(program!, rest, { cwd, env: environment, stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT })
+  const child = spawn(program!, rest, { cwd, env: environment, stdio: ['ignore', 'pipe', 'pipe'], timeout })
   let [out, err] = ['', '']
   child.stdout.setEncoding('utf8').on('data', text => (out += text))
   child.stderr.setEncoding('utf8').on('data', text => (err += text))
@@ -199,12 +207,14 @@ function environmentOf(installed: Installed, home: string): Record<string, strin
 }
 
 async function programResults(client: ProgramClient, installed: Installed, addresses: Addresses): Promise<Result[]> {
-  const { url, objects } = addresses
+  const { url, objects, refusals } = addresses
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const environment = {
     ...environmentOf(installed, home),
     SLUICE_URL: url,
     SLUICE_OBJECTS_URL: objects,
+    SLUICE_REFUSALS_URL: refusals.url,
+    SLUICE_REFUSED: CODES.join(),
     SLUICE_KEY: KEY,
     SLUICE_SPENT_KEY: SPENT_KEY,
     SLUICE_MODELS: Object.values(MODELS).join(),
@@ -233,10 +243,35 @@ async function agentResults(client: AgentClient, installed: Installed, addresses
     const url = run.structured ? addresses.objects : addresses.url
     for (const model of Object.values(MODELS)) results.push(await oneTask(run, model, installed, url))
   }
+  if (client.refused)
+    results.push(...(await refusedResults(client.name, client.refused, installed, addresses.refusals)))
   return results
 }
 
-async function oneTask(run: AgentRun, model: string, installed: Installed, url: string): Promise<Result> {
+/** Tries one task on each kind of error, but for those that clients are known to repeat for minutes. */
+async function refusedResults(
+  client: string,
+  run: AgentRun,
+  installed: Installed,
+  refusals: Refusals,
+): Promise<Result[]> {
+  const failed: string[] = []
+  for (const code of ONE_OF_EACH.filter(code => !BY_STATUS_ALONE.includes(code))) {
+    const { outcome, detail } = await oneTask(run, MODELS.C, installed, `${refusals.url}/${client}/${code}`, 60_000)
+    if (ERRORS[code].retriable && outcome !== 'ok') failed.push(`${code}: ${detail}`)
+  }
+  const detail = [...refusals.faults(client), ...failed].join('\n')
+  const outcome = detail === '' ? 'ok' : 'failed'
+  return Object.values(MODELS).map(model => ({ feature: run.feature, model, outcome, detail }))
+}
+
+async function oneTask(
+  run: AgentRun,
+  model: string,
+  installed: Installed,
+  url: string,
+  timeout = TIMEOUT,
+): Promise<Result> {
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const folder = join(home, 'work')
   mkdirSync(folder)
@@ -249,7 +284,7 @@ async function oneTask(run: AgentRun, model: string, installed: Installed, url: 
   }
   const environment = { ...environmentOf(installed, home), ...run.environment?.(task) }
   const command = [...installed.command, ...run.arguments(task)]
-  const { out, err, code } = await execute(command, folder, environment)
+  const { out, err, code } = await execute(command, folder, environment, timeout)
   let made = ''
   try {
     made = readFileSync(join(folder, MADE), 'utf8').trim()

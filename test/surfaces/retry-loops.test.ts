@@ -8,7 +8,8 @@ import { createOpenAI } from '@ai-sdk/openai'
 import Anthropic from '@anthropic-ai/sdk'
 import { generateText } from 'ai'
 import OpenAI from 'openai'
-import { advertise, ERRORS, type ErrorCode, errorMembers, GatewayError, retryHeaders } from '../../core/errors.ts'
+import { ERRORS, type ErrorCode } from '../../core/errors.ts'
+import { BY_STATUS_ALONE, CODES, refusal } from '../clients/refusals.ts'
 
 const RETRIES = 2
 
@@ -16,13 +17,10 @@ const RETRIES = 2
 async function sends(code: ErrorCode, client: (fetch: typeof globalThis.fetch) => Promise<unknown>): Promise<number> {
   let sent = 0
   await assert.rejects(
-    client(async () => {
+    client(async request => {
       sent++
-      // The shortest wait, so that the clients do not sleep.
-      const error = new GatewayError(code, { message: 'x', ...(ERRORS[code].retriable && { horizonMs: 1 }) })
-      advertise(error, () => 0)
-      const headers = { 'content-type': 'application/json', ...retryHeaders(error) }
-      return new Response(JSON.stringify({ error: errorMembers(error, 'req_1') }), { status: error.status, headers })
+      const { body, ...head } = refusal(code, new URL(String(request)).pathname)
+      return new Response(body, head)
     }),
   )
   return sent
@@ -48,25 +46,12 @@ const aiSdk = (fetch: typeof globalThis.fetch): Promise<unknown> =>
     maxRetries: RETRIES,
   })
 
-const CODES = Object.keys(ERRORS) as ErrorCode[]
-
 for (const [name, client] of Object.entries(OFFICIAL)) {
   test(`[ERR-5] ${name} sends again exactly what may succeed, for every code`, async () => {
     for (const code of CODES) assert.equal(await sends(code, client), ERRORS[code].retriable ? 1 + RETRIES : 1, code)
   })
 }
 
-/**
- * Refusals that can never succeed, with a status that clients retry when they know no `x-should-retry`: conflicts and
- * limits, whose statuses the contract sets, what the operator has to mend, and what the route can't do.
- */
-const BY_STATUS_ALONE: ErrorCode[] = [
-  'idempotency_key_conflict',
-  'request_token_budget_exceeded',
-  'request_spend_cap_exceeded',
-  'insufficient_quota',
-  'not_implemented',
-]
 test('[ERR-5] a client that looks at the status alone repeats no refusal in vain but these', async context => {
   // It would sleep for seconds before each retry.
   const at = globalThis.setTimeout
