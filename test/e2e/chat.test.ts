@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import OpenAI from 'openai'
-import { KEY, startGateway, type TestGateway } from './harness.ts'
+import { KEY, startGateway, stillClock, type TestGateway } from './harness.ts'
 
 let t: TestGateway
 before(async () => {
@@ -337,7 +337,10 @@ test('[LIM-9] limits stand in headers; an unlimited account has none', async () 
 })
 
 test('[LIM-5] [LIM-3] of many simultaneous requests exactly N pass; the denial is typed and says when to retry', async () => {
-  const limited = await startGateway({ organization: '    limits: { requests_per_minute: 5 }' })
+  const limited = await startGateway({
+    organization: '    limits: { requests_per_minute: 5 }',
+    gateway: { clock: stillClock() },
+  })
   try {
     const replies = await Promise.all(
       Array.from({ length: 40 }, () =>

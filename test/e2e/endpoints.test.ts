@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { bodyOf, DIALECTS } from './conversations.ts'
-import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
+import { defaultYaml, KEY, startGateway, stillClock, type TestGateway } from './harness.ts'
 
 let t: TestGateway
 before(async () => {
@@ -252,7 +252,10 @@ test('[CNT-2] what cannot be counted is refused: a broken body, an unknown previ
 })
 
 test('[CNT-2] [CNT-1] both counts take from one bucket, apart from completions', async () => {
-  const gateway = await startGateway({ organization: '    limits: { requests_per_minute: 4 }' })
+  const gateway = await startGateway({
+    organization: '    limits: { requests_per_minute: 4 }',
+    gateway: { clock: stillClock() },
+  })
   try {
     const messages = bodyOf('messages', 'eb1-preview', [{ user: 'x' }])
     for (let i = 0; i < 2; i++) {

@@ -15,7 +15,7 @@ import { type Clock, ManualClock } from '../../core/clock.ts'
 import { eventually, standsStill } from '../eventually.ts'
 import { RawClient } from '../listener/harness.ts'
 import { freePort } from '../ports.ts'
-import { KEY, sha256, startGateway, type TestGateway } from './harness.ts'
+import { KEY, sha256, startGateway, stillClock, type TestGateway } from './harness.ts'
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void
 
@@ -603,7 +603,7 @@ export default definePlugin({
     })
 
     test('[LIM-1] [LIM-3] limits hold: of many at once exactly N pass; a slot comes back when its reply is over', async () => {
-      const g = await start(listener, { limits: 'requests_per_minute: 6, concurrent_requests: 3' })
+      const g = await start(listener, { limits: 'requests_per_minute: 6, concurrent_requests: 3' }, stillClock())
       try {
         const open: ServerResponse[] = []
         handlers.set('/v1/embeddings/wait', (request, response) => {

@@ -9,7 +9,7 @@ import { mock, test } from 'node:test'
 import { meterPool, PromptCount, SYNC_LIMIT } from '../../meter/index.ts'
 import { eventually } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
-import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { defaultYaml, KEY, startGateway, stillClock, type TestGateway, type TestOptions } from './harness.ts'
 import { SocketClient } from './socket-client.ts'
 
 const OTHER = { authorization: 'Bearer sk-other-0001-secret' }
@@ -200,7 +200,7 @@ test('a replay of an Idempotency-Key is served although the limit is full', () =
   }))
 
 test('[CNT-1] count_tokens takes from a bucket of its own, as large as requests_per_minute', () =>
-  using({ organization: '    limits: { requests_per_minute: 3 }' }, async t => {
+  using({ organization: '    limits: { requests_per_minute: 3 }', gateway: { clock: stillClock() } }, async t => {
     const count = (headers?: Record<string, string>) => t.post('/v1/messages/count_tokens', ask(), headers)
     for (let i = 0; i < 3; i++) assert.equal((await count()).status, 200)
     const refused = await count()
@@ -226,7 +226,7 @@ test('on Redis a full limit refuses a large body, and a recall, before the work;
 }, async context => {
   const redis = await RedisServer.start()
   context.after(() => redis.stop())
-  const organization = '    limits: { requests_per_minute: 2 }'
+  const organization = '    limits: { requests_per_minute: 2, requests_per_day: 2 }'
   const yaml = (url: string) => defaultYaml(url, { organization }).replace('"sqlite::memory:"', `"${redis.url}"`)
   await using({ yaml }, async t => {
     const kept = await t.post('/v1/responses', { model: 'eb1-preview', input: 'x' })

@@ -7,7 +7,16 @@ import { describe, test } from 'node:test'
 import { eventually, standsStill } from '../eventually.ts'
 import { startFaultServer } from '../faults/server.ts'
 import { TableClock } from '../faults/table.ts'
-import { defaultYaml, KEY, ShiftedClock, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import {
+  defaultYaml,
+  KEY,
+  ShiftedClock,
+  sha256,
+  startGateway,
+  stillClock,
+  type TestGateway,
+  type TestOptions,
+} from './harness.ts'
 import { memory } from './memory.ts'
 import { type Frame, refusal, SocketClient, textOf } from './socket-client.ts'
 
@@ -231,7 +240,8 @@ describe('errors', () => {
   test('[ERR-1] [ERR-2] [ERR-3] [ERR-5] a request that is refused is one error frame with status, error and headers; the connection goes on', async () => {
     const server = 'drain: 2s'
     const organization = '    limits: { requests_per_minute: 3 }'
-    await using({ server, organization, plugins: { validation: '{ max_body: 20KiB }' } }, async t => {
+    const gateway = { clock: stillClock() }
+    await using({ server, organization, gateway, plugins: { validation: '{ max_body: 20KiB }' } }, async t => {
       const client = await SocketClient.open(t)
       const seen: Frame[] = []
       const ask = async (input: unknown, more?: object) => {
