@@ -9,8 +9,8 @@ import { wrk } from './wrk.ts'
 
 const CONNECTIONS = 64
 /** The warm-up ends after this many requests, when the code of a JavaScript contender is compiled. */
-const WARM_REQUESTS = 30_000
-const WARM_RUNS = 4
+const WARM_REQUESTS = 60_000
+const WARM_RUNS = 8
 /**
  * The head of an answer may have this many bytes more or less than when the lane was verified, because numbers in it
  * (what is left of a limit, and when it is full again) change their number of digits.
