@@ -99,6 +99,18 @@ async function balances(t: TestGateway, fixture: Fixture): Promise<void> {
   )
 }
 
+/** The organization of the store is there with its key, and so is what the audit says of it, where there was one. */
+async function knows(t: TestGateway, account: NonNullable<Fixture['account']>): Promise<void> {
+  const { organization, secret, operations } = account
+  const models = await fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${secret}` } })
+  assert.equal(models.status, 200, await models.text())
+  const { entries } = await t.gateway.store.accounts.audit({ organization, before: '', most: 10 })
+  assert.deepEqual(
+    entries.map(entry => entry.operation),
+    operations,
+  )
+}
+
 /** Starts twice on what a fixture left: the second finds nothing more to book, and the row of what was continued. */
 async function serves(url: string, fixture: Fixture): Promise<void> {
   const first = await startOn(url, fixture)
@@ -113,6 +125,7 @@ async function serves(url: string, fixture: Fixture): Promise<void> {
     const continued = await first.post('/v1/responses', next)
     assert.equal(continued.status, 200, await continued.text())
     assert.ok(JSON.stringify(first.simulator.requests.at(-1)!.body).includes(said))
+    if (fixture.account) await knows(first, fixture.account)
   } finally {
     await first.close()
   }
