@@ -21,6 +21,8 @@ export class JsonBytes {
    * mark; `to` is the offset behind the closing one.
    */
   readonly long: { from: number; to: number }[] = []
+  /** The deepest nesting at which a number stands that JSON.stringify may write in another way (`1.10`); 0: none. */
+  respelled = 0
   #depth = 0
   /** Offset where the current string began; -1 outside of strings. */
   #string = -1
@@ -68,6 +70,8 @@ export class JsonBytes {
         if (one && this.#depth === 0) return this.#stopOn(i - 1)
         this.#depth--
         if (one && this.#depth === 0) return this.#stopOn(i)
+      } else if ((c === MINUS || (c >= ZERO && c <= NINE)) && this.#depth > this.respelled) {
+        if (!inNumber(bytes[i - 2]!) && mayChange(bytes, i - 1)) this.respelled = this.#depth
       }
     }
     this.at = i
@@ -116,6 +120,40 @@ export function pastBlanks(bytes: Uint8Array, at: number): number {
   return at
 }
 
+/** Whether a byte before a digit or a minus sign belongs to the same number. */
+function inNumber(c: number): boolean {
+  return (c >= ZERO && c <= NINE) || c === DOT || c === MINUS || c === PLUS || (c | 0x20) === LETTER_E
+}
+
+/**
+ * Whether JSON.stringify may write the number that begins at `at` in another way than it stands there. A number of 16
+ * characters counts as one that may change: a double holds 15 digits.
+ */
+function mayChange(bytes: Uint8Array, at: number): boolean {
+  let fraction = false
+  for (let i = at; i < at + LONG_NUMBER; i++) {
+    const c = bytes[i]!
+    if (c === DOT) fraction = true
+    else if ((c | 0x20) === LETTER_E) return true
+    else if (!(c >= ZERO && c <= NINE) && c !== MINUS) {
+      // A zero at the end of a fraction; minus zero; and a fraction that JavaScript writes with an exponent.
+      if (fraction && bytes[i - 1] === ZERO) return true
+      return bytes[at] === MINUS ? bytes[at + 1] === ZERO : fraction && i - at > TINY && bytes[at] === ZERO
+    }
+  }
+  return true
+}
+
+const PLUS = 0x2b
+const MINUS = 0x2d
+const DOT = 0x2e
+const ZERO = 0x30
+const NINE = 0x39
+const LETTER_E = 0x65
+/** A number of this many characters is not read to its end. */
+const LONG_NUMBER = 16
+/** `0.000001` is written as it stands, and a fraction with more zeros is longer. */
+const TINY = 8
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 /** A string of at least this many bytes is reported in `long`. */

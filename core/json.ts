@@ -9,14 +9,20 @@ import { JsonNesting } from './json-text.ts'
 const MAX_NESTING = 256
 
 /**
- * A text without 16 digits in a row is parsed as usual: a double holds at least 15 digits exactly, so only longer
- * numbers may lose digits.
+ * A text without a match is parsed as usual: JSON.stringify writes each of its numbers as it stands. A number may match
+ * that is written as it stands, too. The cases: more than 15 digits, a zero at the end of a fraction, an exponent,
+ * minus zero, and fractions that JavaScript writes with an exponent.
  */
-const LONG_NUMBER = /\d{16}/
-const WHOLE = /^-?\d+$/
+const RESPELLED = /[\d.]{16}|\.\d*0(?!\d)|\d[eE][-+]?\d|-0|0\.0{6}/
 
 /** Part of ECMAScript 2026 and of V8 since Node 21; TypeScript's library does not declare it yet. */
-const { rawJSON } = JSON as unknown as { rawJSON(text: string): object }
+const { rawJSON, isRawJSON } = JSON as unknown as {
+  rawJSON(text: string): object
+  isRawJSON(value: unknown): boolean
+}
+
+/** The way from a JSON value to some values inside it: names of members, and `*` for each item of an array. */
+export type JsonPath = readonly string[]
 
 /** Whether a JSON text nests too deep to be parsed and written again. */
 export function nestsDeeply(text: string): boolean {
@@ -36,20 +42,64 @@ export function parseBounded(text: string): unknown {
 }
 
 /**
- * Parses like `parseBounded`, and keeps whole numbers that a double cannot hold: such a number becomes an object that
- * `JSON.stringify` writes with its original digits. In tool arguments such a number is usually an id, and a rounded
- * id names something else.
+ * Parses like `parseBounded`, and keeps the spelling of numbers: one that JSON.stringify would write in another way
+ * (`175928847299117063`, `1.10`, `1e3`) becomes an object that JSON.stringify writes with its original characters. In
+ * tool arguments a long number is usually an id, and a rounded id names something else.
  * @throws SyntaxError when the text is not JSON, or nests too deep
  */
 export function parseExactly(text: string): unknown {
   if (nestsDeeply(text)) throw tooDeep()
-  return LONG_NUMBER.test(text)
-    ? JSON.parse(text, exact as (name: string, value: unknown) => unknown)
-    : JSON.parse(text)
+  if (!RESPELLED.test(text)) return JSON.parse(text)
+  const value: unknown = JSON.parse(text, exact as Reviver)
+  return isRawJSON(value) ? JSON.parse(text) : value
 }
 
+/**
+ * Keeps the spelling of numbers, as `parseExactly` does, in the objects and arrays at `path`. All other numbers of the
+ * value stay plain, since code reads them.
+ * @param text the JSON text that was parsed to `value`
+ */
+export function keepNumbers(value: unknown, text: string, path: JsonPath): void {
+  let found = false
+  visit(value, path, 0, () => {
+    found = true
+  })
+  if (found && RESPELLED.test(text)) replaceAt(value, path, exactValues(text, path))
+}
+
+/** The objects and arrays at `path` in a JSON text, parsed by `parseExactly`. @throws SyntaxError */
+export function exactValues(text: string, path: JsonPath): unknown[] {
+  const found: unknown[] = []
+  visit(parseExactly(text), path, 0, (holder, name) => found.push(holder[name]))
+  return found
+}
+
+/** Puts the values that `exactValues` found in the text of `value` in their places. */
+export function replaceAt(value: unknown, path: JsonPath, values: readonly unknown[]): void {
+  let next = 0
+  visit(value, path, 0, (holder, name) => {
+    holder[name] = values[next++]
+  })
+}
+
+type Reviver = (name: string, value: unknown) => unknown
+type Holder = Record<string, unknown>
+
 function exact(_name: string, value: unknown, { source }: { source?: string }): unknown {
-  return Number.isInteger(value) && !Number.isSafeInteger(value) && WHOLE.test(source!) ? rawJSON(source!) : value
+  return typeof value === 'number' && String(value) !== source ? rawJSON(source!) : value
+}
+
+/** Calls `each` with the holder and the name of every object and array at `path`. */
+function visit(value: unknown, path: JsonPath, at: number, each: (holder: Holder, name: string) => void): void {
+  if (typeof value !== 'object' || value === null) return
+  const step = path[at]!
+  if (step === '*') {
+    if (Array.isArray(value)) for (const item of value) visit(item, path, at + 1, each)
+    return
+  }
+  const inner = (value as Holder)[step]
+  if (at + 1 < path.length) visit(inner, path, at + 1, each)
+  else if (typeof inner === 'object' && inner !== null && !isRawJSON(inner)) each(value as Holder, step)
 }
 
 function isDeeper(value: unknown, levels: number): boolean {

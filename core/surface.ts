@@ -5,6 +5,7 @@
 import type { Conversation, SurfaceName } from './conversation.ts'
 import { errorMembers, type GatewayError } from './errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from './events.ts'
+import type { JsonPath } from './json.ts'
 import type { HeaderList } from './listener.ts'
 
 /** A public API that clients speak. */
@@ -25,6 +26,11 @@ export interface Surface {
   readonly previewHeader?: string
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
   readonly requestSchema: Record<string, unknown>
+  /**
+   * Where its bodies hold arguments of calls as JSON values. `validation` keeps the spelling of their numbers. Absent:
+   * arguments are strings only.
+   */
+  readonly argumentsAt?: JsonPath
   /**
    * Checks a parsed body against the surface's schema (GEN-2).
    * @param unknownFields `reject`: unknown members are errors. `strip`: they are removed from the body in place.

@@ -1,9 +1,20 @@
+import { exactValues, type JsonPath } from '../core/json.ts'
+
 /**
  * The value of a JSON body in UTF-8. The event loop and the meter's threads use the same function.
  * @throws SyntaxError
  */
 export function parseJson(body: Uint8Array): unknown {
   return JSON.parse(jsonBytes(body).toString('utf8'))
+}
+
+/**
+ * The JSON of the objects and arrays at `path`, with the numbers spelled as in the body. A thread gives texts because
+ * only they can be sent to another one.
+ * @throws SyntaxError
+ */
+export function exactTexts(body: Uint8Array, path: JsonPath): string[] {
+  return exactValues(jsonBytes(body).toString('utf8'), path).map(value => JSON.stringify(value))
 }
 
 /**

@@ -6,6 +6,7 @@
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
 import { FairGate } from '../core/fair.ts'
+import type { JsonPath } from '../core/json.ts'
 import { movable } from './json.ts'
 import { type Tables, tables } from './tables.ts'
 import { type Load, TextWriter } from './text-writer.ts'
@@ -34,8 +35,9 @@ export interface MeterPool {
    * The value of a JSON body, and the body. Memory that the body has for itself goes to the thread and back, so that
    * there is no second copy: use the returned body, since the given one is empty then. Rejects with a SyntaxError for
    * what is not JSON, with `MeterBusy`, or with the signal's reason.
+   * @param exactAt where the spelling of numbers is wanted, as `exact`
    */
-  parse(body: Uint8Array, signal?: AbortSignal, owner?: string): Promise<Parsed>
+  parse(body: Uint8Array, signal?: AbortSignal, owner?: string, exactAt?: JsonPath): Promise<Parsed>
   /** Jobs that have a thread, and jobs that wait for one. */
   readonly jobs: { running: number; waiting: number }
   /** Ends the threads. Running and waiting jobs reject with `MeterBusy`. */
@@ -45,10 +47,16 @@ export interface MeterPool {
 export interface Parsed {
   value: unknown
   body: Uint8Array
+  /** The JSON texts at `exactAt`, numbers spelled as in the body. */
+  exact?: string[] | undefined
 }
 
 /** A message to a thread: count the texts in its memory, or parse a body. */
-export type Request = Load | { body: Uint8Array }
+export type Request = Load | ParseRequest
+interface ParseRequest {
+  body: Uint8Array
+  exactAt?: JsonPath | undefined
+}
 /** The one answer to each request. `counts` has the tokens of each text that ends in the load. */
 export type Response = { counts: number[] } | Parsed | { syntax: string }
 
@@ -96,7 +104,7 @@ class Member {
 
   /** Sends a request. Resolves with the answer; rejects when the thread has ended or ends before it answers. */
   ask(request: Load): Promise<{ counts: number[] }>
-  ask(request: { body: Uint8Array }): Promise<Parsed | { syntax: string }>
+  ask(request: ParseRequest): Promise<Parsed | { syntax: string }>
   ask(request: Request): Promise<Response> {
     return new Promise((resolve, reject) => {
       if (this.#lost !== undefined) return reject(this.#lost)
@@ -193,10 +201,10 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     count(texts, signal, owner = '') {
       return orAborted(count(texts, signal, owner), signal)
     },
-    parse(body, signal, owner = '') {
+    parse(body, signal, owner = '', exactAt) {
       const { byteLength } = body
       const parsed = withMember(owner, signal, async member => {
-        const answer = await member.ask({ body })
+        const answer = await member.ask({ body, exactAt })
         if (byteLength > LITTERING_BYTES) retire(member)
         if ('syntax' in answer) throw new SyntaxError(answer.syntax)
         return answer

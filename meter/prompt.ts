@@ -28,7 +28,7 @@
  *              only some surfaces have one
  */
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
-import { nestsDeeply } from '../core/json.ts'
+import { nestsDeeply, parseExactly } from '../core/json.ts'
 import { resultsOf } from '../core/search.ts'
 import { imageTokens, pdfTokens } from './media-size.ts'
 
@@ -171,13 +171,18 @@ function addTool(content: PromptContent, tool: Tool): void {
 }
 
 /**
- * JSON without white space. A text that is not JSON, or nests too deeply to be written again, is returned unchanged.
+ * JSON without white space. A text that is not JSON, or nests too deeply to be written again, is returned unchanged. A
+ * number counts as JavaScript writes it, so that it counts alike when a client has read and written it. But a long one
+ * counts as it is spelled, because it is sent so: else a megabyte of zeros behind the point would count as one digit.
  */
 function compactJson(text: string): string {
   if (nestsDeeply(text)) return text
   try {
-    return JSON.stringify(JSON.parse(text))
+    return JSON.stringify(LONG_NUMBER.test(text) ? parseExactly(text) : JSON.parse(text))
   } catch {
     return text
   }
 }
+
+/** More digits than JavaScript itself ever writes. */
+const LONG_NUMBER = /[\d.]{30}/

@@ -2,7 +2,7 @@
 import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
-import { movable, parseJson } from './json.ts'
+import { exactTexts, movable, parseJson } from './json.ts'
 import type { Request, Response, WorkerData } from './pool.ts'
 import { PADDING } from './splitter.ts'
 import { useTables } from './tables.ts'
@@ -44,7 +44,8 @@ function count({ lengths, continued, open }: Load): number[] {
 function answer(request: Request): Response {
   if ('lengths' in request) return { counts: count(request) }
   try {
-    return { value: parseJson(request.body), body: request.body }
+    const { body, exactAt } = request
+    return { value: parseJson(body), body, exact: exactAt && exactTexts(body, exactAt) }
   } catch (error) {
     return { syntax: (error as Error).message }
   }

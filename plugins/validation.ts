@@ -1,3 +1,4 @@
+import { exactValues, type JsonPath, parseExactly, replaceAt } from '../core/json.ts'
 import { JsonBytes } from '../core/json-bytes.ts'
 import {
   bodyMeter,
@@ -12,7 +13,7 @@ import {
 } from '../core/plugin.ts'
 import type { Surface } from '../core/surface.ts'
 import { choice, count, duration, object, size } from '../core/vocabulary.ts'
-import { MeterBusy, meterPool, parseJson } from '../meter/index.ts'
+import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { validateUnstructured } from '../surfaces/output-format.ts'
 import { loopTurns } from './shared/loop-turn.ts'
@@ -107,15 +108,17 @@ export const validation = definePlugin({
       }
       const over = overShape(shape)
       if (over) return over
-      if (bytes.length + NODE_BYTES * shape.nodes <= PARSE_TEXT_HERE) {
+      const exactAt = exactArguments(x, shape)
+      if (bytes.length + (exactAt ? EXACT_NODE_BYTES : NODE_BYTES) * shape.nodes <= PARSE_TEXT_HERE) {
         await loopTurns.next(owner)
         return judge(x, parseHere(x, shape), bytes)
       }
       const disconnected = new AbortController()
       x.incoming.onAborted(() => disconnected.abort())
       try {
-        const { value, body } = await meterPool().parse(bytes, disconnected.signal, owner)
+        const { value, body, exact } = await meterPool().parse(bytes, disconnected.signal, owner, exactAt)
         x.set(requestBody, body)
+        if (exact) replaceAt(value, exactAt!, exact.map(parseExactly))
         return judge(x, value, body)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
@@ -161,6 +164,7 @@ export const validation = definePlugin({
         if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
         const shape = new JsonBytes(bytes)
         shape.readAll()
+        if (shape.nodes > EXACT_NODES_HERE && exactArguments(x, shape)) return parseLarge(x, bytes)
         return overShape(shape) ?? judge(x, parseHere(x, shape), bytes)
       },
       onResponseHead(x, head) {
@@ -182,6 +186,10 @@ const PARSE_HERE = 256 * 1024
 const PARSE_TEXT_HERE = 1536 * 1024
 /** Building one value takes as long as parsing this many bytes of text. */
 const NODE_BYTES = 64
+/** The same where the spelling of numbers is kept: each value then costs a call while the text is parsed again. */
+const EXACT_NODE_BYTES = 512
+/** A body of more values is never parsed on the event loop when the spelling of its numbers is kept. */
+const EXACT_NODES_HERE = PARSE_TEXT_HERE / EXACT_NODE_BYTES
 /** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
 
@@ -194,17 +202,30 @@ function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
   }
 }
 
+/** Where the arguments of calls stand in the body, when the spelling of numbers may matter there. */
+function exactArguments(x: Exchange, shape: JsonBytes): JsonPath | undefined {
+  const path = x.surface!.argumentsAt
+  return path && shape.respelled > path.length ? path : undefined
+}
+
 /** @returns the value; undefined when the bytes are not JSON */
 function parseHere(x: Exchange, shape: JsonBytes): unknown {
   try {
-    if (!Verbatim.pays(shape)) return parseJson(shape.bytes)
-    const sent = new Verbatim()
-    const value = sent.parse(shape)
-    x.set(verbatim, sent)
+    const value = parsed(x, shape)
+    const exactAt = exactArguments(x, shape)
+    if (exactAt) replaceAt(value, exactAt, exactValues(jsonBytes(shape.bytes).toString('utf8'), exactAt))
     return value
   } catch {
     return undefined
   }
+}
+
+function parsed(x: Exchange, shape: JsonBytes): unknown {
+  if (!Verbatim.pays(shape)) return parseJson(shape.bytes)
+  const sent = new Verbatim()
+  const value = sent.parse(shape)
+  x.set(verbatim, sent)
+  return value
 }
 
 /** Paths may hold client text, so only characters that a header can carry are kept, and about 2 KB at most. */

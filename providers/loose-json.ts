@@ -16,7 +16,7 @@ export function parseObject(text: string, parse: (text: string) => unknown = par
   }
 }
 
-/** Parses arguments that will be serialised again: their numbers keep all their digits. */
+/** Parses arguments that will be serialised again: their numbers keep their spelling. */
 export function parseArguments(text: string): JsonObject | undefined {
   return parseObject(text, parseExactly)
 }

@@ -184,9 +184,8 @@ Models sometimes write such calls.
 Arguments nested more than 512 levels deep count as such text, too: in a buffered Messages reply, and when a client
 sends them back in the history of a call.
 
-Whole numbers of any length go from surface to surface and to every upstream as the model wrote them. There is one
-exception. In a Messages *request* the input of a \`tool_use\` block is JSON of the body, where a number beyond 2^53 is
-read as the nearest double, as JavaScript clients do.
+Numbers in arguments go from surface to surface and to every upstream as they are spelled: \`175928847299117063\` keeps
+its digits, and \`1.10\` its zero. That holds for calls of the model and for calls that a client replays.
 
 ## Web pages of a search
 

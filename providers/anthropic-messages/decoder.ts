@@ -6,11 +6,12 @@ import { type Continuation, formOf } from '../../core/conversation.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
+import { keepNumbers } from '../../core/json.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
-import { count, isObject, type JsonObject, list, object, parseArguments, parseObject, string } from '../loose-json.ts'
+import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { type SearchEnd, SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { knownUsage } from '../usage.ts'
@@ -39,6 +40,10 @@ function isTextDelta(fields: JsonObject): boolean {
   const type = object(fields['delta'])['type']
   return type === 'text_delta' || type === 'thinking_delta' || type === 'input_json_delta'
 }
+
+/** Where a message and the start of a block have the arguments of a call. */
+const INPUTS = ['content', '*', 'input']
+const START_INPUT = ['content_block', 'input']
 
 const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>([
   ['end_turn', 'stop'],
@@ -93,17 +98,19 @@ export class MessagesDecoder implements Decoder {
     if (this.done || data === '') return
     const fields = this.#frames.parse(data)
     if (!fields) return this.#fail(unreadable('event data is not a JSON object'), push)
+    keepNumbers(fields, data, START_INPUT)
     this.#event(string(fields['type']) || event, fields, push)
   }
 
   body(text: string, push: Push): void {
     if (this.#over) return
-    const message = text.includes('"tool_use"') ? parseArguments(text) : parseObject(text)
+    const message = parseObject(text)
     if (!message) return this.#fail(unreadable('body is not a JSON object'), push)
     if (message['type'] === 'error') return this.#fail(failureOf(message['error']), push)
     if (!Array.isArray(message['content']) || typeof message['stop_reason'] !== 'string') {
       return this.#fail(unreadable('body is not a message'), push)
     }
+    keepNumbers(message, text, INPUTS)
     for (const [index, block] of message['content'].entries()) this.#wholeBlock(index, object(block), push)
     // In a buffered message it is not visible whether a limit cut off the last call. Without its raw input, such a
     // call gets no end.

@@ -4,11 +4,12 @@
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
+import { keepNumbers } from '../../core/json.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { utf8 } from '../logprobs.ts'
-import { count, isObject, type JsonObject, list, object, parseArguments, parseObject, string } from '../loose-json.ts'
+import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { knownUsage } from '../usage.ts'
 import { errorOf, kindOfGoogleError } from './faults.ts'
@@ -16,6 +17,9 @@ import { citationsOf, searchOf } from './grounding.ts'
 import { type GeminiContinuation, NAME, type RequestState } from './request.ts'
 
 type Push = (event: StreamEvent) => void
+
+/** Where a chunk has the arguments of its calls. */
+const ARGS = ['candidates', '*', 'content', 'parts', '*', 'functionCall', 'args']
 
 /**
  * The finish reasons of the API (wire.md F.6). `IMAGE_…` is a content filter too; any other reason is a failed
@@ -67,8 +71,11 @@ export class GeminiDecoder implements Decoder {
 
   frame(_event: string, data: string, push: Push): void {
     if (this.#over || data === '') return
-    const chunk = data.includes('"functionCall"') ? parseArguments(data) : parseObject(data)
-    if (chunk && !('error' in chunk)) return this.#chunk(chunk, push)
+    const chunk = parseObject(data)
+    if (chunk && !('error' in chunk)) {
+      keepNumbers(chunk, data, ARGS)
+      return this.#chunk(chunk, push)
+    }
     const error = errorOf(data)
     this.#fail(
       error

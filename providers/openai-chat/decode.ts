@@ -6,6 +6,7 @@
  */
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
+import { keepNumbers } from '../../core/json.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
@@ -31,6 +32,10 @@ const FAILURES: ReadonlyMap<string, 'server' | 'unavailable'> = new Map([
   ['error', 'server'], // OpenRouter, Mistral
   ['insufficient_system_resource', 'unavailable'], // DeepSeek
 ] as const)
+
+/** Where servers that wrap a native API put the arguments of calls as objects. */
+const STREAMED = ['choices', '*', 'delta', 'tool_calls', '*', 'function', 'arguments']
+const BUFFERED = ['choices', '*', 'message', 'tool_calls', '*', 'function', 'arguments']
 
 /** Decodes one reply of Chat Completions. */
 export class ChatDecoder implements Decoder {
@@ -76,6 +81,7 @@ export class ChatDecoder implements Decoder {
       this.#fail({ type: 'error', error: unreadable('an event that is not JSON') }, push)
       return
     }
+    keepNumbers(chunk, data, STREAMED)
     this.#chunk(chunk, 'delta', push)
   }
 
@@ -83,7 +89,10 @@ export class ChatDecoder implements Decoder {
     if (this.#over) return
     const reply = parseObject(text)
     if (reply === undefined) this.#fail({ type: 'error', error: unreadable('a body that is not JSON') }, push)
-    else this.#chunk(reply, 'message', push)
+    else {
+      keepNumbers(reply, text, BUFFERED)
+      this.#chunk(reply, 'message', push)
+    }
     if (this.#over) return
     if (!this.#opened) this.#fail({ type: 'error', error: unreadable('a completion without choices') }, push)
     else this.#finish(push)

@@ -18,6 +18,7 @@ export const messages: DescribedSurface = {
   ownHeaders: ['anthropic-version', 'x-api-key'],
   previewHeader: 'anthropic-beta',
   requestSchema,
+  argumentsAt: ['messages', '*', 'content', '*', 'input'],
   reply,
   errorReply,
   samples,

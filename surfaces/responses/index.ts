@@ -18,6 +18,8 @@ const http: Surface = {
   title: 'Responses',
   path: '/v1/responses',
   requestSchema,
+  // Of the calls that search for tools. All other arguments are strings.
+  argumentsAt: ['input', '*', 'arguments'],
   validate: check,
   refuseStructured({ text }) {
     const type = (text as ResponsesBody['text'])?.format?.type

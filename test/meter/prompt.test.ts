@@ -189,6 +189,9 @@ test("[METER-1] a call's arguments count alike as received text and as an object
     assert.equal(call(text), call(again))
     assert.equal(call(text), 3 + 3 + 3 + countTokens('f') + countTokens(again))
   }
+  // Sent as it is spelled, so it has to count as that.
+  const zeros = `{"a":1.${'0'.repeat(1000)}}`
+  assert.equal(call(zeros), 9 + countTokens('f') + countTokens(zeros))
   // Too deep to be written again on every stack: counts as it stands, brackets in strings notwithstanding.
   for (const open of ['[', '{"a":', '["]",']) {
     const deep = open.repeat(100_000)
