@@ -108,6 +108,11 @@ export interface Conversation {
    */
   loadedTools?: number
   toolChoice: ToolChoice
+  /**
+   * The choice of a request that continues a response and names none of its own tools. It is made when the tools of
+   * that response are in `tools`; it throws a GatewayError when they do not have the tool either.
+   */
+  lateChoice?: () => ToolChoice
   /** False: the model makes at most one call in a turn (TOOL-5). */
   parallelToolCalls: boolean
   /** The output cap in tokens, including reasoning. Undefined when the client gives none. */

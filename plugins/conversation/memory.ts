@@ -261,13 +261,23 @@ class Slices {
 /**
  * Puts what was kept before a request's own turns, in canonical form. Instructions stay first: they belong to this
  * request alone.
+ * @throws GatewayError when the request chooses a tool that is not there
  */
 export function continueFrom(stored: Added, conversation: Conversation): void {
+  addTurns(stored, conversation)
+  addTools(stored, conversation)
+  if (conversation.lateChoice) conversation.toolChoice = conversation.lateChoice()
+}
+
+function addTurns(stored: Added, conversation: Conversation): void {
   const list = new TurnList()
   for (const turn of stored.turns) list.push(turn.role, [...turn.parts])
   for (const turn of conversation.turns) list.push(turn.role, [...turn.parts])
   conversation.system.splice(conversation.instructionParts ?? 0, 0, ...stored.system, ...list.system)
   conversation.turns = list.turns
+}
+
+function addTools(stored: Added, conversation: Conversation): void {
   if (!stored.tools?.length) return
   const { tools, loadedTools = 0 } = conversation
   const loaded = tools.splice(tools.length - loadedTools)

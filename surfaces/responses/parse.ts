@@ -9,6 +9,7 @@ import {
   type SearchPart,
   type TextPart,
   type Tool,
+  type ToolChoice,
   TurnList,
 } from '../../core/conversation.ts'
 import { describe, fault, join } from '../check.ts'
@@ -38,8 +39,13 @@ export function parse(body: ResponsesBody): Conversation {
   if (body.instructions != null) list.push('system', [{ type: 'text', text: body.instructions }])
   const declared = tools.length
   pushInput(list, tools, body)
-  const choice = choiceOf(body.tool_choice, tools.length)
-  checkChoice(choice, tools, 'tool_choice')
+  const choose = (): ToolChoice => {
+    const choice = choiceOf(body.tool_choice, tools.length)
+    checkChoice(choice, tools, 'tool_choice')
+    return withNamespaces(choice, tools)
+  }
+  // The response that is continued may bring the tool that is chosen, or any tool at all.
+  const late = body.previous_response_id != null && !isSettled(body.tool_choice, tools, choose)
 
   const include = body.include ?? []
   const conversation: Conversation = {
@@ -53,7 +59,7 @@ export function parse(body: ResponsesBody): Conversation {
     instructionParts: body.instructions ? 1 : 0,
     turns: list.turns,
     tools,
-    toolChoice: withNamespaces(choice, tools),
+    toolChoice: late ? { type: 'none' } : choose(),
     parallelToolCalls: body.parallel_tool_calls !== false,
     sampling: {
       stop: [],
@@ -62,6 +68,7 @@ export function parse(body: ResponsesBody): Conversation {
     reasoning: {},
     store: body.store !== false,
   }
+  if (late) conversation.lateChoice = choose
   const loaded = tools.length - declared
   if (loaded > 0) conversation.loadedTools = loaded
   const { sampling, reasoning } = conversation
@@ -86,6 +93,17 @@ export function parse(body: ResponsesBody): Conversation {
   if (body.previous_response_id != null) conversation.previousResponseId = body.previous_response_id
   if (body.generate === false) conversation.generate = false
   return conversation
+}
+
+/** Whether more tools would not change what a choice means. */
+function isSettled(choice: ResponsesBody['tool_choice'], tools: readonly Tool[], choose: () => ToolChoice): boolean {
+  if (choice == null) return tools.length > 0
+  try {
+    choose()
+    return true
+  } catch {
+    return false
+  }
 }
 
 function pushInput(list: TurnList, tools: Tool[], body: ResponsesBody): void {

@@ -857,6 +857,11 @@ test('[RESP-2] [METER-1] tools that items have loaded stay loaded, and count as 
   ]
   const third = await say(last, second.id)
   assert.deepEqual(third.sent, ['tool_search', 'now', 'mail', 'sky__weather', 'post'])
+  // Chosen by name in the same breath: no item of this request has the tool.
+  const chosen = { input: 'x', previous_response_id: second.id, tool_choice: { type: 'function', name: 'weather' } }
+  await served(t, 'responses', { model: 'eb1-preview', ...chosen })
+  const { tool_choice } = JSON.parse(t.simulator.requests.at(-1)!.body)
+  assert.deepEqual(tool_choice, { type: 'function', function: { name: 'sky__weather' } })
   const whole = await say([...opening, ...first.output, ...found, ...second.output, ...last])
   assert.deepEqual([whole.sent, whole.usage.input_tokens], [third.sent, third.usage.input_tokens])
 })

@@ -116,6 +116,74 @@ for (const [engine, of] of Object.entries({ 'at once': (store: Store) => store, 
   })
 }
 
+// A choice was refused before the response that it continues was read, so a tool that only that response had loaded
+// could not be chosen by name; and without any choice it could not be called at all.
+const fn = (name: string) => ({ type: 'function', name, parameters: { type: 'object', properties: {} } })
+const loading = {
+  input: [
+    {
+      type: 'additional_tools',
+      role: 'developer',
+      tools: [fn('mail'), { type: 'namespace', name: 'sky', tools: [fn('rain')] }],
+    },
+    user('one'),
+  ],
+}
+const CHOICES: [what: string, body: object, choice: unknown][] = [
+  ['by name', { tool_choice: { type: 'function', name: 'mail' } }, { type: 'tool', kind: 'function', name: 'mail' }],
+  [
+    'by name, in a namespace',
+    { tool_choice: { type: 'function', name: 'rain' } },
+    { type: 'tool', kind: 'function', name: 'rain', namespace: 'sky' },
+  ],
+  [
+    'among tools of its own',
+    {
+      tools: [fn('own')],
+      tool_choice: {
+        type: 'allowed_tools',
+        mode: 'auto',
+        tools: [fn('own'), fn('mail')].map(({ type, name }) => ({ type, name })),
+      },
+    },
+    {
+      type: 'allowed',
+      mode: 'auto',
+      tools: [
+        { kind: 'function', name: 'own' },
+        { kind: 'function', name: 'mail' },
+      ],
+    },
+  ],
+  ['as any tool', { tool_choice: 'required' }, { type: 'required' }],
+  ['by no word', {}, { type: 'auto' }],
+  ['as none', { tool_choice: 'none' }, { type: 'none' }],
+]
+for (const [what, body, choice] of CHOICES) {
+  test(`[RESP-2] a tool that only the continued response loaded may be chosen ${what}`, async () => {
+    const ask = asking(await memoryStore())
+    const first = await ask(loading)
+    const second = await ask({ input: 'two', previous_response_id: idOf(first) })
+    const run = await ask({ input: 'three', previous_response_id: idOf(second), ...body })
+    assert.equal(run.status, 200, run.body)
+    assert.deepEqual(run.exchange.get(conversation).toolChoice, choice)
+  })
+}
+
+test('[RESP-2] a tool that neither the request nor the continued response has is refused where it is chosen', async () => {
+  const ask = asking(await memoryStore())
+  for (const before of [loading, { input: 'one' }]) {
+    const first = await ask(before)
+    for (const tool_choice of [
+      { type: 'function', name: 'fax' },
+      { type: 'custom', name: 'mail' },
+    ]) {
+      const { status, json } = await ask({ input: 'two', previous_response_id: idOf(first), tool_choice })
+      assert.deepEqual([status, json.error.code, json.error.param], [400, 'invalid_value', 'tool_choice'])
+    }
+  }
+})
+
 const UNKNOWN: [what: string, more: RunOptions<any>, body: object][] = [
   ['of another organization', { slots: [[identity, caller({ id: 'globex' })]] }, {}],
   ['that never was', {}, { previous_response_id: 'resp_none' }],

@@ -259,7 +259,7 @@ describe('responses request: what is accepted', () => {
   })
 
   it('[RESP-1] controls reach the conversation', () => {
-    const c = accepted(responses, {
+    const { lateChoice, ...c } = accepted(responses, {
       ...base(),
       instructions: 'Be brief.',
       previous_response_id: 'resp_1',
@@ -298,6 +298,7 @@ describe('responses request: what is accepted', () => {
       cacheKey: 'k',
       previousResponseId: 'resp_1',
     })
+    assert.deepEqual(lateChoice!(), { type: 'none' }, 'without a tool of either request')
     assert.equal(accepted(responses, base()).store, true)
     assert.equal(
       accepted(responses, { ...base(), reasoning: { generate_summary: 'concise' } }).reasoning.summary,
