@@ -97,9 +97,16 @@ export const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
 /** Tab, printable ASCII and Latin-1: field-content and obs-text of RFC 9110 section 5.5. */
 export function isFieldValue(value: string): boolean {
+  return highestOf(value) >= 0
+}
+
+/** The highest character code of a field value; -1 when `isFieldValue` would refuse it. */
+export function highestOf(value: string): number {
+  let highest = 0
   for (let i = 0; i < value.length; i++) {
     const c = value.charCodeAt(i)
-    if ((c < 0x20 && c !== 0x09) || c === 0x7f || c > 0xff) return false
+    if ((c < 0x20 && c !== 0x09) || c === 0x7f || c > 0xff) return -1
+    if (c > highest) highest = c
   }
-  return true
+  return highest
 }

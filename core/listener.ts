@@ -18,6 +18,11 @@ export interface Incoming {
   /** Names are lower case. Repeated headers are joined by ', ' (those of R4 are refused when repeated). */
   readonly headers: ReadonlyMap<string, string>
   /**
+   * How values of `headers` were read. `latin1`: each character is one byte. `utf8`: bytes that are no UTF-8 are lost
+   * as U+FFFD (`uws`). Absent: `latin1`.
+   */
+  readonly headerEncoding?: 'latin1' | 'utf8'
+  /**
    * The peer's address, or the one in X-Forwarded-For when the peer is in `trust_proxy` (R20). '' when it is first
    * read after the response was sent.
    */

@@ -2,7 +2,7 @@
  * The rules of both listeners for heads of requests and responses (R4, R5 and R6 of docs/spec/listener.md). They are
  * in one place, so that both listeners refuse the same heads.
  */
-import { HeaderFields, isFieldValue, TOKEN } from '../core/header-fields.ts'
+import { HeaderFields, highestOf, TOKEN } from '../core/header-fields.ts'
 import { STATUS_CODES } from '../core/http.ts'
 import type { HeaderList } from '../core/listener.ts'
 
@@ -214,6 +214,8 @@ export interface SafeHead {
   pairs: readonly string[]
   /** The same headers as lines, each after a line end. */
   lines: string
+  /** True when a value has characters from U+0080 on. Each is one byte of the head (Latin-1, not UTF-8). */
+  latin1: boolean
   /** True when the caller asks to close the connection after the response. */
   close: boolean
   /** The caller's Content-Length, used only for HEAD; '' when there is none. */
@@ -229,13 +231,15 @@ export function safeHead(status: number, headers: HeaderList): SafeHead {
   if (!Number.isInteger(status) || status < 200 || status > 599)
     throw new TypeError(`not a final HTTP status: ${status}`)
   const flat = headers instanceof HeaderFields ? headers.flat : [...headers].flat()
-  const head: SafeHead = { status, pairs: flat, lines: '', close: false, length: '' }
+  const head: SafeHead = { status, pairs: flat, lines: '', latin1: false, close: false, length: '' }
   let left = false
   for (let i = 0; i < flat.length; i += 2) {
     const field = nameOf(flat[i]!)
     const value = flat[i + 1]!
     if (field === undefined) throw new TypeError(`not a header name: ${JSON.stringify(flat[i])}`)
-    if (!isFieldValue(value)) throw new TypeError(`header ${field.name} has a value that would break the answer's head`)
+    const highest = highestOf(value)
+    if (highest < 0) throw new TypeError(`header ${field.name} has a value that would break the answer's head`)
+    if (highest > 0x7f) head.latin1 = true
     if (!isWrittenByListener(field.name)) {
       head.lines += field.prefix + value
       continue

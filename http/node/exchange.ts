@@ -146,6 +146,8 @@ export class NodeExchange extends ClientExchange implements Incoming {
     this.handOver()
     const { res } = this
     const bodiless = this.method === 'HEAD' || isBodiless(status)
+    // Node writes a head together with text, and then in the encoding of the text.
+    if (head.latin1 && typeof body === 'string') body = Buffer.from(body)
     this.#writeHead(head, isBodiless(status) ? '' : String(Buffer.byteLength(body)))
     if (this.mustLinger) {
       // The whole response is sent now. Only its end waits for the upload, since node:http closes the socket at the

@@ -1,5 +1,8 @@
 import type { UwsResponse } from './native.ts'
 
+/** A head for `writeStatus`: ASCII text, or bytes where a value has others, since text is sent as UTF-8. */
+export type HeadBytes = string | Uint8Array
+
 /**
  * R7: largest size of a cork in bytes, including framing. The tested build loses bytes when a cork exceeds its 16 KB
  * buffer while the client is slow; smaller corks do not reach that code. This is not an option, because an operator
@@ -23,7 +26,7 @@ export const CHUNK_BYTES = CORK_BYTES - 32
  * Whether a response fits in one cork (R7). A UTF-16 code unit takes at most three bytes in UTF-8, so most bodies
  * need not be measured.
  */
-export function fitsCork(head: string, body: string | Uint8Array): boolean {
+export function fitsCork(head: HeadBytes, body: string | Uint8Array): boolean {
   const room = CORK_BYTES - HEAD_FRAMING_BYTES - head.length
   return body.length * 3 <= room || byteLength(body) <= room
 }
@@ -38,7 +41,7 @@ export function byteLength(body: string | Uint8Array): number {
  */
 export class Cork {
   #res: UwsResponse | undefined
-  #head = ''
+  #head: HeadBytes = ''
   #body: string | Uint8Array = ''
   #close = false
   #bodiless = false
@@ -49,7 +52,7 @@ export class Cork {
    * Sends one whole response, which must fit in a cork.
    * @param bodiless only the head is sent; it has the body's length where a length is allowed
    */
-  answer(res: UwsResponse, head: string, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
+  answer(res: UwsResponse, head: HeadBytes, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
     this.#close = close
     this.#bodiless = bodiless
     this.#fill(res, head, body, this.#answer)
@@ -60,12 +63,12 @@ export class Cork {
    * @param head with the first piece, else ''
    * @returns false when the kernel has not taken all of it, or of the bytes before it
    */
-  chunk(res: UwsResponse, head: string, piece: string | Uint8Array): boolean {
+  chunk(res: UwsResponse, head: HeadBytes, piece: string | Uint8Array): boolean {
     this.#fill(res, head, piece, this.#chunk)
     return this.#taken
   }
 
-  #fill(res: UwsResponse, head: string, body: string | Uint8Array, fill: () => void): void {
+  #fill(res: UwsResponse, head: HeadBytes, body: string | Uint8Array, fill: () => void): void {
     this.#res = res
     this.#head = head
     this.#body = body

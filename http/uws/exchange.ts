@@ -34,7 +34,7 @@ import {
   upgradeOf,
 } from '../safe-header.ts'
 import { UwsBody } from './body.ts'
-import { byteLength, type Cork, fitsCork } from './cork.ts'
+import { byteLength, type Cork, fitsCork, type HeadBytes } from './cork.ts'
 import type { UwsRequest, UwsResponse } from './native.ts'
 import { StallClock } from './stall.ts'
 import { UwsStream } from './stream.ts'
@@ -85,6 +85,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   path = ''
   query = ''
   readonly headers = new HeaderFields()
+  readonly headerEncoding = 'utf8'
   #remoteAddress: string | undefined
   hasBody = false
   upgrade: string | undefined = undefined
@@ -267,7 +268,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     // `end(…, true)` would write its Connection header into the middle of a chunked body, so a stream has the header
     // in its head instead.
     if (this.#closes()) text += '\r\nconnection: close'
-    const stream = new UwsStream(this, text, bodiless)
+    const stream = new UwsStream(this, bytesOf(head, text), bodiless)
     this.#stream = stream
     if (!this.gone) {
       this.#onWritable(() => stream.onWritable())
@@ -315,26 +316,26 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
       stream.write(body)
       stream.end()
     } else if (this.body.open || (bodiless && close)) {
-      this.#sendAndLinger(head.status, text, bodiless)
+      this.#sendAndLinger(head, text, bodiless)
     } else if (bodiless) {
       // R14. 204 and 304 have no Content-Length (RFC 9110 section 8.6).
       this.#sendWhole(
-        isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`,
+        bytesOf(head, isBodiless(head.status) ? text : `${text}\r\ncontent-length: ${byteLength(body)}`),
         '',
         false,
         true,
       )
     } else if (fits) {
-      this.#sendWhole(text, body, close, false)
+      this.#sendWhole(bytesOf(head, text), body, close, false)
     } else {
       this.#sendLarge(
-        close ? `${text}\r\nconnection: close` : text,
+        bytesOf(head, close ? `${text}\r\nconnection: close` : text),
         typeof body === 'string' ? Buffer.from(body) : body,
       )
     }
   }
 
-  #sendWhole(head: string, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
+  #sendWhole(head: HeadBytes, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
     this.finished()
     this.shared.cork.answer(this.res, head, body, close, bodiless)
   }
@@ -350,7 +351,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
    */
   #open({ context, session, parsing }: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
-    const text = headText({ ...head, status: 101 })
+    const text = bytesOf(head, headText({ ...head, status: 101 }))
     const socket = new UwsSocket(session!, shared, shared.options.webSocket!)
     this.finished()
     if (parsing) res.writeStatus(text)
@@ -364,7 +365,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
    * loses bytes (a write that must be kept and overflows the cork) is not reached, and a large body is never copied
    * into the buffer of uWebSockets.js.
    */
-  #sendLarge(text: string, body: Uint8Array): void {
+  #sendLarge(text: HeadBytes, body: Uint8Array): void {
     const stall = new StallClock(this)
     this.#stall = stall
     const pump = (): void => {
@@ -396,17 +397,19 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
    * empty line that ends the head; after a head and a body, it is the last two bytes of the body, which a JSON parser
    * ignores.
    */
-  #sendAndLinger(status: number, text: string, bodiless: boolean): void {
+  #sendAndLinger({ status, latin1 }: SafeHead, text: string, bodiless: boolean): void {
     const body = this.#payload
     const length = byteLength(body)
     let head = `${text}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close`
-    let raw: string | Uint8Array
-    if (isBodiless(status)) raw = `${head}\r\n`
-    else if (bodiless || length === 0) raw = `${head}\r\ncontent-length: ${length}\r\n`
+    let rest: string | Uint8Array = ''
+    if (isBodiless(status)) head += '\r\n'
+    else if (bodiless || length === 0) head += `\r\ncontent-length: ${length}\r\n`
     else {
       head += `\r\ncontent-length: ${length + 2}\r\n\r\n`
-      raw = typeof body === 'string' ? head + body : Buffer.concat([Buffer.from(head, 'latin1'), body])
+      rest = body
     }
+    if (typeof rest === 'string' && latin1) rest = Buffer.from(rest)
+    const raw = typeof rest === 'string' ? head + rest : Buffer.concat([Buffer.from(head, 'latin1'), rest])
     const { res } = this
     res.cork(() => res.writeStatus(raw))
     this.body.linger(() => this.abandon())
@@ -508,6 +511,11 @@ class Handshake implements WebSocketOffer {
  */
 function headText({ status, lines }: SafeHead): string {
   return statusLine(status) + lines
+}
+
+/** A head's text as it is to be written. */
+function bytesOf({ latin1 }: SafeHead, text: string): HeadBytes {
+  return latin1 ? Buffer.from(text, 'latin1') : text
 }
 
 function isJson(head: SafeHead): boolean {

@@ -3,7 +3,7 @@
 import type { OutgoingStream } from '../../core/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { PieceQueue, type StreamState } from '../outgoing.ts'
-import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES } from './cork.ts'
+import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES, type HeadBytes } from './cork.ts'
 import type { UwsExchange } from './exchange.ts'
 import { StallClock } from './stall.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
@@ -16,7 +16,7 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   readonly exchange: UwsExchange
   readonly #bodiless: boolean
-  #head: string
+  #head: HeadBytes
   /** Text that was written since the last flush. It is measured once, as a whole. */
   #fresh = ''
   readonly #queue = new PieceQueue(CHUNK_BYTES)
@@ -32,7 +32,7 @@ export class UwsStream implements OutgoingStream, Deferred {
   #drainListener: (() => void) | undefined
   #stall: StallClock | undefined
 
-  constructor(exchange: UwsExchange, head: string, bodiless: boolean) {
+  constructor(exchange: UwsExchange, head: HeadBytes, bodiless: boolean) {
     this.exchange = exchange
     this.#head = head
     this.#bodiless = bodiless

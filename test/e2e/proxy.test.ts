@@ -307,6 +307,56 @@ export default definePlugin({
       assert.doesNotMatch(String(reply.headers['keep-alive'] ?? ''), /timeout=5/)
     })
 
+    // On `uws` a value was read as UTF-8 and sent as Latin-1, or the other way round: é became Ã©, or the request a 500.
+    test('bytes of 0x80 and above in header values pass both ways as they came', async () => {
+      handlers.set('/v1/embeddings/bytes', mirror)
+      /** The whole answer to a request with these header lines; one character is one byte. */
+      const exchange = async (lines: string[], path = '/bytes', method = 'GET'): Promise<string> => {
+        const client = await RawClient.open(t.gateway.port)
+        const head = [`${method} /v1/embeddings${path} HTTP/1.1`, 'Host: a', `Authorization: Bearer ${KEY}`, ...lines]
+        client.send([...head, 'Connection: close', '', ''].join('\r\n'))
+        await client.answers(1)
+        client.destroy()
+        return client.received.toString('latin1')
+      }
+      const utf8 = Buffer.from('a é, 漢字 z').toString('latin1')
+      const sent = await exchange([`X-Utf8: ${utf8}`])
+      // The target's JSON is UTF-8 of what Node took for Latin-1.
+      assert.ok(sent.includes(Buffer.from(JSON.stringify(['x-utf8', utf8])).toString('latin1')), sent)
+
+      const latin1 = await exchange(['X-Latin1: a \xe9 z'])
+      if (listener === 'node')
+        assert.ok(latin1.includes(Buffer.from(JSON.stringify(['x-latin1', 'a \xe9 z'])).toString('latin1')), latin1)
+      else {
+        assert.match(latin1, /^HTTP\/1\.1 400 /)
+        assert.match(latin1, /The header 'x-latin1' has bytes that are not UTF-8/)
+      }
+
+      const value = '\xe9t\xe9 \x80\xff \xc3\xa9'
+      handlers.set('/v1/embeddings/named', (request, response) => {
+        request.resume()
+        const [status, size] = new URL(request.url!, 'http://t').search.slice(1).split('-').map(Number)
+        response.writeHead(status!, { 'X-Name': value })
+        response.end(Buffer.alloc(size!, 'x'))
+      })
+      for (const [status, size, method] of [
+        [200, 0, 'GET'],
+        [200, 10, 'HEAD'],
+        [200, 100_000, 'GET'],
+        [304, 0, 'GET'],
+        [404, 5, 'GET'],
+      ] as const) {
+        const client = await RawClient.open(t.gateway.port)
+        const path = `/v1/embeddings/named?${status}-${size}`
+        client.headAnswers = method === 'HEAD' ? 1 : 0
+        client.send(`${method} ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${KEY}\r\n\r\n`)
+        const [answer] = await client.answers(1)
+        client.destroy()
+        assert.deepEqual([answer!.status, answer!.headers.get('x-name')], [status, value], `${method} ${path}`)
+        if (method === 'GET' && status !== 304) assert.equal(answer!.body.length, size)
+      }
+    })
+
     test('HEAD, 204 and 304 have no body, and HEAD keeps its length', async () => {
       handlers.set('/v1/embeddings/status', (request, response) => {
         request.resume()
