@@ -37,12 +37,14 @@ export interface Incoming {
   /** Set on a valid WebSocket handshake, where the listener can open WebSockets. */
   readonly webSocket?: WebSocketOffer | undefined
   /**
-   * True on a valid WebSocket handshake where the listener can tunnel (`node`). `stream` with status 101 then answers
-   * it: the head leaves at once with `connection: Upgrade` and `upgrade: websocket`, the stream writes raw bytes, and
-   * `streamBody`, called after it, delivers what the client sends until the client ends its side. `end` and `cut`
-   * both close the connection after the queued bytes. Any other response works as usual.
+   * Set on a valid WebSocket handshake, which `stream` with status 101 then turns into a tunnel. The stream writes raw
+   * bytes from the target, and `streamBody`, called after it, delivers bytes for the target until the client ends its
+   * side. `end` and `cut` both close the connection after the queued bytes. Any other response works as usual.
+   * - `bytes` (`node`): the bytes are the client's own
+   * - `messages` (`uws`): the listener speaks WebSocket with the client, and WebSocket frames with the target. It agrees
+   *   on no extension, and checks no `sec-websocket-accept`
    */
-  readonly tunnel?: boolean
+  readonly tunnel?: 'bytes' | 'messages' | undefined
   /**
    * Set on requests that arrived as WebSocket messages: state that lives as long as the socket. Absent on all other
    * requests.
@@ -210,7 +212,7 @@ export interface ListenerOptions {
   /** Addresses or CIDR ranges of the peers whose X-Forwarded-For is trusted. */
   trustProxy: readonly string[]
   tls?: { cert: string; key: string }
-  /** Options of WebSockets. Absent: the handler is offered no handshake. `node` never offers one. */
+  /** Options of WebSockets. Absent: the handler is offered no `webSocket`. `node` never offers one. */
   webSocket?: WebSocketOptions
   /** Makes the response to a request whose head is ambiguous (R4), which never reaches the handler. */
   refuse(reason: string): Refusal

@@ -224,7 +224,7 @@ export class Ingress {
     const proxied = isProxied(route)
     return this.#refuse(incoming, route.name, route.surface, proxied ? 'not_implemented' : 'bad_request', {
       message: proxied
-        ? 'The only upgrade that is passed on is a WebSocket, by a gateway with "listener: node". Send a complete handshake: GET without a body, version 13.'
+        ? 'The only upgrade that is passed on is a WebSocket. Send a complete handshake: GET without a body, version 13.'
         : 'This path takes no protocol upgrade.',
     })
   }

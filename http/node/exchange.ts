@@ -87,8 +87,8 @@ export class NodeExchange extends ClientExchange implements Incoming {
     this.query = query
   }
 
-  get tunnel(): boolean {
-    return this.#tunnel !== undefined
+  get tunnel(): 'bytes' | undefined {
+    return this.#tunnel && 'bytes'
   }
 
   begin(): void {

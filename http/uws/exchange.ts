@@ -38,8 +38,9 @@ import { byteLength, type Cork, fitsCork, type HeadBytes } from './cork.ts'
 import type { UwsRequest, UwsResponse } from './native.ts'
 import { StallClock } from './stall.ts'
 import { UwsStream } from './stream.ts'
+import { TUNNEL_MESSAGE_BYTES, UwsTunnel } from './tunnel.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
-import { UwsSocket } from './web-socket.ts'
+import { type UwsSession, UwsSocket } from './web-socket.ts'
 
 /** State that the exchanges of one listener share. */
 export interface UwsShared {
@@ -105,6 +106,9 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   /** Index of its slice in `ticking`; -1 while it is in none. */
   #slice = -1
   #handshake: Handshake | undefined
+  #tunnel: UwsTunnel | undefined
+  /** True once the connection is a WebSocket, and `res` is not valid any more. */
+  #upgraded = false
 
   constructor(res: UwsResponse, shared: UwsShared) {
     super()
@@ -115,7 +119,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
 
   /** True once `res` must not be used any more: every method of it would throw. */
   get over(): boolean {
-    return this.state === 'ended' || this.gone
+    return this.state === 'ended' || this.gone || this.#upgraded
   }
 
   // ---- the request --------------------------------------------------------------------------------------------------
@@ -165,7 +169,11 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   get webSocket(): WebSocketOffer | undefined {
-    return this.#handshake
+    return this.shared.options.webSocket && this.#handshake
+  }
+
+  get tunnel(): 'messages' | undefined {
+    return this.#handshake && 'messages'
   }
 
   /** Read from the socket on first use: that takes nearly a microsecond, and most exchanges never use it. */
@@ -187,6 +195,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   }
 
   streamBody(sink: BodySink): BodyFlow {
+    if (this.#tunnel !== undefined) return this.#tunnel.read(sink)
     return this.body.stream(sink)
   }
 
@@ -255,10 +264,36 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
 
   stream(status: number, headers: HeaderList): OutgoingStream {
     if (this.state !== 'open' && !this.gone) throw new Error('the exchange has been answered already')
+    if (status === 101 && this.#handshake !== undefined) return this.#openTunnel(this.#handshake, headers)
+    this.#handshake = undefined
     const head = safeHead(status, headers)
     if (!this.gone) this.state = 'streaming'
     if (head.close || endsConnection(status, this)) this.#lastAnswer = true
     return this.#openStream(head)
+  }
+
+  #openTunnel(handshake: Handshake, headers: HeaderList): OutgoingStream {
+    const tunnel = new UwsTunnel(this)
+    this.#tunnel = tunnel
+    if (this.gone) {
+      tunnel.dropped()
+      return tunnel
+    }
+    this.state = 'streaming'
+    handshake.session = tunnel
+    handshake.protocol = [...headers].find(([name]) => name === 'sec-websocket-protocol')?.[1] ?? ''
+    this.#head = safeHead(
+      200,
+      [...headers].filter(([name]) => !WRITTEN_BY_UPGRADE.has(name)),
+    )
+    if (inTurn() && !handshake.parsing) defer(this)
+    else this.endOfTurn()
+    return tunnel
+  }
+
+  /** The gateway has ended the tunnel. */
+  ended(): void {
+    if (!this.gone) this.state = 'answered'
   }
 
   #openStream(head: SafeHead): UwsStream {
@@ -349,14 +384,18 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
    * the same place in memory, and then closes it or starts its 10 s timer (1 handshake in 25). Outside of a cork
    * uWebSockets.js writes a warning to stderr.
    */
-  #open({ context, session, parsing }: Handshake, head: SafeHead): void {
+  #open({ context, session, parsing, protocol }: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
     const text = bytesOf(head, headText({ ...head, status: 101 }))
-    const socket = new UwsSocket(session!, shared, shared.options.webSocket!)
-    this.finished()
+    const tunnels = this.#tunnel !== undefined
+    const socket = new UwsSocket(session!, shared, tunnels ? TUNNEL_OPTIONS : shared.options.webSocket!)
+    if (tunnels) {
+      this.#upgraded = true
+      this.#clear()
+    } else this.finished()
     if (parsing) res.writeStatus(text)
     else res.cork(() => res.writeStatus(text))
-    res.upgrade({ socket }, headers.get('sec-websocket-key')!, '', '', context)
+    res.upgrade({ socket }, headers.get('sec-websocket-key')!, protocol, '', context)
     socket.start()
   }
 
@@ -467,6 +506,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     this.state = this.settled ? 'closed' : 'aborted'
     this.#clear()
     this.#stream?.dropped()
+    this.#tunnel?.dropped()
     if (this.state === 'aborted') this.notifyAborted(this.shared.options.onError)
   }
 
@@ -482,6 +522,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
    */
   fail(error: unknown): void {
     this.shared.options.onError?.(error)
+    if (this.#upgraded) return this.#tunnel!.cut()
     if (this.over) return
     if (this.#stream !== undefined) return this.abandon()
     if (this.state !== 'open') return
@@ -495,7 +536,9 @@ class Handshake implements WebSocketOffer {
   readonly context: unknown
   /** True while the parser is still reading the head. */
   parsing = true
-  session: SocketSession | undefined
+  session: UwsSession | undefined
+  /** The subprotocol; '' for none. */
+  protocol = ''
 
   constructor(context: unknown) {
     this.context = context
@@ -504,6 +547,11 @@ class Handshake implements WebSocketOffer {
     this.session = session
   }
 }
+
+/** Headers of a 101 that uWebSockets.js writes itself. It agrees on no extension, so none may be announced. */
+const WRITTEN_BY_UPGRADE = new Set(['sec-websocket-accept', 'sec-websocket-protocol', 'sec-websocket-extensions'])
+/** The gateway sends no pings into a tunnel: client and target have their own. */
+const TUNNEL_OPTIONS = { maxMessageBytes: TUNNEL_MESSAGE_BYTES, pongTimeoutMs: Number.POSITIVE_INFINITY }
 
 /**
  * Status and headers as one text for `writeStatus`, which writes any text it is given: one native call instead of one

@@ -6,18 +6,13 @@
 import { connect } from 'node:net'
 import { systemClock } from '../../core/clock.ts'
 import { DenseSet } from '../../core/collections.ts'
-import type {
-  Listener,
-  ListenerFactory,
-  ListenerOptions,
-  RequestHandler,
-  WebSocketOptions,
-} from '../../core/listener.ts'
+import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
 import { TrustedPeers } from '../client-address.ts'
 import { MAX_HEAD_BYTES } from '../safe-header.ts'
 import { Cork } from './cork.ts'
 import { FieldReader, UwsExchange, type UwsShared } from './exchange.ts'
 import { type ListenSocket, loadNative, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './native.ts'
+import { TUNNEL_MESSAGE_BYTES } from './tunnel.ts'
 import { enterTurn } from './turn.ts'
 import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './web-socket.ts'
 
@@ -133,14 +128,15 @@ class UwsListener implements Listener {
         exchange.fail(error)
       }
     }
-    if (options.webSocket) this.#takeWebSockets(options.webSocket, serve)
+    this.#takeWebSockets(serve)
     this.#app.any('/*', (res, req) => serve(res, req))
   }
 
-  #takeWebSockets(options: WebSocketOptions, serve: (res: UwsResponse, req: UwsRequest, context: unknown) => void) {
+  #takeWebSockets(serve: (res: UwsResponse, req: UwsRequest, context: unknown) => void) {
     const socketOf = (ws: UwsWebSocket): UwsSocket => ws.getUserData().socket
     this.#app.ws('/*', {
-      maxPayloadLength: options.maxMessageBytes,
+      // Of all paths: each socket has a limit of its own, which may be lower.
+      maxPayloadLength: Math.max(TUNNEL_MESSAGE_BYTES, this.#shared.options.webSocket?.maxMessageBytes ?? 0),
       maxBackpressure: MAX_BACKPRESSURE,
       idleTimeout: IDLE_SECONDS,
       sendPingsAutomatically: false,
@@ -150,12 +146,12 @@ class UwsListener implements Listener {
       open: ws => socketOf(ws).onOpen(ws),
       message: (ws, message, binary) => socketOf(ws).onMessage(message, binary),
       drain: ws => socketOf(ws).onDrain(),
-      ping: ws => socketOf(ws).onHeard(),
-      pong: ws => socketOf(ws).onHeard(),
-      close: ws => {
+      ping: (ws, message) => socketOf(ws).onPing(message),
+      pong: (ws, message) => socketOf(ws).onPong(message),
+      close: (ws, code, message) => {
         // R13: the filter is not notified when a connection ends that has become a WebSocket.
         this.connections--
-        socketOf(ws).onClose()
+        socketOf(ws).onClose(code, message)
       },
     })
   }

@@ -154,7 +154,7 @@ export interface UwsBehavior {
   open(ws: UwsWebSocket): void
   message(ws: UwsWebSocket, message: ArrayBuffer, binary: boolean): void
   drain(ws: UwsWebSocket): void
-  ping(ws: UwsWebSocket): void
-  pong(ws: UwsWebSocket): void
-  close(ws: UwsWebSocket): void
+  ping(ws: UwsWebSocket, message: ArrayBuffer): void
+  pong(ws: UwsWebSocket, message: ArrayBuffer): void
+  close(ws: UwsWebSocket, code: number, message: ArrayBuffer): void
 }

@@ -14,14 +14,29 @@ import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
 /** The part of uWebSockets.js's WebSocket that we use. */
 export interface UwsWebSocket {
   /** 1: sent; 0: the kernel is full and uWebSockets.js holds the rest; 2: dropped. */
-  send(text: string): number
+  send(data: string | Uint8Array, binary?: boolean): number
+  sendFirstFragment(data: Uint8Array, binary: boolean): number
+  sendFragment(data: Uint8Array): number
+  sendLastFragment(data: Uint8Array): number
   getBufferedAmount(): number
-  ping(): number
-  end(code: number, reason: string): void
+  ping(data?: Uint8Array): number
+  /** A code of 0 makes a close frame without one. */
+  end(code: number, reason: string | Uint8Array): void
   close(): void
   cork(fill: () => void): unknown
   getUserData(): { socket: UwsSocket }
 }
+
+/** A session that may also want control frames, and the code with which a socket was closed. */
+export interface UwsSession extends Omit<SocketSession, 'opened' | 'closed'> {
+  opened(socket: UwsSocket): void
+  ping?(bytes: Uint8Array): void
+  pong?(bytes: Uint8Array): void
+  /** @param code 1005 for a close frame without a code, 1006 for a connection that ended without a close frame */
+  closed(code: number, reason: Uint8Array): void
+}
+
+type Write = (ws: UwsWebSocket) => unknown
 
 /**
  * uWebSockets.js closes a socket on which nothing was sent or received for this many seconds. This is its maximum,
@@ -38,12 +53,12 @@ export const MAX_BACKPRESSURE = 256 * 1024
 const FRAME_BYTES = 16
 
 export class UwsSocket implements Socket, Deferred {
-  readonly #session: SocketSession
+  readonly #session: UwsSession
   readonly #shared: UwsShared
   readonly #options: WebSocketOptions
   #ws: UwsWebSocket | undefined
   /** Messages that wait, and the size of each in bytes, with its frame. */
-  #queue: string[] = []
+  #queue: (string | Write)[] = []
   #sizes: number[] = []
   /** Bytes in the queue, and all bytes that were ever queued. */
   #queued = 0
@@ -51,13 +66,13 @@ export class UwsSocket implements Socket, Deferred {
   #blocked = false
   #deferred = false
   #owesDrain = false
-  #closing: { code: number; reason: string } | undefined
+  #closing: { code: number; reason: string | Uint8Array } | undefined
   /** When the client last took bytes, or when it blocked (monotonic milliseconds). */
   #progress = 0
   #stallTimer: Timer | undefined
   #pongTimer: Timer | undefined
 
-  constructor(session: SocketSession, shared: UwsShared, options: WebSocketOptions) {
+  constructor(session: UwsSession, shared: UwsShared, options: WebSocketOptions) {
     this.#session = session
     this.#shared = shared
     this.#options = options
@@ -85,10 +100,22 @@ export class UwsSocket implements Socket, Deferred {
     enterTurn()
     this.onHeard()
     if (this.#closing !== undefined) return
+    if (message.byteLength > this.#options.maxMessageBytes) return this.#cut()
     // uWebSockets.js reuses the memory once the callback has returned.
-    const bytes = Buffer.allocUnsafe(message.byteLength)
-    bytes.set(new Uint8Array(message))
+    const bytes = copyOf(message)
     this.#guarded(() => this.#session.message(bytes, binary))
+  }
+
+  onPing(message: ArrayBuffer): void {
+    enterTurn()
+    this.onHeard()
+    if (this.#session.ping) this.#guarded(() => this.#session.ping!(copyOf(message)))
+  }
+
+  onPong(message: ArrayBuffer): void {
+    enterTurn()
+    this.onHeard()
+    if (this.#session.pong) this.#guarded(() => this.#session.pong!(copyOf(message)))
   }
 
   onHeard(): void {
@@ -104,7 +131,8 @@ export class UwsSocket implements Socket, Deferred {
     this.#later()
   }
 
-  onClose(): void {
+  onClose(code: number, message: ArrayBuffer): void {
+    const reason = copyOf(message)
     this.#ws = undefined
     this.#shared.sockets.delete(this)
     this.#queue = []
@@ -113,7 +141,7 @@ export class UwsSocket implements Socket, Deferred {
     this.#stallTimer?.cancel()
     this.onHeard()
     try {
-      this.#session.closed()
+      this.#session.closed(code, reason)
     } catch (error) {
       this.#shared.options.onError?.(error)
     }
@@ -131,9 +159,18 @@ export class UwsSocket implements Socket, Deferred {
   // ---- methods for the session --------------------------------------------------------------------------------------
 
   send(text: string): void {
+    this.#enqueue(text, Buffer.byteLength(text))
+  }
+
+  /** As `send`, for what is not a text. @param bytes the size of what `write` sends */
+  sendBy(write: Write, bytes: number): void {
+    this.#enqueue(write, bytes)
+  }
+
+  #enqueue(item: string | Write, bytes: number): void {
     if (this.#ws === undefined || this.#closing !== undefined) return
-    const size = Buffer.byteLength(text) + FRAME_BYTES
-    this.#queue.push(text)
+    const size = bytes + FRAME_BYTES
+    this.#queue.push(item)
     this.#sizes.push(size)
     this.#queued += size
     this.#written += size
@@ -159,7 +196,7 @@ export class UwsSocket implements Socket, Deferred {
     this.#pongTimer ??= this.#shared.clock.setTimer(this.#options.pongTimeoutMs, () => this.#cut())
   }
 
-  close(code: number, reason: string): void {
+  close(code: number, reason: string | Uint8Array): void {
     if (this.#ws === undefined || this.#closing !== undefined) return
     this.#closing = { code, reason }
     this.#later()
@@ -206,14 +243,14 @@ export class UwsSocket implements Socket, Deferred {
     while (count < this.#sizes.length && bytes + this.#sizes[count]! <= CORK_BYTES) bytes += this.#sizes[count++]!
     if (count <= 1) {
       this.#queued -= this.#sizes.shift()!
-      ws.send(this.#queue.shift()!)
+      write(ws, this.#queue.shift()!)
       return
     }
     const batch = this.#queue.splice(0, count)
     this.#sizes.splice(0, count)
     this.#queued -= bytes
     ws.cork(() => {
-      for (const text of batch) ws.send(text)
+      for (const item of batch) write(ws, item)
     })
   }
 
@@ -250,4 +287,15 @@ export class UwsSocket implements Socket, Deferred {
       this.#cut()
     }
   }
+}
+
+function write(ws: UwsWebSocket, item: string | Write): void {
+  if (typeof item === 'string') ws.send(item)
+  else item(ws)
+}
+
+function copyOf(message: ArrayBuffer): Uint8Array {
+  const bytes = Buffer.allocUnsafe(message.byteLength)
+  bytes.set(new Uint8Array(message))
+  return bytes
 }

@@ -2,10 +2,11 @@
  * One exchange through http-proxy-3, which expects Node's request and response. The classes here have only the members
  * that it uses.
  */
+import { createHash } from 'node:crypto'
 import { EventEmitter } from 'node:events'
 import type { ClientRequest, IncomingMessage } from 'node:http'
 import { type Duplex, Readable } from 'node:stream'
-import type { BodyFlow } from '../../core/listener.ts'
+import type { BodyFlow, Incoming } from '../../core/listener.ts'
 import { type Exchange, GatewayError, requestBody, type UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker, Ticking } from '../../core/ticker.ts'
 import { receivedBytes } from '../shared/slots.ts'
@@ -71,6 +72,12 @@ class HopResponse extends EventEmitter {
   headersSent = false
   finished = false
   writableFinished = false
+}
+
+/** The proof that a server has read a handshake (RFC 6455 section 4.2.2). */
+function acceptOf({ headers }: Incoming): string {
+  const key = headers.get('sec-websocket-key')
+  return createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
 }
 
 /** One exchange with the target: the control of the exchange, and the clock of its silence. */
@@ -143,6 +150,8 @@ export class Hop implements UpstreamControl, Ticking {
     this.#tunnel = socket
     this.#activityMono = x.clock.mono()
     if (reply.headers.upgrade?.toLowerCase() !== 'websocket') return this.#broken()
+    if (x.incoming.tunnel === 'messages' && reply.headers['sec-websocket-accept'] !== acceptOf(x.incoming))
+      return this.#broken()
     if (head.length > 0) socket.unshift(head)
     socket.on('data', (chunk: Buffer) => this.#take(chunk))
     socket.on('end', () => this.#ended())

@@ -1,6 +1,6 @@
 /**
  * WebSockets through the `proxy` pipeline on `listener: node`: a real target, a real client, and ends whose every byte
- * is the test's.
+ * is the test's. proxy-websocket.test.ts has what both listeners do.
  */
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
@@ -90,10 +90,9 @@ log: { level: info, bodies: false }
 async function using(
   options: Options & { clock?: ManualClock },
   body: (t: TestGateway) => Promise<void>,
-  listener: 'uws' | 'node' = 'node',
 ): Promise<void> {
   const { clock } = options
-  const t = await startGateway({ yaml: () => yaml(options), gateway: { listener, ...(clock && { clock }) } })
+  const t = await startGateway({ yaml: () => yaml(options), gateway: { listener: 'node', ...(clock && { clock }) } })
   try {
     await body(t)
   } finally {
@@ -601,21 +600,4 @@ test('what is no WebSocket handshake is not passed on: 501, closed, and the targ
     assert.equal((await client.answers(1))[0]!.status, 501, 'a path that takes POST alone')
     client.destroy()
   })
-})
-
-test('on `uws` the same handshake is 501, and the answer names the cure', async () => {
-  await using(
-    {},
-    async t => {
-      const client = await ask(t)
-      const [answer] = await client.answers(1)
-      await client.closing()
-      assert.equal(answer!.status, 501)
-      const { error } = JSON.parse(answer!.body.toString())
-      assert.equal(error.code, 'not_implemented')
-      assert.match(error.message, /listener: node/)
-      assert.equal(target.handshakes.length, 0)
-    },
-    'uws',
-  )
 })
