@@ -9,7 +9,7 @@ import { type Act, changeStored, createStored, type Edit, membersOf, newSecret, 
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
 import { AccountFault, type OrganizationWithKeys } from '../core/accounts.ts'
-import { type Store, StoreUnavailable } from '../core/store.ts'
+import { RECENT_ROWS, type Store, StoreUnavailable } from '../core/store.ts'
 import type { AccountReader } from './accounts.ts'
 import type { Caller } from './callers.ts'
 import { usageByKeyAndModel } from './usage.ts'
@@ -73,6 +73,8 @@ const ROUTES: Record<string, Record<string, Handler>> = {
   'organizations/*/keys/*/revoke': { POST: asked => setStatus(asked, 'revoked') },
   'organizations/*/keys/*/activate': { POST: asked => setStatus(asked, 'active') },
   'organizations/*/usage': { GET: showUsage },
+  'organizations/*/exchanges': { GET: listExchanges },
+  caller: { GET: showCaller },
   audit: { GET: listAudit },
 }
 
@@ -140,8 +142,16 @@ function ownOrigin(origin: string, host: string | undefined): boolean {
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
+/** Who asks, so that a page offers only what its token may do. */
+async function showCaller({ caller: { by, role }, query }: Asked): Promise<ApiAnswer> {
+  known(query)
+  return { status: 200, body: { by, role } }
+}
+
 async function listOrganizations({ sources, query }: Asked): Promise<ApiAnswer> {
-  known(query, 'after', 'limit', 'find', 'sha256')
+  known(query, 'after', 'limit', 'find', 'sha256', 'key')
+  if (['find', 'sha256', 'key'].filter(name => query.has(name)).length > 1)
+    throw new Refused(400, 'invalid', 'find, key, sha256: one of them')
   const { store } = sources
   const { organizations } = sources.config()
   const sha256 = query.get('sha256')?.toLowerCase()
@@ -155,16 +165,20 @@ async function listOrganizations({ sources, query }: Asked): Promise<ApiAnswer> 
   }
   const after = query.get('after') ?? ''
   const find = query.get('find') ?? ''
+  const key = query.get('key')
   const limit = limitOf(query)
   const wanted = (id: string) => id.startsWith(find) && Buffer.compare(Buffer.from(id), Buffer.from(after)) > 0
   const rows = Object.values(organizations)
-    .filter(({ id }) => wanted(id))
+    .filter(({ id, keys }) => wanted(id) && (key === null || keys.some(one => one.id === key)))
     .map(rowOfFile)
-  // The store's page begins after an id, so the one that is the prefix itself is read apart.
-  const exact = find !== '' && wanted(find) ? await store.accounts.read(find) : null
-  if (exact) rows.push(rowOfStore(exact))
-  const page = await store.accounts.page([after, find].sort()[1]!, limit + 1)
-  rows.push(...page.filter(({ id }) => wanted(id)).map(rowOfStore))
+  if (key !== null) rows.push(...(await store.accounts.withKey(key, after, limit + 1)).map(rowOfStore))
+  else {
+    // The store's page begins after an id, so the one that is the prefix itself is read apart.
+    const exact = find !== '' && wanted(find) ? await store.accounts.read(find) : null
+    if (exact) rows.push(rowOfStore(exact))
+    const page = await store.accounts.page([after, find].sort()[1]!, limit + 1)
+    rows.push(...page.filter(({ id }) => wanted(id)).map(rowOfStore))
+  }
   rows.sort((a, b) => Buffer.compare(Buffer.from(a.id), Buffer.from(b.id)))
   const shown = rows.slice(0, limit)
   return { status: 200, body: { organizations: shown, next: rows.length > limit ? shown.at(-1)!.id : null } }
@@ -245,6 +259,30 @@ async function showUsage(asked: Asked): Promise<ApiAnswer> {
   const usage = await usageByKeyAndModel(sources.store, asked.ids[0]!, since, until)
   const [from, to] = [since, until].map(time => new Date(time).toISOString())
   return { status: 200, body: { since: from, until: to, usage } }
+}
+
+async function listExchanges(asked: Asked): Promise<ApiAnswer> {
+  const { sources, query, ids } = asked
+  known(query, 'key', 'limit')
+  const limit = query.has('limit') ? limitOf(query) : RECENT_ROWS
+  await found(asked)
+  const key = query.get('key')
+  const rows = (await sources.store.recent(ids[0]!)).filter(row => key === null || row.key_id === key)
+  const exchanges = rows.slice(0, limit).map(row => ({
+    request_id: row.request_id,
+    time: row.time,
+    key: row.key_id,
+    surface: row.surface,
+    model: row.model,
+    provider: row.provider,
+    outcome: row.outcome,
+    input: row.input,
+    output: row.output,
+    cost: row.cost,
+    duration_ms: row.duration_ms,
+    ttfb_ms: row.ttfb_ms,
+  }))
+  return { status: 200, body: { exchanges } }
 }
 
 async function listAudit({ sources, query }: Asked): Promise<ApiAnswer> {

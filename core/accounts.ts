@@ -107,6 +107,11 @@ export interface AccountStore {
   read(id: string): MaybePromise<OrganizationWithKeys | null>
   /** The first organizations with an id greater than `after`, in ascending order of ids (by their UTF-8 bytes). */
   page(after: string, most: number): MaybePromise<OrganizationWithKeys[]>
+  /**
+   * The first organizations with an id greater than `after` that have a key with this id, in ascending order of ids.
+   * Ids of keys are unique within an organization only.
+   */
+  withKey(key: string, after: string, most: number): MaybePromise<OrganizationWithKeys[]>
   /** How many organizations there are. */
   count(): MaybePromise<number>
   /** Those of the ids that are organizations of this store. */

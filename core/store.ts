@@ -21,6 +21,9 @@ export class StoreUnavailable extends Error {
 /** The store will not serve this process until an operator has changed something: waiting does not help. */
 export class StoreRefused extends StoreUnavailable {}
 
+/** So many rows of one organization can be asked for by `Store.recent`. */
+export const RECENT_ROWS = 50
+
 /** One store with all that it keeps. */
 export interface Store {
   readonly engine: 'sqlite' | 'redis'
@@ -31,6 +34,11 @@ export interface Store {
   readonly accounts: AccountStore
   /** Pages of sums of what the ledger's rows used, in any order; of whole hours, they are kept as rows are booked. */
   usage(filter: UsageFilter): AsyncIterable<UsageSum[]>
+  /**
+   * The latest rows of one organization, the latest first: at most `RECENT_ROWS`. They are found without a look at the
+   * rows of others.
+   */
+  recent(organization: string): Promise<LedgerRow[]>
   /** For metrics; reads memory only. */
   stats?(): StoreStats
   /** For /readyz; answers within the engine's time limit. A reason beside `ok: true` is a warning. */

@@ -5,6 +5,8 @@
  *   {sluice:accounts}:org:<id>       hash: `v` version, `s` settings, `k:<key id>` digest and settings of a key
  *   {sluice:accounts}:key:<digest>   the organization's id and the key's id, with a space between
  *   {sluice:accounts}:ids            sorted set of all ids, with equal scores: lists come in the order of ids
+ *   {sluice:accounts}:keys           sorted set: `<key id> <organization id>` of each key, with equal scores
+ *   {sluice:accounts}:keyed          hash: up to where that set is complete (INDEX)
  *   {sluice:accounts}:version        the version of the latest change
  *   {sluice:accounts}:audit          stream: who changed what; `o` organization, `e` JSON of the note
  *   {sluice:accounts}:changes        stream: one entry for each of the latest changes; its id is `<version>-0`
@@ -31,6 +33,8 @@ const IDS = `${TAG}ids`
 const VERSION = `${TAG}version`
 const CHANGES = `${TAG}changes`
 const AUDIT = `${TAG}audit`
+const KEYS = `${TAG}keys`
+const KEYED = `${TAG}keyed`
 const orgKey = (id: string) => `${TAG}org:${id}`
 const digestKey = (sha256: string) => `${TAG}key:${sha256}`
 
@@ -44,8 +48,9 @@ return {org, key, found[1], found[2], found[3]}
 `)
 
 /**
- * KEYS: organization, ids, version, changes, audit, then the digests. ARGV: what a digest's key begins with, id,
- * expected version, settings or '', note for the audit, then id and settings of each key. Everything is checked before anything is written.
+ * KEYS: organization, ids, version, changes, audit, ids of keys, state of INDEX, then the digests. ARGV: what a digest's
+ * key begins with, id, expected version, settings or '', note for the audit, then id and settings of each key.
+ * Everything is checked before anything is written.
  *
  * A version is the time in microseconds, or one more than the last. A plain count would give a version a second time
  * after a failover that lost the latest changes, and a gateway that knows the first one would miss the second.
@@ -53,29 +58,72 @@ return {org, key, found[1], found[2], found[3]}
 const CHANGE = script(`
 local prefix, id, settings = ARGV[1], ARGV[2], ARGV[4]
 if tonumber(redis.call('HGET', KEYS[1], 'v') or '0') ~= tonumber(ARGV[3]) then return {0} end
-local digests = #KEYS - 5
+local digests = #KEYS - 7
 for i = 1, digests do
-  local owner = redis.call('GET', KEYS[5 + i])
+  local owner = redis.call('GET', KEYS[7 + i])
   if owner and owner ~= id .. ' ' .. ARGV[4 + 2 * i] then return {-1, i, owner} end
 end
 local time = redis.call('TIME')
-local latest = math.max(tonumber(redis.call('GET', KEYS[3]) or '0') + 1, time[1] * 1000000 + time[2])
+local former = redis.call('GET', KEYS[3]) or '0'
+local latest = math.max(tonumber(former) + 1, time[1] * 1000000 + time[2])
 local version = string.format('%.0f', latest)
 redis.call('SET', KEYS[3], version)
 redis.call('HSET', KEYS[1], 'v', version)
 if settings ~= '' then redis.call('HSET', KEYS[1], 's', settings) end
 for i = 1, digests do
-  local key, digest = ARGV[4 + 2 * i], string.sub(KEYS[5 + i], #prefix + 1)
+  local key, digest = ARGV[4 + 2 * i], string.sub(KEYS[7 + i], #prefix + 1)
   local before = redis.call('HGET', KEYS[1], 'k:' .. key)
   if before and string.sub(before, 1, 64) ~= digest then redis.call('DEL', prefix .. string.sub(before, 1, 64)) end
   redis.call('HSET', KEYS[1], 'k:' .. key, digest .. ARGV[5 + 2 * i])
-  redis.call('SET', KEYS[5 + i], id .. ' ' .. key)
+  redis.call('SET', KEYS[7 + i], id .. ' ' .. key)
+  redis.call('ZADD', KEYS[6], 0, key .. ' ' .. id)
 end
+if former == '0' or redis.call('HGET', KEYS[7], 'v') == former then redis.call('HSET', KEYS[7], 'v', version) end
 redis.call('ZADD', KEYS[2], 0, id)
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', ${10 * MOST_CHANGES}, version .. '-0', 'o', id)
 redis.call('XADD', KEYS[5], '*', 'o', id, 'e', ARGV[5])
 return {latest}
 `)
+
+/**
+ * Adds keys to the set of their ids that gateways of an earlier release made, at most those of ARGV[2] organizations.
+ * Its state is a hash: the set has all changes up to the version `v`, of those organizations whose ids are at most `at`;
+ * without `at`, of all. First it goes through all organizations, then through what has changed.
+ * KEYS: ids of keys, the state, ids, changes, version. ARGV: what an organization's key begins with, how many. Returns 1
+ * when more is to be done.
+ */
+const INDEX = script(`
+local most = tonumber(ARGV[2])
+local latest = redis.call('GET', KEYS[5])
+if not latest then return 0 end
+local v, at = unpack(redis.call('HMGET', KEYS[2], 'v', 'at'))
+local function index(id)
+  for _, field in ipairs(redis.call('HKEYS', ARGV[1] .. id)) do
+    if string.sub(field, 1, 2) == 'k:' then redis.call('ZADD', KEYS[1], 0, string.sub(field, 3) .. ' ' .. id) end
+  end
+end
+if v and not at then
+  if v == latest then return 0 end
+  local entries = redis.call('XRANGE', KEYS[4], v .. '-0', '+', 'COUNT', most + 1)
+  if entries[1] and entries[1][1] == v .. '-0' then
+    for i = 2, #entries do index(entries[i][2][2]) end
+    redis.call('HSET', KEYS[2], 'v', string.match(entries[#entries][1], '^%d+'))
+    return #entries > most and 1 or 0
+  end
+  v = false -- The stream was cut behind that version.
+end
+if not v then
+  at = ''
+  redis.call('HSET', KEYS[2], 'v', latest)
+end
+local ids = redis.call('ZRANGEBYLEX', KEYS[3], at == '' and '-' or '(' .. at, '+', 'LIMIT', 0, most)
+for _, id in ipairs(ids) do index(id) end
+if #ids < most then redis.call('HDEL', KEYS[2], 'at') else redis.call('HSET', KEYS[2], 'at', ids[#ids]) end
+return 1
+`)
+/** One call of INDEX looks at this many organizations, which takes Redis about a millisecond; one beat makes so many. */
+const INDEXED_TOGETHER = 200
+const INDEX_CALLS = 100
 
 /** KEYS: ids. ARGV: ids of organizations; the reply has those that are there. */
 const HELD = script(`
@@ -128,6 +176,27 @@ export class RedisAccounts implements AccountStore {
     const ids = await this.#client.call(redis.zrangebylex(IDS, from, '+', 'LIMIT', 0, most))
     const found = await Promise.all(ids.map(id => this.read(id)))
     return found.filter(organization => organization !== null)
+  }
+
+  async withKey(key: string, after: string, most: number): Promise<OrganizationWithKeys[]> {
+    await this.#indexSome()
+    const from = after === '' ? `[${key} ` : `(${key} ${after}`
+    // '!' follows the space that ends the key's id.
+    const { redis } = this.#client
+    const members = await this.#client.call(redis.zrangebylex(KEYS, from, `(${key}!`, 'LIMIT', 0, most))
+    const found = await Promise.all(members.map(member => this.read(member.slice(key.length + 1))))
+    return found.filter(organization => organization !== null)
+  }
+
+  /** Brings the set of the ids of keys up to date, as far as one beat goes. */
+  async indexKeys(): Promise<void> {
+    for (let i = 0; i < INDEX_CALLS; i++) if (!(await this.#indexSome())) return
+  }
+
+  /** @returns whether more is to be done */
+  async #indexSome(): Promise<boolean> {
+    const keys = [KEYS, KEYED, IDS, CHANGES, VERSION]
+    return (await this.#client.script(INDEX, keys, [orgKey(''), INDEXED_TOGETHER])) === 1
   }
 
   count(): Promise<number> {
@@ -195,7 +264,7 @@ export class RedisAccounts implements AccountStore {
   }: AccountChange): Promise<ChangeResult> {
     const reply = (await this.#client.script(
       CHANGE,
-      [orgKey(id), IDS, VERSION, CHANGES, AUDIT, ...keys.map(({ sha256 }) => digestKey(sha256))],
+      [orgKey(id), IDS, VERSION, CHANGES, AUDIT, KEYS, KEYED, ...keys.map(({ sha256 }) => digestKey(sha256))],
       [
         digestKey(''),
         id,

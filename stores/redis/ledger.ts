@@ -5,7 +5,7 @@
 import { Cluster, type Redis, ReplyError } from 'ioredis'
 import type { Clock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Ledger, type LedgerRow, StoreUnavailable, type UsageFilter } from '../../core/store.ts'
+import { type Ledger, type LedgerRow, RECENT_ROWS, StoreUnavailable, type UsageFilter } from '../../core/store.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 import type { ShipRetention } from '../index.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
@@ -24,6 +24,11 @@ export const SHIPPED = `{${STREAM}}:shipped`
 /** Keys of the sums of the stream's entries (usage.ts), in its slot: what is counted, and the months that have sums. */
 export const SUMMED = `{${STREAM}}:summed`
 export const MONTHS = `{${STREAM}}:usage`
+/**
+ * With an organization's id behind it, the list of the ids of its last entries, the latest first. They are noted when an
+ * entry is counted, so that those of gateways of an earlier release are noted, too.
+ */
+export const LAST = `{${STREAM}}:last:`
 /** One script call appends at most this many rows, which takes Redis about a millisecond. */
 export const LEDGER_GROUP = 200
 /** One XRANGE reads at most this many rows. */
@@ -112,13 +117,13 @@ export class RedisLedgerSink implements LedgerSink {
   }
 
   /** The arguments of APPEND that say what is kept: rows, sums, and rows that were not shipped. */
-  #retention(): { minId: string; month: number | ''; target: string; least: string } {
+  #retention(): { minId: string; month: number | ''; target: string; least: string; keep: number | '' } {
     const { clock, ledgerKeep, ship } = this.#options
-    if (ledgerKeep === null) return { minId: '', month: '', target: '', least: '' }
+    if (ledgerKeep === null) return { minId: '', month: '', target: '', least: '', keep: '' }
     const before = (age: number) => String(Math.floor(clock.now() - age))
     const least = ship && ship.keepUnshipped !== null ? before(Math.max(ledgerKeep, ship.keepUnshipped)) : ''
     const month = monthIndex(clock.now() - ledgerKeep)
-    return { minId: before(ledgerKeep), month, target: ship?.target ?? '', least }
+    return { minId: before(ledgerKeep), month, target: ship?.target ?? '', least, keep: Math.ceil(ledgerKeep) }
   }
 
   /** @returns whether entries may be left that are not counted in the sums */
@@ -129,9 +134,9 @@ export class RedisLedgerSink implements LedgerSink {
     anew: boolean,
     redis?: Redis,
   ): Promise<boolean> {
-    const { minId, month, target, least } = this.#retention()
-    const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least]
-    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED]
+    const { minId, month, target, least, keep } = this.#retention()
+    const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least, keep]
+    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST]
     return (await client.script(APPEND_SCRIPT, keys, args, redis)) === 1
   }
 
@@ -216,6 +221,15 @@ export async function* scanStream(
     if (page.length < PAGE) return
     from = '(' + page.at(-1)![0]
   }
+}
+
+/** The latest rows of an organization, the latest first. */
+export async function recentRows(client: RedisClient, organization: string): Promise<LedgerRow[]> {
+  const ids = await client.call(client.redis.lrange(LAST + organization, 0, RECENT_ROWS - 1))
+  const entries = await Promise.all(ids.map(id => client.call(client.redis.xrange(STREAM, id, id))))
+  // Rows that retention has removed are missing.
+  const rows = entries.flat().map(([, fields]) => fromFields(fields))
+  return rows.sort((a, b) => b.time - a.time)
 }
 
 /** Number of all rows of the ledger. */

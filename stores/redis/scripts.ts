@@ -9,6 +9,7 @@
  *
  * `advanced` is `advance` of rules.ts in Lua. A model test checks that both agree.
  */
+import { RECENT_ROWS } from '../../core/store.ts'
 import { FAR_AHEAD } from '../limits/rules.ts'
 import { FIGURES } from '../usage.ts'
 import { FINALS, GROUP_BYTES, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES } from './layout.ts'
@@ -280,15 +281,16 @@ export const COUNTED_TOGETHER = 200
  * counts what stands behind `summed`. So sums are right beside such gateways, and are made of what they left.
  *
  * KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered; `summed`; the months
- * that have sums, with which the keys of sums begin; the hash of what was shipped. ARGV: the oldest stream id to keep, or ''; '1' to replace the set
- * (a living owner offers the same rows until they are taken) or '0' to add to it; the rows as JSON; the number of the
- * oldest month to keep, or ''; the target to which rows must have been shipped before they are removed, or ''; for rows
- * that were not shipped, the oldest stream id to keep, or '' for all. Each row is an array of name, value, name, value…, all strings, its request id first.
- * One JSON argument is used because separate arguments took the gateway longer than all other work for a row. Returns 1
+ * that have sums, with which the keys of sums begin; the hash of what was shipped; with what the keys of last entries
+ * begin. ARGV: the oldest stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until
+ * they are taken) or '0' to add to it; the rows as JSON; the number of the oldest month to keep, or ''; the target to
+ * which rows must have been shipped before they are removed, or ''; for rows that were not shipped, the oldest stream id
+ * to keep, or '' for all; for how long rows are kept, in ms, or ''. Each row is an array of name, value, name, value…,
+ * all strings, its request id first. One JSON argument is used because separate arguments took the gateway longer than all other work for a row. Returns 1
  * when there may be more to count.
  */
 export const APPEND = `
-local row, sums, months = {}, {}, {}
+local row, sums, months, latest = {}, {}, {}, {}
 local function monthOf(hour)
   local day = math.floor(hour / 24) + 719468
   local era = math.floor(day / 146097)
@@ -298,11 +300,17 @@ local function monthOf(hour)
   local number = (era * 400 + year - 1970) * 12 + math.floor((5 * day + 2) / 153) + 2
   return {number, string.format('%s:%04d-%02d', KEYS[4], 1970 + math.floor(number / 12), number % 12 + 1)}
 end
-local function count(fields)
+local function count(entry, fields)
   ${COUNTED.map(name => `row.${name}`).join(', ')} = nil
   for i = 1, #fields, 2 do row[fields[i]] = fields[i + 1] end
   local time, org = tonumber(row.time), row.organization
   if not time or not org then return end
+  local list = latest[org]
+  if not list then
+    list = {}
+    latest[org] = list
+  end
+  list[#list + 1] = entry
   local hour = math.floor(time / 3600000)
   local name = hour .. '\\n' .. ${TEXTS.map(name => `(row.${name} or '')`).join(" .. '\\n' .. ")}
   local found = sums[org]
@@ -333,7 +341,7 @@ for i, fields in ipairs(rows) do
   if redis.call('SISMEMBER', KEYS[2], id) == 0 then
     local entry = redis.call('XADD', KEYS[1], '*', unpack(fields))
     if current then
-      count(fields)
+      count(entry, fields)
       summed = entry
     end
   end
@@ -342,7 +350,7 @@ if not current then
   local most = #rows + ${COUNTED_TOGETHER}
   local entries = redis.call('XRANGE', KEYS[1], summed and '(' .. summed or '-', '+', 'COUNT', most)
   for _, entry in ipairs(entries) do
-    count(entry[2])
+    count(entry[1], entry[2])
     summed = entry[1]
   end
   if #entries == most then left = 1 end
@@ -365,6 +373,12 @@ for org, found in pairs(sums) do
     end
     redis.call('HSET', key, name, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', unpack(sum, 2)))
   end
+end
+for org, list in pairs(latest) do
+  local key = KEYS[6] .. org
+  redis.call('LPUSH', key, unpack(list))
+  redis.call('LTRIM', key, 0, ${RECENT_ROWS - 1})
+  if ARGV[7] ~= '' then redis.call('PEXPIRE', key, ARGV[7]) end
 end
 if #ids > 0 then
   if ARGV[2] == '1' then redis.call('DEL', KEYS[2]) end

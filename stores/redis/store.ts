@@ -7,7 +7,14 @@ import path from 'node:path'
 import type { AuditBounds } from '../../core/accounts.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Store, type StoreStats, StoreUnavailable, type UsageFilter, type UsageSum } from '../../core/store.ts'
+import {
+  type LedgerRow,
+  type Store,
+  type StoreStats,
+  StoreUnavailable,
+  type UsageFilter,
+  type UsageSum,
+} from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
@@ -21,7 +28,7 @@ import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
 import { placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
-import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, sentKey } from './ledger.ts'
+import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
 import { RedisRecords } from './records.ts'
 import { CHARGE } from './scripts.ts'
@@ -127,6 +134,7 @@ export class RedisStore implements Store {
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
         for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
         await this.#sink.count().catch(() => {})
+        await this.accounts.indexKeys().catch(() => {})
         if (options.audit) await this.accounts.trim(options.audit, clock.now()).catch(() => {})
       },
     })
@@ -194,6 +202,10 @@ export class RedisStore implements Store {
 
   usage(filter: UsageFilter): AsyncIterable<UsageSum[]> {
     return scanUsage(this.client, filter)
+  }
+
+  recent(organization: string): Promise<LedgerRow[]> {
+    return recentRows(this.client, organization)
   }
 
   stats(): StoreStats {

@@ -44,6 +44,9 @@ CREATE INDEX audit_time ON audit (time);
 CREATE INDEX audit_organization ON audit (organization, id);
 `
 
+/** Finds organizations by the id of a key, in the order of their ids. */
+export const KEY_INDEX = 'CREATE INDEX keys_id ON keys (id, organization)'
+
 export class SqliteAccounts implements AccountStore {
   readonly #db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
@@ -81,6 +84,17 @@ export class SqliteAccounts implements AccountStore {
     return this.#try(() => {
       const rows = this.#sql('SELECT id, version, settings FROM organizations WHERE id > ? ORDER BY id LIMIT ?')
       return rows.all(after, most).map(row => this.#withKeys(row as unknown as StoredOrganization))
+    })
+  }
+
+  withKey(key: string, after: string, most: number): OrganizationWithKeys[] {
+    return this.#try(() => {
+      const rows = this.#sql(
+        `SELECT o.id AS id, version, o.settings AS settings
+         FROM keys k CROSS JOIN organizations o ON o.id = k.organization
+         WHERE k.id = ? AND k.organization > ? ORDER BY k.organization LIMIT ?`,
+      )
+      return rows.all(key, after, most).map(row => this.#withKeys(row as unknown as StoredOrganization))
     })
   }
 

@@ -1,7 +1,7 @@
 /** The ledger table as the ledger's sink, and its queries. */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import type { Ledger, LedgerRow, UsageFilter, UsageSum } from '../../core/store.ts'
+import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/store.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { divide, sumOf } from '../usage.ts'
 import { packEntries } from './tables.ts'
@@ -85,6 +85,13 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
     rowid = last['rowid'] as number
     await setImmediate()
   }
+}
+
+/** The latest rows of an organization, the latest first, by the index of organization and time. */
+export async function recentRows(db: DatabaseSync, org: string): Promise<LedgerRow[]> {
+  const rows: LedgerRow[] = []
+  for await (const page of scanLedger(db, { org, limit: RECENT_ROWS })) rows.push(...page)
+  return rows.reverse()
 }
 
 /** Pages of sums of the matching rows, in any order. */

@@ -3,7 +3,7 @@ import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
-import { ACCOUNT_TABLES, AUDIT_TABLE } from './accounts.ts'
+import { ACCOUNT_TABLES, AUDIT_TABLE, KEY_INDEX } from './accounts.ts'
 import { USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
@@ -162,6 +162,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 5, minReader: 1, run: db => db.exec(USAGE_TABLES) },
   // A release of version 4 changes accounts without an entry in the audit.
   { version: 6, minReader: 1, run: db => db.exec(AUDIT_TABLE) },
+  // SQLite keeps an index right whoever writes. Of two million keys it takes some seconds, once.
+  { version: 7, minReader: 1, run: db => db.exec(KEY_INDEX) },
 ]
 
 /**

@@ -6,7 +6,14 @@ import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Store, type StoreStats, StoreUnavailable, type UsageFilter, type UsageSum } from '../../core/store.ts'
+import {
+  type LedgerRow,
+  type Store,
+  type StoreStats,
+  StoreUnavailable,
+  type UsageFilter,
+  type UsageSum,
+} from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
@@ -14,7 +21,7 @@ import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
-import { SqliteLedgerSink, scanUsage } from './ledger.ts'
+import { recentRows, SqliteLedgerSink, scanUsage } from './ledger.ts'
 import { LevelSaver, levelsBefore } from './levels.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
@@ -161,6 +168,14 @@ class SqliteStore implements Store {
 
   usage(filter: UsageFilter): AsyncIterable<UsageSum[]> {
     return scanUsage(this.#parts.reader, filter)
+  }
+
+  async recent(organization: string): Promise<LedgerRow[]> {
+    try {
+      return await recentRows(this.#parts.reader, organization)
+    } catch (error) {
+      throw new StoreUnavailable(`the store cannot read the ledger: ${(error as Error).message}`, error)
+    }
   }
 
   stats(): StoreStats {

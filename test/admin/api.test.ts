@@ -207,6 +207,61 @@ for (const [name, skip, newUrl] of [
       assert.deepEqual(await ids(`sha256=${'0'.repeat(64)}`), ['', null])
     })
 
+    test('the id of a key finds the organizations that have one, in either place', async t => {
+      const g = await serve(t)
+      for (const id of ['b', 'a/1', 'zz']) await call(g, 'POST', 'organizations', { body: { id, plan: 'tier1' } })
+      for (const [id, key] of [
+        ['b', 'ci'],
+        ['a%2F1', 'ci'],
+        ['zz', 'ci'],
+        ['zz', 'key_other'],
+      ])
+        assert.equal((await call(g, 'POST', `organizations/${id}/keys`, { body: { id: key } })).status, 201)
+      const ids = async (query: string) => {
+        const { body } = await call(g, 'GET', `organizations?${query}`, { token: READ })
+        return [body.organizations.map(({ id }: any) => id).join(), body.next]
+      }
+      assert.deepEqual(await ids('key=ci'), ['a/1,b,zz', null])
+      assert.deepEqual(await ids('key=ci&limit=2'), ['a/1,b', 'b'])
+      assert.deepEqual(await ids('key=ci&limit=2&after=b'), ['zz', null])
+      assert.deepEqual(await ids('key=key_other'), ['other,zz', null])
+      assert.deepEqual(await ids('key=key_other&limit=1'), ['other', 'other'])
+      assert.deepEqual(await ids('key=c'), ['', null])
+      const both = await call(g, 'GET', 'organizations?key=ci&find=b')
+      assert.deepEqual([both.status, both.body.error.message], [400, 'find, key, sha256: one of them'])
+    })
+
+    test('the last exchanges of an organization and of one key, the latest first; of nobody else', async t => {
+      const g = await serve(t)
+      await call(g, 'POST', 'organizations', { body: { id: 'a/b', plan: 'tier1' } })
+      const secrets: string[] = []
+      for (const id of ['k1', 'k2'])
+        secrets.push((await call(g, 'POST', 'organizations/a%2Fb/keys', { body: { id } })).body.secret)
+      const here = 'organizations/a%2Fb/exchanges'
+      assert.deepEqual((await call(g, 'GET', here, { token: READ })).body, { exchanges: [] })
+      await eventually(async () => (await ask(g, secrets[0]!)) === 200)
+      for (const secret of [secrets[1]!, secrets[0]!, 'sk-test-0001-secret']) assert.equal(await ask(g, secret), 200)
+      const rows = await g.ledger()
+      const { exchanges } = (await call(g, 'GET', here, { token: READ })).body
+      assert.deepEqual(
+        exchanges.map((one: any) => one.key),
+        ['k1', 'k2', 'k1'],
+      )
+      const last = rows.findLast(row => row.organization === 'a/b')!
+      const { request_id, time, model, provider, surface, outcome, input, output, cost, duration_ms, ttfb_ms } = last
+      assert.deepEqual(exchanges[0], {
+        ...{ request_id, time, key: 'k1', model, provider, surface, outcome, input, output, cost },
+        ...{ duration_ms, ttfb_ms },
+      })
+      assert.ok(cost > 0 && input > 0)
+      const some = async (query: string) =>
+        (await call(g, 'GET', `${here}?${query}`)).body.exchanges.map((one: any) => one.key).join()
+      assert.deepEqual([await some('key=k2'), await some('key=no'), await some('limit=2')], ['k2', '', 'k1,k2'])
+      assert.equal((await call(g, 'GET', 'organizations/acme/exchanges')).body.exchanges.length, 1)
+      assert.equal((await call(g, 'GET', 'organizations/other/exchanges')).body.exchanges.length, 0)
+      assert.equal((await call(g, 'GET', 'organizations/nobody/exchanges')).status, 404)
+    })
+
     test('what is refused, with the words of the file', async t => {
       const g = await serve(t)
       const refused = async (status: number, why: RegExp, method: string, where: string, sent?: Sent) => {
@@ -264,6 +319,11 @@ test('each path needs a token, changes need the role operate, and no page of ano
     }
   }
   assert.equal((await call(g, 'GET', 'organizations', { token: READ })).body.organizations.length, 2)
+  for (const [token, role, by] of [
+    [READ, 'read', 'token:ci'],
+    [OPERATE, 'operate', 'token:ops'],
+  ] as const)
+    assert.deepEqual((await call(g, 'GET', 'caller', { token })).body, { by, role })
   const own = { origin: g.gateway.adminAddress! }
   const body = { id: 'x', plan: 'tier1' }
   assert.equal((await call(g, 'POST', 'organizations', { body, headers: own })).status, 201)
@@ -273,6 +333,7 @@ test('each path needs a token, changes need the role operate, and no page of ano
 test('without a token nothing can be changed, on loopback too, and a foreign name is refused', async t => {
   const g = await start('sqlite::memory:', 'hosts: []')
   t.after(() => g.close())
+  assert.deepEqual((await call(g, 'GET', 'caller', { token: null })).body, { by: '', role: 'read' })
   for (const [method, where] of operations) {
     const body = method === 'GET' ? undefined : { id: 'x', plan: 'tier1' }
     const { status } = await call(g, method, where, { body, token: null })

@@ -65,6 +65,32 @@ for (const [name, skip, url] of urls) {
       assert.deepEqual(await reader.held(['b', 'c', 'acme']), ['b', 'acme'])
     })
 
+    test('organizations are found by the id of a key, in pages', async t => {
+      const [writer, reader] = await two(t)
+      const ids = async (id: string, after = '', most = 10) =>
+        (await reader.withKey(id, after, most)).map(({ id }) => id).join()
+      assert.equal(await ids('key_1'), '')
+      let next = 0
+      const make = (id: string, ...keys: string[]) => ({
+        ...{ id, expected: 0, settings: '{}' },
+        keys: keys.map(own => key(++next, own)),
+      })
+      await versions(writer.change([make('b', 'key_1', 'key_10'), make('a/1', 'key_1'), make('c', 'key'), make('Z')]))
+      assert.deepEqual(
+        [await ids('key_1'), await ids('key_10'), await ids('key'), await ids('ke')],
+        ['a/1,b', 'b', 'c', ''],
+      )
+      assert.deepEqual(
+        [await ids('key_1', '', 1), await ids('key_1', 'a/1', 1), await ids('key_1', 'b')],
+        ['a/1', 'b', ''],
+      )
+      assert.deepEqual((await reader.withKey('key', '', 1))[0], await reader.read('c'))
+      // A key that gets another digest, and one that comes later.
+      const { version } = (await reader.read('c'))!
+      await versions(writer.change([{ id: 'c', expected: version, keys: [key(91, 'key'), key(92, 'key_1')] }]))
+      assert.deepEqual([await ids('key'), await ids('key_1')], ['c', 'a/1,b,c'])
+    })
+
     test('a change is based on a version; one that comes too late changes nothing', async t => {
       const [writer, other] = await two(t)
       const [made] = await versions(writer.change([{ id: 'acme', expected: 0, settings: '{}', keys: [key(1)] }]))
@@ -207,3 +233,59 @@ for (const [name, skip, url] of urls) {
     })
   })
 }
+
+test('sqlite: the id of a key is looked up in an index', async () => {
+  const file = path.join(temporary(), 'gateway.db')
+  const { accounts, close } = await openAccounts(`sqlite:${file}`)
+  await accounts.withKey('key_1', '', 1)
+  await close()
+  const db = new DatabaseSync(file)
+  const plan = db.prepare(
+    `EXPLAIN QUERY PLAN SELECT 1 FROM keys k CROSS JOIN organizations o ON o.id = k.organization
+     WHERE k.id = ? AND k.organization > ? ORDER BY k.organization LIMIT ?`,
+  )
+  const steps = plan.all('key_1', '', 1).map(({ detail }) => detail as string)
+  db.close()
+  assert.match(steps[0]!, /^SEARCH k USING COVERING INDEX keys_id \(id=\? AND organization>\?\)/)
+  assert.equal(steps.length, 2, `no sorting: ${steps}`)
+})
+
+test('redis: keys that a gateway of an earlier release makes are found, too', { skip: skipWithoutRedis }, async t => {
+  const url = server!.url.replace(/\/0$/, `/${databases++}`)
+  const client = new RedisClient({ url, timeout: 10_000, log: recordingLog() })
+  await client.connect()
+  t.after(() => client.disconnect())
+  const accounts = new RedisAccounts(client)
+  const [keys, state] = ['{sluice:accounts}:keys', '{sluice:accounts}:keyed']
+  const make = (from: number, count: number) =>
+    accounts.change(
+      Array.from({ length: count }, (_, i) => {
+        const n = from + i
+        return { id: `o${String(n).padStart(5, '0')}`, expected: 0, settings: '{}', keys: [key(n, 'key_1')] }
+      }),
+    )
+  const found = async () => (await accounts.withKey('key_1', '', 2000)).length
+  const indexed = () => client.redis.zcard(keys)
+  // All of it was made by a release that has no such set.
+  await make(1, 500)
+  await client.redis.del(keys, state)
+  assert.ok((await found()) < 500, 'one look does not go through everything')
+  await accounts.indexKeys()
+  assert.equal(await found(), 500)
+  // Beside a gateway of that release: its changes neither add to the set nor move the state.
+  const before = await client.redis.hgetall(state)
+  await make(1001, 3)
+  await client.redis.del(state)
+  await client.redis.hset(state, before)
+  for (const id of ['o01001', 'o01002', 'o01003']) await client.redis.zrem(keys, `key_1 ${id}`)
+  assert.equal(await indexed(), 500)
+  assert.equal(await found(), 503)
+  // It made more changes than are remembered.
+  await make(2001, 2)
+  await client.redis.hset(state, before)
+  await client.redis.zrem(keys, 'key_1 o02001', 'key_1 o02002')
+  await client.redis.xtrim('{sluice:accounts}:changes', 'MAXLEN', 1)
+  await accounts.indexKeys()
+  assert.equal(await found(), 505)
+  assert.equal((await client.redis.hgetall(state))['v'], await client.redis.get('{sluice:accounts}:version'))
+})

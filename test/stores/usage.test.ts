@@ -6,11 +6,11 @@ import { type TestContext, test } from 'node:test'
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
 import { systemClock } from '../../core/clock.ts'
-import type { LedgerRow, UsageFilter, UsageSum } from '../../core/store.ts'
+import { type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import type { Entry } from '../../stores/ledger.ts'
 import { RedisClient } from '../../stores/redis/client.ts'
-import { RedisLedgerSink, STREAM, scanStream, sentKey } from '../../stores/redis/ledger.ts'
+import { RedisLedgerSink, recentRows, STREAM, scanStream, sentKey } from '../../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../../stores/redis/usage.ts'
 import { intentJson, rowJson } from '../../stores/rows.ts'
 import { scanLedger, scanUsage } from '../../stores/sqlite/ledger.ts'
@@ -377,4 +377,53 @@ test('redis cluster: a row and its sums are in one slot', { skip: skipWithoutRed
   )
   await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
   assert.ok(sentKey('one').startsWith(`{${STREAM}}`))
+})
+
+for (const [engine, skip] of [
+  ['sqlite', false],
+  ['redis', skipWithoutRedis],
+] as const) {
+  test(`${engine}: the last rows of an organization are the latest of its own, a bounded number`, { skip }, async t => {
+    const server = engine === 'redis' ? await RedisServer.start() : undefined
+    const url = server?.url ?? `sqlite:${path.join(temporary(), 'gateway.db')}`
+    const store = await openStore(options(url, { dataDir: temporary() }))
+    t.after(async () => {
+      await store.close()
+      await server?.stop()
+    })
+    assert.deepEqual(await store.recent('acme'), [])
+    for (let i = 0; i < 2 * RECENT_ROWS + 10; i++) {
+      const organization = i % 2 ? 'acme' : 'b{r}ace:2026'
+      store.ledger.intent(intent(`r${i}`, { time: T0 + i, organization }))
+      store.ledger.outcome(outcome(`r${i}`))
+      if (i % 20 === 0) await store.ledger.flush()
+    }
+    await store.ledger.flush()
+    const rows = await store.recent('acme')
+    assert.deepEqual(rows, (await store.ledger.query({ org: 'acme' })).slice(-RECENT_ROWS).reverse())
+    assert.equal(rows.length, RECENT_ROWS)
+    assert.equal((await store.recent('b{r}ace:2026'))[0]!.request_id, `r${2 * RECENT_ROWS + 8}`)
+    assert.deepEqual(await store.recent('nobody'), [])
+  })
+}
+
+test('redis: last rows are those of earlier gateways, too; retention takes them and their list', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
+  await client.connect()
+  await appendUncounted(redis, [3])
+  const kept = sink('kept', DAY)
+  await kept.append([entry(6)], 'kept', true)
+  await kept.count()
+  const list = `{${STREAM}}:last:acme`
+  const { organization } = (await all(scanStream(client, {})))[0]!
+  assert.equal(organization, 'acme')
+  assert.deepEqual((await recentRows(client, 'acme')).map(row => row.request_id).sort(), ['r3', 'r6'])
+  const ttl = await redis.pttl(list)
+  assert.ok(ttl > 0 && ttl <= DAY)
+  await redis.xtrim(STREAM, 'MAXLEN', 0)
+  assert.deepEqual(await recentRows(client, 'acme'), [])
 })
