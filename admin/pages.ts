@@ -44,6 +44,7 @@ const FILES = [
   'format.mjs',
   'history.mjs',
   'state.mjs',
+  'theme.mjs',
   'timeline.mjs',
 ]
 

@@ -8,21 +8,10 @@ import { Exchanges } from './exchanges.mjs'
 import { follow, keepToken, past } from './feed.mjs'
 import { History } from './history.mjs'
 import { State } from './state.mjs'
+import { themeButton } from './theme.mjs'
 import { Timeline } from './timeline.mjs'
 
 const at = id => document.getElementById(id)
-
-// ---- theme ----------------------------------------------------------------------------------------------------------
-
-const THEME = 'sluice.theme'
-const THEMES = ['system', 'light', 'dark']
-let theme = THEMES.includes(localStorage.getItem(THEME)) ? localStorage.getItem(THEME) : 'system'
-applyTheme()
-
-function applyTheme() {
-  attribute(document.documentElement, 'data-theme', theme === 'system' ? null : theme)
-  text(at('theme'), `Theme: ${theme}`)
-}
 
 // ---- views ----------------------------------------------------------------------------------------------------------
 
@@ -69,12 +58,7 @@ function drawSoon() {
 
 document.addEventListener('visibilitychange', drawSoon)
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => charts.build())
-at('theme').addEventListener('click', () => {
-  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]
-  localStorage.setItem(THEME, theme)
-  applyTheme()
-  charts.build()
-})
+themeButton(at('theme'), () => charts.build())
 at('window').addEventListener('change', event => {
   charts.seconds = Number(event.target.value)
   charts.draw()
