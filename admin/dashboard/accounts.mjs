@@ -114,7 +114,8 @@ function keyRow(key) {
   }
 }
 
-function limitList() {
+/** A list of limits with what is used of each: { node, update(limits) }. */
+export function limitList() {
   const node = h('ul', { class: 'limits' })
   const rows = new Rows(node, limit => `${limit.model ?? ''} ${limit.dimension} ${limit.per}`, limitRow)
   return { node, update: limits => rows.show(limits) }

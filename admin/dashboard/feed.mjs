@@ -13,7 +13,8 @@ export function keepToken(token) {
 /** `fetch` with the token; only for paths of this origin. */
 export function ask(path, options = {}) {
   const token = sessionStorage.getItem(TOKEN)
-  return fetch(path, { ...options, cache: 'no-store', headers: token ? { authorization: `Bearer ${token}` } : {} })
+  const headers = { ...options.headers, ...(token && { authorization: `Bearer ${token}` }) }
+  return fetch(path, { ...options, cache: 'no-store', headers })
 }
 
 /**

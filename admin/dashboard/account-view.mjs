@@ -1,0 +1,294 @@
+/** One organization: its limits and spend, its keys, what they used, its last exchanges, and who changed it. */
+import { limitList } from './accounts.mjs'
+import { attribute, h, Rows, table, text } from './dom.mjs'
+import { count, moment, ms, usd } from './format.mjs'
+
+const OUTCOMES = { completed: 'good', incomplete: 'good', replayed: 'good', refused: 'warn', client_gone: 'idle' }
+const STATUSES = { active: 'good', staged: 'warn', disabled: 'bad' }
+
+export class AccountView {
+  #parent
+  #actions
+  #shown = null
+  #parts = null
+
+  /** @param actions { make(account), rotate(account, key), revoke(account, key), activate(account, key) } */
+  constructor(parent, actions) {
+    this.#parent = parent
+    this.#actions = actions
+  }
+
+  /**
+   * @param account as `GET organizations/{id}` has it, with `etag`, `usage`, `exchanges` and `changes`, each null while
+   * it is not known; null shows nothing
+   * @param mayChange whether the caller has the role operate
+   */
+  show(account, mayChange) {
+    if (!account) {
+      this.#parent.replaceChildren()
+      this.#shown = null
+      return
+    }
+    if (this.#shown !== account.id) {
+      this.#shown = account.id
+      this.#parts = this.#build()
+      this.#parent.replaceChildren(this.#parts.node)
+    }
+    this.#parts.update(account, mayChange && account.place === 'store')
+  }
+
+  #build() {
+    let now
+    const badges = h('p', { class: 'badges' })
+    const notes = h('div', { class: 'alerts' })
+    const spend = h('dl')
+    const limits = limitList()
+    const noLimits = h('p', { class: 'muted' }, 'No limits.')
+    const make = h('button', { type: 'button', onclick: () => this.#actions.make(now) }, 'Make a key')
+    const keys = h('ul', { class: 'keys' })
+    const noKeys = h('p', { class: 'muted' }, 'No keys.')
+    const keyRows = new Rows(
+      keys,
+      key => key.id,
+      key =>
+        keyRow(key, {
+          rotate: () => this.#actions.rotate(now, key.id),
+          revoke: () => this.#actions.revoke(now, key.id),
+          activate: () => this.#actions.activate(now, key.id),
+        }),
+    )
+    const used = list(
+      'Table of use',
+      [
+        ['key', ''],
+        ['model', ''],
+        ['requests', 'n'],
+        ['in', 'n wide'],
+        ['out', 'n wide'],
+        ['cost', 'n'],
+      ],
+      sum => `${sum.key}\n${sum.model}`,
+      usageRow,
+    )
+    const which = h('select', { id: 'which-key', 'aria-label': 'Exchanges of which key' })
+    which.addEventListener('change', () => drawExchanges())
+    const exchanges = list(
+      'Table of exchanges',
+      [
+        ['time', ''],
+        ['outcome', ''],
+        ['key', ''],
+        ['model', 'wide'],
+        ['in', 'n wide'],
+        ['out', 'n wide'],
+        ['cost', 'n'],
+        ['duration', 'n wide'],
+        ['request id', 'wide'],
+      ],
+      exchange => exchange.request_id,
+      exchangeRow,
+    )
+    const changes = list(
+      'Table of changes',
+      [
+        ['time', ''],
+        ['what', ''],
+        ['key', ''],
+        ['who', ''],
+        ['from', 'wide'],
+      ],
+      entry => entry.id,
+      changeRow,
+    )
+    const drawExchanges = () => {
+      const all = now.exchanges
+      exchanges.update(all?.filter(({ key }) => which.value === '' || key === which.value))
+    }
+    const update = (account, mayChange) => {
+      now = account
+      fit(badges, badgesOf(account))
+      fit(notes, notesOf(account))
+      fit(
+        spend,
+        account.spend === null
+          ? []
+          : [
+              ['today (UTC)', usd(account.spend.day)],
+              ['this month (UTC)', usd(account.spend.month)],
+            ].flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]),
+      )
+      limits.update(account.limits)
+      noLimits.hidden = account.limits.length > 0
+      make.hidden = !mayChange
+      const alive = account.keys.filter(({ status }) => status !== 'revoked')
+      const revoked = account.keys.filter(({ status }) => status === 'revoked')
+      keyRows.show([...alive, ...revoked].map(key => ({ ...key, mayChange })))
+      noKeys.hidden = account.keys.length > 0
+      used.update(account.usage)
+      choices(
+        which,
+        account.keys.map(({ id }) => id),
+      )
+      drawExchanges()
+      changes.update(account.changes)
+    }
+    const node = h(
+      'div',
+      {},
+      badges,
+      notes,
+      part('Spend', [], h('div', { class: 'card pad' }, spend)),
+      part('Limits', [], h('div', { class: 'card pad' }, limits.node, noLimits)),
+      part('Keys', [make], h('div', { class: 'card pad' }, keys, noKeys)),
+      part('Used this month', [], used.node),
+      part('Last exchanges', [which], exchanges.node),
+      part('Last changes', [], changes.node),
+    )
+    return { node, update }
+  }
+}
+
+function part(title, tools, ...children) {
+  return h('section', {}, h('div', { class: 'head' }, h('h3', {}, title), ...tools), ...children)
+}
+
+/** Replaces the children of `node` when they read differently, so that nothing is told twice. */
+function fit(node, children) {
+  const next = h('div', {}, ...children)
+  if (node.innerHTML !== next.innerHTML) node.replaceChildren(...next.childNodes)
+}
+
+const badge = (words, kind) => h('span', { class: `badge ${kind ?? ''}` }, words)
+
+function badgesOf({ status, place, plan, billing, version }) {
+  const paid = billing === 'free' ? ', free' : ''
+  const where = place === 'file' ? 'in gateway.yaml' : `in the store, version ${version}`
+  return [badge(status, STATUSES[status]), ' ', h('span', { class: 'muted' }, `plan ${plan}${paid} · ${where}`)]
+}
+
+function notesOf({ id, place, status, faults }) {
+  const notes = faults.map(fault => ['bad', 'It cannot be used as it is stored.', fault])
+  if (status === 'disabled')
+    notes.push(['warn', 'Disabled.', `Its keys answer 401. \`npx sluice org enable ${id}\` takes it back.`])
+  if (place === 'file')
+    notes.push([
+      'plain',
+      'This organization stands in gateway.yaml.',
+      `Its keys are changed there, or by npx sluice key.`,
+    ])
+  return notes.map(([kind, title, words]) => h('p', { class: `alert ${kind}` }, h('strong', {}, title), ' ', words))
+}
+
+/** A table that says so when it is empty, or not known. */
+function list(label, columns, key, make) {
+  const { node, body } = table(label, columns)
+  const rows = new Rows(body, key, make)
+  const none = h('p', { class: 'muted' })
+  return {
+    node: h('div', {}, node, none),
+    update(items) {
+      node.hidden = !items || items.length === 0
+      none.hidden = !node.hidden
+      text(none, items ? 'None.' : 'Not known now.')
+      rows.show(items ?? [])
+    },
+  }
+}
+
+function keyRow(key, { rotate, revoke, activate }) {
+  const status = h('span', { class: 'badge' })
+  const ends = h('span', { class: 'use' })
+  const limits = limitList()
+  const button = (words, act) =>
+    h('button', { type: 'button', onclick: act }, words, h('span', { class: 'hidden' }, ` ${key.id}`))
+  const [activating, rotating, revoking] = [
+    button('Activate', activate),
+    button('Rotate', rotate),
+    button('Revoke', revoke),
+  ]
+  const node = h(
+    'li',
+    { class: 'key' },
+    h('p', {}, h('code', {}, key.id), status, ends, h('span', { class: 'tools' }, activating, rotating, revoking)),
+    limits.node,
+  )
+  return {
+    node,
+    update(now) {
+      const over = now.expires !== null && Date.parse(now.expires) <= Date.now()
+      const word = over && now.status !== 'revoked' ? 'ended' : now.status
+      text(status, word)
+      attribute(status, 'class', `badge ${STATUSES[word] ?? ''}`)
+      const narrowed = [
+        now.models === 'all' ? '' : `models ${[now.models].flat().join(', ') || 'none'}`,
+        now.capabilities === 'all' ? '' : `capabilities ${[now.capabilities].flat().join(', ') || 'none'}`,
+        now.streaming ? '' : 'no streaming',
+      ].filter(Boolean)
+      const end = now.expires === null ? [] : [`${over ? 'ended' : 'ends'} ${moment(Date.parse(now.expires))}`]
+      text(ends, [...end, ...narrowed].join(' · '))
+      const alive = now.status !== 'revoked'
+      activating.hidden = !(now.mayChange && now.status === 'staged')
+      rotating.hidden = !(now.mayChange && alive && !over)
+      revoking.hidden = !(now.mayChange && alive)
+      limits.update(now.limits ?? [])
+    },
+  }
+}
+
+/** A row whose cells are made anew when something of it has changed. */
+function plainRow(cells) {
+  const node = h('tr')
+  let shown = ''
+  return {
+    node,
+    update(item) {
+      const next = JSON.stringify(item)
+      if (next === shown) return
+      shown = next
+      node.replaceChildren(...cells(item))
+    },
+  }
+}
+
+const td = (value, kind) => h('td', { class: kind }, value)
+
+const usageRow = () =>
+  plainRow(sum => [
+    h('th', { scope: 'row' }, h('code', {}, sum.key)),
+    td(sum.model || '–'),
+    td(count(sum.requests), 'n'),
+    td(count(sum.input), 'n wide'),
+    td(count(sum.output), 'n wide'),
+    td(usd(sum.cost), 'n'),
+  ])
+
+const exchangeRow = () =>
+  plainRow(({ time, outcome, key, model, provider, input, output, cost, duration_ms, request_id }) => [
+    td(moment(time)),
+    td(badge(outcome.replace('_', ' '), OUTCOMES[outcome] ?? 'bad')),
+    td(h('code', {}, key)),
+    h('td', { class: 'wide' }, model || '–', provider ? h('small', { class: 'line' }, provider) : null),
+    td(count(input), 'n wide'),
+    td(count(output), 'n wide'),
+    td(usd(cost), 'n'),
+    td(ms(duration_ms), 'n wide'),
+    td(h('code', {}, request_id), 'wide'),
+  ])
+
+const changeRow = () =>
+  plainRow(({ time, operation, key, by, address }) => [
+    td(moment(time)),
+    td(operation),
+    td(key ? h('code', {}, key) : '–'),
+    td(by || 'unknown'),
+    td(address || '–', 'wide'),
+  ])
+
+/** Keeps the options of the choice of a key, and what is chosen. */
+function choices(select, ids) {
+  const wanted = ['', ...ids]
+  if (wanted.join('\n') === [...select.options].map(({ value }) => value).join('\n')) return
+  const { value } = select
+  select.replaceChildren(...wanted.map(id => h('option', { value: id }, id || 'All keys')))
+  select.value = ids.includes(value) ? value : ''
+}
