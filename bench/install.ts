@@ -1,12 +1,13 @@
 /**
- * Installs what the benchmarks compare with: Debian packages by apt-get, and npm packages into bench/.cache. It prints
- * what it could not install.
+ * Installs what the benchmarks compare with: Debian packages by apt-get, npm packages into bench/.cache, and Python
+ * packages beside the clients of `npm run clients`. It prints what it could not install.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { installPython, NotInstalled } from '../test/clients/install.ts'
 import { findProgram } from '../test/ensure-deps.ts'
 
 /** The Debian package of each program. */
@@ -45,6 +46,8 @@ const portkey: Manifest = {
   dependencies: { '@portkey-ai/gateway': '1.15.2' },
   overrides: { '@hono/node-server': '1.13.8' },
 }
+/** The release with which the recipe of docs/clients.md is tested. */
+const litellm = ['litellm[proxy]==1.106.2']
 const tokenizers: Manifest = {
   dependencies: { 'ai-tokenizer': '1.0.6', 'gpt-tokenizer': '4.0.0', tiktoken: '1.0.22' },
 }
@@ -73,6 +76,17 @@ function ensurePackages(name: string, manifest: Manifest): string | undefined {
 export function ensurePortkey(): string | undefined {
   const modules = ensurePackages('portkey', portkey)
   return modules && join(modules, '@portkey-ai', 'gateway', 'build', 'start-server.js')
+}
+
+/** Installs LiteLLM. @returns the program that starts its proxy, or undefined when it can't be installed */
+export function ensureLitellm(): string | undefined {
+  try {
+    return join(installPython('litellm-proxy', litellm), 'bin', 'litellm')
+  } catch (error) {
+    if (!(error instanceof NotInstalled)) throw error
+    console.error(`! ${error.message}`)
+    return undefined
+  }
 }
 
 /**

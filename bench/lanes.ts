@@ -192,8 +192,8 @@ export async function verify(lane: Lane): Promise<void> {
 }
 
 /** Warms up and checks each lane. @returns the lanes whose answers are right; the others are named on stderr */
-export async function ready(lanes: Lane[], warm: (lane: Lane) => Promise<unknown>): Promise<Lane[]> {
-  const good: Lane[] = []
+export async function ready<L extends Lane>(lanes: L[], warm: (lane: L) => Promise<unknown>): Promise<L[]> {
+  const good: L[] = []
   for (const each of lanes) {
     try {
       await verify(each)

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { findProgram } from '../../test/ensure-deps.ts'
 import { freePort } from '../../test/ports.ts'
 import { printed, start, startProgram, stop, temporaryFolder } from '../children.ts'
-import { ensurePortkey, ensurePrograms, type Program } from '../install.ts'
+import { ensureLitellm, ensurePortkey, ensurePrograms, type Program } from '../install.ts'
 import { CONTENDER } from '../machine.ts'
 import { startSluice } from './sluice.ts'
 
@@ -28,10 +28,14 @@ export interface StartOptions {
 export interface Contender {
   name: string
   needs?: Program
+  /** Installs what apt-get does not have. @returns undefined when it can't be installed */
+  install?(): string | undefined
   /** Additional headers of its requests. */
   headers?(upstream: number): Record<string, string>
-  /** Whether it supports only chat requests. */
-  chatOnly?: boolean
+  /**
+   * A measurement of its streams lasts this many times as long, because otherwise none of them would come to its end.
+   */
+  times?: number
   start(options: StartOptions): Promise<Running>
 }
 
@@ -47,20 +51,24 @@ add({ name: 'haproxy', needs: 'haproxy', start: startHaproxy })
 add({ name: 'http-proxy-3', start: ({ upstream }) => nodeProgram('http-proxy.ts', upstream) })
 add({
   name: 'portkey',
-  chatOnly: true,
   headers: upstream => ({
     'x-portkey-provider': 'openai',
     'x-portkey-custom-host': `http://127.0.0.1:${upstream}/v1`,
   }),
+  install: ensurePortkey,
   start: startPortkey,
 })
+add({ name: 'litellm', times: 10, install: ensureLitellm, start: startLitellm })
+
+/** The contenders of profiles 1 and 3. */
+export const ALL = ['sluice', 'sluice-node', 'uws-undici', 'nginx', 'haproxy', 'http-proxy-3', 'portkey', 'litellm']
 
 /** Installs what these contenders need. @returns those that can run here; the others are named on stderr */
 export function available(names: readonly string[]): Contender[] {
   const wanted = names.map(name => contenders[name]!)
   const missing = ensurePrograms(new Set(wanted.flatMap(contender => contender.needs ?? [])))
   return wanted.filter(contender => {
-    const can = contender.name === 'portkey' ? ensurePortkey() !== undefined : !missing.has(contender.needs!)
+    const can = contender.install ? contender.install() !== undefined : !missing.has(contender.needs!)
     if (!can) console.error(`! ${contender.name} is left out`)
     return can
   })
@@ -151,15 +159,36 @@ async function startPortkey(): Promise<Running> {
   return onPort(child, port)
 }
 
+/** LiteLLM's proxy: one process, without keys, budgets, callbacks or a database, which are all off by default. */
+async function startLitellm({ upstream }: StartOptions): Promise<Running> {
+  const port = await freePort()
+  const file = join(temporaryFolder(), `litellm-${port}.yaml`)
+  const backend = `{ model: openai/bench-chat, api_base: "http://127.0.0.1:${upstream}/v1", api_key: sk-upstream }`
+  writeFileSync(file, `model_list:\n  - { model_name: bench-chat, litellm_params: ${backend} }\n`)
+  const args = ['--config', file, '--host', '127.0.0.1', '--port', String(port), '--num_workers', '1']
+  const env = {
+    ...process.env,
+    // It refuses to start without a key otherwise. Checking one would only make it slower.
+    LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY: 'true',
+    // It would fetch its table of prices otherwise, and write debug lines.
+    LITELLM_LOCAL_MODEL_COST_MAP: 'True',
+    LITELLM_MODE: 'PRODUCTION',
+    LITELLM_LOG: 'ERROR',
+  }
+  const child = start(CONTENDER, ensureLitellm()!, args, { env, stdio: 'ignore' })
+  // It takes ten seconds of CPU time to load its modules.
+  return onPort(child, port, 60_000)
+}
+
 /** Waits for a program that does not print when it is ready. */
-async function onPort(child: ChildProcess, port: number): Promise<Running> {
-  await listens(child, port)
+async function onPort(child: ChildProcess, port: number, patienceMs?: number): Promise<Running> {
+  await listens(child, port, patienceMs)
   return { port, pid: child.pid!, stop: () => stop(child) }
 }
 
-/** Waits until a program accepts connections. If it does not within ten seconds, ends the program and rejects. */
-export async function listens(child: ChildProcess, port: number): Promise<void> {
-  for (let i = 0; i < 400 && child.exitCode === null; i++) {
+/** Waits until a program accepts connections. If it does not within `patienceMs`, ends the program and rejects. */
+export async function listens(child: ChildProcess, port: number, patienceMs = 10_000): Promise<void> {
+  for (let i = 0; i < patienceMs / 25 && child.exitCode === null; i++) {
     if (await connects(port)) return
     await new Promise(resolve => setTimeout(resolve, 25))
   }

@@ -1,4 +1,5 @@
 /** Profile 1: buffered chat through the full chain, compared with all contenders. */
+import { ALL } from '../contenders/index.ts'
 import { checkRecords, lane, type Samples, startAll, startUpstream } from '../lanes.ts'
 import { measureBuffered } from '../load/buffered.ts'
 import { median } from '../load/percentile.ts'
@@ -45,7 +46,7 @@ export const buffered: Profile = {
   name: 'buffered',
   title: 'buffered chat: 1 KB prompt, 400-byte reply, 64 connections, openai-chat backend, ledger on sqlite',
   async run({ rounds, seconds = 2, contenders }) {
-    const names = contenders ?? ['sluice', 'sluice-node', 'uws-undici', 'nginx', 'haproxy', 'http-proxy-3', 'portkey']
+    const names = contenders ?? ALL
     const samples = await sample(names, rounds, seconds)
     const pairs = names.filter(name => name !== 'sluice').map((name): [string, string] => ['sluice', name])
     const to = (peer: string) => ratio(samples, 'requests/s', 'sluice', peer)

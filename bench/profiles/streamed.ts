@@ -1,6 +1,6 @@
 /** Profile 3: streams of 200 events on each surface, with the surface's own dialect and translated. */
-import type { Running } from '../contenders/index.ts'
-import { alternate, closedLoop, demandNone, type Lane, lane, ready, startAll, startUpstream } from '../lanes.ts'
+import { ALL, type Running } from '../contenders/index.ts'
+import { alternate, closedLoop, demandNone, type Lane, lane, ready, startAll, startUpstream, Void } from '../lanes.ts'
 import { settled } from '../machine.ts'
 import {
   chat,
@@ -34,13 +34,20 @@ export const streamed: Profile = {
   title: 'streams of 200 events, 64 at a time, each surface, same dialect and translated',
   async run({ rounds, seconds = 1, contenders, quick }) {
     const upstream = await startUpstream()
-    const names = contenders ?? ['sluice', 'sluice-node', 'uws-undici', 'nginx', 'haproxy', 'http-proxy-3', 'portkey']
+    const names = contenders ?? ALL
     const running = await startAll(names, { upstream: upstream.port, streaming: true })
-    const lanes = [...running].flatMap(([{ name, headers }, at]) =>
-      ((quick ? guarded : routesOf)[name] ?? [chat]).map(route => laneOf(name, at, route, headers?.(upstream.port))),
+    const lanes = [...running].flatMap(([{ name, headers, times = 1 }, at]) =>
+      ((quick ? guarded : routesOf)[name] ?? [chat]).map(route => ({
+        ...laneOf(name, at, route, headers?.(upstream.port)),
+        times,
+      })),
     )
     const good = await ready(lanes, warm)
-    const samples = await alternate(good, rounds, each => measure(each, seconds * 1000))
+    const samples = await alternate(good, rounds, async each => {
+      const figures = await measure(each, each.times * seconds * 1000)
+      if (figures['events/s'] === 0) throw new Void('no content in the measured time')
+      return figures
+    })
     for (const at of [...running.values(), upstream]) await at.stop()
 
     const events = 'events/s'

@@ -27,7 +27,7 @@ export interface Installed {
 export function install(client: ProgramClient | AgentClient): Installed {
   if (client.python) {
     const interpreter = 'interpreter' in client ? client.interpreter : undefined
-    const bin = join(ofPython(client.name, client.python, interpreter), 'bin')
+    const bin = join(installPython(client.name, client.python, interpreter), 'bin')
     if ('command' in client) return { command: [join(bin, client.command)], path: bin }
     return { command: [join(bin, 'python'), join(import.meta.dirname, client.program)], path: bin }
   }
@@ -39,7 +39,13 @@ export function install(client: ProgramClient | AgentClient): Installed {
   return { command: [join(folder, 'program'), client.program], path: folder }
 }
 
-function ofPython(name: string, packages: readonly string[], interpreter?: string): string {
+/**
+ * Installs Python packages into a virtual environment of their own.
+ * @param packages with their versions, as pip takes them
+ * @returns the folder of the environment
+ * @throws NotInstalled
+ */
+export function installPython(name: string, packages: readonly string[], interpreter?: string): string {
   return once(name, packages.join(' '), folder => {
     const version = interpreter === undefined ? [] : ['--no-python-downloads', '--python', interpreter]
     run([uv(), 'venv', '--quiet', ...version, folder], name)
