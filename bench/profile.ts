@@ -3,10 +3,11 @@
  * (the one of `--cpu-prof`). The profiler is switched on over the inspector once the gateway is warm, so that start-up
  * and cold code are not included. The profile is stored for a viewer.
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { startSluice } from './contenders/sluice.ts'
+import { inspect } from './inspector.ts'
 import { closedLoop, lane, startUpstream, verify } from './lanes.ts'
 import { wrk } from './load/wrk.ts'
 import { threadMicros } from './machine.ts'
@@ -57,7 +58,7 @@ export async function profileGateway({ kind, store, seconds, route }: ProfileOpt
     return (payloadBytes / target.expect.payloadMax) * EVENTS
   }
   for (let i = 0, seen = 0; i < WARM_RUNS && seen < WARM_UNITS[kind]; i++) seen += await run(2)
-  const inspector = await connect(sluice.log)
+  const inspector = await inspect(sluice.log)
   await inspector.call('Profiler.enable')
   await inspector.call('Profiler.setSamplingInterval', { interval: SAMPLE_MICROS })
   await inspector.call('Profiler.start')
@@ -176,36 +177,4 @@ function tables(profile: CpuProfile, units: number, cpuMicros: number): string[]
 function shortName(url: string): string {
   if (!url.startsWith('file:')) return url === '' ? '(native)' : url
   return relative(root, fileURLToPath(url)).replace(/^(node_modules\/(?:@[^/]+\/)?[^/]+).*?([^/]+)$/, '$1/…/$2')
-}
-
-interface Inspector {
-  call(method: string, params?: object): Promise<unknown>
-  close(): void
-}
-
-/** Connects to the gateway's inspector. Node writes its address to stderr, which is in the gateway's log. */
-async function connect(log: string): Promise<Inspector> {
-  const url = /ws:\/\/127\.0\.0\.1:\d+\/[\w-]+/.exec(readFileSync(log, 'utf8'))?.[0]
-  if (!url) throw new Error('the gateway’s inspector does not listen')
-  const socket = new WebSocket(url)
-  await new Promise((resolve, reject) => {
-    socket.addEventListener('open', resolve, { once: true })
-    socket.addEventListener('error', () => reject(new Error('no connection to the inspector')), { once: true })
-  })
-  const waiting = new Map<number, (result: unknown) => void>()
-  socket.addEventListener('message', ({ data }) => {
-    const { id, result } = JSON.parse(String(data)) as { id?: number; result?: unknown }
-    if (id === undefined) return
-    waiting.get(id)?.(result)
-    waiting.delete(id)
-  })
-  let last = 0
-  return {
-    call: (method, params = {}) =>
-      new Promise(resolve => {
-        waiting.set(++last, resolve)
-        socket.send(JSON.stringify({ id: last, method, params }))
-      }),
-    close: () => socket.close(),
-  }
 }

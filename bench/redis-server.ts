@@ -13,6 +13,7 @@ import { LOAD } from './machine.ts'
 export interface RedisServer {
   /** The address, as `store` of gateway.yaml takes it. */
   url: string
+  pid: number
   stop(): Promise<void>
 }
 
@@ -24,5 +25,5 @@ export async function startRedis(): Promise<RedisServer> {
   const options = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--daemonize', 'no']
   const server = start(LOAD, findProgram(['redis-server'])!, options, { stdio: 'ignore' })
   await listens(server, port)
-  return { url: `redis://127.0.0.1:${port}/0`, stop: () => stop(server) }
+  return { url: `redis://127.0.0.1:${port}/0`, pid: server.pid!, stop: () => stop(server) }
 }

@@ -103,18 +103,36 @@ const REQUESTS = 4096
 /** The length of a short prompt. */
 const PROMPT_BYTES = 1024
 
+/** What differs between the requests of one file. */
+export interface Variant {
+  route: Route
+  stream?: boolean
+  headers?: Record<string, string>
+  /** Further members of the body. */
+  members?: object
+}
+
+/** Writes a file of short requests that differ only in their prompts. */
+export function writeRequests(file: string, route: Route, stream: boolean, headers: Record<string, string> = {}): void {
+  const variant = { route, stream, headers }
+  writeVariants(file, REQUESTS, () => variant)
+}
+
 /**
  * Writes a file of short requests. Each has a line `LENGTH LENGTH`, then the bytes before and after the counter.
  * `load/wrk.lua` reads this file too.
+ * @param of what the request with this number is like
  */
-export function writeRequests(file: string, route: Route, stream: boolean, headers: Record<string, string> = {}): void {
+export function writeVariants(file: string, count: number, of: (i: number) => Variant): void {
   const random = generator(1)
   const all = prose()
   const parts: string[] = []
-  for (let i = 0; i < REQUESTS; i++) {
+  for (let i = 0; i < count; i++) {
+    const { route, stream = false, headers = {}, members } = of(i)
     let text = ''
     while (text.length < PROMPT_BYTES) text += all[random(all.length)]!
-    const body = JSON.stringify(bodyOf(route, stream, `${PLACE} ${text.slice(0, PROMPT_BYTES - DIGITS - 1)}`))
+    const prompt = `${PLACE} ${text.slice(0, PROMPT_BYTES - DIGITS - 1)}`
+    const body = JSON.stringify({ ...bodyOf(route, stream, prompt), ...members })
     const [before, after] = body.split(PLACE) as [string, string]
     const pre = headOf(route, body.length, headers) + before
     parts.push(`${pre.length} ${after.length}\n`, pre, after)

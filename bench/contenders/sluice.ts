@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto'
 import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { parse } from 'yaml'
 import { printed, startProgram, stop, temporaryFolder } from '../children.ts'
 import { CONTENDER } from '../machine.ts'
 import { KEY } from '../requests.ts'
@@ -20,6 +21,10 @@ export interface SluiceOptions {
   flags?: string[]
   /** The HTTP/1.1 client. Default: the gateway's own for plain HTTP. */
   client?: 'undici'
+  /** Changes the configuration before it is written. A relative path in it is in `folder`. */
+  change?(config: any, folder: string): void
+  /** How long the start may take, in milliseconds. */
+  patienceMs?: number
 }
 
 /**
@@ -94,7 +99,11 @@ let started = 0
 export async function startSluice(options: SluiceOptions): Promise<Running & { log: string }> {
   const folder = join(temporaryFolder(), `sluice-${++started}`)
   mkdirSync(folder)
-  writeFileSync(join(folder, 'gateway.yaml'), configuration(options))
+  const text = configuration(options)
+  const config = options.change && parse(text)
+  options.change?.(config, folder)
+  // JSON is YAML, too.
+  writeFileSync(join(folder, 'gateway.yaml'), config ? JSON.stringify(config) : text)
   const log = join(folder, 'gateway.log')
   const descriptor = openSync(log, 'a')
   const main = join(import.meta.dirname, '..', '..', 'cli', 'main.ts')
@@ -106,7 +115,7 @@ export async function startSluice(options: SluiceOptions): Promise<Running & { l
     env: { ...process.env, SLUICE_HTTP1_CLIENT: options.client },
   })
   closeSync(descriptor)
-  const [, port] = await printed(child, /listens on http:\/\/127\.0\.0\.1:(\d+)/).catch(error => {
+  const [, port] = await printed(child, /listens on http:\/\/127\.0\.0\.1:(\d+)/, options.patienceMs).catch(error => {
     throw new Error(`${error.message}${readFileSync(log, 'utf8').slice(0, 2000)}`)
   })
   return {
