@@ -4,7 +4,8 @@
  * provider splits its deltas.
  */
 import type { Decoder } from '../core/dialect.ts'
-import type { ProviderUsage, StreamEvent, TokenLogprob } from '../core/events.ts'
+import type { StreamEvent, TokenLogprob } from '../core/events.ts'
+import { OuterDecoder, type Push } from './outer-decoder.ts'
 
 /** A stop string as a Knuth-Morris-Pratt automaton: linear time for any text and any string. */
 interface Automaton {
@@ -90,8 +91,7 @@ function fallbackTable(stop: string): Int32Array {
  * `stop_sequence`, then only a `usage` that still arrives. After that `finish` the caller can abort the upstream
  * request: everything else that the provider sends is dropped.
  */
-export class StopDecoder implements Decoder {
-  readonly #inner: Decoder
+export class StopDecoder extends OuterDecoder {
   readonly #matcher: StopMatcher
   /** The logprobs of text that has not been pushed yet. */
   #logprobs: TokenLogprob[] = []
@@ -100,35 +100,14 @@ export class StopDecoder implements Decoder {
    * waits.
    */
   #credit = 0
-  #stopped = false
 
   constructor(inner: Decoder, stops: readonly string[]) {
-    this.#inner = inner
+    super(inner)
     this.#matcher = new StopMatcher(stops)
   }
 
-  get done(): boolean {
-    return this.#stopped || this.#inner.done === true
-  }
-
-  frame(event: string, data: string, push: (event: StreamEvent) => void): void {
-    this.#inner.frame(event, data, e => this.#pass(e, push))
-  }
-
-  body(text: string, push: (event: StreamEvent) => void): void {
-    this.#inner.body(text, e => this.#pass(e, push))
-  }
-
-  end(push: (event: StreamEvent) => void): void {
-    this.#inner.end(e => this.#pass(e, push))
-  }
-
-  reported(): ProviderUsage | undefined {
-    return this.#inner.reported?.()
-  }
-
-  #pass(event: StreamEvent, push: (event: StreamEvent) => void): void {
-    if (this.#stopped) {
+  protected override on(event: StreamEvent, push: Push): void {
+    if (this.over) {
       if (event.type === 'usage') push(event)
       return
     }
@@ -143,11 +122,11 @@ export class StopDecoder implements Decoder {
     const stopSequence = this.#matcher.matched
     this.#text(text, false, push)
     if (stopSequence === undefined) return
-    this.#stopped = true
+    this.over = true
     push({ type: 'finish', reason: 'stop_sequence', stopSequence })
   }
 
-  #text(text: string, all: boolean, push: (event: StreamEvent) => void): void {
+  #text(text: string, all: boolean, push: Push): void {
     const logprobs = this.#logprobs.length === 0 ? undefined : this.#released(text.length, all)
     if (text !== '' || logprobs) push(logprobs ? { type: 'text', text, logprobs } : { type: 'text', text })
   }

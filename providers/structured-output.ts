@@ -13,9 +13,10 @@ import {
 } from '../core/conversation.ts'
 import type { Backend, Decoder, Dialect, Unfit } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
-import type { FinishReason, ProviderUsage, StreamEvent } from '../core/events.ts'
+import type { FinishReason, StreamEvent } from '../core/events.ts'
 import { parseObject } from './loose-json.ts'
 import { JsonObjectText } from './object-text.ts'
+import { OuterDecoder, type Push } from './outer-decoder.ts'
 import { isForced, isPrefill, memberOf } from './requirements.ts'
 import { meets } from './strict-arguments.ts'
 
@@ -107,8 +108,6 @@ export function namedSchemaOf({ name, description, schema, strict }: OutputForma
 
 // ---- replies --------------------------------------------------------------------------------------------------------
 
-type Push = (event: StreamEvent) => void
-
 /** Text that may be dropped waits up to this many UTF-16 units; then the reply fails. */
 const MOST_HELD = 1024 * 1024
 
@@ -133,8 +132,7 @@ export function structuredDecoder(
   return new StructuredDecoder(decoder, conversation, tool, search)
 }
 
-class StructuredDecoder implements Decoder {
-  readonly #decoder: Decoder
+class StructuredDecoder extends OuterDecoder {
   readonly #output: OutputFormat
   readonly #tool: string | null
   readonly #search: string | null
@@ -157,34 +155,17 @@ class StructuredDecoder implements Decoder {
   #excused = false
   /** It has searches of the gateway: text beside them is not shown, since the next round brings the object. */
   #searched = false
-  #failed = false
 
   constructor(decoder: Decoder, { output, sampling }: Conversation, tool: string | null, search: string | null) {
-    this.#decoder = decoder
+    super(decoder)
     this.#output = output!
     this.#stops = sampling.stop.length > 0
     this.#tool = tool
     this.#search = search
   }
 
-  get done(): boolean {
-    return this.#failed || this.#decoder.done === true
-  }
-  frame(event: string, data: string, push: Push): void {
-    this.#decoder.frame(event, data, out => this.#on(out, push))
-  }
-  body(text: string, push: Push): void {
-    this.#decoder.body(text, out => this.#on(out, push))
-  }
-  end(push: Push): void {
-    this.#decoder.end(out => this.#on(out, push))
-  }
-  reported(): ProviderUsage | undefined {
-    return this.#decoder.reported?.()
-  }
-
-  #on(event: StreamEvent, push: Push): void {
-    if (this.#failed) return
+  protected override on(event: StreamEvent, push: Push): void {
+    if (this.over) return
     switch (event.type) {
       case 'text':
         // With the tool, text beside it is no answer; it is one only where the model does not call the tool.
@@ -288,7 +269,7 @@ class StructuredDecoder implements Decoder {
     this.#drop()
     for (const event of held) {
       if (event.type === 'text') this.#write(event, push)
-      if (this.#failed) return
+      if (this.over) return
     }
   }
 
@@ -299,8 +280,8 @@ class StructuredDecoder implements Decoder {
   }
 
   #fail(push: Push): void {
-    if (this.#failed) return
-    this.#failed = true
+    if (this.over) return
+    this.over = true
     // The provider did its work, so the request is not repeated elsewhere: an event shows that it has answered.
     push({ type: 'activity' })
     push({ type: 'error', error: unmet(this.#output) })

@@ -11,13 +11,12 @@
  */
 import { type Conversation, formOf } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
-import type { FinishReason, ProviderUsage, StreamEvent, ToolCallEvent } from '../core/events.ts'
+import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
 import { faultOf } from './faults.ts'
 import { type JsonObject, parseObject } from './loose-json.ts'
 import { JsonObjectText } from './object-text.ts'
+import { OuterDecoder, type Push } from './outer-decoder.ts'
 import { keepsTo } from './strict-arguments.ts'
-
-type Push = (event: StreamEvent) => void
 
 interface Watched {
   /** For a strict tool: its schema. `text` is then the whole argument text. */
@@ -62,35 +61,17 @@ function keyOf({ name, namespace }: { name: string; namespace?: string }): strin
   return `${namespace ?? ''}\0${name}`
 }
 
-class WatchedDecoder implements Decoder {
-  readonly #decoder: Decoder
+class WatchedDecoder extends OuterDecoder {
   readonly #watch: (call: ToolCallEvent) => Watched | undefined
   readonly #calls = new Map<number, Watched>()
-  #failed = false
 
   constructor(decoder: Decoder, watch: (call: ToolCallEvent) => Watched | undefined) {
-    this.#decoder = decoder
+    super(decoder)
     this.#watch = watch
   }
 
-  get done(): boolean {
-    return this.#failed || this.#decoder.done === true
-  }
-  frame(event: string, data: string, push: Push): void {
-    this.#decoder.frame(event, data, out => this.#on(out, push))
-  }
-  body(text: string, push: Push): void {
-    this.#decoder.body(text, out => this.#on(out, push))
-  }
-  end(push: Push): void {
-    this.#decoder.end(out => this.#on(out, push))
-  }
-  reported(): ProviderUsage | undefined {
-    return this.#decoder.reported?.()
-  }
-
-  #on(event: StreamEvent, push: Push): void {
-    if (this.#failed) return
+  protected override on(event: StreamEvent, push: Push): void {
+    if (this.over) return
     switch (event.type) {
       case 'tool_call': {
         const watched = this.#watch(event)
@@ -141,7 +122,7 @@ class WatchedDecoder implements Decoder {
   }
 
   #fail(push: Push): void {
-    this.#failed = true
+    this.over = true
     push({ type: 'error', error: faultOf('server', null, 'the arguments of a call are not what they have to be') })
   }
 }
