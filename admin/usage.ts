@@ -1,4 +1,4 @@
-import type { Store, UsageSum } from '../core/store.ts'
+import { addUse, noUse, type Store, type UsageTotals } from '../core/store.ts'
 
 /**
  * What each key used since the process started: plain counts that the dashboard shows beside the limits. The ledger has
@@ -58,18 +58,9 @@ export class UseByKey {
 }
 
 /** What one key used of one model, by the ledger. */
-export interface KeyModelUsage {
+export interface KeyModelUsage extends UsageTotals {
   key: string
   model: string
-  requests: number
-  input: number
-  cached: number
-  cache_write: number
-  output: number
-  reasoning: number
-  searches: number
-  /** nano-USD. */
-  cost: number
 }
 
 /** The use of an organization by key and model, from `since` until before `until` (Unix ms). */
@@ -80,23 +71,13 @@ export async function usageByKeyAndModel(
   until: number,
 ): Promise<KeyModelUsage[]> {
   const sums = new Map<string, KeyModelUsage>()
-  for await (const page of store.usage({ org: organization, since, until })) for (const part of page) add(sums, part)
-  return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
-}
-
-function add(sums: Map<string, KeyModelUsage>, part: UsageSum): void {
-  const name = `${part.key_id}\n${part.model}`
-  let sum = sums.get(name)
-  if (!sum) {
-    const zero = { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
-    sums.set(name, (sum = { key: part.key_id, model: part.model, ...zero }))
+  for await (const page of store.usage({ org: organization, since, until })) {
+    for (const part of page) {
+      const name = `${part.key_id}\n${part.model}`
+      let sum = sums.get(name)
+      if (!sum) sums.set(name, (sum = { key: part.key_id, model: part.model, ...noUse() }))
+      addUse(sum, part)
+    }
   }
-  sum.requests += part.requests
-  sum.input += part.input
-  sum.cached += part.cached
-  sum.cache_write += part.cacheWrite
-  sum.output += part.output
-  sum.reasoning += part.reasoning
-  sum.searches += part.searches
-  sum.cost += part.cost
+  return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
 }

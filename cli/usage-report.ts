@@ -7,7 +7,15 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
 import { formatUsd } from '../core/money.ts'
-import { type LedgerRow, StoreUnavailable, type UsageFilter, type UsageSum } from '../core/store.ts'
+import {
+  addUse,
+  type LedgerRow,
+  noUse,
+  StoreUnavailable,
+  type UsageFilter,
+  type UsageSum,
+  type UsageTotals,
+} from '../core/store.ts'
 import { LEDGER_COLUMNS } from '../stores/columns.ts'
 import { RedisClient } from '../stores/redis/client.ts'
 import { checkLayout } from '../stores/redis/format.ts'
@@ -15,12 +23,13 @@ import { countStream, scanStream, toColumns } from '../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../stores/redis/usage.ts'
 import { countLedger, scanLedger, scanUsage } from '../stores/sqlite/ledger.ts'
 import { checkDatabase } from '../stores/sqlite/schema.ts'
+import { FIGURES } from '../stores/usage.ts'
 import { Progress, type ProgressStream } from './progress.ts'
 import { Failure, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice usage [FILE] [OPTIONS]
 
-Sums of the ledger of FILE's store (default gateway.yaml).
+UsageTotals of the ledger of FILE's store (default gateway.yaml).
 
   --org ID --key ID --model ID   only these
   --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
@@ -45,8 +54,7 @@ const GROUPS = {
 }
 type Group = keyof typeof GROUPS
 
-export const SUMS = ['requests', 'input', 'cached', 'cache_write', 'output', 'reasoning', 'searches', 'cost'] as const
-type Sums = Record<(typeof SUMS)[number], number>
+export const SUMS = ['requests', ...FIGURES] as const
 
 export interface UsageIo {
   out: { write(text: string): unknown; isTTY?: boolean; columns?: number }
@@ -274,16 +282,16 @@ async function writeSums(
   format: UsageRequest['format'],
   io: UsageIo,
 ): Promise<void> {
-  const sums = new Map<string, { names: string[]; sums: Sums }>()
-  const total = zero()
+  const sums = new Map<string, { names: string[]; sums: UsageTotals }>()
+  const total = noUse()
   for await (const page of pages) {
     for (const row of page) {
       const names = groups.map(group => GROUPS[group](row))
       const key = names.join('\n')
       let entry = sums.get(key)
-      if (!entry) sums.set(key, (entry = { names, sums: zero() }))
-      add(entry.sums, row)
-      add(total, row)
+      if (!entry) sums.set(key, (entry = { names, sums: noUse() }))
+      addUse(entry.sums, row)
+      addUse(total, row)
     }
   }
   const sorted = [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, entry]) => entry)
@@ -343,34 +351,23 @@ async function writeRows(
   if (format === 'json') io.out.write(first ? '[]\n' : '\n]\n')
 }
 
-function zero(): Sums {
-  return { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
-}
-
-function add(sums: Sums, row: UsageSum): void {
-  sums.requests += row.requests
-  sums.input += row.input
-  sums.cached += row.cached
-  sums.cache_write += row.cacheWrite
-  sums.output += row.output
-  sums.reasoning += row.reasoning
-  sums.searches += row.searches
-  sums.cost += row.cost
-}
-
 const NUMBERS = {
-  requests: (sums: Sums) => compact(sums.requests),
-  input: (sums: Sums) => compact(sums.input),
-  cached: (sums: Sums) => compact(sums.cached),
-  output: (sums: Sums) => compact(sums.output),
-  reasoning: (sums: Sums) => compact(sums.reasoning),
-  USD: (sums: Sums) => formatUsd(sums.cost, 4),
+  requests: (sums: UsageTotals) => compact(sums.requests),
+  input: (sums: UsageTotals) => compact(sums.input),
+  cached: (sums: UsageTotals) => compact(sums.cached),
+  output: (sums: UsageTotals) => compact(sums.output),
+  reasoning: (sums: UsageTotals) => compact(sums.reasoning),
+  USD: (sums: UsageTotals) => formatUsd(sums.cost, 4),
 }
 type Numbers = keyof typeof NUMBERS
 /** The columns that a narrow table leaves out, in this order; --json and --csv have every column. */
 const DISPENSABLE: readonly Numbers[] = ['reasoning', 'cached']
 
-function table(groups: readonly Group[], entries: readonly { names: string[]; sums: Sums }[], columns: number): string {
+function table(
+  groups: readonly Group[],
+  entries: readonly { names: string[]; sums: UsageTotals }[],
+  columns: number,
+): string {
   const width = Math.min(columns, 160)
   const nameWidths = groups.map((group, i) => Math.max(group.length, ...entries.map(entry => entry.names[i]!.length)))
   let numbers = Object.keys(NUMBERS) as Numbers[]

@@ -213,6 +213,25 @@ export interface UsageSum extends Omit<Usage, 'estimated'> {
   /** nano-USD. */
   cost: number
 }
+
+/** The figures of several sums together, as `sluice usage` and the admin API name them; `cost` is nano-USD. */
+export type UsageTotals = ReturnType<typeof noUse>
+
+export function noUse() {
+  return { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
+}
+
+export function addUse(totals: UsageTotals, sum: UsageSum): void {
+  totals.requests += sum.requests
+  totals.input += sum.input
+  totals.cached += sum.cached
+  totals.cache_write += sum.cacheWrite
+  totals.output += sum.output
+  totals.reasoning += sum.reasoning
+  totals.searches += sum.searches
+  totals.cost += sum.cost
+}
+
 /** Rows whose time is at least `since` and below `until`, both Unix milliseconds. */
 export interface UsageFilter {
   org?: string
