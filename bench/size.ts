@@ -10,8 +10,8 @@ import { dirname, join } from 'node:path'
 
 const ROOT = dirname(import.meta.dirname)
 const INSTALLS = [
-  { name: 'production', flags: ['--omit=dev'], bound: 200 },
-  { name: 'development', flags: [], bound: 500 },
+  { name: 'production', flags: ['--omit=dev'], bound: 150 },
+  { name: 'development', flags: [], bound: 450 },
 ]
 
 /** The sizes of folders in MB, largest first. */

@@ -40,11 +40,12 @@ function fail(message) {
 
 const node = fits(process.versions.node) ? process.execPath : existsSync(packaged) ? packaged : null
 if (node === null) {
-  fail(
-    `needs Node 22.18 or newer of major 22; this is ${process.version} on ${process.platform}-${process.arch}, and there is no\n` +
-      `  ${packaged}\n` +
-      'Run `npm ci` without --omit=optional (Linux on x64 or arm64 with glibc), or run it with Node 22.',
-  )
+  const system = `${process.platform}-${process.arch}`
+  // One package each in optionalDependencies.
+  const cure = ['linux-x64', 'linux-arm64'].includes(system)
+    ? `npm did not install its package node-${system}: install without --omit=optional, or run it with Node 22`
+    : 'it brings one only for linux-x64 and linux-arm64: run it with Node 22, for example of `npm install node@22`'
+  fail(`needs Node 22.18 or newer of major 22, and this is ${process.version} on ${system}; ${cure}`)
 }
 
 const flags = [...FLAGS]

@@ -20,7 +20,11 @@ import { after, before, test } from 'node:test'
 import { freePort } from '../ports.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
-const NATIVE = '@uwsjs'
+const { bundleDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+  bundleDependencies: string[]
+}
+/** Folders of node_modules that the tarball must bring. */
+const BUNDLED = bundleDependencies.map(name => name.split('/')[0]!)
 const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...ENV } = process.env
 
 /** A folder with the package installed in it, and nothing else. */
@@ -38,11 +42,11 @@ after(() => {
   for (const made of folders) rmSync(made, { recursive: true, force: true })
 })
 
-/** Every package of the checkout but the bundled one, which the tarball must bring. */
+/** Every package of the checkout but the bundled ones. */
 function linkPackages(to: string): void {
   mkdirSync(to, { recursive: true })
   for (const name of readdirSync(join(ROOT, 'node_modules')))
-    if (name !== NATIVE && name !== '.bin' && name !== '.cache')
+    if (!BUNDLED.includes(name) && name !== '.bin' && name !== '.cache')
       symlinkSync(join(ROOT, 'node_modules', name), join(to, name))
 }
 
@@ -56,7 +60,13 @@ before(() => {
     cpSync(join(ROOT, file), join(copy, file))
   }
   linkPackages(join(copy, 'node_modules'))
-  cpSync(join(ROOT, 'node_modules', NATIVE), join(copy, 'node_modules', NATIVE), { recursive: true })
+  // npm packs what the bundled packages need too, and follows no links.
+  const { packages } = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8'))
+  for (const [path, { inBundle }] of Object.entries<{ inBundle?: boolean }>(packages)) {
+    if (!inBundle) continue
+    rmSync(join(copy, path), { force: true })
+    cpSync(join(ROOT, path), join(copy, path), { recursive: true })
+  }
   const { stdout, stderr, status } = spawnSync('npm', ['pack', '--silent'], { cwd: copy, encoding: 'utf8', env: ENV })
   assert.equal(status, 0, stderr)
   assert.deepEqual(globSync('core/**/*.js', { cwd: copy }), [], 'what is made for the package is gone again')
@@ -129,6 +139,8 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
     assert.ok(names.includes(name), name)
   assert.ok(names.some(name => /^core\/validators\/written\/.*\.cjs$/.test(name)))
   assert.ok(names.some(name => name.startsWith('node_modules/@uwsjs/') && name.endsWith('.node')))
+  // npm warns of packages whose engine is not the Node that it runs on. It does not look at bundled ones.
+  for (const name of bundleDependencies) assert.ok(names.includes(`node_modules/${name}/package.json`), name)
 })
 
 test('lines and columns of a module are those of its source', () => {

@@ -15,6 +15,22 @@ test('the page and package.json name the same packages', () => {
   assert.deepEqual(named(development!).sort(), Object.keys(devDependencies).sort())
 })
 
+test('what an operator may add is optional: npm installs no peer by itself', () => {
+  const { peerDependencies, peerDependenciesMeta } = JSON.parse(read('package.json'))
+  const optional = Object.keys(peerDependenciesMeta).filter(name => peerDependenciesMeta[name].optional)
+  assert.deepEqual(Object.keys(peerDependencies).sort(), optional.sort())
+})
+
+test('a package that wants a Node above 20 is bundled, so that npm warns of none', () => {
+  const { packages } = JSON.parse(read('package-lock.json'))
+  const production = Object.entries<any>(packages).filter(([path, { dev }]) => path !== '' && !dev)
+  const wanting = production.filter(([, { engines, inBundle }]) => !inBundle && />=\s*2[1-9]/.test(engines?.node ?? ''))
+  assert.deepEqual(
+    wanting.map(([path]) => path),
+    [],
+  )
+})
+
 test('no package runs a script at its installation', () => {
   const { packages } = JSON.parse(read('package-lock.json'))
   const scripted = Object.entries<any>(packages).filter(([path, entry]) => path !== '' && entry.hasInstallScript)
