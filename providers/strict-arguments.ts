@@ -1,16 +1,17 @@
 /**
  * Checks whether JSON that a model wrote matches a schema of the client (wire.md F.2): not every backend enforces it.
- * The schema is interpreted: no code is made from it, and no pattern of a client is run. What the checks do not know
- * passes, so a value that matches its schema is never refused.
+ * The schema is interpreted: no code is made from it, and patterns are run by patterns.ts, in linear time. What the
+ * checks do not know passes, so a value that matches its schema is never refused.
  *
  *   keepsTo   arguments of a strict tool: what strict schemas consist of, which is properties, types, fixed values,
- *             unions and references
+ *             patterns, unions and references
  *   meets     structured output: also bounds of numbers, strings, arrays and objects, and schemas of further members
  *
- * Not looked at: `pattern`, `format`, `patternProperties`, `propertyNames`, `not`, `if`, `contains`, `uniqueItems`,
+ * Not looked at: `format`, `patternProperties`, `propertyNames`, `not`, `if`, `contains`, `uniqueItems`,
  * `unevaluated…`, `dependent…`; of `oneOf`, that only one branch matches.
  */
 import { isObject, type JsonObject, list, object } from './loose-json.ts'
+import { Patterns } from './patterns.ts'
 
 /**
  * A schema may refer to itself. These bound the check: the number of schemas that are visited, and how deeply
@@ -35,6 +36,7 @@ class Judge {
   readonly #root: JsonObject
   readonly #most: number
   readonly #bounds: boolean
+  readonly #patterns = new Patterns()
   #steps = 0
   /** The current depth of followed references. */
   #followed = 0
@@ -56,6 +58,9 @@ class Judge {
     if (!list(allOf).every(branch => this.judge(branch, value))) return false
     if (!isOfType(schema['type'], value) || !isAllowed(schema, value)) return false
     if (this.#bounds && !isWithin(schema, value)) return false
+    const { pattern } = schema
+    if (typeof pattern === 'string' && typeof value === 'string' && !this.#patterns.matches(pattern, value))
+      return false
     if (isObject(value)) return this.#object(schema, value)
     return !Array.isArray(value) || this.#array(schema, value)
   }

@@ -20,7 +20,7 @@ export const SCHEMA_BOUNDS = {
   depth: 48,
   /** Values: members, items and scalars. */
   nodes: 10_000,
-  /** Regular expressions, in `pattern` and as the names in `patternProperties`. They are never run. */
+  /** Regular expressions, in `pattern` and as the names in `patternProperties`. */
   patterns: 100,
   /** UTF-16 units of one of them. */
   pattern: 1000,

@@ -77,7 +77,7 @@ export default definePlugin<Options>({
         propertyNames: { pattern: '^[A-Z]{1,12}$' },
         additionalProperties: { type: 'string', minLength: 1, maxLength: 1000 },
         default: {},
-        description: 'Regular expressions (RE2) of other data, by the word that their tokens begin with. Needs re2js.',
+        description: 'Regular expressions (RE2) of other data, by the word that their tokens begin with.',
       },
       unmask: { type: 'boolean', default: true, description: 'Put the data back into replies.' },
     },
@@ -213,9 +213,7 @@ function mod97(text: string): number {
 async function patternFinders(patterns: Options['patterns']): Promise<Finder[]> {
   const entries = Object.entries(patterns)
   if (entries.length === 0) return []
-  const { RE2JS } = await import('re2js').catch(cause => {
-    throw new Error('patterns need the package re2js: npm install re2js@2.10.0', { cause })
-  })
+  const { RE2JS } = await import('re2js')
   return entries.map(([kind, pattern]): Finder => {
     const compiled = RE2JS.compile(pattern)
     return function* (text) {

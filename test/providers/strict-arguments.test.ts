@@ -126,9 +126,102 @@ test('[GEN-3] hostile schemas cost little, and never refuse what they cannot jud
   const wide = { anyOf: Array.from({ length: 20 }, () => ({ $ref: '#/$defs/n' })) }
   const schema = { type: 'object', properties: { p: wide }, $defs: { n: { allOf: [wide, { type: 'string' }] } } }
   meets(schema, { p: 1 })
-  const slow = { type: 'object', properties: { p: { type: 'string', pattern: '(a+)+$' } } }
-  assert.ok(meets(slow, { p: `${'a'.repeat(100)}!` }))
   const many = { type: 'object', patternProperties: { '(a+)+$': { type: 'string' } }, additionalProperties: false }
   assert.ok(meets(many, { [`${'a'.repeat(100)}!`]: 1 }))
   assert.ok(meets({ type: 'object', not: {}, oneOf: [{}, {}] }, {}))
+})
+
+// ---- patterns -------------------------------------------------------------------------------------------------------
+
+const patterned = (pattern: unknown) => ({ type: 'object', properties: { p: { type: 'string', pattern } } })
+const fits = (pattern: string, p: unknown) => {
+  const kept = keepsTo(patterned(pattern), { p })
+  assert.equal(meets(patterned(pattern), { p }), kept)
+  return kept
+}
+
+test('[TOOL-2] [GEN-3] a text is held against its pattern as ECMAScript reads it', () => {
+  for (const [pattern, matching, other] of [
+    ['^\\d{4}-\\d{2}$', ['2026-11'], ['2026-1', '2026-11 ', 'x2026-11', '2026-11\n']],
+    ['b', ['abc'], ['ac', '']],
+    ['^[A-Z]{2}|x$', ['AB!', 'lax'], ['ab']],
+    ['^\\s$', ['\u00a0', '\u2003', '\ufeff', '\n', '\v'], ['x', '']],
+    ['^[\\s\\d]+$', ['1\u00a02'], ['a']],
+    ['^\\S$', ['x'], ['\u00a0']],
+    ['^[^\\s]$', ['x'], ['\u2003']],
+    ['^\\u0041\\u{1f600}$', ['A😀'], ['A', 'u0041']],
+    ['^.$', ['😀', 'é'], ['ab']],
+    ['^\\p{Lu}+$', ['ÄB'], ['äb']],
+    ['^a\\/b\\.c$', ['a/b.c'], ['a/bxc']],
+  ] as const) {
+    for (const text of matching) assert.ok(fits(pattern, text), `${pattern} ${JSON.stringify(text)}`)
+    for (const text of other) assert.ok(!fits(pattern, text), `${pattern} ${JSON.stringify(text)}`)
+  }
+  assert.ok(fits('^a$', 1) === false, 'the type is held as before')
+  assert.ok(keepsTo({ properties: { p: { pattern: '^a$' } } }, { p: 1 }), 'a pattern is for texts alone')
+})
+
+test('[GEN-3] what RE2 and ECMAScript do not both know passes', () => {
+  for (const pattern of [
+    '^(?!a)b$',
+    '(a)\\1',
+    '(?<=a)b',
+    '\\Aa',
+    '(?i)a',
+    '(?P<x>a)',
+    '[',
+    '(',
+    'a{1001}',
+    '[\\Sb]',
+    '\\ud83d',
+  ])
+    for (const text of ['', 'a', 'zzz']) assert.ok(fits(pattern, text), pattern)
+  assert.ok(fits('x'.repeat(1001), 'y'))
+  assert.ok(keepsTo(patterned(1), { p: 'x' }))
+})
+
+test('[GEN-3] patterns of any shape never refuse what ECMAScript lets pass (property)', () => {
+  const atom = fc.constantFrom(
+    'a',
+    'b',
+    '.',
+    '\\d',
+    '\\w',
+    '\\s',
+    '\\S',
+    '\\b',
+    '[ab]',
+    '[^a]',
+    '[\\s1]',
+    '\\u0061',
+    '\\x62',
+    'é',
+  )
+  const { node } = fc.letrec<{ node: string }>(tie => ({
+    node: fc.oneof(
+      { maxDepth: 3 },
+      atom,
+      fc.tuple(tie('node'), tie('node')).map(([a, b]) => a + b),
+      fc.tuple(tie('node'), tie('node')).map(([a, b]) => `(?:${a}|${b})`),
+      fc.tuple(tie('node'), fc.constantFrom('*', '+', '?', '{2}', '*?')).map(([a, q]) => `(${a})${q}`),
+    ),
+  }))
+  const text = fc.string({ unit: fc.constantFrom('a', 'b', '1', ' ', '\u00a0', '\n', 'é', '😀'), maxLength: 6 })
+  fc.assert(
+    fc.property(node, fc.boolean(), fc.boolean(), text, (inner, start, end, value) => {
+      const pattern = `${start ? '^' : ''}(?:${inner})${end ? '$' : ''}`
+      assert.equal(fits(pattern, value), new RegExp(pattern, 'u').test(value), JSON.stringify([pattern, value]))
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('[GEN-3] a pattern that would take a backtracking engine longer than the world has is done at once', () => {
+  const text = `${'a'.repeat(5000)}!`
+  for (const pattern of ['^(a+)+$', '^(a|a)*$', '^(a|aa)+$', '^(.*a){5}$', '^([a-z]+)*$'])
+    assert.ok(!fits(pattern, text))
+  // Together they are more work than one check may have: what is left passes.
+  const patterns = Array.from({ length: 500 }, (_, i) => ({ pattern: `^(a+)+${i}$` }))
+  const schema = { type: 'object', properties: { p: { anyOf: patterns } } }
+  assert.ok(meets(schema, { p: 'a'.repeat(100_000) }))
 })
