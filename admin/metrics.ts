@@ -33,6 +33,8 @@ export interface MetricsSources {
   chains(): Iterable<Chain>
   /** Requests refused by overload shedding so far, by reason. */
   shed(): Record<string, number>
+  /** How many exchanges may run while load is shed; 0 while it is not. */
+  runningLimit(): number
   upstream(): UpstreamHealth
   /** Undefined until the store is open. */
   store(): Store | undefined
@@ -266,6 +268,8 @@ export class Metrics {
     this.#expose(shed, 'counter', 'Requests refused at once to shed load, so that those that run can finish.', () =>
       Object.entries(sources.shed()).map(([reason, value]) => ({ metricName: shed, labels: { reason }, value })),
     )
+    const limit = 'Most young exchanges that may run while load is shed; 0 while it is not.'
+    this.#gauge('sluice_shed_running_limit', limit, () => sources.runningLimit())
     const loop = this.#loop
     const delay = 'sluice_event_loop_delay_seconds'
     this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', () => {

@@ -13,16 +13,36 @@ import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
 import { UseByKey } from './usage.ts'
 
 const NONE: ExchangeRecord['failed'] = []
+/**
+ * So many requests that were refused by their heads are logged in a second. A line costs as much as half of a refusal,
+ * and a flood must not fill the disk, or push the exchanges that failed out of the dashboard.
+ */
+const MOST_NOTED = 100
 
 export class Observer {
   readonly recent = new RecentExchanges()
   readonly use = new UseByKey()
   readonly #metrics: Metrics
   readonly #log: Logger
+  /** The second (Unix) of the last refusal, and how many refusals it has had. */
+  #second = 0
+  #refusals = 0
 
   constructor(metrics: Metrics, log: Logger) {
     this.#metrics = metrics
     this.#log = log
+  }
+
+  /** Whether a refusal at this moment gets a line and a record. The first line of a second says how many had none. */
+  #noted(now: number): boolean {
+    const second = Math.floor(now / 1000)
+    if (second !== this.#second) {
+      const unnoted = this.#refusals - MOST_NOTED
+      if (unnoted > 0) this.#log.warn({ unnoted }, 'refusals without a line of their own; sluice_refused_total has all')
+      this.#second = second
+      this.#refusals = 0
+    }
+    return ++this.#refusals <= MOST_NOTED
   }
 
   settled(x: RunningExchange, settlement: Settlement): void {
@@ -93,10 +113,14 @@ export class Observer {
     if (taken || x.timeline) this.#log.debug({ request_id: x.id, taken, timeline: record.timeline }, 'trace')
   }
 
-  /** Records a request that was refused because of its head alone and never became an exchange. */
+  /**
+   * Records a request that was refused because of its head alone and never became an exchange. Of a flood of them, all
+   * are counted and some are logged and shown.
+   */
   refused(route: string, error: GatewayError, requestId: string, now: number): void {
     const { status, code } = error
     this.#metrics.refusedEarly(route, code)
+    if (!this.#noted(now)) return
     this.recent.add({
       id: requestId,
       at: now,

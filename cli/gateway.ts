@@ -26,7 +26,7 @@ import { type Store, StoreRefused, StoreUnavailable } from '../core/store.ts'
 import { errorBody } from '../core/surface.ts'
 import { Ticker } from '../core/ticker.ts'
 import { type Generation, Ingress } from '../http/ingress.ts'
-import { type LagProbe, OverloadGuard, TimerLag } from '../http/overload.ts'
+import { type LagProbe, OverloadGuard, TimerLag, YoungExchanges } from '../http/overload.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { mediaGate } from '../plugins/media/index.ts'
@@ -52,6 +52,8 @@ export interface GatewayOptions {
   random?(): number
   /** Source of the event-loop lag; by default it is measured. */
   lag?: LagProbe
+  /** Times the reaction to that lag; by default the system's clock. */
+  lagClock?: Clock
   /** Overrides `server.listen` of the file: tests listen on port 0. */
   listen?: { host?: string; port?: number }
   admin?: { host?: string; port?: number } | false
@@ -139,6 +141,7 @@ class RunningGateway implements Gateway {
   readonly #observer: Observer
   readonly ingress: Ingress
   readonly #guard: OverloadGuard
+  readonly #young: YoungExchanges
   #files: string[]
   #listener: Listener | undefined
   #admin: Admin | undefined
@@ -182,6 +185,7 @@ class RunningGateway implements Gateway {
       connections: () => this.#listener?.connections ?? 0,
       chains: () => [...this.#retiring, ...this.#chains],
       shed: () => this.#guard.shed,
+      runningLimit: () => this.#guard.limit,
       upstream: () => upstreamHealth(this.#shared, this.#clock.mono()),
       store: () => this.#store,
       shipping: () => this.#shipping?.figures,
@@ -193,9 +197,18 @@ class RunningGateway implements Gateway {
     })
     this.#observer = new Observer(this.#metrics, this.#log)
     // The lag is that of the process, so it is measured with the system's clock, whichever clock the exchanges use.
-    this.#guard = new OverloadGuard(options.lag ?? new TimerLag(systemClock), this.#random, systemClock)
+    this.#guard = new OverloadGuard(
+      options.lag ?? new TimerLag(systemClock),
+      this.#random,
+      options.lagClock ?? systemClock,
+    )
+    this.#young = new YoungExchanges(options.lagClock ?? systemClock)
     this.ingress = new Ingress({
-      overloaded: running => this.#guard.refuses(running, this.config.platform.max_concurrent_requests),
+      overloaded: running => {
+        if (this.#guard.refuses(running, this.#young.count, this.config.platform)) return true
+        this.#young.started()
+        return false
+      },
       clock: this.#clock,
       log: this.#log,
       random: this.#random,
@@ -205,7 +218,10 @@ class RunningGateway implements Gateway {
       offered,
       hold: (handshake, bytes) =>
         preparationOf(this.#shared).hold(ownerOf(handshake), bytes, this.config.platform.preparation),
-      onSettled: (x, settlement) => this.#observer.settled(x, settlement),
+      onSettled: (x, settlement) => {
+        this.#young.ended(settlement.durationMs)
+        this.#observer.settled(x, settlement)
+      },
       onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),
     })
   }

@@ -185,6 +185,11 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const store = sections.store && resolveStore(sections.store, source)
   if (server && store) checkTogether(server, store, organizations, report)
   if (sections.ledger && store) checkLedger(sections.ledger, store, report)
+  if (sections.platform && sections.platform.overload_delay < LEAST_OVERLOAD_DELAY_MS)
+    report.error(
+      ['platform', 'overload_delay'],
+      'at least 20ms: a busy gateway that is not overloaded is as late as that',
+    )
   warnOfComputedCaps(models, organizations, options.dialects, report)
   await checkFiles(server, providers, read, report)
   checkPackages(providers, options.dialects, report)
@@ -442,6 +447,9 @@ function resolveLedger(ledger: Sections['ledger'], source: ConfigSource): Gatewa
 
 /** A look for new rows, and a try to reach a target that is out, cost something; more often than this is a mistake. */
 const LEAST_INTERVAL_MS = 1000
+
+/** One prompt of a megabyte makes an event-loop turn as long. */
+const LEAST_OVERLOAD_DELAY_MS = 20
 
 function checkLedger({ ship }: Sections['ledger'], store: GatewayConfig['store'], report: Report): void {
   if (!ship) return

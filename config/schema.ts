@@ -543,6 +543,10 @@ export const platform = object(
   {
     preparation,
     max_concurrent_requests: count(10_000, 'Most exchanges at once; beyond it 429 capacity_exceeded.', 1),
+    overload_delay: duration(
+      '200ms',
+      'Event-loop delay from which new requests get 503 route_capacity, until it is below a twentieth of this. At least 20ms.',
+    ),
     compress_above: {
       type: 'number',
       exclusiveMinimum: 0,

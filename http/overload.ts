@@ -8,37 +8,114 @@ import type { Clock, Timer } from '../core/clock.ts'
 /** The present lag of the event loop, in milliseconds. */
 export interface LagProbe {
   lagMs(): number
+  /** Set while load is shed: event-loop turns of a few milliseconds must then be told from longer ones. */
+  closely?: boolean
   close(): void
 }
 
+/** The section `platform` of the configuration, as far as it is about overload. */
+export interface Bounds {
+  readonly max_concurrent_requests: number
+  /**
+   * From this lag on, in milliseconds, the number of young exchanges is limited. (At the default, a burst on a cold
+   * process causes about half of it.) What an exchange costs is known only later, when its upstream sends data, so the
+   * limit is on exchanges that run, not on requests that arrive at one moment.
+   */
+  readonly overload_delay: number
+}
+
+/** An exchange that has run for longer than this is not young: an open stream costs little, and nothing can be refused. */
+const YOUNG_MS = 1000
+const SLOTS = 10
+const SLOT_MS = YOUNG_MS / SLOTS
+
 /**
- * From this lag on, in milliseconds, the number of running exchanges is limited. (A burst on a cold process causes
- * about half of this lag.) What an exchange costs is known only later, when its upstream sends data, so the limit is
- * on running exchanges, not on requests that arrive at one moment.
+ * Counts young exchanges, to a tenth of `YOUNG_MS`. The number that may run at a time bounds the work of fast exchanges
+ * in an event-loop turn; of slow ones, it is about the number that may begin in a second. Were all exchanges counted,
+ * open streams would keep every new request out.
  */
-const LIMIT_LAG_MS = 200
+export class YoungExchanges {
+  readonly #clock: Clock
+  /** How many run that began in each of the last slots. */
+  readonly #slots = new Int32Array(SLOTS)
+  #slot: number
+  #count = 0
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+    this.#slot = this.#now()
+  }
+
+  get count(): number {
+    this.#advance()
+    return this.#count
+  }
+
+  started(): void {
+    this.#advance()
+    this.#add(this.#slot, 1)
+  }
+
+  /** @param ms how long the exchange has run */
+  ended(ms: number): void {
+    if (ms >= YOUNG_MS - SLOT_MS) return
+    this.#advance()
+    const slot = this.#slot - Math.floor(ms / SLOT_MS)
+    // By rounding, its slot may be the neighbour, which may have no more to give; then it is counted until it is old.
+    if (this.#slots[slot % SLOTS]! > 0) this.#add(slot, -1)
+    else if (this.#slots[(slot - 1) % SLOTS]! > 0) this.#add(slot - 1, -1)
+  }
+
+  #now(): number {
+    // The remainder of a negative number would be negative.
+    return SLOTS + Math.floor(this.#clock.mono() / SLOT_MS)
+  }
+
+  #add(slot: number, change: number): void {
+    this.#slots[slot % SLOTS]! += change
+    this.#count += change
+  }
+
+  /** Forgets the slots that are old now. */
+  #advance(): void {
+    const now = this.#now()
+    if (now === this.#slot) return
+    const passed = Math.min(SLOTS, now - this.#slot)
+    for (let i = 1; i <= passed; i++) this.#add(now - passed + i, -this.#slots[(now - passed + i) % SLOTS]!)
+    this.#slot = now
+  }
+}
+
 /**
- * This many exchanges may always run: their work in one event-loop turn is bounded, so lag with fewer has another
+ * While load is shed, the lag is kept below `overload_delay` divided by this. A refusal takes one event-loop turn, and
+ * so do several steps of an exchange: short turns make both fast, and few running exchanges keep the processor's caches
+ * and the young generation small. Without the distance between the two, every gateway at its peak would refuse requests
+ * that it could serve a little later.
+ */
+const CALM = 20
+/**
+ * This many young exchanges may always run: their work in one event-loop turn is bounded, so lag with fewer has another
  * cause.
  */
 const MIN_RUNNING = 64
 /**
- * The limit is adjusted this often, in milliseconds: down to four fifths while the loop is late, up by a twentieth
- * while it is not.
+ * The limit is adjusted this often, in milliseconds: to a half while the lag is above `overload_delay`, to four fifths
+ * while it is not yet calm, up by a twentieth while it is.
  */
 const ADJUST_MS = 100
+const DECREASE_FAST = 0.5
 const DECREASE = 0.8
 const INCREASE = 1.05
 /** A limit above this is removed. */
 const MAX_LIMIT = 1e6
 
 /**
- * From this lag on, in milliseconds, a share of new requests is refused however few exchanges run. It protects
+ * From this multiple of `overload_delay` on, a share of new requests is refused however few exchanges run. It protects
  * against requests that cost much before anything is sent upstream (large bodies, floods with bad keys).
  */
-const SHED_LAG_MS = 400
-/** From this lag on, in milliseconds, all but `MIN_SHARE` of new requests are refused. */
-const SHED_MOST_LAG_MS = 1200
+const SHED_LAG = 2
+/** From this multiple on, all but `MIN_SHARE` of new requests are refused. */
+const SHED_MOST_LAG = 6
 /** The share of new requests that is always admitted, since only their work can show that the lag has ended. */
 const MIN_SHARE = 0.05
 /**
@@ -52,7 +129,7 @@ export class OverloadGuard {
   readonly #probe: LagProbe
   readonly #random: () => number
   readonly #clock: Clock
-  /** A new exchange is admitted while fewer than this many run. */
+  /** A new exchange is admitted while fewer young ones than this run. Finite while load is shed. */
   #limit = Number.POSITIVE_INFINITY
   /** When the limit was last adjusted (monotonic milliseconds). */
   #adjustedAt: number
@@ -66,19 +143,25 @@ export class OverloadGuard {
     this.#adjustedAt = clock.mono()
   }
 
+  /** How many young exchanges may run while load is shed; 0 while it is not. */
+  get limit(): number {
+    return this.#limit === Number.POSITIVE_INFINITY ? 0 : Math.floor(this.#limit)
+  }
+
   /**
    * Whether a new request must be refused.
-   * @param capacity `platform.max_concurrent_requests`
+   * @param running how many exchanges run
+   * @param young how many of them are young
    */
-  refuses(running: number, capacity: number): boolean {
-    if (running >= capacity * HEADROOM) {
+  refuses(running: number, young: number, { max_concurrent_requests, overload_delay }: Bounds): boolean {
+    if (running >= max_concurrent_requests * HEADROOM) {
       this.shed.in_flight++
       return true
     }
     const lag = this.#probe.lagMs()
-    this.#adjust(lag, running)
-    if (running < this.#limit) {
-      const share = shareAt(lag)
+    this.#adjust(lag, young, overload_delay)
+    if (young < this.#limit) {
+      const share = shareAt(lag, overload_delay)
       if (share === 1 || this.#random() < share) return false
     }
     this.shed.lag++
@@ -89,16 +172,25 @@ export class OverloadGuard {
    * Adjusts the limit. This happens only when a request arrives; an increase then covers all periods since the last
    * time.
    */
-  #adjust(lag: number, running: number): void {
+  #adjust(lag: number, young: number, overloadDelay: number): void {
     const now = this.#clock.mono()
     const periods = Math.floor((now - this.#adjustedAt) / ADJUST_MS)
     if (periods === 0) return
     this.#adjustedAt = now
-    if (lag >= LIMIT_LAG_MS) this.#limit = Math.max(MIN_RUNNING, Math.min(this.#limit, running) * DECREASE)
-    else if (this.#limit !== Number.POSITIVE_INFINITY) {
+    const shedding = this.#limit !== Number.POSITIVE_INFINITY
+    if (lag >= overloadDelay) this.#lower(young, DECREASE_FAST)
+    else if (shedding && lag >= overloadDelay / CALM) {
+      // Young exchanges above the limit end or grow old. Until then the lag is that of the former limit.
+      if (young <= this.#limit) this.#lower(young, DECREASE)
+    } else if (shedding) {
       this.#limit *= INCREASE ** periods
       if (this.#limit > MAX_LIMIT) this.#limit = Number.POSITIVE_INFINITY
     }
+    this.#probe.closely = this.#limit !== Number.POSITIVE_INFINITY
+  }
+
+  #lower(young: number, to: number): void {
+    this.#limit = Math.max(MIN_RUNNING, Math.min(this.#limit, young) * to)
   }
 
   close(): void {
@@ -107,13 +199,18 @@ export class OverloadGuard {
 }
 
 /** The share of new requests that is admitted at this lag, however few exchanges run. */
-export function shareAt(lagMs: number): number {
-  if (lagMs <= SHED_LAG_MS) return 1
-  return Math.max(MIN_SHARE, 1 - (lagMs - SHED_LAG_MS) / (SHED_MOST_LAG_MS - SHED_LAG_MS))
+export function shareAt(lagMs: number, overloadDelay: number): number {
+  const from = SHED_LAG * overloadDelay
+  if (lagMs <= from) return 1
+  return Math.max(MIN_SHARE, 1 - (lagMs - from) / (SHED_MOST_LAG * overloadDelay - from))
 }
 
-/** Period of the timer whose lag is measured, in milliseconds. */
+/**
+ * Period of the timer whose lag is measured, in milliseconds. An event-loop turn shorter than it shows as no lag. The
+ * short period wakes an idle process 500 times a second, so it is only for one that sheds load.
+ */
 const PERIOD_MS = 20
+const CLOSE_PERIOD_MS = 2
 
 /**
  * Measures how late a timer fires. Only lag that lasts counts: the smaller of two measurements in a row, so that a
@@ -123,6 +220,7 @@ const PERIOD_MS = 20
  */
 export class TimerLag implements LagProbe {
   readonly #clock: Clock
+  closely = false
   #timer: Timer
   /** When the timer should fire (monotonic milliseconds). */
   #due: number
@@ -149,7 +247,8 @@ export class TimerLag implements LagProbe {
     const now = this.#clock.mono()
     this.#before = this.#last
     this.#last = Math.max(0, now - this.#due)
-    this.#due = now + PERIOD_MS
-    this.#timer = this.#clock.setTimer(PERIOD_MS, this.#measure)
+    const period = this.closely ? CLOSE_PERIOD_MS : PERIOD_MS
+    this.#due = now + period
+    this.#timer = this.#clock.setTimer(period, this.#measure)
   }
 }

@@ -54,6 +54,7 @@ test('every value of the reference file arrives with its unit', async () => {
   assert.equal(price_book, '2026-11')
   assert.deepEqual(platform, {
     max_concurrent_requests: 10_000,
+    overload_delay: 200,
     compress_above: 0.8,
     preparation: { requests: 8000, bytes: 1024 ** 3, organization_requests: 2000, organization_bytes: 256 * 1024 ** 2 },
   })

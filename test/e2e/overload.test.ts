@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'
-import { OverloadGuard, shareAt, TimerLag } from '../../http/overload.ts'
-import { startGateway } from './harness.ts'
+import { OverloadGuard, shareAt, TimerLag, YoungExchanges } from '../../http/overload.ts'
+import { eventually } from '../eventually.ts'
+import { KEY, startGateway } from './harness.ts'
 
 const PATHS = { chat: '/v1/chat/completions', responses: '/v1/responses', messages: '/v1/messages' }
 const ask = { model: 'eb1-preview', messages: [{ role: 'user', content: 'x' }] }
@@ -53,14 +54,19 @@ test('[LIM-10] [ERR-6] a lagging event loop sheds new requests with route_capaci
   }
 })
 
+const bounds = (capacity: number) => ({ max_concurrent_requests: capacity, overload_delay: 200 })
+
 test('the share that is let in falls with the lag and never to nothing', () => {
-  assert.deepEqual([0, 400, 800, 1200, 60_000].map(shareAt), [1, 1, 0.5, 0.05, 0.05])
+  assert.deepEqual(
+    [0, 400, 800, 1200, 60_000].map(lag => shareAt(lag, 200)),
+    [1, 1, 0.5, 0.05, 0.05],
+  )
 })
 
 test('too many on their way: refused at a quarter above the platform’s capacity', () => {
   const guard = new OverloadGuard({ lagMs: () => 0, close() {} }, () => 0.5, new ManualClock())
   assert.deepEqual(
-    [guard.refuses(100, 100), guard.refuses(124, 100), guard.refuses(125, 100), guard.shed],
+    [...[100, 124, 125].map(running => guard.refuses(running, running, bounds(100))), guard.shed],
     [false, false, true, { lag: 0, in_flight: 1 }],
   )
 })
@@ -71,29 +77,123 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   const guard = new OverloadGuard({ lagMs: () => lag, close() {} }, () => 0.5, clock)
   /** What runs where the next is refused. */
   const limit = () => {
-    for (let running = 0; running < 2000; running++) if (guard.refuses(running, 1e9)) return running
+    for (let running = 0; running < 2000; running++) if (guard.refuses(running, running, bounds(1e9))) return running
     return Number.POSITIVE_INFINITY
   }
   const later = (ms: number, running: number) => {
     clock.advance(ms)
-    guard.refuses(running, 1e9)
+    guard.refuses(running, running, bounds(1e9))
   }
   later(10_000, 1000)
   assert.equal(limit(), Number.POSITIVE_INFINITY, 'no lag, no limit')
+  lag = 150
+  later(10_000, 1000)
+  assert.equal(limit(), Number.POSITIVE_INFINITY, 'a gateway at its peak is as late as that')
   lag = 250
   later(100, 1000)
-  assert.equal(limit(), 800)
-  later(50, 800)
-  assert.equal(limit(), 800, 'what was decided shows before it is judged again')
-  later(50, 800)
-  assert.equal(limit(), 640)
-  for (let i = 0; i < 30; i++) later(100, 500)
+  assert.equal(limit(), 500)
+  assert.equal(guard.limit, 500)
+  later(50, 500)
+  assert.equal(limit(), 500, 'what was decided shows before it is judged again')
+  later(50, 500)
+  assert.equal(limit(), 250)
+  lag = 15
+  later(100, 400)
+  assert.equal(limit(), 250, 'more run than may: the lag is still that of the former limit')
+  later(100, 250)
+  assert.equal(limit(), 200, 'not calm yet, though no longer as late as where it began')
+  for (let i = 0; i < 30; i++) later(100, 64)
   assert.equal(limit(), 64)
-  lag = 0
+  lag = 5
   later(1000, 64)
   assert.ok(limit() > 64 && limit() < 120, `${limit()} a second later`)
   later(60_000, 64)
   assert.equal(limit(), Number.POSITIVE_INFINITY)
+  assert.equal(guard.limit, 0)
+})
+
+test('young exchanges are counted until they end or have run for a second', () => {
+  const clock = new ManualClock()
+  const young = new YoungExchanges(clock)
+  for (let i = 0; i < 3; i++) young.started()
+  clock.advance(450)
+  for (let i = 0; i < 5; i++) young.started()
+  assert.equal(young.count, 8)
+  young.ended(450)
+  young.ended(0)
+  assert.equal(young.count, 6)
+  clock.advance(560)
+  assert.equal(young.count, 4, 'the two of the beginning are a second old')
+  young.ended(1010)
+  assert.equal(young.count, 4, 'one that is old was not counted any more')
+  clock.advance(60_000)
+  assert.equal(young.count, 0)
+  young.started()
+  young.ended(0)
+  assert.equal(young.count, 0)
+})
+
+test('[LIM-10] while load is shed, 64 young exchanges may run; open streams go on and do not count', async () => {
+  // Were all exchanges counted, a gateway with a hundred open streams would refuse everything once it had been late.
+  let lag = 0
+  const lagClock = new ManualClock()
+  const t = await startGateway({ gateway: { lag: { lagMs: () => lag, close() {} }, lagClock } })
+  const streaming = new AbortController()
+  try {
+    const stream = { ...ask, stream: true, messages: [{ role: 'user', content: '[[sim: tokens 100; pace 10s]] x' }] }
+    const init = { method: 'POST', body: JSON.stringify(stream), signal: streaming.signal }
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${KEY}` }
+    for (let i = 0; i < 70; i++) fetch(`${t.url}${PATHS.chat}`, { ...init, headers }).catch(() => {})
+    const figure = async (name: string) => {
+      const metrics = await (await fetch(`${t.gateway.adminAddress}/metrics`)).text()
+      return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(metrics)?.[1])
+    }
+    await eventually(async () => (await figure('sluice_open_exchanges')) === 70)
+    lag = 250
+    lagClock.advance(100)
+    const refused = await t.post(PATHS.chat, ask)
+    assert.equal(refused.status, 503)
+    assert.match(((await refused.json()) as any).error.message, /overloaded/)
+    assert.ok(Number(refused.headers.get('retry-after')) >= 1)
+    assert.equal(await figure('sluice_shed_running_limit'), 64)
+    lag = 15
+    lagClock.advance(100)
+    assert.equal((await t.post(PATHS.chat, ask)).status, 503, 'not calm yet')
+    lagClock.advance(1000)
+    assert.equal((await t.post(PATHS.chat, ask)).status, 200, 'the streams are not young any more')
+    assert.equal(await figure('sluice_open_exchanges'), 70)
+    lag = 0
+    lagClock.advance(60_000)
+    assert.equal((await t.post(PATHS.chat, ask)).status, 200)
+    assert.equal(await figure('sluice_shed_running_limit'), 0)
+  } finally {
+    streaming.abort()
+    await t.close()
+  }
+})
+
+test('of a flood of refusals all are counted, and a hundred a second are logged', async () => {
+  let now = 1_700_000_000_000
+  const clock = new (class extends ManualClock {
+    override now() {
+      return now
+    }
+  })()
+  const t = await startGateway({ gateway: { lag: { lagMs: () => 5000, close() {} }, random: () => 0.5, clock } })
+  try {
+    for (let i = 0; i < 130; i++) assert.equal((await t.post(PATHS.chat, ask)).status, 503)
+    const lines = () => t.log.filter(({ message, fields }) => message === 'exchange' && 'code' in fields)
+    assert.equal(lines().length, 100)
+    now += 1000
+    assert.equal((await t.post(PATHS.chat, ask)).status, 503)
+    assert.equal(lines().length, 101)
+    const [summary] = t.log.filter(({ message }) => message.startsWith('refusals without'))
+    assert.deepEqual(summary?.fields, { unnoted: 30 })
+    const metrics = await (await fetch(`${t.gateway.adminAddress}/metrics`)).text()
+    assert.match(metrics, /^sluice_shed_total\{reason="lag"\} 131$/m)
+  } finally {
+    await t.close()
+  }
 })
 
 test('lag is what stands: one stall is none, two in a row are, the one under way counts, and it is forgotten when it is over', () => {

@@ -29,7 +29,13 @@ interface Asked {
 function requests(who: ReturnType<typeof caller>, store: Store, clock = new ManualClock(), platform = {}) {
   const shared = createSharedState()
   const gateway = gatewayOf({
-    platform: { max_concurrent_requests: 10, compress_above: 0.8, preparation: PREPARATION, ...platform },
+    platform: {
+      max_concurrent_requests: 10,
+      compress_above: 0.8,
+      overload_delay: 200,
+      preparation: PREPARATION,
+      ...platform,
+    },
   })
   let sent = 0
   return ({ input = 10, cap }: Asked = {}, more: RunOptions<any> = {}) =>
