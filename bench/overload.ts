@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util'
 import { freePort } from '../test/ports.ts'
 import { startProgram, stop } from './children.ts'
 import { startSluice } from './contenders/sluice.ts'
-import { closedLoop, demandNone, failures, type Lane, lane, load, ready, startUpstream } from './lanes.ts'
+import { closedLoop, demandNone, failures, type Lane, lane, load, Prober, ready, startUpstream } from './lanes.ts'
 import type { Opened, Job as StreamsJob } from './load/open-streams.ts'
 import type { Job, Report } from './load/overload.ts'
 import { median, percentile } from './load/percentile.ts'
@@ -19,14 +19,14 @@ import { type Goal, reached, show, table } from './results.ts'
 
 const HELP = `Usage: npm run bench:overload [-- --rounds 3] [--seconds 5] [--times 3]
 
-Measures the gateway's peak, then sends four fifths and --times as much, open loop. About two minutes. The goals are
+Measures the gateway's peak, then sends four fifths and --times as much, open loop. About three minutes. The goals are
 those of three times the peak; above it only admin and open streams have goals.
 `
 
 /** Connections of the closed loop, as in profile 3. */
 const CONNECTIONS = 64
-/** The most connections of the load: more than any round needs, so that it is the gateway that refuses. */
-const MOST_CONNECTIONS = 6000
+/** Connections of the load: more than any round needs, so that it is the gateway that refuses. */
+const MOST_CONNECTIONS = 3000
 /** The goals: this part of the peak throughput remains. */
 const GOODPUT = { buffered: 0.75, streamed: 0.95 }
 /** The rate at which the gateway is busy and not overloaded, as a share of the peak. */
@@ -38,10 +38,10 @@ const ASK_MS = 50
 const trickle: Route = { name: 'trickle', surface: 'chat', model: 'trickle-chat' }
 const WARM_MS = 4000
 /**
- * The load runs this long before it is measured, so that the gateway's overload shedding has noticed the overload, and
- * the backlog of the first moment is gone.
+ * The load runs this long before it is measured, in milliseconds, so that the gateway sheds load, and the backlog of the
+ * first moment is gone.
  */
-const LEAD_IN_MS = 3000
+const LEAD_IN_MS = { busy: 2000, overload: 4000 }
 
 const { values } = parseArgs({
   options: {
@@ -84,10 +84,11 @@ async function main(rounds: number, measureMs: number, times: number): Promise<n
     const busy: Report[] = []
     const answers: number[] = []
     for (let round = 0; round < rounds; round++) {
+      await calm(admin, each)
       peaks.push(await peak(each, measureMs))
-      busy.push(await overload(each, BUSY * peaks.at(-1)!.rate, measureMs))
+      busy.push(await openLoop(each, BUSY * peaks.at(-1)!.rate, LEAD_IN_MS.busy, measureMs))
       const asking = ask(admin)
-      reports.push(await overload(each, times * peaks.at(-1)!.rate, measureMs))
+      reports.push(await openLoop(each, times * peaks.at(-1)!.rate, LEAD_IN_MS.overload, measureMs))
       answers.push(...(await asking.stop()))
     }
     const middle = (of: (report: Report) => number) => median(reports.map(of))
@@ -166,6 +167,19 @@ async function keepStreams(port: number, file: string): Promise<{ lost(): Promis
   }
 }
 
+/** Sends a few requests until the gateway sheds no load, which takes about 20 s after an overload. */
+async function calm(admin: number, each: Lane): Promise<void> {
+  for (let i = 0; i < 60; i++) {
+    const metrics = await (await fetch(`http://127.0.0.1:${admin}/metrics`)).text()
+    if (metrics.includes('\nsluice_shed_running_limit 0\n')) return
+    const prober = new Prober(each)
+    await prober.ask().catch(() => {})
+    prober.close()
+    await new Promise(resolve => setTimeout(resolve, 1000))
+  }
+  throw new Error('the gateway sheds load without being loaded')
+}
+
 /** Asks the admin server again and again. `stop` returns the milliseconds of each answer. */
 function ask(port: number): { stop(): Promise<number[]> } {
   const all: number[] = []
@@ -203,16 +217,21 @@ async function peak(each: Lane, measureMs: number): Promise<Peak> {
   return { rate: answers / seconds, micros: cpuMicros / answers }
 }
 
-async function overload({ running, file, expect }: Lane, rate: number, measureMs: number): Promise<Report> {
+async function openLoop(
+  { running, file, expect }: Lane,
+  rate: number,
+  leadInMs: number,
+  measureMs: number,
+): Promise<Report> {
   const job: Job = {
     port: running.port,
     rate,
     connections: MOST_CONNECTIONS,
     requests: { kind: 'short', file },
-    leadInMs: LEAD_IN_MS,
+    leadInMs,
     measureMs,
     expect,
     pid: running.pid,
   }
-  return load<Report>('overload.ts', job, LEAD_IN_MS + measureMs + 30_000)
+  return load<Report>('overload.ts', job, leadInMs + measureMs + 30_000)
 }

@@ -1,6 +1,7 @@
 /**
  * Open loop far above the capacity of a server. Requests become due at a fixed rate. Each is sent at once, on a free
- * keep-alive connection or on a new one. The report says how many were served completely, how many were refused, with
+ * keep-alive connection. All connections are opened before: a listener accepts 512 at a time, and what the kernel drops
+ * beyond that comes back after 1, 3, 7 and 15 s, so that a load that opens connections measures the kernel. The report says how many were served completely, how many were refused, with
  * which codes, and how fast. The program takes a `Job` as JSON and prints a `Report` as JSON.
  */
 import { Worker } from 'node:worker_threads'
@@ -20,7 +21,7 @@ export interface Job extends ClosedJob {
 
 export interface Report {
   cpuMicros: number
-  /** Complete answers per second of the measured time. */
+  /** Complete answers per second of the measured time. Times are of requests that were sent in it, too. */
   served: number
   servedP50: number
   servedP99: number
@@ -38,15 +39,18 @@ export interface Report {
   failures: Record<string, number>
 }
 
+/** So many connections are opened at a time: fewer than a listener holds back. */
+const AT_ONCE = 100
+
 if (process.argv[1] === import.meta.filename) run(JSON.parse(process.argv[2]!) as Job)
 
 function run(job: Job): void {
   const source = openRequests(job.requests)
   const periodMs = 1000 / job.rate
   const count = Math.round((job.leadInMs + job.measureMs) / periodMs)
-  const start = now() + 300
-  const from = start + job.leadInMs
-  const until = from + job.measureMs
+  let start = 0
+  let from = 0
+  let until = 0
   const free: Connection[] = []
   const served: number[] = []
   const refused: number[] = []
@@ -57,22 +61,30 @@ function run(job: Job): void {
   let open = 0
   let sent = 0
   let givenUp = 0
+  let refusals = 0
+  let whole = 0
 
   const handler = {
     onAnswer(answer: Answer, connection: Connection) {
       const at = now()
       const counts = at >= from && at < until
+      // A request of the lead-in may have waited behind those of the first moment.
+      const timed = connection.since >= from
       if (answer.status === 429 || answer.status === 503) {
         const code = /"code":"([a-z_]+)"/.exec(answer.tail.toString('latin1'))?.[1]
         if (code === undefined) tally(failures, `status ${answer.status} without a code`)
         else if (counts) {
-          refused.push(at - connection.since)
+          refusals++
+          if (timed) refused.push(at - connection.since)
           tally(codes, `${answer.status} ${code}`)
         }
       } else {
         const reason = fault(answer, job.expect)
         if (reason !== undefined) tally(failures, reason)
-        else if (counts) served.push(at - connection.since)
+        else if (counts) {
+          whole++
+          if (timed) served.push(at - connection.since)
+        }
       }
       free.push(connection)
     },
@@ -101,30 +113,49 @@ function run(job: Job): void {
     connection.send(source.next())
   }
 
-  const metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { start, periodMs, count } })
-  metronome.on('message', () => {
-    // The clock says how many are due, not the number of messages, because several messages may arrive at once.
-    const fallen = Math.min(count, Math.floor((now() - start) / periodMs) + 1)
-    while (sent < fallen) send(sent++)
-  })
-  let cpu = 0
-  setTimeout(() => (cpu = cpuMicros(job.pid)), from - now())
-  setTimeout(() => {
-    const seconds = job.measureMs / 1000
-    const report: Report = {
-      cpuMicros: cpuMicros(job.pid) - cpu,
-      served: served.length / seconds,
-      servedP50: percentile(served, 0.5),
-      servedP99: percentile(served, 0.99),
-      refused: refused.length / seconds,
-      refusedP50: percentile(refused, 0.5),
-      refusedP99: percentile(refused, 0.99),
-      codes,
-      givenUp,
-      sentLateP99: percentile(lateness, 0.99),
-      failures,
+  let opening: Connection[] = []
+  const opener = setInterval(() => {
+    opening = opening.filter(connection => !connection.open)
+    while (open < job.connections && opening.length < AT_ONCE) {
+      open++
+      const connection = new Connection(job.port, handler)
+      opening.push(connection)
+      free.push(connection)
     }
-    console.log(JSON.stringify(report))
-    process.exit(0)
-  }, until - now())
+    if (open < job.connections || opening.length > 0) return
+    clearInterval(opener)
+    begin()
+  }, 5)
+
+  const begin = () => {
+    start = now() + 300
+    from = start + job.leadInMs
+    until = from + job.measureMs
+    const metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { start, periodMs, count } })
+    metronome.on('message', () => {
+      // The clock says how many are due, not the number of messages, because several messages may arrive at once.
+      const fallen = Math.min(count, Math.floor((now() - start) / periodMs) + 1)
+      while (sent < fallen) send(sent++)
+    })
+    let cpu = 0
+    setTimeout(() => (cpu = cpuMicros(job.pid)), from - now())
+    setTimeout(() => {
+      const seconds = job.measureMs / 1000
+      const report: Report = {
+        cpuMicros: cpuMicros(job.pid) - cpu,
+        served: whole / seconds,
+        servedP50: percentile(served, 0.5),
+        servedP99: percentile(served, 0.99),
+        refused: refusals / seconds,
+        refusedP50: percentile(refused, 0.5),
+        refusedP99: percentile(refused, 0.99),
+        codes,
+        givenUp,
+        sentLateP99: percentile(lateness, 0.99),
+        failures,
+      }
+      console.log(JSON.stringify(report))
+      process.exit(0)
+    }, until - now())
+  }
 }
