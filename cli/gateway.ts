@@ -205,7 +205,7 @@ class RunningGateway implements Gateway {
     this.#young = new YoungExchanges(options.lagClock ?? systemClock)
     this.ingress = new Ingress({
       overloaded: running => {
-        if (this.#guard.refuses(running, this.#young.count, this.config.platform)) return true
+        if (this.#guard.refuses(running, this.#young, this.config.platform)) return true
         this.#young.started()
         return false
       },

@@ -151,16 +151,20 @@ export class OverloadGuard {
   /**
    * Whether a new request must be refused.
    * @param running how many exchanges run
-   * @param young how many of them are young
+   * @param young how many of them are young; read only while it matters
    */
-  refuses(running: number, young: number, { max_concurrent_requests, overload_delay }: Bounds): boolean {
+  refuses(
+    running: number,
+    young: { readonly count: number },
+    { max_concurrent_requests, overload_delay }: Bounds,
+  ): boolean {
     if (running >= max_concurrent_requests * HEADROOM) {
       this.shed.in_flight++
       return true
     }
     const lag = this.#probe.lagMs()
     this.#adjust(lag, young, overload_delay)
-    if (young < this.#limit) {
+    if (this.#limit === Number.POSITIVE_INFINITY || young.count < this.#limit) {
       const share = shareAt(lag, overload_delay)
       if (share === 1 || this.#random() < share) return false
     }
@@ -172,16 +176,16 @@ export class OverloadGuard {
    * Adjusts the limit. This happens only when a request arrives; an increase then covers all periods since the last
    * time.
    */
-  #adjust(lag: number, young: number, overloadDelay: number): void {
+  #adjust(lag: number, young: { readonly count: number }, overloadDelay: number): void {
     const now = this.#clock.mono()
     const periods = Math.floor((now - this.#adjustedAt) / ADJUST_MS)
     if (periods === 0) return
     this.#adjustedAt = now
     const shedding = this.#limit !== Number.POSITIVE_INFINITY
-    if (lag >= overloadDelay) this.#lower(young, DECREASE_FAST)
+    if (lag >= overloadDelay) this.#lower(young.count, DECREASE_FAST)
     else if (shedding && lag >= overloadDelay / CALM) {
       // Young exchanges above the limit end or grow old. Until then the lag is that of the former limit.
-      if (young <= this.#limit) this.#lower(young, DECREASE)
+      if (young.count <= this.#limit) this.#lower(young.count, DECREASE)
     } else if (shedding) {
       this.#limit *= INCREASE ** periods
       if (this.#limit > MAX_LIMIT) this.#limit = Number.POSITIVE_INFINITY

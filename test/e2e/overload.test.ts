@@ -66,7 +66,7 @@ test('the share that is let in falls with the lag and never to nothing', () => {
 test('too many on their way: refused at a quarter above the platform’s capacity', () => {
   const guard = new OverloadGuard({ lagMs: () => 0, close() {} }, () => 0.5, new ManualClock())
   assert.deepEqual(
-    [...[100, 124, 125].map(running => guard.refuses(running, running, bounds(100))), guard.shed],
+    [...[100, 124, 125].map(running => guard.refuses(running, { count: running }, bounds(100))), guard.shed],
     [false, false, true, { lag: 0, in_flight: 1 }],
   )
 })
@@ -77,12 +77,13 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   const guard = new OverloadGuard({ lagMs: () => lag, close() {} }, () => 0.5, clock)
   /** What runs where the next is refused. */
   const limit = () => {
-    for (let running = 0; running < 2000; running++) if (guard.refuses(running, running, bounds(1e9))) return running
+    for (let running = 0; running < 2000; running++)
+      if (guard.refuses(running, { count: running }, bounds(1e9))) return running
     return Number.POSITIVE_INFINITY
   }
   const later = (ms: number, running: number) => {
     clock.advance(ms)
-    guard.refuses(running, running, bounds(1e9))
+    guard.refuses(running, { count: running }, bounds(1e9))
   }
   later(10_000, 1000)
   assert.equal(limit(), Number.POSITIVE_INFINITY, 'no lag, no limit')
