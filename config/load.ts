@@ -2,8 +2,10 @@
  * Loads gateway.yaml: text, sections, references, chains. Start-up, reload and `sluice check` all use this module. It
  * reports every fault at once, each with its position and its cure.
  */
+import { X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
+import { createSecureContext } from 'node:tls'
 import { AUTH_PACKAGES } from '../core/auth.ts'
 import type { PipelineEntry } from '../core/chain.ts'
 import type { Plugin } from '../core/plugin.ts'
@@ -501,15 +503,32 @@ async function checkFiles(
     if (auth?.kind === 'google') named.push([['providers', name, 'auth', 'google'], { credentials: auth.credentials }])
   }
   for (const [path, tls] of named) {
+    const texts: Record<string, string> = {}
     for (const [key, file] of Object.entries(tls ?? {})) {
       if (file === undefined) continue
       try {
-        await read(file)
+        texts[key] = await read(file)
       } catch (cause) {
         report.error([...path, key], `cannot read ${file} (${(cause as NodeJS.ErrnoException).code ?? cause})`)
       }
     }
+    if (path[0] === 'providers') checkPems(path, texts, report)
   }
+}
+
+/** Checks what a provider's TLS files hold, so that a wrong one fails the load and not every connection. */
+function checkPems(path: string[], { ca, cert, key }: Record<string, string>, report: Report): void {
+  const attempt = (member: string, message: string, use: () => unknown) => {
+    try {
+      use()
+    } catch (cause) {
+      report.error([...path, member], `${message} (${(cause as NodeJS.ErrnoException).code ?? cause})`)
+    }
+  }
+  // OpenSSL takes any text for authorities, and then trusts nobody.
+  if (ca !== undefined) attempt('ca', 'it holds no certificate in PEM', () => new X509Certificate(ca))
+  if (cert !== undefined && key !== undefined)
+    attempt('cert', 'it is no PEM certificate that fits the key', () => createSecureContext({ cert, key }))
 }
 
 /** Checks that the optional packages are installed that the providers need. */

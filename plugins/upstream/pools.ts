@@ -1,8 +1,8 @@
 /**
  * Connections to providers: one pool for each provider as configured, shared by all chains and kept across reloads that
- * do not change it. undici does TLS, HTTP/2 and proxies; plain-text origins get the client of `http1/`, which is
- * faster.
+ * do not change it. undici does HTTP/2 and proxies; other origins get the client of `http1/`, which is faster.
  */
+import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool, ProxyAgent } from 'undici'
 import type { ProviderConfig } from '../../config/types.ts'
@@ -12,6 +12,7 @@ import { authenticator } from '../../providers/auth/index.ts'
 import { joined } from '../shared/verbatim.ts'
 import { Gate } from './gate.ts'
 import { Http1Client, type HttpClient } from './http1/client.ts'
+import type { TlsFiles } from './http1/secure.ts'
 
 /** The connections to one provider. */
 export interface ProviderPool {
@@ -25,6 +26,7 @@ export interface ProviderPool {
 }
 
 interface Shared {
+  name: string
   pool: ProviderPool
   /** Chains that hold the pool; it is closed when the last one releases it. */
   users: number
@@ -41,17 +43,22 @@ const KEEP_ALIVE_MS = 4000
 const MAX_AGE_MS = 60_000
 
 export class Pools {
-  readonly #pools = new Map<string, Shared>()
+  readonly #named = new Map<string, Shared>()
+  readonly #open = new Map<ProviderPool, Shared>()
 
-  /** The provider's pool, opened if it is not open yet. The caller must `release` it. */
+  /**
+   * The provider's pool, opened if it is not open yet. The files of `tls` are read each time, so that a reload after a
+   * change of their contents gets a pool of its own. The caller must `release` the pool.
+   */
   acquire(provider: ProviderConfig, connectTimeoutMs: number, clock: Clock): ProviderPool {
-    const name = poolName(provider, connectTimeoutMs)
-    let shared = this.#pools.get(name)
-    if (!shared)
-      this.#pools.set(
-        name,
-        (shared = { pool: open(provider, connectTimeoutMs, clock), users: 0, provider: provider.name }),
-      )
+    const files = readFiles(provider.tls)
+    const name = poolName(provider, files, connectTimeoutMs)
+    let shared = this.#named.get(name)
+    if (!shared) {
+      shared = { name, pool: open(provider, files, connectTimeoutMs, clock), users: 0, provider: provider.name }
+      this.#named.set(name, shared)
+      this.#open.set(shared.pool, shared)
+    }
     shared.users++
     return shared.pool
   }
@@ -60,7 +67,7 @@ export class Pools {
    * How busy the providers are, one entry for each pool. A provider has two while its pool from before a reload drains.
    */
   load(): { provider: string; inFlight: number; queued: number; capacity: number; refused: number }[] {
-    return [...this.#pools.values()].map(({ provider, pool: { gate } }) => ({
+    return [...this.#open.values()].map(({ provider, pool: { gate } }) => ({
       provider,
       inFlight: gate.inFlight,
       queued: gate.queued,
@@ -69,23 +76,28 @@ export class Pools {
     }))
   }
 
-  async release(provider: ProviderConfig, connectTimeoutMs: number): Promise<void> {
-    const name = poolName(provider, connectTimeoutMs)
-    const shared = this.#pools.get(name)
+  async release(pool: ProviderPool): Promise<void> {
+    const shared = this.#open.get(pool)
     if (!shared || --shared.users > 0) return
-    this.#pools.delete(name)
-    await shared.pool.dispatcher.close()
+    this.#open.delete(pool)
+    this.#named.delete(shared.name)
+    await pool.dispatcher.close()
   }
 }
 
-function poolName(provider: ProviderConfig, connectTimeoutMs: number): string {
-  const { base_url, max_connections, queue, http2, tls, proxy, auth } = provider
+function readFiles(tls: ProviderConfig['tls']): TlsFiles {
+  const read = (path: string | undefined) => (path === undefined ? undefined : readFileSync(path, 'utf8'))
+  return { ca: read(tls?.ca), cert: read(tls?.cert), key: read(tls?.key) }
+}
+
+function poolName(provider: ProviderConfig, files: TlsFiles, connectTimeoutMs: number): string {
+  const { base_url, max_connections, queue, http2, proxy, auth } = provider
+  const tls = createHash('sha256').update(JSON.stringify(files)).digest('base64')
   return JSON.stringify([provider.name, base_url, max_connections, queue, http2, tls, proxy, connectTimeoutMs, auth])
 }
 
-function open(provider: ProviderConfig, connectTimeoutMs: number, clock: Clock): ProviderPool {
+function open(provider: ProviderConfig, tls: TlsFiles, connectTimeoutMs: number, clock: Clock): ProviderPool {
   const url = new URL(provider.base_url)
-  const { tls } = provider
   const options = {
     // The gate has the limit and the queue, because undici's own queue has no bound.
     connections: provider.max_connections,
@@ -96,21 +108,15 @@ function open(provider: ProviderConfig, connectTimeoutMs: number, clock: Clock):
     bodyTimeout: 0,
     keepAliveTimeout: KEEP_ALIVE_MS,
     clientTtl: MAX_AGE_MS,
-    connect: {
-      timeout: connectTimeoutMs,
-      ...(tls?.ca && { ca: readFileSync(tls.ca, 'utf8') }),
-      ...(tls?.cert && { cert: readFileSync(tls.cert, 'utf8') }),
-      ...(tls?.key && { key: readFileSync(tls.key, 'utf8') }),
-    },
+    connect: { timeout: connectTimeoutMs, ...tls },
   }
-  const plain =
-    url.protocol === 'http:' &&
+  const own =
     !provider.proxy &&
     !provider.http2 &&
     // For the benchmark that compares the two (`npm run bench -- --client undici`).
     process.env['SLUICE_HTTP1_CLIENT'] !== 'undici'
-  const dispatcher: HttpClient = plain
-    ? new Http1Client({ origin: url.origin, connectTimeoutMs, keepAliveMs: KEEP_ALIVE_MS, maxAgeMs: MAX_AGE_MS })
+  const dispatcher: HttpClient = own
+    ? new Http1Client({ origin: url.origin, tls, connectTimeoutMs, keepAliveMs: KEEP_ALIVE_MS, maxAgeMs: MAX_AGE_MS })
     : inOnePiece(
         provider.proxy
           ? new ProxyAgent({

@@ -81,7 +81,6 @@ export class Targets {
 
   /** Releases the connections. */
   async close(): Promise<void> {
-    for (const provider of this.#opened.keys())
-      await this.#pools.release(this.#providers[provider]!, this.#options.connect_timeout)
+    for (const pool of this.#opened.values()) await this.#pools.release(pool)
   }
 }

@@ -6,7 +6,7 @@ import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { Pools } from '../../plugins/upstream/pools.ts'
 
 /** The benchmark of the two clients compares nothing when its switch does nothing. */
-test('plain HTTP has the own client, and undici where SLUICE_HTTP1_CLIENT says so; all else has undici', async context => {
+test('HTTP/1.1 has the own client; HTTP/2, proxies and SLUICE_HTTP1_CLIENT have undici', async context => {
   context.after(() => delete process.env['SLUICE_HTTP1_CLIENT'])
   const provider: ProviderConfig = {
     name: 'one',
@@ -25,12 +25,13 @@ test('plain HTTP has the own client, and undici where SLUICE_HTTP1_CLIENT says s
   }
   const own = async (more: Partial<ProviderConfig> = {}) => {
     const pools = new Pools()
-    const { dispatcher } = pools.acquire({ ...provider, ...more }, 1000, systemClock)
-    await pools.release({ ...provider, ...more }, 1000)
-    return dispatcher instanceof Http1Client
+    const pool = pools.acquire({ ...provider, ...more }, 1000, systemClock)
+    await pools.release(pool)
+    return pool.dispatcher instanceof Http1Client
   }
   assert.equal(await own(), true)
-  assert.equal(await own({ base_url: 'https://127.0.0.1:9/v1' }), false)
+  assert.equal(await own({ base_url: 'https://127.0.0.1:9/v1' }), true)
+  assert.equal(await own({ base_url: 'https://127.0.0.1:9/v1', http2: true }), false)
   assert.equal(await own({ proxy: 'http://127.0.0.1:9' }), false)
   process.env['SLUICE_HTTP1_CLIENT'] = 'undici'
   assert.equal(await own(), false)
