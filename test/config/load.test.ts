@@ -268,6 +268,15 @@ test('certificates must be there when the configuration loads', async () => {
   assert.match(config!.server.tls!.cert, /^\/.*\/tls\/cert\.pem$/)
 })
 
+test('the TLS files of a provider are read as what they are named', async () => {
+  const text = small({}).replace(/(base_url: [^,}\s]+)/, '$1, tls: { ca: ca.pem, cert: cert.pem, key: key.pem }')
+  const { errors } = await loadText(text, { files: { 'ca.pem': 'x', 'cert.pem': 'y', 'key.pem': 'z' } })
+  assert.match(
+    lines(errors).join('\n'),
+    /it holds no certificate in PEM.*\n.*it is no PEM certificate that fits the key/,
+  )
+})
+
 test('providers, models and backends refer to each other', async () => {
   const backend = (more: string) => `backends: [{ provider: local, model: m${more} }]`
   const models = (...entries: string[]) => small({ models: `models:\n${entries.map(e => `  ${e}`).join('\n')}` })

@@ -79,6 +79,22 @@ test('mTLS: the client certificate of tls.cert and tls.key', { skip }, async con
   assert.equal(server.requests.length, 1)
 })
 
+/** Node does not tell an end of TLS from a cut: a body that ends with its connection must show its own end. */
+test('TLS: a reply without a length, cut anywhere, is never taken for a whole one', { skip }, async context => {
+  const server = await startFaultServer({ tls: pki.server })
+  context.after(() => server.close())
+  const t = await gatewayTo(context, server.url, `tls: { ca: "${pki.ca}" }`)
+  for (const share of [1, 0.99, 0.8, 0.5, 0.1, 0]) {
+    server.fault = async turn => {
+      const { type, body } = await turn.reply()
+      await turn.head(200, { 'content-type': type, connection: 'close' })
+      await turn.write(body.subarray(0, Math.floor(body.length * share)))
+      await turn.fin()
+    }
+    assert.equal(await ask(t), share === 1 ? 'fine' : '502 upstream_server_error', `${share}`)
+  }
+})
+
 test('HTTP/2 behind http2: true: many streams on one connection', { skip }, async context => {
   const simulator = await startSimulator({ port: 0 })
   let sessions = 0

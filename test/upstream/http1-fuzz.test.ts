@@ -6,13 +6,14 @@ import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
-import net, { type AddressInfo, type Socket } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { Duplex } from 'node:stream'
 import { test } from 'node:test'
 import { inspect } from 'node:util'
 import fc from 'fast-check'
 import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { MalformedResponse, ResponseParser } from '../../plugins/upstream/http1/parser.ts'
+import { allLinks, plain } from './links.ts'
 
 const times = Number(process.env['SLUICE_FUZZ_TIMES'] ?? 1)
 const seed = Number(process.env['SLUICE_FUZZ_SEED'] ?? (times === 1 ? 1 : Math.floor(Math.random() * 2 ** 31)))
@@ -251,86 +252,88 @@ const script: fc.Arbitrary<Script> = fc.record({
 
 const turn = () => new Promise<void>(resolve => setImmediate(resolve))
 
-test('whatever a server sends: every request ends, with bytes of its own reply alone, and none meets a spoilt connection', {
-  timeout: 120_000 * times,
-}, async () => {
-  await holds(
-    fc.asyncProperty(fc.array(script, { minLength: 4, maxLength: 12 }), async scripts => {
-      const over = new Set<number>()
-      const wrong: string[] = []
-      const sockets = new Set<Socket>()
-      const server = net.createServer(socket => {
-        sockets.add(socket)
-        let spoilt = ''
-        socket.on('error', () => {})
-        socket.on('data', async data => {
-          const n = Number(/x-request: (\d+)/.exec(data.toString('latin1'))?.[1])
-          if (spoilt !== '') wrong.push(`request ${n} met a connection after ${spoilt}`)
-          const { reply, changes, sizes, behind } = scripts[n]!
-          const proper = Buffer.from(reply.bytes.toString('latin1').replaceAll(MARK, mark(n)), 'latin1')
-          const bytes = changed(proper, changes)
-          if (behind !== 'nothing') spoilt = behind
-          if (changes.length === 0 && behind === 'nothing') {
-            for (const each of pieces(
-              bytes,
-              sizes.map(size => size * 5),
-            )) {
-              socket.write(each)
-              await turn()
-            }
-          } else socket.write(behind === 'the reply again' ? Buffer.concat([bytes, bytes]) : bytes)
-          if (behind === 'RST') socket.resetAndDestroy()
-          else if (behind === 'FIN' || reply.closes) socket.end()
-          // What still waits then waits for bytes that don't come.
-          for (let turns = 0; turns < 20 && !over.has(n); turns++) await turn()
-          if (!over.has(n)) socket.end()
+for (const link of allLinks())
+  test(`${link.name}: whatever a server sends: every request ends, with bytes of its own reply alone, and none meets a spoilt connection`, {
+    timeout: 120_000 * times,
+  }, async () => {
+    await holds(
+      fc.asyncProperty(fc.array(script, { minLength: 4, maxLength: 12 }), async scripts => {
+        const over = new Set<number>()
+        const wrong: string[] = []
+        const sockets = new Set<Socket>()
+        const server = link.server(socket => {
+          sockets.add(socket)
+          let spoilt = ''
+          socket.on('error', () => {})
+          socket.on('data', async data => {
+            const n = Number(/x-request: (\d+)/.exec(data.toString('latin1'))?.[1])
+            if (spoilt !== '') wrong.push(`request ${n} met a connection after ${spoilt}`)
+            const { reply, changes, sizes, behind } = scripts[n]!
+            const proper = Buffer.from(reply.bytes.toString('latin1').replaceAll(MARK, mark(n)), 'latin1')
+            const bytes = changed(proper, changes)
+            if (behind !== 'nothing') spoilt = behind
+            if (changes.length === 0 && behind === 'nothing') {
+              for (const each of pieces(
+                bytes,
+                sizes.map(size => size * 5),
+              )) {
+                socket.write(each)
+                await turn()
+              }
+            } else socket.write(behind === 'the reply again' ? Buffer.concat([bytes, bytes]) : bytes)
+            if (behind === 'RST') socket.resetAndDestroy()
+            else if (behind === 'FIN' || reply.closes) socket.end()
+            // What still waits then waits for bytes that don't come.
+            for (let turns = 0; turns < 20 && !over.has(n); turns++) await turn()
+            if (!over.has(n)) socket.end()
+          })
         })
-      })
-      server.listen(0, '127.0.0.1')
-      await once(server, 'listening')
-      const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-      const client = new Http1Client({ origin, connectTimeoutMs: 30_000, keepAliveMs: 4000 })
+        server.listen(0, '127.0.0.1')
+        await once(server, 'listening')
+        const origin = `${link.scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`
+        const client = new Http1Client({ origin, connectTimeoutMs: 30_000, keepAliveMs: 4000, ...link.trust })
 
-      let next = 0
-      const lane = (): Promise<void> =>
-        new Promise(resolve => {
-          const ask = (): void => {
-            const n = next++
-            if (n >= scripts.length) return resolve()
-            let body = ''
-            const end = (whole: boolean) => {
-              if (over.has(n)) wrong.push(`request ${n} ended twice`)
-              over.add(n)
-              for (let other = 0; other < scripts.length; other++)
-                if (other !== n && body.includes(mark(other)))
-                  wrong.push(`request ${n} was given the reply to ${other}`)
-              const { reply, changes } = scripts[n]!
-              const mine = reply.body.replaceAll(MARK, mark(n))
-              if (whole && changes.length === 0 && body !== mine && !reply.closes) wrong.push(`request ${n} lost bytes`)
-              // At once: nobody could use the connection sooner.
-              ask()
+        let next = 0
+        const lane = (): Promise<void> =>
+          new Promise(resolve => {
+            const ask = (): void => {
+              const n = next++
+              if (n >= scripts.length) return resolve()
+              let body = ''
+              const end = (whole: boolean) => {
+                if (over.has(n)) wrong.push(`request ${n} ended twice`)
+                over.add(n)
+                for (let other = 0; other < scripts.length; other++)
+                  if (other !== n && body.includes(mark(other)))
+                    wrong.push(`request ${n} was given the reply to ${other}`)
+                const { reply, changes } = scripts[n]!
+                const mine = reply.body.replaceAll(MARK, mark(n))
+                if (whole && changes.length === 0 && body !== mine && !reply.closes)
+                  wrong.push(`request ${n} lost bytes`)
+                // At once: nobody could use the connection sooner.
+                ask()
+              }
+              client.dispatch(
+                { method: 'POST', path: '/', headers: { 'x-request': String(n) } },
+                {
+                  onResponseData: (_, chunk) => void (body += chunk.toString('latin1')),
+                  onResponseEnd: () => end(true),
+                  onResponseError: () => end(false),
+                },
+              )
             }
-            client.dispatch(
-              { method: 'POST', path: '/', headers: { 'x-request': String(n) } },
-              {
-                onResponseData: (_, chunk) => void (body += chunk.toString('latin1')),
-                onResponseEnd: () => end(true),
-                onResponseError: () => end(false),
-              },
-            )
-          }
-          ask()
-        })
-      try {
-        await Promise.all([lane(), lane()])
-        assert.deepEqual(wrong, [])
-      } finally {
-        await client.close()
-        for (const socket of sockets) socket.destroy()
-        server.close()
-        await once(server, 'close')
-      }
-    }),
-    60,
-  )
-})
+            ask()
+          })
+        try {
+          await Promise.all([lane(), lane()])
+          assert.deepEqual(wrong, [])
+        } finally {
+          await client.close()
+          for (const socket of sockets) socket.destroy()
+          server.close()
+          await once(server, 'close')
+        }
+      }),
+      link === plain ? 60 : 20,
+    )
+  })

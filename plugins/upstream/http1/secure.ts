@@ -17,19 +17,13 @@ interface Session {
 }
 
 /**
- * A server issues two tickets with each TLS 1.3 handshake, of some KiB with its certificate: at most this many are
- * kept, and the oldest is dropped.
- */
-const MAX_SESSIONS = 64
-
-/**
- * Milliseconds. A resumed handshake shows no certificate, and brings the tickets for the next one. Without this bound,
+ * Milliseconds. A resumed handshake shows no certificate, and may bring the ticket for the next one. Without this bound,
  * a certificate would be checked once in the life of a process, and its expiry would go unnoticed.
  */
 const MAX_UNCHECKED_MS = 60 * 60 * 1000
 
 /**
- * Sessions are kept here and nowhere else. A session is trusted because of the handshake that made it, so it must not
+ * The last session is kept here and nowhere else. A session is trusted because of the handshake that made it, so it must not
  * serve a client that trusts other authorities, shows another certificate or wants another name.
  */
 export class SecureOrigin {
@@ -38,8 +32,11 @@ export class SecureOrigin {
   readonly #servername: string | undefined
   readonly #context: SecureContext
   readonly #now: () => number
-  /** The newest is last, and is used first. */
-  readonly #sessions: Session[] = []
+  /**
+   * Used for every handshake until a newer one comes: some servers give a resumed connection no ticket. A server that
+   * takes a ticket once makes a full handshake of the second one.
+   */
+  #session: Session | undefined
 
   /** @throws Error of OpenSSL when `cert` and `key` cannot be read or do not belong together */
   constructor(host: string, files: TlsFiles, now: () => number) {
@@ -53,7 +50,7 @@ export class SecureOrigin {
 
   /** The socket emits `secureConnect` once the server's certificate has been checked. */
   connect(options: net.TcpNetConnectOpts): TLSSocket {
-    const session = this.#take()
+    const session = this.#fresh()
     const socket = tls.connect({
       ...options,
       host: this.#host,
@@ -63,25 +60,18 @@ export class SecureOrigin {
       session: session?.bytes,
     })
     socket.setNoDelay(true)
-    socket.on('session', bytes => {
-      const checkedAt = session !== undefined && socket.isSessionReused() ? session.checkedAt : this.#now()
-      this.#keep({ bytes, checkedAt })
-    })
+    let checkedAt = Number.NEGATIVE_INFINITY
+    // Node emits this before the first `session`.
     socket.once('secureConnect', () => {
-      // A ticket of TLS 1.3 is for one connection; those before could be used again, and bring no new one.
-      if (session !== undefined && socket.isSessionReused() && socket.getProtocol() !== 'TLSv1.3') this.#keep(session)
+      const resumed = session !== undefined && socket.isSessionReused()
+      checkedAt = resumed ? session.checkedAt : this.#now()
     })
+    socket.on('session', bytes => void (this.#session = { bytes, checkedAt }))
     return socket
   }
 
-  #take(): Session | undefined {
-    const oldest = this.#now() - MAX_UNCHECKED_MS
-    for (let session = this.#sessions.pop(); session; session = this.#sessions.pop())
-      if (session.checkedAt > oldest) return session
-    return undefined
-  }
-
-  #keep(session: Session): void {
-    if (this.#sessions.push(session) > MAX_SESSIONS) this.#sessions.shift()
+  #fresh(): Session | undefined {
+    const session = this.#session
+    return session && this.#now() - session.checkedAt < MAX_UNCHECKED_MS ? session : undefined
   }
 }
