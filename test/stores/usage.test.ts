@@ -204,6 +204,14 @@ function connect(t: TestContext, url: string, redis: Redis): Shared {
   return { redis, client, sink }
 }
 
+async function startRedis(t: TestContext) {
+  const server = await RedisServer.start()
+  t.after(() => server.stop())
+  const connected = connect(t, server.url, new Redis(server.url))
+  await connected.client.connect()
+  return connected
+}
+
 /** Appends as a gateway of the release before: nothing is counted. */
 async function appendUncounted(redis: Redis, list: readonly number[]): Promise<void> {
   for (const seed of list) {
@@ -242,10 +250,7 @@ async function appendUncounted(redis: Redis, list: readonly number[]): Promise<v
 test('redis: sums equal a scan, whatever is appended, repeated or late, beside gateways of the release before', {
   skip: skipWithoutRedis,
 }, async t => {
-  const server = await RedisServer.start()
-  t.after(() => server.stop())
-  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
-  await client.connect()
+  const { redis, client, sink } = await startRedis(t)
   const steps = fc.array(
     fc.oneof(
       seeds.map(list => ({ do: 'append' as const, list })),
@@ -281,10 +286,7 @@ test('redis: sums equal a scan, whatever is appended, repeated or late, beside g
 test('redis: a ledger of the release before is counted in slices, and answers are right meanwhile', {
   skip: skipWithoutRedis,
 }, async t => {
-  const server = await RedisServer.start()
-  t.after(() => server.stop())
-  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
-  await client.connect()
+  const { redis, client, sink } = await startRedis(t)
   await appendUncounted(
     redis,
     Array.from({ length: 1500 }, (_, i) => i),
@@ -324,10 +326,7 @@ test('redis: a gateway counts what one of the release before appends, without a 
 test('redis: sums of whole hours read no rows, and what is in the stream and is no row is passed over', {
   skip: skipWithoutRedis,
 }, async t => {
-  const server = await RedisServer.start()
-  t.after(() => server.stop())
-  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
-  await client.connect()
+  const { redis, client, sink } = await startRedis(t)
   await redis.xadd(STREAM, '*', 'what', 'is this')
   await sink('one').append(
     Array.from({ length: 150 }, (_, i) => entry(i)),
@@ -344,10 +343,7 @@ test('redis: sums of whole hours read no rows, and what is in the stream and is 
 test('redis: sums of a month are kept until its last row is too old, and then leave nothing behind', {
   skip: skipWithoutRedis,
 }, async t => {
-  const server = await RedisServer.start()
-  t.after(() => server.stop())
-  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
-  await client.connect()
+  const { redis, sink } = await startRedis(t)
   let now = Date.UTC(2026, 11, 31)
   const one = sink('one', 10 * DAY, () => now)
   const many = Array.from({ length: 250 }, (_, i): Entry => {
@@ -410,10 +406,7 @@ for (const [engine, skip] of [
 test('redis: last rows are those of earlier gateways, too; retention takes them and their list', {
   skip: skipWithoutRedis,
 }, async t => {
-  const server = await RedisServer.start()
-  t.after(() => server.stop())
-  const { redis, client, sink } = connect(t, server.url, new Redis(server.url))
-  await client.connect()
+  const { redis, client, sink } = await startRedis(t)
   await appendUncounted(redis, [3])
   const kept = sink('kept', DAY)
   await kept.append([entry(6)], 'kept', true)
