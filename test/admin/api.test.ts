@@ -352,6 +352,20 @@ test('without a token nothing can be changed, on loopback too, and a foreign nam
   }
 })
 
+test('a busy operator is never throttled: valid tokens, open pages and some typing errors within a minute', async t => {
+  const g = await start('sqlite::memory:')
+  t.after(() => g.close())
+  for (let i = 0; i < 150; i++) {
+    assert.equal((await call(g, 'GET', 'caller', { token: i % 2 ? READ : OPERATE })).status, 200)
+    // A page that asks for the token: its requests have none, and are no guesses.
+    assert.equal((await call(g, 'GET', 'caller', { token: null })).status, 401)
+    if (i % 10 === 0) assert.equal((await call(g, 'GET', 'caller', { token: `typed-${i}` })).status, 401)
+  }
+  assert.equal((await call(g, 'GET', 'organizations')).status, 200)
+  const metrics = await fetch(`${g.gateway.adminAddress}/metrics`, { headers: { authorization: `Bearer ${READ}` } })
+  assert.match(await metrics.text(), /sluice_admin_tokens_refused_total\{reason="throttled"\} 0\n/)
+})
+
 test('wrong tokens are noted once, and throttled; a reload brings and takes tokens', async t => {
   const g = await start('sqlite::memory:')
   t.after(() => g.close())
