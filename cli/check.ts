@@ -1,8 +1,11 @@
 import { parseArgs } from 'node:util'
+import { StoreUnavailable } from '../core/store.ts'
+import { findServer, isLocal } from '../stores/local.ts'
 import { configFile } from './arguments.ts'
 import { dryRun } from './dry-run.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
+import { Failure } from './terminal.ts'
 
 const HELP = `Usage: sluice check [FILE] [--strict]
 
@@ -28,6 +31,7 @@ export const check: Verb = {
     const { chains, close } = await dryRun(config, plugins)
     await close()
     tellWarnings(warnings, terminal)
+    if (isLocal(config.store.url)) checkServer()
     const count = (n: number, noun: string) => `${n} ${noun}${n === 1 ? '' : 's'}`
     const parts = [
       count(chains.size, 'pipeline'),
@@ -40,4 +44,13 @@ export const check: Verb = {
     )
     return 0
   },
+}
+
+function checkServer(): void {
+  try {
+    findServer()
+  } catch (error) {
+    if (error instanceof StoreUnavailable) throw new Failure(error.message)
+    throw error
+  }
 }

@@ -277,6 +277,7 @@ class RunningGateway implements Gateway {
       ledgerKeep: config.ledger.keep,
       ship: ship && { target: nameOfTarget(ship.to), keepUnshipped: ship.keep_unshipped },
       audit: config.server.admin.audit,
+      maxMemory: config.store.max_memory,
       maxRecords: config.store.max_records,
       share: config.store.share,
       replicas: config.store.replicas,

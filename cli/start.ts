@@ -3,6 +3,8 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import { StoreUnavailable } from '../core/store.ts'
+import { isLocal, LocalServer } from '../stores/local.ts'
 import { adminPort, configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'
@@ -42,14 +44,15 @@ export const start: Verb = {
     const worker = workerNumber()
     if (config.server.workers > 1 && worker === undefined) {
       tellWarnings(warnings, terminal)
-      return supervise(config.server.workers, args, terminal)
+      return withServer(config.store, terminal, () => supervise(config.server.workers, args, terminal))
     }
     const log = openLog(config.log, {
       pretty: values.pretty,
       colour: process.stderr.isTTY && !process.env['NO_COLOR'],
     })
     try {
-      const code = await run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
+      const serve = () => run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })
+      const code = worker === undefined ? await withServer(config.store, terminal, serve) : await serve()
       // Something that a plugin left open, such as an interval, must not keep the process of a closed gateway alive.
       setTimeout(() => process.exit(code), LEFT_OPEN_MS).unref()
       return code
@@ -57,6 +60,27 @@ export const start: Verb = {
       await log.close()
     }
   },
+}
+
+/** Runs `serve` beside the server of `store: local`, which ends after it. Other stores need none. */
+async function withServer(
+  store: GatewayConfig['store'],
+  terminal: Terminal,
+  serve: () => Promise<number>,
+): Promise<number> {
+  if (!isLocal(store.url)) return serve()
+  let server: LocalServer
+  try {
+    server = await LocalServer.start({ url: store.url, maxMemory: store.max_memory, tell: terminal.err })
+  } catch (error) {
+    if (error instanceof StoreUnavailable) throw new Failure(`cannot start: ${error.message}`)
+    throw error
+  }
+  try {
+    return await serve()
+  } finally {
+    await server.stop()
+  }
 }
 
 function writeQuickstart(terminal: Terminal): void {

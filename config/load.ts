@@ -432,10 +432,18 @@ function resolveServer(
 }
 
 /** What a store that is a URL alone has beside it: as the schema says for one that is an object. */
-const STORE_DEFAULTS = { timeout: 250, max_records: 4 * 2 ** 30, share: 0.25, replicas: 'auto' as const }
+const STORE_DEFAULTS = {
+  timeout: 250,
+  max_records: 4 * 2 ** 30,
+  max_memory: null,
+  share: 0.25,
+  replicas: 'auto' as const,
+}
 
 function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConfig['store'] {
   const store = typeof raw === 'string' ? { ...STORE_DEFAULTS, url: raw } : raw
+  const folder = /^local(?::(.+))?$/s.exec(store.url)
+  if (folder) return { ...store, url: `local:${source.resolvePath(['store'], folder[1] ?? './data')}` }
   const file = /^sqlite:(?!:memory:)(.+)$/s.exec(store.url)?.[1]
   return file === undefined ? store : { ...store, url: `sqlite:${source.resolvePath(['store'], file)}` }
 }
@@ -453,7 +461,12 @@ const LEAST_INTERVAL_MS = 1000
 /** One prompt of a megabyte makes an event-loop turn as long. */
 const LEAST_OVERLOAD_DELAY_MS = 20
 
-function checkLedger({ ship }: Sections['ledger'], store: GatewayConfig['store'], report: Report): void {
+function checkLedger({ keep, ship }: Sections['ledger'], store: GatewayConfig['store'], report: Report): void {
+  if (keep === null && store.url.startsWith('local:'))
+    report.warn(
+      ['ledger', 'keep'],
+      'ledger rows stay in the memory of the local store for ever, about 200 MB a million, and a full store refuses; set how long they are kept, e.g. 30d, and `ship` to keep them elsewhere',
+    )
   if (!ship) return
   if (store.url === 'sqlite::memory:')
     report.error(['ledger', 'ship'], 'a ledger in memory cannot be shipped; name a file or a Redis in `store`')
@@ -470,7 +483,7 @@ function checkTogether(
   if (server.workers > 1 && store.url.startsWith('sqlite:')) {
     report.error(
       ['server', 'workers'],
-      `${server.workers} workers cannot share an sqlite store: each would count limits by itself, and N workers would admit N times as much. Use workers: 1, or a redis store`,
+      `${server.workers} workers cannot share an sqlite store: each would count limits by itself, and N workers would admit N times as much. Use workers: 1, or store: local, or a redis store`,
     )
   }
   if (isLoopback(server.listen.host)) return

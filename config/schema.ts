@@ -154,7 +154,7 @@ export const server = object(
       examples: ['auto', '4'],
       default: 1,
       description:
-        'Processes that share the port; auto is one per core. More than 1 needs a redis store; worker n has its admin pages on the n-th port from admin.',
+        'Processes that share the port; auto is one per core. More than 1 needs a store that is local or redis; worker n has its admin pages on the n-th port from admin.',
     } as Filled<number | 'auto'>,
     drain: duration('30s', 'On SIGTERM: how long running streams may still run, once no more requests are taken.'),
     drain_delay: duration(
@@ -192,11 +192,14 @@ export const server = object(
 
 // ---- store ----------------------------------------------------------------------------------------------------------
 
-export const STORE_URL = '^(sqlite:.+|rediss?(\\+(sentinel|cluster))?://.+)$'
-const storeUrl = text('sqlite:FILE, or a redis URL: redis://, rediss://, redis+sentinel://, redis+cluster://.', {
-  pattern: STORE_URL,
-  examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
-})
+export const STORE_URL = '^(local(:.+)?|sqlite:.+|rediss?(\\+(sentinel|cluster))?://.+)$'
+const storeUrl = text(
+  'sqlite:FILE, local, local:FOLDER, or a redis URL: redis://, rediss://, redis+sentinel://, redis+cluster://.',
+  {
+    pattern: STORE_URL,
+    examples: ['sqlite:./data/gateway.db', 'local', 'redis://127.0.0.1:6379'],
+  },
+)
 
 const storeMembers = object({
   url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
@@ -205,6 +208,9 @@ const storeMembers = object({
     'Longest wait for one call to Redis. After it a request that needs the answer is refused with 503.',
   ),
   max_records: size('4GiB', 'Most bytes of retained responses and continuation data, over all organizations.'),
+  max_memory: nullable(
+    size('0', "Memory of the server of `local`. It evicts nothing; full, it refuses. Not set: half of the machine's."),
+  ),
   share: {
     type: 'number',
     exclusiveMinimum: 0,
@@ -228,10 +234,10 @@ export const store = {
   ...storeMembers,
   type: ['string', 'object'],
   pattern: STORE_URL,
-  examples: ['sqlite:./data/gateway.db', 'redis://127.0.0.1:6379'],
+  examples: ['sqlite:./data/gateway.db', 'local', 'redis://127.0.0.1:6379'],
   default: 'sqlite:./data/gateway.db',
   description:
-    'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, … }. sqlite is for one process; redis for any number.',
+    'Holds limits, spend, ledger, idempotency records and retained responses: a URL, or { url, … }. sqlite is for one process; local for the processes of one machine; redis for any number.',
 } as Filled<string | Arrives<typeof storeMembers>>
 
 // ---- pipelines and routes -------------------------------------------------------------------------------------------

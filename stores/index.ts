@@ -5,6 +5,7 @@ import type { AuditBounds } from '../core/accounts.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Logger } from '../core/plugin.ts'
 import { type Store, StoreUnavailable } from '../core/store.ts'
+import { folderOf, isLocal, localMemory } from './local.ts'
 
 /** What retention leaves until it was shipped. */
 export interface ShipRetention {
@@ -16,7 +17,7 @@ export interface ShipRetention {
 
 export interface StoreOptions {
   /**
-   * `sqlite:./data/gateway.db`, `sqlite::memory:`, `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://`
+   * `sqlite:./data/gateway.db`, `sqlite::memory:`, `local:FOLDER`, `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://`
    * (docs/ledger.md).
    */
   url: string
@@ -41,6 +42,11 @@ export interface StoreOptions {
     /** All kept replies together take at most this many bytes. Default 1 GiB. */
     maxTotal?: number
   }
+  /**
+   * `local:` only: the memory of its server, in bytes. What is retained may have a quarter of it, idempotency an eighth.
+   * Absent or null: `localMemory`.
+   */
+  maxMemory?: number | null
   /** All retained responses and continuation data together take at most this many bytes. Default 4 GiB. */
   maxRecords?: number
   /**
@@ -67,8 +73,9 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   // A restarted process must not have the name of the dead process before it.
   const instance = `${safeName(options.instance ?? `${os.hostname()}-${process.pid}`)}-${randomBytes(4).toString('hex')}`
   const maxRecord = options.idempotency?.maxRecord ?? 4 << 20
-  const maxTotal = options.idempotency?.maxTotal ?? 1 << 30
-  const maxRecords = options.maxRecords ?? 4 * 2 ** 30
+  const memory = isLocal(url) ? (options.maxMemory ?? localMemory()) : Number.POSITIVE_INFINITY
+  const maxTotal = Math.min(options.idempotency?.maxTotal ?? 1 << 30, Math.floor(memory / 8))
+  const maxRecords = Math.min(options.maxRecords ?? 4 * 2 ** 30, Math.floor(memory / 4))
   const share = options.share ?? 0.25
   const ledgerKeep = options.ledgerKeep ?? null
   const ship = options.ship ?? null
@@ -80,7 +87,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ...kept }
     return openSqliteStore({ file, instance, clock, log, caps, maxRecord })
   }
-  if (REDIS_SCHEMES.has(scheme)) {
+  if (isLocal(url) || REDIS_SCHEMES.has(scheme)) {
     const { openRedisStore } = await import('./redis/store.ts')
     return openRedisStore({
       url,
@@ -96,11 +103,11 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       maxRecords,
       share,
       replicas: options.replicas ?? 'auto',
-      dataDir: options.dataDir ?? './data',
+      dataDir: isLocal(url) ? folderOf(url) : (options.dataDir ?? './data'),
     })
   }
   throw new StoreUnavailable(
-    `${scheme || url}: no such kind of store; use sqlite:, redis:, rediss:, redis+sentinel: or redis+cluster:`,
+    `${scheme || url}: no such kind of store; use sqlite:, local:, redis:, rediss:, redis+sentinel: or redis+cluster:`,
   )
 }
 

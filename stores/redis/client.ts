@@ -283,6 +283,7 @@ function create(address: RedisAddress): Redis | Cluster {
       failoverDetector: true,
     })
   }
+  if (address.path !== undefined) return new Redis({ ...node, path: address.path })
   return new Redis({ ...node, db: address.db, host: address.hosts[0]!.host, port: address.hosts[0]!.port })
 }
 

@@ -5,17 +5,22 @@
  *   redis+sentinel://[user:password@]host[:26379],…/master-name[/db][?sentinel_password=…]
  *   redis+cluster://[user:password@]host[:6379],…     rediss+… with TLS for both
  *
+ *   local:FOLDER                                      the Unix socket of the server in that folder (../local.ts)
+ *
  * With TLS, `ca=FILE` names the certificate authority that signed the servers' certificates; default: the authorities
  * that Node trusts. `cert=FILE` and `key=FILE` name this client's certificate and private key.
  */
 import fs from 'node:fs'
 import { StoreUnavailable } from '../../core/store.ts'
+import { isLocal, socketOf } from '../local.ts'
 
 export interface RedisAddress {
   mode: 'single' | 'sentinel' | 'cluster'
   /** Absent without TLS. */
   tls?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   hosts: { host: string; port: number }[]
+  /** A Unix socket, instead of `hosts`. */
+  path?: string
   username?: string
   password?: string
   db: number
@@ -31,6 +36,7 @@ const SHAPE = /^(rediss?)(?:\+(sentinel|cluster))?:\/\/(?:([^@/]*)@)?([^/?]+)(\/
  * @throws StoreUnavailable when the URL is wrong, or a file cannot be read
  */
 export function parseRedisUrl(url: string): RedisAddress {
+  if (isLocal(url)) return { mode: 'single', hosts: [], path: socketOf(url), db: 0 }
   const match = SHAPE.exec(url)
   if (!match)
     throw new StoreUnavailable(
@@ -100,6 +106,8 @@ function parseHost(text: string, defaultPort: number): { host: string; port: num
 
 /** The address without secrets. It names the store in journals and logs. */
 export function describe(address: RedisAddress): string {
+  // Its journals are in the same folder, which may be moved.
+  if (address.path !== undefined) return 'local'
   const hosts = address.hosts.map(({ host, port }) => `${host}:${port}`).join(',')
   const kind = address.mode === 'single' ? '' : `+${address.mode}`
   return `redis${address.tls ? 's' : ''}${kind}://${hosts}/${[address.name, address.db].filter(part => part !== undefined).join('/')}`

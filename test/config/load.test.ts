@@ -213,9 +213,13 @@ test('sqlite with more than one worker does not load, and says why', async () =>
     url: 'redis://h:1',
     timeout: 1000,
     max_records: 4 * 2 ** 30,
+    max_memory: null,
     share: 0.25,
     replicas: 'auto',
   })
+  const local = await loadText(small({ s: 'server: { workers: auto }\nstore: local' }))
+  assert.match(local.config!.store.url, /^local:\/.*\/data$/)
+  assert.match(lines(local.warnings)[0]!, /ledger rows stay in the memory of the local store for ever/)
   const short = await loadText(small({ s: 'store: redis://h:1' }))
   const long = await loadText(small({ s: 'store: { url: redis://h:1 }' }))
   assert.deepEqual(short.config!.store, long.config!.store)
