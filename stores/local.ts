@@ -74,6 +74,22 @@ export function findServer(searched: string = process.env['PATH'] ?? ''): string
   )
 }
 
+/** Whether the data of a local store is in this folder. */
+export const holdsLocal = (folder: string): boolean => fs.existsSync(path.join(folder, 'redis', 'pid'))
+
+/**
+ * A local store that begins empty beside a database would forget its accounts and spend.
+ * @throws StoreUnavailable
+ */
+function checkOther(folder: string): void {
+  if (holdsLocal(folder) || !fs.existsSync(folder)) return
+  const file = fs.readdirSync(folder).find(name => name.endsWith('.db'))
+  if (file === undefined) return
+  throw new StoreUnavailable(
+    `${folder} holds the data of an SQLite store, ${file}, and a local store would begin without its accounts, spend and ledger; keep store: sqlite:, or name another folder to begin empty, e.g. store: local:./data-local`,
+  )
+}
+
 export interface LocalServerOptions {
   /** `local:FOLDER`. */
   url: string
@@ -112,6 +128,7 @@ export class LocalServer {
     const program = findServer()
     const folder = folderOf(options.url)
     const dir = path.join(folder, 'redis')
+    checkOther(folder)
     fs.mkdirSync(folder, { recursive: true, mode: 0o700 })
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 })
     fs.chmodSync(dir, 0o700)

@@ -17,6 +17,7 @@ import {
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
+import { holdsLocal } from '../local.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
@@ -54,6 +55,11 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
   const { file } = options
   const inMemory = file === ':memory:'
   if (!inMemory) fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
+  const folder = path.dirname(path.resolve(file))
+  if (!inMemory && !fs.existsSync(file) && holdsLocal(folder))
+    throw new StoreUnavailable(
+      `${folder} holds the data of a local store, and ${file} would begin without its accounts, spend and ledger; keep store: local, or name a file in another folder to begin empty`,
+    )
   // Limits are kept in the memory of one process, so a second process on the same file would double every limit.
   const lock = inMemory ? undefined : acquire(file + '.lock')
   if (lock === null)

@@ -109,7 +109,12 @@ test('[LIM-3] [BILL-4] store: local serves several workers; killed servers and g
   await eventually(() => pidOf(data) !== server)
   await ready(first)
   assert.match(first.text(), /ended \(SIGKILL\).*starting it again/)
-  for (let i = 0; i < 5; i++) assert.equal(await ask(), 200)
+  // A worker that has not connected again yet refuses.
+  const before = served.length
+  await eventually(async () => {
+    await ask()
+    return served.length >= before + 5
+  })
 
   // The gateway is killed; its server stays behind, and the next start ends it.
   const orphan = pidOf(data)
@@ -168,4 +173,20 @@ test('a missing program and a path that is too long for a socket are refused in 
   assert.throws(() => findServer('/nowhere'), /none on the PATH; install one \(apt-get install redis-server/)
   const long = join(tmpdir(), 'x'.repeat(100))
   await assert.rejects(LocalServer.start({ url: `local:${long}`, maxMemory: null, tell() {} }), /too long for a socket/)
+})
+
+test('a store does not begin empty beside the data of the other engine', { skip }, async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-local-'))
+  t.after(() => rmSync(folder, { recursive: true, force: true }))
+  const open = (url: string) => openStore({ url, timeout: 5000, clock: systemClock, log: silent })
+  const startIn = (data: string) => LocalServer.start({ url: `local:${data}`, maxMemory: null, tell() {} })
+
+  const [a, b] = [join(folder, 'a'), join(folder, 'b')]
+  await (await open(`sqlite:${a}/gateway.db`)).close()
+  await assert.rejects(startIn(a), /holds the data of an SQLite store, gateway\.db/)
+  await (await open(`sqlite:${a}/gateway.db`)).close()
+
+  await (await startIn(b)).stop()
+  await assert.rejects(open(`sqlite:${b}/gateway.db`), /holds the data of a local store/)
+  await (await startIn(b)).stop()
 })
