@@ -5,9 +5,10 @@
 import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import { Progress } from '../cli/progress.ts'
+import { makeCertificates } from '../test/faults/certificates.ts'
 import { TERMINAL, wrong } from './answers.ts'
 import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
-import { available, type Contender, type Running, type StartOptions } from './contenders/index.ts'
+import { available, type Contender, type Running, type Secure, type StartOptions } from './contenders/index.ts'
 import type { Job as ClosedJob, Report as ClosedReport, Expectation } from './load/closed-loop.ts'
 import { Connection } from './load/connection.ts'
 import { LOAD } from './machine.ts'
@@ -18,15 +19,23 @@ export class Void extends Error {}
 
 export interface Upstream {
   port: number
+  /** Its ports with TLS. */
+  secure?: Secure
   stats(): Promise<{ whole: number; streams: number }>
   stop(): Promise<void>
 }
 
-export async function startUpstream(): Promise<Upstream> {
-  const child = startProgram(LOAD, join(import.meta.dirname, 'upstream.ts'), [], {
+/** @param tls also listen with TLS, with certificates made for this run */
+export async function startUpstream({ tls = false } = {}): Promise<Upstream> {
+  const certificates = tls ? makeCertificates() : undefined
+  if (certificates) process.once('exit', () => certificates.remove())
+  const files = certificates ? ['server.pem', 'server.key'].map(name => join(certificates.folder, name)) : []
+  const child = startProgram(LOAD, join(import.meta.dirname, 'upstream.ts'), files, {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
-  const [, port] = await printed(child, /listening (\d+)/)
+  const said = await printed(child, tls ? /listening (\d+)\s+secure (\d+) (\d+)/ : /listening (\d+)/)
+  const port = Number(said[1])
+  const secure = certificates && { ca: certificates.ca, http1: Number(said[2]), http2: Number(said[3]) }
   let stopping = false
   child.once('exit', (code, signal) => {
     if (stopping) return
@@ -34,7 +43,8 @@ export async function startUpstream(): Promise<Upstream> {
     console.error(`! ${failures.at(-1)}`)
   })
   return {
-    port: Number(port),
+    port,
+    secure,
     stats: async () =>
       (await fetch(`http://127.0.0.1:${port}/stats`)).json() as Promise<{ whole: number; streams: number }>,
     stop() {

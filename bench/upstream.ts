@@ -1,6 +1,7 @@
 /**
  * The benchmarks' upstream: a bare uWebSockets.js server that answers from memory in the format of each API, at the
- * same cost for every contender. It prints `listening PORT`.
+ * same cost for every contender. It prints `listening PORT`. With a certificate and a key (PEM files) as arguments, it
+ * also listens with TLS, and prints `secure PORT PORT`: one for HTTP/1.1 and one, of Node, for HTTP/2.
  *
  *   POST /v1/chat/completions, /v1/messages, /v1/responses   JSON, or server-sent events if the body asks for a stream
  *   GET  /stats                                              { whole, streams }: how many complete replies were sent
@@ -8,6 +9,9 @@
  * The model of the request selects how a stream is written. `single…`: one frame in each write. `trickle…`: the first
  * frames, then one content frame every four seconds without end. Otherwise: ten frames in each write.
  */
+import { readFileSync } from 'node:fs'
+import { createSecureServer } from 'node:http2'
+import type { AddressInfo } from 'node:net'
 import { type BareResponse, loadNative } from '../http/uws/native.ts'
 import { type Reply, replies } from './upstream-replies.ts'
 
@@ -101,6 +105,7 @@ function serve(reply: Reply) {
   }
 }
 
+const [cert, key] = process.argv.slice(2)
 const app = uws.App()
 for (const [path, reply] of Object.entries(replies)) app.post(path, serve(reply))
 app.get('/stats', res => {
@@ -111,7 +116,46 @@ app.any('/*', res => {
   res.writeStatus('404 Not Found')
   res.end()
 })
-app.listen('127.0.0.1', Number(process.argv[2] ?? 0), socket => {
+app.listen('127.0.0.1', 0, socket => {
   if (!socket) throw new Error('cannot listen')
   console.log(`listening ${uws.us_socket_local_port(socket)}`)
 })
+
+if (cert !== undefined && key !== undefined) {
+  const secure = uws.SSLApp({ cert_file_name: cert, key_file_name: key })
+  for (const [path, reply] of Object.entries(replies)) secure.post(path, serve(reply))
+  const http2 = createSecureServer({ cert: readFileSync(cert), key: readFileSync(key) })
+  http2.on('stream', (stream, headers) => {
+    const reply = replies[headers[':path']!]!
+    const groups = grouped(reply.frames, GROUP)
+    let body = ''
+    stream.on('error', () => {})
+    stream.on('data', chunk => (body += chunk))
+    stream.on('end', () => {
+      if (!body.includes('"stream":true')) {
+        stats.whole++
+        stream.respond({ ':status': 200, 'content-type': 'application/json', 'content-length': reply.whole.length })
+        return stream.end(reply.whole)
+      }
+      stream.respond({ ':status': 200, 'content-type': 'text/event-stream' })
+      let i = 0
+      const next = (): void => {
+        if (stream.destroyed) return
+        const piece = groups[i++]!
+        if (i < groups.length) {
+          stream.write(piece)
+          return void setImmediate(next)
+        }
+        stats.streams++
+        stream.end(piece)
+      }
+      next()
+    })
+  })
+  secure.listen('127.0.0.1', 0, socket => {
+    if (!socket) throw new Error('cannot listen')
+    http2.listen(0, '127.0.0.1', () =>
+      console.log(`secure ${uws.us_socket_local_port(socket)} ${(http2.address() as AddressInfo).port}`),
+    )
+  })
+}

@@ -18,11 +18,22 @@ export interface Running {
   recorded?(): { ledger: number; log: number }
 }
 
+/** How the upstream is reached with TLS. */
+export interface Secure {
+  /** PEM file of the authority that signed its certificate. */
+  ca: string
+  /** The ports of its HTTP/1.1 and its HTTP/2. */
+  http1: number
+  http2: number
+}
+
 export interface StartOptions {
   /** The port of the upstream. */
   upstream: number
   /** Whether content must be forwarded as it arrives. */
   streaming: boolean
+  /** Use the upstream's TLS. */
+  secure?: Secure
 }
 
 export interface Contender {
@@ -42,10 +53,19 @@ export interface Contender {
 export const contenders: Record<string, Contender> = {}
 const add = (contender: Contender) => (contenders[contender.name] = contender)
 
-add({ name: 'sluice', start: ({ upstream }) => startSluice({ upstream }) })
-add({ name: 'sluice-node', start: ({ upstream }) => startSluice({ upstream, listener: 'node' }) })
-add({ name: 'sluice-undici', start: ({ upstream }) => startSluice({ upstream, client: 'undici' }) })
-add({ name: 'uws-undici', start: ({ upstream }) => nodeProgram('uws-undici.ts', upstream) })
+add({ name: 'sluice', start: options => startSluice(options) })
+add({ name: 'sluice-node', start: options => startSluice({ ...options, listener: 'node' }) })
+add({ name: 'sluice-undici', start: options => startSluice({ ...options, client: 'undici' }) })
+add({ name: 'sluice-http2', start: options => startSluice({ ...options, http2: true }) })
+add({
+  name: 'uws-undici',
+  start: ({ upstream, secure }) =>
+    secure ? nodeProgram('uws-undici.ts', secure.http1, secure.ca) : nodeProgram('uws-undici.ts', upstream),
+})
+add({
+  name: 'uws-undici-http2',
+  start: ({ secure }) => nodeProgram('uws-undici.ts', secure!.http2, secure!.ca, 'http2'),
+})
 add({ name: 'nginx', needs: 'nginx', start: startNginx })
 add({ name: 'haproxy', needs: 'haproxy', start: startHaproxy })
 add({ name: 'http-proxy-3', start: ({ upstream }) => nodeProgram('http-proxy.ts', upstream) })
@@ -74,15 +94,15 @@ export function available(names: readonly string[]): Contender[] {
   })
 }
 
-async function nodeProgram(file: string, upstream: number): Promise<Running> {
-  const child = startProgram(CONTENDER, join(import.meta.dirname, file), [String(upstream)], {
+async function nodeProgram(file: string, upstream: number, ...more: string[]): Promise<Running> {
+  const child = startProgram(CONTENDER, join(import.meta.dirname, file), [String(upstream), ...more], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const [, port] = await printed(child, /listening (\d+)/)
   return { port: Number(port), pid: child.pid!, stop: () => stop(child) }
 }
 
-async function startNginx({ upstream, streaming }: StartOptions): Promise<Running> {
+async function startNginx({ upstream, streaming, secure }: StartOptions): Promise<Running> {
   const folder = join(temporaryFolder(), `nginx-${streaming ? 'streaming' : 'buffered'}-${await freePort()}`)
   const port = await freePort()
   mkdirSync(folder)
@@ -103,13 +123,13 @@ http {
   uwsgi_temp_path ${folder}/uwsgi;
   scgi_temp_path ${folder}/scgi;
   keepalive_requests 1000000000;
-  upstream bench { server 127.0.0.1:${upstream}; keepalive 256; keepalive_requests 1000000000; }
+  upstream bench { server 127.0.0.1:${secure?.http1 ?? upstream}; keepalive 256; keepalive_requests 1000000000; }
   server {
     listen 127.0.0.1:${port} backlog=4096;
     client_max_body_size 64m;
     client_body_buffer_size 2m;
     location / {
-      proxy_pass http://bench;
+      ${secure ? `proxy_pass https://bench; ${verified(secure.ca)}` : 'proxy_pass http://bench;'}
       proxy_http_version 1.1;
       proxy_set_header Connection "";
       proxy_buffering ${streaming ? 'off' : 'on'};
@@ -121,6 +141,11 @@ http {
   )
   const program = findProgram(['nginx'])!
   return onPort(start(CONTENDER, program, ['-c', file, '-p', folder], { stdio: ['ignore', 'ignore', 'inherit'] }), port)
+}
+
+/** nginx checks nothing by default. */
+function verified(ca: string): string {
+  return `proxy_ssl_verify on; proxy_ssl_trusted_certificate ${ca}; proxy_ssl_name localhost; proxy_ssl_server_name on;`
 }
 
 async function startHaproxy({ upstream }: StartOptions): Promise<Running> {

@@ -10,7 +10,7 @@ import { parse } from 'yaml'
 import { printed, startProgram, stop, temporaryFolder } from '../children.ts'
 import { CONTENDER } from '../machine.ts'
 import { KEY } from '../requests.ts'
-import type { Running } from './index.ts'
+import type { Running, Secure } from './index.ts'
 
 export interface SluiceOptions {
   upstream: number
@@ -25,6 +25,9 @@ export interface SluiceOptions {
   change?(config: any, folder: string): void
   /** How long the start may take, in milliseconds. */
   patienceMs?: number
+  /** Use the upstream's TLS, with HTTP/1.1 or with HTTP/2. */
+  secure?: Secure
+  http2?: boolean
 }
 
 /**
@@ -32,10 +35,14 @@ export interface SluiceOptions {
  */
 const FAR = 9_000_000_000
 
-function configuration({ upstream, listener = 'uws', store = 'sqlite:./gateway.db' }: SluiceOptions): string {
-  const base = `http://127.0.0.1:${upstream}/v1`
+function configuration(options: SluiceOptions): string {
+  const { upstream, listener = 'uws', store = 'sqlite:./gateway.db', secure, http2 = false } = options
+  const base = secure
+    ? `https://localhost:${http2 ? secure.http2 : secure.http1}/v1`
+    : `http://127.0.0.1:${upstream}/v1`
+  const tls = secure ? `, http2: ${http2}, tls: { ca: "${secure.ca}" }` : ''
   const provider = (name: string, dialect: string) =>
-    `  ${name}: { dialect: ${dialect}, base_url: "${base}", api_key: sk-upstream, max_connections: 8192 }`
+    `  ${name}: { dialect: ${dialect}, base_url: "${base}", api_key: sk-upstream, max_connections: 8192${tls} }`
   const model = (id: string, on: string) =>
     `  ${id}: { context_window: 1000000, max_output_tokens: 128000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${on}, model: ${id} }] }`
   return `version: 2

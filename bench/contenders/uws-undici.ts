@@ -1,13 +1,19 @@
 /**
  * Contender: only the two libraries that the gateway uses. uWebSockets.js takes requests, undici sends them upstream,
- * and content is forwarded as it arrives. Its argument is the port of the upstream. It prints `listening PORT`.
+ * and content is forwarded as it arrives. Its arguments are the port of the upstream and, for TLS, the PEM file of its
+ * authority and `http2` for that protocol. It prints `listening PORT`.
  */
+import { readFileSync } from 'node:fs'
 import { Pool } from 'undici'
 import { loadNative } from '../../http/uws/native.ts'
 
 const uws = loadNative()
 
-const pool = new Pool(`http://127.0.0.1:${process.argv[2]}`, {
+const [port, ca, protocol] = process.argv.slice(2)
+
+const pool = new Pool(ca === undefined ? `http://127.0.0.1:${port}` : `https://localhost:${port}`, {
+  allowH2: protocol === 'http2',
+  ...(ca !== undefined && { connect: { ca: readFileSync(ca, 'utf8') } }),
   connections: 8192,
   pipelining: 1,
   headersTimeout: 0,

@@ -19,9 +19,14 @@ import {
 } from '../results.ts'
 
 /** Starts these contenders, measures them in turns, and stops them. */
-async function sample(names: readonly string[], rounds: number, seconds: number): Promise<Samples<Figures>> {
-  const upstream = await startUpstream()
-  const running = await startAll(names, { upstream: upstream.port, streaming: false })
+export async function sample(
+  names: readonly string[],
+  rounds: number,
+  seconds: number,
+  tls = false,
+): Promise<Samples<Figures>> {
+  const upstream = await startUpstream({ tls })
+  const running = await startAll(names, { upstream: upstream.port, streaming: false, secure: upstream.secure })
   const lanes = [...running].map(([{ name, headers }, at]) => lane(name, at, chat, false, headers?.(upstream.port)))
   const samples = await measureBuffered(lanes, upstream, rounds, seconds)
   for (const at of [...running.values(), upstream]) await at.stop()

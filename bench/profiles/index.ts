@@ -6,7 +6,19 @@ import { memory } from './memory.ts'
 import { redis } from './redis.ts'
 import { start } from './start.ts'
 import { streamed } from './streamed.ts'
+import { tlsBuffered, tlsStreamed } from './tls.ts'
 import { translated } from './translated.ts'
 
-/** The profiles in the order of their numbers in README.md, 1 to 8. */
-export const profiles: Profile[] = [buffered, translated, streamed, latency, long, redis, memory, start]
+/** The profiles in the order of their numbers in README.md, 1 to 10. */
+export const profiles: Profile[] = [
+  buffered,
+  translated,
+  streamed,
+  latency,
+  long,
+  redis,
+  memory,
+  start,
+  tlsBuffered,
+  tlsStreamed,
+]

@@ -81,12 +81,12 @@ const laneName = (contender: string, route: Route) => `${contender}: ${route.nam
 const laneOf = (contender: string, running: Running, route: Route, headers?: Record<string, string>) =>
   lane(laneName(contender, route), running, route, true, headers)
 
-async function warm(each: Lane): Promise<void> {
+export async function warm(each: Lane): Promise<void> {
   for (let i = 0, events = 0; i < WARM_RUNS && events < WARM_EVENTS; i++)
     events += (await measure(each, 1000))['events/s']!
 }
 
-async function measure(each: Lane, measureMs: number): Promise<Figures> {
+export async function measure(each: Lane, measureMs: number): Promise<Figures> {
   const { running, expect } = each
   const report = await closedLoop(each, CONNECTIONS, LEAD_IN_MS, measureMs)
   await settled(running.pid)
