@@ -1,11 +1,11 @@
-/** Profiles 9 and 10: the upstream behind TLS, as real providers are; HTTP/1.1 and HTTP/2. */
+/** Profiles 9 and 10: the upstream behind TLS, as real providers are. HTTP/2 is measured only when its contenders are named. */
 import { alternate, lane, ready, type Samples, startAll, startUpstream } from '../lanes.ts'
 import { chat } from '../requests.ts'
 import { type Figures, inverse, medians, type Profile, type Result, ratios } from '../results.ts'
 import { sample } from './buffered.ts'
 import { measure, warm } from './streamed.ts'
 
-const CONTENDERS = ['sluice', 'uws-undici', 'nginx', 'sluice-http2', 'uws-undici-http2']
+const CONTENDERS = ['sluice', 'uws-undici', 'nginx', 'sluice-undici']
 /** Compared are contenders on the same protocol. */
 const PAIRS: [string, string][] = [
   ['sluice', 'nginx'],
@@ -25,7 +25,7 @@ function resultOf(profile: string, samples: Samples<Figures>, rate: string, cost
 
 export const tlsBuffered: Profile = {
   name: 'tls-buffered',
-  title: 'profile 1 with TLS to the upstream, verified: HTTP/1.1 and HTTP/2',
+  title: 'profile 1 with TLS to the upstream, verified',
   async run({ rounds, seconds = 2, contenders = CONTENDERS }) {
     const samples = await sample(contenders, rounds, seconds, true)
     return resultOf('tls-buffered', samples, 'requests/s', 'CPU µs/request')
@@ -34,7 +34,7 @@ export const tlsBuffered: Profile = {
 
 export const tlsStreamed: Profile = {
   name: 'tls-streamed',
-  title: 'the chat streams of profile 3 with TLS to the upstream, verified: HTTP/1.1 and HTTP/2',
+  title: 'the chat streams of profile 3 with TLS to the upstream, verified',
   async run({ rounds, seconds = 1, contenders = CONTENDERS }) {
     const upstream = await startUpstream({ tls: true })
     const options = { upstream: upstream.port, streaming: true, secure: upstream.secure }
