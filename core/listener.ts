@@ -41,10 +41,10 @@ export interface Incoming {
    * bytes from the target, and `streamBody`, called after it, delivers bytes for the target until the client ends its
    * side. `end` and `cut` both close the connection after the queued bytes. Any other response works as usual.
    * - `bytes` (`node`): the bytes are the client's own
-   * - `messages` (`uws`): the listener speaks WebSocket with the client, and WebSocket frames with the target. It agrees
+   * - `frames` (`uws`): the listener speaks WebSocket with the client, and WebSocket frames with the target. It agrees
    *   on no extension, and checks no `sec-websocket-accept`
    */
-  readonly tunnel?: 'bytes' | 'messages' | undefined
+  readonly tunnel?: 'bytes' | 'frames' | undefined
   /**
    * Set on requests that arrived as WebSocket messages: state that lives as long as the socket. Absent on all other
    * requests.

@@ -172,8 +172,8 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     return this.shared.options.webSocket && this.#handshake
   }
 
-  get tunnel(): 'messages' | undefined {
-    return this.#handshake && 'messages'
+  get tunnel(): 'frames' | undefined {
+    return this.#handshake && 'frames'
   }
 
   /** Read from the socket on first use: that takes nearly a microsecond, and most exchanges never use it. */

@@ -54,7 +54,7 @@ export function requestHeaders({ headers, hasBody, tunnel, headerEncoding }: Inc
   if (tunnel) {
     out['connection'] = 'Upgrade'
     out['upgrade'] = 'websocket'
-    if (tunnel === 'messages') delete out['sec-websocket-extensions']
+    if (tunnel === 'frames') delete out['sec-websocket-extensions']
   }
   return out
 }

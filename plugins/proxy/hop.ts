@@ -150,7 +150,7 @@ export class Hop implements UpstreamControl, Ticking {
     this.#tunnel = socket
     this.#activityMono = x.clock.mono()
     if (reply.headers.upgrade?.toLowerCase() !== 'websocket') return this.#broken()
-    if (x.incoming.tunnel === 'messages' && reply.headers['sec-websocket-accept'] !== acceptOf(x.incoming))
+    if (x.incoming.tunnel === 'frames' && reply.headers['sec-websocket-accept'] !== acceptOf(x.incoming))
       return this.#broken()
     if (head.length > 0) socket.unshift(head)
     socket.on('data', (chunk: Buffer) => this.#take(chunk))
