@@ -117,7 +117,7 @@ test('a tunnel is offered for a whole handshake alone', async () => {
           const client = await RawClient.open(port)
           client.send(bytes)
           assert.equal((await client.answers(1))[0]?.status, 426, name)
-          assert.equal(offered, expected && (kind === 'node' ? 'bytes' : 'messages'), `${kind}: ${name}`)
+          assert.equal(offered, expected && (kind === 'node' ? 'bytes' : 'frames'), `${kind}: ${name}`)
           client.destroy()
         }
       },
