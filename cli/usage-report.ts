@@ -29,7 +29,7 @@ import { Failure, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice usage [FILE] [OPTIONS]
 
-UsageTotals of the ledger of FILE's store (default gateway.yaml).
+Sums of the ledger of FILE's store (default gateway.yaml).
 
   --org ID --key ID --model ID   only these
   --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
