@@ -96,7 +96,11 @@ export const admission = definePlugin({
         // A replay takes from no limit, so a full one must not refuse it. On Redis a look is a call, which a small
         // request does without.
         const small = store.engine === 'redis' && (declaredBytes(x.incoming) ?? Number.POSITIVE_INFINITY) <= SMALL_BYTES
-        if (!small && !x.incoming.headers.has('idempotency-key')) return check(x)
+        const mayReplay = x.incoming.headers.has('idempotency-key')
+        // Looked at again in onRequest, since others may be admitted while the body arrives. Without the look here, a
+        // full gateway would read and count what it then refuses, at three times the cost of the refusal.
+        if (!mayReplay && platform.running >= max_concurrent_requests) return platformFull()
+        if (!small && !mayReplay) return check(x)
         x.set(limitsCheck, check)
         return undefined
       },
