@@ -26,7 +26,7 @@ import { type Store, StoreRefused, StoreUnavailable } from '../core/store.ts'
 import { errorBody } from '../core/surface.ts'
 import { Ticker } from '../core/ticker.ts'
 import { type Generation, Ingress } from '../http/ingress.ts'
-import { type LagProbe, OverloadGuard, TimerLag, YoungExchanges } from '../http/overload.ts'
+import { callerOf, type LagProbe, OverloadGuard, TimerLag, YoungExchanges } from '../http/overload.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { mediaGate } from '../plugins/media/index.ts'
@@ -204,9 +204,10 @@ class RunningGateway implements Gateway {
     )
     this.#young = new YoungExchanges(options.lagClock ?? systemClock)
     this.ingress = new Ingress({
-      overloaded: running => {
-        if (this.#guard.refuses(running, this.#young, this.config.platform)) return true
-        this.#young.started()
+      overloaded: (incoming, running) => {
+        const caller = callerOf(incoming)
+        if (this.#guard.refuses(caller, running, this.#young, this.config.platform)) return true
+        this.#young.started(caller)
         return false
       },
       clock: this.#clock,
@@ -219,7 +220,7 @@ class RunningGateway implements Gateway {
       hold: (handshake, bytes) =>
         preparationOf(this.#shared).hold(ownerOf(handshake), bytes, this.config.platform.preparation),
       onSettled: (x, settlement) => {
-        this.#young.ended(settlement.durationMs)
+        this.#young.ended(callerOf(x.incoming), settlement.durationMs)
         this.#observer.settled(x, settlement)
       },
       onRefused: (route, error, id) => this.#observer.refused(route, error, id, this.#clock.now()),

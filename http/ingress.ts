@@ -29,7 +29,7 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   /** The requests that such a refusal names as possible, in words. */
   offered: string
   /** Whether a new request must be refused to protect the running ones (http/overload.ts). Default: never. */
-  overloaded?(running: number): boolean
+  overloaded?(incoming: Incoming, running: number): boolean
   /** Counts messages that wait on a WebSocket (`SocketHost.hold`). Default: they are not counted. */
   hold?: SocketHost['hold']
   onSettled(x: RunningExchange, settlement: Settlement): void
@@ -174,7 +174,7 @@ export class Ingress {
     route: string,
     current: Serving,
   ): Exchange | undefined {
-    if (this.#options.overloaded?.(this.#running.size)) {
+    if (this.#options.overloaded?.(incoming, this.#running.size)) {
       const message = 'This service is overloaded at the moment. Retry after the advertised time.'
       this.#refuse(incoming, route, surface, 'route_capacity', { message }, chain)
       return undefined

@@ -4,6 +4,7 @@
  * (LIM-10); this guard protects the process, whatever the chain does.
  */
 import type { Clock, Timer } from '../core/clock.ts'
+import type { Incoming } from '../core/listener.ts'
 
 /** The present lag of the event loop, in milliseconds. */
 export interface LagProbe {
@@ -30,14 +31,22 @@ const SLOTS = 10
 const SLOT_MS = YOUNG_MS / SLOTS
 
 /**
- * Counts young exchanges, to a tenth of `YOUNG_MS`. The number that may run at a time bounds the work of fast exchanges
- * in an event-loop turn; of slow ones, it is about the number that may begin in a second. Were all exchanges counted,
- * open streams would keep every new request out.
+ * Who sends a request: its credential, which nobody has checked yet, since load is shed before the chain runs. A wrong
+ * one ends its exchange at once, so that it holds no place.
+ */
+export function callerOf({ headers }: Incoming): string {
+  return headers.get('authorization') ?? headers.get('x-api-key') ?? ''
+}
+
+/**
+ * Counts young exchanges and those of each caller, to a tenth of `YOUNG_MS`. The number that may run at a time bounds
+ * the work of fast exchanges in an event-loop turn; of slow ones, it is about the number that may begin in a second.
+ * Were all exchanges counted, open streams would keep every new request out.
  */
 export class YoungExchanges {
   readonly #clock: Clock
-  /** How many run that began in each of the last slots. */
-  readonly #slots = new Int32Array(SLOTS)
+  /** How many exchanges of each caller run that began in each of the last slots. */
+  readonly #slots = Array.from({ length: SLOTS }, () => new Map<string, number>())
   #slot: number
   #count = 0
 
@@ -51,19 +60,40 @@ export class YoungExchanges {
     return this.#count
   }
 
-  started(): void {
+  /** How many callers have a young exchange. */
+  get callers(): number {
     this.#advance()
-    this.#add(this.#slot, 1)
+    return new Set(this.#slots.flatMap(slot => [...slot.keys()])).size
+  }
+
+  of(caller: string): number {
+    this.#advance()
+    let count = 0
+    for (const slot of this.#slots) count += slot.get(caller) ?? 0
+    return count
+  }
+
+  started(caller: string): void {
+    this.#advance()
+    const slot = this.#slots[this.#slot % SLOTS]!
+    slot.set(caller, (slot.get(caller) ?? 0) + 1)
+    this.#count++
   }
 
   /** @param ms how long the exchange has run */
-  ended(ms: number): void {
+  ended(caller: string, ms: number): void {
     if (ms >= YOUNG_MS - SLOT_MS) return
     this.#advance()
-    const slot = this.#slot - Math.floor(ms / SLOT_MS)
+    const at = this.#slot - Math.floor(ms / SLOT_MS)
     // By rounding, its slot may be the neighbour, which may have no more to give; then it is counted until it is old.
-    if (this.#slots[slot % SLOTS]! > 0) this.#add(slot, -1)
-    else if (this.#slots[(slot - 1) % SLOTS]! > 0) this.#add(slot - 1, -1)
+    for (const slot of [this.#slots[at % SLOTS]!, this.#slots[(at - 1) % SLOTS]!]) {
+      const count = slot.get(caller)
+      if (count === undefined) continue
+      if (count === 1) slot.delete(caller)
+      else slot.set(caller, count - 1)
+      this.#count--
+      return
+    }
   }
 
   #now(): number {
@@ -71,17 +101,16 @@ export class YoungExchanges {
     return SLOTS + Math.floor(this.#clock.mono() / SLOT_MS)
   }
 
-  #add(slot: number, change: number): void {
-    this.#slots[slot % SLOTS]! += change
-    this.#count += change
-  }
-
   /** Forgets the slots that are old now. */
   #advance(): void {
     const now = this.#now()
     if (now === this.#slot) return
     const passed = Math.min(SLOTS, now - this.#slot)
-    for (let i = 1; i <= passed; i++) this.#add(now - passed + i, -this.#slots[(now - passed + i) % SLOTS]!)
+    for (let i = 1; i <= passed; i++) {
+      const slot = this.#slots[(now - passed + i) % SLOTS]!
+      for (const count of slot.values()) this.#count -= count
+      slot.clear()
+    }
     this.#slot = now
   }
 }
@@ -106,6 +135,8 @@ const ADJUST_MS = 100
 const DECREASE_FAST = 0.5
 const DECREASE = 0.8
 const INCREASE = 1.05
+/** Callers below their share are admitted up to this many times the limit. */
+const FAIR = 1.25
 /** A limit above this is removed. */
 const MAX_LIMIT = 1e6
 
@@ -124,6 +155,8 @@ const MIN_SHARE = 0.05
  */
 const HEADROOM = 1.25
 
+type Young = Pick<YoungExchanges, 'count' | 'callers' | 'of'>
+
 /** Decides for each new request whether it is admitted. */
 export class OverloadGuard {
   readonly #probe: LagProbe
@@ -131,6 +164,8 @@ export class OverloadGuard {
   readonly #clock: Clock
   /** A new exchange is admitted while fewer young ones than this run. Finite while load is shed. */
   #limit = Number.POSITIVE_INFINITY
+  /** A caller with fewer young exchanges than this is admitted above the limit, too: others hold the places. */
+  #share = 0
   /** When the limit was last adjusted (monotonic milliseconds). */
   #adjustedAt: number
   /** Requests refused so far, by reason, for metrics. */
@@ -151,20 +186,16 @@ export class OverloadGuard {
   /**
    * Whether a new request must be refused.
    * @param running how many exchanges run
-   * @param young how many of them are young; read only while it matters
+   * @param young which of them are young; read only while it matters
    */
-  refuses(
-    running: number,
-    young: { readonly count: number },
-    { max_concurrent_requests, overload_delay }: Bounds,
-  ): boolean {
+  refuses(caller: string, running: number, young: Young, { max_concurrent_requests, overload_delay }: Bounds): boolean {
     if (running >= max_concurrent_requests * HEADROOM) {
       this.shed.in_flight++
       return true
     }
     const lag = this.#probe.lagMs()
     this.#adjust(lag, young, overload_delay)
-    if (this.#limit === Number.POSITIVE_INFINITY || young.count < this.#limit) {
+    if (this.#limit === Number.POSITIVE_INFINITY || this.#hasPlace(caller, young)) {
       const share = shareAt(lag, overload_delay)
       if (share === 1 || this.#random() < share) return false
     }
@@ -172,11 +203,16 @@ export class OverloadGuard {
     return true
   }
 
+  #hasPlace(caller: string, young: Young): boolean {
+    const { count } = young
+    return count < this.#limit || (count < this.#limit * FAIR && young.of(caller) < this.#share)
+  }
+
   /**
    * Adjusts the limit. This happens only when a request arrives; an increase then covers all periods since the last
    * time.
    */
-  #adjust(lag: number, young: { readonly count: number }, overloadDelay: number): void {
+  #adjust(lag: number, young: Young, overloadDelay: number): void {
     const now = this.#clock.mono()
     const periods = Math.floor((now - this.#adjustedAt) / ADJUST_MS)
     if (periods === 0) return
@@ -184,13 +220,14 @@ export class OverloadGuard {
     const shedding = this.#limit !== Number.POSITIVE_INFINITY
     if (lag >= overloadDelay) this.#lower(young.count, DECREASE_FAST)
     else if (shedding && lag >= overloadDelay / CALM) {
-      // Young exchanges above the limit end or grow old. Until then the lag is that of the former limit.
-      if (young.count <= this.#limit) this.#lower(young.count, DECREASE)
+      // Young exchanges far above the limit end or grow old. Until then the lag is that of the former limit.
+      if (young.count <= this.#limit * FAIR) this.#lower(young.count, DECREASE)
     } else if (shedding) {
       this.#limit *= INCREASE ** periods
       if (this.#limit > MAX_LIMIT) this.#limit = Number.POSITIVE_INFINITY
     }
     this.#probe.closely = this.#limit !== Number.POSITIVE_INFINITY
+    if (this.#probe.closely) this.#share = this.#limit / Math.max(1, young.callers)
   }
 
   #lower(young: number, to: number): void {

@@ -54,6 +54,8 @@ test('[LIM-10] [ERR-6] a lagging event loop sheds new requests with route_capaci
   }
 })
 
+/** So many young exchanges, all of caller `a`. */
+const oneCaller = (count: number) => ({ count, callers: 1, of: (caller: string) => (caller === 'a' ? count : 0) })
 const bounds = (capacity: number) => ({ max_concurrent_requests: capacity, overload_delay: 200 })
 
 test('the share that is let in falls with the lag and never to nothing', () => {
@@ -66,7 +68,7 @@ test('the share that is let in falls with the lag and never to nothing', () => {
 test('too many on their way: refused at a quarter above the platform’s capacity', () => {
   const guard = new OverloadGuard({ lagMs: () => 0, close() {} }, () => 0.5, new ManualClock())
   assert.deepEqual(
-    [...[100, 124, 125].map(running => guard.refuses(running, { count: running }, bounds(100))), guard.shed],
+    [...[100, 124, 125].map(running => guard.refuses('a', running, oneCaller(running), bounds(100))), guard.shed],
     [false, false, true, { lag: 0, in_flight: 1 }],
   )
 })
@@ -78,12 +80,12 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   /** What runs where the next is refused. */
   const limit = () => {
     for (let running = 0; running < 2000; running++)
-      if (guard.refuses(running, { count: running }, bounds(1e9))) return running
+      if (guard.refuses('a', running, oneCaller(running), bounds(1e9))) return running
     return Number.POSITIVE_INFINITY
   }
   const later = (ms: number, running: number) => {
     clock.advance(ms)
-    guard.refuses(running, { count: running }, bounds(1e9))
+    guard.refuses('a', running, oneCaller(running), bounds(1e9))
   }
   later(10_000, 1000)
   assert.equal(limit(), Number.POSITIVE_INFINITY, 'no lag, no limit')
@@ -113,25 +115,71 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   assert.equal(guard.limit, 0)
 })
 
+test('while load is shed, a caller below its share is admitted although others hold all places', () => {
+  let lag = 250
+  const clock = new ManualClock()
+  const guard = new OverloadGuard({ lagMs: () => lag, close() {} }, () => 0.5, clock)
+  const young = new YoungExchanges(clock)
+  const refuses = (caller: string) => {
+    const refused = guard.refuses(caller, young.count, young, bounds(1e9))
+    if (!refused) young.started(caller)
+    return refused
+  }
+  const admitted = (caller: string) => {
+    for (let i = 0; ; i++) if (refuses(caller)) return i
+  }
+  for (let i = 0; i < 399; i++) young.started('flood')
+  young.started('victim')
+  clock.advance(100)
+  assert.equal(refuses('flood'), true)
+  assert.equal(guard.limit, 200)
+  lag = 150
+  for (let i = 0; i < 249; i++) young.ended('flood', 100)
+  assert.equal(admitted('flood'), 49, '150 of the flood and one of the victim run, and 200 may')
+  assert.equal(admitted('victim'), 50, 'up to a quarter above the limit; its share is a half')
+  for (let i = 0; i < 51; i++) young.ended('victim', i === 0 ? 100 : 0)
+  for (let i = 0; i < 300; i++) refuses(`key ${i}`)
+  assert.equal(young.count, 250, 'many keys are no way around it')
+})
+
 test('young exchanges are counted until they end or have run for a second', () => {
   const clock = new ManualClock()
   const young = new YoungExchanges(clock)
-  for (let i = 0; i < 3; i++) young.started()
+  for (let i = 0; i < 3; i++) young.started('a')
   clock.advance(450)
-  for (let i = 0; i < 5; i++) young.started()
+  for (let i = 0; i < 5; i++) young.started('a')
   assert.equal(young.count, 8)
-  young.ended(450)
-  young.ended(0)
+  young.ended('a', 450)
+  young.ended('a', 0)
   assert.equal(young.count, 6)
   clock.advance(560)
   assert.equal(young.count, 4, 'the two of the beginning are a second old')
-  young.ended(1010)
+  young.ended('a', 1010)
   assert.equal(young.count, 4, 'one that is old was not counted any more')
   clock.advance(60_000)
   assert.equal(young.count, 0)
-  young.started()
-  young.ended(0)
+  young.started('a')
+  young.ended('a', 0)
   assert.equal(young.count, 0)
+})
+
+test('young exchanges are counted by caller', () => {
+  const clock = new ManualClock()
+  const young = new YoungExchanges(clock)
+  const counts = () => [young.count, young.callers, young.of('a'), young.of('b')]
+  young.started('a')
+  clock.advance(500)
+  young.started('a')
+  young.started('b')
+  assert.deepEqual(counts(), [3, 2, 2, 1])
+  young.ended('b', 0)
+  assert.deepEqual(counts(), [2, 1, 2, 0])
+  young.ended('b', 0)
+  assert.deepEqual(counts(), [2, 1, 2, 0], 'it has none')
+  clock.advance(500)
+  assert.deepEqual(counts(), [1, 1, 1, 0])
+  clock.advance(500)
+  assert.deepEqual(counts(), [0, 0, 0, 0])
 })
 
 test('[LIM-10] while load is shed, 64 young exchanges may run; open streams go on and do not count', async () => {
@@ -157,6 +205,8 @@ test('[LIM-10] while load is shed, 64 young exchanges may run; open streams go o
     assert.match(((await refused.json()) as any).error.message, /overloaded/)
     assert.ok(Number(refused.headers.get('retry-after')) >= 1)
     assert.equal(await figure('sluice_shed_running_limit'), 64)
+    const theirs = await t.post(PATHS.chat, ask, { authorization: 'Bearer sk-other-0001-secret' })
+    assert.equal(theirs.status, 200, 'a caller that holds no place is served')
     lag = 15
     lagClock.advance(100)
     assert.equal((await t.post(PATHS.chat, ask)).status, 503, 'not calm yet')
