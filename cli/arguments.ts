@@ -20,6 +20,16 @@ export function configFile(option: string | undefined, positionals: readonly str
 }
 
 /**
+ * Reads an option that is a number of tokens.
+ * @throws UsageError when it is none
+ */
+export function tokenCount(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined
+  if (!/^[1-9]\d{0,9}$/.test(text)) throw new UsageError(`${option} is a number of tokens, not ${text}`)
+  return Number(text)
+}
+
+/**
  * The port of a worker's admin pages. Worker n has the n-th port, counted from the configured one, because metrics and
  * readiness are those of one process. 0, which is any free port, stays 0.
  */

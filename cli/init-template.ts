@@ -27,7 +27,11 @@ export interface ChosenModel {
   provider: string
   name: string
   price: { input: string; output: string }
+  /** The catalogue that has this price; undefined where the operator or this file says it. */
+  source: string | undefined
   contextWindow: number
+  /** Nobody said the window: `contextWindow` is a guess. */
+  guessed: boolean
   /** Undefined where it is not known. */
   maxOutput: number | undefined
 }
@@ -79,10 +83,13 @@ export interface InitChoices {
   store: string
   organization: string
   sha256: string
+  /** The day of writing, such as 2026-01-31. */
+  today: string
 }
 
-export function initTemplate({ providers, models, store, organization, sha256 }: InitChoices): string {
+export function initTemplate({ providers, models, store, organization, sha256, today }: InitChoices): string {
   const quote = (text: string) => JSON.stringify(text)
+  const source = models.find(({ source }) => source !== undefined)?.source
   const providerLines = providers.map(({ name, variable, dialect, baseUrl, preset }) => {
     const key = variable === null ? '' : `, api_key: "\${${variable}}"`
     if (preset) {
@@ -92,10 +99,10 @@ export function initTemplate({ providers, models, store, organization, sha256 }:
     return `  ${name}: { dialect: ${dialect}, base_url: ${quote(baseUrl)}${key} }`
   })
   const modelLines = models.map(
-    ({ id, provider, name, price, contextWindow, maxOutput }) => `  ${quote(id)}:
-    context_window: ${contextWindow}
+    ({ id, provider, name, price, source, contextWindow, guessed, maxOutput }) => `  ${quote(id)}:
+    context_window: ${contextWindow}${guessed ? ' # a guess: the largest prompt that the model takes, in tokens' : ''}
     ${maxOutput === undefined ? '# max_output_tokens: the most that the model takes; a request may name no cap' : `max_output_tokens: ${maxOutput}`}
-    price: { input: ${price.input}, output: ${price.output} }
+    price: { input: ${price.input}, output: ${price.output} }${source === undefined ? '' : ` # ${source}`}
     backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
   )
   return `# Made by \`sluice init\`. docs/configuration.md lists every key; \`sluice check\` finds what is wrong. Saving this file reloads it.
@@ -149,7 +156,7 @@ models:
 ${modelLines.join('\n')}
 
 # Name of this set of prices; every ledger row carries it. Change it with the prices.
-price_book: "1"
+price_book: ${source === undefined ? '"1"' : `"${today}" # the day on which prices were taken from ${source}`}
 
 # Who may call. \`sluice key new ${organization}\` makes another key.
 organizations:

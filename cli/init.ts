@@ -5,7 +5,8 @@ import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
 import { SETTING, STORE_URL } from '../config/schema.ts'
 import { PRESETS, SETTINGS } from '../providers/presets.ts'
-import { DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
+import { DEFAULT_CONFIG, ownCommand, shellWord, tokenCount } from './arguments.ts'
+import { CATALOGUE, type Catalogue, openCatalogue } from './catalogue.ts'
 import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
 import type { Verb } from './main.ts'
 import { listing, loadEdited } from './problems.ts'
@@ -15,26 +16,29 @@ const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--
 
 Writes a commented FILE (default gateway.yaml) that checks, with one
 organization and one key, which is shown once. What no option says is asked
-on a terminal; in a pipe the default holds.
+on a terminal; in a pipe the default holds. Windows and prices that nobody
+says come from the catalogue of models, where it is installed:
+npm install ${CATALOGUE}
 
   --provider NAME    openai, anthropic, gemini or simulator; more than one is
                      fine. Default: those whose variable is in the environment
                      (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY), else
                      the simulator
   --provider PRESET  one of the presets of "sluice list", such as groq; needs
-                     --model and, where it costs you, --price
+                     --model
   --set NAME=VALUE   what a preset needs: region, project, location, resource
   --base-url URL     an OpenAI-compatible server, such as vLLM, Ollama or
                      OpenRouter, with its /v1; needs --model. Its key is read
                      from --key-env, or of an https URL from HOST_API_KEY
   --key-env NAME     environment variable of that server's key
-  --context N        context window of the models of --base-url, in tokens;
-                     default 32768
   --model ID=NAME    expose the provider's model NAME as ID; more than one is
                      fine. With several providers: ID=PROVIDER/NAME. Default:
                      one for each provider
   --price IN,OUT     USD per million tokens of the models named by --model;
-                     default of a --base-url with http: 0,0
+                     default of a server of your own (http): 0,0
+  --context N        context window of the models named by --model, in tokens;
+                     a guess of 32768 where nobody knows it
+  --max-output N     the most that they write, in tokens
   --store URL        default sqlite:./data/gateway.db
   --organization ID  default main
   --force            overwrite FILE
@@ -56,6 +60,7 @@ export const init: Verb = {
         'base-url': text,
         'key-env': text,
         context: text,
+        'max-output': text,
         price: text,
         store: text,
         organization: text,
@@ -67,9 +72,16 @@ export const init: Verb = {
     const file = positionals[0] ?? DEFAULT_CONFIG
     if (existsSync(file) && !values.force) throw new Failure(`${file} exists; --force overwrites it`)
 
-    const server = compatibleServer(values['base-url'], values['key-env'], values.context)
+    const server = compatibleServer(values['base-url'], values['key-env'])
     if (server && !values.model)
       throw new UsageError('--base-url needs --model ID=NAME: what the server calls its model')
+    const own: Own = {
+      price: values.price === undefined ? undefined : rate(values.price),
+      contextWindow: tokenCount(values.context, '--context'),
+      maxOutput: tokenCount(values['max-output'], '--max-output'),
+    }
+    if (!values.model && Object.values(own).some(value => value !== undefined))
+      throw new UsageError('--price, --context and --max-output are of the models named by --model')
 
     const ask = questions(terminal)
     try {
@@ -90,18 +102,26 @@ export const init: Verb = {
       const unnamed = providers.find(({ model }) => model.name === '')
       if (unnamed && !values.model && !process.stdin.isTTY)
         throw new UsageError(`${unnamed.name} needs --model ID=NAME: its name of a model`)
+      const wanted = providers.some(isHosted) && (own.price === undefined || own.contextWindow === undefined)
+      const catalogue = wanted ? await openCatalogue() : null
+      if (wanted && !catalogue)
+        terminal.err(
+          `The catalogue of models is not installed; it has windows and prices that you do not give: npm install ${CATALOGUE}`,
+        )
       const models = values.model
-        ? values.model.map(model => chosen(model, providers, values.price))
-        : await chooseModels(providers, ask)
+        ? values.model.map(model => chosen(model, providers, own, catalogue))
+        : await chooseModels(providers, ask, catalogue)
       const store = values.store ?? (await ask('Store', 'sqlite:./data/gateway.db', storeUrl))
       const organization = values.organization ?? (await ask('Your organization', 'main', organizationId))
       const secret = `sk-${randomBytes(32).toString('base64url')}`
       const sha256 = createHash('sha256').update(secret).digest('hex')
-      const yaml = initTemplate({ providers, models, store, organization, sha256 })
+      const today = new Date().toISOString().slice(0, 10)
+      const yaml = initTemplate({ providers, models, store, organization, sha256, today })
       const loaded = await loadEdited(file, file, yaml)
       if (loaded.errors) throw new Failure(listing(file, loaded.errors))
       writeFileSync(file, yaml, { flag: values.force ? 'w' : 'wx' })
 
+      for (const { remarks } of models) for (const remark of remarks) terminal.err(remark)
       const missing = providers.filter(({ variable }) => variable && !process.env[variable])
       for (const { name, variable } of missing)
         terminal.err(`${variable} is not set; ${name} needs it when the gateway starts.`)
@@ -166,6 +186,9 @@ function someOf(text: string): string[] {
   return [...names]
 }
 
+/** The context window of a model of which nothing is known, in tokens. */
+const GUESSED_WINDOW = 32_768
+
 function provider(name: string): ProviderChoice {
   const known = Object.hasOwn(PROVIDERS, name) ? PROVIDERS[name] : undefined
   if (known) return known
@@ -177,7 +200,7 @@ function provider(name: string): ProviderChoice {
   const [dialect, members] = Object.entries(preset.of)[0]!
   const baseUrl = String(members['base_url'])
   const price = baseUrl.startsWith('http:') ? { input: '0', output: '0' } : undefined
-  const model = { name: '', contextWindow: 32_768, maxOutput: undefined, price }
+  const model = { name: '', contextWindow: GUESSED_WINDOW, maxOutput: undefined, price }
   return { name, variable: preset.variable, dialect, baseUrl, preset: { name, settings: {} }, model }
 }
 
@@ -199,13 +222,9 @@ function settingOf(name: string, text: string): string {
 }
 
 /** The server at `--base-url`, as a provider that is named after its host. */
-function compatibleServer(
-  url: string | undefined,
-  keyEnv: string | undefined,
-  context: string | undefined,
-): ProviderChoice | undefined {
+function compatibleServer(url: string | undefined, keyEnv: string | undefined): ProviderChoice | undefined {
   if (url === undefined) {
-    if (keyEnv !== undefined || context !== undefined) throw new UsageError('--key-env and --context are of --base-url')
+    if (keyEnv !== undefined) throw new UsageError('--key-env is of --base-url')
     return undefined
   }
   const parsed = URL.canParse(url) ? new URL(url) : undefined
@@ -213,13 +232,11 @@ function compatibleServer(
     throw new UsageError(`${url} is no base URL; write http://HOST:PORT/v1 or https://HOST/v1`)
   if (keyEnv !== undefined && !/^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv))
     throw new UsageError(`${keyEnv} is no name of an environment variable`)
-  const contextWindow = Number(context ?? 32_768)
-  if (!Number.isSafeInteger(contextWindow) || contextWindow < 1)
-    throw new UsageError(`${context} is no context window; write a number of tokens`)
   const name = hostName(parsed.hostname)
   const own = parsed.protocol === 'http:'
   const variable = keyEnv ?? (own ? null : `${name.replaceAll('-', '_').toUpperCase()}_API_KEY`)
-  const model = { name: '', contextWindow, maxOutput: undefined, price: own ? { input: '0', output: '0' } : undefined }
+  const price = own ? { input: '0', output: '0' } : undefined
+  const model = { name: '', contextWindow: GUESSED_WINDOW, maxOutput: undefined, price }
   return { name, variable, dialect: 'openai-chat', baseUrl: url, model }
 }
 
@@ -245,28 +262,103 @@ function organizationId(text: string): string {
   throw new UsageError(`${text} is no id; write up to 64 letters, digits, dots, - and _`)
 }
 
-async function chooseModels(providers: readonly ProviderChoice[], ask: Ask): Promise<ChosenModel[]> {
-  const models: ChosenModel[] = []
+/** What the operator says of the models named by --model. */
+interface Own {
+  price?: Price | undefined
+  contextWindow?: number | undefined
+  maxOutput?: number | undefined
+}
+
+type Price = ChosenModel['price']
+
+/** A model, with what the operator should know of its figures. */
+interface Choice extends ChosenModel {
+  remarks: readonly string[]
+}
+
+/** A hosted service may be in the catalogue. A server of one's own, with http, and the simulator are not. */
+const isHosted = ({ baseUrl }: ProviderChoice) => baseUrl.startsWith('https:')
+
+/** What is known of a model when the operator says nothing; without `price` where that is not known. */
+function figuresOf(of: ProviderChoice, name: string, catalogue: Catalogue | null) {
+  const { model, preset } = of
+  const isUsual = name === model.name
+  const base_url = of.baseUrl.replace(/\{(\w+)\}/g, (_, setting) => preset?.settings[setting] ?? '')
+  const entry = isHosted(of) ? catalogue?.find({ name: of.name, base_url }, name) : undefined
+  const amount = (usd: number) => String(Number(usd.toFixed(6)))
+  const listed =
+    entry?.input === undefined || entry.output === undefined
+      ? undefined
+      : { input: amount(entry.input), output: amount(entry.output) }
+  // The window of the usual model is its largest prompt. The catalogue's windows may include what the model writes.
+  const window = isUsual ? model.contextWindow : entry?.window
+  return {
+    contextWindow: window ?? model.contextWindow,
+    guessed: window === undefined,
+    maxOutput: isUsual ? model.maxOutput : undefined,
+    price: listed ?? (isUsual || model.name === '' ? model.price : undefined),
+    source: listed && catalogue!.label,
+    tier: entry?.tier,
+    deprecated: entry?.deprecated === true,
+  }
+}
+
+/** The model as it is written: the operator's own words win over what is known. */
+function choice(
+  id: string,
+  of: ProviderChoice,
+  name: string,
+  figures: ReturnType<typeof figuresOf>,
+  price: Price,
+  own: Own = {},
+): Choice {
+  const contextWindow = own.contextWindow ?? figures.contextWindow
+  const isListed =
+    own.price === undefined && price.input === figures.price?.input && price.output === figures.price.output
+  const { tier, deprecated } = figures
+  const remarks = [
+    ...(deprecated ? [`${name} is deprecated, as the catalogue has it.`] : []),
+    ...(isListed && tier !== undefined && tier < contextWindow
+      ? [`${name}: the provider charges more above ${tier} tokens of input; this price is the one below.`]
+      : []),
+  ]
+  return {
+    id,
+    provider: of.name,
+    name,
+    price,
+    source: isListed ? figures.source : undefined,
+    contextWindow,
+    guessed: own.contextWindow === undefined && figures.guessed,
+    maxOutput: own.maxOutput ?? figures.maxOutput,
+    remarks,
+  }
+}
+
+async function chooseModels(
+  providers: readonly ProviderChoice[],
+  ask: Ask,
+  catalogue: Catalogue | null,
+): Promise<Choice[]> {
+  const models: Choice[] = []
   const unused = (id: string): string => {
     if (!models.some(model => model.id === id)) return id
     throw new UsageError(`${id} is taken; each model is exposed under an id of its own`)
   }
   for (const from of providers) {
-    const { name: usual, price, contextWindow, maxOutput } = from.model
-    for (const name of await ask(`Models of ${from.name}`, usual, someOf)) {
+    for (const name of await ask(`Models of ${from.name}`, from.model.name, someOf)) {
       const id = await ask(`${name} is exposed as`, name, unused)
-      // The price is known only for the default model.
-      const known = price && name === usual ? `${price.input}, ${price.output}` : ''
-      const rates = await ask(`${name}: USD per million tokens, input and output`, known, rate)
-      const most = name === usual ? maxOutput : undefined
-      models.push({ id, provider: from.name, name, price: rates, contextWindow, maxOutput: most })
+      const figures = figuresOf(from, name, catalogue)
+      const known = figures.price ? `${figures.price.input}, ${figures.price.output}` : ''
+      const price = await ask(`${name}: USD per million tokens, input and output`, known, rate)
+      models.push(choice(id, from, name, figures, price))
     }
   }
   return models
 }
 
 /** Reads `--model`: `ID=NAME` or `ID=PROVIDER/NAME`. */
-function chosen(text: string, providers: readonly ProviderChoice[], price: string | undefined): ChosenModel {
+function chosen(text: string, providers: readonly ProviderChoice[], own: Own, catalogue: Catalogue | null): Choice {
   const at = text.indexOf('=')
   const id = at === -1 ? text : text.slice(0, at)
   const rest = at === -1 ? text : text.slice(at + 1)
@@ -275,21 +367,16 @@ function chosen(text: string, providers: readonly ProviderChoice[], price: strin
   const of = from ?? providers[0]!
   const name = from ? rest.slice(from.name.length + 1) : rest
   if (id === '' || name === '') throw new UsageError(`--model ${text} is not ID=NAME`)
-  // The list price is known for the default model only. A model of one's own http server costs nothing.
-  const known = name === of.model.name || of.model.name === '' ? of.model.price : undefined
-  const rates = price === undefined ? known : rate(price)
-  if (!rates) throw new UsageError(`--model ${text} needs --price: a model without a price is not served`)
-  return {
-    id,
-    provider: of.name,
-    name,
-    price: rates,
-    contextWindow: of.model.contextWindow,
-    maxOutput: name === of.model.name ? of.model.maxOutput : undefined,
+  const figures = figuresOf(of, name, catalogue)
+  const price = own.price ?? figures.price
+  if (!price) {
+    const lacking = catalogue ? `, and ${catalogue.label} does not have it` : ''
+    throw new UsageError(`--model ${text} needs --price: a model without a price is not served${lacking}`)
   }
+  return choice(id, of, name, figures, price, own)
 }
 
-function rate(text: string): { input: string; output: string } {
+function rate(text: string): Price {
   const [input, output, more] = split(text)
   const amount = /^\d{1,6}(\.\d{1,6})?$/
   if (!input || !output || more !== undefined || !amount.test(input) || !amount.test(output))

@@ -3,12 +3,12 @@ import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { isMap, isScalar, parseDocument } from 'yaml'
 import type { GatewayConfig } from '../config/types.ts'
-import { configFile } from './arguments.ts'
+import { configFile, tokenCount } from './arguments.ts'
+import { CATALOGUE, type FindModel, needCatalogue } from './catalogue.ts'
 import type { Verb } from './main.ts'
 import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
 import { columns, Failure, UsageError } from './terminal.ts'
 
-const CATALOGUE = '@pydantic/genai-prices'
 const HELP = `Usage: sluice models add PROVIDER/NAME [--id ID] [OPTIONS]
        sluice models check [--config FILE]
 
@@ -31,19 +31,6 @@ ${CATALOGUE} ships: npm install ${CATALOGUE}
 Exit code: 0 done, or nothing differs; 1 not done, or something differs.
 `
 
-/** What the catalogue knows of a model; USD per million tokens. */
-export interface Known {
-  window: number | undefined
-  input: number | undefined
-  output: number | undefined
-  /** Above this many tokens of input another price holds, which a model of gateway.yaml cannot have. */
-  tier: number | undefined
-  deprecated: boolean
-}
-
-/** Finds a model of a provider: by the provider's base URL, else by its name. Null when it is not known. */
-export type Catalogue = (provider: { name: string; base_url: string }, model: string) => Known | null
-
 export const models: Verb = {
   summary: 'Adds models from a catalogue, and says what moved since.',
   help: HELP,
@@ -59,10 +46,10 @@ export const models: Verb = {
     if (action === 'check') {
       if (rest.length > 0) throw new UsageError('models check takes no argument')
       const { config } = await loadWithoutSecrets(file, terminal)
-      const { find, version } = await catalogue()
+      const { find, label } = await needCatalogue()
       const rows = differences(config, find)
       if (rows.length > 0) terminal.out(columns(rows))
-      terminal.err(`Compared with ${CATALOGUE} ${version}: ${rows.length === 0 ? 'nothing' : rows.length} differs.`)
+      terminal.err(`Compared with ${label}: ${rows.length === 0 ? 'nothing' : rows.length} differs.`)
       return rows.length === 0 ? 0 : 1
     }
     if (action !== 'add')
@@ -75,30 +62,27 @@ export const models: Verb = {
       throw new Failure(`${file} has no provider '${provider}'; it has ${Object.keys(config.providers).join(', ')}`)
     const id = values.id ?? name
     if (Object.hasOwn(config.models, id)) throw new Failure(`there is already a model '${id}'; --id names another`)
-    const context = whole(values.context, '--context')
-    const maxOutput = whole(values['max-output'], '--max-output')
+    const context = tokenCount(values.context, '--context')
+    const maxOutput = tokenCount(values['max-output'], '--max-output')
     const [input, output, more] = values.price?.split(',') ?? []
     if (values.price !== undefined && (!output || more !== undefined))
       throw new UsageError('--price is IN,OUT: two amounts in USD per million tokens')
     // The operator's own words win: with all of them the catalogue is not needed.
     const asked = context === undefined || values.price === undefined
-    const { find, version } = asked ? await catalogue() : { find: () => null, version: '' }
+    const { find, label } = asked ? await needCatalogue() : { find: () => null, label: '' }
     const known = find(of, name)
-    if (asked && !known)
-      throw new Failure(`${CATALOGUE} ${version} has no ${provider}/${name}: name --context and --price`)
+    if (asked && !known) throw new Failure(`${label} has no ${provider}/${name}: name --context and --price`)
     const lacks = [
       ...(context === undefined && known?.window === undefined ? ['--context'] : []),
       ...(input === undefined && (known?.input === undefined || known.output === undefined) ? ['--price'] : []),
     ]
     if (lacks.length > 0)
-      throw new Failure(
-        `${CATALOGUE} ${version} knows ${provider}/${name}, but not all of it: name ${lacks.join(' and ')}`,
-      )
+      throw new Failure(`${label} knows ${provider}/${name}, but not all of it: name ${lacks.join(' and ')}`)
     const lines = [
       `${JSON.stringify(id)}:`,
       `  context_window: ${context ?? known!.window}`,
       ...(maxOutput === undefined ? [] : [`  max_output_tokens: ${maxOutput}`]),
-      `  price: { input: ${input ?? known!.input}, output: ${output ?? known!.output} }${asked && input === undefined ? ` # ${CATALOGUE} ${version}` : ''}`,
+      `  price: { input: ${input ?? known!.input}, output: ${output ?? known!.output} }${asked && input === undefined ? ` # ${label}` : ''}`,
       `  backends: [{ provider: ${JSON.stringify(provider)}, model: ${JSON.stringify(name)} }]`,
     ]
     const edited = addModel(readFileSync(file, 'utf8'), lines)
@@ -118,12 +102,6 @@ export const models: Verb = {
   },
 }
 
-function whole(text: string | undefined, option: string): number | undefined {
-  if (text === undefined) return undefined
-  if (!/^[1-9]\d{0,9}$/.test(text)) throw new UsageError(`${option} is a number of tokens, not ${text}`)
-  return Number(text)
-}
-
 /** The text with a model at the end of `models`; null when that section is not written out in this text. */
 function addModel(text: string, lines: readonly string[]): string | null {
   const document = parseDocument(text)
@@ -141,7 +119,7 @@ function addModel(text: string, lines: readonly string[]): string | null {
 }
 
 /** Where the models of a configuration differ from the catalogue: model, backend, what. */
-export function differences(config: Pick<GatewayConfig, 'models' | 'providers'>, find: Catalogue): string[][] {
+export function differences(config: Pick<GatewayConfig, 'models' | 'providers'>, find: FindModel): string[][] {
   const rows: string[][] = []
   for (const { id, context_window, price, backends } of Object.values(config.models)) {
     for (const { provider, model } of backends) {
@@ -165,27 +143,4 @@ export function differences(config: Pick<GatewayConfig, 'models' | 'providers'>,
     }
   }
   return rows
-}
-
-async function catalogue(): Promise<{ find: Catalogue; version: string }> {
-  const { calcPrice, findProvider } = await import('@pydantic/genai-prices').catch(cause => {
-    throw new Failure(`this needs the catalogue: npm install ${CATALOGUE}`, { cause })
-  })
-  const home = new URL('.', import.meta.resolve('@pydantic/genai-prices')).href.replace(/dist\/$/, '')
-  const { version } = JSON.parse(readFileSync(new URL('package.json', home), 'utf8')) as { version: string }
-  const amount = (price: number | { base: number } | undefined) => (typeof price === 'object' ? price.base : price)
-  const find: Catalogue = ({ name, base_url }, model) => {
-    const provider = findProvider({ providerApiUrl: base_url }) ?? findProvider({ providerId: name })
-    const found = provider && calcPrice({ input_tokens: 1 }, model, { provider })
-    if (!found) return null
-    const { input_mtok, output_mtok } = found.model_price
-    return {
-      window: found.model.context_window,
-      input: amount(input_mtok),
-      output: amount(output_mtok),
-      tier: typeof input_mtok === 'object' ? input_mtok.tiers[0]?.start : undefined,
-      deprecated: found.model.deprecated === true,
-    }
-  }
-  return { find, version }
 }

@@ -134,6 +134,92 @@ test('init --base-url: any OpenAI-compatible server, of one’s own or on the ne
     assert.equal((await sluice('init', file, '--force', ...wrong)).code, 2, wrong.join(' '))
 })
 
+test('init takes windows and prices from the catalogue, and the operator’s own words win', async t => {
+  environment(t, { OPENAI_API_KEY: 'x', ANTHROPIC_API_KEY: 'x' })
+  const file = empty(t)
+  const written = async (...args: string[]) => {
+    const { code, err } = await sluice('init', file, '--force', ...args)
+    assert.equal(code, 0, err)
+    const text = readFileSync(file, 'utf8')
+    return { err, text, yaml: parse(text) }
+  }
+  const opus = ['--provider', 'anthropic', '--model', 'big=claude-opus-4-5']
+  const filled = await written(...opus)
+  const { price, context_window } = filled.yaml.models.big
+  assert.deepEqual([price, context_window], [{ input: 5, output: 25 }, 200_000])
+  assert.match(filled.text, /context_window: 200000\n/)
+  assert.match(filled.text, /output: 25 } # @pydantic\/genai-prices \d/)
+  assert.match(filled.text, /^price_book: "\d{4}-\d\d-\d\d" # .* @pydantic\/genai-prices \d/m)
+  assert.equal((await sluice('check', file)).code, 0)
+
+  const own = await written(...opus, '--price', '7,8', '--context', '9000', '--max-output', '1000')
+  assert.deepEqual(own.yaml.models.big.price, { input: 7, output: 8 })
+  assert.deepEqual([own.yaml.models.big.context_window, own.yaml.models.big.max_output_tokens], [9000, 1000])
+  assert.equal(own.yaml.price_book, '1')
+  assert.doesNotMatch(own.text, /genai-prices/)
+
+  // The region is part of the address by which the catalogue finds the provider.
+  const aws = ['--provider', 'bedrock', '--set', 'region=eu-west-1', '--model', 'm=amazon.nova-pro-v1:0']
+  assert.ok((await written(...aws)).yaml.models.m.price.input > 0)
+  // What the catalogue says of gpt-5 includes its output: 400,000.
+  const usual = await written('--provider', 'openai')
+  assert.equal(usual.yaml.models['gpt-5'].context_window, 272_000)
+  assert.match(usual.text, /price: { input: 1\.25, output: 10 } # @pydantic/)
+  // One price for all lengths is all that a model of the file can have.
+  const tiers = await written('--provider', 'gemini', '--model', 'g=gemini-2.5-pro')
+  assert.match(tiers.err, /gemini-2\.5-pro: the provider charges more above 200000 tokens/)
+
+  const unknown = ['--provider', 'groq', '--model', 'a=home-made']
+  const refused = await sluice('init', file, '--force', ...unknown)
+  assert.equal(refused.code, 2)
+  assert.match(refused.err, /needs --price: .*, and @pydantic\/genai-prices \S+ does not have it/)
+  assert.match((await written(...unknown, '--price', '1,2')).text, /context_window: 32768 # a guess/)
+  // The catalogue has this one's price, and no window.
+  const half = await written('--provider', 'groq', '--model', 'fast=llama-3.3-70b-versatile')
+  assert.deepEqual(half.yaml.models.fast.price, { input: 0.59, output: 0.79 })
+  assert.match(half.text, /context_window: 32768 # a guess/)
+  assert.equal((await sluice('init', file, '--force', '--provider', 'openai', '--context', '5')).code, 2)
+  // A server of one's own costs nothing, whatever its model is called.
+  const ollama = await written('--base-url', 'http://groq.example/v1', '--model', 'fast=llama-3.3-70b-versatile')
+  assert.deepEqual(ollama.yaml.models.fast.price, { input: 0, output: 0 })
+})
+
+test('init without the catalogue, which is optional: it says so, and takes what Sluice or the operator knows', t => {
+  const file = empty(t)
+  const absent = `import { registerHooks } from 'node:module'
+registerHooks({
+  resolve(specifier, context, next) {
+    if (specifier !== '@pydantic/genai-prices') return next(specifier, context)
+    throw Object.assign(new Error('Cannot find package'), { code: 'ERR_MODULE_NOT_FOUND' })
+  },
+})`
+  const init = (...args: string[]) =>
+    spawnSync(
+      process.execPath,
+      [
+        ...['--disable-warning=ExperimentalWarning', '--import', `data:text/javascript,${encodeURIComponent(absent)}`],
+        ...[MAIN, 'init', file, ...args],
+      ],
+      { encoding: 'utf8', env: { ...process.env, OPENAI_API_KEY: 'x', GROQ_API_KEY: 'x' } },
+    )
+  const word = /catalogue of models is not installed.*npm install @pydantic\/genai-prices/
+  const usual = init('--provider', 'openai')
+  assert.equal(usual.status, 0, usual.stderr)
+  assert.match(usual.stderr, word)
+  const { models, price_book } = parse(readFileSync(file, 'utf8'))
+  assert.deepEqual([models['gpt-5'].price, price_book], [{ input: 1.25, output: 10 }, '1'])
+
+  const groq = ['--force', '--provider', 'groq', '--model', 'fast=llama-3.3-70b-versatile']
+  const bare = init(...groq)
+  assert.equal(bare.status, 2)
+  assert.match(bare.stderr, word)
+  assert.match(bare.stderr, /needs --price/)
+  const said = init(...groq, '--price', '1,2', '--context', '131072')
+  assert.deepEqual([said.status, said.stderr], [0, ''])
+  const simulator = init('--force', '--provider', 'simulator')
+  assert.deepEqual([simulator.status, simulator.stderr], [0, ''])
+})
+
 // It printed `npx sluice …` everywhere, and outside the checkout npx asks the registry for a package of that name.
 test('init prints commands that work where it was called: outside the checkout, in it, and where it is installed', t => {
   const dir = join(empty(t), '..')
@@ -222,7 +308,7 @@ describe('init on a terminal', { skip: script ? false : 'script (util-linux) is 
       ['Providers, of openai, anthropic, gemini, simulator [openai]', '\r'],
       ['Models of openai [gpt-5]', '\r'],
       ['gpt-5 is exposed as [gpt-5]', 'smart\r'],
-      ['USD per million tokens, input and output [1.25, 10.00]', '\r'],
+      ['USD per million tokens, input and output [1.25, 10]', '\r'],
       ['Store [sqlite:./data/gateway.db]', '\r'],
       ['Your organization [main]', '\r'],
     ])
