@@ -1,10 +1,12 @@
 /** The plugins of plugins/extra/ in a listening gateway, on both listeners. */
 import assert from 'node:assert/strict'
-import { createServer, type Server } from 'node:http'
+import { once } from 'node:events'
+import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
-import { eventually } from '../eventually.ts'
-import { defaultYaml, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { eventually, standsStill } from '../eventually.ts'
+import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { memory } from './memory.ts'
 
 const MAIL = 'ann@mail.example.org'
 const SURFACES = {
@@ -12,6 +14,34 @@ const SURFACES = {
   '/v1/responses': { input: `Write to ${MAIL}` },
   '/v1/messages': { max_tokens: 1000, messages: [{ role: 'user', content: `Write to ${MAIL}` }] },
 }
+
+const frame = (delta: object, finish: string | null = null) =>
+  `data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
+
+/** What the provider streams instead, while a test sets it: text with the token in it, until it has sent enough. */
+class Flow {
+  static readonly words = 'word '.repeat(400)
+  /** Frames in which the token stands, cut by the border of two frames. */
+  static readonly each = 10
+  /** Pieces that the connection to the gateway has taken. */
+  pieces = 0
+  most: number
+  constructor(most: number) {
+    this.most = most
+  }
+  /** The client's text of one piece. */
+  static text(data: string): string {
+    return `${Flow.words}${data} `.repeat(Flow.each)
+  }
+  async run(token: string, response: ServerResponse): Promise<void> {
+    const cut = frame({ content: Flow.words + token.slice(0, 9) }) + frame({ content: `${token.slice(9)} ` })
+    const piece = cut.repeat(Flow.each)
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (; this.pieces < this.most; this.pieces++) if (!response.write(piece)) await once(response, 'drain')
+    response.end(`${frame({}, 'stop')}data: [DONE]\n\n`)
+  }
+}
+let flow: Flow | null = null
 
 /** A provider that says what it was asked, once as text and once as the argument of a call, byte by byte. */
 let provider: Server
@@ -22,8 +52,7 @@ before(async () => {
     for await (const chunk of request) body += chunk
     prompts.push(body)
     const token = /\[[A-Z]+_[A-Z]{8}\]/.exec(body)?.[0] ?? 'none'
-    const frame = (delta: object, finish: string | null = null) =>
-      `data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
+    if (flow !== null) return flow.run(token, response)
     const call = { index: 0, id: 'c', type: 'function', function: { name: 'send', arguments: '' } }
     const text = [...`é ${token}, yes`].map(content => frame({ content }))
     const input = [...`{"to":"${token}"}`].map(text =>
@@ -109,6 +138,57 @@ for (const listener of ['uws', 'node'] as const) {
         // The same text and call on every surface, whole or streamed: one count.
         assert.equal(new Set(rows.map(row => row.output)).size, 1)
       })
+    })
+
+    test('[STR-4] pii-mask: a slow client holds the provider back, little is kept for it, and nothing is lost', async t => {
+      t.after(() => {
+        flow = null
+      })
+      const stream = async (gateway: TestGateway) => {
+        const { url } = gateway
+        const headers = { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' }
+        const sent = httpRequest(`${url}/v1/chat/completions`, { method: 'POST', agent: false, headers })
+        sent.end(JSON.stringify({ model: 'eb1-preview', stream: true, ...SURFACES['/v1/chat/completions'] }))
+        const [response] = (await once(sent, 'response')) as [IncomingMessage]
+        return response
+      }
+      /** The text, from the frames as they came, and how many of them end the stream. */
+      const read = async (response: IncomingMessage) => {
+        let whole = ''
+        for await (const chunk of response.setEncoding('utf8')) whole += chunk
+        const frames = whole.split('\n\n').filter(line => line.startsWith('data: {'))
+        const text = frames.map(line => deltaOf(JSON.parse(line.slice(6)))).join('')
+        return { text, ends: whole.match(ENDS['/v1/chat/completions'])?.length, last: whole.trimEnd().slice(-6) }
+      }
+      const server = 'drain: 2s, stall_timeout: 10m'
+      const use = async (gateway: TestGateway) => {
+        const slowly = new Flow(Number.POSITIVE_INFINITY)
+        flow = slowly
+        const before = await memory()
+        // Nobody reads it yet: node takes one buffer of it and then no more.
+        const slow = await stream(gateway)
+        await eventually(() => slowly.pieces > 0)
+        await standsStill(() => slowly.pieces)
+        assert.equal(gateway.gateway.ingress.running.size, 1)
+        // Gateway, provider and client are in this process; kernel buffers are not. The reply's own text is kept once.
+        const length = Flow.text(MAIL).length
+        const held = (await memory()) - before - slowly.pieces * length
+        assert.ok(held < 1024 * 1024, `${Math.round(held / 1024)} KiB are held for the reader`)
+        slowly.most = slowly.pieces + 1
+        const got = await read(slow)
+        assert.equal(got.text, Flow.text(MAIL).repeat(slowly.pieces))
+        assert.deepEqual([got.ends, got.last], [1, '[DONE]'])
+
+        // The same reply to a client that reads at once: the books say the same of both.
+        flow = new Flow(slowly.pieces)
+        assert.equal((await read(await stream(gateway))).text, got.text)
+        const rows = await gateway.ledger()
+        const books = rows.map(({ outcome, input, output, cost }) => [outcome, input, output, cost])
+        assert.equal(books.length, 2)
+        assert.deepEqual(books[0], books[1])
+        assert.equal(rows[0]!.outcome, 'completed')
+      }
+      await withPlugin(listener, 'conversation', 'pii-mask', use, { server })
     })
   })
 }
