@@ -28,6 +28,8 @@ export interface MetricsSources {
   openExchanges(): number
   openStreams(): number
   openWebSockets(): number
+  /** WebSockets through `proxy` that were closed because their client sent more than the target took. */
+  overrunTunnels(): number
   connections(): number
   /** The chains that serve, and those of former generations on which exchanges still run. */
   chains(): Iterable<Chain>
@@ -219,6 +221,10 @@ export class Metrics {
     this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => sources.openExchanges())
     this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => sources.openStreams())
     this.#gauge('sluice_open_websockets', 'WebSockets open now.', () => sources.openWebSockets())
+    const overruns = 'sluice_tunnel_overruns_total'
+    this.#expose(overruns, 'counter', 'WebSockets through proxy whose client sent more than the target took.', () => [
+      { metricName: overruns, labels: {}, value: sources.overrunTunnels() },
+    ])
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
   }
 

@@ -182,6 +182,7 @@ class RunningGateway implements Gateway {
       openExchanges: () => this.ingress.running.size,
       openStreams: () => this.#openStreams(),
       openWebSockets: () => this.ingress.webSockets,
+      overrunTunnels: () => this.#listener?.overrunTunnels ?? 0,
       connections: () => this.#listener?.connections ?? 0,
       chains: () => [...this.#retiring, ...this.#chains],
       shed: () => this.#guard.shed,

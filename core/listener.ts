@@ -249,6 +249,11 @@ export interface Listener {
    */
   readonly unsent: number
   /**
+   * WebSockets through a tunnel that were closed so far because their client sent more than the target took. Always 0
+   * where a client's reading can be paused (`node`).
+   */
+  readonly overrunTunnels: number
+  /**
    * From now on every response carries `Connection: close`, so that proxies and clients give their connections up one
    * by one. New connections are still accepted.
    */

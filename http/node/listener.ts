@@ -34,6 +34,7 @@ class NodeListener implements Listener {
   readonly host: string
   port = 0
   connections = 0
+  readonly overrunTunnels = 0
 
   readonly #server: Server
   readonly #shared: NodeShared

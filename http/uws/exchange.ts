@@ -61,6 +61,8 @@ export interface UwsShared {
   retiring: boolean
   /** Open WebSockets. */
   readonly sockets: Set<UwsSocket>
+  /** Tunnels that were closed because the client sent more than the target took. */
+  overrunTunnels: number
 }
 
 /**
@@ -289,6 +291,10 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     if (inTurn() && !handshake.parsing) defer(this)
     else this.endOfTurn()
     return tunnel
+  }
+
+  overran(): void {
+    this.shared.overrunTunnels++
   }
 
   /** The gateway has ended the tunnel. */

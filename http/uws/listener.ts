@@ -103,6 +103,7 @@ class UwsListener implements Listener {
       draining: false,
       retiring: false,
       sockets: new Set(),
+      overrunTunnels: 0,
     }
     if (options.tls) {
       try {
@@ -162,6 +163,10 @@ class UwsListener implements Listener {
     for (const slice of this.#shared.ticking) slice.forEach(exchange => void (count += exchange.unsent ? 1 : 0))
     for (const socket of this.#shared.sockets) if (socket.unsent) count++
     return count
+  }
+
+  get overrunTunnels(): number {
+    return this.#shared.overrunTunnels
   }
 
   start(): this {

@@ -28,6 +28,8 @@ const nothing = new Uint8Array(0)
 export interface TunnelOwner {
   /** The gateway has ended the tunnel. */
   ended(): void
+  /** The client has sent more than the target takes, and is closed for it. */
+  overran(): void
   /** The connection to the client is closed, and nobody has said so in a frame or been told to. */
   socketClosed(): void
   /** A callback of the gateway threw. */
@@ -107,7 +109,10 @@ export class UwsTunnel implements UwsSession, OutgoingStream, FrameSink {
 
   #say(opcode: number, payload: Uint8Array): void {
     if (this.#over || this.#ended) return
-    if (this.#waitingBytes > WAITING_BYTES && opcode !== CLOSE) return this.#refuse(TRY_AGAIN_LATER, 'too fast')
+    if (this.#waitingBytes > WAITING_BYTES && opcode !== CLOSE) {
+      this.#owner.overran()
+      return this.#refuse(TRY_AGAIN_LATER, 'too fast')
+    }
     const frame = clientFrame(opcode, payload)
     this.#waiting.push(frame)
     this.#waitingBytes += frame.length

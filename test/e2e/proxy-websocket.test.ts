@@ -339,6 +339,8 @@ test('on `uws` a client that sends far more than its target takes is closed: its
     await client.closing()
     assert.deepEqual(client.closed, [1013, 'too fast'])
     await eventually(() => t.gateway.ingress.running.size === 0)
+    const metrics = await (await fetch(`${t.gateway.adminAddress}/metrics`)).text()
+    assert.match(metrics, /^sluice_tunnel_overruns_total 1$/m)
   } finally {
     await t.close()
   }
