@@ -15,13 +15,11 @@ export interface Incoming {
   readonly path: string
   /** Without `?`; '' when there is none. */
   readonly query: string
-  /** Names are lower case. Repeated headers are joined by ', ' (those of R4 are refused when repeated). */
-  readonly headers: ReadonlyMap<string, string>
   /**
-   * How values of `headers` were read. `latin1`: each character is one byte. `utf8`: bytes that are no UTF-8 are lost
-   * as U+FFFD (`uws`). Absent: `latin1`.
+   * Names are lower case. Repeated headers are joined by ', ' (those of R4 are refused when repeated). Each character
+   * of a value is one byte (Latin-1), except U+FFFD: it stands for bytes that are lost (`uws`, in a repeated header).
    */
-  readonly headerEncoding?: 'latin1' | 'utf8'
+  readonly headers: ReadonlyMap<string, string>
   /**
    * The peer's address, or the one in X-Forwarded-For when the peer is in `trust_proxy` (R20). '' when it is first
    * read after the response was sent.

@@ -71,15 +71,38 @@ export interface UwsShared {
  */
 export class FieldReader {
   readonly #pairs: string[] = []
-  readonly #collect = (name: string, value: string): void => void this.#pairs.push(name, value)
+  /** True when a value has bytes of 0x80 or above. */
+  #hasMore = false
+  readonly #collect = (name: string, value: string): void => {
+    this.#pairs.push(name, value)
+    if (NON_ASCII.test(value)) this.#hasMore = true
+  }
 
-  /** Name, value, name, value. The next call reuses this array. */
+  /** Name, value, name, value; one character of a value is one byte. The next call reuses this array. */
   read(req: UwsRequest): readonly string[] {
     this.#pairs.length = 0
+    this.#hasMore = false
     req.forEach(this.#collect)
+    if (this.#hasMore) this.#asBytes(req)
     return this.#pairs
   }
+
+  /** `forEach` reads UTF-8, and `getHeader` bytes, but of the first field of a name alone. */
+  #asBytes(req: UwsRequest): void {
+    const pairs = this.#pairs
+    const seen = new Set<string>()
+    for (let i = 0; i < pairs.length; i += 2) {
+      const [name, value] = [pairs[i]!, pairs[i + 1]!]
+      if (NON_ASCII.test(value)) {
+        if (!seen.has(name)) pairs[i + 1] = req.getHeader(name)
+        else if (!value.includes('\ufffd')) pairs[i + 1] = Buffer.from(value).toString('latin1')
+      }
+      seen.add(name)
+    }
+  }
 }
+
+const NON_ASCII = /[\x80-\uffff]/
 
 export class UwsExchange extends ClientExchange implements Incoming, Deferred, Placed {
   /** Index in its slice of `ticking`; -1 while it is in none. */
@@ -88,7 +111,6 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
   path = ''
   query = ''
   readonly headers = new HeaderFields()
-  readonly headerEncoding = 'utf8'
   #remoteAddress: string | undefined
   hasBody = false
   upgrade: string | undefined = undefined

@@ -121,7 +121,10 @@ export interface UwsRequest {
   getUrl(): string
   /** Undefined for a target without a `?`. */
   getQuery(): string | undefined
+  /** Values are read as UTF-8: other bytes come as U+FFFD. */
   forEach(each: (name: string, value: string) => void): void
+  /** The first value of this name (in lower case), with one character for each byte. '' where there is none. */
+  getHeader(name: string): string
 }
 
 /** A response with the method that the listener must not use: it writes names and values unchecked (R6). */

@@ -17,29 +17,17 @@ const HOP_BY_HOP = new Set([
 /** The gateway's own credential, and headers that the gateway answers or sets itself. */
 const OURS = new Set(['authorization', 'x-api-key', 'host', 'expect', 'idempotency-key', 'x-request-id'])
 
-const NON_ASCII = /[\x80-\uffff]/
-
-/**
- * The value of a request header with one character for each byte, as the next hop's client wants it; undefined when
- * the listener has lost bytes of it.
- */
-function bytesOf(value: string, encoding: Incoming['headerEncoding']): string | undefined {
-  if (encoding !== 'utf8' || !NON_ASCII.test(value)) return value
-  return value.includes('\ufffd') ? undefined : Buffer.from(value).toString('latin1')
-}
-
 /**
  * Request headers for the next hop, without those that `Connection` names. A tunnel is requested anew (RFC 9110 7.8).
  * @throws GatewayError when a value cannot be passed on as it came
  */
-export function requestHeaders({ headers, hasBody, tunnel, headerEncoding }: Incoming): Record<string, string> {
+export function requestHeaders({ headers, hasBody, tunnel }: Incoming): Record<string, string> {
   const named = connectionNames(headers.get('connection'))
   const out: Record<string, string> = {}
   for (const [name, value] of headers) {
     if (HOP_BY_HOP.has(name) || OURS.has(name) || named.has(name)) continue
-    const bytes = bytesOf(value, headerEncoding)
-    if (bytes === undefined) throw lostBytes(name)
-    out[name] = bytes
+    if (value.includes('\ufffd')) throw lostBytes(name)
+    out[name] = value
   }
   const length = headers.get('content-length')
   // The length frames the body, so a client must not be able to remove it through `Connection`.
@@ -81,7 +69,7 @@ export function responseHeaders(raw: readonly string[], bodiless: boolean): [str
 
 function lostBytes(name: string): GatewayError {
   return new GatewayError('bad_request', {
-    message: `The header '${name}' has bytes that are not UTF-8, and this gateway's listener cannot pass them on. Send UTF-8 or ASCII; with \`listener: node\` such bytes pass unchanged.`,
+    message: `The header '${name}' stands more than once, with bytes that are not UTF-8, and this gateway's listener cannot pass them on. Send it once, or as UTF-8 or ASCII; with \`listener: node\` such bytes pass unchanged.`,
   })
 }
 

@@ -160,6 +160,23 @@ suite('uWebSockets.js left alone', { concurrency: 4 }, () => {
     assert.equal(value, 'key')
   })
 
+  it('forEach reads a value as UTF-8 and loses other bytes; getHeader has the bytes, of the first field of a name', async () => {
+    const each: string[] = []
+    let first = ''
+    await bare(
+      (res, req) => {
+        req.forEach((name, text) => {
+          if (name === 'x') each.push(text)
+        })
+        first = req.getHeader('x')
+        res.end('last')
+      },
+      async port => void (await statuses(port, post('x: a \xe9 \xc3\xa9 z\r\nx: b \xe9 z\r\n'))),
+    )
+    assert.deepEqual(each, ['a \ufffd é z', 'b \ufffd z'])
+    assert.equal(first, 'a \xe9 \xc3\xa9 z')
+  })
+
   it('R6: a line break in a header’s value splits the answer', async () => {
     await bare(
       res => {
