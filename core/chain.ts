@@ -168,7 +168,6 @@ export const NEVER_WAIT = [
   'onChunk',
   'onResponseEnd',
   'onError',
-  'onSettle',
 ] as const satisfies readonly (keyof PluginHooks)[]
 
 /**

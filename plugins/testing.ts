@@ -338,7 +338,7 @@ export function declaredOnly(
     return view
   }
   const checked: Record<string, unknown> = { body: hooks.body, close: hooks.close?.bind(hooks) }
-  for (const name of ['beforeBody', 'onRequest', ...NEVER_WAIT] as const) {
+  for (const name of ['beforeBody', 'onRequest', ...NEVER_WAIT, 'onSettle'] as const) {
     const hook = hooks[name] as ((x: Exchange, ...more: unknown[]) => unknown) | undefined
     if (hook) checked[name] = (x: Exchange, ...more: unknown[]) => hook.call(hooks, viewOf(x), ...more)
   }

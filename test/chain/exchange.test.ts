@@ -326,7 +326,7 @@ test('a plugin without hooks, or with a stream hook that would wait, does not st
       },
     })
   const starts = (plugin: Plugin) => run([closes('one'), closes('two'), plugin, terminal()])
-  for (const hook of ['onEvent', 'rewriteEvent', 'onResponseHead', 'onError', 'onSettle'])
+  for (const hook of ['onEvent', 'rewriteEvent', 'onResponseHead', 'onError'])
     await assert.rejects(
       starts(part('waits', { [hook]: async () => undefined })),
       new RegExp(`'waits'.*${hook} is async`),

@@ -146,3 +146,30 @@ test('an error frame after output waits as well: what was delivered is billed', 
   await r.settled
   assert.equal(r.incoming.ending, 'whole')
 })
+
+// The check of a chain refused `async onSettle`, which the contract allows and the engine waits for.
+test('an async onSettle is waited for like a promise that is returned', async () => {
+  const done = Promise.withResolvers<void>()
+  const seen: string[] = []
+  const writer = part('writer', {
+    async onSettle(_, { outcome }: Settlement) {
+      seen.push(outcome)
+      await done.promise
+      seen.push('written')
+      return undefined
+    },
+  })
+  const r = await run([
+    asks(),
+    writer,
+    terminal(x => {
+      x.emit(text('one'))
+      x.end()
+    }),
+  ])
+  await turn()
+  assert.deepEqual([seen, r.incoming.ending], [['completed'], 'open'])
+  done.resolve()
+  await r.settled
+  assert.deepEqual([seen, r.incoming.ending], [['completed', 'written'], 'whole'])
+})
