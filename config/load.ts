@@ -27,6 +27,7 @@ import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import { Report } from './report.ts'
 import {
+  adminMembers,
   CHAIN_SECTIONS,
   ENTRIES,
   fullEntry,
@@ -35,13 +36,14 @@ import {
   SECTION_ORDER,
   SECTIONS,
   type Sections,
+  storeMembers,
   withNames,
 } from './schema.ts'
 import { type ConfigError, type ConfigSource, type Path, readSource } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, ServerConfig } from './types.ts'
 import { isLoopback, parseListen } from './units.ts'
-import { ready } from './validate.ts'
+import { defaultsOf, ready } from './validate.ts'
 import { OPTION_SECTIONS, optionSection } from './version-1.ts'
 
 export type { PluginCatalog } from './check-chain.ts'
@@ -373,20 +375,17 @@ function known(plugins: ReadonlyMap<string, Plugin>, { extras }: LoadOptions): P
 
 // ---- server and store -----------------------------------------------------------------------------------------------
 
-/** What an `admin` that is an address alone has beside it: as the schema says for one that is an object. */
-const ADMIN_DEFAULTS = { token: undefined, hosts: [], tokens: [], audit: { keep: 400 * 86_400_000, most: 100_000 } }
-
 function resolveServer(
   raw: Sections['server'],
   source: ConfigSource,
   options: LoadOptions,
   report: Report,
 ): ServerConfig {
-  const admin = typeof raw.admin === 'string' ? { ...ADMIN_DEFAULTS, listen: raw.admin } : raw.admin
+  const admin = typeof raw.admin === 'string' ? { ...defaultsOf(adminMembers), listen: raw.admin } : raw.admin
   const listen = parseListen(raw.listen)!
   const adminListen = parseListen(admin.listen)!
   const token = admin.token || undefined
-  const tokens = (admin.tokens ?? []).map(one => ({ ...one, sha256: one.sha256.toLowerCase() }))
+  const tokens = admin.tokens.map(one => ({ ...one, sha256: one.sha256.toLowerCase() }))
   for (const [i, { name, sha256 }] of tokens.entries()) {
     const twin = tokens.findIndex(other => other.name === name || other.sha256 === sha256)
     if (twin < i)
@@ -422,26 +421,17 @@ function resolveServer(
     admin: {
       ...adminListen,
       ...(token ? { token } : {}),
-      hosts: admin.hosts ?? [],
+      hosts: admin.hosts,
       tokens,
-      audit: admin.audit ?? ADMIN_DEFAULTS.audit,
+      audit: admin.audit,
     },
     workers,
     tls: raw.tls && absolutePaths(raw.tls, ['server', 'tls'], new Report(source)),
   }
 }
 
-/** What a store that is a URL alone has beside it: as the schema says for one that is an object. */
-const STORE_DEFAULTS = {
-  timeout: 250,
-  max_records: 4 * 2 ** 30,
-  max_memory: null,
-  share: 0.25,
-  replicas: 'auto' as const,
-}
-
 function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConfig['store'] {
-  const store = typeof raw === 'string' ? { ...STORE_DEFAULTS, url: raw } : raw
+  const store = typeof raw === 'string' ? { ...defaultsOf(storeMembers), url: raw } : raw
   const folder = /^local(?::(.+))?$/s.exec(store.url)
   if (folder) return { ...store, url: `local:${source.resolvePath(['store'], folder[1] ?? './data')}` }
   const file = /^sqlite:(?!:memory:)(.+)$/s.exec(store.url)?.[1]

@@ -96,7 +96,7 @@ const byName = <V extends Schema>(values: V, description: string): Filled<Record
 
 const listen = (fallback: string, description: string) => text(description, { format: 'listen', default: fallback })
 
-const adminMembers = object({
+export const adminMembers = object({
   listen: listen('127.0.0.1:9090', 'Where the admin pages listen.'),
   token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
     format: 'credential',
@@ -201,7 +201,7 @@ const storeUrl = text(
   },
 )
 
-const storeMembers = object({
+export const storeMembers = object({
   url: { ...storeUrl, default: 'sqlite:./data/gateway.db' },
   timeout: duration(
     '250ms',

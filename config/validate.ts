@@ -6,7 +6,7 @@
 
 import { isIP } from 'node:net'
 import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/validators/read.ts'
-import type { Schema } from '../core/vocabulary.ts'
+import type { Arrives, Schema } from '../core/vocabulary.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import { parseDuration, parseListen, parsePrice, parseSize, parseTimestamp, parseUsd } from './units.ts'
@@ -135,6 +135,17 @@ export function validate(
 function emptyOf(schema: Schema): unknown {
   const types = [schema['type']].flat()
   return types.includes('null') ? null : types.includes('object') ? {} : null
+}
+
+/** An object of the schema in which nothing is set: its members' defaults, with units converted. */
+export function defaultsOf<S extends Schema>(schema: S): Arrives<S> {
+  const filled: Record<string, unknown> = {}
+  for (const [name, member] of Object.entries(schema['properties'] as Record<string, Schema>)) {
+    if (!('default' in member)) continue
+    const value: any = convert(member, structuredClone(member['default']))
+    filled[name] = member['type'] === 'object' ? { ...defaultsOf(member), ...value } : value
+  }
+  return filled as Arrives<S>
 }
 
 type AnySchema = Record<string, any>

@@ -223,6 +223,9 @@ test('sqlite with more than one worker does not load, and says why', async () =>
   const short = await loadText(small({ s: 'store: redis://h:1' }))
   const long = await loadText(small({ s: 'store: { url: redis://h:1 }' }))
   assert.deepEqual(short.config!.store, long.config!.store)
+  const address = await loadText(small({ s: 'server: { admin: 127.0.0.1:9000 }' }))
+  const members = await loadText(small({ s: 'server: { admin: { listen: 127.0.0.1:9000 } }' }))
+  assert.deepEqual(address.config!.server, members.config!.server)
   for (const url of ['rediss://h', 'redis+sentinel://h', 'redis+cluster://h']) {
     const { errors } = await loadText(small({ s: `store: ${url}` }))
     assert.deepEqual(lines(errors), [])
