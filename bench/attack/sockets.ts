@@ -233,6 +233,8 @@ async function proxies(
       HAPROXY_ADMIN: join(folder, 'admin.sock'),
       GATEWAY_A: hostA,
       GATEWAY_B: hostB,
+      READY_A: new URL(a.admin).port,
+      READY_B: new URL(b.admin).port,
     }
     start(undefined, haproxy, ['-db', '-f', join(DEPLOY, 'haproxy.cfg')], {
       env: { ...process.env, ...env },

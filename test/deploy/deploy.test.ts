@@ -6,7 +6,8 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect } from 'node:net'
+import { createServer } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -110,13 +111,42 @@ test('haproxy.cfg serves in front of two gateways; one is taken out and stopped 
   const file = join(ROOT, 'deploy/haproxy.cfg')
   const [a, b] = gateways.map(gateway => gateway.url.slice('http://'.length)) as [string, string]
   const admin = join(folder(t), 'admin.sock')
-  const env = { HAPROXY_BIND: `127.0.0.1:${port}`, HAPROXY_ADMIN: admin, GATEWAY_A: a, GATEWAY_B: b }
+  // The second gateway answers that it is not ready, until the test says otherwise.
+  let isReady = false
+  const readiness = createServer((_, response) => response.writeHead(isReady ? 200 : 503).end())
+  readiness.listen(0, '127.0.0.1')
+  await once(readiness, 'listening')
+  t.after(() => readiness.close())
+  const env = {
+    HAPROXY_BIND: `127.0.0.1:${port}`,
+    HAPROXY_ADMIN: admin,
+    GATEWAY_A: a,
+    GATEWAY_B: b,
+    READY_A: new URL(gateways[0]!.gateway.adminAddress!).port,
+    READY_B: String((readiness.address() as AddressInfo).port),
+  }
   const checked = spawnSync(haproxy!, ['-c', '-f', file], { env: { ...process.env, ...env }, encoding: 'utf8' })
   assert.equal(checked.status, 0, checked.stderr)
   assert.doesNotMatch(checked.stderr, /WARNING/)
   const url = `http://127.0.0.1:${port}`
   await behind(t, haproxy!, ['-db', '-f', file], env, url)
   assert.equal(await handshake(url), await handshake(gateways[0]!.url))
+
+  // A gateway that takes connections and is not ready, as one whose store is out, gets no request.
+  const states = async (): Promise<string> => {
+    const socket = connect(admin)
+    socket.end('show stat\n')
+    let text = ''
+    for await (const piece of socket) text += piece
+    const servers = text.split('\n').filter(line => /^gateways,[ab],/.test(line))
+    return servers.map(line => line.split(',')[17]!.split(' ')[0]).join()
+  }
+  await eventually(async () => (await states()) === 'UP,DOWN')
+  const early = gateways[1]!.simulator.requests.length
+  for (let i = 0; i < 4; i++) await streamed(url)
+  assert.equal(gateways[1]!.simulator.requests.length, early)
+  isReady = true
+  await eventually(async () => (await states()) === 'UP,UP')
 
   // As docs/deploy.md has it: taken out, then stopped, under load, streams among it.
   let stopped = false
@@ -183,7 +213,13 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   for (const name of ['gateway-a', 'gateway-b']) assert.ok(VERBS[services[name].command[0]])
   assert.notDeepEqual(services['gateway-a'].volumes, services['gateway-b'].volumes, 'a journal has one owner')
   const config = parse(read('deploy/gateway.yaml'))
-  assert.ok(Number.parseInt(services['gateway-a'].stop_grace_period, 10) > Number.parseInt(config.server.drain, 10))
+  const { drain, drain_delay, admin } = config.server
+  const seconds = (text: string) => Number.parseInt(text, 10)
+  assert.ok(seconds(services['gateway-a'].stop_grace_period) > seconds(drain) + seconds(drain_delay))
+  // HAProxy asks each gateway on its admin port, which another container reaches.
+  const { GATEWAY_A, GATEWAY_B, READY_A, READY_B } = services.haproxy.environment
+  assert.deepEqual([GATEWAY_A, GATEWAY_B], ['gateway-a:8080', 'gateway-b:8080'])
+  for (const port of [READY_A, READY_B]) assert.equal(admin.listen, `0.0.0.0:${port}`)
   await loads(t, read('deploy/gateway.yaml'))
 })
 
