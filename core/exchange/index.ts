@@ -389,7 +389,7 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
     const written = this.#life.settle(this, settlement, this.#down.entered)
     this.#holds.drop()
     if (written === undefined || !this.#reply.waits) {
-      written?.catch(() => {})
+      written?.catch(error => this.logError(error, 'the outcome could not be written, and no reply waits for it'))
       this.#over(settlement)
     } else
       written.then(

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Exchange, SentTap, Settlement } from '../../core/plugin.ts'
 import { StoreUnavailable } from '../../core/store.ts'
-import { asks, part, run, terminal, turn } from './harness.ts'
+import { asks, part, run, silent, terminal, turn } from './harness.ts'
 
 const text = (words: string) => ({ type: 'text', text: words }) as const
 
@@ -172,4 +172,24 @@ test('an async onSettle is waited for like a promise that is returned', async ()
   done.resolve()
   await r.settled
   assert.deepEqual([seen, r.incoming.ending], [['completed', 'written'], 'whole'])
+})
+
+// The rejection was swallowed when no reply waited for it, so that a broken plugin was not seen at all.
+test('an onSettle that rejects when nobody waits for it is logged, and ends nothing', async t => {
+  const logged = t.mock.method(silent, 'error')
+  let reached!: Exchange
+  const writer = part('writer', {
+    async onSettle() {
+      throw new Error('bug')
+    },
+  })
+  const r = await run([asks(), writer, terminal(x => void (reached = x))])
+  await turn()
+  reached.emit(text('one'))
+  reached.flush()
+  r.incoming.abort()
+  assert.equal((await r.settled).outcome, 'client_gone')
+  await turn()
+  const errors = logged.mock.calls.map(({ arguments: [fields] }) => (fields as { err: Error }).err.message)
+  assert.deepEqual(errors, ['bug'])
 })
