@@ -3,10 +3,9 @@ import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
 import { exactTexts, movable, parseJson } from './json.ts'
-import type { Request, Response, WorkerData } from './pool.ts'
+import type { CountRequest, Request, Response, WorkerData } from './pool.ts'
 import { PADDING } from './splitter.ts'
 import { useTables } from './tables.ts'
-import type { Load } from './text-writer.ts'
 import { createTokenizer } from './tokenizer.ts'
 
 const { tables, memory } = workerData as WorkerData
@@ -18,22 +17,22 @@ useTokenizer(createTokenizer(tables))
 if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
 
 const port = parentPort!
-/** The counter of a text that does not fit into the memory; undefined between such texts. */
-let counter: TokenCounter | undefined
+/** The counters of texts that do not fit into the memory, by job. */
+const counters = new Map<number, TokenCounter>()
 
-function count({ lengths, continued, open }: Load): number[] {
-  if (!continued) counter = undefined
+function count({ lengths, continued, open, job }: CountRequest): number[] {
   const counts: number[] = []
   let at = 0
   for (let i = 0; i < lengths.length; i++) {
     const length = lengths[i]!
     const goesOn = open && i === lengths.length - 1
-    if (goesOn || counter) {
-      counter ??= new TokenCounter()
+    if (goesOn || (continued && i === 0)) {
+      let counter = counters.get(job)
+      if (!counter) counters.set(job, (counter = new TokenCounter()))
       counter.push(Buffer.from(memory.buffer, at, length).toString('utf8'))
       if (!goesOn) {
         counts.push(counter.total)
-        counter = undefined
+        counters.delete(job)
       }
     } else counts.push(tokenizer().countBytes(memory, length, at))
     at += length + PADDING
@@ -41,7 +40,7 @@ function count({ lengths, continued, open }: Load): number[] {
   return counts
 }
 
-function answer(request: Request): Response {
+function answer(request: Exclude<Request, { forget: number }>): Response {
   if ('lengths' in request) return { counts: count(request) }
   try {
     const { body, exactAt } = request
@@ -52,6 +51,7 @@ function answer(request: Request): Response {
 }
 
 port.on('message', (request: Request) => {
+  if ('forget' in request) return void counters.delete(request.forget)
   const response = answer(request)
   port.postMessage(response, 'body' in response ? movable(response.body) : [])
 })
