@@ -79,9 +79,9 @@ export class UwsBody {
   get ended(): boolean {
     return this.#ended
   }
-  /** True while the socket is paused for the reader. */
+  /** True while the socket is paused: for the reader, or until its turn comes. */
   get paused(): boolean {
-    return this.#paused
+    return this.#paused || this.#waitsForTurn
   }
   /** True once the whole body has reached its reader. */
   get taken(): boolean {
@@ -90,6 +90,11 @@ export class UwsBody {
   /** True while no onData is registered: uWebSockets.js discards the body. */
   get unread(): boolean {
     return this.#state === 'unread'
+  }
+  /** True when the body is announced to be large, so that its reads are paced. */
+  get large(): boolean {
+    const declared = this.#exchange.headers.get('content-length')
+    return declared !== undefined && Number(declared) > PACED_BYTES
   }
   /**
    * True while onData waits for more. To end the response now would leak the socket, or reset it before the client
@@ -222,7 +227,7 @@ export class UwsBody {
     if (last) this.#ended = true
     const bytes = chunk.byteLength
     this.#bytes += bytes
-    if (!last && !this.#waitsForTurn && this.#isLarge()) this.#waitForTurn()
+    if (!last && !this.#waitsForTurn && (this.#bytes > PACED_BYTES || this.large)) this.#waitForTurn()
     switch (this.#state) {
       case 'kept':
         if (bytes > 0) this.#kept.push(copyOf(chunk))
@@ -249,12 +254,6 @@ export class UwsBody {
         if (last || this.#lingered > LINGER_BYTES) defer(this.#exchange)
     }
     if (last) this.#exchange.bodyEnded()
-  }
-
-  #isLarge(): boolean {
-    if (this.#bytes > PACED_BYTES) return true
-    const declared = this.#exchange.headers.get('content-length')
-    return declared !== undefined && Number(declared) > PACED_BYTES
   }
 
   #waitForTurn(): void {

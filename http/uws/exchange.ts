@@ -185,8 +185,8 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
       // R2: nobody has asked for the body and the request was not refused. Register onData now, or the body is lost.
       if (!this.settled) this.body.keep()
       // The connection closes after the response. It must not close with unread bytes: the reset would discard the
-      // response.
-      else if (this.#closes()) this.body.discard()
+      // response. And what uWebSockets.js discards by itself is not paced.
+      else if (this.#closes() || this.body.large) this.body.discard()
       // R12: otherwise the request was refused by its head alone. No onData is registered, uWebSockets.js discards
       // the body, and the connection stays open.
     }

@@ -41,6 +41,9 @@ function upload(caller: string, length: number | undefined) {
     socket,
     exchange,
     arrives: (last = false) => deliver(piece(), last),
+    get paused() {
+      return body.paused
+    },
     get length() {
       return whole?.length
     },
@@ -74,6 +77,7 @@ test('a body without a length waits once it is large; a small one never does', a
   assert.deepEqual(unknown.socket, [])
   unknown.arrives()
   assert.deepEqual(unknown.socket, ['pause'])
+  assert.ok(unknown.paused, 'the tick that keeps slow uploads alive must not resume it')
   const small = upload('a', MIB)
   small.arrives()
   small.arrives(true)
