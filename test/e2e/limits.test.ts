@@ -203,7 +203,8 @@ test('[BILL-3] what was cut is billed once output was delivered, else not', () =
  * reasoning.
  */
 test('[BILL-3] a stream that was cut while the model reasoned out of sight delivered nothing', () =>
-  using({}, async t => {
+  // A keep-alive brings the head of a reply that has shown nothing yet.
+  using({ server: 'drain: 2s, keep_alive: 50ms' }, async t => {
     const reasons = { reasoning_effort: 'high', max_tokens: 5000, stream: true }
     const cut = await chat(t, ask('[[sim: reason 20; cut 8]] x', reasons))
     const frames = (await cut.text()).match(/^data: .*$/gm)!

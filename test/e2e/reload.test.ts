@@ -287,22 +287,27 @@ test('[AUTH-5] a revoked key stops at once, a staged one works beside it, withou
 })
 
 test('[LIM-2] what was taken before a reload stays taken after it', async () => {
-  const t = await start('uws', false, {
-    organization: '    limits: { requests_per_day: 3, concurrent_requests: 2 }',
+  const upstream = await gatedUpstream()
+  const organization = '    limits: { requests_per_day: 3, concurrent_requests: 2 }'
+  const t = await startGateway({
+    yaml: () => withWitness({ organization })(upstream.url),
+    gateway: { listener: 'uws', watch: false },
   })
   try {
-    const open = follow(t.post('/v1/chat/completions', ask('[[sim: tokens 40; pace 300ms]] go', { stream: true })))
+    const open = follow(t.post('/v1/chat/completions', ask('wait', { stream: true })))
     await open.begun
     await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
     assert.equal((await t.gateway.reload()).applied, true)
     const second = await t.post('/v1/chat/completions', ask('hi'))
     assert.equal(second.headers.get('x-ratelimit-remaining-concurrency'), '0')
     assert.equal(second.headers.get('x-ratelimit-remaining-requests'), '1')
+    upstream.open()
     contentOf(await open.text)
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 429)
   } finally {
     await t.close()
+    upstream.close()
   }
 })
 
