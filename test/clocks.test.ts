@@ -27,7 +27,7 @@ const ALLOWED: Record<string, string> = {
   'golden/kit/socket.ts': 'gives up on a message that never comes',
   'golden/kit/wire.ts': 'gives up on a connection that stays open without an answer',
   'listener/exchange.test.ts': 'a handler that answers in a later turn',
-  'listener/native.test.ts': 'clients that drip, and the tick that keeps them alive',
+  'listener/native.long.test.ts': 'clients that drip, and the tick that keeps them alive',
   'listener/slow.long.test.ts': 'clients that drip',
   'stores/crash-child.ts': 'work that takes a while, killed at any point of it',
   'stores/redis-server.ts': 'gives up on a command that a stopped server will not answer',

@@ -1,38 +1,17 @@
 /**
  * What the tested build of uWebSockets.js does when it is left alone: the reasons of the adapter's rules
  * (docs/spec/listener.md). A test that fails here on a newer build is good news: that rule, or part of it, has lost its
- * reason.
+ * reason. Those that wait for its idle clock are in native.long.test.ts.
  */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { suite, test } from 'node:test'
-import { type ListenSocket, loadNative, type Serve, type UwsApp } from '../../http/uws/native.ts'
+import type { UwsApp } from '../../http/uws/native.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
-import { parseAnswers, RawClient, turns } from './harness.ts'
-
-const uws = loadNative()
-const get = (path = '/'): string => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
-const post = (headers: string, body = ''): string => `POST / HTTP/1.1\r\nHost: a\r\n${headers}\r\n${body}`
-
-/** A bare server for as long as `body` runs. */
-async function bare(serve: Serve, body: (port: number, app: UwsApp) => Promise<void>): Promise<void> {
-  const app = uws.App().any('/*', (res, req) => {
-    res.onAborted(() => {})
-    serve(res, req)
-  })
-  let socket: ListenSocket | false = false
-  app.listen('127.0.0.1', 0, listening => {
-    socket = listening
-  })
-  assert.ok(socket)
-  try {
-    await body(uws.us_socket_local_port(socket), app)
-  } finally {
-    app.close()
-  }
-}
+import { bare, get, post, uws } from './bare.ts'
+import { parseAnswers, RawClient } from './harness.ts'
 
 /** What a fresh process comes to that serves with `handler` (source text) and gets `request`. */
 async function fate(handler: string, request: string): Promise<{ code: number | null; signal: string | null }> {
@@ -51,16 +30,6 @@ async function fate(handler: string, request: string): Promise<{ code: number | 
   })
   const [code, signal] = await once(child, 'exit')
   return { code, signal }
-}
-
-/**
- * Resolves when a connection that is younger than those the caller has, and as idle, has been closed by
- * uWebSockets.js's clock.
- */
-async function idle(port: number): Promise<void> {
-  const control = await RawClient.open(port)
-  control.send(get('/last'))
-  await control.closing()
 }
 
 /** The statuses that one connection got for these bytes, once it has closed or `sentinel` was answered behind them. */
@@ -231,95 +200,6 @@ suite('uWebSockets.js left alone', { concurrency: 4 }, () => {
           // What is lost may be a chunk's size.
         }
         assert.ok(!body?.equals(Buffer.concat([...sent, Buffer.from('last')])))
-        client.destroy()
-      },
-    )
-  })
-
-  it('R9: what it holds stays there when onWritable returns true without a write', async () => {
-    let written = 0
-    let writable = 0
-    const piece = Buffer.alloc(64 * 1024, 'x')
-    await bare(
-      (res, req) => {
-        if (req.getUrl() === '/last') return void res.end('last')
-        res.onWritable(() => {
-          writable += 1
-          return true
-        })
-        for (let room = true; room; written += piece.length) res.cork(() => void (room = res.write(piece)))
-      },
-      async port => {
-        const client = await RawClient.open(port)
-        client.socket.pause()
-        client.send(get())
-        await eventually(() => written > 0)
-        client.socket.resume()
-        await eventually(() => writable > 0)
-        await idle(port)
-        assert.ok(client.received.length < written)
-        client.destroy()
-      },
-    )
-  })
-
-  it('R11: a slow upload is cut, although bytes keep coming', async () => {
-    await bare(
-      res => res.onData((_chunk, last) => void (last && res.end('last'))),
-      async port => {
-        const client = await RawClient.open(port)
-        client.send(post('Content-Length: 1000\r\n'))
-        const drip = setInterval(() => client.send('x'), 250)
-        await client.closing()
-        clearInterval(drip)
-        assert.equal(client.received.length, 0)
-      },
-    )
-  })
-
-  it('R11: pausing and resuming in one go keeps it', async () => {
-    const sent = 60
-    await bare(
-      res => {
-        const tick = setInterval(() => {
-          res.pause()
-          res.resume()
-        }, 4_000)
-        res.onAborted(() => clearInterval(tick))
-        res.onData((_chunk, last) => {
-          if (!last) return
-          clearInterval(tick)
-          res.end('last')
-        })
-      },
-      async port => {
-        const client = await RawClient.open(port)
-        client.send(post(`Content-Length: ${sent}\r\n`))
-        let drips = 0
-        const drip = setInterval(() => {
-          client.send('x')
-          if (++drips === sent) clearInterval(drip)
-        }, 250)
-        assert.equal((await client.answers(1))[0]?.status, 200)
-        client.destroy()
-      },
-    )
-  })
-
-  it('R12: an answer that is ended before the upload is read takes the idle timer with it', async () => {
-    await bare(
-      (res, req) => {
-        if (req.getUrl() === '/') res.onData(() => {})
-        setImmediate(() => res.cork(() => res.end('last')))
-      },
-      async port => {
-        const client = await RawClient.open(port)
-        client.send(post('Content-Length: 5\r\n', 'he'))
-        await client.until(() => client.received.includes('last'))
-        client.send('llo')
-        await idle(port)
-        await turns(10)
-        assert.equal(client.closed, undefined)
         client.destroy()
       },
     )
