@@ -224,7 +224,7 @@ export class UwsBody {
   #onChunk(chunk: ArrayBuffer, last: boolean): void {
     // R12: these callbacks continue after the response was ended; then the bytes are ignored.
     if (this.#exchange.over) return
-    if (last) this.#ended = true
+    if (last) this.#end()
     const bytes = chunk.byteLength
     this.#bytes += bytes
     if (!last && !this.#waitsForTurn && (this.#bytes > PACED_BYTES || this.large)) this.#waitForTurn()
@@ -254,6 +254,12 @@ export class UwsBody {
         if (last || this.#lingered > LINGER_BYTES) defer(this.#exchange)
     }
     if (last) this.#exchange.bodyEnded()
+  }
+
+  #end(): void {
+    this.#ended = true
+    // The rest came in the read that brought the pause. What follows on the connection is another request.
+    if (this.#waitsForTurn && !this.#paused) this.#exchange.res.resume()
   }
 
   #waitForTurn(): void {
