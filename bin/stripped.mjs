@@ -13,9 +13,13 @@ import { threadId } from 'node:worker_threads'
 
 const root = new URL('..', import.meta.url).href
 const folder = process.env.NODE_DISABLE_COMPILE_CACHE ? undefined : process.env.NODE_COMPILE_CACHE
-const file = folder && join(folder, `stripped-${process.version}`)
-/** The modules of a gateway; tests and benchmarks would only make the file larger. */
-const kept = /^(admin|cli|config|core|http|meter|plugins|providers|stores|surfaces)\/[^?#]+\.ts$/
+/** Whether this process runs tests. Their modules are as many again, so they have a file of their own. */
+const tests = process.env.NODE_TEST_CONTEXT !== undefined
+const file = folder && join(folder, `stripped-${process.version}${tests ? '-tests' : ''}`)
+/** The modules of a gateway, and in tests those of the tests. */
+const kept = tests
+  ? /^(?!node_modules\/)[^?#]+\.ts$/
+  : /^(admin|cli|config|core|http|meter|plugins|providers|stores|surfaces)\/[^?#]+\.ts$/
 
 /** The kept modules, { source, code }, by path from the root. */
 const modules = file ? read() : new Map()
