@@ -3,8 +3,10 @@
  * short inputs. `reference` is js-tiktoken's own pattern with a plain heap-based byte-pair merge over its own ranks,
  * for long ones; it shares nothing with meter/ and is itself tested against the oracle.
  */
+import assert from 'node:assert/strict'
 import { Tiktoken } from 'js-tiktoken/lite'
 import data from 'js-tiktoken/ranks/o200k_base'
+import { countTokens, encode } from '../../meter/index.ts'
 import { tokenList } from '../../meter/pack.ts'
 
 export { data }
@@ -84,4 +86,12 @@ class Heap {
     a[i] = item
     return top
   }
+}
+
+/** Asserts that the meter makes these tokens of the text, and counts as many. */
+export function same(text: string, expected: number[]): void {
+  const ids = encode(text)
+  // Comparing strings: deepEqual of long arrays is slow, and its message no better.
+  if (ids.join() !== expected.join()) assert.deepEqual(ids, expected, JSON.stringify(text.slice(0, 200)))
+  assert.equal(countTokens(text), expected.length, JSON.stringify(text.slice(0, 200)))
 }
