@@ -26,8 +26,8 @@ const drivesChain = (file: string) => /^test\/(chain|e2e)\//.test(file) && !isLo
  */
 const OTHER = new Set(['test/e2e/admin.test.ts', 'test/e2e/keys.test.ts'])
 
-/** Three files run at a time: one more than two cores, because many tests wait for timers and other processes. */
-const CONCURRENCY = '--test-concurrency=3'
+/** Four files run at a time: twice two cores, because many tests wait for timers and other processes. */
+const CONCURRENCY = '--test-concurrency=4'
 /**
  * The timeout of each test and each file, ms. It is far above the time that any takes on a busy machine, so that only a
  * test that hangs reaches it.
@@ -55,7 +55,7 @@ if (chosen.length + again.length === 0) {
 }
 ensureDependencies([...chosen, ...again].map(file => join(ROOT, file)))
 
-const whole = named.length === 0 && !long ? ' (about five minutes on two idle cores)' : ''
+const whole = named.length === 0 && !long ? ' (four to five minutes on two idle cores)' : ''
 let code = await run(long ? 'the long tests' : `tests${whole}`, chosen, {})
 if (again.length > 0)
   code = (await run('chains again, request hooks forced asynchronous', again, { SLUICE_FORCE_ASYNC: '1' })) || code
