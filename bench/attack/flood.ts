@@ -101,7 +101,8 @@ const KINDS: Record<Kind, () => Promise<number>> = {
   prompts() {
     const texts = Array.from({ length: 8 }, () => random.text(200_000))
     return lanes(40, until, i =>
-      post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-chat', `${i} ${random.one(texts)}`))),
+      // A short answer: without the directive the simulator, which the victim needs too, repeats the prompt.
+      post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-chat', `[[sim: tokens 5]] ${i} ${random.one(texts)}`))),
     )
   },
   count() {

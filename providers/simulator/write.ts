@@ -167,9 +167,14 @@ function transport(pieces: Piece[], directives: Directives): Piece[] {
   return out
 }
 
+/** How many writes follow each other in one turn of the event loop. */
+const TURN_PIECES = 100
+
 async function writePieces(res: ServerResponse, pieces: Piece[], { pace, split }: Directives): Promise<void> {
-  for (const piece of pieces) {
+  for (const [i, piece] of pieces.entries()) {
     if (res.destroyed) return
+    // So that a long reply does not keep others waiting.
+    if (i % TURN_PIECES === TURN_PIECES - 1) await new Promise(setImmediate)
     if (!Buffer.isBuffer(piece)) {
       await strike(res, piece.fault)
       return

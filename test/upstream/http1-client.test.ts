@@ -72,7 +72,7 @@ interface Result {
 function ask(
   client: Http1Client,
   body: RequestOptions['body'] = '{}',
-  hooks: { onChunk?(controller: Dispatcher.DispatchController): void; onEnd?(): void } = {},
+  hooks: { onChunk?(controller: Dispatcher.DispatchController, bytes: number): void; onEnd?(): void } = {},
 ): Promise<Result> {
   return new Promise(resolve => {
     const result: Result = { status: 0, body: '', sent: false, error: null }
@@ -81,7 +81,7 @@ function ask(
       onResponseStart: (_, status) => void (result.status = status),
       onResponseData(controller, chunk) {
         result.body += chunk.toString('latin1')
-        hooks.onChunk?.(controller)
+        hooks.onChunk?.(controller, chunk.length)
       },
       onResponseEnd() {
         hooks.onEnd?.()
@@ -230,6 +230,33 @@ test('pause keeps bytes in the kernel; resume goes on where it stopped; nothing 
       })
       assert.equal(result.error, null)
       assert.equal(result.body.length, 200 * 64 * 1024)
+    },
+  ))
+
+test('a reply that comes at once is read in parts, one for each turn of the event loop', () =>
+  using(
+    socket => {
+      // One write, so that the kernel has more than one part before the client reads.
+      socket.write(ok('x'.repeat(2_000_000)))
+    },
+    async client => {
+      let inTurn = 0
+      let most = 0
+      let turns = 0
+      const result = await ask(client, '{}', {
+        onChunk: (_, length) => {
+          if (inTurn === 0)
+            setImmediate(() => {
+              most = Math.max(most, inTurn)
+              inTurn = 0
+              turns++
+            })
+          inTurn += length
+        },
+      })
+      assert.equal(result.body.length, 2_000_000)
+      assert.ok(most < 2 * 65_536, `${most} bytes in one turn`)
+      assert.ok(turns >= 15, `${turns} turns`)
     },
   ))
 

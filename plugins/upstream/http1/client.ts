@@ -234,6 +234,21 @@ const JOINED_BYTES = 16 * 1024
 const MARGIN_MS = 1000
 /** All connections read into this buffer, one read at a time. */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024)
+/**
+ * What one connection may read in a turn of the event loop, in bytes. A reply that comes faster than it can be
+ * translated would otherwise be read on, up to 2 MB in a turn, and each exchange that needs some turns waits for all of
+ * it.
+ */
+const TURN_BYTES = READ_BUFFER.length
+
+/** Connections that have read in this turn of the event loop. */
+let readers: Connection[] = []
+
+function endTurn(): void {
+  const all = readers
+  readers = []
+  for (const connection of all) connection.turnEnded()
+}
 
 /** One socket, one request at a time. Like undici, it gives itself to handlers as their controller. */
 class Connection implements ResponseHandler, Dispatcher.DispatchController {
@@ -260,6 +275,8 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   #late: Buffer[] = []
   #closedWhilePaused = false
   #running = false
+  /** Bytes that were read in this turn of the event loop. */
+  #turnBytes = 0
 
   constructor(options: ClientOptions, client: Http1Client, now: number, first: Message) {
     const { connectTimeoutMs } = options
@@ -274,7 +291,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
       buffer: READ_BUFFER,
       callback: length => {
         this.#read(READ_BUFFER.subarray(0, length))
-        return !this.#paused
+        return !this.#paused && this.#mayReadOn(length)
       },
     })
     this.#socket = socket
@@ -349,6 +366,19 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
       return
     }
     this.#execute(chunk)
+  }
+
+  /** False when the rest has to wait for the next turn of the event loop. */
+  #mayReadOn(length: number): boolean {
+    if (this.#turnBytes === 0 && readers.push(this) === 1) setImmediate(endTurn)
+    this.#turnBytes += length
+    return this.#turnBytes < TURN_BYTES
+  }
+
+  turnEnded(): void {
+    const waits = this.#turnBytes >= TURN_BYTES
+    this.#turnBytes = 0
+    if (waits && !this.#paused && !this.#dead) this.#socket.resume()
   }
 
   #execute(chunk: Buffer): void {
