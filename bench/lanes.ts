@@ -271,7 +271,8 @@ export async function load<Report>(file: string, job: object, timeoutMs: number)
   const child: ChildProcess = startProgram(LOAD, join(import.meta.dirname, 'load', file), [JSON.stringify(job)], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  return JSON.parse(await output(child, timeoutMs)) as Report
+  // What was measured without a sample is NaN, which JSON writes as null.
+  return JSON.parse(await output(child, timeoutMs), (_, value) => value ?? Number.NaN) as Report
 }
 
 export function demandNone(faults: Record<string, number>): void {

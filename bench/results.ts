@@ -49,7 +49,10 @@ export function medians(samples: Samples<Figures>): Record<string, Figures> {
     const good = rounds.filter(round => round !== undefined)
     if (good.length === 0) continue
     lanes[name] = Object.fromEntries(
-      Object.keys(good[0]!).map(figure => [figure, median(good.map(round => round[figure]!))]),
+      Object.keys(good[0]!).map(figure => [
+        figure,
+        median(good.map(round => round[figure]!).filter(value => !Number.isNaN(value))),
+      ]),
     )
   }
   return lanes
