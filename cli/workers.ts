@@ -30,9 +30,17 @@ export function tellServing(): void {
 
 /**
  * Calls `gone` when the launcher or supervisor that started this process has ended. One that was killed by SIGKILL
- * could not pass a signal on.
+ * could not pass a signal on. The channel to a supervisor closes with it; a launcher has none, so the id of the parent
+ * process is looked at.
  */
 export function watchParent(gone: () => void, env: Record<string, string | undefined> = process.env): void {
+  if (workerNumber(env) !== undefined) {
+    process.once('disconnect', gone)
+    // The listener alone must not keep a closed gateway alive.
+    process.channel?.unref()
+    if (!process.connected) gone()
+    return
+  }
   const parent = Number(env['SLUICE_PARENT'])
   if (process.ppid !== parent) return
   const timer = setInterval(() => {
@@ -63,7 +71,7 @@ export function supervise(count: number, args: readonly string[], terminal: Term
       [...process.execArgv, join(import.meta.dirname, 'main.ts'), 'start', ...args],
       {
         stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
-        env: { ...process.env, [VARIABLE]: String(number), SLUICE_PARENT: String(process.pid) },
+        env: { ...process.env, [VARIABLE]: String(number) },
       },
     )
     let up = false

@@ -43,6 +43,8 @@ function start(t: TestContext, folder: string): Running {
 }
 
 const pidOf = (data: string) => Number(readFileSync(join(data, 'redis', 'pid'), 'utf8'))
+const childrenOf = (pid: number) =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number)
 const lives = (pid: number) => existsSync(`/proc/${pid}/exe`)
 
 test('[LIM-3] [BILL-4] store: local serves several workers; killed servers and gateways lose no row and leave no server behind', {
@@ -118,9 +120,11 @@ test('[LIM-3] [BILL-4] store: local serves several workers; killed servers and g
 
   // The gateway is killed; its server stays behind, and the next start ends it.
   const orphan = pidOf(data)
+  const workers = childrenOf(first.process.pid!).filter(pid => pid !== orphan)
+  assert.equal(workers.length, 2)
   first.process.kill('SIGKILL')
   await first.ended
-  await eventually(async () => (await status(port + 1)) === null && (await status(port + 2)) === null)
+  await eventually(() => !workers.some(lives))
   assert.ok(lives(orphan))
   const third = start(t, folder)
   await eventually(() => !lives(orphan))
