@@ -3,6 +3,7 @@
  * store; organizations of the file are shown, and changed in the file. docs/admin-api.yaml describes it.
  */
 import type { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
 import { isDeepStrictEqual } from 'node:util'
 import { accountNames, readOrganization } from '../config/accounts.ts'
 import { type Act, changeStored, createStored, type Edit, membersOf, newSecret, rotation } from '../config/stored.ts'
@@ -22,6 +23,9 @@ export interface ApiSources {
   now(): number
 }
 
+/** A request of node:http, or one that another process has read. */
+export type ApiRequest = Readable & Pick<IncomingMessage, 'method' | 'headers'>
+
 export interface ApiAnswer {
   status: number
   body: unknown
@@ -30,7 +34,7 @@ export interface ApiAnswer {
 
 export const API_PREFIX = '/api/v1/'
 /** Bytes. */
-const MAX_BODY = 1 << 20
+export const MAX_BODY = 1 << 20
 const MAX_PAGE = 500
 /** Members of settings are nested less deep than this. */
 const MAX_DEPTH = 8
@@ -56,7 +60,7 @@ const FAULTS = {
 interface Asked {
   sources: ApiSources
   caller: Caller
-  request: IncomingMessage
+  request: ApiRequest
   query: URLSearchParams
   /** Decoded segments of the path that stand for `{…}`. */
   ids: string[]
@@ -82,7 +86,7 @@ const ROUTES: Record<string, Record<string, Handler>> = {
 export async function answerApi(
   sources: ApiSources,
   caller: Caller,
-  request: IncomingMessage,
+  request: ApiRequest,
   path: string,
   query: URLSearchParams,
 ): Promise<ApiAnswer> {
@@ -108,6 +112,15 @@ export async function answerApi(
   }
 }
 
+/** Notes in the audit that an address has sent a wrong token. */
+export function noteRefusedToken({ store, now }: ApiSources, address: string): void {
+  const note = { time: now(), by: '', address, key: '', before: null, after: null }
+  Promise.resolve()
+    .then(() => store.accounts.note({ ...note, operation: 'token.refused' }))
+    // The store is out: the refusal stands, and only its entry is missing.
+    .catch(() => {})
+}
+
 function routeOf(path: string): { methods: Record<string, Handler>; ids: string[] } {
   const segments = path.split('/')
   for (const [pattern, methods] of Object.entries(ROUTES)) {
@@ -124,7 +137,7 @@ function routeOf(path: string): { methods: Record<string, Handler>; ids: string[
 }
 
 /** @throws Refused unless the caller may change something, and no page of another site makes its browser ask */
-function mayWrite({ role }: Caller, { headers }: IncomingMessage): void {
+function mayWrite({ role }: Caller, { headers }: ApiRequest): void {
   const { origin, host } = headers
   const site = headers['sec-fetch-site']
   if (
@@ -438,7 +451,7 @@ function keyOf(stored: OrganizationWithKeys, id: string): { status: string; expi
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
-async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>> {
+async function bodyOf(request: ApiRequest): Promise<Record<string, unknown>> {
   if (!/^application\/(merge-patch\+)?json\b/i.test(request.headers['content-type'] ?? ''))
     throw new Refused(415, 'content_type', 'the body is JSON: content-type: application/json')
   const bytes = await new Promise<Buffer>((resolve, reject) => {

@@ -4,7 +4,7 @@
  */
 import type { ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../core/clock.ts'
-import type { Snapshot, Snapshots } from './snapshot.ts'
+import type { Shown, Snapshot } from './snapshot.ts'
 
 const PERIOD_MS = 1000
 const MOST_PAGES = 20
@@ -12,7 +12,7 @@ const MOST_PAGES = 20
 const MOST_BUFFERED = 1 << 20
 
 export class Feed {
-  readonly #snapshots: Snapshots
+  readonly #snapshots: Shown
   readonly #clock: Clock
   readonly #pages = new Set<ServerResponse>()
   /** Pages that have got their first snapshot. */
@@ -20,7 +20,7 @@ export class Feed {
   #timer: Timer | null = null
   #closed = false
 
-  constructor(snapshots: Snapshots, clock: Clock) {
+  constructor(snapshots: Shown, clock: Clock) {
     this.#snapshots = snapshots
     this.#clock = clock
     this.#schedule()

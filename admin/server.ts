@@ -5,12 +5,12 @@ import { Counter, type Registry } from 'prom-client'
 import type { AdminToken } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
 import { createServer } from '../core/http.ts'
-import { API_PREFIX, type ApiSources, answerApi } from './api.ts'
-import { Callers } from './callers.ts'
+import { API_PREFIX, type ApiAnswer } from './api.ts'
+import { type Caller, Callers } from './callers.ts'
 import { Feed } from './feed.ts'
 import { SERIES } from './history.ts'
 import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
-import type { Snapshots } from './snapshot.ts'
+import type { Shown } from './snapshot.ts'
 
 export interface AdminOptions {
   host: string
@@ -18,13 +18,18 @@ export interface AdminOptions {
   token?: string
   /** Named tokens as they are configured now. */
   tokens(): readonly AdminToken[]
-  /** What the admin API shows and changes. */
-  api: ApiSources
+  /** Answers a request of the admin API. */
+  api(caller: Caller, request: IncomingMessage, path: string, query: URLSearchParams): Promise<ApiAnswer>
+  /** Notes in the audit that an address has sent a wrong token. */
+  tokenRefused(address: string): void
   /** Host names that the header `Host` may have when there is no token of any kind, beside localhost and IP addresses. */
   hosts: readonly string[]
+  /** Gets the metrics of the listener itself. */
   registry: Registry
+  /** The text of /metrics. */
+  metrics(): Promise<string>
   /** What the dashboard shows. */
-  snapshots: Snapshots
+  snapshots: Shown
   /** Whether requests can be served: the chain is built and the store answers. */
   ready(): Promise<{ ok: boolean; reason?: string }>
   /** Answers `POST /route`: what the gateway would do with a request, without sending it. */
@@ -56,13 +61,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const pages = dashboardPages()
   // Always the system's clock, also where tests give the exchanges another one: the pages are for people.
   const feed = new Feed(options.snapshots, systemClock)
-  const callers = new Callers(options.token, options.tokens, systemClock, address => {
-    const note = { time: options.api.now(), by: '', address, key: '', before: null, after: null }
-    Promise.resolve()
-      .then(() => options.api.store.accounts.note({ ...note, operation: 'token.refused' }))
-      // The store is out: the refusal stands, and only its entry is missing.
-      .catch(() => {})
-  })
+  const callers = new Callers(options.token, options.tokens, systemClock, options.tokenRefused)
   new Counter({
     name: 'sluice_admin_tokens_refused_total',
     help: 'Requests to the admin listener with a wrong token, and those of addresses that had sent too many.',
@@ -145,19 +144,19 @@ async function handle(
   }
   if (isApi) {
     const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
-    const { status, body, headers } = await answerApi(options.api, caller, request, path, query)
+    const { status, body, headers } = await options.api(caller, request, path, query)
     // What is left of a refused body is not read.
     const close = status >= 400 && request.method !== 'GET' && request.method !== 'HEAD' ? CLOSE : {}
     return send(response, status, 'application/json', JSON.stringify(body), { ...headers, ...close })
   }
-  if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.registry.metrics())
+  if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.metrics())
   if (path !== '/feed' && path !== '/trace' && path !== '/history' && path !== '/accounts' && path !== '/route') {
     return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route /trace\n')
   }
   const query = new URLSearchParams(mark === -1 ? '' : target.slice(mark))
   if (path === '/route') return route(options, query, request, response)
   if (path === '/trace') {
-    const record = options.snapshots.recorded(query.get('id') ?? '')
+    const record = await options.snapshots.recorded(query.get('id') ?? '')
     if (!record) return send(response, 404, TEXT, 'this exchange is not, or no longer, in memory\n')
     return send(response, 200, 'application/json', JSON.stringify(record))
   }

@@ -12,8 +12,25 @@ import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { AccountReader, type Accounts } from './accounts.ts'
 import { History } from './history.ts'
 import type { Metrics } from './metrics.ts'
+import { quantilesOf } from './quantiles.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { UseByKey } from './usage.ts'
+
+/** What the pages show: of this process (`Snapshots`), or of all workers (`AllWorkers`). */
+export interface Shown {
+  readonly history: History
+  /** Resolves when the first snapshot can be taken. To be called when a first page opens. */
+  start(): Promise<void>
+  /** To be called when the last page has closed. */
+  stop(): void
+  close(): void
+  /** To be called once a second. */
+  tick(): unknown
+  take(): Snapshot
+  whole(snapshot: Snapshot): Snapshot
+  find(text: string): Promise<Accounts>
+  recorded(id: string): ExchangeRecord | undefined | Promise<ExchangeRecord | undefined>
+}
 
 /** Facts that do not change while the process runs. */
 export interface GatewayFacts {
@@ -112,6 +129,29 @@ export interface ChainRow {
   links: LinkRow[]
 }
 
+/** Counts of one process, which `rowsOf` makes rows of when those of all processes are added. */
+export interface ChainFigures extends Omit<ChainRow, 'links'> {
+  links: LinkFigures[]
+}
+
+export interface LinkFigures extends Omit<LinkRow, 'share' | 'micros'> {
+  /** Measured milliseconds and measured exchanges, in which older values count less (`FADE`). */
+  ms: number
+  exchanges: number
+}
+
+/** What a snapshot has of one process. */
+export interface Figures extends Pick<Snapshot, 'config' | 'backends' | 'providers' | 'retries'> {
+  live: Pick<Snapshot['live'], 'exchanges' | 'streams' | 'connections' | 'rss' | 'heap'>
+  chains: ChainFigures[]
+}
+
+/** The durations of the exchanges that ended between two calls of `tick`, by the buckets of `Quantiles`. */
+export interface Durations {
+  ttfb: ArrayLike<number>
+  duration: ArrayLike<number>
+}
+
 export interface LinkRow {
   id: string
   plugin: string
@@ -169,12 +209,14 @@ interface Seen {
   exchanges: number
 }
 
-export class Snapshots {
+export class Snapshots implements Shown {
   readonly #sources: SnapshotSources
   readonly #reader: AccountReader
   readonly history = new History()
   readonly #loop: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
   #live: Live
+  /** Of the last `tick`. */
+  durations: Durations = { ttfb: [], duration: [] }
   #seen = new Map<Link, Seen>()
   /** Counts at the last call of `take`, cleared when the last page closes. `#ticked` has those of the last `tick`. */
   #rates = new Map<string, number>()
@@ -252,16 +294,38 @@ export class Snapshots {
     if (now - this.#queriedAt >= STORE_EVERY_MS) void this.#askStore()
     const recent = sources.recent.since(this.#lastSeq)
     this.#lastSeq = sources.recent.last
+    const { config, live, chains, ...upstream } = this.#figuresOf(seconds)
     return {
       at: sources.clock.now(),
-      gateway: (this.#facts ??= sources.facts()),
-      config: sources.configState(),
-      live: { ...this.#live, ...this.#gauges(), ...memory() },
-      chains: this.#chains(seconds),
-      ...this.#upstream(seconds),
+      gateway: this.facts,
+      config,
+      live: { ...this.#live, ...live },
+      chains: chains.map(rowsOf),
+      ...upstream,
       accounts: this.#accounts,
       ready: this.#ready,
       recent,
+    }
+  }
+
+  get facts(): GatewayFacts {
+    return (this.#facts ??= this.#sources.facts())
+  }
+
+  /** The figures of this process since the last call, for a snapshot of all workers. */
+  figures(): Figures {
+    const now = this.#sources.clock.mono()
+    const seconds = Math.max(0.001, (now - this.#lastMono) / 1000)
+    this.#lastMono = now
+    return this.#figuresOf(seconds)
+  }
+
+  #figuresOf(seconds: number): Figures {
+    return {
+      config: this.#sources.configState(),
+      live: { ...this.#gauges(), ...memory() },
+      chains: this.#chains(seconds),
+      ...this.#upstream(seconds),
     }
   }
 
@@ -296,8 +360,7 @@ export class Snapshots {
     const { metrics } = this.#sources
     const { traffic } = metrics
     const rate = (name: string, total: number) => round(this.#rate(name, total, seconds, this.#ticked))
-    const [ttfb50, ttfb99] = traffic.ttfb.take(TAKEN)
-    const [duration50, duration99] = traffic.duration.take(TAKEN)
+    this.durations = { ttfb: traffic.ttfb.drain(), duration: traffic.duration.drain() }
     const loop = this.#loop
     const delay = (nanos: number) => round(Math.max(0, nanos / 1e6 - LOOP_RESOLUTION_MS))
     const delays = { p50: delay(loop.percentile(50)), p99: delay(loop.percentile(99)), max: delay(loop.max) }
@@ -311,8 +374,7 @@ export class Snapshots {
       input: rate('input', traffic.input),
       output: rate('output', traffic.output),
       ...this.#gauges(),
-      ttfb: { p50: round(ttfb50), p99: round(ttfb99) },
-      duration: { p50: round(duration50), p99: round(duration99) },
+      ...quantiles(this.durations),
       loop: delays,
     }
   }
@@ -322,7 +384,7 @@ export class Snapshots {
     return { exchanges: openExchanges(), streams: openStreams(), connections: connections() }
   }
 
-  #chains(seconds: number): ChainRow[] {
+  #chains(seconds: number): ChainFigures[] {
     const { metrics } = this.#sources
     const routes = new Map<string, ChainRow['routes']>()
     for (const route of this.#sources.config().routes) {
@@ -347,9 +409,8 @@ export class Snapshots {
     return rows
   }
 
-  #links(chain: Chain, seconds: number, kept: Map<Link, Seen>): LinkRow[] {
-    let sum = 0
-    const all = chain.links.map(link => {
+  #links(chain: Chain, seconds: number, kept: Map<Link, Seen>): LinkFigures[] {
+    return chain.links.map(link => {
       const { stats } = link
       const before = this.#seen.get(link) ?? { ...stats, ms: 0, exchanges: 0 }
       const ms = stats.sampledMs - before.sampledMs + (stats.sampledReplyMs - before.sampledReplyMs)
@@ -359,25 +420,20 @@ export class Snapshots {
         exchanges: before.exchanges * FADE + (stats.sampledCalls - before.sampledCalls),
       }
       kept.set(link, now)
-      sum += now.ms
-      return { link, before, now }
+      return {
+        id: link.id,
+        plugin: link.plugin.name,
+        down: link.hooks.onRequest !== undefined || link.index === chain.terminal,
+        back: BACK.some(hook => link.hooks[hook] !== undefined),
+        calls: round((now.calls - before.calls) / seconds),
+        refusals: round((now.refusals - before.refusals) / seconds),
+        errors: round((now.errors - before.errors) / seconds),
+        refusalsTotal: now.refusals,
+        errorsTotal: now.errors,
+        ms: now.ms,
+        exchanges: now.exchanges,
+      }
     })
-    // No exchanges are counted for a plugin without a request hook. It is taken to see as many as the chain's busiest
-    // plugin.
-    const most = Math.max(...all.map(({ now }) => now.exchanges))
-    return all.map(({ link, before, now }) => ({
-      id: link.id,
-      plugin: link.plugin.name,
-      down: link.hooks.onRequest !== undefined || link.index === chain.terminal,
-      back: BACK.some(hook => link.hooks[hook] !== undefined),
-      calls: round((now.calls - before.calls) / seconds),
-      refusals: round((now.refusals - before.refusals) / seconds),
-      errors: round((now.errors - before.errors) / seconds),
-      refusalsTotal: now.refusals,
-      errorsTotal: now.errors,
-      share: sum > 0 ? round(now.ms / sum) : 0,
-      micros: most > 0 ? round((1000 * now.ms) / (now.exchanges || most)) : 0,
-    }))
   }
 
   #upstream(seconds: number): Pick<Snapshot, 'backends' | 'providers' | 'retries'> {
@@ -413,12 +469,37 @@ export class Snapshots {
 
 const BACK = ['onResponseHead', 'onEvent', 'rewriteEvent', 'onChunk', 'onResponseEnd', 'onError', 'onSettle'] as const
 
+/** Each plugin's share of the chain's time, and its mean time. */
+export function rowsOf({ links, ...chain }: ChainFigures): ChainRow {
+  const sum = links.reduce((total, { ms }) => total + ms, 0)
+  // No exchanges are counted for a plugin without a request hook. It is taken to see as many as the chain's busiest
+  // plugin.
+  const most = Math.max(...links.map(({ exchanges }) => exchanges))
+  return {
+    ...chain,
+    links: links.map(({ ms, exchanges, ...link }) => ({
+      ...link,
+      share: sum > 0 ? round(ms / sum) : 0,
+      micros: most > 0 ? round((1000 * ms) / (exchanges || most)) : 0,
+    })),
+  }
+}
+
+export function quantiles(durations: Durations): Pick<Live, 'ttfb' | 'duration'> {
+  const [ttfb50, ttfb99] = quantilesOf(durations.ttfb, TAKEN)
+  const [duration50, duration99] = quantilesOf(durations.duration, TAKEN)
+  return {
+    ttfb: { p50: round(ttfb50), p99: round(ttfb99) },
+    duration: { p50: round(duration50), p99: round(duration99) },
+  }
+}
+
 function memory(): { rss: number; heap: number } {
   const { rss, heapUsed } = process.memoryUsage()
   return { rss, heap: heapUsed }
 }
 
 /** Rounds to three decimals. That is enough for a page, and makes the feed half as large. */
-function round<T extends number | null>(value: T): T {
+export function round<T extends number | null>(value: T): T {
   return (value === null ? null : Math.round(value * 1000) / 1000) as T
 }

@@ -6,6 +6,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AccountReader } from '../admin/accounts.ts'
+import { answerApi, noteRefusedToken } from '../admin/api.ts'
 import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Admin, type RouteRequest, startAdmin } from '../admin/server.ts'
@@ -363,19 +364,23 @@ class RunningGateway implements Gateway {
       this.ingress.handle,
     )
     if (options.admin !== false) {
+      const api = {
+        store: this.store,
+        config: () => this.config,
+        reader: new AccountReader(this.store, this.#observer.use),
+        now: () => this.#clock.now(),
+      }
+      const { registry } = this.#metrics
       this.#admin = await startAdmin({
         host: options.admin?.host ?? server.admin.host,
         port: options.admin?.port ?? adminPort(server.admin.port, options.worker),
         token: server.admin.token,
         tokens: () => this.config.server.admin.tokens,
-        api: {
-          store: this.store,
-          config: () => this.config,
-          reader: new AccountReader(this.store, this.#observer.use),
-          now: () => this.#clock.now(),
-        },
+        api: (caller, request, path, query) => answerApi(api, caller, request, path, query),
+        tokenRefused: address => noteRefusedToken(api, address),
         hosts: server.admin.hosts,
-        registry: this.#metrics.registry,
+        registry,
+        metrics: () => registry.metrics(),
         snapshots: this.#snapshots(),
         ready: () => this.#ready(),
         route: request => this.#route(request),
