@@ -41,7 +41,7 @@ export interface Accounts {
 }
 
 /** At most this many organizations in one answer, and this many keys of each. */
-const MOST_ORGANIZATIONS = 50
+export const MOST_ORGANIZATIONS = 50
 const MOST_KEYS = 50
 
 interface OrganizationCells {
@@ -68,19 +68,34 @@ export class AccountReader {
    * @param now Unix milliseconds
    */
   async read(config: Pick<GatewayConfig, 'organizations'>, find: string, now: number): Promise<Accounts> {
-    const wanted = find.trim().toLowerCase()
-    const all = Object.values(config.organizations)
-    const matching = wanted === '' ? all : all.filter(organization => matches(organization, wanted))
-    const chosen = matching
-      .map(organization => ({ organization, use: this.#use.total(organization.id) }))
-      .sort((a, b) => b.use.requests - a.use.requests)
-      .slice(0, MOST_ORGANIZATIONS)
+    const { ids, total } = this.busiest(config.organizations, find, MOST_ORGANIZATIONS)
     try {
-      const rows = await Promise.all(chosen.map(({ organization, use }) => this.#row(organization, use, now)))
-      return { rows, total: matching.length, failed: false }
+      const rows = await this.rows(
+        ids.map(id => config.organizations[id]!),
+        now,
+      )
+      return { rows, total, failed: false }
     } catch {
-      return { rows: [], total: matching.length, failed: true }
+      return { rows: [], total, failed: true }
     }
+  }
+
+  /** The ids of the `most` matching organizations with the most requests, these first, and how many match. */
+  busiest(organizations: GatewayConfig['organizations'], find: string, most: number): { ids: string[]; total: number } {
+    const wanted = find.trim().toLowerCase()
+    const all = Object.values(organizations)
+    const matching = wanted === '' ? all : all.filter(organization => matches(organization, wanted))
+    const ids = matching
+      .map(({ id }) => ({ id, requests: this.#use.total(id).requests }))
+      .sort((a, b) => b.requests - a.requests)
+      .slice(0, most)
+      .map(({ id }) => id)
+    return { ids, total: matching.length }
+  }
+
+  /** Rejects with StoreUnavailable. */
+  rows(organizations: readonly OrganizationConfig[], now: number): Promise<AccountRow[]> {
+    return Promise.all(organizations.map(one => this.#row(one, this.#use.total(one.id), now)))
   }
 
   /**

@@ -4,6 +4,8 @@
  */
 import type { MetricObjectWithValues, MetricValueWithName } from 'prom-client'
 
+export type Aggregator = 'sum' | 'max' | 'worker'
+
 /** Upper bounds of the buckets in seconds: from the time of a refusal to that of the longest stream. */
 const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1200, 3600]
 
@@ -40,21 +42,25 @@ export class Distribution {
   }
 }
 
-/** A metric that prom-client reads and never writes. */
+/**
+ * A metric that prom-client reads and never writes.
+ * @param aggregator how the values of several workers become one; `worker`: not at all, each gets its label
+ */
 export function readOnly(
   name: string,
   help: string,
   type: string,
   read: () => MetricValueWithName<string>[] | Promise<MetricValueWithName<string>[]>,
+  aggregator: Aggregator = 'sum',
 ) {
   return {
     name,
     help,
     type,
-    aggregator: 'sum',
+    aggregator,
     reset() {},
     async get(): Promise<MetricObjectWithValues<MetricValueWithName<string>>> {
-      return { name, help, type, aggregator: 'sum', values: await read() } as unknown as MetricObjectWithValues<
+      return { name, help, type, aggregator, values: await read() } as unknown as MetricObjectWithValues<
         MetricValueWithName<string>
       >
     },

@@ -11,7 +11,7 @@ import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
 import type { DirectoryStats } from '../plugins/shared/directory.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
-import { Distribution, readOnly } from './distribution.ts'
+import { type Aggregator, Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
 import { Traffic } from './traffic.ts'
 
@@ -189,8 +189,14 @@ export class Metrics {
 
   // ---- what is shown ------------------------------------------------------------------------------------------------
 
-  #expose(name: string, type: 'counter' | 'gauge' | 'histogram', help: string, read: () => Values | Promise<Values>) {
-    this.registry.registerMetric(readOnly(name, help, type, read) as unknown as Metric)
+  #expose(
+    name: string,
+    type: 'counter' | 'gauge' | 'histogram',
+    help: string,
+    read: () => Values | Promise<Values>,
+    aggregator?: Aggregator,
+  ) {
+    this.registry.registerMetric(readOnly(name, help, type, read, aggregator) as unknown as Metric)
   }
 
   #traffic(sources: MetricsSources): void {
@@ -244,8 +250,8 @@ export class Metrics {
     for (const [model, { spend }] of this.#models) if (spend > 0) yield { labels: { model }, value: spend * 1e-9 }
   }
 
-  #gauge(name: string, help: string, read: () => number): void {
-    this.#expose(name, 'gauge', help, () => [{ metricName: name, labels: {}, value: read() }])
+  #gauge(name: string, help: string, read: () => number, aggregator?: Aggregator): void {
+    this.#expose(name, 'gauge', help, () => [{ metricName: name, labels: {}, value: read() }], aggregator)
   }
 
   #gateway(sources: MetricsSources): void {
@@ -253,22 +259,28 @@ export class Metrics {
       { metricName: 'sluice_info', labels: sources.info(), value: 1 },
     ])
     const reloads = 'sluice_config_reloads_total'
-    this.#expose(reloads, 'counter', 'Configuration reloads.', () => [
+    const counts = () => [
       { metricName: reloads, labels: { result: 'applied' }, value: this.#reloads.applied },
       { metricName: reloads, labels: { result: 'refused' }, value: this.#reloads.refused },
-    ])
-    this.#gauge('sluice_config_last_reload_ok', '0 when the last reload was refused, else 1.', () =>
-      sources.config().refused === null ? 1 : 0,
+    ]
+    this.#expose(reloads, 'counter', 'Configuration reloads.', counts, 'worker')
+    this.#gauge(
+      'sluice_config_last_reload_ok',
+      '0 when the last reload was refused, else 1.',
+      () => (sources.config().refused === null ? 1 : 0),
+      'worker',
     )
     this.#gauge(
       'sluice_config_generation',
       'Generation of the configuration that serves.',
       () => sources.config().generation,
+      'worker',
     )
     this.#gauge(
       'sluice_config_loaded_timestamp_seconds',
       'When the configuration that serves was loaded.',
       () => sources.config().loadedAt / 1000,
+      'worker',
     )
     const shed = 'sluice_shed_total'
     this.#expose(shed, 'counter', 'Requests refused at once to shed load, so that those that run can finish.', () =>
@@ -278,7 +290,7 @@ export class Metrics {
     this.#gauge('sluice_shed_running_limit', limit, () => sources.runningLimit())
     const loop = this.#loop
     const delay = 'sluice_event_loop_delay_seconds'
-    this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', () => {
+    const delays = () => {
       const seconds = (nanos: number) => Math.max(0, nanos / 1e9 - LOOP_RESOLUTION_MS / 1e3)
       const values = [
         { metricName: delay, labels: { quantile: '0.5' }, value: seconds(loop.percentile(50)) },
@@ -287,7 +299,8 @@ export class Metrics {
       ]
       loop.reset()
       return values
-    })
+    }
+    this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', delays, 'worker')
     const jobs = (name: string, help: string, read: () => { running: number; waiting: number }) =>
       this.#expose(name, 'gauge', help, () => {
         const { running, waiting } = read()
@@ -361,10 +374,12 @@ export class Metrics {
       type: 'counter' | 'gauge',
       help: string,
       read: (backend: UpstreamHealth['backends'][number]) => number,
-    ) =>
-      this.#expose(name, type, help, () =>
-        sources.upstream().backends.map(b => ({ metricName: name, labels: { backend: b.id }, value: read(b) })),
-      )
+      aggregator?: Aggregator,
+    ) => {
+      const values = () =>
+        sources.upstream().backends.map(b => ({ metricName: name, labels: { backend: b.id }, value: read(b) }))
+      this.#expose(name, type, help, values, aggregator)
+    }
     perBackend('sluice_backend_attempts_total', 'counter', 'Requests sent to a backend.', b => b.attempts)
     perBackend('sluice_backend_failures_total', 'counter', 'Attempts held against a backend’s health.', b => b.failures)
     const failed = 'sluice_backend_attempt_failures_total'
@@ -393,23 +408,25 @@ export class Metrics {
       'gauge',
       'Share of failed attempts in the breaker’s window.',
       b => b.errorRate,
+      'worker',
     )
     perBackend(
       'sluice_backend_closed_organizations',
       'gauge',
       'Organizations to which a backend is closed because of faults or pauses that they met themselves.',
       b => b.closedTo,
+      'worker',
     )
     const state = 'sluice_backend_breaker_state'
-    this.#expose(state, 'gauge', '1 for the state a backend’s breaker is in, 0 for the others.', () =>
+    const states = () =>
       sources.upstream().backends.flatMap(b =>
         (['closed', 'open', 'half-open'] as const).map(name => ({
           metricName: state,
           labels: { backend: b.id, state: name },
           value: b.breaker === name ? 1 : 0,
         })),
-      ),
-    )
+      )
+    this.#expose(state, 'gauge', '1 for the state a backend’s breaker is in, 0 for the others.', states, 'worker')
     this.#expose('sluice_upstream_retries_total', 'counter', 'Attempts beyond an exchange’s first.', () => [
       { metricName: 'sluice_upstream_retries_total', labels: {}, value: sources.upstream().retries },
     ])
@@ -428,13 +445,14 @@ export class Metrics {
   }
 
   #store(sources: MetricsSources): void {
-    this.#expose('sluice_store_up', 'gauge', '1 when the store answers and its journal can be written.', async () => {
+    const up = async () => {
       const state = await sources
         .store()
         ?.ready()
         .catch(() => undefined)
       return [{ metricName: 'sluice_store_up', labels: {}, value: state?.ok ? 1 : 0 }]
-    })
+    }
+    this.#expose('sluice_store_up', 'gauge', '1 when the store answers and its journal can be written.', up, 'worker')
     const stats = () => sources.store()?.stats?.()
     this.#gauge('sluice_ledger_open_rows', 'Exchanges whose ledger row is open.', () => stats()?.openRows ?? 0)
     this.#gauge(
@@ -458,9 +476,10 @@ export class Metrics {
     this.#gauge('sluice_journal_segments', 'Files of the local journal.', () => stats()?.journalSegments ?? 0)
     const kept = () => Object.entries(stats()?.kept ?? {})
     const bytes = 'sluice_store_kept_bytes'
-    this.#expose(bytes, 'gauge', 'Bytes of retained records, and of kept replies of idempotency keys.', () =>
-      kept().map(([kind, { bytes: value }]) => ({ metricName: bytes, labels: { kind }, value })),
-    )
+    const keptBytes = () => kept().map(([kind, { bytes: value }]) => ({ metricName: bytes, labels: { kind }, value }))
+    const help = 'Bytes of retained records, and of kept replies of idempotency keys.'
+    // Each worker has read the one figure of the store, at another moment.
+    this.#expose(bytes, 'gauge', help, keptBytes, 'max')
     const evicted = 'sluice_store_evicted_total'
     this.#expose(evicted, 'counter', 'Of those, what was evicted because a share or the total was full.', () =>
       kept().flatMap(([kind, of]) =>

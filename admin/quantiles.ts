@@ -36,11 +36,11 @@ export function quantilesOf<const Q extends readonly number[]>(
 ): { [K in keyof Q]: number | null } {
   const out: (number | null)[] = qs.map(() => null)
   let total = 0
-  for (let i = 0; i < BUCKETS; i++) total += counts[i]!
+  for (let i = 0; i < BUCKETS; i++) total += counts[i] ?? 0
   let seen = 0
   let next = 0
   for (let i = 0; total > 0 && i < BUCKETS && next < qs.length; i++) {
-    seen += counts[i]!
+    seen += counts[i] ?? 0
     while (next < qs.length && seen >= qs[next]! * total) out[next++] = LEAST_MS * 2 ** ((i + 0.5) / PER_OCTAVE)
   }
   return out as { [K in keyof Q]: number | null }

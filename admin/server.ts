@@ -53,6 +53,8 @@ export interface Admin {
   close(): Promise<void>
 }
 
+export const addressOf = ({ host, port }: Pick<Admin, 'host' | 'port'>): string => `http://${host}:${port}`
+
 const TEXT = 'text/plain; charset=utf-8'
 /** In bytes: the largest request body that a chain takes by default. */
 const MAX_ROUTE_BODY = 32 * 1024 * 1024

@@ -297,7 +297,7 @@ export class Snapshots implements Shown {
     const { config, live, chains, ...upstream } = this.#figuresOf(seconds)
     return {
       at: sources.clock.now(),
-      gateway: this.facts,
+      gateway: (this.#facts ??= sources.facts()),
       config,
       live: { ...this.#live, ...live },
       chains: chains.map(rowsOf),
@@ -306,10 +306,6 @@ export class Snapshots implements Shown {
       ready: this.#ready,
       recent,
     }
-  }
-
-  get facts(): GatewayFacts {
-    return (this.#facts ??= this.#sources.facts())
   }
 
   /** The figures of this process since the last call, for a snapshot of all workers. */

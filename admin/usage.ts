@@ -40,6 +40,10 @@ export class UseByKey {
     return this.#organizations.get(organization)?.get(key) ?? { requests: 0, input: 0, output: 0, cost: 0 }
   }
 
+  byKey(organization: string): Record<string, Use> {
+    return Object.fromEntries(this.#organizations.get(organization) ?? [])
+  }
+
   total(organization: string): Use {
     const sum: Use = { requests: 0, input: 0, output: 0, cost: 0 }
     for (const use of this.#organizations.get(organization)?.values() ?? []) {

@@ -29,14 +29,6 @@ export function tokenCount(text: string | undefined, option: string): number | u
   return Number(text)
 }
 
-/**
- * The port of a worker's admin pages. Worker n has the n-th port, counted from the configured one, because metrics and
- * readiness are those of one process. 0, which is any free port, stays 0.
- */
-export function adminPort(first: number, worker = 1): number {
-  return first === 0 ? 0 : first + worker - 1
-}
-
 const ROOT = resolve(import.meta.dirname, '..')
 
 /** What to type in `folder` to call this program: `npx sluice` where npx finds it, else the path of its launcher. */

@@ -9,7 +9,8 @@ import { AccountReader } from '../admin/accounts.ts'
 import { answerApi, noteRefusedToken } from '../admin/api.ts'
 import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
-import { type Admin, type RouteRequest, startAdmin } from '../admin/server.ts'
+import { type Part, partOf } from '../admin/part.ts'
+import { type Admin, addressOf, type RouteRequest, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
 import { changedNames } from '../config/changes.ts'
 import { type ConfigError, formatError } from '../config/load.ts'
@@ -39,7 +40,6 @@ import { openStore } from '../stores/index.ts'
 import { Shipping } from '../stores/ship/background.ts'
 import { checkTarget, nameOfTarget } from '../stores/ship/ship.ts'
 import { callersSurface, offered, surfaces } from '../surfaces/index.ts'
-import { adminPort } from './arguments.ts'
 import { buildAssembly, ConfigRefused, resolveSimulator } from './assembly.ts'
 import { load, loadAside } from './load.ts'
 import { routeReport, withModel } from './route-report.ts'
@@ -63,6 +63,8 @@ export interface GatewayOptions {
   sharePort?: boolean
   /** Number of this process among `server.workers`, from 1. */
   worker?: number
+  /** Called once it listens, instead of starting an admin listener: another process has one for all workers. */
+  onPart?(part: Part, facts: GatewayFacts): void
   /** Names this process in leases and journals. */
   instance?: string
   /** Follow the file (default true). */
@@ -238,7 +240,7 @@ class RunningGateway implements Gateway {
     return this.listener.port
   }
   get adminAddress(): string | undefined {
-    return this.#admin && `http://${this.#admin.host}:${this.#admin.port}`
+    return this.#admin && addressOf(this.#admin)
   }
   get listener(): Listener {
     if (!this.#listener) throw new Error('the gateway is not listening')
@@ -364,26 +366,37 @@ class RunningGateway implements Gateway {
       this.ingress.handle,
     )
     if (options.admin !== false) {
+      const { registry } = this.#metrics
+      const snapshots = this.#snapshots()
       const api = {
         store: this.store,
         config: () => this.config,
         reader: new AccountReader(this.store, this.#observer.use),
         now: () => this.#clock.now(),
       }
-      const { registry } = this.#metrics
+      const ready = () => this.#ready()
+      const route = (request: RouteRequest) => this.#route(request)
+      const tokens = () => this.config.server.admin.tokens
+      if (options.onPart) {
+        const { recent, use } = this.#observer
+        const organizations = () => this.#organizations()
+        const { reader } = api
+        const part = partOf({ registry, snapshots, recent, use, reader, organizations, tokens, api, ready, route })
+        return options.onPart(part, this.#facts())
+      }
       this.#admin = await startAdmin({
         host: options.admin?.host ?? server.admin.host,
-        port: options.admin?.port ?? adminPort(server.admin.port, options.worker),
+        port: options.admin?.port ?? server.admin.port,
         token: server.admin.token,
-        tokens: () => this.config.server.admin.tokens,
+        tokens,
         api: (caller, request, path, query) => answerApi(api, caller, request, path, query),
         tokenRefused: address => noteRefusedToken(api, address),
         hosts: server.admin.hosts,
         registry,
         metrics: () => registry.metrics(),
-        snapshots: this.#snapshots(),
-        ready: () => this.#ready(),
-        route: request => this.#route(request),
+        snapshots,
+        ready,
+        route,
       })
     }
   }

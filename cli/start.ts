@@ -3,15 +3,16 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import { systemClock } from '../core/clock.ts'
 import { StoreUnavailable } from '../core/store.ts'
 import { isLocal, LocalServer } from '../stores/local.ts'
-import { adminPort, configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
+import { configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
 import { Failure, type Terminal } from './terminal.ts'
-import { supervise, tellServing, watchParent, workerNumber } from './workers.ts'
+import { supervise, tellListening, tellServing, watchParent, workerNumber } from './workers.ts'
 
 const HELP = `Usage: sluice start [--config FILE]
 
@@ -44,7 +45,7 @@ export const start: Verb = {
     const worker = workerNumber()
     if (config.server.workers > 1 && worker === undefined) {
       tellWarnings(warnings, terminal)
-      return withServer(config.store, terminal, () => supervise(config.server.workers, args, terminal))
+      return withServer(config.store, terminal, () => runWorkers(config, args, terminal))
     }
     const log = openLog(config.log, {
       pretty: values.pretty,
@@ -81,6 +82,36 @@ async function withServer(
   } finally {
     await server.stop()
   }
+}
+
+/** Runs several processes, and the admin listener of all of them. @returns the exit code */
+async function runWorkers(config: GatewayConfig, args: readonly string[], terminal: Terminal): Promise<number> {
+  const { AllWorkers } = await import('../admin/all-workers.ts')
+  const { addressOf, startAdmin } = await import('../admin/server.ts')
+  const { admin, workers: count } = config.server
+  const watcher = new AllWorkers(count, admin.tokens, systemClock)
+  const listener = await startAdmin({ ...admin, ...watcher.options }).catch(error => {
+    throw cannotListen(error)
+  })
+  const adminAddress = addressOf(listener)
+  try {
+    return await supervise({
+      count,
+      args,
+      terminal,
+      watcher,
+      onServing: ({ address }) => terminal.out(banner({ address, adminAddress, config })),
+    })
+  } finally {
+    await listener.close()
+  }
+}
+
+function cannotListen(error: NodeJS.ErrnoException): Failure {
+  const { code, message } = error
+  return new Failure(
+    code === 'EADDRINUSE' ? `cannot listen: ${message}; another process has the address` : `cannot start: ${message}`,
+  )
 }
 
 function writeQuickstart(terminal: Terminal): void {
@@ -121,18 +152,15 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
       log,
       configureLog: log.configure,
       watch,
-      ...(worker === undefined ? {} : { worker, sharePort: true }),
+      ...(worker === undefined ? {} : { worker, sharePort: true, onPart: tellListening }),
     })
   } catch (error) {
     if (error instanceof ConfigRefused) throw new Failure(error.message)
-    const { code, message } = error as NodeJS.ErrnoException
-    throw new Failure(
-      code === 'EADDRINUSE' ? `cannot listen: ${message}; another process has the address` : `cannot start: ${message}`,
-    )
+    throw cannotListen(error as NodeJS.ErrnoException)
   }
   if (reloadAsked) reload(gateway)
   if (warn) tellWarnings(gateway.warnings, terminal)
-  if (worker === undefined || worker === 1) terminal.out(banner(gateway))
+  if (worker === undefined) terminal.out(banner(gateway))
   tellServing()
   return stopped
 
@@ -174,11 +202,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
 /** What is printed after a start: the addresses and, for the quickstart's key, a command to try. */
 export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'config'>): string {
   const lines = [`Sluice listens on ${gateway.address}`]
-  const { workers } = gateway.config.server
-  if (gateway.adminAddress !== undefined)
-    lines.push(
-      `dashboard          ${gateway.adminAddress}/${workers > 1 ? ` (${portsOf(gateway.config.server)})` : ''}`,
-    )
+  if (gateway.adminAddress !== undefined) lines.push(`dashboard          ${gateway.adminAddress}/`)
   const demo = demoOrganization(gateway.config)
   const route = gateway.config.routes.find(r => r.surface === 'chat' && (r.method === 'POST' || r.method === 'ANY'))
   if (!demo) return lines.join('\n')
@@ -198,16 +222,6 @@ export function banner(gateway: Pick<Gateway, 'address' | 'adminAddress' | 'conf
     `      "messages":[{"role":"user","content":"Hello"}]}'`,
   )
   return lines.join('\n')
-}
-
-/** `worker 1: 9090, worker 2: 9091`: each worker has a dashboard of its own. */
-function portsOf({ admin, workers }: GatewayConfig['server']): string {
-  if (admin.port === 0) return 'of worker 1; each worker has one, on a port of its own'
-  const named = (worker: number) => `worker ${worker}: ${adminPort(admin.port, worker)}`
-  const last = named(workers)
-  return workers > 4
-    ? `${named(1)}, ${named(2)} … ${last}`
-    : Array.from({ length: workers }, (_, i) => named(i + 1)).join(', ')
 }
 
 function demoOrganization(config: GatewayConfig) {

@@ -10,7 +10,7 @@ import { formatUsd } from '../core/money.ts'
 import { NEXT_STEPS } from '../core/next-steps.ts'
 import type { LedgerRow } from '../core/store.ts'
 import type { TimelineEntry } from '../core/timeline.ts'
-import { adminPort, configFile } from './arguments.ts'
+import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadWithoutSecrets } from './problems.ts'
 import { Progress } from './progress.ts'
@@ -107,10 +107,7 @@ function unknown({ request_id, missing }: Found, madeAt: number): string {
 function adminUrls({ server }: GatewayConfig): string[] {
   const { host, port } = server.admin
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host
-  return Array.from(
-    { length: port === 0 ? 0 : server.workers },
-    (_, i) => `http://${reachable}:${adminPort(port, i + 1)}`,
-  )
+  return port === 0 ? [] : [`http://${reachable}:${port}`]
 }
 
 async function fromMemory(

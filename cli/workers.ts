@@ -1,10 +1,13 @@
 /**
  * Runs several processes on one port, for `server.workers` above 1. They are processes and not threads, because a
  * thread that runs a uWebSockets.js app aborts the whole process when it exits. The parent only starts the workers,
- * passes signals on, and restarts workers that have died.
+ * passes signals on, restarts workers that have died, and has the admin listener of all of them.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
+import { answering, Link } from '../admin/link.ts'
+import type { Part } from '../admin/part.ts'
+import type { GatewayFacts } from '../admin/snapshot.ts'
 import type { Terminal } from './terminal.ts'
 
 const VARIABLE = 'SLUICE_WORKER'
@@ -26,6 +29,15 @@ export function workerNumber(env: Record<string, string | undefined> = process.e
 /** Notifies the supervisor, if there is one, that this process serves. */
 export function tellServing(): void {
   if (workerNumber() !== undefined) process.send?.(SERVING)
+}
+
+/** Notifies the supervisor that this process listens, and answers its questions from now on. */
+export function tellListening(part: Part, facts: GatewayFacts): void {
+  // When the supervisor has ended, `watchParent` tells of it.
+  const send = (message: unknown) => process.send?.(message, undefined, undefined, () => {})
+  process.on('message', answering(part, send))
+  process.channel?.unref()
+  send({ listening: facts })
 }
 
 /**
@@ -51,12 +63,30 @@ export function watchParent(gone: () => void, env: Record<string, string | undef
   timer.unref()
 }
 
+/** Who wants to know which workers there are. */
+export interface Watcher {
+  started(number: number): void
+  joined(number: number, link: Link<Part>, facts: GatewayFacts): void
+  left(number: number): void
+  draining(): void
+}
+
+export interface SuperviseOptions {
+  count: number
+  /** Of `sluice start`, for each worker. */
+  args: readonly string[]
+  terminal: Terminal
+  watcher: Watcher
+  /** Called when the first worker serves. */
+  onServing(facts: GatewayFacts): void
+}
+
 /**
  * Runs `count` workers until a signal ends them. If a worker fails to start and none has ever served, a restart would
  * not help: all are ended.
  * @returns the first exit code of a worker that is not 0, else 0
  */
-export function supervise(count: number, args: readonly string[], terminal: Terminal): Promise<number> {
+export function supervise({ count, args, terminal, watcher, onServing }: SuperviseOptions): Promise<number> {
   const { promise, resolve } = Promise.withResolvers<number>()
   const workers = new Map<number, ChildProcess>()
   const timers = new Set<NodeJS.Timeout>()
@@ -75,13 +105,26 @@ export function supervise(count: number, args: readonly string[], terminal: Term
       },
     )
     let up = false
+    let facts: GatewayFacts | undefined
+    const link = new Link<Part>(message => worker.send(message as object, () => {}))
     workers.set(number, worker)
+    watcher.started(number)
     worker.on('error', error => terminal.err(`worker ${number}: ${error.message}`))
     worker.on('message', message => {
-      if (message === SERVING) up = served = true
+      const { listening } = message as { listening?: GatewayFacts }
+      if (listening) {
+        facts = listening
+        watcher.joined(number, link, facts)
+      } else if (message === SERVING) {
+        up = true
+        if (!served && facts) onServing(facts)
+        served = true
+      } else link.receive(message)
     })
     worker.on('exit', (exitCode, signal) => {
       workers.delete(number)
+      link.close()
+      watcher.left(number)
       if (stopping || (!served && exitCode)) {
         // The exit code of a worker that was stopped before it served means nothing.
         if (up || !stopping) code ||= exitCode ?? 1
@@ -102,6 +145,7 @@ export function supervise(count: number, args: readonly string[], terminal: Term
 
   function stop(signal: NodeJS.Signals): void {
     stopping = true
+    watcher.draining()
     for (const timer of timers) clearTimeout(timer)
     for (const worker of workers.values()) worker.kill(signal)
     if (workers.size === 0) resolve(code)

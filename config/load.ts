@@ -400,19 +400,14 @@ function resolveServer(
   const workers = raw.workers === 'auto' ? (options.cores ?? availableParallelism()) : raw.workers
   if (workers > 1 && listen.port === 0)
     report.error(['server', 'listen'], `${workers} workers share one port: name it, instead of 0`)
-  // Worker n serves its admin pages on the n-th port, counted from the configured one.
-  const ports = adminListen.port === 0 ? 1 : workers
   if (
     listen.port !== 0 &&
-    listen.port >= adminListen.port &&
-    listen.port < adminListen.port + ports &&
+    listen.port === adminListen.port &&
     (listen.host === adminListen.host || adminListen.host === '0.0.0.0' || listen.host === '0.0.0.0')
   ) {
     report.error(
       ['server', 'admin'],
-      ports === 1
-        ? `the admin pages and the public surfaces cannot share port ${listen.port}; give admin another one`
-        : `the admin pages of ${workers} workers take ports ${adminListen.port} to ${adminListen.port + ports - 1}, and the public surfaces have ${listen.port}; give admin another one`,
+      `the admin pages and the public surfaces cannot share port ${listen.port}; give admin another one`,
     )
   }
   return {

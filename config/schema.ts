@@ -154,7 +154,7 @@ export const server = object(
       examples: ['auto', '4'],
       default: 1,
       description:
-        'Processes that share the port; auto is one per core. More than 1 needs a store that is local or redis; worker n has its admin pages on the n-th port from admin.',
+        'Processes that share the port; auto is one per core. More than 1 needs a store that is local or redis. All have the admin pages together.',
     } as Filled<number | 'auto'>,
     drain: duration('30s', 'On SIGTERM: how long running streams may still run, once no more requests are taken.'),
     drain_delay: duration(

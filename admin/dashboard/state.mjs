@@ -17,10 +17,10 @@ export class State {
   }
 
   show({ at, gateway, config, live, ready, backends }) {
-    const worker = gateway.worker === 0 ? '' : ` · worker ${gateway.worker} of ${gateway.workers}, its own figures`
+    const workers = gateway.workers === 1 ? '' : ` · ${gateway.workers} workers`
     text(
       this.#facts,
-      `${gateway.address} · ${gateway.version} · ${gateway.listener}, ${gateway.store} · up ${span(at - gateway.startedAt)} · ${bytes(live.rss)}${worker}`,
+      `${gateway.address} · ${gateway.version} · ${gateway.listener}, ${gateway.store} · up ${span(at - gateway.startedAt)} · ${bytes(live.rss)}${workers}`,
     )
     attribute(this.#facts, 'title', `Node ${gateway.node}, process ${gateway.pid}`)
     this.#showAlerts({ config, ready, backends })

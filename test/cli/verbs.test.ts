@@ -16,8 +16,6 @@ import {
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
-import { loadOrFail } from '../../cli/problems.ts'
-import { banner } from '../../cli/start.ts'
 import { columns, fold } from '../../cli/terminal.ts'
 import { folder, sluice, YAML } from './capture.ts'
 
@@ -272,28 +270,6 @@ test('plugin new: the files that it writes are checked by TypeScript, and what i
   assert.equal(second.code, 0)
   assert.doesNotMatch(second.out, /tsconfig/)
   assert.equal(readFileSync(at('tsconfig.json'), 'utf8'), '{}')
-})
-
-test('the banner names each worker’s dashboard', async t => {
-  const { file } = folder(t)
-  const { config } = await loadOrFail(file)
-  const shown = (workers: number, port: number) =>
-    banner({
-      address: 'http://127.0.0.1:8080',
-      adminAddress: 'http://127.0.0.1:9090',
-      config: {
-        ...config,
-        server: {
-          ...config.server,
-          workers,
-          admin: { host: '127.0.0.1', port, hosts: [], tokens: [], audit: { keep: 1, most: 1 } },
-        },
-      },
-    }).split('\n')[1]
-  assert.equal(shown(1, 9090), 'dashboard          http://127.0.0.1:9090/')
-  assert.equal(shown(2, 9090), 'dashboard          http://127.0.0.1:9090/ (worker 1: 9090, worker 2: 9091)')
-  assert.match(shown(8, 9090)!, /\(worker 1: 9090, worker 2: 9091 … worker 8: 9097\)$/)
-  assert.match(shown(2, 0)!, /on a port of its own/)
 })
 
 test('text folds at 80 columns', () => {
