@@ -37,6 +37,7 @@ import { ownerOf, preparationOf } from '../plugins/shared/preparation.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
+import { DRAIN_TAIL, drainOf, holdsDrained } from '../stores/redis/drained.ts'
 import { Shipping } from '../stores/ship/background.ts'
 import { checkTarget, nameOfTarget } from '../stores/ship/ship.ts'
 import { callersSurface, offered, surfaces } from '../surfaces/index.ts'
@@ -292,7 +293,14 @@ class RunningGateway implements Gateway {
     })
     // The other workers of this gateway would only wait for the lease of the first.
     if (ship && (options.worker ?? 1) === 1) {
-      const work = { store: config.store.url, to: ship.to, interval: ship.interval, holder: randomUUID() }
+      const drained = drainOf(config.store.url)
+      const drains = drained !== null && ship.to === `file:${drained}`
+      if (drained !== null && !drains && holdsDrained(drained))
+        this.#log.warn({ folder: drained }, 'ledger rows of before are in this folder, and are not shipped')
+      const work = {
+        ...{ store: config.store.url, to: ship.to, interval: ship.interval, holder: randomUUID() },
+        ...(drains && { drain: { tail: DRAIN_TAIL, keep: config.ledger.keep } }),
+      }
       this.#shipping = new Shipping(work, { clock: this.#clock, log: this.#log })
     }
     const directory = directoryOf(this.#shared)

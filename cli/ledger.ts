@@ -6,6 +6,7 @@ import { parseDuration } from '../config/units.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Logger } from '../core/plugin.ts'
 import { StoreUnavailable } from '../core/store.ts'
+import { drainOf, holdsDrained } from '../stores/redis/drained.ts'
 import { checkTarget, Follower, nameOfTarget, openSource, openTarget, ShipError, shipAll } from '../stores/ship/ship.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
@@ -57,6 +58,9 @@ export const ledger: Verb = {
       if (to === undefined) throw new UsageError('name the target: --to TARGET, or ledger.ship.to in the configuration')
     }
     if (to.startsWith('file:')) to = `file:${path.resolve(to.slice('file:'.length))}`
+    const drained = drainOf(store)
+    if (drained !== null && to !== `file:${drained}` && holdsDrained(drained))
+      terminal.err(`rows that have left the store's memory are in ${drained}, and are not shipped; copy these files`)
     try {
       await checkTarget(to)
       if (!values.follow) return await once(store, to, terminal)

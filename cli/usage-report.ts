@@ -18,8 +18,9 @@ import {
 } from '../core/store.ts'
 import { LEDGER_COLUMNS } from '../stores/columns.ts'
 import { RedisClient } from '../stores/redis/client.ts'
+import { drainOf } from '../stores/redis/drained.ts'
 import { checkLayout } from '../stores/redis/format.ts'
-import { countStream, scanStream, toColumns } from '../stores/redis/ledger.ts'
+import { countStream, scanRows, toColumns } from '../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../stores/redis/usage.ts'
 import { countLedger, scanLedger, scanUsage } from '../stores/sqlite/ledger.ts'
 import { checkDatabase } from '../stores/sqlite/schema.ts'
@@ -215,9 +216,10 @@ export function openLedger(
       }
     },
     async function* (client) {
-      const total = progress.watched ? await countStream(client) : undefined
+      const drained = drainOf(url)
+      const total = progress.watched && drained === null ? await countStream(client) : undefined
       const from = filter.endedSince === undefined ? undefined : String(filter.endedSince)
-      yield* scanStream(client, filter, rows => shown(rows, total), from)
+      yield* scanRows(client, drained, filter, rows => shown(rows, total), from)
     },
   )
 }
@@ -235,7 +237,7 @@ function readSums(url: string, filter: UsageFilter, progress: Progress): AsyncGe
         yield page
       }
     },
-    client => scanRedisUsage(client, filter, shown),
+    client => scanRedisUsage(client, drainOf(url), filter, shown),
   )
 }
 

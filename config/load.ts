@@ -36,6 +36,7 @@ import {
   SECTION_ORDER,
   SECTIONS,
   type Sections,
+  ship,
   storeMembers,
   withNames,
 } from './schema.ts'
@@ -214,7 +215,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     files: source.files,
     server,
     store,
-    ledger: resolveLedger(sections.ledger!, source),
+    ledger: resolveLedger(sections.ledger!, store, source),
     pipelines,
     routes,
     plugins: files,
@@ -433,8 +434,17 @@ function resolveStore(raw: Sections['store'], source: ConfigSource): GatewayConf
   return file === undefined ? store : { ...store, url: `sqlite:${source.resolvePath(['store'], file)}` }
 }
 
-/** The folder of a target is relative to the file that names it. */
-function resolveLedger(ledger: Sections['ledger'], source: ConfigSource): GatewayConfig['ledger'] {
+/**
+ * The folder of a target is relative to the file that names it. The ledger of a local store is in memory, so its rows go
+ * to files where they are told to go nowhere else.
+ */
+function resolveLedger(
+  ledger: Sections['ledger'],
+  store: GatewayConfig['store'],
+  source: ConfigSource,
+): GatewayConfig['ledger'] {
+  if (!ledger.ship && store.url.startsWith('local:'))
+    return { ...ledger, ship: { ...defaultsOf(ship), to: `file:${store.url.slice('local:'.length)}/ledger` } }
   const folder = /^file:(.+)$/s.exec(ledger.ship?.to ?? '')?.[1]
   if (!ledger.ship || folder === undefined) return ledger
   return { ...ledger, ship: { ...ledger.ship, to: `file:${source.resolvePath(['ledger', 'ship', 'to'], folder)}` } }
@@ -447,10 +457,10 @@ const LEAST_INTERVAL_MS = 1000
 const LEAST_OVERLOAD_DELAY_MS = 20
 
 function checkLedger({ keep, ship }: Sections['ledger'], store: GatewayConfig['store'], report: Report): void {
-  if (keep === null && store.url.startsWith('local:'))
+  if (keep === null && ship && store.url.startsWith('local:'))
     report.warn(
       ['ledger', 'keep'],
-      'ledger rows stay in the memory of the local store for ever, about 200 MB a million, and a full store refuses; set how long they are kept, e.g. 30d, and `ship` to keep them elsewhere',
+      'ledger rows stay in the memory of the local store for ever, about 200 MB a million, and a full store refuses; set how long they are kept, e.g. 30d, or leave out `ship`: then they go to files',
     )
   if (!ship) return
   if (store.url === 'sqlite::memory:')

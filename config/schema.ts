@@ -566,7 +566,7 @@ export const platform = object(
 )
 
 export const SHIP_TARGET = '^(postgres(ql)?://.+|file:.+)$'
-const ship = object(
+export const ship = object(
   {
     to: secretText(
       'The target: postgres://USER@HOST:PORT/DATABASE with the parameters of the package pg, or file:FOLDER.',
@@ -581,7 +581,10 @@ const ship = object(
     ),
   },
   ['to'],
-  { description: 'Copies the rows to PostgreSQL or to files while the gateway runs; not set: nowhere.' },
+  {
+    description:
+      'Copies the rows to PostgreSQL or to files while the gateway runs; not set: nowhere, those of a local store to files beside it.',
+  },
 )
 
 export const ledger = object(

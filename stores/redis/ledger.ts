@@ -13,6 +13,7 @@ import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { monthIndex } from '../usage.ts'
 import { script } from './call.ts'
 import type { Connection, RedisClient } from './client.ts'
+import { matches, readDrained } from './drained.ts'
 import { APPEND } from './scripts.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
@@ -69,6 +70,8 @@ export interface RedisLedgerOptions {
   instance: string
   ledgerKeep: number | null
   ship: ShipRetention | null
+  /** Where rows are that have left the stream; null: nowhere. */
+  drained: string | null
   /**
    * Resolves when Redis has taken the settlements of these requests. The journal forgets a row once it is delivered,
    * and recovery of its charges needs the row; so its charges must be delivered first.
@@ -194,7 +197,8 @@ export class RedisLedgerSink implements LedgerSink {
 
   async query(filter: Filter): Promise<LedgerRow[]> {
     const rows: LedgerRow[] = []
-    for await (const page of scanStream(this.#options.client, filter)) for (const row of page) rows.push(row)
+    for await (const page of scanRows(this.#options.client, this.#options.drained, filter))
+      for (const row of page) rows.push(row)
     rows.sort((a, b) => a.time - b.time)
     return filter.limit === undefined ? rows : rows.slice(-filter.limit || rows.length)
   }
@@ -223,7 +227,23 @@ export async function* scanStream(
   }
 }
 
-/** The latest rows of an organization, the latest first. */
+/** Pages of matching rows: those of the stream as in `scanStream`, then those that have left it, from the oldest day. */
+export async function* scanRows(
+  client: RedisClient,
+  drained: string | null,
+  filter: UsageFilter,
+  read?: (rows: number) => void,
+  from?: string,
+): AsyncGenerator<LedgerRow[]> {
+  const passed = new Set<string>()
+  for await (const page of scanStream(client, filter, read, from)) {
+    if (drained !== null) for (const { request_id } of page) passed.add(request_id)
+    yield page
+  }
+  if (drained !== null) yield* readDrained(drained, filter, passed, read)
+}
+
+/** The latest rows of an organization, the latest first. Those that have left the stream are missing. */
 export async function recentRows(client: RedisClient, organization: string): Promise<LedgerRow[]> {
   const ids = await client.call(client.redis.lrange(LAST + organization, 0, RECENT_ROWS - 1))
   const entries = await Promise.all(ids.map(id => client.call(client.redis.xrange(STREAM, id, id))))
@@ -235,16 +255,6 @@ export async function recentRows(client: RedisClient, organization: string): Pro
 /** Number of all rows of the ledger. */
 export async function countStream(client: RedisClient): Promise<number> {
   return client.call(client.redis.xlen(STREAM))
-}
-
-function matches(row: LedgerRow, { org, key, model, since, until }: UsageFilter): boolean {
-  return (
-    (org === undefined || row.organization === org) &&
-    (key === undefined || row.key_id === key) &&
-    (model === undefined || row.model === model) &&
-    (since === undefined || row.time >= since) &&
-    (until === undefined || row.time < until)
-  )
 }
 
 const NUMBERS = new Set<LedgerColumn>([

@@ -7,7 +7,7 @@ import { type Lag, type Page, PositionLost, type ShipSource, shipRow } from '../
 import { script } from './call.ts'
 import { RedisClient } from './client.ts'
 import { checkLayout } from './format.ts'
-import { fromFields, SHIPPED, STREAM } from './ledger.ts'
+import { fromFields, SHIPPED, STREAM, SUMMED } from './ledger.ts'
 import { LEAD } from './scripts.ts'
 
 const LEAD_SCRIPT = script(LEAD)
@@ -34,8 +34,11 @@ export async function openRedisSource(url: string, holder: string): Promise<Ship
   try {
     await client.connect()
     await checkLayout(client)
-    await client.call(client.redis.set(ID, randomBytes(16).toString('hex'), 'NX'))
-    return new RedisSource(client, holder, (await client.call(client.redis.get(ID)))!)
+    const get = () => client.call(client.redis.get(ID))
+    // A Redis that is full refuses even a SET that would change nothing.
+    const known = await get()
+    if (known === null) await client.call(client.redis.set(ID, randomBytes(16).toString('hex'), 'NX'))
+    return new RedisSource(client, holder, known ?? (await get())!)
   } catch (error) {
     client.disconnect()
     throw error
@@ -80,6 +83,18 @@ class RedisSource implements ShipSource {
     await this.#client.call(redis.hset(SHIPPED, target, position ?? '0-0'))
   }
 
+  async trim(position: string, tail: number): Promise<void> {
+    const { redis } = this.#client
+    const [length, summed] = await Promise.all([
+      this.#client.call(redis.xlen(STREAM)),
+      this.#client.call(redis.get(SUMMED)),
+    ])
+    // Rows that no sum has yet are counted from the stream.
+    if (length <= tail || summed === null) return
+    const until = isBefore(summed, idOf(position)) ? summed : idOf(position)
+    await this.#client.call(redis.xtrim(STREAM, 'MINID', '~', until, 'LIMIT', length - tail))
+  }
+
   async lag(target: string): Promise<Lag> {
     const noted = await this.#client.call(this.#client.redis.hget(SHIPPED, target))
     let from = noted === null ? '-' : `(${idOf(noted)}`
@@ -109,6 +124,13 @@ class RedisSource implements ShipSource {
   #entries(from: string, most: number, to = '+'): Promise<[string, string[]][]> {
     return this.#client.call(this.#client.redis.xrange(STREAM, from, to, 'COUNT', most))
   }
+}
+
+/** Whether a stream id is before another one. */
+function isBefore(a: string, b: string): boolean {
+  const [ms, number] = a.split('-').map(Number) as [number, number]
+  const [otherMs, otherNumber] = b.split('-').map(Number) as [number, number]
+  return ms < otherMs || (ms === otherMs && number < otherNumber)
 }
 
 const idOf = (position: string): string => position.split(' ', 1)[0]!

@@ -24,6 +24,7 @@ import { WriteProbe } from '../write-probe.ts'
 import { RedisAccounts } from './accounts.ts'
 import { script } from './call.ts'
 import { type Connection, RedisClient } from './client.ts'
+import { drainOf } from './drained.ts'
 import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
 import { placeOf, STARTS } from './layout.ts'
@@ -103,6 +104,8 @@ export class RedisStore implements Store {
   readonly #writer: RedisClient
   #journal: Journal
   #sink: RedisLedgerSink
+  /** Where rows are that have left the stream; null: nowhere. */
+  readonly #drained: string | null
   readonly #probe: WriteProbe
   #recovering: Timer | undefined
   #recovery: Promise<void> | undefined
@@ -111,6 +114,7 @@ export class RedisStore implements Store {
   constructor(options: RedisStoreOptions, client: RedisClient) {
     const { clock, log, instance, ledgerKeep } = options
     this.#options = options
+    this.#drained = drainOf(options.url)
     this.client = client
     this.#journal = new Journal({ dir: path.join(options.dataDir, 'journal'), instance, store: client.name, log })
     this.idempotency = new RedisIdempotency({
@@ -157,6 +161,7 @@ export class RedisStore implements Store {
       instance,
       ledgerKeep,
       ship: options.ship ?? null,
+      drained: this.#drained,
       settled: ids => this.limits.delivered(ids),
     })
     this.ledger = new JournaledLedger({
@@ -201,7 +206,7 @@ export class RedisStore implements Store {
   }
 
   usage(filter: UsageFilter): AsyncIterable<UsageSum[]> {
-    return scanUsage(this.client, filter)
+    return scanUsage(this.client, this.#drained, filter)
   }
 
   recent(organization: string): Promise<LedgerRow[]> {

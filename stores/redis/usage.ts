@@ -13,7 +13,8 @@
 import type { LedgerRow, UsageFilter, UsageSum } from '../../core/store.ts'
 import { divide, HOUR_MS, monthIndex, sumOf } from '../usage.ts'
 import type { RedisClient } from './client.ts'
-import { MONTHS, STREAM, SUMMED, scanStream } from './ledger.ts'
+import { readDrained } from './drained.ts'
+import { MONTHS, STREAM, SUMMED, scanRows, scanStream } from './ledger.ts'
 
 /** One HSCAN or SSCAN reads about this many members, and this many hashes are read at once. */
 const PAGE = 500
@@ -24,14 +25,18 @@ const TOGETHER = 50
  */
 const SKEW_MS = 60_000
 
-/** Pages of sums of the matching rows, in any order. */
+/**
+ * Pages of sums of the matching rows, in any order.
+ * @param drained where rows are that have left the stream; null: nowhere
+ */
 export async function* scanUsage(
   client: RedisClient,
+  drained: string | null,
   filter: UsageFilter,
   read?: (rows: number) => void,
 ): AsyncGenerator<UsageSum[]> {
   if (!(await isCounted(client))) {
-    for await (const page of scanStream(client, filter, read)) yield page.map(sumOf)
+    for await (const page of scanRows(client, drained, filter, read)) yield page.map(sumOf)
     return
   }
   const { first, end, rest } = divide(filter, 0)
@@ -49,7 +54,7 @@ export async function* scanUsage(
   for (const range of rest) {
     const hour = Math.floor(range.since / HOUR_MS)
     const inHour = { ...filter, since: hour * HOUR_MS, until: (hour + 1) * HOUR_MS }
-    for await (const page of scanSome(client, inHour, rowsOf.get(hour)!, read)) {
+    for await (const page of scanSome(client, drained, inHour, rowsOf.get(hour)!, read)) {
       const rows = page.filter(({ time }) => time >= range.since && time < range.until)
       if (rows.length) yield rows.map(sumOf)
     }
@@ -76,11 +81,13 @@ const partsOf = (id: string) => id.split('-').map(Number) as [ms: number, number
 /** Pages of `count` matching rows of one hour: reading ends when that many are found. */
 async function* scanSome(
   client: RedisClient,
+  drained: string | null,
   filter: UsageFilter & { since: number },
   count: number,
   read?: (rows: number) => void,
 ): AsyncGenerator<LedgerRow[]> {
   let left = count
+  const passed = new Set<string>()
   const begin = Math.max(0, filter.since - SKEW_MS)
   for (const [from, to] of [
     [`${begin}-0`, '+'],
@@ -89,9 +96,16 @@ async function* scanSome(
     if (left <= 0) return
     for await (const page of scanStream(client, filter, read, from, to)) {
       yield page
+      for (const { request_id } of page) passed.add(request_id)
       left -= page.length
       if (left <= 0) return
     }
+  }
+  if (drained === null || left <= 0) return
+  for await (const page of readDrained(drained, filter, passed, read)) {
+    yield page
+    left -= page.length
+    if (left <= 0) return
   }
 }
 

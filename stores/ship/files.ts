@@ -16,7 +16,7 @@ import { acquire } from '../journal.ts'
 import { type Batch, ShipError, type Shipped, type ShipRow, type ShipTarget } from './ship.ts'
 
 /** The JSON of position.json. */
-interface Position {
+export interface Position {
   version: 1
   /** By source. `again`: its position was lost, and rows that the files have are left out until it has caught up. */
   sources: Record<string, { position: string | null; again?: true }>
@@ -29,6 +29,8 @@ const LOCK_TRIES = 200
 const LOCK_PAUSE_MS = 50
 /** While rows are left out that the files have, the request ids of this many days are in memory. */
 const DAYS = 3
+const DAY_MS = 86_400_000
+export const POSITION = 'position.json'
 const NAME = /^\d{4}-\d\d-\d\d\.ndjson$/
 
 export class FileTarget implements ShipTarget {
@@ -53,6 +55,18 @@ export class FileTarget implements ShipTarget {
       const { code, message } = error as NodeJS.ErrnoException
       if (code === undefined || !(code in CURES)) throw error
       throw new ShipError(`file:${this.#dir}: ${message}; ${CURES[code]}`, { cause: error })
+    }
+  }
+
+  /** Removes the files of days that ended before this time, Unix ms. */
+  async expire(before: number): Promise<void> {
+    const old = this.#names().filter(name => Date.parse(name.slice(0, 10)) + DAY_MS <= before)
+    if (old.length === 0) return
+    const lock = await this.#lock()
+    try {
+      for (const name of old) fs.rmSync(path.join(this.#dir, name), { force: true })
+    } finally {
+      lock.close()
     }
   }
 
@@ -101,7 +115,7 @@ export class FileTarget implements ShipTarget {
   #read(): Position {
     let text: string
     try {
-      text = fs.readFileSync(path.join(this.#dir, 'position.json'), 'utf8')
+      text = fs.readFileSync(path.join(this.#dir, POSITION), 'utf8')
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
       return { version: 1, sources: {}, files: {} }
@@ -163,7 +177,7 @@ export class FileTarget implements ShipTarget {
   }
 
   #write(state: Position): void {
-    const file = path.join(this.#dir, 'position.json')
+    const file = path.join(this.#dir, POSITION)
     const fd = fs.openSync(`${file}.tmp`, 'w', 0o640)
     try {
       fs.writeFileSync(fd, `${JSON.stringify(state)}\n`)

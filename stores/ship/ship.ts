@@ -53,6 +53,11 @@ export interface ShipSource {
   note(target: string, position: string | null): Promise<void>
   lag(target: string): Promise<Lag>
   /**
+   * Removes the oldest rows up to a position, as long as more than `tail` rows are left. Only Redis has it, whose ledger
+   * is in memory. It works in a Redis that is full, too.
+   */
+  trim?(position: string, tail: number): Promise<void>
+  /**
    * Whether this process is the one that follows the ledger for this target. It saves several processes from doing the
    * same work. That no row is doubled does not depend on it: a target takes one batch at a time.
    */
@@ -73,6 +78,8 @@ export interface ShipTarget {
    * the target must be closed.
    */
   batch(source: string, next: (after: string | null) => Promise<Batch>): Promise<Shipped>
+  /** Removes rows from before this time, Unix ms. */
+  expire?(before: number): Promise<void>
   close(): Promise<void>
 }
 
@@ -144,6 +151,14 @@ export async function openSource(url: string, holder: string): Promise<ShipSourc
   return openRedisSource(url, holder)
 }
 
+export interface ShipAllOptions {
+  name: string
+  log: Logger
+  each?(rows: number): unknown
+  go?(): Promise<boolean>
+  tail?: number | undefined
+}
+
 /** One transaction at the target has at most this many rows, half a megabyte of JSON. */
 const BATCH = 1000
 
@@ -151,11 +166,12 @@ const BATCH = 1000
  * Ships until nothing is left.
  * @param each called for each batch with the number of its rows
  * @param go asked before each batch; false ends the work
+ * @param tail how many of the shipped rows the source keeps; undefined: all, until retention removes them
  */
 export async function shipAll(
   source: ShipSource,
   target: ShipTarget,
-  { name, log, each, go }: { name: string; log: Logger; each?(rows: number): unknown; go?(): Promise<boolean> },
+  { name, log, each, go, tail }: ShipAllOptions,
   most: number = BATCH,
 ): Promise<void> {
   const next = async (after: string | null): Promise<Batch> => {
@@ -176,7 +192,11 @@ export async function shipAll(
   }
   while (!go || (await go())) {
     const { rows, position, last } = await target.batch(source.id, next)
-    await source.note(name, position)
+    if (tail !== undefined && position !== null) await source.trim?.(position, tail)
+    await source.note(name, position).catch(error => {
+      // A store that is full takes no note until enough rows have left it, and no row waits for the note.
+      if (tail === undefined) throw error
+    })
     await each?.(rows)
     if (last) return
   }
@@ -204,6 +224,11 @@ export interface FollowOptions {
   interval: number
   /** Names this process in the lease. */
   holder: string
+  /**
+   * The rows leave the store: this one process alone ships them, `tail` of those that were shipped stay, and those at the
+   * target are removed when they are older than `keep`, ms.
+   */
+  drain?: { tail: number; keep: number | null }
   clock: Clock
   log: Logger
   onStatus(status: ShipStatus): void
@@ -265,10 +290,12 @@ export class Follower {
   }
 
   async #round(): Promise<void> {
-    const { store, to, holder, log, onStatus } = this.#options
+    const { store, to, holder, drain, clock, log, onStatus } = this.#options
     const status = this.#status
     const source = (this.#source ??= await openSource(store, holder))
-    const lead = async () => (status.leading = !this.#stopped && (await source.lead(this.#name)))
+    // A lease is written, which a store that is full refuses.
+    const leads = async () => drain !== undefined || source.lead(this.#name)
+    const lead = async () => (status.leading = !this.#stopped && (await leads()))
     const look = async () => {
       status.lag = await source.lag(this.#name)
       onStatus({ ...status })
@@ -281,11 +308,13 @@ export class Follower {
         name: this.#name,
         log,
         go: lead,
+        tail: drain?.tail,
         each: async rows => {
           status.shipped += rows
           if (++batches % LOOK_BATCHES === 0) await look()
         },
       })
+      if (drain && drain.keep !== null) await this.#target.expire?.(clock.now() - drain.keep)
     }
     if (!status.leading) await this.#closeTarget()
     await look()

@@ -7,7 +7,7 @@ import { systemClock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { Follower, type FollowOptions, type ShipStatus } from './ship.ts'
 
-export type ShipWork = Pick<FollowOptions, 'store' | 'to' | 'interval' | 'holder'>
+export type ShipWork = Pick<FollowOptions, 'store' | 'to' | 'interval' | 'holder' | 'drain'>
 
 export type ShipNews = { status: ShipStatus } | { level: keyof Logger; fields: object; message: string }
 

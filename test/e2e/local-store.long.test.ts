@@ -1,7 +1,7 @@
 /** `store: local`: the gateway starts, minds and ends a redis-server of its own, run as an operator runs it. */
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -128,6 +128,10 @@ test('[LIM-3] [BILL-4] store: local serves several workers; killed servers and g
   await ready(third)
   assert.match(third.text(), /ending the store's server \d+, which a killed gateway has left/)
   await eventually(async () => (await ask()) === 200)
+
+  // Its ledger goes to files without a word in gateway.yaml.
+  const shipped = join(data, 'ledger')
+  await eventually(() => existsSync(shipped) && readdirSync(shipped).some(name => name.endsWith('.ndjson')))
 
   // An orderly stop leaves no server, and the data is there at the next start.
   const last = pidOf(data)

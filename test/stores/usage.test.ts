@@ -197,7 +197,7 @@ function connect(t: TestContext, url: string, redis: Redis): Shared {
   })
   const sink = (instance: string, ledgerKeep: number | null = null, now = () => T0) =>
     new RedisLedgerSink({
-      ...{ client, writer: client, log: recordingLog(), replicas: 0, instance, ledgerKeep, ship: null },
+      ...{ client, writer: client, log: recordingLog(), replicas: 0, instance, ledgerKeep, ship: null, drained: null },
       clock: { ...systemClock, now },
       settled: async () => {},
     })
@@ -270,15 +270,15 @@ test('redis: sums equal a scan, whatever is appended, repeated or late, beside g
       else if (step.do === 'repeat') for (let i = 0; i < 2; i++) await one.append(entries, 'one', true)
       else if (step.do === 'uncounted') await appendUncounted(redis, step.list)
       else if (step.do === 'count') await one.count()
-      else await agrees(scanRedisUsage(client, step.filter), scanStream(client, step.filter))
+      else await agrees(scanRedisUsage(client, null, step.filter), scanStream(client, step.filter))
     }
-    await agrees(scanRedisUsage(client, last), scanStream(client, last))
+    await agrees(scanRedisUsage(client, null, last), scanStream(client, last))
     await one.count()
     assert.deepEqual(
       [await redis.get(`{${STREAM}}:summed`)],
       [(await redis.xrevrange(STREAM, '+', '-', 'COUNT', 1))[0]?.[0] ?? null],
     )
-    await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
+    await agrees(scanRedisUsage(client, null, {}), scanStream(client, {}))
   }
   await fc.assert(fc.asyncProperty(steps, filters, run), { numRuns: 60 })
 })
@@ -298,12 +298,12 @@ test('redis: a ledger of the release before is counted in slices, and answers ar
     (await redis.get(`{${STREAM}}:summed`)) !== (await redis.xrevrange(STREAM, '+', '-', 'COUNT', 1))[0]![0];
     i++
   ) {
-    await agrees(scanRedisUsage(client, { org: 'acme' }), scanStream(client, { org: 'acme' }))
+    await agrees(scanRedisUsage(client, null, { org: 'acme' }), scanStream(client, { org: 'acme' }))
     await one.append([entry(10_000 + i)], 'one', true)
     counted.add(await redis.get(`{${STREAM}}:summed`))
   }
   assert.ok(counted.size > 3, 'no call counts a whole ledger')
-  await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
+  await agrees(scanRedisUsage(client, null, {}), scanStream(client, {}))
 })
 
 test('redis: a gateway counts what one of the release before appends, without a row of its own', {
@@ -334,10 +334,10 @@ test('redis: sums of whole hours read no rows, and what is in the stream and is 
     true,
   )
   const filter = { since: Date.UTC(2026, 11, 30) }
-  const before = usedBy(await all(scanRedisUsage(client, filter)))
+  const before = usedBy(await all(scanRedisUsage(client, null, filter)))
   assert.ok(before.size > 100)
   await redis.xtrim(STREAM, 'MAXLEN', 0)
-  assert.deepEqual(usedBy(await all(scanRedisUsage(client, filter))), before)
+  assert.deepEqual(usedBy(await all(scanRedisUsage(client, null, filter))), before)
 })
 
 test('redis: sums of a month are kept until its last row is too old, and then leave nothing behind', {
@@ -371,7 +371,7 @@ test('redis cluster: a row and its sums are in one slot', { skip: skipWithoutRed
     'one',
     true,
   )
-  await agrees(scanRedisUsage(client, {}), scanStream(client, {}))
+  await agrees(scanRedisUsage(client, null, {}), scanStream(client, {}))
   assert.ok(sentKey('one').startsWith(`{${STREAM}}`))
 })
 

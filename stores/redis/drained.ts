@@ -1,0 +1,86 @@
+/**
+ * The rows of a local store that are in files. Its ledger's stream is in memory, so rows that are shipped to the files
+ * beside it leave the stream, but for the last DRAIN_TAIL of them. Readers take the stream first and then from the files
+ * what the stream did not have: a row is in the files before it leaves the stream, so none is missed, and none is read
+ * twice.
+ */
+import fs from 'node:fs'
+import path from 'node:path'
+import { createInterface } from 'node:readline'
+import type { LedgerRow, UsageFilter } from '../../core/store.ts'
+import { folderOf, isLocal } from '../local.ts'
+import { POSITION, type Position } from '../ship/files.ts'
+
+/** The stream keeps at least so many rows that were shipped: some 20 MB, for those who look at the last exchanges. */
+export const DRAIN_TAIL = 100_000
+/** Rows that are yielded together. */
+const PAGE = 1000
+
+/** The folder of the files of a local store; null for other stores. */
+export const drainOf = (url: string): string | null => (isLocal(url) ? path.join(folderOf(url), 'ledger') : null)
+
+/** Whether rows were drained to this folder. */
+export const holdsDrained = (folder: string): boolean => fs.existsSync(path.join(folder, POSITION))
+
+export function matches(row: LedgerRow, { org, key, model, since, until }: UsageFilter): boolean {
+  return (
+    (org === undefined || row.organization === org) &&
+    (key === undefined || row.key_id === key) &&
+    (model === undefined || row.model === model) &&
+    (since === undefined || row.time >= since) &&
+    (until === undefined || row.time < until)
+  )
+}
+
+/**
+ * Pages of matching rows of the files, by day.
+ * @param passed ids of requests that are left out
+ * @param read called for each page with the number of rows read, including those that do not match
+ */
+export async function* readDrained(
+  folder: string,
+  filter: UsageFilter,
+  passed: ReadonlySet<string>,
+  read?: (rows: number) => void,
+): AsyncGenerator<LedgerRow[]> {
+  if (!holdsDrained(folder)) return
+  const { files } = JSON.parse(fs.readFileSync(path.join(folder, POSITION), 'utf8')) as Position
+  const { since = 0, until = Number.POSITIVE_INFINITY } = filter
+  for (const name of Object.keys(files).sort()) {
+    const day = Date.parse(name.slice(0, 10))
+    const file = path.join(folder, name)
+    // A file that is not there was moved away, or was older than `ledger.keep`.
+    if (day >= until || day + DAY_MS <= since || files[name] === 0 || !fs.existsSync(file)) continue
+    // What stands behind these bytes is of a batch that has not ended.
+    const input = fs.createReadStream(file, { end: files[name]! - 1 })
+    let page: LedgerRow[] = []
+    let lines = 0
+    for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
+      lines++
+      if (!isBetween(line, since, until)) continue
+      const row = fromLine(line)
+      if (matches(row, filter) && !passed.has(row.request_id)) page.push(row)
+      if (page.length < PAGE) continue
+      yield page
+      page = []
+    }
+    read?.(lines)
+    if (page.length > 0) yield page
+  }
+}
+
+const DAY_MS = 86_400_000
+
+/** Looks at the time of a line without parsing it: most lines of a day are of other hours than the one that is asked for. */
+function isBetween(line: string, since: number, until: number): boolean {
+  const at = line.indexOf('"time":')
+  const time = Number.parseInt(line.slice(at + 7, at + 22), 10)
+  return time >= since && time < until
+}
+
+/** The row of a line as `shipRow` writes it. */
+function fromLine(line: string): LedgerRow {
+  const { cache_write, ttfb_ms, ...rest } = JSON.parse(line) as Record<string, unknown>
+  const row = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== null))
+  return { ...row, cacheWrite: cache_write, ttfb_ms } as unknown as LedgerRow
+}
