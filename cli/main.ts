@@ -43,6 +43,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Ships the ledger to PostgreSQL or files: `ledger ship`.',
     load: async () => (await import('./ledger.ts')).ledger,
   },
+  store: {
+    summary: 'Moves everything to another store: `store move`.',
+    load: async () => (await import('./store.ts')).store,
+  },
   trace: {
     summary: 'Shows what became of one request, by its x-request-id.',
     load: async () => (await import('./trace.ts')).trace,

@@ -48,3 +48,31 @@ export function checkFormat(
   const range = oldest === newest ? `${newest} only` : `${oldest} to ${newest}`
   throw new FormatRefused(`${what} has format version ${version}, and this release of Sluice reads ${range}: ${cure}`)
 }
+
+// ---- data that `sluice store move` has set aside --------------------------------------------------------------------
+
+/**
+ * The `minReader` of a store that `sluice store move` has set aside. No release reads it, so every release refuses such
+ * a store, also one that does not know of moves.
+ */
+export const SET_ASIDE = 1_000_000
+
+/** Why a store is set aside. It is stored as JSON beside the mark of the format. */
+export interface MoveMark {
+  /** `moving`: it is being read, or the move was interrupted. `filling`: it is being written, and not complete. */
+  state: 'moving' | 'moved' | 'filling'
+  /** The other store of the move, without secrets: `sqlite:/var/lib/sluice/gateway.db`. */
+  other: string
+}
+
+/** @throws StoreRefused for a store that is set aside */
+export function checkMove(what: string, mark: string | null | undefined): void {
+  if (mark === null || mark === undefined) return
+  const { state, other } = JSON.parse(mark) as MoveMark
+  const words = {
+    moved: `was moved to ${other}: name that store in 'store'; remove the data here when nobody needs it any more`,
+    moving: `is being moved to ${other}, or the move was interrupted: run \`sluice store move\` again, or \`sluice store move --cancel\` to go on with the data here`,
+    filling: `is being filled from ${other} and is not complete: wait for \`sluice store move\`, or run it again if it was interrupted`,
+  }
+  throw new StoreRefused(`${what} ${words[state]}`)
+}

@@ -86,7 +86,7 @@ function checkOther(folder: string): void {
   const file = fs.readdirSync(folder).find(name => name.endsWith('.db'))
   if (file === undefined) return
   throw new StoreUnavailable(
-    `${folder} holds the data of an SQLite store, ${file}, and a local store would begin without its accounts, spend and ledger; keep store: sqlite:, or name another folder to begin empty, e.g. store: local:./data-local`,
+    `${folder} holds the data of an SQLite store, ${file}, and a local store would begin without its accounts, spend and ledger: \`sluice store move --from sqlite:${path.join(folder, file)}\` carries everything; or keep store: sqlite:, or name another folder to begin empty, e.g. store: local:./data-local`,
   )
 }
 
@@ -95,6 +95,8 @@ export interface LocalServerOptions {
   url: string
   /** Bytes. Null: half of the machine's memory. */
   maxMemory: number | null
+  /** It may begin empty beside a database, because it will be filled. */
+  beside?: boolean
   /** Tells the operator that the server was ended or started again. */
   tell(text: string): void
 }
@@ -128,7 +130,7 @@ export class LocalServer {
     const program = findServer()
     const folder = folderOf(options.url)
     const dir = path.join(folder, 'redis')
-    checkOther(folder)
+    if (!options.beside) checkOther(folder)
     fs.mkdirSync(folder, { recursive: true, mode: 0o700 })
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 })
     fs.chmodSync(dir, 0o700)

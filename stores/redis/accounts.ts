@@ -29,14 +29,14 @@ import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 
 const TAG = '{sluice:accounts}:'
-const IDS = `${TAG}ids`
-const VERSION = `${TAG}version`
+export const IDS = `${TAG}ids`
+export const VERSION = `${TAG}version`
 const CHANGES = `${TAG}changes`
-const AUDIT = `${TAG}audit`
-const KEYS = `${TAG}keys`
-const KEYED = `${TAG}keyed`
-const orgKey = (id: string) => `${TAG}org:${id}`
-const digestKey = (sha256: string) => `${TAG}key:${sha256}`
+export const AUDIT = `${TAG}audit`
+export const KEYS = `${TAG}keys`
+export const KEYED = `${TAG}keyed`
+export const orgKey = (id: string) => `${TAG}org:${id}`
+export const digestKey = (sha256: string) => `${TAG}key:${sha256}`
 
 /** KEYS: of the digest. ARGV: what an organization's key begins with. */
 const FIND = script(`

@@ -2,13 +2,14 @@
  * The version of the layout of keys and values (layout.ts, scripts.ts, docs/ledger.md "Redis keys"), and how it changes
  * while gateways of two releases share one Redis, as they do during a rolling deploy.
  *
- *   {sluice:leases}:format   hash: version, min_reader. A Redis without this key has version 1
+ *   {sluice:leases}:format   hash: version, min_reader. A Redis without this key has version 1. `move`: the `MoveMark` of
+ *                            data that `sluice store move` has set aside
  *
  * The mark is in the same cluster slot as the leases, because each depends on the other. A process takes or renews a
  * lease only when it can read the layout. The value of a lease is the version that its process knows. `min_reader` is
  * not raised above the version of a living lease. So the layout never becomes unreadable for a process that is serving.
  */
-import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
+import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { MARK } from './scripts.ts'
@@ -44,6 +45,7 @@ const FIRST = 1
  */
 export async function bringUpToDate(client: RedisClient, steps: readonly LayoutStep[] = STEPS): Promise<void> {
   const own = markOf(steps)
+  checkMove(nameOf(client), await client.call(client.redis.hget(FORMAT, 'move')))
   // First `min_reader` is raised, so that no process which cannot read the new layout can take a lease.
   const { found, older } = await mark(client, { version: FIRST, minReader: own.minReader })
   check(client, found, steps)
@@ -62,7 +64,8 @@ export async function bringUpToDate(client: RedisClient, steps: readonly LayoutS
  * @throws FormatRefused when this build cannot use the data
  */
 export async function checkLayout(client: RedisClient, steps: readonly LayoutStep[] = STEPS): Promise<void> {
-  const [version, minReader] = await client.call(client.redis.hmget(FORMAT, 'version', 'min_reader'))
+  const [version, minReader, move] = await client.call(client.redis.hmget(FORMAT, 'version', 'min_reader', 'move'))
+  checkMove(nameOf(client), move)
   if (version) check(client, { version: Number(version), minReader: Number(minReader) }, steps)
 }
 

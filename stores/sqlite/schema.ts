@@ -1,7 +1,7 @@
 /** The tables of the embedded store. `ledger` is public and documented in docs/ledger.md; the others are private. */
 import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
-import { checkFormat, FormatRefused, type Mark, markOf } from '../format.ts'
+import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
 import { ACCOUNT_TABLES, AUDIT_TABLE, KEY_INDEX } from './accounts.ts'
 import { USAGE_TABLES } from './usage.ts'
@@ -170,7 +170,9 @@ export const STEPS: readonly SchemaStep[] = [
  * The name of the row of `meta` that has `minReader`. No version may move it. A database without it has a `minReader`
  * equal to its version.
  */
-const MIN_READER = 'min_reader'
+export const MIN_READER = 'min_reader'
+/** The name of the row of `meta` with the `MoveMark` of a database that is set aside. */
+export const MOVE = 'move'
 
 /**
  * Makes the database readable to its owner alone before SQLite opens it: it holds replies and the secret, and SQLite
@@ -224,8 +226,11 @@ export function checkDatabase(db: DatabaseSync, file: string, steps: readonly Sc
       )
     return { version, minReader: version }
   }
-  const row = db.prepare('SELECT value FROM meta WHERE name = ?').get(MIN_READER) as { value: Uint8Array } | undefined
-  const mark = { version, minReader: row ? Number(Buffer.from(row.value).toString()) : version }
+  const select = db.prepare('SELECT CAST(value AS TEXT) AS value FROM meta WHERE name = ?')
+  const metaOf = (name: string) => select.get(name)?.['value'] as string | undefined
+  checkMove(`the database ${file}`, metaOf(MOVE))
+  const minReader = metaOf(MIN_READER)
+  const mark = { version, minReader: minReader === undefined ? version : Number(minReader) }
   checkFormat(`the database ${file}`, mark, steps, {
     newer: "start the release that wrote it, or a later one; or name another file in 'store', such as a backup",
     older: 'start a release in between first, which brings it up to date',

@@ -58,7 +58,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
   const folder = path.dirname(path.resolve(file))
   if (!inMemory && !fs.existsSync(file) && holdsLocal(folder))
     throw new StoreUnavailable(
-      `${folder} holds the data of a local store, and ${file} would begin without its accounts, spend and ledger; keep store: local, or name a file in another folder to begin empty`,
+      `${folder} holds the data of a local store, and ${file} would begin without its accounts, spend and ledger: \`sluice store move --from local:${folder}\` carries everything; or keep store: local, or name a file in another folder to begin empty`,
     )
   // Limits are kept in the memory of one process, so a second process on the same file would double every limit.
   const lock = inMemory ? undefined : acquire(file + '.lock')

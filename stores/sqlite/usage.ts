@@ -87,7 +87,7 @@ export async function* scanHours(
   }
 }
 
-function toSum(columns: Record<string, unknown>): UsageSum {
+export function toSum(columns: Record<string, unknown>): UsageSum {
   const { hour, cache_write, ...same } = columns
   return { ...same, time: (hour as number) * HOUR_MS, cacheWrite: cache_write } as UsageSum
 }

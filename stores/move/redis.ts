@@ -1,0 +1,412 @@
+/** A Redis as one end of a move: the operator's, or the server of `store: local`. */
+import path from 'node:path'
+import { Cluster, type Redis } from 'ioredis'
+import type { AuditNote } from '../../core/accounts.ts'
+import { type LedgerRow, RECENT_ROWS, StoreUnavailable } from '../../core/store.ts'
+import { LEDGER_COLUMNS } from '../columns.ts'
+import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
+import { folderOf, isLocal, LocalServer } from '../local.ts'
+import { AUDIT, digestKey, IDS, KEYS as KEY_IDS, KEYED, orgKey, RedisAccounts, VERSION } from '../redis/accounts.ts'
+import { script } from '../redis/call.ts'
+import { RedisClient, tagOf } from '../redis/client.ts'
+import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
+import { LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
+import { APPEND, ASIDE, IDEM_FINISH, IN_USE, RECLAIM, RECORD_PUT, SHARES_REPORT } from '../redis/scripts.ts'
+import { scanUsage } from '../redis/usage.ts'
+import { FIGURES, HOUR_MS, monthIndex } from '../usage.ts'
+import { cellsOf, groupsOf } from './cells.ts'
+import type { Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
+
+const SCRIPTS = {
+  append: script(APPEND),
+  aside: script(ASIDE),
+  inUse: script(IN_USE),
+  reclaim: script(RECLAIM),
+  finish: script(IDEM_FINISH),
+  put: script(RECORD_PUT),
+  report: script(SHARES_REPORT),
+}
+/** Timeout of one call in ms: no client waits for it. */
+const TIMEOUT_MS = 30_000
+/** A batch of small things, and one of things that may have megabytes each. */
+const ROWS = 500
+const LARGE = 20
+/** One call gives back at most this many reservations. */
+const RECLAIM_GROUP = 200
+/** Nothing is evicted while a store is filled: the gateway that uses it keeps to its own bounds. */
+const NO_BOUND = Number.MAX_SAFE_INTEGER
+const SECRET = 'sluice:secret'
+/** All keys of a gateway, as MATCH of SCAN takes them. */
+const PATTERNS = ['sluice:*', '{sluice:*']
+/** What a gateway that was only started leaves. */
+const LEFT =
+  /^(\{sluice:leases\}:.*|sluice:(orgs:.*|secret|probe)|\{sluice:ledger\}:(id|shipped|shipper:.*)|\{sluice:shares\}:.*)$/
+
+/**
+ * Opens a Redis; for `local:FOLDER` its server is started, which ends with `close`.
+ * @param tell tells the operator what becomes of that server
+ * @throws StoreUnavailable
+ */
+export async function openRedisEnd(
+  url: string,
+  maxMemory: number | null,
+  tell: (text: string) => void,
+): Promise<RedisEnd> {
+  const server = isLocal(url) ? await LocalServer.start({ url, maxMemory, tell, beside: true }) : undefined
+  const quiet = () => {}
+  const log = { debug: quiet, info: quiet, warn: quiet, error: quiet }
+  let client: RedisClient | undefined
+  try {
+    client = new RedisClient({ url, timeout: TIMEOUT_MS, log })
+    await client.connect()
+    const version = await client.call(client.redis.hget(FORMAT, 'version'))
+    if (Number(version) > markOf(STEPS).version)
+      throw new StoreUnavailable(`a later release has written the data in ${client.name}; move it with that release`)
+    return new RedisEnd(url, client, server)
+  } catch (error) {
+    client?.disconnect()
+    await server?.stop()
+    throw error
+  }
+}
+
+export class RedisEnd implements End {
+  readonly name: string
+  readonly #client: RedisClient
+  readonly #server: LocalServer | undefined
+  /** The latest id that was given in each stream. */
+  readonly #ids = new Map<string, { ms: number; number: number }>()
+  #version = 0
+
+  constructor(url: string, client: RedisClient, server: LocalServer | undefined) {
+    this.name = isLocal(url) ? `local:${path.resolve(folderOf(url))}` : client.name
+    this.#client = client
+    this.#server = server
+  }
+
+  async mark(): Promise<MoveMark | null> {
+    const found = await this.#call(redis => redis.hget(FORMAT, 'move'))
+    return found === null ? null : (JSON.parse(found) as MoveMark)
+  }
+
+  async setMark(mark: MoveMark | null): Promise<void> {
+    if (mark === null) {
+      await this.#client.script(SCRIPTS.inUse, [FORMAT], [])
+      return
+    }
+    const args = [LEASE_PREFIX, SET_ASIDE, JSON.stringify(mark)]
+    const living = (await this.#client.script(SCRIPTS.aside, [FORMAT, HELD], args)) as Buffer[]
+    if (living.length)
+      throw new StoreUnavailable(
+        `gateways use ${this.name}: ${living.join(', ')}; stop them first (one that was killed counts for 9 s)`,
+      )
+  }
+
+  async content(): Promise<string | null> {
+    for (const pattern of PATTERNS)
+      for await (const names of this.#scan(pattern)) {
+        const found = names.find(name => !LEFT.test(name))
+        if (found !== undefined) return `${this.name} has the key ${found}`
+      }
+    return null
+  }
+
+  async clear(): Promise<void> {
+    for (const pattern of PATTERNS)
+      for await (const names of this.#scan(pattern))
+        await this.#each(
+          names.filter(name => name !== FORMAT),
+          ROWS,
+          (redis, name) => redis.unlink(name),
+        )
+  }
+
+  async secret(): Promise<Uint8Array | null> {
+    const found = await this.#call(redis => redis.get(SECRET))
+    return found === null ? null : Buffer.from(found, 'base64')
+  }
+
+  async begin(secret: Uint8Array | null): Promise<void> {
+    if (secret) await this.#call(redis => redis.set(SECRET, Buffer.from(secret).toString('base64')))
+  }
+
+  async finish(): Promise<void> {
+    if (this.#version > 0) {
+      await this.#call(redis => redis.set(VERSION, this.#version))
+      // The set of the ids of keys is complete up to this version.
+      await this.#call(redis => redis.hset(KEYED, 'v', this.#version))
+    }
+    const last = this.#ids.get(STREAM)
+    // The sums came along: no row is counted again.
+    if (last) await this.#call(redis => redis.set(SUMMED, `${last.ms}-${last.number}`))
+  }
+
+  async *read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncGenerator<Carried[K][]> {
+    const batches = {
+      organizations: () => this.#organizations(),
+      audit: () => this.#audit(),
+      cells: () => this.#cells(now, drop),
+      sums: () => this.#sums(),
+      ledger: () => scanStream(this.#client, {}),
+      idempotency: () => this.#replies(now, drop),
+      records: () => this.#records(now),
+    }[kind]() as AsyncIterable<Carried[K][]>
+    for await (const batch of batches) if (batch.length) yield batch
+  }
+
+  async write<K extends Kind>(kind: K, items: readonly Carried[K][]): Promise<Carried[K][]> {
+    const write = {
+      organizations: this.#writeOrganizations,
+      audit: this.#writeAudit,
+      cells: this.#writeCells,
+      sums: this.#writeSums,
+      ledger: this.#writeLedger,
+      idempotency: this.#writeReplies,
+      records: this.#writeRecords,
+    }[kind] as unknown as (items: readonly Carried[K][]) => Promise<Carried[K][] | undefined>
+    return (await write(items)) ?? [...items]
+  }
+
+  async close(): Promise<void> {
+    this.#client.disconnect()
+    await this.#server?.stop()
+  }
+
+  // ---- reading ------------------------------------------------------------------------------------------------------
+
+  async *#organizations(): AsyncGenerator<Carried['organizations'][]> {
+    const accounts = new RedisAccounts(this.#client)
+    for (let after = ''; ; ) {
+      const page = await accounts.page(after, LARGE)
+      yield page
+      if (page.length < LARGE) return
+      after = page.at(-1)!.id
+    }
+  }
+
+  async *#audit(): AsyncGenerator<Carried['audit'][]> {
+    for (let from = '-'; ; ) {
+      const page = await this.#call(redis => redis.xrange(AUDIT, from, '+', 'COUNT', ROWS))
+      yield page.map(([, [, organization, , entry]]) => ({ organization: organization!, entry: entry! }))
+      if (page.length < ROWS) return
+      from = `(${page.at(-1)![0]}`
+    }
+  }
+
+  async *#cells(now: number, drop: Drop): AsyncGenerator<Cells[]> {
+    for await (const names of this.#scan('sluice:{*}:limits')) {
+      const found = await this.#each(names, LARGE, async (redis, name) => {
+        const organization = orgOf(/^sluice:(\{.*\}):limits$/s.exec(name)?.[1])
+        if (organization === undefined) return null
+        let fields = await redis.hgetallBuffer(name)
+        // Reservations of a gateway that has died long ago: levels and spend are without them.
+        const marks = Object.keys(fields).filter(field => field.startsWith('@') && fields[field]!.length > 0)
+        for (let i = 0; i < marks.length; i += RECLAIM_GROUP) {
+          drop('reservations of requests that a killed gateway left', Math.min(RECLAIM_GROUP, marks.length - i))
+          await this.#client.script(SCRIPTS.reclaim, [name], marks.slice(i, i + RECLAIM_GROUP))
+        }
+        if (marks.length) fields = await redis.hgetallBuffer(name)
+        return cellsOf(organization, fields, now, drop)
+      })
+      yield found.filter(cells => cells !== null && (cells.spend.length > 0 || cells.levels.length > 0)) as Cells[]
+    }
+  }
+
+  async *#sums(): AsyncGenerator<Carried['sums'][]> {
+    // Rows of a release without sums are counted first, as a gateway does it bit by bit.
+    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST]
+    while ((await this.#client.script(SCRIPTS.append, keys, ['', '0', '[]', '', '', '', ''])) === 1);
+    yield* scanUsage(this.#client, {})
+  }
+
+  async *#replies(now: number, drop: Drop): AsyncGenerator<KeptReply[]> {
+    for await (const names of this.#scan('sluice:{*}:idem:*')) {
+      const found: KeptReply[] = []
+      await this.#each(names, LARGE, async (redis, name) => {
+        const [, tag, key] = /^sluice:(\{.*?\}):idem:(.*)$/s.exec(name) ?? []
+        const organization = orgOf(tag)
+        if (organization === undefined) return
+        const [fields, left] = await Promise.all([redis.hgetallBuffer(name), redis.pttl(name)])
+        const { fingerprint, request, state, status, headers, body, whole, claimed } = fields
+        if (!fingerprint || !state || left <= 0) return
+        // A use that was about to end was executed, and must not be executed again. Any other ran when its gateway died.
+        if (String(state) === 'running' && !claimed) return drop('idempotency keys whose first use was cut off')
+        const reply =
+          String(state) === 'done'
+            ? { status: Number(status), headers: String(headers), body: body!, whole: String(whole) === '1' }
+            : null
+        const kept = { organization, key: key!, fingerprint: String(fingerprint), requestId: String(request) }
+        found.push({ ...kept, reply, expires: Date.now() + left })
+      })
+      yield found.filter(({ expires }) => expires > now)
+    }
+  }
+
+  async *#records(now: number): AsyncGenerator<KeptRecord[]> {
+    for await (const names of this.#scan('sluice:{*}:*:*')) {
+      const found: KeptRecord[] = []
+      await this.#each(names, LARGE, async (redis, name) => {
+        const [, tag, kind, id] = /^sluice:(\{.*?\}):(response|reply|continuation):(.*)$/s.exec(name) ?? []
+        const organization = orgOf(tag)
+        if (organization === undefined) return
+        const [value, left] = await Promise.all([redis.getBuffer(name), redis.pttl(name)])
+        if (value === null || left <= 0) return
+        found.push({ organization, kind: kind!, id: id!, value, expires: Date.now() + left })
+      })
+      yield found.filter(({ expires }) => expires > now)
+    }
+  }
+
+  // ---- writing ------------------------------------------------------------------------------------------------------
+
+  readonly #writeOrganizations = async (items: readonly Carried['organizations'][]): Promise<void> => {
+    await this.#each(items, LARGE, async (redis, { id, version, settings, keys }) => {
+      const fields = keys.flatMap(key => [`k:${key.id}`, key.sha256 + key.settings])
+      await redis.hset(orgKey(id), 'v', version, 's', settings, ...fields)
+      await Promise.all(keys.map(key => redis.set(digestKey(key.sha256), `${id} ${key.id}`)))
+      if (keys.length) await redis.zadd(KEY_IDS, ...keys.flatMap(key => [0, `${key.id} ${id}`]))
+      await redis.zadd(IDS, 0, id)
+    })
+    this.#version = items.reduce((latest, { version }) => Math.max(latest, version), this.#version)
+  }
+
+  readonly #writeAudit = async (items: readonly Carried['audit'][]): Promise<void> => {
+    const dated = items.map(item => ({ ...item, id: this.#idAt(AUDIT, (JSON.parse(item.entry) as AuditNote).time) }))
+    await this.#each(dated, ROWS, (redis, { id, organization, entry }) =>
+      redis.xadd(AUDIT, id, 'o', organization, 'e', entry),
+    )
+  }
+
+  readonly #writeCells = async (items: readonly Cells[]): Promise<void> => {
+    await this.#each(items, LARGE, (redis, cells) => {
+      const fields = [...groupsOf(cells)].flat()
+      return redis.hset(`sluice:${tagOf(cells.organization)}:limits`, ...fields)
+    })
+  }
+
+  readonly #writeSums = async (items: readonly Carried['sums'][]): Promise<void> => {
+    await this.#each(items, ROWS, async (redis, sum) => {
+      const { time, organization, key_id, model, provider, surface, outcome, requests, ...figures } = sum
+      const number = monthIndex(time)
+      const month = `${MONTHS}:${new Date(Date.UTC(1970, number, 1)).toISOString().slice(0, 7)}`
+      const field = [time / HOUR_MS, key_id, model, provider, surface, outcome].join('\n')
+      const value = [requests, ...FIGURES.map(name => figures[name === 'cache_write' ? 'cacheWrite' : name])].join(' ')
+      await Promise.all([
+        redis.hset(`${month}:${organization}`, field, value),
+        redis.sadd(month, organization),
+        redis.zadd(MONTHS, number, month),
+      ])
+    })
+  }
+
+  readonly #writeLedger = async (items: readonly LedgerRow[]): Promise<void> => {
+    const dated = items.map(row => ({ row, id: this.#idAt(STREAM, row.time + row.duration_ms) }))
+    const latest = new Map<string, string[]>()
+    await this.#each(dated, ROWS, (redis, { row, id }) => {
+      const list = latest.get(row.organization)
+      if (list) list.push(id)
+      else latest.set(row.organization, [id])
+      const fields = toColumns(row).flatMap((text, i) => (text === '' ? [] : [LEDGER_COLUMNS[i]!, text]))
+      return redis.xadd(STREAM, id, ...fields)
+    })
+    await this.#each([...latest], ROWS, async (redis, [organization, ids]) => {
+      await redis.lpush(LAST + organization, ...ids.slice(-RECENT_ROWS))
+      await redis.ltrim(LAST + organization, 0, RECENT_ROWS - 1)
+    })
+  }
+
+  readonly #writeReplies = async (items: readonly KeptReply[]): Promise<KeptReply[]> => {
+    const fresh: KeptReply[] = []
+    await this.#each(items, LARGE, async (_, kept) => {
+      const { organization, key, fingerprint, requestId, reply, expires } = kept
+      const ttl = Math.floor(expires - Date.now())
+      if (ttl <= 0) return
+      const index = `sluice:${tagOf(organization)}:idem`
+      const args = [fingerprint, requestId, ttl, NO_BOUND, `${index}:`, key]
+      const rest = reply ? [reply.status, reply.headers, Buffer.from(reply.body), reply.whole ? '1' : '0'] : []
+      const keys = [`${index}:${key}`, index, `${index}-bytes`]
+      await this.#report(
+        'idempotency',
+        organization,
+        await this.#client.script(SCRIPTS.finish, keys, [...args, ...rest]),
+      )
+      fresh.push(kept)
+    })
+    return fresh
+  }
+
+  readonly #writeRecords = async (items: readonly KeptRecord[]): Promise<KeptRecord[]> => {
+    const fresh: KeptRecord[] = []
+    await this.#each(items, LARGE, async (_, record) => {
+      const { organization, kind, id, value, expires } = record
+      const ttl = Math.floor(expires - Date.now())
+      if (ttl <= 0) return
+      const of = `sluice:${tagOf(organization)}:`
+      const keys = ['records', 'response', 'reply', 'continuation', kind].map(name => of + name)
+      const args = [id, Buffer.from(value), ttl, NO_BOUND]
+      await this.#report('records', organization, await this.#client.script(SCRIPTS.put, keys, args))
+      fresh.push(record)
+    })
+    return fresh
+  }
+
+  /** Reports what an organization has now (shares.ts). */
+  async #report(kind: 'records' | 'idempotency', organization: string, answer: unknown): Promise<void> {
+    const [bytes, , ends] = answer as [number?, number?, number?]
+    if (bytes === undefined) return
+    const key = `{sluice:shares}:${kind}`
+    await this.#client.script(
+      SCRIPTS.report,
+      [key, `${key}:due`, `${key}:bytes`],
+      [NO_BOUND, organization, bytes, ends!],
+    )
+  }
+
+  // ---- calls --------------------------------------------------------------------------------------------------------
+
+  /** The id of an entry that came at `time`: later than the last, and not after now. Retention goes by it. */
+  #idAt(stream: string, time: number): string {
+    const last = this.#ids.get(stream) ?? { ms: 0, number: 0 }
+    const ms = Math.max(last.ms, Math.min(Math.floor(time), Date.now()), 1)
+    const next = { ms, number: ms === last.ms ? last.number + 1 : 0 }
+    this.#ids.set(stream, next)
+    return `${next.ms}-${next.number}`
+  }
+
+  #call<T>(run: (redis: Redis | Cluster) => Promise<T>): Promise<T> {
+    return this.#client.call(run(this.#client.redis))
+  }
+
+  /** Runs a call for each, so many at once. */
+  async #each<T, R>(
+    items: readonly T[],
+    together: number,
+    run: (redis: Redis | Cluster, item: T) => Promise<R>,
+  ): Promise<R[]> {
+    const results: R[] = []
+    for (let i = 0; i < items.length; i += together) {
+      const some = items.slice(i, i + together).map(item => this.#call(redis => run(redis, item)))
+      results.push(...(await Promise.all(some)))
+    }
+    return results
+  }
+
+  /** Pages of the names of keys. SCAN may give a name twice. */
+  async *#scan(pattern: string): AsyncGenerator<string[]> {
+    const { redis } = this.#client
+    for (const node of redis instanceof Cluster ? redis.nodes('master') : [redis]) {
+      let cursor = '0'
+      do {
+        const [next, names] = await this.#client.call(node.scan(cursor, 'MATCH', pattern, 'COUNT', 1000))
+        cursor = next
+        if (names.length) yield names
+      } while (cursor !== '0')
+    }
+  }
+}
+
+/** The organization of a hash tag (`tagOf`). */
+function orgOf(tag: string | undefined): string | undefined {
+  const inner = tag?.slice(1, -1)
+  return inner?.includes('%') ? decodeURIComponent(inner) : inner
+}

@@ -1,0 +1,351 @@
+/** A database file as one end of a move. */
+import fs from 'node:fs'
+import path from 'node:path'
+import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import type { AuditNote } from '../../core/accounts.ts'
+import { StoreUnavailable, type UsageSum } from '../../core/store.ts'
+import { LEDGER_COLUMNS } from '../columns.ts'
+import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
+import { acquire } from '../journal.ts'
+import { periodIndex } from '../limits/rules.ts'
+import { SqliteAccounts } from '../sqlite/accounts.ts'
+import { toRow } from '../sqlite/ledger.ts'
+import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.ts'
+import { SUM_SLICE, toSum, USAGE_KEY } from '../sqlite/usage.ts'
+import { FIGURES, HOUR_MS } from '../usage.ts'
+import { levelPlace } from './cells.ts'
+import type { Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
+
+/** A batch has at most this many rows, and about this many bytes. */
+const ROWS = 500
+const BYTES = 16 << 20
+/** Accounts of one page. */
+const PAGE = 100
+/** The triggers of the ledger leave out rows from before this time; what is filled brings its own sums. */
+const NEVER = Number.MAX_SAFE_INTEGER
+/**
+ * A level that comes from Redis is kept for this long behind its time, since Redis does not say when it is full again.
+ * No bucket that can be refilled at all takes longer.
+ */
+const LEVEL_KEEP_MS = 31 * 86_400_000
+
+/** The file of a `sqlite:` URL. */
+export const fileOf = (url: string): string => url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
+
+/**
+ * Opens a database file, which stays locked until it is closed.
+ * @param make makes it when it is not there
+ * @throws StoreUnavailable when it is not there, or a gateway uses it
+ */
+export function openSqliteEnd(url: string, make: boolean): SqliteEnd {
+  const file = fileOf(url)
+  if (file === ':memory:') throw new StoreUnavailable('a store in memory cannot be moved; name a file')
+  if (!make && !fs.existsSync(file)) throw new StoreUnavailable(`there is no database ${path.resolve(file)}`)
+  fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
+  const lock = acquire(`${file}.lock`)
+  if (lock === null) throw new StoreUnavailable(`a gateway uses ${file}; stop it first`)
+  try {
+    return new SqliteEnd(file, lock)
+  } catch (error) {
+    lock.close()
+    if (error instanceof StoreUnavailable) throw error
+    throw new StoreUnavailable(`cannot open ${file}: ${(error as Error).message}`, error)
+  }
+}
+
+export class SqliteEnd implements End {
+  readonly name: string
+  readonly #file: string
+  readonly #lock: DatabaseSync
+  #db: DatabaseSync
+  #statements = new Map<string, StatementSync>()
+
+  constructor(file: string, lock: DatabaseSync) {
+    this.name = `sqlite:${path.resolve(file)}`
+    this.#file = file
+    this.#lock = lock
+    this.#db = this.#open()
+  }
+
+  /** A database that is set aside is opened as it is: a release that can go on with its move has brought it up to date. */
+  #open(): DatabaseSync {
+    makePrivate(this.#file)
+    const db = new DatabaseSync(this.#file)
+    try {
+      const aside = db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get() && metaOf(db, MOVE)
+      if (!aside) prepare(db, this.#file)
+      const { user_version: version } = db.prepare('PRAGMA user_version').get() as { user_version: number }
+      if (version > markOf(STEPS).version)
+        throw new StoreUnavailable(`a later release has written ${this.#file}; move it with that release`)
+      db.exec('PRAGMA busy_timeout = 5000; PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384')
+      return db
+    } catch (error) {
+      db.close()
+      throw error
+    }
+  }
+
+  async mark(): Promise<MoveMark | null> {
+    const found = metaOf(this.#db, MOVE)
+    return found === undefined ? null : (JSON.parse(found) as MoveMark)
+  }
+
+  async setMark(mark: MoveMark | null): Promise<void> {
+    this.#transaction(() => {
+      const set = this.#sql('INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)')
+      set.run(MIN_READER, Buffer.from(String(mark ? SET_ASIDE : markOf(STEPS).minReader)))
+      if (mark) set.run(MOVE, Buffer.from(JSON.stringify(mark)))
+      else this.#sql('DELETE FROM meta WHERE name = ?').run(MOVE)
+    })
+    // The mark is on the disk before the other store is told.
+    this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  }
+
+  async content(): Promise<string | null> {
+    for (const table of ['organizations', 'ledger', 'usage', 'spend', 'levels', 'idempotency', 'records', 'audit'])
+      if (this.#sql(`SELECT 1 FROM ${table} LIMIT 1`).get()) return `${this.#file} has rows in its table ${table}`
+    return null
+  }
+
+  async clear(): Promise<void> {
+    const mark = await this.mark()
+    this.#close()
+    for (const end of ['-wal', '-shm', '']) fs.rmSync(this.#file + end, { force: true })
+    this.#db = this.#open()
+    if (mark) await this.setMark(mark)
+  }
+
+  async secret(): Promise<Uint8Array | null> {
+    return (
+      (this.#sql("SELECT value FROM meta WHERE name = 'secret'").get()?.['value'] as Uint8Array | undefined) ?? null
+    )
+  }
+
+  async begin(secret: Uint8Array | null): Promise<void> {
+    if (secret) this.#sql("INSERT OR REPLACE INTO meta (name, value) VALUES ('secret', ?)").run(secret)
+    this.#sql('UPDATE summed SET since = ?').run(NEVER)
+  }
+
+  async finish(): Promise<void> {
+    this.#sql('UPDATE summed SET since = 0').run()
+    this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  }
+
+  async *read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncGenerator<Carried[K][]> {
+    const items = {
+      organizations: () => this.#organizations(),
+      audit: () => this.#rows('SELECT organization, entry FROM audit ORDER BY id', row => row),
+      cells: () => this.#cells(now, drop),
+      sums: () => this.#sums(),
+      ledger: () => this.#rows('SELECT rowid, * FROM ledger ORDER BY rowid', toRow),
+      idempotency: () => this.#rows('SELECT * FROM idempotency ORDER BY expires, rowid', toReply),
+      records: () => this.#rows('SELECT * FROM records ORDER BY expires, rowid', toRecord),
+    }[kind]() as Iterable<Carried[K]>
+    let batch: Carried[K][] = []
+    let bytes = 0
+    for (const item of items) {
+      const { expires, value, reply } = item as Partial<KeptRecord & KeptReply>
+      if (expires !== undefined && expires <= now) continue
+      batch.push(item)
+      bytes += value?.length ?? reply?.body.length ?? 0
+      if (batch.length < ROWS && bytes < BYTES) continue
+      yield batch
+      batch = []
+      bytes = 0
+    }
+    if (batch.length) yield batch
+  }
+
+  async write<K extends Kind>(kind: K, items: readonly Carried[K][]): Promise<Carried[K][]> {
+    const writeOne = {
+      organizations: this.#organization,
+      audit: this.#note,
+      cells: this.#levels,
+      sums: this.#sum,
+      ledger: this.#row,
+      idempotency: this.#reply,
+      records: this.#record,
+    }[kind] as (item: Carried[K]) => boolean
+    const fresh: Carried[K][] = []
+    this.#transaction(() => {
+      for (const item of items) if (writeOne(item)) fresh.push(item)
+    })
+    return fresh
+  }
+
+  async close(): Promise<void> {
+    this.#close()
+    this.#lock.close()
+  }
+
+  #close(): void {
+    this.#statements.clear()
+    this.#db.close()
+  }
+
+  // ---- reading ------------------------------------------------------------------------------------------------------
+
+  *#rows<T>(text: string, to: (row: Record<string, unknown>) => T): Generator<T> {
+    // Not from `#statements`: one statement is not read twice at a time.
+    for (const row of this.#db.prepare(text).iterate()) yield to(row)
+  }
+
+  *#organizations(): Generator<Carried['organizations']> {
+    const accounts = new SqliteAccounts(this.#db)
+    for (let after = ''; ; ) {
+      const page = accounts.page(after, PAGE)
+      yield* page
+      if (page.length < PAGE) return
+      after = page.at(-1)!.id
+    }
+  }
+
+  *#cells(now: number, drop: Drop): Generator<Cells> {
+    const next = this.#db.prepare(
+      `SELECT min(id) AS id FROM (SELECT min(organization) AS id FROM spend WHERE organization > ?1
+         UNION ALL SELECT min(organization) FROM levels WHERE organization > ?1)`,
+    )
+    const spend = this.#db.prepare(
+      'SELECT cell, period, number, amount FROM spend WHERE organization = ? ORDER BY cell, period, number',
+    )
+    const levels = this.#db.prepare(
+      'SELECT cell, used, part, at, expires FROM levels WHERE organization = ? ORDER BY cell',
+    )
+    for (let organization = ''; ; ) {
+      const found = next.get(organization)!['id'] as string | null
+      if (found === null) return
+      organization = found
+      const present = new Map<string, Cells['spend'][number]>()
+      for (const row of spend.all(organization) as unknown as Cells['spend']) {
+        // No limit reads a period that is over. Days of up to 40 days ago stand in the table until a sweep deletes them.
+        const over = row.number !== periodIndex(row.period, now)
+        if (over) drop('spend of days and months that are over')
+        else present.set(`${row.cell} ${row.period}`, { ...row })
+      }
+      const alive: Cells['levels'] = []
+      for (const { expires, ...level } of levels.all(organization) as unknown as (Cells['levels'][number] & {
+        expires: number
+      })[])
+        if (expires > now && levelPlace(level.cell)) alive.push(level)
+      if (present.size || alive.length) yield { organization, spend: [...present.values()], levels: alive }
+    }
+  }
+
+  *#sums(): Generator<UsageSum> {
+    // Rows from before there were sums are summed first, as a gateway does it bit by bit.
+    const { since } = this.#sql('SELECT since FROM summed').get() as { since: number }
+    if (since > 0 && since !== NEVER)
+      this.#transaction(() => {
+        this.#sql(SUM_SLICE).run(Number.MIN_SAFE_INTEGER, since)
+        this.#sql('UPDATE summed SET since = 0').run()
+      })
+    yield* this.#rows('SELECT * FROM usage', toSum)
+  }
+
+  // ---- writing: each tells whether the thing was not there yet ------------------------------------------------------
+
+  readonly #organization = ({ id, version, settings, keys }: Carried['organizations']): boolean => {
+    const insert = this.#sql('INSERT OR IGNORE INTO organizations (id, version, settings) VALUES (?, ?, ?)')
+    if (insert.run(id, version, settings).changes === 0) return false
+    const add = this.#sql('INSERT INTO keys (sha256, organization, id, settings) VALUES (?, ?, ?, ?)')
+    for (const key of keys) add.run(Buffer.from(key.sha256, 'hex'), id, key.id, key.settings)
+    return true
+  }
+
+  readonly #note = ({ organization, entry }: Carried['audit']): boolean => {
+    const insert = this.#sql('INSERT INTO audit (time, organization, entry) VALUES (?, ?, ?)')
+    insert.run(Math.floor((JSON.parse(entry) as AuditNote).time), organization, entry)
+    return true
+  }
+
+  readonly #levels = ({ organization, spend, levels }: Cells): boolean => {
+    let changes = 0
+    const charge = this.#sql(
+      'INSERT OR IGNORE INTO spend (organization, cell, period, number, amount) VALUES (?, ?, ?, ?, ?)',
+    )
+    for (const { cell, period, number, amount } of spend)
+      changes += Number(charge.run(organization, cell, period, number, amount).changes)
+    const set = this.#sql(
+      'INSERT OR IGNORE INTO levels (organization, cell, used, part, at, expires) VALUES (?, ?, ?, ?, ?, ?)',
+    )
+    const now = Date.now()
+    for (const { cell, used, part, at } of levels)
+      changes += Number(set.run(organization, cell, used, part, at, Math.max(at, now) + LEVEL_KEEP_MS).changes)
+    return changes > 0
+  }
+
+  readonly #sum = (sum: UsageSum): boolean => {
+    const { time, organization, key_id, model, provider, surface, outcome, requests, ...figures } = sum
+    const values = FIGURES.map(name => figures[name === 'cache_write' ? 'cacheWrite' : name])
+    const insert = this.#sql(
+      `INSERT OR IGNORE INTO usage (${USAGE_KEY}, requests, ${FIGURES.join(', ')})
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?${', ?'.repeat(FIGURES.length)})`,
+    )
+    const key = [time / HOUR_MS, organization, key_id, model, provider, surface, outcome]
+    return insert.run(...key, requests, ...values).changes > 0
+  }
+
+  readonly #row = (row: Carried['ledger']): boolean => {
+    const values = LEDGER_COLUMNS.map(name => {
+      const value = row[name === 'cache_write' ? 'cacheWrite' : name] ?? null
+      return typeof value === 'boolean' ? Number(value) : value
+    })
+    const insert = this.#sql(
+      `INSERT OR IGNORE INTO ledger (${LEDGER_COLUMNS.join()}, charged) VALUES (${'?,'.repeat(LEDGER_COLUMNS.length)}1)`,
+    )
+    return insert.run(...values).changes > 0
+  }
+
+  readonly #reply = ({ organization, key, fingerprint, requestId, reply, expires }: KeptReply): boolean => {
+    const insert = this.#sql(
+      `INSERT OR IGNORE INTO idempotency
+         (organization, key, fingerprint, request_id, status, headers, body, whole, size, expires)
+       SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+       WHERE NOT EXISTS (SELECT 1 FROM idempotency WHERE organization = ?1 AND key = ?2)`,
+    )
+    const kept = reply ? [reply.status, reply.headers, reply.body, Number(reply.whole)] : [null, null, null, null]
+    const size = reply ? reply.body.length + reply.headers.length : 0
+    return insert.run(organization, key, fingerprint, requestId, ...kept, size, expires).changes > 0
+  }
+
+  readonly #record = ({ organization, kind, id, value, expires }: KeptRecord): boolean => {
+    const insert = this.#sql(
+      `INSERT OR IGNORE INTO records (organization, kind, id, value, size, expires) SELECT ?1, ?2, ?3, ?4, ?5, ?6
+       WHERE NOT EXISTS (SELECT 1 FROM records WHERE organization = ?1 AND kind = ?2 AND id = ?3)`,
+    )
+    return insert.run(organization, kind, id, value, value.length, expires).changes > 0
+  }
+
+  #transaction(work: () => void): void {
+    this.#db.exec('BEGIN IMMEDIATE')
+    try {
+      work()
+      this.#db.exec('COMMIT')
+    } catch (error) {
+      if (this.#db.isTransaction) this.#db.exec('ROLLBACK')
+      throw new StoreUnavailable(`cannot write ${this.#file}: ${(error as Error).message}`, error)
+    }
+  }
+
+  #sql(text: string): StatementSync {
+    let statement = this.#statements.get(text)
+    if (!statement) this.#statements.set(text, (statement = this.#db.prepare(text)))
+    return statement
+  }
+}
+
+function metaOf(db: DatabaseSync, name: string): string | undefined {
+  return db.prepare('SELECT CAST(value AS TEXT) AS value FROM meta WHERE name = ?').get(name)?.['value'] as
+    | string
+    | undefined
+}
+
+function toReply(row: Record<string, unknown>): KeptReply {
+  const { organization, key, fingerprint, request_id, status, headers, body, whole, expires } = row
+  const reply = status === null ? null : { status, headers, body, whole: whole === 1 }
+  return { organization, key, fingerprint, requestId: request_id, reply, expires } as KeptReply
+}
+
+function toRecord({ organization, kind, id, value, expires }: Record<string, unknown>): KeptRecord {
+  return { organization, kind, id, value, expires } as KeptRecord
+}

@@ -1,0 +1,403 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: the notation of gateway.yaml
+/** `sluice store move`: everything is carried, exactly, and no gateway starts on a store that is not whole. */
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { after, before, type TestContext, test } from 'node:test'
+import { Redis } from 'ioredis'
+import { systemClock } from '../../core/clock.ts'
+import type { Cell, RecordKind, Store } from '../../core/store.ts'
+import { openAccounts } from '../../stores/accounts.ts'
+import { openStore } from '../../stores/index.ts'
+import { LocalServer } from '../../stores/local.ts'
+import { cancelMove, type MoveOptions, moveStore } from '../../stores/move/move.ts'
+import { openRedisEnd } from '../../stores/move/redis.ts'
+import { openSqliteEnd } from '../../stores/move/sqlite.ts'
+import { folder, sluice, YAML } from '../cli/capture.ts'
+import { bucket, DAY, intent, MINUTE, options, outcome, recordingLog, slots, spend, temporary, usedIn } from './kit.ts'
+import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+
+const skip = skipWithoutRedis
+let server: RedisServer
+before(async () => {
+  if (!skip) server = await RedisServer.start()
+})
+after(() => server?.stop())
+
+/** A database of the server's for each test. */
+let database = 0
+const newRedis = () => server.url.replace(/0$/, String(++database))
+const newFile = () => `sqlite:${path.join(temporary(), 'gateway.db')}`
+
+const move = (from: string, to: string, more: Partial<MoveOptions> = {}): MoveOptions => ({
+  ...{ from, to, maxMemory: null, log: recordingLog(), tell() {}, progress() {} },
+  ...more,
+})
+const open = (t: TestContext, url: string, more = {}): Promise<Store> =>
+  openStore(options(url, { dataDir: temporary(), ...more })).then(store => {
+    t.after(() => store.close())
+    return store
+  })
+
+const digest = (n: number) => String(n).padStart(64, '0')
+const note = (operation: string) => ({
+  ...{ time: systemClock.now(), by: 'cli:ops', address: '', operation, key: '' },
+  ...{ before: { plan: 'a' }, after: { plan: 'b' } },
+})
+// A brace, a percent sign and a space are encoded in the keys of Redis, or not.
+const ORGS = ['acme', 'b{r}%20', 'zoë']
+const CELLS: readonly Cell[] = [
+  bucket('o:rpm', 1000),
+  bucket('o:tpd', 1e6, DAY, 'tokens'),
+  bucket('k:key_1:itpm', 5000, MINUTE, 'input_tokens'),
+  slots('o:conc', 10),
+  spend('o:day', 1e12),
+  spend('k:key_1:month', 1e12, 'month'),
+]
+
+/** Fills a store through its ports, as a gateway does. */
+async function fill(store: Store): Promise<void> {
+  const now = systemClock.now()
+  for (const [i, org] of ORGS.entries()) {
+    const keys = [1, 2].map(n => ({ id: `key_${n}`, sha256: digest(10 * i + n), settings: `{"n":${n}}` }))
+    await store.accounts.change([
+      { id: org, expected: 0, settings: `{"plan":"${i}"}`, keys, audit: note(`org create ${i}`) },
+    ])
+    for (let n = 0; n < 20; n++) {
+      const id = `req_${i}_${n}`
+      await store.limits.admit({ org, id, cells: CELLS, amounts: [1, 50, 40, 1, 9_000_000, 9_000_000], now })
+      await store.ledger.intent(intent(id, { organization: org, key_id: 'key_1', time: now - (20 - n) * MINUTE }))
+      store.limits.settle(org, id, [1, 40 + n, 30, 1, 8_000_001 + n, 8_000_001 + n], now)
+      // Amounts with a fraction, missing values, and half a surrogate pair.
+      const more = n % 2 ? { ttfb_ms: null, bytes_in: 7, provider: '' } : { duration_ms: 0.1 + n, provider: 'p\ud800' }
+      await store.ledger.outcome(outcome(id, { ...more, cost: 8_000_001 + n }))
+    }
+    await store.records.put(org, 'response', 'resp_1', Buffer.from(`one of ${org}`), 30 * DAY, now)
+    await store.records.put(org, 'continuation', 'c:1', Buffer.alloc(99, i), 30 * DAY, now)
+    for (const key of ['kept', 'not kept', 'running'])
+      await store.idempotency.begin(org, key, 'f', `r_${key}`, DAY, now)
+    const record = { requestId: 'r_kept', status: 200, headers: [['a', 'b']] as [string, string][] }
+    await store.idempotency.finish(org, 'kept', { ...record, body: Buffer.from('body'), whole: true }, DAY, now)
+    await store.idempotency.finish(org, 'not kept', null, DAY, now)
+  }
+  await store.accounts.note(note('admin login'))
+  await store.ledger.flush()
+}
+
+/** Everything that a store tells through its ports. */
+async function booksOf(store: Store) {
+  const now = systemClock.now()
+  const each = async <T>(read: (org: string) => T | Promise<T>) => Promise.all(ORGS.map(org => read(org)))
+  const entries = (await store.accounts.audit({ before: '', most: 100 })).entries.map(({ id: _, ...entry }) => entry)
+  return {
+    organizations: await store.accounts.page('', 100),
+    found: await store.accounts.find(digest(12)),
+    withKey: (await store.accounts.withKey('key_2', '', 10)).map(({ id }) => id),
+    entries,
+    usage: await usedIn(store),
+    ledger: (await store.ledger.query({}))
+      .map(row => ({ ...row, provider: row.provider.toWellFormed() }))
+      .sort((a, b) => (a.request_id < b.request_id ? -1 : 1)),
+    recent: await each(async org => (await store.recent(org)).map(row => row.request_id)),
+    spent: await each(async org =>
+      (await store.limits.peek(org, CELLS, now)).filter((_, i) => i >= 3).map(state => state.remaining),
+    ),
+    kept: await each(async org => [
+      await textOf(store, org, 'response', 'resp_1'),
+      await textOf(store, org, 'continuation', 'c:1'),
+    ]),
+    replies: await each(async org => {
+      const kept = await store.idempotency.begin(org, 'kept', 'f', 'x', DAY, now)
+      const record = kept.state === 'replay' && { ...kept.record, body: String(Buffer.from(kept.record.body)) }
+      return [kept.state, record, await store.idempotency.begin(org, 'not kept', 'f', 'x', DAY, now)]
+    }),
+    secret: Buffer.from(await store.secret('')).toString('hex'),
+  }
+}
+
+async function textOf(store: Store, org: string, kind: RecordKind, id: string): Promise<string> {
+  return Buffer.from((await store.records.get(org, kind, id, systemClock.now())) ?? []).toString()
+}
+
+/** The rows of a database that no engine writes on its own. */
+function tablesOf(url: string) {
+  const db = new DatabaseSync(url.slice('sqlite:'.length), { readOnly: true })
+  const rows = (text: string) =>
+    db
+      .prepare(text)
+      .all()
+      .map(row => ({ ...row }))
+  const tables = {
+    organizations: rows('SELECT * FROM organizations ORDER BY id'),
+    keys: rows('SELECT * FROM keys ORDER BY sha256'),
+    audit: rows('SELECT time, organization, entry FROM audit ORDER BY id'),
+    spend: rows('SELECT * FROM spend ORDER BY organization, cell, period, number'),
+    levels: rows('SELECT organization, cell, used, round(at) AS at FROM levels ORDER BY organization, cell'),
+    usage: rows('SELECT * FROM usage ORDER BY 1, 2, 3, 4, 5, 6, 7').map(row => ({
+      ...row,
+      provider: String(row['provider']).toWellFormed(),
+    })),
+    ledger: rows('SELECT * FROM ledger ORDER BY request_id').map(row => ({
+      ...row,
+      provider: String(row['provider']).toWellFormed(),
+    })),
+    records: rows('SELECT organization, kind, id, value, size FROM records ORDER BY 1, 2, 3'),
+    idempotency: rows(
+      'SELECT organization, key, fingerprint, request_id, status, headers, body, whole, size FROM idempotency ORDER BY 1, 2',
+    ),
+    shares: rows('SELECT * FROM shares ORDER BY 1, 2'),
+    secret: rows("SELECT value FROM meta WHERE name = 'secret'"),
+    min_reader: rows("SELECT value FROM meta WHERE name = 'min_reader'"),
+  }
+  db.close()
+  return tables
+}
+
+test('a store goes from SQLite to Redis and back with everything in it', { skip }, async t => {
+  const [first, redis, last] = [newFile(), newRedis(), newFile()]
+  const source = await openStore(options(first))
+  await fill(source)
+  const before = await booksOf(source)
+  // What a limit counts has whole numbers in it, and each organization has spent.
+  assert.ok(before.spent.every(([, day, month]) => day! < 1e12 && day === month))
+  await source.close()
+
+  const there = await moveStore(move(first, redis))
+  assert.deepEqual(
+    Object.values(there.carried!).map(({ count }) => count),
+    [3, 4, 6, 9, there.carried!.sums.count, 60, 6, 6],
+  )
+  const cost = before.ledger.reduce((sum, row) => sum + row.cost, 0)
+  assert.deepEqual([there.carried!.ledger.sum, there.carried!.sums.sum], [BigInt(cost), BigInt(cost)])
+
+  const moved = await open(t, redis)
+  assert.deepEqual(await booksOf(moved), before)
+  await moved.close()
+
+  const back = await moveStore(move(redis, last))
+  assert.deepEqual(
+    Object.entries(back.carried!).map(([name, { count, sum }]) => [name, count, sum]),
+    Object.entries(there.carried!).map(([name, { count, sum }]) => [name, count, sum]),
+  )
+  // The first is set aside, and the second is not.
+  const { min_reader: aside, ...rest } = tablesOf(first)
+  const { min_reader: own, ...same } = tablesOf(last)
+  assert.deepEqual(same, rest)
+  assert.notDeepEqual(own, aside)
+  assert.deepEqual(await booksOf(await open(t, last)), before)
+})
+
+test('a store goes on after a move: new rows, charges and changes join the old ones', { skip }, async t => {
+  for (const [from, to] of [
+    [newFile(), newRedis()],
+    [newRedis(), newFile()],
+  ] as const) {
+    const source = await openStore(options(from, { dataDir: temporary() }))
+    await fill(source)
+    await source.close()
+    await moveStore(move(from, to))
+    const store = await open(t, to)
+    const now = systemClock.now()
+    const before = await usedIn(store)
+    const [acme] = await store.accounts.page('', 1)
+    const { version } = await store.accounts.since(0)
+    const changed = await store.accounts.change([{ id: 'acme', expected: acme!.version, settings: '{}', keys: [] }])
+    const later = (changed[0] as { version: number }).version
+    assert.ok(later > acme!.version)
+    assert.deepEqual((await store.accounts.since(version)).ids, ['acme'])
+    const spent = async () => (await store.limits.peek('acme', CELLS, now))[4]!.remaining
+    const left = await spent()
+    await store.limits.admit({ org: 'acme', id: 'next', cells: CELLS, amounts: [1, 1, 1, 1, 5, 5], now })
+    await store.ledger.intent(intent('next', { time: now }))
+    store.limits.settle('acme', 'next', [1, 1, 1, 1, 5, 5], now)
+    await store.ledger.outcome(outcome('next', { cost: 5 }))
+    await store.ledger.flush()
+    assert.equal(await spent(), left - 5)
+    assert.equal((await store.recent('acme'))[0]!.request_id, 'next')
+    const requests = (used: Map<string, number[]>) => [...used.values()].reduce((sum, [count]) => sum + count!, 0)
+    assert.equal(requests(await usedIn(store)), requests(before) + 1)
+    // A record that is replaced keeps the shares right, and a running key was not carried.
+    await store.records.put('acme', 'response', 'resp_1', Buffer.from('two'), DAY, now)
+    assert.equal(await textOf(store, 'acme', 'response', 'resp_1'), 'two')
+    assert.equal((await store.idempotency.begin('acme', 'running', 'g', 'y', DAY, now)).state, 'first')
+    await store.close()
+  }
+})
+
+test('no gateway starts on a moved source, nor on a target that is not whole; both say where to go', {
+  skip,
+}, async t => {
+  const [from, to] = [newFile(), newRedis()]
+  const source = await openStore(options(from))
+  await fill(source)
+  await source.close()
+
+  // Interrupted: the process was killed while the third batch was written.
+  let batches = 0
+  const killed = new Error('killed')
+  const progress = () => {
+    if (++batches === 3) throw killed
+  }
+  await assert.rejects(moveStore(move(from, to, { progress })), killed)
+  const refusedTo = (state: RegExp) => assert.rejects(openStore(options(to, { dataDir: temporary() })), state)
+  await refusedTo(/is being filled from sqlite:\/.*gateway\.db and is not complete: .*`sluice store move`/)
+  await assert.rejects(openAccounts(to), /is not complete/)
+  // What failed was said, so that the source can be used; after a kill its mark stays.
+  const end = openSqliteEnd(from, false)
+  assert.equal(await end.mark(), null)
+  const name = (await nameOf(to))!
+  await end.setMark({ state: 'moving', other: name })
+  await end.close()
+  await assert.rejects(openStore(options(from)), /is being moved to redis:.*or `sluice store move --cancel`/)
+  await assert.rejects(moveStore(move(from, newRedis())), /is being moved to redis:/)
+
+  // Taken back: the target is empty, and the source as before.
+  assert.equal((await cancelMove(move(from, to))).length, 2)
+  await (await openStore(options(from))).close()
+  await (await openStore(options(to, { dataDir: temporary() }))).close()
+  await assert.rejects(cancelMove(move(from, to)), /no move from .* was interrupted/)
+
+  // Interrupted again, and repeated.
+  batches = 0
+  await assert.rejects(moveStore(move(from, to, { progress })), killed)
+  assert.equal((await moveStore(move(from, to))).carried!.ledger.count, 60)
+  await assert.rejects(openStore(options(from)), /was moved to redis:.*: name that store in 'store'/)
+  await assert.rejects(openAccounts(from), /was moved to redis:/)
+  await assert.rejects(moveStore(move(from, newRedis())), /was moved to redis:.* already/)
+
+  // Killed between the last two steps: the target is whole, and only not in use yet.
+  const target = await openRedisEnd(to, null, () => {})
+  await target.setMark({ state: 'filling', other: `sqlite:${from.slice('sqlite:'.length)}` })
+  await target.close()
+  await refusedTo(/is not complete/)
+  assert.equal((await moveStore(move(from, to))).carried, null)
+  assert.equal((await (await open(t, to)).ledger.query({})).length, 60)
+})
+
+async function nameOf(url: string): Promise<string> {
+  const end = await openRedisEnd(url, null, () => {})
+  await end.close()
+  return end.name
+}
+
+test('a release that does not know of moves refuses a store that is set aside', { skip }, async () => {
+  const [from, to] = [newFile(), newRedis()]
+  await (await openStore(options(from))).close()
+  await moveStore(move(from, to))
+  const db = new DatabaseSync(from.slice('sqlite:'.length))
+  db.exec("DELETE FROM meta WHERE name = 'move'")
+  db.close()
+  await assert.rejects(openStore(options(from)), /this release of Sluice reads 1 to/)
+})
+
+test('a store that a gateway uses is not moved, and nothing is moved into one that holds something', {
+  skip,
+}, async t => {
+  const [file, redis, other] = [newFile(), newRedis(), newRedis()]
+  const running = await openStore(options(file))
+  await running.accounts.note(note('x'))
+  await assert.rejects(moveStore(move(file, redis)), /a gateway uses .*gateway\.db; stop it first/)
+  await running.close()
+  const shared = await open(t, redis)
+  await shared.accounts.note(note('x'))
+  // It runs on the target, then on the source.
+  await assert.rejects(
+    moveStore(move(file, redis)),
+    /has the key \{sluice:accounts\}:audit: a store is moved into an empty/,
+  )
+  await assert.rejects(moveStore(move(redis, newFile())), /gateways use redis:.* stop them first/)
+  await open(t, other)
+  await assert.rejects(moveStore(move(file, other)), /gateways use redis:.* stop them first/)
+  await shared.close()
+  await assert.rejects(moveStore(move(redis, file)), /has rows in its table audit: a store is moved into an empty/)
+  await assert.rejects(moveStore(move(file, file)), /both ends|a gateway uses/)
+  await assert.rejects(moveStore(move(newFile(), newRedis())), /there is no database/)
+  // None of these has changed anything.
+  await (await openStore(options(file))).close()
+})
+
+test('what was carried is compared: a target that lost something does not come into use', { skip }, async () => {
+  const [from, to] = [newFile(), newRedis()]
+  const source = await openStore(options(from))
+  await fill(source)
+  await source.close()
+  const end = await openRedisEnd(to, null, () => {})
+  const lose = Object.getPrototypeOf(end).finish as () => Promise<void>
+  Object.getPrototypeOf(end).finish = async function (this: typeof end) {
+    await lose.call(this)
+    const redis = new Redis(to)
+    await redis.del('sluice:{acme}:limits')
+    await redis.quit()
+  }
+  try {
+    await assert.rejects(
+      moveStore(move(from, to)),
+      /does not hold what was carried \(spend: 6 \(sum \d+\) were read, and 4/,
+    )
+  } finally {
+    Object.getPrototypeOf(end).finish = lose
+    await end.close()
+  }
+  await (await openStore(options(from))).close()
+})
+
+test('a killed gateway: its journal is booked first, and its reservations are given back', { skip }, async t => {
+  const [from, to, dir] = [newRedis(), newFile(), temporary()]
+  const now = systemClock.now()
+  const store = await openStore(options(from, { dataDir: dir }))
+  await store.limits.admit({ org: 'acme', id: 'cut', cells: CELLS, amounts: [1, 50, 40, 1, 900, 900], now })
+  await store.idempotency.begin('acme', 'claimed', 'f', 'r', DAY, now)
+  await store.idempotency.claim('acme', 'claimed', DAY)
+  await store.idempotency.begin('acme', 'running', 'f', 'r', DAY, now)
+  await store.close()
+  // As if nobody knew the lease of the reservation any more.
+  const redis = new Redis(from)
+  await redis.del('{sluice:leases}:held')
+  await redis.quit()
+  const { dropped } = await moveStore(move(from, to))
+  assert.deepEqual([...dropped.keys()].sort(), [
+    'idempotency keys whose first use was cut off',
+    'reservations of requests that a killed gateway left',
+  ])
+  const moved = await open(t, to)
+  assert.deepEqual(
+    (await moved.limits.peek('acme', CELLS, now)).map(({ remaining }, i) => CELLS[i]!.capacity - remaining),
+    CELLS.map(() => 0),
+  )
+  // It was about to end, so it counts as executed.
+  const state = await moved.idempotency.begin('acme', 'claimed', 'f', 'x', DAY, now)
+  assert.deepEqual(state, { state: 'not_kept', requestId: 'r' })
+  assert.equal((await moved.idempotency.begin('acme', 'running', 'f', 'x', DAY, now)).state, 'first')
+})
+
+test('the verb moves into the store of the configuration, also beside the data of a local store', { skip }, async t => {
+  const { dir, file } = folder(t)
+  const yaml = (store: string) => fs.writeFileSync(file, YAML.replace('"sqlite::memory:"', store))
+  const data = path.join(dir, 'data')
+  const database = `sqlite:${path.join(data, 'gateway.db')}`
+  const source = await openStore(options(database))
+  await fill(source)
+  const before = await booksOf(source)
+  await source.close()
+
+  yaml(`"local:${data}"`)
+  const url = `local:${data}`
+  const start = () => LocalServer.start({ url, maxMemory: null, tell() {} })
+  await assert.rejects(start(), new RegExp(`\`sluice store move --from ${database}\` carries everything`))
+  const { code, out, err } = await sluice('store', 'move', '--from', database, '--config', file)
+  assert.deepEqual([code, err], [0, ''])
+  assert.match(out, /rows of the ledger +60 +0\.480000\d{3} USD/)
+  assert.match(out, /Left behind:\n {2}slots, leases/)
+  const local = await start()
+  t.after(() => local.stop())
+  const store = await openStore(options(url))
+  const books = await booksOf(store).finally(() => store.close())
+  assert.deepEqual(books, before)
+
+  const again = await sluice('store', 'move', '--from', database, '--config', file)
+  assert.deepEqual([again.code, again.err.includes('in use by another gateway')], [1, true])
+  assert.equal((await sluice('store', 'move', '--config', file)).code, 2)
+  assert.equal((await sluice('store', 'drop', '--config', file)).code, 2)
+  assert.equal((await sluice('store', 'move', '--from', '${SLUICE_NO_SUCH}', '--config', file)).code, 2)
+})
