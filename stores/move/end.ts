@@ -74,6 +74,8 @@ export interface End {
   read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncIterable<Carried[K][]>
   /** @returns those that were not there yet */
   write<K extends Kind>(kind: K, items: readonly Carried[K][]): Promise<Carried[K][]>
+  /** What a change by a command beside the move would change, such as by a long `sluice org import`. */
+  state(): Promise<string>
   /** Ends the filling. */
   finish(): Promise<void>
   close(): Promise<void>

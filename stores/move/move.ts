@@ -109,6 +109,7 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
     const dropped = new Map<string, number>()
     const drop: Drop = (what, count = 1) => void dropped.set(what, (dropped.get(what) ?? 0) + count)
     const now = Date.now()
+    const state = await source.state()
     const secret = await source.secret()
     await target.begin(secret)
     const carried = new Tallies()
@@ -123,6 +124,8 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
     if (secret && Buffer.compare(secret, (await target.secret()) ?? Buffer.alloc(0)) !== 0)
       throw new StoreUnavailable(`${right} does not hold the secret of ${left}; nothing was changed in ${left}`)
     await verify(carried, target, now, options)
+    if ((await source.state()) !== state)
+      throw new StoreUnavailable(`a command has changed ${left} meanwhile; run the move again when it has ended`)
 
     await source.setMark({ state: 'moved', other: right })
     aside = false

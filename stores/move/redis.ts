@@ -130,6 +130,16 @@ export class RedisEnd implements End {
     if (secret) await this.#call(redis => redis.set(SECRET, Buffer.from(secret).toString('base64')))
   }
 
+  async state(): Promise<string> {
+    const last = (stream: string) => this.#call(redis => redis.xrevrange(stream, '+', '-', 'COUNT', 1))
+    const [version, audit, ledger] = await Promise.all([
+      this.#call(redis => redis.get(VERSION)),
+      last(AUDIT),
+      last(STREAM),
+    ])
+    return [version, audit[0]?.[0], ledger[0]?.[0]].join()
+  }
+
   async finish(): Promise<void> {
     if (this.#version > 0) {
       await this.#call(redis => redis.set(VERSION, this.#version))

@@ -49,6 +49,8 @@ export function openSqliteEnd(url: string, make: boolean): SqliteEnd {
   } catch (error) {
     lock.close()
     if (error instanceof StoreUnavailable) throw error
+    if ((error as Error).message.includes('database is locked'))
+      throw new StoreUnavailable(`a command uses ${file}; wait until it has ended`, error)
     throw new StoreUnavailable(`cannot open ${file}: ${(error as Error).message}`, error)
   }
 }
@@ -72,6 +74,8 @@ export class SqliteEnd implements End {
     makePrivate(this.#file)
     const db = new DatabaseSync(this.#file)
     try {
+      // Commands have no lock, such as a long `sluice org import`. They get none of the database, and it gets none of theirs.
+      db.exec('PRAGMA locking_mode = EXCLUSIVE')
       const aside = db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get() && metaOf(db, MOVE)
       if (!aside) prepare(db, this.#file)
       const { user_version: version } = db.prepare('PRAGMA user_version').get() as { user_version: number }
@@ -124,6 +128,11 @@ export class SqliteEnd implements End {
   async begin(secret: Uint8Array | null): Promise<void> {
     if (secret) this.#sql("INSERT OR REPLACE INTO meta (name, value) VALUES ('secret', ?)").run(secret)
     this.#sql('UPDATE summed SET since = ?').run(NEVER)
+  }
+
+  /** Nobody else can change it. */
+  async state(): Promise<string> {
+    return ''
   }
 
   async finish(): Promise<void> {

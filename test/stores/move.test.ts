@@ -313,6 +313,22 @@ test('a store that a gateway uses is not moved, and nothing is moved into one th
   await assert.rejects(moveStore(move(redis, file)), /has rows in its table audit: a store is moved into an empty/)
   await assert.rejects(moveStore(move(file, file)), /both ends|a gateway uses/)
   await assert.rejects(moveStore(move(newFile(), newRedis())), /there is no database/)
+  // A command has no lock: it must not change what is being carried.
+  const command = await openAccounts(file)
+  assert.equal(await command.accounts.count(), 0)
+  await assert.rejects(moveStore(move(file, newRedis())), /a command uses .*gateway\.db; wait until it has ended/)
+  await command.close()
+  const late = newRedis()
+  await (await openStore(options(late, { dataDir: temporary() }))).close()
+  const beside = await openAccounts(late)
+  await beside.accounts.change([{ id: 'a', expected: 0, settings: '{}', keys: [] }])
+  let changed: unknown
+  const progress = () => {
+    changed ??= beside.accounts.change([{ id: 'b', expected: 0, settings: '{}', keys: [] }])
+  }
+  await assert.rejects(moveStore(move(late, newFile(), { progress })), /a command has changed redis:/)
+  await beside.close()
+  assert.ok(changed)
   // None of these has changed anything.
   await (await openStore(options(file))).close()
 })
