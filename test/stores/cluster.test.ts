@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
+import { moveStore } from '../../stores/move/move.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
 import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'
@@ -10,8 +11,9 @@ import { skipWithoutRedis, startCluster } from './redis-server.ts'
 test('limits, ledger, idempotency and records on a cluster of three', { skip: skipWithoutRedis }, async t => {
   const nodes = await startCluster(t)
 
+  const url = `redis+cluster://${nodes.map(node => `127.0.0.1:${node.port}`).join(',')}`
   const store = await openRedisStore({
-    url: `redis+cluster://${nodes.map(node => `127.0.0.1:${node.port}`).join(',')}`,
+    url,
     timeout: 10_000,
     instance: 'cluster-test',
     clock: systemClock,
@@ -80,4 +82,19 @@ test('limits, ledger, idempotency and records on a cluster of three', { skip: sk
     )
     assert.equal(results.filter(result => result.admitted).length, N)
   }
+
+  // Moved to a database and back: every node is read, and every node is written.
+  await store.close()
+  const file = `sqlite:${temporary()}/gateway.db`
+  const rest = { maxMemory: null, log: recordingLog(), tell() {}, progress() {} }
+  const there = await moveStore({ from: url, to: file, ...rest })
+  const { organizations, levels, ledger, idempotency, records } = there.carried!
+  assert.deepEqual(
+    [organizations, ledger, idempotency, records].map(({ count }) => count),
+    [30, 30, 30, 60],
+  )
+  // What the races hold was never settled, and is given back.
+  assert.equal(levels.count, 30 * 16)
+  for (const node of nodes) await node.command('FLUSHALL')
+  assert.deepEqual((await moveStore({ from: file, to: url, ...rest })).carried, there.carried)
 })
