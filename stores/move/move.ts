@@ -172,7 +172,7 @@ export async function cancelMove({ from, to, maxMemory, tell }: MoveOptions): Pr
 
 function refusal(name: string, { state, other }: { state: string; other: string }): StoreUnavailable {
   const words: Record<string, string> = {
-    moved: `was moved to ${other} already`,
+    moved: `was moved to ${other} already, and its data is old: name another store, or remove the data`,
     moving: `is being moved to ${other}; end that first, with --cancel to take it back`,
     filling: `is being filled from ${other} and is not complete; end that first, with --cancel to take it back`,
   }

@@ -141,6 +141,15 @@ export class SqliteEnd implements End {
   }
 
   async *read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncGenerator<Carried[K][]> {
+    try {
+      yield* this.#batches(kind, now, drop)
+    } catch (error) {
+      if (error instanceof StoreUnavailable) throw error
+      throw new StoreUnavailable(`cannot read ${this.#file}: ${(error as Error).message}`, error)
+    }
+  }
+
+  *#batches<K extends Kind>(kind: K, now: number, drop: Drop): Generator<Carried[K][]> {
     const items = {
       organizations: () => this.#organizations(),
       audit: () => this.#rows('SELECT organization, entry FROM audit ORDER BY id', row => row),

@@ -36,7 +36,7 @@ test('help lists every verb; a wrong call is exit code 2', async () => {
 })
 
 test('every verb explains itself within 80 columns', async () => {
-  for (const verb of ['start', 'init', 'try', 'check', 'explain', 'list', 'key', 'plugin', 'trace']) {
+  for (const verb of ['start', 'init', 'try', 'check', 'explain', 'list', 'key', 'plugin', 'store', 'trace']) {
     for (const args of [
       [verb, '--help'],
       ['help', verb],

@@ -258,6 +258,12 @@ test('no gateway starts on a moved source, nor on a target that is not whole; bo
   await (await openStore(options(to, { dataDir: temporary() }))).close()
   await assert.rejects(cancelMove(move(from, to)), /no move from .* was interrupted/)
 
+  // Asked to stop: the source can be used at once.
+  const stop = new AbortController()
+  const stopping = moveStore(move(from, to, { progress: () => stop.abort(), signal: stop.signal }))
+  await assert.rejects(stopping, /stopped; nothing was changed in the source/)
+  await (await openStore(options(from))).close()
+
   // Interrupted again, and repeated.
   batches = 0
   await assert.rejects(moveStore(move(from, to, { progress })), killed)
