@@ -243,8 +243,11 @@ export class SqliteEnd implements End {
       const alive: Cells['levels'] = []
       for (const { expires, ...level } of levels.all(organization) as unknown as (Cells['levels'][number] & {
         expires: number
-      })[])
-        if (expires > now && levelPlace(level.cell)) alive.push(level)
+      })[]) {
+        if (expires <= now) continue
+        if (levelPlace(level.cell)) alive.push(level)
+        else drop('levels of limits that this release does not know')
+      }
       if (present.size || alive.length) yield { organization, spend: [...present.values()], levels: alive }
     }
   }

@@ -11,6 +11,7 @@ import type { Cell, RecordKind, Store } from '../../core/store.ts'
 import { openAccounts } from '../../stores/accounts.ts'
 import { openStore } from '../../stores/index.ts'
 import { LocalServer } from '../../stores/local.ts'
+import { cellsOf, groupsOf, levelPlace } from '../../stores/move/cells.ts'
 import { cancelMove, type MoveOptions, moveStore } from '../../stores/move/move.ts'
 import { openRedisEnd } from '../../stores/move/redis.ts'
 import { openSqliteEnd } from '../../stores/move/sqlite.ts'
@@ -267,6 +268,9 @@ test('no gateway starts on a moved source, nor on a target that is not whole; bo
   // Interrupted again, and repeated.
   batches = 0
   await assert.rejects(moveStore(move(from, to, { progress })), killed)
+  const left = openSqliteEnd(from, false)
+  await left.setMark({ state: 'moving', other: name })
+  await left.close()
   assert.equal((await moveStore(move(from, to))).carried!.ledger.count, 60)
   await assert.rejects(openStore(options(from)), /was moved to redis:.*: name that store in 'store'/)
   await assert.rejects(openAccounts(from), /was moved to redis:/)
@@ -362,6 +366,25 @@ test('what was carried is compared: a target that lost something does not come i
     await end.close()
   }
   await (await openStore(options(from))).close()
+})
+
+test('levels of different times share a group of Redis and come back with their times', () => {
+  const now = systemClock.now()
+  const level = (cell: string, used: number, part: number, at: number) => ({ cell, used, part, at })
+  const cells = {
+    organization: 'acme',
+    spend: [{ cell: 'o:day', period: 'day' as const, number: Math.floor(now / DAY), amount: 2 ** 53 - 1 }],
+    levels: [level('o:rpm', 7, 0.5, now), level('o:tpd', 9, 3, now - 5000), level('k:a:tpm', 4, 2, now - MINUTE)],
+  }
+  const groups = groupsOf(cells)
+  assert.deepEqual([...groups.keys()].sort(), ['k:a', 'o'])
+  const found = cellsOf('acme', Object.fromEntries(groups), now, assert.fail)
+  assert.deepEqual(found.spend, cells.spend)
+  // What the older one had earned of its next unit is lost; its time is not.
+  cells.levels[1]!.part = 0
+  const sorted = (levels: typeof cells.levels) => levels.sort((a, b) => (a.cell < b.cell ? -1 : 1))
+  assert.deepEqual(sorted(found.levels), sorted(cells.levels))
+  assert.equal(levelPlace('o:of-a-later-release'), null)
 })
 
 test('a killed gateway: its journal is booked first, and its reservations are given back', { skip }, async t => {
