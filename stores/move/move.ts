@@ -1,6 +1,6 @@
 /**
- * `sluice store move`: carries everything from one store to another, empty one. Both are set aside meanwhile, so that no
- * gateway starts on either (`MoveMark`). In order:
+ * `sluice store move`: carries everything from one store to another, which must be empty. Both are set aside meanwhile,
+ * so that no gateway starts on either (`MoveMark`). In order:
  *
  *   the target is marked `filling`     what an interrupted move has left there is removed
  *   the source is settled              its journals are booked, as a gateway does at its start
@@ -10,8 +10,7 @@
  *   the source is marked `moved`
  *   the target is put into use
  *
- * After a crash between any two of them, the same call goes on: from the beginning, or after the check from the last two
- * steps.
+ * After a crash between any two of them, the same call is made again. It begins anew, or does the last step.
  */
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
@@ -39,7 +38,7 @@ export interface MoveOptions {
   tell(text: string): void
   /** How many things have been carried or read again. */
   progress(count: number): void
-  /** Asks the move to stop: both stores are left as an interrupted move leaves them, and the source is put into use. */
+  /** Asks the move to stop. The source is put into use, and the target stays set aside until the next move. */
   signal?: AbortSignal
 }
 
@@ -78,7 +77,9 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
   const { from, to, maxMemory, tell, signal } = options
   const target = await openEnd(to, maxMemory, tell, true)
   let source: End | undefined
+  /** The source is marked `moving`; the target is marked `filling` and still empty. */
   let aside = false
+  let empty = false
   try {
     source = await openEnd(from, null, tell, false)
     const [left, right] = [source.name, target.name]
@@ -89,7 +90,7 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
       return { from: left, to: right, carried: null, dropped: new Map() }
     }
     if (before && (before.state !== 'moving' || before.other !== right)) throw refusal(left, before)
-    if (found && found.state !== 'filling') throw refusal(right, found)
+    if (found && (found.state !== 'filling' || found.other !== left)) throw refusal(right, found)
     const content = found ? null : await target.content()
     if (content !== null)
       throw new StoreUnavailable(
@@ -97,6 +98,7 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
       )
     await target.setMark({ state: 'filling', other: left })
     if (found) await target.clear()
+    empty = true
 
     if (before) await source.setMark(null)
     await source.close()
@@ -111,6 +113,7 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
     const now = Date.now()
     const state = await source.state()
     const secret = await source.secret()
+    empty = false
     await target.begin(secret)
     const carried = new Tallies()
     let count = 0
@@ -133,6 +136,7 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
     return { from: left, to: right, carried: carried.total(0), dropped }
   } catch (error) {
     if (aside) await source?.setMark(null).catch(() => {})
+    if (empty) await target.setMark(null).catch(() => {})
     if (signal?.aborted) throw new StoreUnavailable('stopped; nothing was changed in the source. Run it again to move')
     throw error
   } finally {
@@ -153,6 +157,8 @@ export async function cancelMove({ from, to, maxMemory, tell }: MoveOptions): Pr
     const done: string[] = []
     const [mark, filling] = [await source.mark(), await target.mark()]
     if (mark?.state === 'moved') throw refusal(source.name, mark)
+    // Another source may be marked as moved already: then what is here is all there is.
+    if (filling && filling.other !== source.name) throw refusal(target.name, filling)
     if (filling?.state === 'filling') {
       await target.clear()
       await target.setMark(null)
@@ -173,8 +179,8 @@ export async function cancelMove({ from, to, maxMemory, tell }: MoveOptions): Pr
 function refusal(name: string, { state, other }: { state: string; other: string }): StoreUnavailable {
   const words: Record<string, string> = {
     moved: `was moved to ${other} already, and its data is old: name another store, or remove the data`,
-    moving: `is being moved to ${other}; end that first, with --cancel to take it back`,
-    filling: `is being filled from ${other} and is not complete; end that first, with --cancel to take it back`,
+    moving: `is being moved to ${other}; end that move first, or take it back with --cancel`,
+    filling: `is being filled from ${other} and is not complete; end that move first, or take it back with --cancel`,
   }
   return new StoreUnavailable(`${name} ${words[state]}`)
 }

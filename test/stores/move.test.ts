@@ -281,6 +281,11 @@ test('no gateway starts on a moved source, nor on a target that is not whole; bo
   await target.setMark({ state: 'filling', other: `sqlite:${from.slice('sqlite:'.length)}` })
   await target.close()
   await refusedTo(/is not complete/)
+  const other = newFile()
+  await (await openStore(options(other))).close()
+  await assert.rejects(moveStore(move(other, to)), /is being filled from .* and is not complete; end that move first/)
+  await assert.rejects(cancelMove(move(other, to)), /is being filled from .* and is not complete; end that move first/)
+  await assert.rejects(cancelMove(move(from, to)), /was moved to/)
   assert.equal((await moveStore(move(from, to))).carried, null)
   assert.equal((await (await open(t, to)).ledger.query({})).length, 60)
 })
@@ -316,7 +321,9 @@ test('a store that a gateway uses is not moved, and nothing is moved into one th
     moveStore(move(file, redis)),
     /has the key \{sluice:accounts\}:audit: a store is moved into an empty/,
   )
-  await assert.rejects(moveStore(move(redis, newFile())), /gateways use redis:.* stop them first/)
+  const unused = newFile()
+  await assert.rejects(moveStore(move(redis, unused)), /gateways use redis:.* stop them first/)
+  await (await openStore(options(unused))).close()
   await open(t, other)
   await assert.rejects(moveStore(move(file, other)), /gateways use redis:.* stop them first/)
   await shared.close()
