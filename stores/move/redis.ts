@@ -9,6 +9,7 @@ import { folderOf, isLocal, LocalServer } from '../local.ts'
 import { AUDIT, digestKey, IDS, KEYS as KEY_IDS, KEYED, orgKey, RedisAccounts, VERSION } from '../redis/accounts.ts'
 import { script } from '../redis/call.ts'
 import { RedisClient, tagOf } from '../redis/client.ts'
+import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
 import { APPEND, ASIDE, IDEM_FINISH, IN_USE, RECLAIM, RECORD_PUT, SHARES_REPORT } from '../redis/scripts.ts'
@@ -74,6 +75,8 @@ export class RedisEnd implements End {
   readonly name: string
   readonly #client: RedisClient
   readonly #server: LocalServer | undefined
+  /** Where rows are that have left the stream; null: nowhere. */
+  readonly #drained: string | null
   /** The latest id that was given in each stream. */
   readonly #ids = new Map<string, { ms: number; number: number }>()
   #version = 0
@@ -82,6 +85,7 @@ export class RedisEnd implements End {
     this.name = isLocal(url) ? `local:${path.resolve(folderOf(url))}` : client.name
     this.#client = client
     this.#server = server
+    this.#drained = drainOf(url)
   }
 
   async mark(): Promise<MoveMark | null> {
@@ -103,6 +107,7 @@ export class RedisEnd implements End {
   }
 
   async content(): Promise<string | null> {
+    if (this.#drained !== null && holdsDrained(this.#drained)) return `${this.#drained} has ledger rows`
     for (const pattern of PATTERNS)
       for await (const names of this.#scan(pattern)) {
         const found = names.find(name => !LEFT.test(name))
@@ -157,7 +162,7 @@ export class RedisEnd implements End {
       audit: () => this.#audit(),
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
-      ledger: () => scanStream(this.#client, {}),
+      ledger: () => this.#ledger(),
       idempotency: () => this.#replies(now, drop),
       records: () => this.#records(now),
     }[kind]() as AsyncIterable<Carried[K][]>
@@ -226,7 +231,17 @@ export class RedisEnd implements End {
     // Rows of a release without sums are counted first, as a gateway does it bit by bit.
     const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST]
     while ((await this.#client.script(SCRIPTS.append, keys, ['', '0', '[]', '', '', '', ''])) === 1);
-    yield* scanUsage(this.#client, {})
+    yield* scanUsage(this.#client, this.#drained, {})
+  }
+
+  /** The oldest rows first. A local store's are in files; nothing changes meanwhile, so the stream can be read twice. */
+  async *#ledger(): AsyncGenerator<LedgerRow[]> {
+    if (this.#drained !== null && holdsDrained(this.#drained)) {
+      const inStream = new Set<string>()
+      for await (const page of scanStream(this.#client, {})) for (const { request_id } of page) inStream.add(request_id)
+      yield* readDrained(this.#drained, {}, inStream)
+    }
+    yield* scanStream(this.#client, {})
   }
 
   async *#replies(now: number, drop: Drop): AsyncGenerator<KeptReply[]> {

@@ -6,6 +6,7 @@ import { type TestContext, test } from 'node:test'
 import type { LedgerRow, Store } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { LocalServer } from '../../stores/local.ts'
+import { moveStore } from '../../stores/move/move.ts'
 import { RedisClient } from '../../stores/redis/client.ts'
 import { drainOf } from '../../stores/redis/drained.ts'
 import { STREAM } from '../../stores/redis/ledger.ts'
@@ -25,13 +26,17 @@ async function local(t: TestContext, maxMemory: number | null = null) {
   const store = await openStore(options(url, { ledgerKeep: null, ...(maxMemory && { maxMemory }) }))
   const client = new RedisClient({ url, timeout: 10_000, log })
   await client.connect()
-  t.after(async () => {
+  let closed = false
+  const close = async () => {
+    if (closed) return
+    closed = true
     client.disconnect()
     await store.close()
     await server.stop()
-  })
+  }
+  t.after(close)
   const length = () => client.call(client.redis.xlen(STREAM))
-  return { url, store, client, length, folder: drainOf(url)! }
+  return { url, store, client, length, close, folder: drainOf(url)! }
 }
 
 /** Books rows of four hours and two days. */
@@ -128,4 +133,24 @@ test('files of days that are older than ledger.keep are removed', { skip }, asyn
   await book(store, 10, 500)
   await drain(url, folder)
   assert.ok((await store.ledger.query({})).length >= 255)
+})
+
+test('a move takes the rows of the files, too, the oldest first', { skip }, async t => {
+  const { url, store, folder, close } = await local(t)
+  await book(store, 600)
+  await drain(url, folder)
+  const rows = byId(await store.ledger.query({}))
+  const sums = await usedIn(store)
+  await close()
+  const to = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  const { carried } = await moveStore({ from: url, to, maxMemory: null, log, tell() {}, progress() {} })
+  assert.equal(carried!.ledger.count, 600)
+  const moved = await openStore(options(to))
+  t.after(() => moved.close())
+  assert.deepEqual(byId(await moved.ledger.query({})), rows)
+  assert.deepEqual(await usedIn(moved), sums)
+  await assert.rejects(
+    moveStore({ from: to, to: url, maxMemory: null, log, tell() {}, progress() {} }),
+    /a gateway uses|was moved to/,
+  )
 })
