@@ -132,6 +132,7 @@ if (cert !== undefined && key !== undefined) {
     stream.on('error', () => {})
     stream.on('data', chunk => (body += chunk))
     stream.on('end', () => {
+      if (stream.closed || stream.destroyed) return
       if (!body.includes('"stream":true')) {
         stats.whole++
         stream.respond({ ':status': 200, 'content-type': 'application/json', 'content-length': reply.whole.length })

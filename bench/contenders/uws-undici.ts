@@ -6,12 +6,15 @@
 import { readFileSync } from 'node:fs'
 import { Pool } from 'undici'
 import { loadNative } from '../../http/uws/native.ts'
+import { abortablePool } from '../../plugins/upstream/http2-abort.ts'
 
 const uws = loadNative()
 
 const [port, ca, protocol] = process.argv.slice(2)
 
-const pool = new Pool(ca === undefined ? `http://127.0.0.1:${port}` : `https://localhost:${port}`, {
+// Over plain undici a client that leaves can stop the process.
+const open = protocol === 'http2' ? abortablePool : (origin: string, options: object) => new Pool(origin, options)
+const pool = open(ca === undefined ? `http://127.0.0.1:${port}` : `https://localhost:${port}`, {
   allowH2: protocol === 'http2',
   ...(ca !== undefined && { connect: { ca: readFileSync(ca, 'utf8') } }),
   connections: 8192,

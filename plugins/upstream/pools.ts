@@ -13,6 +13,7 @@ import { joined } from '../shared/verbatim.ts'
 import { Gate } from './gate.ts'
 import { Http1Client, type HttpClient } from './http1/client.ts'
 import type { TlsFiles } from './http1/secure.ts'
+import { abortablePool } from './http2-abort.ts'
 
 /** The connections to one provider. */
 export interface ProviderPool {
@@ -127,8 +128,9 @@ function open(provider: ProviderConfig, tls: TlsFiles, connectTimeoutMs: number,
               // Without a tunnel, all requests would queue behind one connection to the proxy.
               proxyTunnel: true,
               clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
+              factory: abortablePool,
             })
-          : new Pool(url.origin, options),
+          : abortablePool(url.origin, options),
       )
   return {
     dispatcher,
