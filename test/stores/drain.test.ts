@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import path from 'node:path'
 import { type TestContext, test } from 'node:test'
+import { systemClock } from '../../core/clock.ts'
 import type { LedgerRow, Store } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { LocalServer } from '../../stores/local.ts'
@@ -11,7 +12,8 @@ import { RedisClient } from '../../stores/redis/client.ts'
 import { drainOf } from '../../stores/redis/drained.ts'
 import { STREAM } from '../../stores/redis/ledger.ts'
 import { FileTarget } from '../../stores/ship/files.ts'
-import { openSource, shipAll } from '../../stores/ship/ship.ts'
+import { Follower, openSource, shipAll } from '../../stores/ship/ship.ts'
+import { eventually } from '../eventually.ts'
 import { DAY, intent, MINUTE, options, outcome, recordingLog, T0, temporary, usedBy, usedIn } from './kit.ts'
 import { skipWithoutRedis as skip } from './redis-server.ts'
 
@@ -153,4 +155,25 @@ test('a move takes the rows of the files, too, the oldest first', { skip }, asyn
     moveStore({ from: to, to: url, maxMemory: null, log, tell() {}, progress() {} }),
     /a gateway uses|was moved to/,
   )
+})
+
+test('a follower that drains trims the stream, and removes the files of old days', { skip }, async t => {
+  const { url, store, length, folder } = await local(t)
+  await book(store, 1000)
+  const follow = (keep: number | null, now: number) =>
+    new Follower({
+      ...{ store: url, to: `file:${folder}`, interval: 1000, holder: 'test', drain: { tail: TAIL, keep } },
+      clock: { ...systemClock, now: () => now },
+      log,
+      onStatus() {},
+    })
+  const first = follow(null, T0)
+  await eventually(async () => (await length()) < TAIL + NODE)
+  await first.stop()
+  assert.equal((await store.ledger.query({})).length, 1000)
+  const files = () => fs.readdirSync(folder).filter(name => name.endsWith('.ndjson')).length
+  assert.equal(files(), 2)
+  const second = follow(DAY, T0 + 10 * DAY)
+  await eventually(() => files() === 0)
+  await second.stop()
 })
