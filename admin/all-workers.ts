@@ -4,7 +4,7 @@ import { AggregatorRegistry, type Metric, Registry } from 'prom-client'
 import type { AdminToken } from '../config/types.ts'
 import type { Clock } from '../core/clock.ts'
 import { type Accounts, MOST_ORGANIZATIONS } from './accounts.ts'
-import { type ApiAnswer, MAX_BODY } from './api.ts'
+import { type ApiAnswer, bytesOf } from './api.ts'
 import type { Caller } from './callers.ts'
 import { readOnly } from './distribution.ts'
 import { History } from './history.ts'
@@ -172,16 +172,9 @@ export class AllWorkers implements Shown {
   }
 
   async #api(caller: Caller, request: IncomingMessage, path: string, query: URLSearchParams): Promise<ApiAnswer> {
-    const pieces: Buffer[] = []
-    let size = 0
-    for await (const piece of request as AsyncIterable<Buffer>) {
-      pieces.push(piece)
-      size += piece.length
-      // The worker refuses it.
-      if (size > MAX_BODY) break
-    }
+    // The worker refuses one that is too large.
+    const body = (await bytesOf(request)).toString('base64')
     const { authorization: _, ...headers } = request.headers
-    const body = Buffer.concat(pieces).toString('base64')
     const { method } = request
     const answer = await this.#askAny('api', { caller, method, headers, path, query: String(query), body })
     if (answer) return answer

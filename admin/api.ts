@@ -34,7 +34,7 @@ export interface ApiAnswer {
 
 export const API_PREFIX = '/api/v1/'
 /** Bytes. */
-export const MAX_BODY = 1 << 20
+const MAX_BODY = 1 << 20
 const MAX_PAGE = 500
 /** Members of settings are nested less deep than this. */
 const MAX_DEPTH = 8
@@ -451,22 +451,31 @@ function keyOf(stored: OrganizationWithKeys, id: string): { status: string; expi
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
-async function bodyOf(request: ApiRequest): Promise<Record<string, unknown>> {
-  if (!/^application\/(merge-patch\+)?json\b/i.test(request.headers['content-type'] ?? ''))
-    throw new Refused(415, 'content_type', 'the body is JSON: content-type: application/json')
-  const bytes = await new Promise<Buffer>((resolve, reject) => {
+/**
+ * The bytes of a body. Of one that is over MAX_BODY these are the first, and the rest is not read: the connection closes
+ * after the answer.
+ */
+export function bytesOf(request: Readable): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
     const pieces: Buffer[] = []
     let size = 0
     request.on('data', (piece: Buffer) => {
+      pieces.push(piece)
       size += piece.length
-      if (size <= MAX_BODY) return pieces.push(piece)
-      // The connection closes after the answer, and what is left of the body is not read.
+      if (size <= MAX_BODY) return
       request.pause()
-      return reject(new Refused(413, 'too_large', 'the body is over 1 MiB'))
+      resolve(Buffer.concat(pieces))
     })
     request.on('end', () => resolve(Buffer.concat(pieces)))
     request.on('error', reject)
   })
+}
+
+async function bodyOf(request: ApiRequest): Promise<Record<string, unknown>> {
+  if (!/^application\/(merge-patch\+)?json\b/i.test(request.headers['content-type'] ?? ''))
+    throw new Refused(415, 'content_type', 'the body is JSON: content-type: application/json')
+  const bytes = await bytesOf(request)
+  if (bytes.length > MAX_BODY) throw new Refused(413, 'too_large', 'the body is over 1 MiB')
   let body: unknown
   try {
     body = JSON.parse(bytes.toString('utf8'))
