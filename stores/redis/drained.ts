@@ -49,10 +49,11 @@ export async function* readDrained(
   for (const name of Object.keys(files).sort()) {
     const day = Date.parse(name.slice(0, 10))
     const file = path.join(folder, name)
-    // A file that is not there was moved away, or was older than `ledger.keep`.
-    if (day >= until || day + DAY_MS <= since || files[name] === 0 || !fs.existsSync(file)) continue
+    if (day >= until || day + DAY_MS <= since || files[name] === 0) continue
+    const opened = await openIfThere(file)
+    if (!opened) continue
     // What stands behind these bytes is of a batch that has not ended.
-    const input = fs.createReadStream(file, { end: files[name]! - 1 })
+    const input = opened.createReadStream({ end: files[name]! - 1 })
     let page: LedgerRow[] = []
     let lines = 0
     for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
@@ -70,6 +71,15 @@ export async function* readDrained(
 }
 
 const DAY_MS = 86_400_000
+
+/** Opens a file for reading. Undefined: it was moved away, or was older than `ledger.keep`. */
+async function openIfThere(file: string): Promise<fs.promises.FileHandle | undefined> {
+  try {
+    return await fs.promises.open(file)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+  }
+}
 
 /** Looks at the time of a line without parsing it: most lines of a day are of other hours than the one that is asked for. */
 function isBetween(line: string, since: number, until: number): boolean {

@@ -9,6 +9,9 @@ import { systemClock } from '../../core/clock.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { openStore } from '../../stores/index.ts'
 import { findServer, LocalServer } from '../../stores/local.ts'
+import { RedisClient } from '../../stores/redis/client.ts'
+import { DRAIN_TAIL } from '../../stores/redis/drained.ts'
+import { STREAM } from '../../stores/redis/ledger.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
 import { skipWithoutRedis as skip } from '../stores/redis-server.ts'
@@ -17,6 +20,18 @@ import { defaultYaml, KEY } from './harness.ts'
 const MAIN = new URL('../../cli/main.ts', import.meta.url).pathname
 const silent = { debug() {}, info() {}, warn() {}, error() {} }
 const { NODE_TEST_CONTEXT: _, ...ENV } = process.env
+
+/** XTRIM removes whole nodes of the stream, which have this many entries. */
+const NODE = 100
+/** Appends copies of the last row to the stream. */
+const COPY_LAST = `
+local fields = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1][2]
+local id
+for i = 1, #fields, 2 do if fields[i] == 'request_id' then id = i + 1 end end
+for n = 1, ARGV[1] do
+  fields[id] = 'copy-' .. n
+  redis.call('XADD', KEYS[1], '*', unpack(fields))
+end`
 
 interface Running {
   process: ChildProcess
@@ -132,20 +147,29 @@ test('[LIM-3] [BILL-4] store: local serves several workers; killed servers and g
   // Its ledger goes to files without a word in gateway.yaml.
   const shipped = join(data, 'ledger')
   await eventually(() => existsSync(shipped) && readdirSync(shipped).some(name => name.endsWith('.ndjson')))
+  // What is over DRAIN_TAIL leaves the memory of its server.
+  const url = `local:${data}`
+  const client = new RedisClient({ url, timeout: 60_000, log: silent })
+  await client.connect()
+  t.after(() => client.disconnect())
+  await client.call(client.redis.eval(COPY_LAST, 1, STREAM, DRAIN_TAIL + 10 * NODE))
+  await eventually(async () => (await client.call(client.redis.xlen(STREAM))) < DRAIN_TAIL + NODE)
 
   // An orderly stop leaves no server, and the data is there at the next start.
   const last = pidOf(data)
   third.process.kill('SIGTERM')
   assert.equal(await third.ended, 0)
   assert.ok(!lives(last))
-  const url = `local:${data}`
   const local = await LocalServer.start({ url, maxMemory: null, tell() {} })
   const store = await openStore({ url, timeout: 5000, clock: systemClock, log: silent })
   t.after(async () => {
     await store.close()
     await local.stop()
   })
-  const rows = await store.ledger.query({})
+  const all = await store.ledger.query({})
+  const isCopy = ({ request_id }: { request_id: string }) => request_id.startsWith('copy-')
+  assert.equal(all.filter(isCopy).length, DRAIN_TAIL + 10 * NODE)
+  const rows = all.filter(row => !isCopy(row))
   const ids = rows.filter(({ outcome }) => outcome === 'completed').map(({ request_id }) => request_id)
   assert.deepEqual(ids.toSorted(), served.toSorted(), 'each reply has one row')
 })
@@ -161,7 +185,6 @@ test('a local store that is full refuses writes, says so in readiness, and keeps
     rmSync(data, { recursive: true, force: true })
   })
   await store.secret('')
-  const { RedisClient } = await import('../../stores/redis/client.ts')
   const client = new RedisClient({ url, timeout: 5000, log: silent })
   await client.connect()
   t.after(() => client.disconnect())
