@@ -191,7 +191,8 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
         // The thread stays busy for the job that has waited.
         if (next) next()
         else member.busy = false
-        member.worker.unref()
+        // The process lives until the threads that `close` ends have ended.
+        if (!closed) member.worker.unref()
       }
     } finally {
       leave()

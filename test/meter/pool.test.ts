@@ -159,6 +159,20 @@ test('closing ends what is under way and refuses what comes after', async () => 
   await assert.rejects(closing.count(['a']), MeterBusy)
 })
 
+// Nothing kept the process alive until a thread had ended whose answer came while it was being ended.
+test('closing resolves, though an answer comes meanwhile', async () => {
+  const closing = createMeterPool({ workers: 1 })
+  await closing.count(['a'])
+  const last = closing.count(['b'])
+  await new Promise(resolve => setImmediate(resolve))
+  // The thread answers, and this one does not hear of it before it closes the pool.
+  for (const end of 'abcde') countTokens(large + end)
+  const closed = closing.close()
+  // Whether it answered in time does not matter here.
+  await last.catch(() => {})
+  await closed
+})
+
 test('parsing gives the value that JSON.parse gives, or its SyntaxError', async () => {
   for (const text of ['{"a":[1,"é😀",null],"__proto__":{"x":1},"a":2}', '"\\ud83d"', '[]', 'true']) {
     const body = Buffer.from(text)
