@@ -14,6 +14,7 @@ import {
   type Turn,
   TurnList,
 } from '../../core/conversation.ts'
+import { FairGate } from '../../core/fair.ts'
 import type { ConnectionState } from '../../core/listener.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
 import { loopTurns } from '../shared/loop-turn.ts'
@@ -81,6 +82,14 @@ export class ConnectionMemory {
 /** A longer chain of responses is taken for unknown, because each link costs a read. */
 const MAX_LINKS = 1000
 
+/**
+ * Chains of more UTF-16 units are read by few requests at a time, and of one organization by fewer: opening a link
+ * leaves several times its size behind, and many at once are more than is collected meanwhile. On the attack's flood of
+ * recalls this halves what it adds to the memory of the process.
+ */
+const LARGE_CHAIN = 1 << 20
+const largeChains = new FairGate(8, 2)
+
 /** Reads and writes the stored responses and continuation data. */
 export class Memory {
   readonly #store: Store
@@ -116,31 +125,37 @@ export class Memory {
     const links: Retained[] = []
     const ids: string[] = []
     const stored: string[] = []
-    for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
-      if (ids.length === MAX_LINKS || ids.includes(next)) return null
-      let record = local?.get(organization, next, take) ?? null
-      if (!record) {
-        const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
-        if (sealed) {
-          take(sealed.length)
-          await slices.before(sealed.length)
+    let leave: (() => void) | undefined
+    try {
+      for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
+        if (ids.length === MAX_LINKS || ids.includes(next)) return null
+        if (size > LARGE_CHAIN) leave ??= await largeChains.enter(organization)
+        let record = local?.get(organization, next, take) ?? null
+        if (!record) {
+          const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
+          if (sealed) {
+            take(sealed.length)
+            await slices.before(sealed.length)
+          }
+          record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
+          stored.push(next)
         }
-        record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
-        stored.push(next)
+        if (!record) return null
+        size += sizeOfAll(record)
+        if (size > room) return size
+        ids.push(next)
+        links.push(record)
       }
-      if (!record) return null
-      size += sizeOfAll(record)
-      if (size > room) return size
-      ids.push(next)
-      links.push(record)
-    }
-    if (stored.length > 0)
-      await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
-    links.reverse()
-    return {
-      system: links.flatMap(link => link.system),
-      turns: links.flatMap(link => link.turns),
-      tools: links.flatMap(link => link.tools ?? []),
+      if (stored.length > 0)
+        await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
+      links.reverse()
+      return {
+        system: links.flatMap(link => link.system),
+        turns: links.flatMap(link => link.turns),
+        tools: links.flatMap(link => link.tools ?? []),
+      }
+    } finally {
+      leave?.()
     }
   }
 

@@ -49,3 +49,28 @@ test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no furt
   )
   assert.equal(reads, 5)
 })
+
+test('large chains of one organization are read two at a time', async () => {
+  const kept = new Map<string, Uint8Array>()
+  let reading = 0
+  let most = 0
+  const records = {
+    put: (_organization: string, _kind: string, id: string, value: Uint8Array) => void kept.set(id, value),
+    async get(_organization: string, _kind: string, id: string) {
+      if (id === 'last') return kept.get(id)
+      most = Math.max(most, ++reading)
+      for (let turn = 0; turn < 10; turn++) await new Promise(resolve => setImmediate(resolve))
+      reading--
+      return kept.get(id)
+    },
+    touch: () => {},
+  }
+  const clock = { now: () => 0, mono: () => 0, setTimer: () => ({ cancel() {} }) }
+  const memory = new Memory({ records } as unknown as Store, new Sealer(new Uint8Array(32)), clock, 1000, 1000)
+  const added = (text: string): Added => ({ system: [], turns: [{ role: 'user', parts: [{ type: 'text', text }] }] })
+  memory.retain('acme', 'first', undefined, added('x'))
+  memory.retain('acme', 'last', 'first', added('y'.repeat(2 << 20)))
+  const all = await Promise.all([1, 2, 3, 4, 5].map(() => memory.recall('acme', 'last', 1 << 23, any)))
+  for (const recalled of all) assert.equal((recalled as Added).turns.length, 2)
+  assert.equal(most, 2)
+})
