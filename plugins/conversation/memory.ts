@@ -84,8 +84,8 @@ const MAX_LINKS = 1000
 
 /**
  * Chains of more UTF-16 units are read by few requests at a time, and of one organization by fewer: opening a link
- * leaves several times its size behind, and many at once are more than is collected meanwhile. On the attack's flood of
- * recalls this halves what it adds to the memory of the process.
+ * leaves several times its size behind, and many at once are more than is collected meanwhile. Without this the flood of
+ * recalls of `npm run attack` added 615 MiB to the process, and 470 with it.
  */
 const LARGE_CHAIN = 1 << 20
 const largeChains = new FairGate(8, 2)
