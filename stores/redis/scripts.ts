@@ -443,10 +443,12 @@ if h[3] == 'not_kept' then return {'not_kept', h[2]} end
 return {'replay', h[2], h[4], h[5], h[6], h[7]}
 `
 
+/** The time in ms, to the microsecond: what is stored within one millisecond leaves in the order in which it came. */
 const NOW = `
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + time[2] / 1000
 `
+
 /** A script that stores something forgets at most this many members that have expired. */
 const EXPIRED_BY_PUT = 20
 /** One call evicts at most this many members, and forgets at most this many of each index that have expired. */

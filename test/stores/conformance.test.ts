@@ -586,6 +586,18 @@ for (const engine of engines) {
       await eventually(() => store.stats!().kept.records.bytes === 15_000)
     })
 
+    it('what is stored at once is evicted in the order in which it came', async t => {
+      const { records } = await engine.open(t, { maxRecords: 40_000, share: 0.25, ...alone(engine) })
+      const org = newOrg()
+      const ids = Array.from({ length: 60 }, (_, i) => i)
+      const kind = (i: number) => (i % 2 ? 'response' : 'continuation')
+      const size = (i: number) => (i % 3 ? 1000 : 990)
+      await Promise.all(ids.map(i => records.put(org, kind(i), `r${i}`, Buffer.alloc(size(i)), DAY, Date.now())))
+      const found: number[] = []
+      for (const i of ids) if (await records.get(org, kind(i), `r${i}`, Date.now())) found.push(i)
+      assert.deepEqual(found, ids.slice(-10))
+    })
+
     it('when all is full, the largest share gives way', async t => {
       const store = await engine.open(t, { maxRecords: 40_000, share: 0.5, ...alone(engine) })
       const put = (org: string, i: number) =>

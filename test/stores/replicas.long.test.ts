@@ -103,6 +103,7 @@ test('a connection that is lost meanwhile: rows are offered again, and are in th
   const store = await open(master.url)
   t.after(() => store.close())
   await book(store, 'a')
+  await eventually(() => store.ledger.unreplicated === 0)
   await replica.down()
   for (let i = 0; i < 450; i++) {
     void store.ledger.intent(intent(`r${i}`))
@@ -128,7 +129,9 @@ test('a gateway that is killed meanwhile: the next books its rows once, and keep
   const { master, replica } = await pair(t)
   const dataDir = temporary()
   const store = await open(master.url, { dataDir })
+  t.after(() => store.close())
   await book(store, 'a')
+  await eventually(() => store.ledger.unreplicated === 0)
   await replica.down()
   await book(store, 'b')
   assert.deepEqual(owed(dataDir), ['b'])
