@@ -3,6 +3,8 @@
  * turns. However long one owner's line is, another owner waits for at most one of its entries.
  */
 
+import type { Clock } from './clock.ts'
+
 /** A queue with one line for each owner. */
 export class FairQueue<T> {
   /** In the order of their turns. No line is empty. */
@@ -143,20 +145,52 @@ export class FairGate {
   }
 }
 
+/** A turn of the event loop up to this long needs no rest, ms. */
+const SHORT_TURN_MS = 4
+/** No rest is longer, ms: a process that was suspended meanwhile has not worked. */
+const LONGEST_REST_MS = 100
+
 /** Event-loop turns for long work on the event loop: one slice of work in each turn, owners by turns. */
 export class FairTurns {
   readonly #waiting = new FairQueue<() => void>()
+  readonly #rests: { readonly clock: Clock; readonly times: number } | undefined
+  /** When the first slice of this event-loop turn began; it asks for the next as it begins. Only with rests. */
+  #began: number | undefined
+  #resting = false
+
+  /** @param rests after a long turn all wait `times` as long as it took, so that others have the loop meanwhile */
+  constructor(rests?: { readonly clock: Clock; readonly times: number }) {
+    this.#rests = rests
+  }
 
   /** Resolves at the beginning of an event-loop turn that is this caller's alone. */
   next(owner: string): Promise<void> {
     return new Promise(resolve => {
       this.#waiting.push(owner, resolve)
+      if (this.#resting) return
+      this.#began ??= this.#rests?.clock.mono()
       if (this.#waiting.size === 1) setImmediate(this.#run)
     })
   }
 
   readonly #run = (): void => {
+    const began = this.#began
+    this.#began = undefined
+    if (began !== undefined) {
+      const { clock, times } = this.#rests!
+      const took = clock.mono() - began
+      if (took > SHORT_TURN_MS) {
+        this.#resting = true
+        clock.setTimer(Math.min(took * times, LONGEST_REST_MS), this.#rested)
+        return
+      }
+    }
     this.#waiting.shift()?.()
     if (this.#waiting.size > 0) setImmediate(this.#run)
+  }
+
+  readonly #rested = (): void => {
+    this.#resting = false
+    this.#run()
   }
 }

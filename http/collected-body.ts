@@ -1,4 +1,8 @@
-/** The first memory of a body whose size is not known, in bytes; twice as much each time it is full. */
+/**
+ * The first memory of a body, in bytes. When it is full: all at once where the size is known, else twice as much each
+ * time. Forty heads of 24 MB that come together took 50 ms in one turn of the event loop for their memory alone, most
+ * of it collections of garbage; so it is taken when a body has begun to come.
+ */
 const FIRST_BYTES = 1024 * 1024
 
 /**
@@ -6,18 +10,19 @@ const FIRST_BYTES = 1024 * 1024
  * the memory, and until a collection of garbage three times.
  */
 export class CollectedBody {
+  readonly #size: number | undefined
   readonly #most: number
   #memory: Buffer
   #length = 0
 
   /**
-   * The system gives memory when it is written first, so what is announced and does not come costs nothing.
    * @param size of the body, where it is known
    * @param most the largest size that may come, in bytes
    */
   constructor(size: number | undefined, most: number) {
+    this.#size = size
     this.#most = most
-    this.#memory = Buffer.allocUnsafeSlow(size ?? Math.min(most, FIRST_BYTES))
+    this.#memory = Buffer.allocUnsafeSlow(Math.min(size ?? most, FIRST_BYTES))
   }
 
   /** Copies a piece. */
@@ -35,7 +40,7 @@ export class CollectedBody {
 
   #grow(needed: number): void {
     const old = this.#memory
-    this.#memory = Buffer.allocUnsafeSlow(Math.max(needed, Math.min(this.#most, 2 * old.length)))
+    this.#memory = Buffer.allocUnsafeSlow(Math.max(needed, this.#size ?? Math.min(this.#most, 2 * old.length)))
     this.#memory.set(old.subarray(0, this.#length))
     // This frees the old memory now; a collection of garbage could come much later.
     ;(old.buffer as ArrayBuffer).transfer(0)

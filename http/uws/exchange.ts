@@ -5,6 +5,7 @@
 
 import type { Clock } from '../../core/clock.ts'
 import type { DenseSet, Placed } from '../../core/collections.ts'
+import type { FairTurns } from '../../core/fair.ts'
 import { HeaderFields } from '../../core/header-fields.ts'
 import type {
   BodyFault,
@@ -56,6 +57,8 @@ export interface UwsShared {
   nextSlice: number
   readonly fields: FieldReader
   readonly cork: Cork
+  /** The turns of large bodies. */
+  readonly reads: FairTurns
   draining: boolean
   /** Each connection closes after its next response. */
   retiring: boolean

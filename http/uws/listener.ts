@@ -9,6 +9,7 @@ import { DenseSet } from '../../core/collections.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
 import { TrustedPeers } from '../client-address.ts'
 import { MAX_HEAD_BYTES } from '../safe-header.ts'
+import { pacedReads } from './body.ts'
 import { Cork } from './cork.ts'
 import { FieldReader, UwsExchange, type UwsShared } from './exchange.ts'
 import { type ListenSocket, loadNative, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './native.ts'
@@ -91,15 +92,17 @@ class UwsListener implements Listener {
   constructor(uws: Uws, options: ListenerOptions, handler: RequestHandler, trusted: TrustedPeers) {
     this.#uws = uws
     this.host = options.host
+    const clock = options.clock ?? systemClock
     this.#shared = {
       options,
       handler,
-      clock: options.clock ?? systemClock,
+      clock,
       trusted,
       ticking: Array.from({ length: SLICES }, () => new DenseSet<UwsExchange>()),
       nextSlice: 0,
       fields: new FieldReader(),
       cork: new Cork(),
+      reads: pacedReads(clock),
       draining: false,
       retiring: false,
       sockets: new Set(),

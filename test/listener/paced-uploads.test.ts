@@ -5,13 +5,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'
-import { UwsBody } from '../../http/uws/body.ts'
+import { pacedReads, UwsBody } from '../../http/uws/body.ts'
 import type { UwsExchange } from '../../http/uws/exchange.ts'
 
 const MIB = 1024 * 1024
 const turn = () => new Promise(resolve => setImmediate(resolve))
 const piece = () => new ArrayBuffer(MIB / 2)
 
+const clock = new ManualClock()
+const reads = pacedReads(clock)
 /** An upload whose socket is a list of what was done to it. */
 function upload(caller: string, length: number | undefined) {
   const socket: string[] = []
@@ -26,7 +28,7 @@ function upload(caller: string, length: number | undefined) {
       ['authorization', caller],
       ...(length === undefined ? [] : [['content-length', String(length)] as const]),
     ]),
-    shared: { clock: new ManualClock() },
+    shared: { clock, reads },
     settled: false,
     over: false,
     startTicking() {},
@@ -85,6 +87,31 @@ test('a body without a length waits once it is large; a small one never does', a
   await turn()
   await turn()
   assert.deepEqual(unknown.socket, ['pause', 'resume'])
+})
+
+test('after a long read all large uploads rest, so that others have the loop', async () => {
+  const [a, b] = [upload('a', 24 * MIB), upload('a', 24 * MIB)]
+  a.arrives()
+  b.arrives()
+  await turn()
+  assert.equal(a.socket.at(-1), 'resume')
+  a.arrives()
+  clock.advance(15)
+  await turn()
+  const late = upload('b', 24 * MIB)
+  late.arrives()
+  clock.advance(29)
+  for (let i = 0; i < 3; i++) await turn()
+  assert.deepEqual(
+    [a, b, late].map(each => each.socket.at(-1)),
+    ['pause', 'pause', 'pause'],
+  )
+  clock.advance(1)
+  for (let i = 0; i < 3; i++) await turn()
+  assert.deepEqual(
+    [a, b, late].map(each => each.socket.at(-1)),
+    ['resume', 'resume', 'resume'],
+  )
 })
 
 test('the socket of an exchange that is over is left alone', async () => {
