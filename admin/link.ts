@@ -35,10 +35,14 @@ export class Link<C extends Calls> {
     this.#send = send
   }
 
-  /** Rejects with the error of the other side, and when it ends before it has answered. */
+  /**
+   * Rejects with the error of the other side, when it ends before it has answered, and when it has left very many calls
+   * without an answer.
+   */
   call<N extends keyof C & string>(name: N, ...args: Parameters<C[N]>): Promise<Awaited<ReturnType<C[N]>>> {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()
     if (this.#closed) reject(new Error(ENDED))
+    else if (this.#open.size >= MOST_UNANSWERED) reject(new Error('the worker does not answer'))
     else {
       this.#open.set(++this.#last, { resolve, reject })
       this.#send({ call: this.#last, name, args } satisfies Call)
@@ -65,6 +69,8 @@ export class Link<C extends Calls> {
 }
 
 const ENDED = 'the worker has ended'
+/** Each call to a worker that hangs stays in memory, here and in the channel. */
+const MOST_UNANSWERED = 1000
 
 /** The value of a promise; undefined when it rejects, or takes longer than this many milliseconds. */
 export function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
