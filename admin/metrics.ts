@@ -30,6 +30,8 @@ export interface MetricsSources {
   openWebSockets(): number
   /** WebSockets through `proxy` that were closed because their client sent more than the target took. */
   overrunTunnels(): number
+  /** Connections that were closed because they brought too many pieces in one turn of the event loop. */
+  overrunTurns(): number
   connections(): number
   /** The chains that serve, and those of former generations on which exchanges still run. */
   chains(): Iterable<Chain>
@@ -227,10 +229,14 @@ export class Metrics {
     this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => sources.openExchanges())
     this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => sources.openStreams())
     this.#gauge('sluice_open_websockets', 'WebSockets open now.', () => sources.openWebSockets())
-    const overruns = 'sluice_tunnel_overruns_total'
-    this.#expose(overruns, 'counter', 'WebSockets through proxy whose client sent more than the target took.', () => [
-      { metricName: overruns, labels: {}, value: sources.overrunTunnels() },
-    ])
+    this.#counter(
+      'sluice_tunnel_overruns_total',
+      'WebSockets through proxy whose client sent more than the target took.',
+      () => sources.overrunTunnels(),
+    )
+    this.#counter('sluice_turn_overruns_total', 'Connections closed for very many chunks or frames at once.', () =>
+      sources.overrunTurns(),
+    )
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
   }
 
@@ -248,6 +254,10 @@ export class Metrics {
 
   *#spendCounts(): Generator<Count> {
     for (const [model, { spend }] of this.#models) if (spend > 0) yield { labels: { model }, value: spend * 1e-9 }
+  }
+
+  #counter(name: string, help: string, read: () => number): void {
+    this.#expose(name, 'counter', help, () => [{ metricName: name, labels: {}, value: read() }])
   }
 
   #gauge(name: string, help: string, read: () => number, aggregator?: Aggregator): void {
@@ -427,9 +437,11 @@ export class Metrics {
         })),
       )
     this.#expose(state, 'gauge', '1 for the state a backend’s breaker is in, 0 for the others.', states, 'worker')
-    this.#expose('sluice_upstream_retries_total', 'counter', 'Attempts beyond an exchange’s first.', () => [
-      { metricName: 'sluice_upstream_retries_total', labels: {}, value: sources.upstream().retries },
-    ])
+    this.#counter(
+      'sluice_upstream_retries_total',
+      'Attempts beyond an exchange’s first.',
+      () => sources.upstream().retries,
+    )
     const perProvider = (name: string, help: string, read: (provider: UpstreamHealth['providers'][number]) => number) =>
       this.#expose(name, 'gauge', help, () => {
         // A provider whose settings changed has two pools until the former is idle.

@@ -187,6 +187,7 @@ class RunningGateway implements Gateway {
       openStreams: () => this.#openStreams(),
       openWebSockets: () => this.ingress.webSockets,
       overrunTunnels: () => this.#listener?.overrunTunnels ?? 0,
+      overrunTurns: () => this.#listener?.overrunTurns ?? 0,
       connections: () => this.#listener?.connections ?? 0,
       chains: () => [...this.#retiring, ...this.#chains],
       shed: () => this.#guard.shed,

@@ -252,6 +252,11 @@ export interface Listener {
    */
   readonly overrunTunnels: number
   /**
+   * Connections that were closed so far because they brought too many pieces in one turn of the event loop: chunks of a
+   * body, frames of a WebSocket. Always 0 where a turn reads little of a connection (`node`).
+   */
+  readonly overrunTurns: number
+  /**
    * From now on every response carries `Connection: close`, so that proxies and clients give their connections up one
    * by one. New connections are still accepted.
    */

@@ -13,7 +13,7 @@ import type { Exchange, ResponseHead, Settlement } from '../core/plugin.ts'
 import { errorBody, type Surface } from '../core/surface.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
 import { safeHead } from './safe-header.ts'
-import { MessageSession, type SocketHost } from './web-socket.ts'
+import { MessageSession, MessageTurns, type SocketHost } from './web-socket.ts'
 
 /** One compiled configuration. It is retired when another replaces it, and closed when its last exchange has ended. */
 export interface Generation {
@@ -66,6 +66,7 @@ export class Ingress {
       ticker,
       keepAliveMs,
       log,
+      messageTurns: new MessageTurns(),
       sessions: new Set(),
       handle: incoming => this.handle(incoming),
       hold: options.hold ?? (() => () => {}),

@@ -7,6 +7,7 @@
 
 import type { Clock } from '../core/clock.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from '../core/errors.ts'
+import { FairTurns } from '../core/fair.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -23,6 +24,7 @@ import type { Exchange, Logger } from '../core/plugin.ts'
 import type { Envelope, SocketForm } from '../core/surface.ts'
 import type { Ticker, Ticking } from '../core/ticker.ts'
 import { withListener } from './aborts.ts'
+import { callerOf } from './overload.ts'
 
 /**
  * The documented limits of Responses over WebSocket: age of a connection in milliseconds, requests that run at the
@@ -34,14 +36,43 @@ const MAX_LANES = 32
 /** Limits of the gateway: the number of requests that wait, and their bytes together. */
 const MAX_WAITING = 32
 const MAX_WAITING_BYTES = 32 * 1024 * 1024
+/**
+ * Messages of one connection that may wait until they are read: more than may run and wait. Further ones are refused,
+ * and when so many were refused as well, the connection is closed.
+ */
+const MAX_UNREAD = 128
+const MAX_OVERFLOWED = 32
+/**
+ * Messages, of all connections, that are read at once in one turn of the event loop. One read of a socket may bring a
+ * million; read as they came, 8 MB of them blocked the event loop for 24 s.
+ */
+const READ_AT_ONCE = 16
+/** Messages of one connection that are read in one of its turns. */
+const READ_IN_TURN = 8
 
-/** Close codes of RFC 6455 section 7.4.1, and 1012 of the IANA registry. */
+/** Close codes of RFC 6455 section 7.4.1, and 1012 and 1013 of the IANA registry. */
 const NORMAL = 1000
 const SERVER_ERROR = 1011
 const SERVICE_RESTART = 1012
+const TRY_AGAIN_LATER = 1013
 
 /** Headers of the handshake that do not apply to the requests after it. */
 const HANDSHAKE_HEADERS = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
+
+/** When the messages of all connections are read: at once while they are few, else by turns of their callers. */
+export class MessageTurns {
+  readonly #turns = new FairTurns()
+  #left = READ_AT_ONCE
+
+  mayReadNow(): boolean {
+    if (this.#left === 0) return false
+    if (this.#left-- === READ_AT_ONCE) setImmediate(() => void (this.#left = READ_AT_ONCE))
+    return true
+  }
+  next(caller: string): Promise<void> {
+    return this.#turns.next(caller)
+  }
+}
 
 /** The gateway around a WebSocket. */
 export interface SocketHost {
@@ -49,6 +80,7 @@ export interface SocketHost {
   readonly ticker: Ticker
   readonly keepAliveMs: number
   readonly log: Logger
+  readonly messageTurns: MessageTurns
   /** The sessions whose socket is open. */
   readonly sessions: Set<MessageSession>
   /** Handles a request as if the listener had received it. */
@@ -74,6 +106,7 @@ export class MessageSession implements SocketSession, Ticking {
   readonly remoteAddress: string
   readonly state: ConnectionState = new Map()
   readonly #route: string
+  readonly #caller: string
   readonly #host: SocketHost
   readonly #openedAt: number
   #socket: Socket | undefined
@@ -82,7 +115,9 @@ export class MessageSession implements SocketSession, Ticking {
   /** The exchange that opened the socket: it knows whose the messages are. */
   handshake: Exchange | undefined
   /** Messages whose envelope has not been read yet, in order of arrival. */
-  #unread: Held[] = []
+  #unread: Unread[] = []
+  /** Messages that were refused since `#unread` was empty, because it was full. */
+  #overflowed = 0
   #waiting: Message[] = []
   /** Bytes in `#unread` and `#waiting` together. */
   #waitingBytes = 0
@@ -98,6 +133,7 @@ export class MessageSession implements SocketSession, Ticking {
   constructor(handshake: Incoming, form: SocketForm, route: string, host: SocketHost) {
     this.form = form
     this.#route = route
+    this.#caller = callerOf(handshake)
     this.path = handshake.path
     this.query = handshake.query
     this.remoteAddress = handshake.remoteAddress
@@ -121,43 +157,47 @@ export class MessageSession implements SocketSession, Ticking {
   }
 
   message(bytes: Uint8Array, binary: boolean): void {
-    if (binary) return this.#refuse(new Message(this, undefined, NOTHING), notText())
-    if (this.#unread.length === 0) return this.#read(bytes, this.form.open(bytes))
-    // An earlier message is still being read, so this one waits: messages are admitted in order.
+    const message: Unread = { bytes, reading: binary ? refuseBinary() : this.form.open(bytes), held: undefined }
+    if (this.#unread.length === 0 && this.#host.messageTurns.mayReadNow() && this.#read(message)) return
     try {
-      if (this.#isFull(this.#unread.length, bytes)) throw queueFull()
-      this.#unread.push(this.#hold(bytes))
+      if (this.#unread.length >= MAX_UNREAD || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) throw queueFull()
+      message.held = this.#hold(bytes)
     } catch (error) {
-      this.#failed(error, undefined)
+      if (++this.#overflowed > MAX_OVERFLOWED) this.#socket?.close(TRY_AGAIN_LATER, 'too many messages at once')
+      else this.#failed(error, undefined)
+      return
     }
+    if (this.#unread.push(message) === 1) void this.#readOn()
+  }
+
+  /** Reads what waits in order of arrival. */
+  async #readOn(): Promise<void> {
+    while (this.#unread.length > 0) {
+      await this.#host.messageTurns.next(this.#caller)
+      for (let i = 0; i < READ_IN_TURN && this.#unread.length > 0; i++) if (!this.#read(this.#unread[0]!)) break
+    }
+    this.#overflowed = 0
   }
 
   /**
-   * Reads a message's envelope. A message that needs more than one event-loop turn is the first entry of `#unread`
-   * from its first pause on.
+   * Reads the envelope of a message, or a slice of it, and admits the message.
+   * @returns false when it goes on in another turn of the event loop
    */
-  #read(bytes: Uint8Array, reading: Generator<undefined, Envelope>): void {
+  #read(message: Unread): boolean {
     let lane: string | undefined
     try {
-      const step = reading.next()
-      if (!step.done) {
-        if (this.#unread.length === 0) this.#unread.push(this.#hold(bytes))
-        setImmediate(() => {
-          if (this.#unread[0]?.bytes === bytes) this.#read(bytes, reading)
-        })
-        return
-      }
-      this.#wasRead(bytes)
+      const step = message.reading.next()
+      if (!step.done) return false
+      this.#wasRead(message)
       if (step.value.kind === 'request') {
         lane = step.value.lane
-        this.#admit(lane, bytes)
+        this.#admit(lane, message.bytes)
       }
     } catch (error) {
-      this.#wasRead(bytes)
+      this.#wasRead(message)
       this.#failed(error, lane)
     }
-    const next = this.#unread[0]
-    if (next) this.#read(next.bytes, this.form.open(next.bytes))
+    return true
   }
 
   #failed(error: unknown, lane: string | undefined): void {
@@ -166,9 +206,10 @@ export class MessageSession implements SocketSession, Ticking {
     this.broken()
   }
 
-  #wasRead(bytes: Uint8Array): void {
-    if (this.#unread[0]?.bytes !== bytes) return
-    this.#letGo(this.#unread.shift()!)
+  #wasRead(message: Unread): void {
+    if (message !== this.#unread[0]) return
+    this.#unread.shift()
+    this.#letGo(message.held!)
   }
 
   /** @throws GatewayError where the budget of work before admission is full */
@@ -183,10 +224,6 @@ export class MessageSession implements SocketSession, Ticking {
     leave()
   }
 
-  #isFull(waiting: number, { length }: Uint8Array): boolean {
-    return waiting >= MAX_WAITING || this.#waitingBytes + length > MAX_WAITING_BYTES
-  }
-
   #admit(lane: string | undefined, bytes: Uint8Array): void {
     if (this.#ending === 'old') throw tooOld()
     if (this.#ending === 'draining') throw restarting()
@@ -196,7 +233,7 @@ export class MessageSession implements SocketSession, Ticking {
     }
     const message = new Message(this, lane, bytes)
     if (this.#mayRun(message)) return this.#run(message)
-    if (this.#isFull(this.#waiting.length, bytes)) throw queueFull()
+    if (this.#waiting.length >= MAX_WAITING || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) throw queueFull()
     message.held = this.#hold(bytes)
     this.#waiting.push(message)
   }
@@ -213,7 +250,7 @@ export class MessageSession implements SocketSession, Ticking {
     this.#socket = undefined
     this.#host.ticker.delete(this)
     this.#host.sessions.delete(this)
-    for (const held of this.#unread) this.#letGo(held)
+    for (const { held } of this.#unread) this.#letGo(held!)
     for (const { held } of this.#waiting) this.#letGo(held!)
     this.#unread = []
     this.#waiting = []
@@ -318,6 +355,13 @@ export class MessageSession implements SocketSession, Ticking {
 }
 
 const NOTHING = new Uint8Array()
+
+/** A message whose envelope has not been read. */
+interface Unread {
+  readonly bytes: Uint8Array
+  readonly reading: Generator<undefined, Envelope>
+  held: Held | undefined
+}
 
 /** A message that waits, counted in the budget of work before admission. */
 interface Held {
@@ -477,8 +521,9 @@ class MessageStream implements OutgoingStream {
   }
 }
 
-function notText(): GatewayError {
-  return new GatewayError('invalid_json', { message: 'Binary messages are not accepted. Send JSON in a text message.' })
+// biome-ignore lint/correctness/useYield: it stands for the reading of an envelope
+function* refuseBinary(): Generator<undefined, never> {
+  throw new GatewayError('invalid_json', { message: 'Binary messages are not accepted. Send JSON in a text message.' })
 }
 function tooOld(): GatewayError {
   return new GatewayError('websocket_connection_limit_reached', {

@@ -3,7 +3,17 @@ import { connect, type Socket } from 'node:net'
 import { WebSocket } from 'undici'
 import { bodyOf, lanes, MIB, PATHS, Random, send, sleep } from './kit.ts'
 
-export type Kind = 'control' | 'prompts' | 'count' | 'uploads' | 'recall' | 'warmups' | 'small' | 'drip'
+export type Kind =
+  | 'control'
+  | 'prompts'
+  | 'count'
+  | 'uploads'
+  | 'chunks'
+  | 'messages'
+  | 'recall'
+  | 'warmups'
+  | 'small'
+  | 'drip'
 
 export interface Job {
   kind: Kind
@@ -44,6 +54,22 @@ async function hold(count: number, begin: (socket: Socket) => void, drip: string
   note(`open at the end (${sockets.filter(socket => socket.readyState === 'open').length})`)
   for (const socket of sockets) socket.destroy()
   return count
+}
+
+/** Writes to one connection after the other, each time `begin` and then `bytes` as fast as they are taken. */
+function burst(begin: string, bytes: Buffer): Promise<number> {
+  return lanes(8, until, async () => {
+    if ((left -= bytes.length) < 0) return void (await sleep(100))
+    const socket = connect({ port: Number(host.port), host: host.hostname })
+    socket.on('error', () => {})
+    socket.once('data', data => note(String(data).split(' ')[1] ?? 'bytes'))
+    socket.write(begin)
+    socket.write(bytes)
+    const late = setTimeout(() => socket.destroy(), 5000)
+    await new Promise(resolve => socket.once('close', resolve).resume())
+    clearTimeout(late)
+    note('closed')
+  })
 }
 
 /** A WebSocket for warm-ups, one at a time. A warm-up stores its input without asking a model. */
@@ -89,6 +115,8 @@ async function warmer(): Promise<{
 
 const HEAD = `POST ${PATHS.chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\n`
 
+const UPGRADE = `GET ${PATHS.responses} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n`
+
 const KINDS: Record<Kind, () => Promise<number>> = {
   /** Uses a core as a flood does, and sends nothing. */
   async control() {
@@ -125,6 +153,10 @@ const KINDS: Record<Kind, () => Promise<number>> = {
       ' ',
     )
   },
+  /** Chunks of one byte. */
+  chunks: () => burst(`${HEAD}Transfer-Encoding: chunked\r\n\r\n`, Buffer.from('1\r\n \r\n'.repeat(2 ** 20))),
+  /** Messages of one byte, each masked with zeros. */
+  messages: () => burst(UPGRADE, Buffer.alloc(7 * 2 ** 20, Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0x78]))),
   async recall() {
     // A chain of stored responses, each near the largest that is stored.
     const socket = await warmer()

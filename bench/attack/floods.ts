@@ -31,6 +31,8 @@ export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
   prompts: 'tier1',
   count: 'tier1',
   uploads: 'tier1',
+  chunks: 'tier1',
+  messages: 'tier1',
   recall: 'benchmark',
   warmups: 'tier1',
   small: 'tier1',

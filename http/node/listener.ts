@@ -35,6 +35,7 @@ class NodeListener implements Listener {
   port = 0
   connections = 0
   readonly overrunTunnels = 0
+  readonly overrunTurns = 0
 
   readonly #server: Server
   readonly #shared: NodeShared

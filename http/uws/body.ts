@@ -10,7 +10,7 @@ import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
 import { CollectedBody } from '../collected-body.ts'
 import { callerOf } from '../overload.ts'
 import type { UwsExchange } from './exchange.ts'
-import { defer, enterTurn, inTurn } from './turn.ts'
+import { defer, enterTurn, inTurn, STREAMED_PIECE, TurnPieces } from './turn.ts'
 
 /**
  * The states of a body:
@@ -66,6 +66,8 @@ export class UwsBody {
   #bytes = 0
   #pausedBytes = 0
   #lingered = 0
+  /** Set for a body that comes in more than one piece. */
+  #pieces: TurnPieces | undefined
   #maxBytes = 0
   #timeoutMs = 0
   #done: BodyReader | undefined
@@ -230,6 +232,8 @@ export class UwsBody {
     // R12: these callbacks continue after the response was ended; then the bytes are ignored.
     if (this.#exchange.over) return
     if (last) this.#end()
+    else if ((this.#pieces ??= new TurnPieces()).overrun(this.#state === 'streaming' ? STREAMED_PIECE : 1))
+      return this.#exchange.overranTurn()
     const bytes = chunk.byteLength
     this.#bytes += bytes
     if (!last && !this.#waitsForTurn && (this.#bytes > PACED_BYTES || this.large)) this.#waitForTurn()

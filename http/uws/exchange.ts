@@ -66,6 +66,8 @@ export interface UwsShared {
   readonly sockets: Set<UwsSocket>
   /** Tunnels that were closed because the client sent more than the target took. */
   overrunTunnels: number
+  /** Connections that were closed because they brought too many pieces in one turn of the event loop. */
+  overrunTurns: number
 }
 
 /**
@@ -320,6 +322,11 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
 
   overran(): void {
     this.shared.overrunTunnels++
+  }
+
+  overranTurn(): void {
+    this.shared.overrunTurns++
+    this.abandon()
   }
 
   /** The gateway has ended the tunnel. */

@@ -107,6 +107,7 @@ class UwsListener implements Listener {
       retiring: false,
       sockets: new Set(),
       overrunTunnels: 0,
+      overrunTurns: 0,
     }
     if (options.tls) {
       try {
@@ -170,6 +171,10 @@ class UwsListener implements Listener {
 
   get overrunTunnels(): number {
     return this.#shared.overrunTunnels
+  }
+
+  get overrunTurns(): number {
+    return this.#shared.overrunTurns
   }
 
   start(): this {

@@ -9,7 +9,7 @@ import type { Socket, SocketSession, WebSocketOptions } from '../../core/listene
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { CORK_BYTES } from './cork.ts'
 import type { UwsShared } from './exchange.ts'
-import { type Deferred, defer, enterTurn, inTurn } from './turn.ts'
+import { type Deferred, defer, enterTurn, FRAME_PIECE, inTurn, TurnPieces } from './turn.ts'
 
 /** The part of uWebSockets.js's WebSocket that we use. */
 export interface UwsWebSocket {
@@ -66,6 +66,7 @@ export class UwsSocket implements Socket, Deferred {
   #blocked = false
   #deferred = false
   #owesDrain = false
+  readonly #pieces = new TurnPieces()
   #closing: { code: number; reason: string | Uint8Array } | undefined
   /** When the client last took bytes, or when it blocked (monotonic milliseconds). */
   #progress = 0
@@ -98,6 +99,7 @@ export class UwsSocket implements Socket, Deferred {
     // The socket is written to only after everything that one read brought was processed: within these callbacks
     // uWebSockets.js has corked it already (R7).
     enterTurn()
+    if (this.#overran()) return
     this.onHeard()
     if (this.#closing !== undefined) return
     if (message.byteLength > this.#options.maxMessageBytes) return this.#cut()
@@ -108,14 +110,24 @@ export class UwsSocket implements Socket, Deferred {
 
   onPing(message: ArrayBuffer): void {
     enterTurn()
+    if (this.#overran()) return
     this.onHeard()
     if (this.#session.ping) this.#guarded(() => this.#session.ping!(copyOf(message)))
   }
 
   onPong(message: ArrayBuffer): void {
     enterTurn()
+    if (this.#overran()) return
     this.onHeard()
     if (this.#session.pong) this.#guarded(() => this.#session.pong!(copyOf(message)))
+  }
+
+  /** A frame has arrived. @returns true when it is one too many, and the connection was closed */
+  #overran(): boolean {
+    if (!this.#pieces.overrun(FRAME_PIECE)) return false
+    this.#shared.overrunTurns++
+    this.#cut()
+    return true
   }
 
   onHeard(): void {
