@@ -346,6 +346,29 @@ describe('media', () => {
     assert.equal(dataUrl(`data:${'x'.repeat(300)};base64,AAAA`), null)
   })
 
+  it('base64 is what its definition says, also where one character is another one', () => {
+    const definition = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)$/
+    const short = fc.uint8Array({ minLength: 1, maxLength: 60 })
+    // The text is looked at in pieces of 64 Ki characters.
+    const long = fc.integer({ min: 49_150, max: 49_156 }).map(length => new Uint8Array(length))
+    const other = fc.oneof(
+      fc.constantFrom(...'=-_+/\n\r\0 ,!Az09'),
+      fc.string({ unit: 'binary', minLength: 0, maxLength: 2 }),
+    )
+    fc.assert(
+      fc.property(fc.oneof(short, long), fc.double({ min: 0, max: 1, noNaN: true }), other, (bytes, where, put) => {
+        const text = Buffer.from(bytes).toString('base64')
+        const at = Math.min(Math.floor(where * text.length), text.length - 1)
+        for (const each of [
+          `${text.slice(0, at)}${put}${text.slice(at + 1)}`,
+          `${text.slice(0, at)}${put}${text.slice(at)}`,
+        ])
+          assert.equal(isBase64(each), definition.test(each), JSON.stringify(each.slice(-80)))
+      }),
+      { numRuns: 3000 },
+    )
+  })
+
   it('a long data URL is scanned in linear time', () => {
     const data = 'A'.repeat(8_000_000)
     // A scan that starts over at each letter would take hours: the runner's end of this file is the assertion.
