@@ -20,7 +20,10 @@ export class MeterBusy extends Error {
 }
 
 export interface MeterPoolOptions {
-  /** Number of threads. Default: one less than the machine's cores, at least 1 and at most 4. */
+  /**
+   * Number of threads, and of those that parse large bodies beside them. Default: one less than the machine's cores, at
+   * least 1 and at most 4.
+   */
   workers?: number
 }
 
@@ -79,10 +82,11 @@ export interface WorkerData {
 const MEMORY_BYTES = 1 << 17
 
 /**
- * A thread that has parsed a body of more bytes is ended. What it made of the body is garbage then, twice the body's
- * size and more, and an idle thread collects none. Another thread starts in a tenth of the time that such a body takes.
+ * A body of more bytes is parsed by a thread of its own, which is ended then. What it made of the body is garbage, twice
+ * the body's size and more, and an idle thread collects none. The other threads go on meanwhile, so that nobody waits for
+ * large bodies of others but with such a one.
  */
-const LITTERING_BYTES = 4 * 1024 * 1024
+const LARGE_BYTES = 4 * 1024 * 1024
 
 /**
  * The flags of this process that a thread needs too: for type stripping, for the cache of its results, and for
@@ -138,6 +142,7 @@ class Member {
 export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
   const size = options.workers ?? Math.min(4, Math.max(1, availableParallelism() - 1))
   const gate = new FairGate(size)
+  const large = new FairGate(size)
   const members: Member[] = []
   let closed = false
   let jobs = 0
@@ -155,7 +160,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     return member
   }
 
-  /** Ends a thread that is idle or has just answered; the next job that finds none starts another. */
+  /** Ends a thread that has just answered, or has ended by itself. */
   function retire(member: Member): void {
     const at = members.indexOf(member)
     if (at >= 0) members.splice(at, 1)
@@ -193,6 +198,28 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
         else member.busy = false
         // The process lives until the threads that `close` ends have ended.
         if (!closed) member.worker.unref()
+      }
+    } finally {
+      leave()
+    }
+  }
+
+  /** As `withMember`, with a thread of its own. */
+  async function withOwnMember<T>(
+    owner: string,
+    signal: AbortSignal | undefined,
+    work: (member: Member) => Promise<T>,
+  ): Promise<T> {
+    if (closed) throw new MeterBusy()
+    const leave = await large.enter(owner, signal)
+    try {
+      if (closed) throw new MeterBusy()
+      const member = start()
+      member.busy = true
+      try {
+        return await work(member)
+      } finally {
+        retire(member)
       }
     } finally {
       leave()
@@ -237,21 +264,20 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
       return orAborted(count(texts, signal, owner), signal)
     },
     parse(body, signal, owner = '', exactAt) {
-      const { byteLength } = body
-      const parsed = withMember(owner, signal, async member => {
+      const run = body.byteLength > LARGE_BYTES ? withOwnMember : withMember
+      const parsed = run(owner, signal, async member => {
         const answer = await member.ask({ body, exactAt })
-        if (byteLength > LITTERING_BYTES && member.texts.size === 0) retire(member)
         if ('syntax' in answer) throw new SyntaxError(answer.syntax)
         return answer
       })
       return orAborted(parsed, signal)
     },
     get jobs() {
-      return { running: gate.running, waiting: gate.waiting }
+      return { running: gate.running + large.running, waiting: gate.waiting + large.waiting }
     },
     async close() {
       closed = true
-      gate.refuseAll(new MeterBusy())
+      for (const each of [gate, large]) each.refuseAll(new MeterBusy())
       await Promise.all(members.map(m => m.worker.terminate()))
     },
   }

@@ -60,7 +60,6 @@ test('texts that are counted in parts are exact beside each other', async () => 
       Promise.all(texts.map((text, i) => some.count([text, 'x', text], undefined, `owner ${i % 3}`))),
       // One that is given up leaves the others as they are.
       some.count([large], gone.signal).catch((error: Error) => error.name),
-      // A thread that has parsed a large body is ended, but not while it has half a text.
       some.parse(Buffer.from(body)),
       new Promise<void>(resolve => setImmediate(resolve)).then(() => gone.abort()),
     ])
@@ -147,6 +146,27 @@ test('owners take turns: a short job of one waits for one load of another’s lo
   assert.deepEqual(ended, ['victim', 'another'])
   await Promise.all(flood)
   await narrow.close()
+})
+
+// A flood of images of 6 MiB made everybody else's large prompts wait for a thread that parsed one, and then for the start
+// of the next thread: 280 ms instead of 35.
+test('large bodies have threads of their own, and nobody waits for them but with another one', async () => {
+  const narrow = createMeterPool({ workers: 1 })
+  const body = Buffer.from(JSON.stringify('a'.repeat(5 << 20)))
+  const flood = [1, 2].map(() => narrow.parse(Buffer.from(body), undefined, 'flood'))
+  assert.deepEqual(narrow.jobs, { running: 1, waiting: 1 })
+  const [count, small] = [
+    narrow.count(['a b'], undefined, 'victim'),
+    narrow.parse(Buffer.from('[1]'), undefined, 'other'),
+  ]
+  assert.deepEqual(narrow.jobs, { running: 2, waiting: 2 })
+  assert.deepEqual(await count, [2])
+  assert.deepEqual((await small).value, [1])
+  for (const { value } of await Promise.all(flood)) assert.equal((value as string).length, 5 << 20)
+  assert.deepEqual(narrow.jobs, { running: 0, waiting: 0 })
+  const waiting = [1, 2].map(() => assert.rejects(narrow.parse(Buffer.from(body)), MeterBusy))
+  await narrow.close()
+  await Promise.all(waiting)
 })
 
 test('closing ends what is under way and refuses what comes after', async () => {
