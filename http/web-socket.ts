@@ -46,7 +46,7 @@ const MAX_OVERFLOWED = 32
  * Messages, of all connections, that are read at once in one turn of the event loop. One read of a socket may bring a
  * million; read as they came, 8 MB of them blocked the event loop for 24 s.
  */
-const READ_AT_ONCE = 16
+const READ_AT_ONCE = 32
 /** Messages of one connection that are read in one of its turns. */
 const READ_IN_TURN = 8
 

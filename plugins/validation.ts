@@ -118,6 +118,7 @@ export const validation = definePlugin({
       try {
         const { value, body, exact } = await meterPool().parse(bytes, disconnected.signal, owner, exactAt)
         x.set(requestBody, body)
+        if (Verbatim.pays(shape)) x.set(verbatim, Verbatim.of(body, shape))
         if (exact) replaceAt(value, exactAt!, exact.map(parseExactly))
         return judge(x, value, body)
       } catch (error) {

@@ -1,4 +1,4 @@
-import { isUtf8 } from 'node:buffer'
+import { isAscii, isUtf8 } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
 import { type JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
 import { jsonBytes } from '../../meter/index.ts'
@@ -42,6 +42,21 @@ export class Verbatim {
   }
 
   /**
+   * Of a body that another thread has parsed. To read a string again would cost what it saves, so of its long strings
+   * those are taken that are plain ASCII, such as images: their bytes are their text.
+   */
+  static of(bytes: Uint8Array, { long }: JsonBytes): Verbatim {
+    const sent = new Verbatim()
+    const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    for (const { from, to } of long) {
+      const json = body.subarray(from, to)
+      if (json.length < LONG_TEXT + 2 || !isAscii(json) || json.includes(BACKSLASH)) continue
+      sent.#long.push({ text: json.toString('latin1', 1, json.length - 1), json })
+    }
+    return sent
+  }
+
+  /**
    * The value of a JSON body whose shape was read to its end; the same that `parseJson` gives.
    * @throws SyntaxError
    */
@@ -69,11 +84,27 @@ export class Verbatim {
 
   /** JSON with a mark for each long string, to be given to `pieces`. */
   write(body: object): string {
+    let next = 0
     return JSON.stringify(body, (_, value) => {
       if (typeof value !== 'string' || value.length < LONG_TEXT) return value
-      const i = this.#long.findIndex(({ text }) => text === value)
-      return i < 0 ? value : `${MARK}${i}`
+      const i = this.#find(value, next)
+      if (i < 0) return value
+      next = i + 1
+      return `${MARK}${i}`
     })
+  }
+
+  /**
+   * The place of a long string, which most often is the next one. Only those around it are compared: among thousands of
+   * the same length that differ in their last letter, each would be read thousands of times.
+   */
+  #find(value: string, next: number): number {
+    const { length } = this.#long
+    for (let k = 0; k < Math.min(length, NEAR); k++) {
+      const i = (next + (length <= NEAR || k < NEAR / 2 ? k : length - NEAR + k)) % length
+      if (this.#long[i]!.text === value) return i
+    }
+    return -1
   }
 
   /** The JSON that `write` made, with the strings as sent in place of their marks. */
@@ -95,4 +126,7 @@ export class Verbatim {
 
 /** Looking at one value twice costs about as much as writing this many bytes. */
 const NODE_BYTES = 128
+/** So many strings are compared with one that is written, half of them behind and half before the last one found. */
+const NEAR = 16
 const COLON = 0x3a
+const BACKSLASH = 0x5c

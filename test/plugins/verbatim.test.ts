@@ -127,3 +127,34 @@ test('it is worth it for long texts, not for many values', () => {
     !pays({ messages: [{ content: long('text ') }], tools: Array.from({ length: 1000 }, () => ({ name: 'x' })) }),
   )
 })
+
+test('of a body that another thread has parsed, long strings of plain ASCII go on as they came', () => {
+  const strings = [long('abc+/='), long('\\n x'), long('é '), 'short', long(' ')]
+  const bytes = Buffer.from(`{"a":[${strings.map(text => `"${text}"`).join(', ')}]}`)
+  const { value, shape } = read<{ a: string[] }>(bytes)
+  const sent = Verbatim.of(bytes, shape)
+  // The value came as a message, and a dialect may put a string together anew.
+  const copy = structuredClone(value)
+  const body = { a: copy.a, b: `${copy.a[0]!.slice(0, 20)}${copy.a[0]!.slice(20)}`, c: `${copy.a[0]}!` }
+  const out = sent.pieces(sent.write(body)) as Pieces
+  assert.equal(whole(out).toString(), JSON.stringify(body))
+  const asBytes = out.filter(piece => typeof piece !== 'string')
+  assert.deepEqual(
+    asBytes.map(piece => piece.length),
+    [0, 4, 0].map(i => strings[i]!.length + 2),
+  )
+})
+
+test('of many long strings, those go on as they came that stay near their place', () => {
+  const strings = Array.from({ length: 40 }, (_, i) => `${long('x')}\\/${i}`)
+  const { value, sent } = read<{ a: string[] }>(Buffer.from(`{"a":[${strings.map(text => `"${text}"`).join()}]}`))
+  const written = (a: string[]) =>
+    whole(sent.pieces(sent.write(a)))
+      .toString()
+      .split('\\/').length - 1
+  const { a } = value
+  assert.equal(written(a), 40)
+  assert.equal(written([...a.slice(-3), ...a.slice(0, -3)]), 40, 'a system prompt from the end')
+  assert.equal(written(a.filter((_, i) => i % 5 > 0)), 32, 'some are left out')
+  assert.equal(written(a.map(text => `${text}.`)), 0)
+})
