@@ -10,6 +10,8 @@ export type Kind =
   | 'uploads'
   | 'chunks'
   | 'messages'
+  | 'handshakes'
+  | 'images'
   | 'recall'
   | 'warmups'
   | 'small'
@@ -157,6 +159,26 @@ const KINDS: Record<Kind, () => Promise<number>> = {
   chunks: () => burst(`${HEAD}Transfer-Encoding: chunked\r\n\r\n`, Buffer.from('1\r\n \r\n'.repeat(2 ** 20))),
   /** Messages of one byte, each masked with zeros. */
   messages: () => burst(UPGRADE, Buffer.alloc(7 * 2 ** 20, Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0x78]))),
+  handshakes: () =>
+    lanes(64, until, async () => {
+      const socket = connect({ port: Number(host.port), host: host.hostname })
+      socket.on('error', () => {})
+      socket.once('data', data => {
+        note(String(data).split(' ')[1]!)
+        socket.destroy()
+      })
+      socket.write(UPGRADE)
+      await new Promise(resolve => socket.once('close', resolve))
+    }),
+  images() {
+    const url = `data:image/png;base64,${'A'.repeat(6 * MIB)}`
+    const content = [
+      { type: 'text', text: '[[sim: tokens 5]] x' },
+      { type: 'image_url', image_url: { url } },
+    ]
+    const body = JSON.stringify({ ...bodyOf('chat', 'a-flood', ''), messages: [{ role: 'user', content }] })
+    return lanes(10, until, () => post(PATHS.chat, body))
+  },
   async recall() {
     // A chain of stored responses, each near the largest that is stored.
     const socket = await warmer()

@@ -22,6 +22,7 @@ import {
   type Result,
   send,
   sleep,
+  startUpstream,
   Watch,
 } from './kit.ts'
 
@@ -33,6 +34,8 @@ export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
   uploads: 'tier1',
   chunks: 'tier1',
   messages: 'tier1',
+  handshakes: 'tier1',
+  images: 'tier1',
   recall: 'benchmark',
   warmups: 'tier1',
   small: 'tier1',
@@ -90,8 +93,10 @@ async function flood(job: Job): Promise<ChildProcess> {
 
 export async function floods({ random, breaches, budgetMs, simulator }: Part): Promise<Result[]> {
   const organizations = { victim: 'benchmark', ...KINDS }
+  // What is large and served would keep the victim's provider busy.
+  const floodUpstream = await startUpstream()
   const begin = async () => {
-    const gateway = await Gateway.start({ upstream: simulator, organizations })
+    const gateway = await Gateway.start({ upstream: simulator, floodUpstream, organizations })
     // So that code is compiled and the meter's pool runs when the first window begins.
     await victim(gateway, random, Math.min(1500, budgetMs / 10))
     return { gateway, watch: new Watch(gateway) }

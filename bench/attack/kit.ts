@@ -115,9 +115,10 @@ export function bodyOf(surface: Surface, model: string, text: string, more: obje
 }
 
 function configuration(options: GatewayOptions): string {
-  const { upstream, organizations, listener = 'uws', store = 'sqlite:./data/gateway.db' } = options
-  const provider = (name: string, dialect: string) =>
-    `  ${name}: { dialect: ${dialect}, base_url: "${upstream}", api_key: attack-provider-key }`
+  const { upstream, floodUpstream = upstream, organizations } = options
+  const { listener = 'uws', store = 'sqlite:./data/gateway.db' } = options
+  const provider = (name: string, dialect: string, url = upstream) =>
+    `  ${name}: { dialect: ${dialect}, base_url: "${url}", api_key: attack-provider-key }`
   const model = (id: string, on: string) =>
     `  ${id}: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${on}, model: attack-upstream-model }] }`
   const organization = ([name, plan]: [string, string]) =>
@@ -140,8 +141,9 @@ ${provider('chat', 'openai-chat')}
 ${provider('responses', 'openai-responses')}
 ${provider('messages', 'anthropic-messages')}
 ${provider('gemini', 'gemini')}
+${provider('flood', 'openai-chat', floodUpstream)}
 models:
-${['chat', 'responses', 'messages', 'gemini'].map(name => model(`a-${name}`, name)).join('\n')}
+${['chat', 'responses', 'messages', 'gemini', 'flood'].map(name => model(`a-${name}`, name)).join('\n')}
 price_book: attack
 organizations:
 ${Object.entries(organizations).map(organization).join('\n')}
@@ -150,8 +152,10 @@ log: { level: warn }
 }
 
 export interface GatewayOptions {
-  /** Base URL of all four providers. */
+  /** Base URL of the four providers of `MODELS`. */
   upstream: string
+  /** Base URL of the provider of the model `a-flood`. */
+  floodUpstream?: string
   /** Names with their plans. */
   organizations: Record<string, string>
   listener?: 'uws' | 'node'
