@@ -12,6 +12,7 @@ export type Kind =
   | 'messages'
   | 'handshakes'
   | 'images'
+  | 'values'
   | 'recall'
   | 'warmups'
   | 'small'
@@ -178,6 +179,12 @@ const KINDS: Record<Kind, () => Promise<number>> = {
     ]
     const body = JSON.stringify({ ...bodyOf('chat', 'a-flood', ''), messages: [{ role: 'user', content }] })
     return lanes(10, until, () => post(PATHS.chat, body))
+  },
+  values() {
+    const properties = Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`p${i}`, { type: 'string' }]))
+    const tool = { type: 'function', function: { name: 'f', parameters: { type: 'object', properties } } }
+    const body = JSON.stringify(bodyOf('chat', 'a-chat', 'x', { tools: [tool] }))
+    return lanes(20, until, () => post(PATHS.chat, body))
   },
   async recall() {
     // A chain of stored responses, each near the largest that is stored.

@@ -36,6 +36,7 @@ export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
   messages: 'tier1',
   handshakes: 'tier1',
   images: 'tier1',
+  values: 'tier1',
   recall: 'benchmark',
   warmups: 'tier1',
   small: 'tier1',

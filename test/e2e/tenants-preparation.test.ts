@@ -244,3 +244,22 @@ test('on Redis a full limit refuses a large body, and a recall, before the work;
     assert.deepEqual(counts, [200, 200, 429])
   })
 })
+
+test('bodies of very many values: of one organization two at a time reach the event loop', () =>
+  using({}, async t => {
+    const properties = Object.fromEntries(Array.from({ length: 12_000 }, (_, i) => [`p${i}`, { type: 'string' }]))
+    const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties } } }]
+    const pool = meterPool()
+    const { parse } = pool
+    let running = 0
+    let most = 0
+    const spied = mock.method(pool, 'parse', (...args: Parameters<typeof parse>) => {
+      most = Math.max(most, ++running)
+      return parse(...args).finally(() => running--)
+    })
+    const flood = Array.from({ length: 6 }, () => chat(t, ask('x', { tools })))
+    for (const reply of await Promise.all(flood)) await reply.text()
+    assert.equal(spied.mock.callCount(), 6)
+    spied.mock.restore()
+    assert.equal(most, 2)
+  }))
