@@ -167,6 +167,23 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     void member.worker.terminate()
   }
 
+  /** Waits for a place and works in it. */
+  async function inPlace<T>(
+    places: FairGate,
+    owner: string,
+    signal: AbortSignal | undefined,
+    work: () => Promise<T>,
+  ): Promise<T> {
+    if (closed) throw new MeterBusy()
+    const leave = await places.enter(owner, signal)
+    try {
+      if (closed) throw new MeterBusy()
+      return await work()
+    } finally {
+      leave()
+    }
+  }
+
   /**
    * Waits for a thread and works with it. When the signal is aborted, the place in the line is free at once; a thread
    * that works is free when it has answered.
@@ -178,13 +195,10 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     work: (member: Member) => Promise<T>,
     same?: Member,
   ): Promise<T> {
-    if (closed) throw new MeterBusy()
-    const leave = await gate.enter(owner, signal)
-    try {
+    return inPlace(gate, owner, signal, async () => {
       // Who has a place finds a thread that nobody waits for: there are as many places as threads, and one that waits
       // here has a place, too.
       if (same?.busy) await new Promise<void>(resolve => same.waiting.push(resolve))
-      else if (closed) throw new MeterBusy()
       const member = same ?? members.find(m => !m.busy) ?? start()
       member.busy = true
       // Only a thread at work keeps the process alive.
@@ -199,9 +213,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
         // The process lives until the threads that `close` ends have ended.
         if (!closed) member.worker.unref()
       }
-    } finally {
-      leave()
-    }
+    })
   }
 
   /** As `withMember`, with a thread of its own. */
@@ -210,10 +222,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
     signal: AbortSignal | undefined,
     work: (member: Member) => Promise<T>,
   ): Promise<T> {
-    if (closed) throw new MeterBusy()
-    const leave = await large.enter(owner, signal)
-    try {
-      if (closed) throw new MeterBusy()
+    return inPlace(large, owner, signal, async () => {
       const member = start()
       member.busy = true
       try {
@@ -221,9 +230,7 @@ export function createMeterPool(options: MeterPoolOptions = {}): MeterPool {
       } finally {
         retire(member)
       }
-    } finally {
-      leave()
-    }
+    })
   }
 
   /**
