@@ -101,7 +101,8 @@ export class Verbatim {
   #find(value: string, next: number): number {
     const { length } = this.#long
     for (let k = 0; k < Math.min(length, NEAR); k++) {
-      const i = (next + (length <= NEAR || k < NEAR / 2 ? k : length - NEAR + k)) % length
+      // 0, -1, 1, -2, … from the next one.
+      const i = (next + (k % 2 === 0 ? k / 2 : length - (k + 1) / 2)) % length
       if (this.#long[i]!.text === value) return i
     }
     return -1
