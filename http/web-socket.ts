@@ -160,7 +160,7 @@ export class MessageSession implements SocketSession, Ticking {
     const message: Unread = { bytes, reading: binary ? refuseBinary() : this.form.open(bytes), held: undefined }
     if (this.#unread.length === 0 && this.#host.messageTurns.mayReadNow() && this.#read(message)) return
     try {
-      if (this.#unread.length >= MAX_UNREAD || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) throw queueFull()
+      if (this.#unread.length >= MAX_UNREAD || this.#isOver(bytes)) throw queueFull()
       message.held = this.#hold(bytes)
     } catch (error) {
       if (++this.#overflowed > MAX_OVERFLOWED) this.#socket?.close(TRY_AGAIN_LATER, 'too many messages at once')
@@ -224,6 +224,11 @@ export class MessageSession implements SocketSession, Ticking {
     leave()
   }
 
+  /** Whether more bytes would wait with these than may. */
+  #isOver({ length }: Uint8Array): boolean {
+    return this.#waitingBytes + length > MAX_WAITING_BYTES
+  }
+
   #admit(lane: string | undefined, bytes: Uint8Array): void {
     if (this.#ending === 'old') throw tooOld()
     if (this.#ending === 'draining') throw restarting()
@@ -233,7 +238,7 @@ export class MessageSession implements SocketSession, Ticking {
     }
     const message = new Message(this, lane, bytes)
     if (this.#mayRun(message)) return this.#run(message)
-    if (this.#waiting.length >= MAX_WAITING || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) throw queueFull()
+    if (this.#waiting.length >= MAX_WAITING || this.#isOver(bytes)) throw queueFull()
     message.held = this.#hold(bytes)
     this.#waiting.push(message)
   }

@@ -98,9 +98,7 @@ export class UwsSocket implements Socket, Deferred {
   onMessage(message: ArrayBuffer, binary: boolean): void {
     // The socket is written to only after everything that one read brought was processed: within these callbacks
     // uWebSockets.js has corked it already (R7).
-    enterTurn()
-    if (this.#overran()) return
-    this.onHeard()
+    if (!this.#hears()) return
     if (this.#closing !== undefined) return
     if (message.byteLength > this.#options.maxMessageBytes) return this.#cut()
     // uWebSockets.js reuses the memory once the callback has returned.
@@ -109,28 +107,28 @@ export class UwsSocket implements Socket, Deferred {
   }
 
   onPing(message: ArrayBuffer): void {
-    enterTurn()
-    if (this.#overran()) return
-    this.onHeard()
+    if (!this.#hears()) return
     if (this.#session.ping) this.#guarded(() => this.#session.ping!(copyOf(message)))
   }
 
   onPong(message: ArrayBuffer): void {
-    enterTurn()
-    if (this.#overran()) return
-    this.onHeard()
+    if (!this.#hears()) return
     if (this.#session.pong) this.#guarded(() => this.#session.pong!(copyOf(message)))
   }
 
-  /** A frame has arrived. @returns true when it is one too many, and the connection was closed */
-  #overran(): boolean {
-    if (!this.#pieces.overrun(FRAME_PIECE)) return false
-    this.#shared.overrunTurns++
-    this.#cut()
+  /** A frame has arrived. @returns false when it is one too many, and the connection was closed */
+  #hears(): boolean {
+    enterTurn()
+    if (this.#pieces.overrun(FRAME_PIECE)) {
+      this.#shared.overrunTurns++
+      this.#cut()
+      return false
+    }
+    this.#stopPongTimer()
     return true
   }
 
-  onHeard(): void {
+  #stopPongTimer(): void {
     this.#pongTimer?.cancel()
     this.#pongTimer = undefined
   }
@@ -151,7 +149,7 @@ export class UwsSocket implements Socket, Deferred {
     this.#sizes = []
     this.#queued = 0
     this.#stallTimer?.cancel()
-    this.onHeard()
+    this.#stopPongTimer()
     try {
       this.#session.closed(code, reason)
     } catch (error) {
