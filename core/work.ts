@@ -1,0 +1,40 @@
+/**
+ * A bound on what a client makes the gateway do. Counting things (schemas, steps, patterns) is no bound where one thing
+ * may cost a million times what another does. So the work itself is counted, in units, before it is done and before
+ * memory is taken for it.
+ *
+ * A unit is about what it takes to look at one character: some nanoseconds. A step that walks a list takes a unit for
+ * each entry, a pattern takes its instructions times the characters of the text, a value that is made takes what it
+ * holds.
+ */
+
+/** Units of work that one request may still take. All who work for the request draw on the same object. */
+export class Work {
+  #left: number
+
+  /** @param units a whole number; what the request may take in all */
+  constructor(units: number) {
+    this.#left = units
+  }
+
+  /** Units that are left; 0 once somebody wanted more than there were. */
+  get left(): number {
+    return this.#left
+  }
+
+  /**
+   * Takes units for work that is about to be done.
+   *
+   * @param units not negative; need not be whole
+   * @returns false when fewer are left. Then nothing is left for the others either: work that was cut short must not be
+   * followed by more of it.
+   */
+  take(units: number): boolean {
+    if (units > this.#left) {
+      this.#left = 0
+      return false
+    }
+    this.#left -= units
+    return true
+  }
+}
