@@ -4,12 +4,13 @@
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
-import type { Chain, LinkStats } from '../core/chain.ts'
+import { type Chain, type LinkStats, waived } from '../core/chain.ts'
 import { CONTENT_BOUNDS, type ContentBound } from '../core/errors.ts'
 import type { Usage } from '../core/events.ts'
 import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
 import type { DirectoryStats } from '../plugins/shared/directory.ts'
+import { reservation } from '../plugins/shared/slots.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { type Aggregator, Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
@@ -104,6 +105,7 @@ export class Metrics {
   readonly #routes = new Map<string, OfRoute>()
   readonly #models = new Map<string, OfModel>()
   readonly #refused = new Map<string, Count>()
+  readonly #withoutRow = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
   readonly #overBound = new Map<ContentBound, Count>(
     CONTENT_BOUNDS.map(bound => [bound, { labels: { bound }, value: 0 }]),
@@ -157,6 +159,12 @@ export class Metrics {
     add(this.#refused, `${route}\0${code}`, () => ({ route, code }), 1)
     const dimension = admitted ? undefined : DENIALS[code]
     if (dimension !== undefined) add(this.#denials, dimension, () => ({ dimension }), 1)
+  }
+
+  /** Counts an exchange that reached the terminal of this chain and has no ledger row; only of a terminal that spends. */
+  withoutRow(chain: Chain): void {
+    const labels = withoutRowLabels(chain)
+    if (labels) add(this.#withoutRow, Object.values(labels).join('\0'), () => labels, 1)
   }
 
   /** Counts a request that was refused because it holds more than a bound on content allows. */
@@ -215,6 +223,9 @@ export class Metrics {
       this.#refused.values(),
     )
     counts('sluice_limit_denials_total', 'Requests denied by a limit, by what it counts.', () => this.#denials.values())
+    counts('sluice_exchanges_without_row_total', 'Exchanges that were served without a ledger row.', () =>
+      this.#withoutRowCounts(sources.chains()),
+    )
     counts('sluice_content_refused_total', 'Requests that hold more than a bound on content allows, by bound.', () =>
       this.#overBound.values(),
     )
@@ -245,6 +256,16 @@ export class Metrics {
       for (const [model, ways] of ended)
         for (const { status, outcome, count } of ways)
           yield { labels: { route, model, status: String(status), outcome }, value: count }
+  }
+
+  /** Each pipeline that spends has a sample from the start on, so that its first exchange shows as an increase. */
+  #withoutRowCounts(chains: Iterable<Chain>): Iterable<Count> {
+    const counts = new Map(this.#withoutRow)
+    for (const chain of chains) {
+      const labels = withoutRowLabels(chain)
+      if (labels) add(counts, Object.values(labels).join('\0'), () => labels, 0)
+    }
+    return counts.values()
   }
 
   *#tokenCounts(): Generator<Count> {
@@ -553,6 +574,15 @@ function endedOf({ ended }: OfRoute, model: string, status: number, outcome: str
   const way = { status, outcome, count: 0 }
   ways.push(way)
   return way
+}
+
+/**
+ * Labels of an exchange without a ledger row; null where the terminal does not spend. The cause is `unlimited` where the
+ * file says so, and `fault` where the chain has what writes rows, so that it should have written one.
+ */
+function withoutRowLabels(chain: Chain): { pipeline: string; cause: 'unlimited' | 'fault' } | null {
+  const limited = chain.safeguards.find(({ slot }) => slot.name === reservation.name)
+  return limited ? { pipeline: chain.name, cause: waived(chain).includes(limited) ? 'unlimited' : 'fault' } : null
 }
 
 function add(counts: Map<string, Count>, key: string, labels: () => Record<string, string>, value: number): void {

@@ -27,9 +27,10 @@ export const check: Verb = {
     const options = { config: { type: 'string' }, strict: { type: 'boolean' } } as const
     const { values, positionals } = parseArgs({ args, options, allowPositionals: true })
     const file = configFile(values.config, positionals)
-    const { config, plugins, warnings } = await loadOrFail(file, !values.strict)
-    const { chains, close } = await dryRun(config, plugins)
+    const { config, plugins, warnings: loaded } = await loadOrFail(file, !values.strict)
+    const { chains, warnings: built, close } = await dryRun(config, plugins)
     await close()
+    const warnings = [...loaded, ...built]
     tellWarnings(warnings, terminal)
     if (isLocal(config.store.url)) checkServer()
     const count = (n: number, noun: string) => `${n} ${noun}${n === 1 ? '' : 's'}`

@@ -134,7 +134,9 @@ export async function buildGateway(configPath: string, options: GatewayOptions):
 
 class RunningGateway implements Gateway {
   config: GatewayConfig
-  warnings: ConfigError[]
+  #loadWarnings: readonly ConfigError[]
+  /** Warnings about the chains as they were built. */
+  #chainWarnings: readonly ConfigError[] = []
   readonly #path: string
   readonly #options: GatewayOptions
   readonly #log: Logger
@@ -172,7 +174,7 @@ class RunningGateway implements Gateway {
   constructor(path: string, config: GatewayConfig, warnings: ConfigError[], files: string[], options: GatewayOptions) {
     this.#path = path
     this.config = config
-    this.warnings = warnings
+    this.#loadWarnings = warnings
     this.#files = files
     this.#options = options
     this.#log = options.log
@@ -533,7 +535,7 @@ class RunningGateway implements Gateway {
 
   /** Compiles a checked configuration: every chain, every route. */
   async #build(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Generation> {
-    const { chains, router, close } = await buildAssembly({
+    const { chains, router, warnings, close } = await buildAssembly({
       services: {
         config,
         store: this.store,
@@ -550,6 +552,7 @@ class RunningGateway implements Gateway {
     })
     for (const chain of this.#chains) this.#retiring.add(chain)
     this.#chains = [...chains.values()]
+    this.#chainWarnings = warnings
     return {
       number: this.#generation,
       router,
@@ -567,9 +570,14 @@ class RunningGateway implements Gateway {
     return next
   }
 
+  get warnings(): ConfigError[] {
+    return [...this.#loadWarnings, ...this.#chainWarnings]
+  }
+
   async #reload(): Promise<{ applied: boolean; errors: ConfigError[] }> {
     if (this.#closed || this.#draining) return { applied: false, errors: [] }
     const generation = ++this.#generation
+    const told = this.warnings
     const loaded = await loadAside(this.#path, { env: this.#options.env, generation, before: this.config })
     this.#watching?.update(loaded.files.length > 0 ? loaded.files : this.#files)
     const refuseReload = (errors: ConfigError[]) => {
@@ -595,8 +603,8 @@ class RunningGateway implements Gateway {
       if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
       this.config = loaded.config
       this.#plugins = loaded.plugins
-      this.#tellNew(loaded.warnings)
-      this.warnings = loaded.warnings
+      this.#loadWarnings = loaded.warnings
+      this.#tellNew(told)
       this.#files = loaded.files
       if (built) this.ingress.use(built)
       directoryOf(this.#shared).resize(loaded.config.directory)
@@ -633,10 +641,10 @@ class RunningGateway implements Gateway {
     }))
   }
 
-  /** Logs the warnings of a reloaded file, except those that it had before. */
-  #tellNew(warnings: readonly ConfigError[]): void {
-    const told = new Set(this.warnings.map(({ message }) => message))
-    for (const warning of warnings) {
+  /** Logs the warnings of a reloaded file, except those that were told before. */
+  #tellNew(before: readonly ConfigError[]): void {
+    const told = new Set(before.map(({ message }) => message))
+    for (const warning of this.warnings) {
       const { file, line, column, message } = warning
       if (!told.has(message)) this.#log.warn({ file, line, column }, `configuration warning: ${formatError(warning)}`)
     }

@@ -33,6 +33,7 @@ export const routing = definePlugin({
   needs: [identity, conversationSlot, model, rights, estimate, hostedSearch, mediaFetch],
   provides: [candidates],
   mayProvide: [upstreamConversation, searchPlan, keepsFirstCall],
+  aboveTerminal: true,
   create() {
     return {
       onRequest(x): undefined | Reply | Promise<undefined | Reply> {

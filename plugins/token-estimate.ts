@@ -19,6 +19,7 @@ export const tokenEstimate = definePlugin({
   config: schema,
   needs: [identity, conversation],
   provides: [estimate],
+  aboveTerminal: true,
   create(media, { terminal }) {
     // The tables are built on first use: build them at start, so that the first request does not wait.
     countTokens('')

@@ -33,6 +33,7 @@ export const translation = definePlugin({
   summary: 'Writes each attempt’s request in its backend’s dialect, and gives the decoder for the reply.',
   needs: [identity, conversation, candidates],
   provides: [outbound],
+  aboveTerminal: true,
   create(_, { log }) {
     return {
       onRequest(x) {

@@ -15,6 +15,7 @@ export const modelAccess = definePlugin({
   summary: 'Finds the model that a request names, and refuses what plan, key or model do not allow.',
   needs: [identity, request],
   provides: [parsedConversation, model, rights],
+  aboveTerminal: true,
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)

@@ -1,4 +1,5 @@
 import { type Arrives, count, duration, number, object, size } from '../../core/vocabulary.ts'
+import { unlimited } from '../shared/safeguards.ts'
 
 export const schema = object({
   connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
@@ -26,6 +27,7 @@ export const schema = object({
     [],
     { default: {}, description: 'When a failing backend is left out.' },
   ),
+  unlimited,
 })
 
 /** Times in milliseconds. */

@@ -21,6 +21,7 @@ export const webSearch = definePlugin({
   summary: 'Runs web searches for backends without one of their own.',
   config: schema,
   provides: [hostedSearch],
+  aboveTerminal: true,
   create({ provider, max_turns }) {
     const service: HostedSearch = {
       native(conversation) {
