@@ -6,6 +6,7 @@
  * load, or limits hold and rows are written.
  */
 import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
@@ -167,5 +168,34 @@ ${good.map((_, i) => organization(`requests${i}`, 'requests_per_minute: 1')).joi
   } finally {
     await t.close()
     target.close()
+  }
+})
+
+test('a reload that would give everything away is refused, and the former chain limits on', async () => {
+  const t = await startGateway({
+    organization: '    limits: { requests_per_minute: 1 }',
+    gateway: { clock: stillClock() },
+  })
+  try {
+    const good = await readFile(t.file, 'utf8')
+    await writeFile(t.file, good.replace(' admission,', ''))
+    const { applied, errors } = await t.gateway.reload()
+    assert.equal(applied, false)
+    assert.match(
+      lines(errors).join('\n'),
+      /upstream serves without limits.*Add admission above, or say unlimited: true$/,
+    )
+    const statuses: number[] = []
+    for (let i = 0; i < 2; i++) {
+      const reply = await t.post('/v1/chat/completions', {
+        model: 'eb1-preview',
+        messages: [{ role: 'user', content: 'x' }],
+      })
+      await reply.text()
+      statuses.push(reply.status)
+    }
+    assert.deepEqual(statuses, [200, 429])
+  } finally {
+    await t.close()
   }
 })
