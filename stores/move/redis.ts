@@ -150,6 +150,7 @@ export class RedisEnd implements End {
       await this.#call(redis => redis.set(VERSION, this.#version))
       // The set of the ids of keys is complete up to this version.
       await this.#call(redis => redis.hset(KEYED, 'v', this.#version))
+      await new RedisAccounts(this.#client).indexNames()
     }
     const last = this.#ids.get(STREAM)
     // The sums came along: no row is counted again.
