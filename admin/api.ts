@@ -212,13 +212,17 @@ function rowOfStore({ id, version, settings, keys }: OrganizationWithKeys): Retu
 /** An organization in either place. */
 async function found({ sources, ids }: Asked): Promise<{
   organization: OrganizationConfig | null
+  /** Also when its plan is gone. */
+  unplanned: OrganizationConfig | null
   stored: OrganizationWithKeys | null
   faults: string[]
 }> {
   const config = sources.config()
   const id = ids[0]!
-  if (Object.hasOwn(config.organizations, id))
-    return { organization: config.organizations[id]!, stored: null, faults: [] }
+  if (Object.hasOwn(config.organizations, id)) {
+    const organization = config.organizations[id]!
+    return { organization, unplanned: organization, stored: null, faults: [] }
+  }
   const stored = await sources.store.accounts.read(id)
   if (!stored) throw new Refused(404, 'not_found', `there is no organization ${id}`)
   return { ...readOrganization(id, membersOf(stored), accountNames(config)), stored }
@@ -226,7 +230,7 @@ async function found({ sources, ids }: Asked): Promise<{
 
 async function showOrganization(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
-  const { organization, stored, faults } = await found(asked)
+  const { organization, unplanned, stored, faults } = await found(asked)
   const used = organization && (await asked.sources.reader.one(organization, asked.sources.now()))
   const body = {
     ...(stored ? rowOfStore(stored) : rowOfFile(organization!)),
@@ -235,7 +239,7 @@ async function showOrganization(asked: Asked): Promise<ApiAnswer> {
     billing: organization?.billing ?? null,
     limits: used?.limits ?? [],
     spend: used?.spend ?? null,
-    keys: organization ? keyRows(organization, used?.keys) : [],
+    keys: unplanned ? keyRows(unplanned, used?.keys) : [],
   }
   return { status: 200, body, headers: etag(stored?.version) }
 }
@@ -255,9 +259,9 @@ function keyRows({ keys }: OrganizationConfig, used?: readonly { id: string; lim
 
 async function listKeys(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
-  const { organization, stored, faults } = await found(asked)
-  if (!organization) throw new Refused(409, 'invalid', faults.join('; '))
-  return { status: 200, body: { keys: keyRows(organization) }, headers: etag(stored?.version) }
+  const { unplanned, stored, faults } = await found(asked)
+  if (!unplanned) throw new Refused(409, 'invalid', faults.join('; '))
+  return { status: 200, body: { keys: keyRows(unplanned) }, headers: etag(stored?.version) }
 }
 
 async function showUsage(asked: Asked): Promise<ApiAnswer> {

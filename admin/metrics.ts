@@ -4,6 +4,7 @@
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
+import { NAME_KINDS, type NameCount } from '../core/accounts.ts'
 import { type Chain, type LinkStats, waived } from '../core/chain.ts'
 import { CONTENT_BOUNDS, type ContentBound } from '../core/errors.ts'
 import type { Usage } from '../core/events.ts'
@@ -53,8 +54,16 @@ export interface MetricsSources {
   directory(): DirectoryStats
   /** Requests for which media are fetched, and requests that wait for that. */
   mediaFetches(): { running: number; waiting: number }
+  /** What accounts of the store name. */
+  accountNames(): Promise<AccountNamesInUse>
   config(): { generation: number; loadedAt: number; refused: unknown }
 }
+
+/** Plans and models that accounts of the store name, and whether the configuration has them. */
+export type AccountNamesInUse = readonly (NameCount & { standing: 'there' | 'retired' | 'gone' })[]
+
+/** At most this many plans or models have series of their own; the others are added up as `(others)`. */
+const MOST_NAMES = 50
 
 /**
  * The counts of one route. They are looked up step by step (route, model, status and outcome), because a joined key
@@ -365,6 +374,34 @@ export class Metrics {
       })),
     )
     this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => sources.directory().cached)
+    // All workers count the same accounts.
+    this.#expose(
+      'sluice_accounts',
+      'gauge',
+      'Organizations of the store, by plan.',
+      async () =>
+        largest((await sources.accountNames()).filter(({ kind }) => kind === 'plan')).map(([name, value]) => ({
+          metricName: 'sluice_accounts',
+          labels: { plan: name },
+          value,
+        })),
+      'max',
+    )
+    const left = 'sluice_accounts_left_behind'
+    const leftBehind = async (): Promise<Values> => {
+      const all = await sources.accountNames()
+      return NAME_KINDS.flatMap(kind =>
+        (['gone', 'retired'] as const).flatMap(standing =>
+          largest(all.filter(of => of.kind === kind && of.standing === standing)).map(([name, value]) => ({
+            metricName: left,
+            labels: { kind, name, standing },
+            value,
+          })),
+        ),
+      )
+    }
+    const leftHelp = 'Organizations of the store that name a plan or model which the configuration does not have.'
+    this.#expose(left, 'gauge', leftHelp, leftBehind, 'max')
     const lookUps = 'sluice_directory_lookups_total'
     this.#expose(lookUps, 'counter', 'Keys that were not in memory, by what came of the look-up.', () => {
       const { cached: _, ...results } = sources.directory()
@@ -565,6 +602,14 @@ function sum(a: LinkStats, b: LinkStats): LinkStats {
     sampledMs: a.sampledMs + b.sampledMs,
     sampledReplyMs: a.sampledReplyMs + b.sampledReplyMs,
   }
+}
+
+/** The names with the most organizations. */
+function largest(names: readonly NameCount[]): [name: string, organizations: number][] {
+  const sorted = [...names].sort((a, b) => b.organizations - a.organizations || (a.name < b.name ? -1 : 1))
+  const shown = sorted.slice(0, MOST_NAMES).map(({ name, organizations }) => [name, organizations] as [string, number])
+  const others = sorted.slice(MOST_NAMES).reduce((sum, { organizations }) => sum + organizations, 0)
+  return others > 0 ? [...shown, ['(others)', others]] : shown
 }
 
 function endedOf({ ended }: OfRoute, model: string, status: number, outcome: string): Ended {

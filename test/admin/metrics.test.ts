@@ -27,12 +27,18 @@ const ask = (content: string, more: object = {}) => ({
 let g: TestGateway
 let families: Map<string, Family>
 before(async () => {
-  g = await startGateway({ organization: LIMITS })
+  // With accounts in the store, each of very many bad keys is looked up.
+  g = await startGateway({ organization: LIMITS, extra: 'directory: { misses: 100000 }' })
   for (let i = 0; i < 20; i++) await request(g, i)
   // A limit of every sort must have denied once: 200,001 tokens never fit a minute of 200,000.
   await g.post('/v1/chat/completions', ask('x', { max_tokens: 120_000 }))
   await eventually(() => g.gateway.ingress.running.size === 0)
-  families = await scrape(g)
+  await g.gateway.store.accounts.change([{ id: 'gone', expected: 0, settings: '{"plan":"gold"}', keys: [] }])
+  // The gateway notices within a second that its store has accounts.
+  await eventually(async () => {
+    families = await scrape(g)
+    return families.get('sluice_accounts')!.samples.length > 0
+  })
 })
 after(() => g.close())
 
@@ -180,6 +186,33 @@ test('deploy/grafana: every panel’s expression names real metrics and labels; 
   assert.ok(expressions >= 25)
   for (const { expr } of dashboard.annotations.list) checkExpression('annotation', expr)
   assert.match(dashboard.templating.list[1].query.query, /sluice_info, instance/)
+})
+
+test('accounts have at most fifty series of each kind, and the others are added up', async () => {
+  const names = Array.from({ length: 60 }, (_, i) => ({
+    kind: i % 6 === 0 ? ('model' as const) : ('plan' as const),
+    name: `n${i}`,
+    organizations: i + 1,
+    standing: 'gone' as const,
+  }))
+  const plans = Array.from({ length: 60 }, (_, i) => ({ ...names[1]!, name: `p${i}`, organizations: 100 + i }))
+  const metrics = new Metrics({ accountNames: async () => [...names, ...plans] } as unknown as MetricsSources)
+  try {
+    const { values } = await metrics.registry.getSingleMetric('sluice_accounts')!.get()
+    const total = [...names, ...plans]
+      .filter(({ kind }) => kind === 'plan')
+      .reduce((sum, of) => sum + of.organizations, 0)
+    assert.equal(values.length, 51)
+    assert.deepEqual([values[0]!.labels['plan'], values[50]!.labels['plan']], ['p59', '(others)'])
+    assert.equal(
+      values.reduce((sum, { value }) => sum + value, 0),
+      total,
+    )
+    const left = (await metrics.registry.getSingleMetric('sluice_accounts_left_behind')!.get()).values
+    assert.deepEqual([left.filter(({ labels }) => labels['kind'] === 'model').length, left.length], [10, 61])
+  } finally {
+    metrics.close()
+  }
 })
 
 test('exchanges are told apart by route, model, status and outcome, tokens and money by model', async () => {
