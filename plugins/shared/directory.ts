@@ -475,10 +475,12 @@ export class Accounts {
       return null
     }
     this.#names ??= accountNames(this.#config)
-    const [own, ofKey] = [JSON.parse(settings), JSON.parse(key.settings)]
+    const [own, ofKey] = [membersIn(settings), membersIn(key.settings)]
+    if (!own || !ofKey)
+      return new Unusable(id, undefined, ['its settings are no JSON object'], Number.POSITIVE_INFINITY)
     // Whoever may not come in is not told what is wrong with the account.
     if (own.status === 'disabled' || ofKey.status === 'revoked') return null
-    const members = { ...own, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }
+    const members: Record<string, unknown> = { ...own, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }
     const { organization, unplanned, faults, plan } = readOrganization(id, members, this.#names)
     if (!organization) return new Unusable(id, plan, faults, unplanned?.keys[0]?.expires ?? Number.POSITIVE_INFINITY)
     if (organization.status === 'disabled' || organization.keys[0]!.status === 'revoked') return null
@@ -510,6 +512,16 @@ export function accountFinder(
 ): AccountFinder {
   return {
     find: (organization, key, client, now) => accountsOf(shared, config).named(organization, key, client, now),
+  }
+}
+
+/** The members of stored settings; null when they are damaged. */
+function membersIn(settings: string): Record<string, unknown> | null {
+  try {
+    const members = JSON.parse(settings)
+    return typeof members === 'object' && members !== null && !Array.isArray(members) ? members : null
+  } catch {
+    return null
   }
 }
 

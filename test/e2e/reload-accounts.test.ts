@@ -214,13 +214,15 @@ for (const [name, skip, newUrl] of engines)
       const { t: first, url } = await start(t)
       await put(first, { gone: { plan: 'gold' }, disabled: { plan: 'gold', status: 'disabled' } })
       await put(first, { later: { plan: 'custom', limits: { requests_per_century: 5 } } })
+      await put(first, { damaged: ['gold'] })
       await put(first, { old: { plan: 'gold' } }, { expires: '2020-01-01T00:00:00Z' })
       await first.gateway.close()
       const { t: second, clock } = await start(t, url, '')
       await eventually(async () => (await ask(second, 'gone')).code !== 'invalid_api_key')
       const codes = []
-      for (const id of ['gone', 'later', 'disabled', 'old']) codes.push((await ask(second, id)).code)
-      assert.deepEqual(codes, ['account_unavailable', 'account_unavailable', 'invalid_api_key', 'invalid_api_key'])
+      for (const id of ['gone', 'later', 'damaged', 'disabled', 'old']) codes.push((await ask(second, id)).code)
+      const unavailable = 'account_unavailable'
+      assert.deepEqual(codes, [unavailable, unavailable, unavailable, 'invalid_api_key', 'invalid_api_key'])
       assert.equal((await second.post('/v1/chat/completions', { ...CHAT })).status, 200, KEY)
       assert.ok(
         (await series(second, 'sluice_accounts_left_behind')).includes(
