@@ -85,11 +85,10 @@ function namesOf(table: Table): string {
     SELECT '${kind}', n.name, ${organization}, ${key} FROM (${namesIn(table, kind, 'NEW')}) AS n
     WHERE NOT EXISTS (SELECT 1 FROM account_names AS a WHERE a.kind = '${kind}' AND a.name = n.name
       AND a.organization = ${organization} AND a.key = ${key})`
-  const remove = (kind: NameKind, but: string) => `
+  const remove = (kind: NameKind) => `
   DELETE FROM account_names WHERE kind = '${kind}' AND organization = ${ownerIn(table, 'OLD')[0]}
     AND key = ${ownerIn(table, 'OLD')[1]}
-    AND name IN (SELECT name FROM (${namesIn(table, kind, 'OLD')})${but})`
-  const but = (kind: NameKind) => ` EXCEPT SELECT name FROM (${namesIn(table, kind, 'NEW')})`
+    AND name IN (${namesIn(table, kind, 'OLD')})`
   const [inserted, updated, deleted] =
     table === 'keys'
       ? [
@@ -102,10 +101,10 @@ function namesOf(table: Table): string {
 CREATE TRIGGER ${table}_named AFTER INSERT ON ${table} ${inserted} BEGIN ${each(add)}
 END;
 CREATE TRIGGER ${table}_renamed AFTER UPDATE OF settings ON ${table} WHEN NEW.settings <> OLD.settings${updated} BEGIN
-  ${each(kind => remove(kind, but(kind)))}
+  ${each(remove)}
   ${each(add)}
 END;
-CREATE TRIGGER ${table}_unnamed AFTER DELETE ON ${table} ${deleted} BEGIN ${each(kind => remove(kind, ''))}
+CREATE TRIGGER ${table}_unnamed AFTER DELETE ON ${table} ${deleted} BEGIN ${each(remove)}
 END;
 `
 }

@@ -7,6 +7,7 @@ import { execFile } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { after, before, describe, type TestContext, test } from 'node:test'
+import type { GatewayOptions } from '../../cli/gateway.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { eventually } from '../eventually.ts'
 import { temporary } from '../stores/kit.ts'
@@ -35,9 +36,9 @@ for (const [name, skip, newUrl] of engines)
     const yaml = (url: string, plans: string) => (sim: string) =>
       defaultYaml(sim, { extra: plans }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`)
 
-    async function start(t: TestContext, url = newUrl(), plans = PLANS) {
+    async function start(t: TestContext, url = newUrl(), plans = PLANS, more: Partial<GatewayOptions> = {}) {
       const clock = new ShiftedClock()
-      const gateway = await startGateway({ yaml: yaml(url, plans), gateway: { clock } })
+      const gateway = await startGateway({ yaml: yaml(url, plans), gateway: { clock, ...more } })
       t.after(() => gateway.close())
       return { t: gateway, clock, url }
     }
@@ -208,6 +209,20 @@ for (const [name, skip, newUrl] of engines)
       asked = 0
       assert.equal((await edit(gateway, ['  gold: { limits: { requests_per_minute: 1000 } }\n', ''])).applied, true)
       assert.equal(asked, 1)
+    })
+
+    test('workers ask their primary process, and only when something is taken away', async t => {
+      const asked: object[] = []
+      const usersOf: GatewayOptions['usersOf'] = async names => {
+        asked.push(names)
+        throw new Error('no worker answers')
+      }
+      const { t: gateway } = await start(t, newUrl(), PLANS, { usersOf })
+      await put(gateway, { acme1: { plan: 'silver' } })
+      assert.equal((await edit(gateway, ['  silver:', '  bronze: { limits: {} }\n  silver:'])).applied, true)
+      const { errors } = await edit(gateway, ['  silver: { limits: {} }\n', ''])
+      assert.match(errors[0]!.message, /the plan 'silver' any more, .* \(no worker answers\)/)
+      assert.deepEqual(asked, [{ plan: ['silver'], model: [] }])
     })
 
     test('a start goes on without a plan: 503 for its accounts, 401 for keys that do not work anyway', async t => {
