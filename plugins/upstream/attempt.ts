@@ -225,6 +225,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#connection.begun(controller)
   }
 
+  onRequestLost(): void {
+    this.#connection.lost()
+  }
+
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void {
     if (status < 200 || this.#state === 'over') return
     this.#status = status

@@ -163,21 +163,44 @@ test('a request marked safe (x-retry-safe) is tried elsewhere, and again at the 
   assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'x-retry-safe': 'true' })).status, 200)
   assert.deepEqual(counts(b), [3, 1])
   // An Idempotency-Key promises at most one execution: it marks nothing safe.
-  b.first.fault = times(1, reset)
+  b.first.fault = reset
   assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'idempotency-key': 'k1' })).status, 502)
 })
 
-test('keep-alive race: the server closes the connection as the request goes out; executed at most once', async context => {
+/**
+ * The server had closed its end, which came after the next request had gone out: a 502 of one or two streams in a
+ * hundred before llama.cpp, which no setting helped.
+ */
+test('keep-alive race: the server closes the connection as the request goes out; it goes out again, and counts once', async context => {
   const b = await bench(context)
   assert.equal((await b.ask()).status, 200)
   const { connection } = b.first.requests.at(-1)!
   b.first.fault = times(1, turn => void turn.socket.destroy())
   const raced = await b.ask()
-  const last = b.first.requests.at(-1)!
-  assert.deepEqual([last.connection, last.nth], [connection, 1], 'the request met the kept connection')
-  assert.equal(raced.code, 'upstream_server_error')
-  assert.deepEqual(counts(b), [2, 0])
-  assert.equal((await b.ask()).status, 200, 'a new connection')
+  const [lost, again] = b.first.requests.slice(-2)
+  assert.deepEqual([lost!.connection, lost!.nth], [connection, 1], 'the request met the kept connection')
+  assert.deepEqual([again!.nth, again!.body], [0, lost!.body], 'a new connection')
+  assert.deepEqual([raced.status, raced.said, counts(b)], [200, 'fine', [3, 0]])
+  const rows = await b.t.ledger()
+  assert.equal(rows.length, 2)
+  assert.deepEqual([rows[1]!.input, rows[1]!.output], [rows[0]!.input, rows[0]!.output])
+  assert.ok(!b.t.log.some(({ message }) => message === 'attempt failed'))
+})
+
+test('keep-alive race: a request is lost once at most, and what began to answer is never asked again', async context => {
+  const b = await bench(context)
+  assert.equal((await b.ask()).status, 200)
+  b.first.fault = turn => void turn.socket.destroy()
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  assert.deepEqual(counts(b), [3, 0])
+  b.first.fault = behave
+  assert.equal((await b.ask()).status, 200)
+  b.first.fault = async turn => {
+    await turn.write('HTTP/1.1 200 OK\r\n')
+    turn.socket.destroy()
+  }
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  assert.deepEqual(counts(b), [5, 0])
 })
 
 test('a connection that fails before anything was sent is tried again at the same backend, after a pause, within the budget', async context => {
