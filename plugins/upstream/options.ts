@@ -3,7 +3,10 @@ import { unlimited } from '../shared/safeguards.ts'
 
 export const schema = object({
   connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
-  first_byte_timeout: duration('120s', "Longest wait for the first event of a backend's answer."),
+  first_byte_timeout: duration(
+    '120s',
+    "Longest wait for the first event of a backend's answer. The idle limit of `stream_limits` ends it earlier where it is shorter.",
+  ),
   attempts: count(
     2,
     'Most attempts for one request, the first included; retries happen only before the head is out.',

@@ -397,6 +397,19 @@ test('[ERR-6] what a provider asks for is kept, whatever its clients are told: 5
   }
 })
 
+/** A 204 was never retried, not even where the client had said that it may be. */
+test('an answer of 204 is an empty answer like any other: tried again only where that is marked safe', async context => {
+  const b = await bench(context)
+  for (const empty of [(turn: Turn) => void turn.head(204, {}), (turn: Turn) => turn.answer(200, '')]) {
+    b.first.fault = empty
+    b.clock.advance(60_000)
+    const before = counts(b)
+    assert.equal((await b.ask()).code, 'upstream_server_error')
+    assert.equal((await b.ask({}, { 'x-retry-safe': 'true' })).status, 200)
+    assert.deepEqual(counts(b), [before[0]! + 2, before[1]! + 1])
+  }
+})
+
 test('[ERR-6] the queue: route_capacity at once when it is full, and after its wait with at least the time waited', async context => {
   const b = await bench(context, { provider: 'max_connections: 1, queue: { max: 1, wait: 30s }', random: () => 0 })
   const model = 'eb1-fast-preview'
