@@ -4,6 +4,7 @@ import { AggregatorRegistry, type Metric, Registry } from 'prom-client'
 import type { Names } from '../config/retired.ts'
 import type { AdminToken } from '../config/types.ts'
 import type { NameUsers } from '../core/accounts.ts'
+import { appendAll } from '../core/append.ts'
 import type { Clock } from '../core/clock.ts'
 import { type Accounts, MOST_ORGANIZATIONS } from './accounts.ts'
 import { type ApiAnswer, bytesOf } from './api.ts'
@@ -293,7 +294,10 @@ export class AllWorkers implements Shown {
     const records: ExchangeRecord[] = []
     for (const [worker, of] of recent) {
       // A page that opens meanwhile asks for the same ones.
-      records.push(...of.filter(({ seq }) => seq > worker.seq))
+      appendAll(
+        records,
+        of.filter(({ seq }) => seq > worker.seq),
+      )
       worker.seq = Math.max(worker.seq, of.at(-1)?.seq ?? 0)
     }
     records.sort((a, b) => a.at + a.durationMs - (b.at + b.durationMs))

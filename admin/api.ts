@@ -10,6 +10,7 @@ import { type Act, changeStored, createStored, type Edit, membersOf, newSecret, 
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
 import { AccountFault, type OrganizationWithKeys } from '../core/accounts.ts'
+import { appendAll } from '../core/append.ts'
 import { RECENT_ROWS, type Store, StoreUnavailable } from '../core/store.ts'
 import type { AccountReader } from './accounts.ts'
 import type { Caller } from './callers.ts'
@@ -184,13 +185,13 @@ async function listOrganizations({ sources, query }: Asked): Promise<ApiAnswer> 
   const rows = Object.values(organizations)
     .filter(({ id, keys }) => wanted(id) && (key === null || keys.some(one => one.id === key)))
     .map(rowOfFile)
-  if (key !== null) rows.push(...(await store.accounts.withKey(key, after, limit + 1)).map(rowOfStore))
+  if (key !== null) appendAll(rows, (await store.accounts.withKey(key, after, limit + 1)).map(rowOfStore))
   else {
     // The store's page begins after an id, so the one that is the prefix itself is read apart.
     const exact = find !== '' && wanted(find) ? await store.accounts.read(find) : null
     if (exact) rows.push(rowOfStore(exact))
     const page = await store.accounts.page([after, find].sort()[1]!, limit + 1)
-    rows.push(...page.filter(({ id }) => wanted(id)).map(rowOfStore))
+    appendAll(rows, page.filter(({ id }) => wanted(id)).map(rowOfStore))
   }
   rows.sort((a, b) => Buffer.compare(Buffer.from(a.id), Buffer.from(b.id)))
   const shown = rows.slice(0, limit)

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { appendAll } from '../core/append.ts'
 import type { Conversation } from '../core/conversation.ts'
 import type { Backend, Unfit } from '../core/dialect.ts'
 import {
@@ -166,7 +167,10 @@ export function prefer(backends: readonly Backend[], key: string): Backend[] {
       seen.add(backend.group)
       const members = backends.filter(other => other.group === backend.group && other.weight > 0)
       const scores = new Map(members.map(member => [member, score(member, key)]))
-      ordered.push(...members.sort((a, b) => scores.get(b)! - scores.get(a)!))
+      appendAll(
+        ordered,
+        members.sort((a, b) => scores.get(b)! - scores.get(a)!),
+      )
     }
   }
   return ordered

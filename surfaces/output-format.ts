@@ -2,6 +2,7 @@
  * Structured output: what a client asks the text of a reply to be (GEN-3). The forms of the three APIs differ; the
  * rules for the schema are the same.
  */
+import { appendAll } from '../core/append.ts'
 import type { OutputFormat } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
 import type { Surface } from '../core/surface.ts'
@@ -140,7 +141,7 @@ function checkReferences(root: Record<string, unknown>, at: string): void {
     const node = open.pop()
     if (typeof node !== 'object' || node === null) continue
     if (Array.isArray(node)) {
-      open.push(...node)
+      appendAll(open, node)
       continue
     }
     for (const [key, value] of Object.entries(node)) {
@@ -150,7 +151,7 @@ function checkReferences(root: Record<string, unknown>, at: string): void {
         if (typeof value === 'string') pattern(value)
       } else if (NAMES.has(key) && typeof value === 'object' && value !== null) {
         if (key === 'patternProperties') Object.keys(value).forEach(pattern)
-        open.push(...Object.values(value))
+        appendAll(open, Object.values(value))
       } else if (!PLAIN.has(key)) open.push(value)
     }
   }

@@ -1,4 +1,5 @@
 /** Makes `POST /messages` requests from a conversation (wire.md F.1 to F.5). */
+import { appendAll } from '../../core/append.ts'
 import {
   type CallPart,
   type Conversation,
@@ -248,7 +249,7 @@ class MessageBuilder {
   #push(role: Message['role'], content: JsonObject[]): void {
     if (content.length === 0) return
     const last = this.#messages.at(-1)
-    if (last && last.role === role) last.content.push(...content)
+    if (last && last.role === role) appendAll(last.content, content)
     else this.#messages.push({ role, content })
   }
 
@@ -294,7 +295,7 @@ class MessageBuilder {
         case 'search': {
           const blocks = this.#private(part)?.blocks ?? []
           // The API refuses a search without a result, except at the end.
-          if (blocks.length > 1 || (blocks.length === 1 && part === this.#paused)) content.push(...blocks)
+          if (blocks.length > 1 || (blocks.length === 1 && part === this.#paused)) appendAll(content, blocks)
           else content.push({ type: 'text', text: searchText(part) })
           break
         }

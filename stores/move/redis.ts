@@ -2,6 +2,7 @@
 import path from 'node:path'
 import { Cluster, type Redis } from 'ioredis'
 import type { AuditNote } from '../../core/accounts.ts'
+import { appendAll } from '../../core/append.ts'
 import { type LedgerRow, RECENT_ROWS, StoreUnavailable } from '../../core/store.ts'
 import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
@@ -412,7 +413,7 @@ export class RedisEnd implements End {
     const results: R[] = []
     for (let i = 0; i < items.length; i += together) {
       const some = items.slice(i, i + together).map(item => this.#call(redis => run(redis, item)))
-      results.push(...(await Promise.all(some)))
+      appendAll(results, await Promise.all(some))
     }
     return results
   }

@@ -32,6 +32,7 @@ import {
   type StoredKey,
   unknownNote,
 } from '../../core/accounts.ts'
+import { appendAll } from '../../core/append.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
@@ -351,7 +352,7 @@ export class RedisAccounts implements AccountStore {
     const held: string[] = []
     for (let i = 0; i < ids.length; i += HELD_TOGETHER) {
       const reply = (await this.#client.script(HELD, [IDS], ids.slice(i, i + HELD_TOGETHER))) as Buffer[]
-      held.push(...reply.map(String))
+      appendAll(held, reply.map(String))
     }
     return held
   }
