@@ -14,9 +14,9 @@
 
 /**
  * Units that one request may take of the event loop for what its text, its schemas and its history provoke beyond what
- * each request costs: some 40 ms.
+ * each request costs: at most some 40 ms, cold code included.
  */
-export const REQUEST_WORK = 4_000_000
+export const REQUEST_WORK = 3_000_000
 
 /** Units of work that one request may still take. All who work for the request draw on the same object. */
 export class Work {

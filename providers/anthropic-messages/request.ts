@@ -10,6 +10,7 @@ import {
   type ReasoningPart,
   type ResultPart,
   type SearchPart,
+  workOf,
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { adjacentResults, type Step } from '../adjacent-results.ts'
@@ -126,9 +127,10 @@ export function request(conversation: Conversation, backend: Backend, context: O
   }
 }
 
-function outputConfig({ output }: Conversation, { effort }: ThinkingPlan): JsonObject | undefined {
+function outputConfig(conversation: Conversation, { effort }: ThinkingPlan): JsonObject | undefined {
+  const { output } = conversation
   if (effort === undefined && !output) return undefined
-  const format = output && { type: 'json_schema', schema: outputSchema(output.schema!) }
+  const format = output && { type: 'json_schema', schema: outputSchema(output.schema!, workOf(conversation)) }
   return { effort, format }
 }
 
