@@ -10,6 +10,7 @@ import { CONTENT_BOUNDS, type ContentBound } from '../core/errors.ts'
 import type { Usage } from '../core/events.ts'
 import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
+import { usedUpBudgets } from '../core/work.ts'
 import type { DirectoryStats } from '../plugins/shared/directory.ts'
 import { reservation } from '../plugins/shared/slots.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
@@ -256,6 +257,11 @@ export class Metrics {
     )
     this.#counter('sluice_turn_overruns_total', 'Connections closed for very many chunks or frames at once.', () =>
       sources.overrunTurns(),
+    )
+    this.#counter(
+      'sluice_work_used_up_total',
+      'Requests whose schemas, patterns and texts needed more work than one may take.',
+      usedUpBudgets,
     )
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
   }
