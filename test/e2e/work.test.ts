@@ -9,6 +9,7 @@ import type { AddressInfo } from 'node:net'
 import { after, afterEach, before, mock, test } from 'node:test'
 import { REQUEST_WORK, Work } from '../../core/work.ts'
 import { patterns } from '../../providers/patterns.ts'
+import { scrape, value } from '../admin/exposition.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 import { memory } from './memory.ts'
 
@@ -138,6 +139,8 @@ for (const stream of [false, true]) {
   test(`[TOOL-2] many calls of a tool with many ways to a long list draw on one budget, ${how}`, async () => {
     const leaf = { enum: Array.from({ length: 60_000 }, (_, i) => i) }
     choice = { message: { tool_calls: [1, 2, 3, 4, 5].map(() => call('f', { p: -1 })) } }
+    const usedUp = async () => value(await scrape(t), 'sluice_work_used_up_total')
+    const before = (await usedUp())!
     const taken = budgets()
     const response = await t.post(
       '/v1/chat/completions',
@@ -151,6 +154,7 @@ for (const stream of [false, true]) {
     const [[work, units]] = [...taken] as [[Work, number]]
     assert.ok(units > REQUEST_WORK / 2 && units <= REQUEST_WORK, `${units}`)
     assert.equal(work.left, 0)
+    assert.equal(await usedUp(), before + 1)
   })
 
   test(`140,000 log probabilities in one piece of a reply arrive, ${how}`, async () => {
