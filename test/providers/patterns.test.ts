@@ -61,9 +61,9 @@ test('the bound of a pattern is at least what it takes when it is compiled (prop
         assert.ok(bound >= size, `${source}: ${bound} < ${size}`)
       }
     }),
-    { numRuns: 3000 },
+    { numRuns: 1000 },
   )
-  assert.ok(compiledOnes > 500, `${compiledOnes}`)
+  assert.ok(compiledOnes > 200, `${compiledOnes}`)
 })
 
 test('any text has a bound, in one pass (property)', () => {
@@ -154,7 +154,7 @@ test('what is kept takes some megabytes, whatever the patterns are', () => {
     const before = taken()
     const kept = new KeptPatterns()
     // A long text makes the engine take its largest state.
-    for (let i = 0; i < 300; i++) kept.matches(shape(i), 'a'.repeat(600), plenty())
+    for (let i = 0; i < 100; i++) kept.matches(shape(i), 'a'.repeat(600), plenty())
     const grown = taken() - before
     assert.ok(grown < 8 * 1024 * 1024, `shape ${at}: ${grown} bytes`)
     assert.ok(kept.size <= 12_000)
