@@ -16,7 +16,7 @@
  * Units that one request may take of the event loop for what its text, its schemas and its history provoke beyond what
  * each request costs: at most some 40 ms, cold code included.
  */
-export const REQUEST_WORK = 2_500_000
+export const REQUEST_WORK = 2_000_000
 
 let usedUp = 0
 
