@@ -248,8 +248,8 @@ export type ErrorCode = keyof typeof ERRORS
 
 /**
  * The bounds on what one request may hold. Their refusals share codes, so the error names the bound for the metrics:
- * the settings of `validation` and `conversation`, and the fixed bounds of a structured output's schema and of a stop
- * string.
+ * the settings of `validation`, `conversation` and `pii-mask`, and the fixed bounds of a structured output's schema and
+ * of a stop string.
  */
 export const CONTENT_BOUNDS = [
   'max_depth',
@@ -258,6 +258,8 @@ export const CONTENT_BOUNDS = [
   'max_documents',
   'max_replay',
   'max_retained',
+  'max_found',
+  'max_pattern_work',
   'schema',
   'stop',
 ] as const
