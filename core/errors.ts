@@ -2,7 +2,7 @@
  * The error table: every code that the gateway can answer with (ERR-1…10). A surface turns a GatewayError into its
  * own error body; `retryHeaders` gives the headers that go with it.
  */
-import { COUNTED, DIMENSIONS, denialCode, type Rated } from './limits.ts'
+import { COUNTED, DIMENSIONS, denialCode, isMoney, type Rated } from './limits.ts'
 import { StoreUnavailable } from './store.ts'
 
 /** One row of the error table. */
@@ -44,7 +44,7 @@ const rate = (docs: string): ErrorSpec => ({
 })
 
 const denials = Object.fromEntries(
-  DIMENSIONS.filter(([name]) => name !== 'spend').map(([name, { denied, horizonMs }]) => [
+  DIMENSIONS.filter(([name]) => !isMoney(name)).map(([name, { denied, horizonMs }]) => [
     denialCode(name),
     { ...rate(denied), ...(horizonMs !== undefined && { horizonMs }) },
   ]),
