@@ -4,7 +4,7 @@
  * and docs are all derived from it. The stores keep any cells they are given.
  */
 import type { Conversation } from './conversation.ts'
-import type { Usage } from './events.ts'
+import { type Usage, ZERO_USAGE } from './events.ts'
 import type { Cell } from './store.ts'
 
 /** A limit of gateway.yaml. */
@@ -239,6 +239,37 @@ export function capacityIn(
 ): number | undefined {
   const capacity = limits[name] ?? counted.unset?.(limits)
   return capacity === undefined ? undefined : Math.max(capacity, counted.least ?? 0)
+}
+
+/** With what the ids of an organization's cells begin, or those of a key: for all models, or for one. */
+export const cellPrefix = (key: string | null, model: string | null): string =>
+  (key === null ? 'o:' : `k:${key}:`) + (model === null ? '' : `m:${model}:`)
+
+/** The least that an exchange counts once it was admitted, whatever became of it: a request, and its prompt. */
+const admitted = (input: number): Consumed => ({ usage: { ...ZERO_USAGE, input }, billed: 0, unbilled: 0 })
+
+/**
+ * What buckets count of an exchange that a crash cut off (outcome `lost`): all that its organization and key may have
+ * limits for, set or not.
+ * @param model '' where the route has none
+ * @param input tokens of the prompt
+ */
+export function countedOfLost(
+  key: string,
+  model: string,
+  input: number,
+): { cell: string; windowMs: number; amount: number }[] {
+  const counts: { cell: string; windowMs: number; amount: number }[] = []
+  for (const [, counted] of DIMENSIONS) {
+    if (counted.kind !== 'bucket') continue
+    const amount = counted.settle(admitted(input), counted.reserve(input, 0, 0, undefined))
+    if (amount <= 0) continue
+    for (const { word, windowMs } of counted.limits)
+      for (const owner of [null, key])
+        for (const one of model === '' ? [null] : [null, model])
+          counts.push({ cell: cellPrefix(owner, one) + word, windowMs: windowMs!, amount })
+  }
+  return counts
 }
 
 /** The limit that a cell counts for. */

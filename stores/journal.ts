@@ -37,8 +37,9 @@ export type Charge = [cell: string, period: 'day' | 'month', index: number, amou
  * - `s`: charges that were settled in another turn than the outcome
  * - `d`: the request ids of rows that have been delivered
  * - `k`: an idempotency key whose first use is running
+ * - `l`: the levels of buckets in which something was settled in this event-loop turn (levels.ts)
  */
-export type RecordKind = 'h' | 'i' | 'o' | 's' | 'd' | 'k'
+export type RecordKind = 'h' | 'i' | 'o' | 's' | 'd' | 'k' | 'l'
 
 export interface JournalRecord {
   kind: RecordKind

@@ -45,6 +45,14 @@ export interface LedgerSink {
   query: Ledger['query']
 }
 
+/** What the engine of limits has to say of a turn. It is in the append that has the rows which were settled. */
+export interface TurnLevels {
+  /** The JSON of a record `l`; undefined when nothing was settled. */
+  record(): string | undefined
+  /** The journal has the record, and keeps it until the item is released. */
+  written(item: Item): void
+}
+
 export interface JournaledLedgerOptions {
   /** Null for an in-memory store, which keeps nothing on disk. */
   journal: Journal | null
@@ -60,6 +68,8 @@ export interface JournaledLedgerOptions {
   noteDelivered?: boolean
   /** At most this many rows wait for a replica. Default 100,000. */
   unreplicated?: number
+  /** Absent where the engine keeps levels itself. */
+  levels?: TurnLevels
 }
 
 /** Of the row of a reply that was made and could not be sent. */
@@ -246,6 +256,16 @@ export class JournaledLedger implements Ledger {
     return this.#options.sink.query(filter)
   }
 
+  /**
+   * Appends what this event-loop turn has brought so far. @returns whether the journal has all of it; without a journal
+   * false
+   */
+  append(): boolean {
+    this.#thisTurn().promise.catch(() => {})
+    this.#endTurn()
+    return this.#options.journal?.failure === undefined
+  }
+
   /** Resolves when the sink has taken all rows so far, or the ledger is closed. Waits while the sink is down. */
   async flush(): Promise<void> {
     this.#endTurn()
@@ -289,13 +309,15 @@ export class JournaledLedger implements Ledger {
     const ended = this.#ended
     this.#opened = []
     this.#ended = []
-    if (!opened.length && !ended.length) return
-    const { journal } = this.#options
+    const { journal, levels } = this.#options
+    const settled = journal ? levels?.record() : undefined
+    if (!opened.length && !ended.length && settled === undefined) return
     for (const kept of opened) journal!.stage('i', kept.json)
     for (const kept of ended) {
       kept.close()
       journal?.stage(kept.kind, kept.json)
     }
+    if (settled !== undefined) journal!.stage('l', settled)
     try {
       journal?.commit()
     } catch (error) {
@@ -307,6 +329,11 @@ export class JournaledLedger implements Ledger {
     if (journal) {
       for (const kept of opened) journal.keep(kept)
       for (const kept of ended) journal.keep(kept)
+    }
+    if (settled !== undefined) {
+      const item: Item = { kind: 'l', json: settled, segment: undefined, place: -1 }
+      journal!.keep(item)
+      levels!.written(item)
     }
     this.#offer(ended)
   }
@@ -480,9 +507,12 @@ export class JournaledLedger implements Ledger {
  * records. An intent without an outcome becomes a row with the outcome `lost`, and nothing is billed for it: nobody
  * knows what reached the client, and a bill is never estimated.
  * @param now Unix milliseconds; ends the duration of lost exchanges
- * @returns the entries for the sink, and how many of them are `lost`
+ * @returns the entries for the sink; the request ids of those that are `lost`
  */
-export function owedEntries(records: readonly JournalRecord[], now: number): { entries: Entry[]; lost: number } {
+export function owedEntries(
+  records: readonly JournalRecord[],
+  now: number,
+): { entries: Entry[]; lost: ReadonlySet<string> } {
   // By request id. A row replaces its intent.
   const owed = new Map<string, Entry>()
   const charges: Entry[] = []
@@ -496,10 +526,10 @@ export function owedEntries(records: readonly JournalRecord[], now: number): { e
     }
   }
   const entries: Entry[] = []
-  let lost = 0
+  const lost = new Set<string>()
   for (const entry of owed.values()) {
     if (delivered.has(entry.id)) continue
-    if (entry.kind === 'i') lost++
+    if (entry.kind === 'i') lost.add(entry.id)
     entries.push(entry.kind === 'i' ? lostRow(entry, now) : entry)
   }
   return { entries: entries.concat(charges), lost }

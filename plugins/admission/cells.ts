@@ -5,7 +5,7 @@
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import { type Counted, capacityIn, DIMENSIONS, isMoney } from '../../core/limits.ts'
+import { type Counted, capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/limits.ts'
 import { type Cell, isLimit } from '../../core/store.ts'
 import { least } from '../shared/account-limits.ts'
 
@@ -64,11 +64,11 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
   }
 
-  add(organization.limits, 'org', 'o:', true)
-  add(key.limits, 'key', `k:${key.id}:`, true)
+  add(organization.limits, 'org', cellPrefix(null, null), true)
+  add(key.limits, 'key', cellPrefix(key.id, null), true)
   if (model !== null) {
-    add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`, false)
-    add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`, false)
+    add(organization.model_limits[model] ?? {}, 'org', cellPrefix(null, model), false)
+    add(key.model_limits[model] ?? {}, 'key', cellPrefix(key.id, model), false)
   }
   const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
   const zeroSpend = maxima.requestCost === 0 || spendCells.some(cell => cell.capacity === 0)

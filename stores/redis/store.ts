@@ -298,7 +298,10 @@ export class RedisStore implements Store {
       throw new StoreUnavailable('a replica of the store is missing')
     const charged = await this.#charge(journal)
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
-    log.info({ instance: journal.instance, rows: entries.length, lost, charged }, 'ledger recovered from the journal')
+    log.info(
+      { instance: journal.instance, rows: entries.length, lost: lost.size, charged },
+      'ledger recovered from the journal',
+    )
     journal.done()
     await this.client.call(this.client.redis.del(sentKey(journal.instance))).catch(() => {})
   }

@@ -15,18 +15,20 @@ import {
   type UsageSum,
 } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
-import { JournaledLedger, owedEntries } from '../ledger.ts'
+import { type Entry, JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
+import type { LostExchange } from '../limits/recovery.ts'
 import { holdsLocal } from '../local.ts'
+import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { recentRows, SqliteLedgerSink, scanUsage } from './ledger.ts'
-import { LevelSaver, levelsBefore } from './levels.ts'
+import { LevelSaver, levelsBefore, positionOf, SettledLevels } from './levels.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
-import { type Caps, Tables } from './tables.ts'
+import { type Caps, packEntries, Tables } from './tables.ts'
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
 
 /** A check of readiness waits this long for a commit. */
@@ -90,9 +92,11 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     const secret = storedSecret(reader)
     writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps, new Tables(reader, caps).kept())
     const sink = new SqliteLedgerSink(reader, writer)
-    const running = await recover(abandoned, sink, clock, log)
+    const running = await recover(abandoned, writer, clock, log)
     const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
-    const ledger = new JournaledLedger({ journal, sink, clock, log })
+    const settled: SettledLevels | undefined =
+      journal === null ? undefined : new SettledLevels({ limits: () => limits, journal, position: positionOf(reader) })
+    const ledger = new JournaledLedger({ journal, sink, clock, log, ...(settled && { levels: settled }) })
     const limits: MemoryLimits = new MemoryLimits({
       clock,
       spent: spentBefore(reader),
@@ -100,7 +104,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
       chargesSince: () => ledger.pendingSince,
       onCharge: (org, id, charges) => ledger.charge(org, id, charges),
     })
-    const levels = new LevelSaver({ limits, writer, clock })
+    const levels = new LevelSaver({ limits, writer, clock, ledger, settled })
     const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
     idempotency.restore(running, clock.now())
     const records = new SqliteRecords({ reader, writer })
@@ -231,23 +235,46 @@ class SqliteStore implements Store {
   }
 }
 
-/** Books the rows of dead processes' journals. @returns the idempotency keys whose first use was running */
+/** Books the rows and the levels of dead processes' journals. @returns the idempotency keys whose first use was running */
 async function recover(
   abandoned: readonly Abandoned[],
-  sink: SqliteLedgerSink,
+  writer: Writer,
   clock: Clock,
   log: Logger,
 ): Promise<RunningKey[]> {
   const running: RunningKey[] = []
   for (const journal of abandoned) {
     const { entries, lost } = owedEntries(journal.records, clock.now())
-    for (const { kind, json } of journal.records) if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
-    if (entries.length) await sink.write(entries)
+    const levels: string[] = []
+    for (const { kind, json } of journal.records) {
+      if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
+      else if (kind === 'l') levels.push(json)
+    }
+    if (entries.length || levels.length)
+      await writer.write({
+        op: 'recover',
+        entries: packEntries(entries),
+        levels: `[${levels.join()}]`,
+        lost: entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)).map(lostOf),
+      })
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
-    log.info({ instance: journal.instance, rows: entries.length, lost }, 'ledger recovered from the journal')
+    log.info({ instance: journal.instance, rows: entries.length, lost: lost.size }, 'ledger recovered from the journal')
     journal.done()
   }
   return running
+}
+
+function lostOf({ id, json }: Entry): LostExchange & { id: string } {
+  const row = JSON.parse(json) as RowValues
+  const of = (column: (typeof ROW_COLUMNS)[number]) => row[ROW_COLUMNS.indexOf(column)]
+  return {
+    id,
+    organization: of('organization') as string,
+    key: of('key_id') as string,
+    model: of('model') as string,
+    time: of('time') as number,
+    input: of('input_tokens') as number,
+  }
 }
 
 /** Returns a function that reads from the database how much a cell spent in a period, in nano-USD. */
