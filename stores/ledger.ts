@@ -9,13 +9,24 @@ import { ZERO_USAGE } from '../core/events.ts'
 import type { Logger } from '../core/plugin.ts'
 import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/store.ts'
 import type { Charge, Item, Journal, JournalRecord, RecordKind } from './journal.ts'
-import { intentJson, type RowValues, rowJson } from './rows.ts'
+import type { LostExchange } from './limits/recovery.ts'
+import { intentJson, ROW_COLUMNS, type RowValues, rowJson } from './rows.ts'
 
 /** The JSON of the journal's `s` record. */
 export interface ChargeRecord {
   request_id: string
   organization: string
   charges: readonly Charge[]
+}
+
+/** What a settled request takes from one bucket: the cell's id, the amount. */
+export type Count = [cell: string, amount: number]
+
+/** The JSON of the journal's `b` record. */
+export interface CountRecord {
+  request_id: string
+  organization: string
+  counts: readonly Count[]
 }
 
 /**
@@ -108,6 +119,8 @@ class Kept implements Entry, Item {
   /** The text of the intent, from `close` until the row is written. */
   intent = ''
   charges: readonly Charge[] | undefined = undefined
+  /** The record `b` of the request, which is appended with its row. */
+  also: JournalRecord | undefined = undefined
   /** Nothing of the reply was sent, and nothing will be when the row cannot be written. */
   unsent = false
 
@@ -252,6 +265,18 @@ export class JournaledLedger implements Ledger {
     this.#thisTurn()
   }
 
+  /** Takes what a settled request takes from buckets, to be booked if the engine does not get its settlement. */
+  count(organization: string, id: string, counts: readonly Count[]): void {
+    const also: JournalRecord = {
+      kind: 'b',
+      json: JSON.stringify({ request_id: id, organization, counts } satisfies CountRecord),
+    }
+    const row = this.#ended.findLast(kept => kept.id === id) ?? this.#open.get(id)
+    if (row) row.also = also
+    else this.#ended.push(new Kept(id, also.kind, also.json))
+    this.#thisTurn()
+  }
+
   query(filter: Parameters<Ledger['query']>[0]): Promise<LedgerRow[]> {
     return this.#options.sink.query(filter)
   }
@@ -316,6 +341,7 @@ export class JournaledLedger implements Ledger {
     for (const kept of ended) {
       kept.close()
       journal?.stage(kept.kind, kept.json)
+      if (kept.also) journal?.stage(kept.also.kind, kept.also.json)
     }
     if (settled !== undefined) journal!.stage('l', settled)
     try {
@@ -533,6 +559,20 @@ export function owedEntries(
     entries.push(entry.kind === 'i' ? lostRow(entry, now) : entry)
   }
   return { entries: entries.concat(charges), lost }
+}
+
+/** The exchange of a row, as levels count it when the row is `lost`. */
+export function exchangeOf({ id, json }: Entry): LostExchange & { id: string } {
+  const row = JSON.parse(json) as RowValues
+  const of = (column: (typeof ROW_COLUMNS)[number]) => row[ROW_COLUMNS.indexOf(column)]
+  return {
+    id,
+    organization: of('organization') as string,
+    key: of('key_id') as string,
+    model: of('model') as string,
+    time: of('time') as number,
+    input: of('input_tokens') as number,
+  }
 }
 
 function lostRow({ id, json }: Entry, now: number): Entry {

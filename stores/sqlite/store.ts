@@ -15,11 +15,9 @@ import {
   type UsageSum,
 } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
-import { type Entry, JournaledLedger, owedEntries } from '../ledger.ts'
+import { exchangeOf, JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
-import type { LostExchange } from '../limits/recovery.ts'
 import { holdsLocal } from '../local.ts'
-import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
@@ -255,26 +253,13 @@ async function recover(
         op: 'recover',
         entries: packEntries(entries),
         levels: `[${levels.join()}]`,
-        lost: entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)).map(lostOf),
+        lost: entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)).map(exchangeOf),
       })
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
     log.info({ instance: journal.instance, rows: entries.length, lost: lost.size }, 'ledger recovered from the journal')
     journal.done()
   }
   return running
-}
-
-function lostOf({ id, json }: Entry): LostExchange & { id: string } {
-  const row = JSON.parse(json) as RowValues
-  const of = (column: (typeof ROW_COLUMNS)[number]) => row[ROW_COLUMNS.indexOf(column)]
-  return {
-    id,
-    organization: of('organization') as string,
-    key: of('key_id') as string,
-    model: of('model') as string,
-    time: of('time') as number,
-    input: of('input_tokens') as number,
-  }
 }
 
 /** Returns a function that reads from the database how much a cell spent in a period, in nano-USD. */
