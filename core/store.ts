@@ -273,6 +273,11 @@ export interface IdempotencyRecord {
    * False when the reply was cut (decisions 28): a replay sends these bytes and closes without the chunk terminator.
    */
   whole: boolean
+  /**
+   * JSON of what the request asked for (plugins/model-access/asked.ts), by which a replay is judged; '' when that is
+   * nothing. Absent in a record of a release before it was stored.
+   */
+  asked?: string
 }
 /** The state of an `Idempotency-Key` when a request uses it. */
 export type IdempotencyState =

@@ -18,8 +18,8 @@ export interface KeptReply {
   key: string
   fingerprint: string
   requestId: string
-  /** `headers` is JSON. */
-  reply: { status: number; headers: string; body: Uint8Array; whole: boolean } | null
+  /** `headers` is JSON; `asked` as in `IdempotencyRecord`, or null. */
+  reply: { status: number; headers: string; body: Uint8Array; whole: boolean; asked: string | null } | null
   expires: number
 }
 

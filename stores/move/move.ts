@@ -289,7 +289,7 @@ function entriesOf<K extends Kind>(kind: K, item: Carried[K]): Entry[] {
     }
     case 'idempotency': {
       const { organization, key, fingerprint, requestId, reply, expires } = item as KeptReply
-      const content = reply && [reply.status, reply.headers, digest(reply.body), reply.whole]
+      const content = reply && [reply.status, reply.headers, digest(reply.body), reply.whole, reply.asked]
       return [['idempotency', reply?.body.length ?? 0, [organization, key, fingerprint, requestId, content], expires]]
     }
     default: {

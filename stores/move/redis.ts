@@ -12,6 +12,7 @@ import { script } from '../redis/call.ts'
 import { RedisClient, tagOf } from '../redis/client.ts'
 import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
+import { indexOf } from '../redis/idempotency.ts'
 import { LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
 import { APPEND, ASIDE, IDEM_FINISH, IN_USE, RECLAIM, RECORD_PUT, SHARES_REPORT } from '../redis/scripts.ts'
 import { scanUsage } from '../redis/usage.ts'
@@ -254,13 +255,19 @@ export class RedisEnd implements End {
         const organization = orgOf(tag)
         if (organization === undefined) return
         const [fields, left] = await Promise.all([redis.hgetallBuffer(name), redis.pttl(name)])
-        const { fingerprint, request, state, status, headers, body, whole, claimed } = fields
+        const { fingerprint, request, state, status, headers, body, whole, claimed, asked } = fields
         if (!fingerprint || !state || left <= 0) return
         // A use that was about to end was executed, and must not be executed again. Any other ran when its gateway died.
         if (String(state) === 'running' && !claimed) return drop('idempotency keys whose first use was cut off')
         const reply =
           String(state) === 'done'
-            ? { status: Number(status), headers: String(headers), body: body!, whole: String(whole) === '1' }
+            ? {
+                status: Number(status),
+                headers: String(headers),
+                body: body!,
+                whole: String(whole) === '1',
+                asked: asked?.toString() ?? null,
+              }
             : null
         const kept = { organization, key: key!, fingerprint: String(fingerprint), requestId: String(request) }
         found.push({ ...kept, reply, expires: Date.now() + left })
@@ -348,10 +355,11 @@ export class RedisEnd implements End {
       const { organization, key, fingerprint, requestId, reply, expires } = kept
       const ttl = Math.floor(expires - Date.now())
       if (ttl <= 0) return
-      const index = `sluice:${tagOf(organization)}:idem`
-      const args = [fingerprint, requestId, ttl, NO_BOUND, `${index}:`, key]
+      const index = indexOf(organization)
+      const args = [fingerprint, requestId, ttl, NO_BOUND, `${index[0]}:`, key]
       const rest = reply ? [reply.status, reply.headers, Buffer.from(reply.body), reply.whole ? '1' : '0'] : []
-      const keys = [`${index}:${key}`, index, `${index}-bytes`]
+      if (reply && reply.asked !== null) rest.push(reply.asked)
+      const keys = [`${index[0]}:${key}`, ...index]
       await this.#report(
         'idempotency',
         organization,

@@ -8,6 +8,7 @@ import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
 import { acquire } from '../journal.ts'
 import { periodIndex } from '../limits/rules.ts'
+import { markBytes } from '../marks.ts'
 import { SqliteAccounts } from '../sqlite/accounts.ts'
 import { toRow } from '../sqlite/ledger.ts'
 import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.ts'
@@ -320,12 +321,14 @@ export class SqliteEnd implements End {
   readonly #reply = ({ organization, key, fingerprint, requestId, reply, expires }: KeptReply): boolean => {
     const insert = this.#sql(
       `INSERT OR IGNORE INTO idempotency
-         (organization, key, fingerprint, request_id, status, headers, body, whole, size, expires)
-       SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+         (organization, key, fingerprint, request_id, status, headers, body, whole, asked, size, expires)
+       SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
        WHERE NOT EXISTS (SELECT 1 FROM idempotency WHERE organization = ?1 AND key = ?2)`,
     )
-    const kept = reply ? [reply.status, reply.headers, reply.body, Number(reply.whole)] : [null, null, null, null]
-    const size = reply ? reply.body.length + reply.headers.length : 0
+    const kept = reply
+      ? [reply.status, reply.headers, reply.body, Number(reply.whole), reply.asked]
+      : [null, null, null, null, null]
+    const size = markBytes(key) + (reply ? reply.body.length + reply.headers.length : 0)
     return insert.run(organization, key, fingerprint, requestId, ...kept, size, expires).changes > 0
   }
 
@@ -362,8 +365,8 @@ function metaOf(db: DatabaseSync, name: string): string | undefined {
 }
 
 function toReply(row: Record<string, unknown>): KeptReply {
-  const { organization, key, fingerprint, request_id, status, headers, body, whole, expires } = row
-  const reply = status === null ? null : { status, headers, body, whole: whole === 1 }
+  const { organization, key, fingerprint, request_id, status, headers, body, whole, asked, expires } = row
+  const reply = status === null ? null : { status, headers, body, whole: whole === 1, asked: asked ?? null }
   return { organization, key, fingerprint, requestId: request_id, reply, expires } as KeptReply
 }
 

@@ -95,7 +95,7 @@ export class RedisIdempotency implements IdempotencyStore {
     }
     if (state === 'not_kept') return { state, requestId: reply[1]!.toString() }
     if (state !== 'replay') return { state }
-    const [, request, status, headers, body, whole] = reply
+    const [, request, status, headers, body, whole, asked] = reply
     return {
       state,
       record: {
@@ -104,6 +104,7 @@ export class RedisIdempotency implements IdempotencyStore {
         headers: JSON.parse(headers!.toString()) as [string, string][],
         body: body!,
         whole: whole!.toString() === '1',
+        ...(asked && { asked: asked.toString() }),
       },
     }
   }
@@ -140,6 +141,7 @@ export class RedisIdempotency implements IdempotencyStore {
           JSON.stringify(kept.headers),
           Buffer.from(kept.body.buffer, kept.body.byteOffset, kept.body.length),
           kept.whole ? '1' : '0',
+          ...(kept.asked === undefined ? [] : [kept.asked]),
         ]
       : []
     running.finish = { keys, args: [...base, ...reply] }
@@ -212,7 +214,8 @@ function nameOf(org: string, key: string): string {
   return `sluice:${tagOf(org)}:idem:${key}`
 }
 
-/** The index of an organization's kept replies, and the sum of their bytes. */
-function indexOf(org: string): string[] {
-  return [`sluice:${tagOf(org)}:idem`, `sluice:${tagOf(org)}:idem-bytes`]
+/** What an organization has: the index of kept replies, the sum of the bytes, the index of marks. */
+export function indexOf(org: string): string[] {
+  const index = `sluice:${tagOf(org)}:idem`
+  return [index, `${index}-bytes`, `${index}-marks`]
 }

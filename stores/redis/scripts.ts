@@ -11,6 +11,7 @@
  */
 import { RECENT_ROWS } from '../../core/store.ts'
 import { FAR_AHEAD } from '../limits/rules.ts'
+import { MARK_BASE, MARK_BYTES_PER_CHARACTER } from '../marks.ts'
 import { FIGURES } from '../usage.ts'
 import { FINALS, GROUP_BYTES, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES } from './layout.ts'
 
@@ -430,7 +431,7 @@ return 1
  * Returns {state, request id, status, headers, body, whole}. When the owner sends it again, the state is `first` again.
  */
 export const IDEM_BEGIN = `
-local h = redis.call('HMGET', KEYS[1], 'fingerprint', 'request', 'state', 'status', 'headers', 'body', 'whole', 'claimed')
+local h = redis.call('HMGET', KEYS[1], 'fingerprint', 'request', 'state', 'status', 'headers', 'body', 'whole', 'claimed', 'asked')
 if not h[1] then
   redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'running')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -446,7 +447,7 @@ if h[3] == 'running' then
   return {'running'}
 end
 if h[3] == 'not_kept' then return {'not_kept', h[2]} end
-return {'replay', h[2], h[4], h[5], h[6], h[7]}
+return {'replay', h[2], h[4], h[5], h[6], h[7], h[9]}
 `
 
 /** The time in ms, to the microsecond: what is stored within one millisecond leaves in the order in which it came. */
@@ -497,67 +498,93 @@ local function ends(indexes)
 end
 `
 
-/** Replies of idempotency keys. KEYS: …; the index; the sum. ARGV: …; prefix of the keys' names. */
-const IDEM_KEEP = (index: string, sum: string, prefix: string) => `
+/**
+ * Replies of idempotency keys, and marks of those whose reply is not kept (marks.ts). KEYS: …; the index of replies; the
+ * sum of the bytes of both; the index of marks. ARGV: …; prefix of the keys' names.
+ *
+ * The oldest goes: a reply, which leaves a mark, or a mark, while these have more than half. So marks cannot take the
+ * place of all replies, nor replies that of the marks. Marks that 0.1.0 left in the same Redis are in no index: they are
+ * not counted, and end with their time to live.
+ */
+const IDEM_KEEP = (replies: string, sum: string, marks: string, prefix: string) => `
 local function bytes() return tonumber(redis.call('GET', ${sum}) or 0) end
 local function add(size) redis.call('INCRBY', ${sum}, size) end
-local function oldest() return ${index}, redis.call('ZRANGE', ${index}, 0, 0)[1] end
-local function give_up(_, key)
+local function keep(index, ends, size, key)
+  if redis.call('ZADD', index, ends, size .. ' ' .. key) == 1 then add(size) end
+end
+local function mark_size(key) return ${MARK_BASE} + ${MARK_BYTES_PER_CHARACTER} * #key end
+local function oldest()
+  local reply = redis.call('ZRANGE', ${replies}, 0, 0)[1]
+  local mark = redis.call('ZRANGE', ${marks}, 0, 0)[1]
+  if mark and (not reply or redis.call('ZCARD', ${marks}) * ${2 * MARK_BASE} > bytes()) then return ${marks}, mark end
+  return ${replies}, reply
+end
+local function give_up(index, key)
   local name = ${prefix} .. key
-  if redis.call('HGET', name, 'state') == 'done' then
-    redis.call('HDEL', name, 'status', 'headers', 'body', 'whole')
-    redis.call('HSET', name, 'state', 'not_kept')
+  local h = redis.call('HMGET', name, 'state', 'fingerprint', 'request')
+  if index == ${marks} then
+    if h[1] == 'not_kept' then redis.call('DEL', name) end
+  elseif h[1] == 'done' then
+    local left = redis.call('PTTL', name)
+    -- A hash that has lost its long fields takes twice the memory of a new one.
+    redis.call('DEL', name)
+    redis.call('HSET', name, 'fingerprint', h[2], 'request', h[3], 'state', 'not_kept')
+    redis.call('PEXPIRE', name, left)
+    keep(${marks}, now + left, mark_size(key), key)
   end
 end
 ${EVICT}
 local function expire(most)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', ${index}, '-inf', now, 'LIMIT', 0, most)) do
-    redis.call('ZREM', ${index}, member)
-    add(-parse(member))
+  for _, index in ipairs({${replies}, ${marks}}) do
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, most)) do
+      redis.call('ZREM', index, member)
+      add(-parse(member))
+    end
   end
 end
 `
 
 /**
  * Ends the first use of an idempotency key.
- * KEYS: the key's hash; the index of kept replies (score: when each expires, Unix ms); the sum of their bytes. ARGV:
- * fingerprint, request id, time to live in ms, the organization's share in bytes, prefix of key names, key, and for a
- * kept reply: status, headers, body, whole. It changes nothing when the lease had expired and another request has taken
- * the key over, and nothing when it is sent again. Returns as EVICT says, or nothing when no reply was kept.
+ * KEYS: the key's hash; then as IDEM_KEEP has them, whose scores are when each expires, Unix ms. ARGV: fingerprint,
+ * request id, time to live in ms, the organization's share in bytes, prefix of key names, key, and for a kept reply:
+ * status, headers, body, whole, and what was asked for, where that is known. It changes nothing when the lease had
+ * expired and another request has taken the key over, and nothing when it is sent again. Returns as EVICT says, or
+ * nothing when it changed nothing.
  */
 export const IDEM_FINISH = `
 local h = redis.call('HMGET', KEYS[1], 'request', 'state')
 if h[1] and (h[1] ~= ARGV[2] or h[2] ~= 'running') then return {} end
 local ttl = tonumber(ARGV[3])
 ${NOW}
+${IDEM_KEEP('KEYS[2]', 'KEYS[3]', 'KEYS[4]', 'ARGV[5]')}
 redis.call('DEL', KEYS[1])
+expire(${EXPIRED_BY_PUT})
+local size = mark_size(ARGV[6])
 if #ARGV == 6 then
   redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'not_kept')
-  redis.call('PEXPIRE', KEYS[1], ttl)
-  return {}
+  keep(KEYS[4], now + ttl, size, ARGV[6])
+else
+  redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'done', 'status', ARGV[7], 'headers', ARGV[8], 'body', ARGV[9], 'whole', ARGV[10])
+  if ARGV[11] then redis.call('HSET', KEYS[1], 'asked', ARGV[11]) end
+  keep(KEYS[2], now + ttl, size + #ARGV[8] + #ARGV[9], ARGV[6])
 end
-redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'request', ARGV[2], 'state', 'done', 'status', ARGV[7], 'headers', ARGV[8], 'body', ARGV[9], 'whole', ARGV[10])
 redis.call('PEXPIRE', KEYS[1], ttl)
-${IDEM_KEEP('KEYS[2]', 'KEYS[3]', 'ARGV[5]')}
-expire(${EXPIRED_BY_PUT})
-local size = #ARGV[8] + #ARGV[9]
-if redis.call('ZADD', KEYS[2], now + ttl, size .. ' ' .. ARGV[6]) == 1 then add(size) end
 local evicted = evict(tonumber(ARGV[4]), ${RETAINED_SLICE})
-redis.call('PEXPIRE', KEYS[2], ttl * 2)
-redis.call('PEXPIRE', KEYS[3], ttl * 2)
-return {bytes(), evicted, ends({KEYS[2]})}
+for i = 2, 4 do redis.call('PEXPIRE', KEYS[i], ttl * 2) end
+return {bytes(), evicted, ends({KEYS[2], KEYS[4]})}
 `
 
 /**
- * Forgets what has expired, and evicts. KEYS: the index of kept replies; the sum of their bytes. ARGV: prefix of key
- * names; bytes that may stay. Returns as EVICT says.
+ * Forgets what has expired, and evicts. KEYS: as IDEM_KEEP has them. ARGV: prefix of key names; bytes that may stay.
+ * Returns as EVICT says.
  */
 export const IDEM_TRIM = `
 ${NOW}
-${IDEM_KEEP('KEYS[1]', 'KEYS[2]', 'ARGV[1]')}
+${IDEM_KEEP('KEYS[1]', 'KEYS[2]', 'KEYS[3]', 'ARGV[1]')}
 expire(${RETAINED_SLICE})
 local evicted = evict(tonumber(ARGV[2]), ${RETAINED_SLICE})
-return {bytes(), evicted, ends({KEYS[1]})}
+return {bytes(), evicted, ends({KEYS[1], KEYS[3]})}
 `
 
 /**

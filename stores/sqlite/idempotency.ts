@@ -48,7 +48,7 @@ export class SqliteIdempotency implements IdempotencyStore {
   constructor(options: SqliteIdempotencyOptions) {
     this.#options = options
     this.#select = options.reader.prepare(
-      'SELECT fingerprint, request_id, status, headers, body, whole, expires FROM idempotency WHERE organization = ? AND key = ?',
+      'SELECT fingerprint, request_id, status, headers, body, whole, asked, expires FROM idempotency WHERE organization = ? AND key = ?',
     )
   }
 
@@ -110,6 +110,7 @@ export class SqliteIdempotency implements IdempotencyStore {
       headers: JSON.stringify(record.headers),
       body: record.body,
       whole: record.whole,
+      asked: record.asked ?? null,
     }
     const row = {
       organization: org,
@@ -158,6 +159,7 @@ export class SqliteIdempotency implements IdempotencyStore {
           headers: string
           body: Uint8Array
           whole: number
+          asked: string | null
           expires: number
         }
       | undefined
@@ -171,6 +173,7 @@ export class SqliteIdempotency implements IdempotencyStore {
             headers: JSON.parse(row.headers) as [string, string][],
             body: row.body,
             whole: row.whole === 1,
+            ...(row.asked !== null && { asked: row.asked }),
           }
     return {
       fingerprint: row.fingerprint,

@@ -154,6 +154,33 @@ ALTER TABLE levels ADD COLUMN window REAL;
 `
 
 /**
+ * What the request of a kept reply asked for; and the marks of keys whose reply is not kept, counted like replies
+ * (stores/marks.ts), with their sum for each organization. A mark of an earlier release has the size 0 and is not
+ * counted until it expires.
+ */
+const IDEMPOTENCY_MARKS = `
+ALTER TABLE idempotency ADD COLUMN asked TEXT;
+CREATE INDEX idempotency_replies ON idempotency (organization) WHERE status IS NOT NULL;
+CREATE INDEX idempotency_marks ON idempotency (organization) WHERE status IS NULL AND size > 0;
+CREATE TRIGGER idempotency_marked AFTER INSERT ON idempotency WHEN NEW.status IS NULL AND NEW.size > 0 BEGIN
+  INSERT INTO shares (kind, organization, bytes) SELECT 'marks', NEW.organization, 0
+    WHERE NOT EXISTS (SELECT 1 FROM shares WHERE kind = 'marks' AND organization = NEW.organization);
+  UPDATE shares SET bytes = bytes + NEW.size WHERE kind = 'marks' AND organization = NEW.organization;
+END;
+CREATE TRIGGER idempotency_given_up AFTER UPDATE OF status, size ON idempotency WHEN NEW.status IS NULL BEGIN
+  INSERT INTO shares (kind, organization, bytes) SELECT 'marks', NEW.organization, 0
+    WHERE NOT EXISTS (SELECT 1 FROM shares WHERE kind = 'marks' AND organization = NEW.organization);
+  UPDATE shares SET bytes = bytes + NEW.size - iif(OLD.status IS NULL, OLD.size, 0)
+    WHERE kind = 'marks' AND organization = NEW.organization;
+  DELETE FROM shares WHERE kind = 'marks' AND organization = NEW.organization AND bytes <= 0;
+END;
+CREATE TRIGGER idempotency_unmarked AFTER DELETE ON idempotency WHEN OLD.status IS NULL AND OLD.size > 0 BEGIN
+  UPDATE shares SET bytes = bytes - OLD.size WHERE kind = 'marks' AND organization = OLD.organization;
+  DELETE FROM shares WHERE kind = 'marks' AND organization = OLD.organization AND bytes <= 0;
+END;
+`
+
+/**
  * In ascending order of version. A new version adds an entry. Existing steps are never changed, as they have been run.
  */
 export const STEPS: readonly SchemaStep[] = [
@@ -174,6 +201,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 8, minReader: 1, run: db => db.exec(NAME_TABLES) },
   // Earlier releases write levels without them. Their journals have no levels, and neither has a position.
   { version: 9, minReader: 1, run: db => db.exec(TABLES_9) },
+  // An earlier release writes replies without what they asked for, and marks that are not counted, as it always did.
+  { version: 10, minReader: 1, run: db => db.exec(IDEMPOTENCY_MARKS) },
 ]
 
 /**

@@ -9,6 +9,7 @@ import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry } from '../ledger.ts'
 import { type LevelRow, type LostExchange, recoverLevels, type SettledRecord } from '../limits/recovery.ts'
 import { periodIndex } from '../limits/rules.ts'
+import { MARK_BASE, MARK_BYTES_PER_CHARACTER, markBytes } from '../marks.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 import { HOUR_MS, startOfMonth } from '../usage.ts'
 import { POSITION, positionOf } from './levels.ts'
@@ -20,8 +21,11 @@ export interface IdempotencyRow {
   key: string
   fingerprint: string
   requestId: string
-  /** The reply; `headers` is JSON. Null: the exchange was executed, but its reply is not kept. */
-  reply: { status: number; headers: string; body: Uint8Array; whole: boolean } | null
+  /**
+   * The reply; `headers` is JSON, `asked` as in `IdempotencyRecord`, or null. Null: the exchange was executed, but its
+   * reply is not kept.
+   */
+  reply: { status: number; headers: string; body: Uint8Array; whole: boolean; asked: string | null } | null
   /** Unix ms. */
   expires: number
 }
@@ -272,7 +276,7 @@ export class Tables {
 
   #idempotency({ organization, key, fingerprint, requestId, reply, expires }: IdempotencyRow): void {
     this.#sql(
-      `INSERT OR REPLACE INTO idempotency (organization, key, fingerprint, request_id, status, headers, body, whole, size, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      `INSERT OR REPLACE INTO idempotency (organization, key, fingerprint, request_id, status, headers, body, whole, asked, size, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ).run(
       organization,
       key,
@@ -282,10 +286,11 @@ export class Tables {
       reply?.headers ?? null,
       reply?.body ?? null,
       reply ? Number(reply.whole) : null,
-      reply ? reply.body.length + reply.headers.length : 0,
+      reply?.asked ?? null,
+      markBytes(key) + (reply ? reply.body.length + reply.headers.length : 0),
       expires,
     )
-    if (reply) this.#evict('idempotency', organization)
+    this.#evict('idempotency', organization)
   }
 
   #record({ organization, kind, id, value, expires }: Extract<Write, { op: 'record' }>): void {
@@ -334,8 +339,8 @@ export class Tables {
     return { share: Math.floor(total * this.#caps.share), total }
   }
 
-  /** What an organization has; with '' what all have. */
-  #bytes(kind: Retained, organization: string): number {
+  /** What an organization has, and of `idempotency` the part that is `marks`; with '' what all have. */
+  #bytes(kind: Retained | 'marks', organization: string): number {
     const row = this.#sql('SELECT bytes FROM shares WHERE kind = ? AND organization = ?').get(kind, organization)
     return (row?.['bytes'] as number | undefined) ?? 0
   }
@@ -343,13 +348,16 @@ export class Tables {
   #evictOldest(kind: Retained, organization: string): boolean {
     const oldest = (index: string, where: string) =>
       `(SELECT rowid FROM ${kind} INDEXED BY ${index} WHERE organization = ?${where} ORDER BY rowid LIMIT 1)`
-    // The row of a key stays without its reply: an executed key must not run again before it expires (IDEM-3).
-    const text =
-      kind === 'records'
-        ? `DELETE FROM records WHERE rowid = ${oldest('records_age', '')}`
-        : `UPDATE idempotency SET status = NULL, headers = NULL, body = NULL, whole = NULL, size = 0
-           WHERE rowid = ${oldest('idempotency_age', ' AND size > 0')}`
-    return this.#sql(text).run(organization).changes === 1
+    const run = (text: string) => this.#sql(text).run(organization).changes === 1
+    if (kind === 'records') return run(`DELETE FROM records WHERE rowid = ${oldest('records_age', '')}`)
+    // A reply leaves a mark: an executed key is not to run again before it expires (IDEM-3). Marks go while they have
+    // more than half, so that neither takes the place of the other (stores/marks.ts).
+    const mark = `DELETE FROM idempotency WHERE rowid = ${oldest('idempotency_marks', ' AND status IS NULL AND size > 0')}`
+    const reply = `UPDATE idempotency SET status = NULL, headers = NULL, body = NULL, whole = NULL, asked = NULL,
+      size = ${MARK_BASE} + ${MARK_BYTES_PER_CHARACTER} * length(key)
+      WHERE rowid = ${oldest('idempotency_replies', ' AND status IS NOT NULL')}`
+    const marksFirst = 2 * this.#bytes('marks', organization) > this.#bytes(kind, organization)
+    return marksFirst ? run(mark) || run(reply) : run(reply) || run(mark)
   }
 
   #forget({ organization, kind, id }: Extract<Write, { op: 'forget' }>): void {

@@ -19,7 +19,7 @@ const ask = (input: string) => ({ model: 'eb1-preview', input })
 async function run(store: string): Promise<void> {
   const gateway = await startGateway({
     yaml: sim =>
-      defaultYaml(sim, { plugins: { idempotency: '{ max_total: 60KiB }' } }).replace('"sqlite::memory:"', store),
+      defaultYaml(sim, { plugins: { idempotency: '{ max_total: 200KiB }' } }).replace('"sqlite::memory:"', store),
   })
   try {
     const key = randomUUID()

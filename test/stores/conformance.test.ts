@@ -536,11 +536,11 @@ for (const engine of engines) {
     })
 
     it('kept replies are bounded: the oldest become marks and never run again', async t => {
-      const { idempotency } = await engine.open(t, { idempotency: { maxTotal: 10_000 }, share: 1, ...alone(engine) })
+      const { idempotency } = await engine.open(t, { idempotency: { maxTotal: 110_000 }, share: 1, ...alone(engine) })
       const org = newOrg()
       for (let i = 0; i < 20; i++) {
         await idempotency.begin(org, `k${i}`, 'f', `r${i}`, DAY, Date.now())
-        await idempotency.finish(org, `k${i}`, reply(`r${i}`, 'x'.repeat(1000)), DAY, Date.now())
+        await idempotency.finish(org, `k${i}`, reply(`r${i}`, 'x'.repeat(10_000)), DAY, Date.now())
       }
       const states = await Promise.all(
         Array.from({ length: 20 }, (_, i) => idempotency.begin(org, `k${i}`, 'f', 'again', DAY, Date.now())),
@@ -551,14 +551,59 @@ for (const engine of engines) {
       assert.equal(states[19]!.state, 'replay')
     })
 
+    // A key whose reply was not kept, or was evicted, left a hash of some 850 bytes for a day that no bound counted: an
+    // organization of the largest tier could fill Redis with 1.2 GB of them a day, and keys without replies were still
+    // there, all of them.
+    it('marks of keys are bounded by the share, the oldest go, and replies keep their half of it', async t => {
+      const bounds = { idempotency: { maxTotal: 4_000_000 }, share: 0.25 }
+      const store = await engine.open(t, { ...bounds, ...alone(engine) })
+      const { idempotency } = store
+      const org = newOrg()
+      const use = async (key: string, record: IdempotencyRecord | null) => {
+        assert.equal((await idempotency.begin(org, key, 'f', key, DAY, Date.now())).state, 'first')
+        await idempotency.finish(org, key, record, DAY, Date.now())
+      }
+      for (let i = 0; i < 10_000; i += 500)
+        await Promise.all(Array.from({ length: 500 }, (_, n) => use(`key-${String(i + n).padStart(5, '0')}`, null)))
+      const bytes = () => store.stats!().kept.idempotency.bytes
+      await eventually(() => bytes() > 900_000 && bytes() <= 1_000_000)
+      assert.ok(store.stats!().kept.idempotency.evicted.share > 8000)
+      const again = async (key: string) => (await idempotency.begin(org, key, 'f', 'again', DAY, Date.now())).state
+      assert.equal(await again('key-09999'), 'not_kept')
+      // Whether it was executed is forgotten.
+      assert.equal(await again('key-00000'), 'first')
+      await idempotency.release(org, 'key-00000')
+
+      for (let i = 0; i < 20; i++) await use(`reply-${i}`, reply(`r${i}`, 'x'.repeat(10_000)))
+      for (let i = 0; i < 20; i++) assert.equal(await again(`reply-${i}`), 'replay')
+      for (let i = 20; i < 200; i++) await use(`reply-${i}`, reply(`r${i}`, 'x'.repeat(10_000)))
+      // The first replies went, and the marks that they left are kept, as are many of the marks before them.
+      assert.equal(await again('reply-0'), 'not_kept')
+      assert.equal(await again('reply-199'), 'replay')
+      assert.equal(await again('key-09999'), 'not_kept')
+      await eventually(() => bytes() > 900_000 && bytes() <= 1_000_000)
+    })
+
+    it('[IDEM-1] what a reply was asked for is kept with it, and absent in a record without it', async t => {
+      const { idempotency } = await engine.open(t)
+      const org = newOrg()
+      for (const asked of ['', '{"models":["m"]}', undefined]) {
+        const key = `k${asked}`
+        await idempotency.begin(org, key, 'f', 'r', DAY, Date.now())
+        await idempotency.finish(org, key, { ...reply('r'), asked }, DAY, Date.now())
+        const again = await idempotency.begin(org, key, 'f', 'r2', DAY, Date.now())
+        assert.equal(again.state === 'replay' && again.record.asked, asked)
+      }
+    })
+
     it('a full share evicts its own oldest, and nothing of the others', async t => {
-      const bounds = { maxRecords: 40_000, idempotency: { maxTotal: 40_000 }, share: 0.25 }
+      const bounds = { maxRecords: 40_000, idempotency: { maxTotal: 500_000 }, share: 0.25 }
       const store = await engine.open(t, { ...bounds, ...alone(engine) })
       const { records, idempotency } = store
       const keep = async (org: string, i: number) => {
         await records.put(org, i % 2 ? 'response' : 'continuation', `r${i}`, Buffer.alloc(1000), DAY, Date.now())
         await idempotency.begin(org, `k${i}`, 'f', `r${i}`, DAY, Date.now())
-        await idempotency.finish(org, `k${i}`, reply(`r${i}`, 'x'.repeat(1000)), DAY, Date.now())
+        await idempotency.finish(org, `k${i}`, reply(`r${i}`, 'x'.repeat(10_000)), DAY, Date.now())
       }
       for (let i = 0; i < 5; i++) await keep('victim', i)
       for (let i = 0; i < 60; i++) await keep('flood', i)

@@ -89,7 +89,13 @@ async function fill(store: Store): Promise<void> {
     for (const key of ['kept', 'not kept', 'running'])
       await store.idempotency.begin(org, key, 'f', `r_${key}`, DAY, now)
     const record = { requestId: 'r_kept', status: 200, headers: [['a', 'b']] as [string, string][] }
-    await store.idempotency.finish(org, 'kept', { ...record, body: Buffer.from('body'), whole: true }, DAY, now)
+    await store.idempotency.finish(
+      org,
+      'kept',
+      { ...record, body: Buffer.from('body'), whole: true, asked: '{}' },
+      DAY,
+      now,
+    )
     await store.idempotency.finish(org, 'not kept', null, DAY, now)
   }
   await store.accounts.note(note('admin login'))
@@ -157,7 +163,7 @@ function tablesOf(url: string) {
     })),
     records: rows('SELECT organization, kind, id, value, size FROM records ORDER BY 1, 2, 3'),
     idempotency: rows(
-      'SELECT organization, key, fingerprint, request_id, status, headers, body, whole, size FROM idempotency ORDER BY 1, 2',
+      'SELECT organization, key, fingerprint, request_id, status, headers, body, whole, asked, size FROM idempotency ORDER BY 1, 2',
     ),
     shares: rows('SELECT * FROM shares ORDER BY 1, 2'),
     secret: rows("SELECT value FROM meta WHERE name = 'secret'"),

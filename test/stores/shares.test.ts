@@ -8,6 +8,7 @@ import { after, before, test } from 'node:test'
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
 import { ManualClock, systemClock } from '../../core/clock.ts'
+import { markBytes } from '../../stores/marks.ts'
 import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
 import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
@@ -18,8 +19,8 @@ import { RedisServer, skipWithoutRedis as skip } from './redis-server.ts'
 const ORGS = ['a', 'b', 'c', 'd']
 const TOTAL = 1000
 const SHARE = 0.5
-/** What each of these organizations may have, whatever the others do. */
-const FAIR = TOTAL / ORGS.length
+/** Of idempotency keys, each of which counts as a mark at least. */
+const IDEMPOTENCY_TOTAL = 20_000
 
 const step = fc.record({
   org: fc.constantFrom(...ORGS),
@@ -31,18 +32,22 @@ type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
 
 /** What was stored and not replaced; the fuller an organization was at most, the less it may rely on. */
 class Expected {
+  readonly #total: number
   readonly sizes = new Map<string, Map<string, number>>()
   readonly most = new Map<string, number>()
+  constructor(total: number) {
+    this.#total = total
+  }
   put(org: string, id: string, size: number): void {
     const own = this.sizes.get(org) ?? new Map<string, number>()
     this.sizes.set(org, own.set(id, size))
     const sum = [...own.values()].reduce((a, b) => a + b, 0)
     this.most.set(org, Math.max(this.most.get(org) ?? 0, sum))
   }
-  /** Organizations that were always below their fair part have everything. */
+  /** Organizations that were always below their fair part have everything, whatever the others do. */
   check(found: ReadonlyMap<string, number>): void {
     for (const [org, own] of this.sizes) {
-      if (this.most.get(org)! > FAIR) continue
+      if (this.most.get(org)! > this.#total / ORGS.length) continue
       assert.equal(
         found.get(org) ?? 0,
         [...own.values()].reduce((a, b) => a + b, 0),
@@ -50,9 +55,9 @@ class Expected {
       )
     }
     const all = [...found.values()]
-    for (const bytes of all) assert.ok(bytes <= TOTAL * SHARE, `${bytes}`)
+    for (const bytes of all) assert.ok(bytes <= this.#total * SHARE, `${bytes}`)
     const sum = all.reduce((a, b) => a + b, 0)
-    assert.ok(sum <= TOTAL, `${sum}`)
+    assert.ok(sum <= this.#total, `${sum}`)
   }
 }
 
@@ -61,22 +66,28 @@ test('sqlite: sums and bounds after any writes, and after sweeps', () => {
     fc.property(fc.array(step, { maxLength: 120 }), steps => {
       const db = new DatabaseSync(':memory:')
       prepare(db, ':memory:')
-      const tables = new Tables(db, { idempotencyBytes: TOTAL, recordBytes: TOTAL, share: SHARE, ledgerKeep: null })
-      const expected = { records: new Expected(), idempotency: new Expected() }
+      const bounds = { idempotencyBytes: IDEMPOTENCY_TOTAL, recordBytes: TOTAL }
+      const tables = new Tables(db, { ...bounds, share: SHARE, ledgerKeep: null })
+      const expected = { records: new Expected(TOTAL), idempotency: new Expected(IDEMPOTENCY_TOTAL) }
       for (const { org, what, id, size } of steps) {
         const common = { organization: org, expires: T0 + DAY }
         if (what === 'touch')
           tables.apply([{ op: 'touch', ...common, kind: 'response', ids: [`r${id}`], expires: T0 + 2 * DAY }])
         else if (what === 'reply' || what === 'no reply') {
           const reply =
-            what === 'reply' ? { status: 200, headers: '[]', body: Buffer.alloc(size - 1), whole: true } : null
+            what === 'reply'
+              ? { status: 200, headers: '[]', body: Buffer.alloc(10 * size), whole: true, asked: null }
+              : null
           const row = { ...common, key: `k${id}`, fingerprint: 'f', requestId: 'r', reply }
           tables.apply([{ op: 'idempotency', row }])
-          expected.idempotency.put(org, `k${id}`, reply ? size + 1 : 0)
+          expected.idempotency.put(org, `k${id}`, markBytes(row.key) + (reply ? 10 * size + 2 : 0))
         } else {
           tables.apply([{ op: 'record', ...common, kind: what, id: `r${id}`, value: Buffer.alloc(size) }])
           expected.records.put(org, `${what} r${id}`, size)
         }
+        const marks = 'SELECT organization, sum(size) AS bytes FROM idempotency WHERE status IS NULL GROUP BY 1'
+        const counted = "SELECT organization, bytes FROM shares WHERE kind = 'marks' ORDER BY 1"
+        assert.deepEqual(db.prepare(counted).all(), db.prepare(marks).all())
         for (const table of ['records', 'idempotency'] as const) {
           const found = sums(db, table)
           expected[table].check(found)
@@ -88,9 +99,6 @@ test('sqlite: sums and bounds after any writes, and after sweeps', () => {
           )
         }
       }
-      // An executed key stays taken, whatever was evicted.
-      const keys = new Set(steps.filter(({ what }) => what.endsWith('reply')).map(({ org, id }) => `${org} ${id}`))
-      assert.equal(db.prepare('SELECT count(*) AS n FROM idempotency').get()!['n'], keys.size)
       tables.apply([{ op: 'sweep', now: T0 + 3 * DAY }])
       assert.equal(tables.kept().records.bytes, 0)
       assert.equal(tables.kept().idempotency.bytes, 0)
@@ -187,7 +195,7 @@ const openOn = (url: string, more: { every?: number } = {}): Promise<RedisStore>
     log: recordingLog(),
     ledgerKeep: null,
     maxRecord: 1e6,
-    maxTotal: TOTAL,
+    maxTotal: IDEMPOTENCY_TOTAL,
     maxRecords: TOTAL,
     share: SHARE,
     replicas: 'auto',
@@ -219,7 +227,7 @@ test('redis: sums and bounds after any writes', { skip }, async t => {
   const run = async (steps: Step[]) => {
     for (const key of await redis.keys('*'))
       if (/\}:(response|continuation|records)|shares/.test(key)) await redis.del(key)
-    const expected = new Expected()
+    const expected = new Expected(TOTAL)
     for (const { org, what, id, size } of steps) {
       if (what === 'touch') await store.records.touch(org, 'response', [`r${id}`], 2 * DAY)
       else if (what === 'response' || what === 'continuation') {
@@ -319,18 +327,19 @@ test('redis: a process without shares beside it: its records are read, and its r
     state: 'done',
     status: 200,
     headers: '[]',
-    body: 'x'.repeat(398),
+    body: 'x'.repeat(998),
     whole: 1,
   })
-  await redis.zadd('sluice:{a}:idem', soon, '400 old')
-  await redis.incrby('sluice:{a}:idem-bytes', 400)
+  await redis.zadd('sluice:{a}:idem', soon, '1000 old')
+  await redis.incrby('sluice:{a}:idem-bytes', 1000)
   assert.equal((await store.records.get('a', 'response', 'old'))!.length, 400)
   await store.records.put('a', 'response', 'old', Buffer.alloc(100), DAY)
   assert.equal(await redis.hget('sluice:{a}:records', 'bytes'), '100')
-  const record = { requestId: 'r', status: 200, headers: [], body: Buffer.alloc(198), whole: true }
+  const record = { requestId: 'r', status: 200, headers: [], body: Buffer.alloc(8900), whole: true }
   await store.idempotency.begin('a', 'k', 'f', 'r')
   await store.idempotency.finish('a', 'k', record, 2 * DAY)
   assert.equal((await store.idempotency.begin('a', 'old', 'f', 'again')).state, 'not_kept')
   assert.equal((await store.idempotency.begin('a', 'k', 'f', 'again')).state, 'replay')
-  assert.equal(await redis.get('sluice:{a}:idem-bytes'), '200')
+  const reply = markBytes('k') + '[]'.length + 8900
+  assert.equal(await redis.get('sluice:{a}:idem-bytes'), String(reply + markBytes('old')))
 })
