@@ -1,7 +1,18 @@
 import { createHash } from 'node:crypto'
-import { definePlugin, deny, type Exchange, GatewayError, type Reply, requestBody, slot } from '../core/plugin.ts'
-import type { IdempotencyState } from '../core/store.ts'
+import {
+  definePlugin,
+  deny,
+  type Exchange,
+  GatewayError,
+  type Reply,
+  request,
+  requestBody,
+  slot,
+} from '../core/plugin.ts'
+import type { IdempotencyRecord, IdempotencyState } from '../core/store.ts'
 import { duration, object, size } from '../core/vocabulary.ts'
+import { ModelAccess } from './model-access/access.ts'
+import { type Asked, askedBy, askedOf, refusalOf, refusalOfUnknown } from './model-access/asked.ts'
 import { identity, takenOver } from './shared/slots.ts'
 
 const recording = slot<Recording>('idempotencyRecording')
@@ -33,6 +44,7 @@ export const idempotency = definePlugin({
   needs: [identity, requestBody],
   mayProvide: [recording, executed, takenOver],
   aboveTerminal: true,
+  uses: ['models'],
   check(options, gateway) {
     // Both are bounds of the store, which all pipelines share.
     return (['max_record', 'max_total'] as const).flatMap(name => {
@@ -45,6 +57,7 @@ export const idempotency = definePlugin({
   },
   create({ keep, max_record }, context) {
     const store = context.store.idempotency
+    const access = new ModelAccess(context.config)
 
     function record(x: Exchange, key: string): void {
       const kept: Recording = { status: 0, headers: [], pieces: [], bytes: 0, whole: false }
@@ -69,6 +82,7 @@ export const idempotency = definePlugin({
       x.defer(() => {
         if (!x.peek(executed)) settle(store.release(organization, key))
         else {
+          const asked = askedBy(x)
           const record =
             kept.bytes > max_record
               ? null
@@ -78,6 +92,7 @@ export const idempotency = definePlugin({
                   headers: kept.headers,
                   body: Buffer.concat(kept.pieces),
                   whole: kept.whole,
+                  asked: asked ? JSON.stringify(asked) : '',
                 }
           settle(store.finish(organization, key, record, keep, x.clock.now()))
         }
@@ -96,6 +111,8 @@ export const idempotency = definePlugin({
           return undefined
         case 'replay': {
           const { record } = state
+          const refused = refusalOfReplay(x, record)
+          if (refused) return refused
           return {
             kind: 'raw',
             status: record.status,
@@ -119,6 +136,24 @@ export const idempotency = definePlugin({
             message: `The request with this Idempotency-Key was executed (${state.requestId}), but its reply was too large to keep. It is not executed again; use a new key to run it anew.`,
           })
       }
+    }
+
+    /** The key may be another one of the organization than that which the reply was made for (decision 79). */
+    function refusalOfReplay(x: Exchange, { asked }: IdempotencyRecord): undefined | Reply {
+      const caller = x.get(identity)
+      if (asked === '') return undefined
+      if (asked !== undefined) return refusalOf(access, caller, JSON.parse(asked) as Asked, true)
+      // 0.1.0 stored it. The body is the same, so it tells all but what the responses that it continues asked for.
+      const body = x.peek(request)
+      if (!x.surface || !body) return undefined
+      const conversation = x.surface.parse(body)
+      const { model, previousResponseId } = conversation
+      return (
+        refusalOf(access, caller, askedOf(model, conversation), true) ??
+        (previousResponseId === undefined
+          ? undefined
+          : refusalOfUnknown(access, caller, () => undefined, 'previous_response_id'))
+      )
     }
 
     /** Another execution answers this key now: this one ends, unbilled and not recorded. */

@@ -1,6 +1,8 @@
 import { asGatewayError } from '../core/errors.ts'
 import { answer, definePlugin, deny, type Exchange, type Reply } from '../core/plugin.ts'
-import { RetainedReplies } from './conversation/replies.ts'
+import { modelOf, RetainedReplies, type Reply as Stored } from './conversation/replies.ts'
+import { ModelAccess } from './model-access/access.ts'
+import { refusalOf, refusalOfUnknown } from './model-access/asked.ts'
 import { belowRoute } from './shared/below-route.ts'
 import { identity } from './shared/slots.ts'
 
@@ -10,7 +12,9 @@ export const retainedResponses = definePlugin({
   summary: 'Answers with a retained response, or deletes it.',
   needs: [identity],
   terminal: true,
+  uses: ['models'],
   create(_, context) {
+    const access = new ModelAccess(context.config)
     const replies = new RetainedReplies(context.store, context.secret, context.clock)
 
     async function answerTo(x: Exchange): Promise<Reply> {
@@ -18,12 +22,25 @@ export const retainedResponses = definePlugin({
       const { organization } = x.get(identity)
       if (!/^resp_\w{1,80}$/.test(id)) return unknown(id)
       if (x.incoming.method === 'DELETE') {
-        const deleted = await replies.delete(organization.id, id)
-        return deleted ? answer(200, { id, object: 'response', deleted: true }) : unknown(id)
+        const found = await replies.find(organization.id, id)
+        if (!found) return unknown(id)
+        const refused = refusalFor(x, found)
+        // No key could ask for a model that does not exist any more. What it wrote can be deleted all the same.
+        if (refused && !(refused.kind === 'error' && refused.error.code === 'model_not_found')) return refused
+        await replies.delete(organization.id, id)
+        return answer(200, { id, object: 'response', deleted: true })
       }
       if (/(?:^|&)stream=true(?:&|$)/.test(x.incoming.query)) return noStream()
-      const object = await replies.get(organization.id, id)
-      return object === null ? unknown(id) : answer(200, object)
+      const found = await replies.get(organization.id, id)
+      if (!found) return unknown(id)
+      return refusalFor(x, found) ?? answer(200, found.object)
+    }
+
+    /** The key may be another one of the organization than that which asked for the response (decision 79). */
+    function refusalFor(x: Exchange, { object, asked }: Stored): undefined | Reply {
+      const caller = x.get(identity)
+      if (asked) return refusalOf(access, caller, asked, false, null)
+      return refusalOfUnknown(access, caller, () => modelOf(object), null)
     }
 
     return {

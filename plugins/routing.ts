@@ -14,6 +14,7 @@ import { dialectOf } from '../providers/index.ts'
 import { requirementsOf } from '../providers/requirements.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
+import { unsatisfied } from './model-access/rights.ts'
 import {
   candidates,
   hostedSearch,
@@ -40,7 +41,7 @@ export const routing = definePlugin({
       onRequest(x): undefined | Reply | Promise<undefined | Reply> {
         const conversation = x.get(conversationSlot)
         const denied = x.get(rights)(conversation)
-        if (denied) return unsatisfied(x, denied)
+        if (denied) return unsatisfied(x.get(model).id, denied)
         let way = wayFor(x, conversation)
         // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
         if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
@@ -104,7 +105,7 @@ function choose(
   judged: Judged,
 ): undefined | Reply | Promise<undefined | Reply> {
   const { fit, lacksBytes, why } = judged
-  if (!isServed(judged)) return why ? unsatisfied(x, why) : noBackend()
+  if (!isServed(judged)) return why ? unsatisfied(x.get(model).id, why) : noBackend()
   if (lacksBytes.size > 0) {
     const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
     const first = inOrder(x, conversation, all)[0]!
@@ -131,7 +132,7 @@ async function withBytes(
   }
   const judged = judge(x, fetched.whole)
   // A fetched file may have a type that no backend takes.
-  if (judged.fit.length === 0) return unsatisfied(x, judged.why!)
+  if (judged.fit.length === 0) return unsatisfied(x.get(model).id, judged.why!)
   x.set(upstreamConversation, fetched.whole)
   x.set(candidates, inOrder(x, conversation, judged.fit))
   return undefined
@@ -207,13 +208,6 @@ function affinity(x: Exchange, conversation: Conversation): string {
 function overWindow(backend: Backend, tokens: number): Unfit | null {
   if (backend.contextWindow === undefined || tokens <= backend.contextWindow) return null
   return { param: 'model', requirement: `a context window of ${tokens} tokens` }
-}
-
-function unsatisfied(x: Exchange, { param, requirement }: Unfit): Reply {
-  return deny('request_requirements_unsatisfied', {
-    message: `The model ${x.get(model).id} can't serve this request: it asks for ${requirement} (${param}). Remove it or choose another model.`,
-    param,
-  })
 }
 
 function noBackend(): Reply {

@@ -14,10 +14,20 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
-import { contentLimits, identity, keepsFirstCall, limitsCheck, parsedConversation, preparing } from '../shared/slots.ts'
+import { ModelAccess } from '../model-access/access.ts'
+import { allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
+import {
+  contentLimits,
+  identity,
+  keepsFirstCall,
+  limitsCheck,
+  parsedConversation,
+  preparing,
+  recalledAsked,
+} from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
-import { type Added, ConnectionMemory, continueFrom, Memory, type Take } from './memory.ts'
-import { RetainedReplies } from './replies.ts'
+import { type Added, ConnectionMemory, continueFrom, Memory, type Recalled, type Take } from './memory.ts'
+import { modelOf, RetainedReplies } from './replies.ts'
 import { Sealer } from './seal.ts'
 
 /** What this exchange will retain; filled while its reply is recorded. */
@@ -59,9 +69,9 @@ export const conversationPlugin = definePlugin({
   config: schema,
   needs: [identity, request, parsedConversation],
   provides: [conversationSlot],
-  mayProvide: [recording, openReasoning],
+  mayProvide: [recording, openReasoning, recalledAsked],
   aboveTerminal: true,
-  uses: ['pipelines'],
+  uses: ['pipelines', 'models'],
   create(options, context) {
     const memory = new Memory(
       context.store,
@@ -74,7 +84,8 @@ export const conversationPlugin = definePlugin({
     const retrievable = Object.values(context.config.pipelines).some(entries =>
       entries.some(({ plugin }) => plugin === 'retained-responses'),
     )
-    const replies = retrievable ? new RetainedReplies(context.store, context.secret, context.clock) : undefined
+    const replies = new RetainedReplies(context.store, context.secret, context.clock)
+    const access = new ModelAccess(context.config)
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const conversation = x.get(parsedConversation)
@@ -116,10 +127,32 @@ export const conversationPlugin = definePlugin({
       const limits = x.get(contentLimits)
       // The last user turn does not count as replayed history, and it may be one of the recalled turns.
       const room = limits.replayBytes + limits.bodyBytes
-      const stored = await memory.recall(x.get(identity).organization.id, id, room, takerOf(x), local)
+      const organization = x.get(identity).organization.id
+      const stored = await memory.recall(organization, id, room, takerOf(x), local)
       if (stored === null) return unknownResponse(id)
       if (typeof stored === 'number') return tooMuchRecalled(stored, limits)
+      const beyond = await refusalOfRecall(x, stored)
+      if (beyond) return beyond
+      await memory.renew(organization, stored)
+      x.set(recalledAsked, allAsked(stored.asked))
       continueFrom(stored, conversation)
+      return undefined
+    }
+
+    /** The key may be another one of the organization than that which made the responses (decision 79). */
+    async function refusalOfRecall(x: Exchange, { asked, unknown }: Recalled): Promise<undefined | Reply> {
+      const caller = x.get(identity)
+      for (const one of asked) {
+        const refused = refusalOf(access, caller, one, false, 'previous_response_id')
+        if (refused) return refused
+      }
+      if (!isNarrowed(caller)) return undefined
+      for (const id of unknown) {
+        const reply = await replies.get(caller.organization.id, id)
+        const model = () => modelOf(reply?.object)
+        const refused = refusalOfUnknown(access, caller, model, 'previous_response_id')
+        if (refused) return refused
+      }
       return undefined
     }
 
@@ -138,7 +171,8 @@ export const conversationPlugin = definePlugin({
       const { fresh, local } = x.get(recording)
       if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
         return tooLargeToKeep(options.max_retained)
-      const saved = memory.retain(organization, `resp_${x.objectId}`, conversation.previousResponseId, fresh, local)
+      const added = { ...fresh, asked: askedBy(x) }
+      const saved = memory.retain(organization, `resp_${x.objectId}`, conversation.previousResponseId, added, local)
       if (!local) x.get(recording).stored = Promise.resolve(saved)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
@@ -201,7 +235,8 @@ export const conversationPlugin = definePlugin({
       // it, without a link to the earlier responses.
       const rewritten = conversation !== x.get(parsedConversation)
       const own = rewritten ? freshOf(conversation) : fresh
-      const added = reply ? { ...own, turns: [...own.turns, reply] } : own
+      const turns = reply ? [...own.turns, reply] : own.turns
+      const added = { ...own, turns, asked: askedBy(x) }
       const previous = rewritten ? undefined : conversation.previousResponseId
       const { organization } = x.get(identity)
       const saved = memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local)
@@ -249,9 +284,10 @@ export const conversationPlugin = definePlugin({
           forget(x, stored)
           return undefined
         }
-        const object = replies && x.wholeReply()
+        const object = retrievable && x.wholeReply()
         if (!object) return undefined
-        const saved = replies.keep(x.get(identity).organization.id, `resp_${x.objectId}`, object, options.retain)
+        const { organization } = x.get(identity)
+        const saved = replies.keep(organization.id, `resp_${x.objectId}`, object, askedBy(x), options.retain)
         // The reply does not wait for it, and is not lost with it: it can be continued, and not be retrieved.
         if (saved instanceof Promise)
           saved.catch(err => context.log.warn({ request_id: x.id, err }, 'a response object was not stored'))

@@ -19,6 +19,7 @@ import { FairGate } from '../../core/fair.ts'
 import type { ConnectionState } from '../../core/listener.ts'
 import { loopTurns } from '../../core/loop-turn.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
+import type { Asked } from '../model-access/asked.ts'
 import { handleOf } from './handles.ts'
 import { sizeOfAll } from './history.ts'
 import type { Sealer } from './seal.ts'
@@ -26,6 +27,17 @@ import type { Sealer } from './seal.ts'
 /** One retained response: the turns it added, and a link to the one it continued (decisions 29). */
 interface Retained extends Added {
   previous?: string
+  /** What its request asked for; absent in a record of 0.1.0. */
+  asked?: Asked
+}
+
+/** A response and those before it. */
+export interface Recalled extends Added {
+  asked: Asked[]
+  /** The ids of those that do not tell what they asked for. */
+  unknown: string[]
+  /** The ids of those that are in the store. */
+  stored: string[]
 }
 
 /** What one exchange added to its conversation. */
@@ -109,7 +121,6 @@ export class Memory {
 
   /**
    * Everything that a response and those before it added, oldest first; null when any link is unknown or expired.
-   * Renews every stored link.
    * @param room UTF-16 units. When the links that were read are over it, their size is returned and no more is read,
    * because each link may be as large as a body.
    * @param take is given the bytes of each link before it is opened; it throws where the request may not hold them
@@ -120,7 +131,7 @@ export class Memory {
     room: number,
     take: Take,
     local?: ConnectionMemory,
-  ): Promise<Added | number | null> {
+  ): Promise<Recalled | number | null> {
     let size = 0
     const slices = new Slices(organization)
     const links: Retained[] = []
@@ -147,27 +158,35 @@ export class Memory {
         ids.push(next)
         links.push(record)
       }
-      if (stored.length > 0)
-        await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
+      const unknown = ids.filter((_, i) => links[i]!.asked === undefined)
       links.reverse()
       return {
         system: links.flatMap(link => link.system),
         turns: links.flatMap(link => link.turns),
         tools: links.flatMap(link => link.tools ?? []),
+        asked: links.flatMap(link => link.asked ?? []),
+        unknown,
+        stored,
       }
     } finally {
       leave?.()
     }
   }
 
+  /** Lets what was recalled live as long again. */
+  async renew(organization: string, { stored }: Recalled): Promise<void> {
+    if (stored.length > 0)
+      await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
+  }
+
   retain(
     organization: string,
     id: string,
     previous: string | undefined,
-    added: Added,
+    added: Added & Pick<Retained, 'asked'>,
     local?: ConnectionMemory,
   ): MaybePromise<void> {
-    const record: Retained = previous === undefined ? added : { ...added, previous }
+    const record: Retained = { ...added, previous }
     if (local) return local.put(organization, id, record)
     return this.#store.records.put(
       organization,

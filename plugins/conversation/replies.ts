@@ -1,7 +1,22 @@
 /** Response objects as their clients got them, sealed, for GET and DELETE of /v1/responses/{id} (RESP-6). */
 import type { Clock } from '../../core/clock.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
+import type { Asked } from '../model-access/asked.ts'
 import { Sealer } from './seal.ts'
+
+/** A response object, and what its request asked for. */
+export interface Reply {
+  /** JSON text; undefined for a response that can be continued and not be retrieved. */
+  object: string | undefined
+  /** Undefined in what 0.1.0 stored. */
+  asked: Asked | undefined
+}
+
+/**
+ * What was asked for stands before the other members of the object, as base64url. A gateway of 0.1.0 that serves from the
+ * same store sends it along as a member that clients ignore; objects themselves begin with `id`.
+ */
+const ASKED = '{"asked":"'
 
 export class RetainedReplies {
   readonly #store: Store
@@ -14,28 +29,47 @@ export class RetainedReplies {
     this.#clock = clock
   }
 
-  /** @param object JSON text */
-  keep(organization: string, id: string, object: string, ttlMs: number): MaybePromise<void> {
-    const sealed = this.#sealer.seal(organization, object)
+  /** @param object JSON text of an object with members */
+  keep(organization: string, id: string, object: string, asked: Asked | undefined, ttlMs: number): MaybePromise<void> {
+    const text = asked
+      ? `${ASKED}${Buffer.from(JSON.stringify(asked)).toString('base64url')}",${object.slice(1)}`
+      : object
+    const sealed = this.#sealer.seal(organization, text)
     return this.#store.records.put(organization, 'reply', id, sealed, ttlMs, this.#clock.now())
   }
 
-  /** @returns JSON text; null when the organization has no such response */
-  async get(organization: string, id: string): Promise<string | null> {
+  /** Null when the organization has no such response that can be retrieved. */
+  async get(organization: string, id: string): Promise<(Reply & { object: string }) | null> {
     const sealed = await this.#store.records.get(organization, 'reply', id, this.#clock.now())
-    return sealed && (this.#sealer.open(organization, sealed) as string | null)
+    const text = sealed && (this.#sealer.open(organization, sealed) as string | null)
+    if (text === null) return null
+    if (!text.startsWith(ASKED)) return { object: text, asked: undefined }
+    const end = text.indexOf('"', ASKED.length)
+    const asked = JSON.parse(Buffer.from(text.slice(ASKED.length, end), 'base64url').toString()) as Asked
+    return { object: `{${text.slice(end + 2)}`, asked }
   }
 
-  /**
-   * Deletes the object and the turn, so that the response can neither be retrieved nor continued.
-   * @returns false when the organization has no such response
-   */
-  async delete(organization: string, id: string): Promise<boolean> {
-    const { records } = this.#store
+  /** What DELETE would delete; null when the organization has no such response. */
+  async find(organization: string, id: string): Promise<Reply | null> {
     // The turn was stored first, and a response of an earlier release has no object.
-    if (!(await records.get(organization, 'response', id, this.#clock.now()))) return false
+    const turn = await this.#store.records.get(organization, 'response', id, this.#clock.now())
+    if (!turn) return null
+    const reply = await this.get(organization, id)
+    if (reply) return reply
+    const opened = this.#sealer.open(organization, turn) as { asked?: Asked } | null
+    return { object: undefined, asked: opened?.asked }
+  }
+
+  /** Deletes the object and the turn, so that the response can neither be retrieved nor continued. */
+  async delete(organization: string, id: string): Promise<void> {
+    const { records } = this.#store
     await records.delete(organization, 'response', id)
     await records.delete(organization, 'reply', id)
-    return true
   }
+}
+
+/** The model that a response object names; undefined when it names none. */
+export function modelOf(object: string | undefined): string | undefined {
+  const { model } = JSON.parse(object ?? '{}') as { model?: unknown }
+  return typeof model === 'string' ? model : undefined
 }

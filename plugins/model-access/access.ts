@@ -122,3 +122,10 @@ export function checkOutputCap(conversation: Conversation, model: ModelConfig): 
     param: field,
   })
 }
+
+export function noStreaming(): Reply {
+  return deny('streaming_not_available', {
+    message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
+    param: 'stream',
+  })
+}

@@ -1,7 +1,7 @@
 import { type Conversation, workOf } from '../../core/conversation.ts'
-import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
+import { definePlugin, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
-import { checkEffort, checkOutputCap, ModelAccess } from './access.ts'
+import { checkEffort, checkOutputCap, ModelAccess, noStreaming } from './access.ts'
 import { rightsOf } from './rights.ts'
 
 /**
@@ -56,10 +56,3 @@ export const modelAccess = definePlugin({
     }
   },
 })
-
-function noStreaming(): Reply {
-  return deny('streaming_not_available', {
-    message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
-    param: 'stream',
-  })
-}

@@ -2,38 +2,61 @@
 import type { AccountCapability } from '../../config/types.ts'
 import { type Conversation, EFFORTS } from '../../core/conversation.ts'
 import type { Unfit } from '../../core/dialect.ts'
+import { deny, type Reply } from '../../core/plugin.ts'
 import type { Identity, Rights } from '../shared/slots.ts'
+
+/** How a refusal names a capability. */
+const WORDS: Record<AccountCapability, string> = {
+  tools: 'tools',
+  web_search: 'web_search',
+  reasoning: 'reasoning',
+  images: 'image input',
+  documents: 'document input',
+}
+
+/** A capability that a conversation needs, and the parameter that asks for it. */
+export type Need = readonly [capability: AccountCapability, param: string]
 
 const everything: Rights = () => null
 
 /** The check for all conversations of one caller. */
-export function rightsOf({ organization, key }: Identity): Rights {
-  const lists = [organization.capabilities, key.capabilities]
-  if (lists.every(list => list === 'all')) return everything
-  return conversation =>
-    lackOf(conversation, capability => lists.some(list => list !== 'all' && !list.includes(capability)))
+export function rightsOf(caller: Identity): Rights {
+  const { organization, key } = caller
+  if (organization.capabilities === 'all' && key.capabilities === 'all') return everything
+  return conversation => firstLack(needsOf(conversation), caller)
 }
 
-/** The first capability that a conversation needs and the caller lacks. */
-function lackOf(conversation: Conversation, lacks: (capability: AccountCapability) => boolean): Unfit | null {
-  for (const tool of conversation.tools) {
-    const capability = tool.type === 'web_search' ? 'web_search' : 'tools'
-    if (lacks(capability)) return { param: tool.path, requirement: `${capability}, which the plan does not include` }
+/** The first of `needs` that plan or key do not include; null when they include all. */
+export function firstLack(needs: Iterable<Need>, { organization, key }: Identity): Unfit | null {
+  const lists = [organization.capabilities, key.capabilities]
+  for (const [capability, param] of needs) {
+    if (lists.some(list => list !== 'all' && !list.includes(capability)))
+      return { param, requirement: `${WORDS[capability]}, which the plan does not include` }
   }
+  return null
+}
+
+/** The capabilities that a conversation needs, in the order of its refusals; one may come several times. */
+export function* needsOf(conversation: Conversation): Generator<Need> {
+  for (const tool of conversation.tools) yield [tool.type === 'web_search' ? 'web_search' : 'tools', tool.path]
   const { effort, thinking } = conversation.reasoning
   const thinks =
     (effort !== undefined && EFFORTS.indexOf(effort) > 0) || (thinking !== undefined && thinking !== 'disabled')
-  if (thinks && lacks('reasoning'))
-    return { param: 'reasoning', requirement: 'reasoning, which the plan does not include' }
+  if (thinks) yield ['reasoning', 'reasoning']
   for (const turn of conversation.turns) {
     for (const part of turn.parts) {
       for (const item of part.type === 'result' ? part.content : [part]) {
-        if (item.type === 'image' && lacks('images'))
-          return { param: item.path, requirement: 'image input, which the plan does not include' }
-        if (item.type === 'document' && lacks('documents'))
-          return { param: item.path, requirement: 'document input, which the plan does not include' }
+        if (item.type === 'image') yield ['images', item.path]
+        else if (item.type === 'document') yield ['documents', item.path]
       }
     }
   }
-  return null
+}
+
+/** The refusal of a request that asks for something that its model, plan or key cannot give. */
+export function unsatisfied(model: string, { param, requirement }: Unfit): Reply {
+  return deny('request_requirements_unsatisfied', {
+    message: `The model ${model} can't serve this request: it asks for ${requirement} (${param}). Remove it or choose another model.`,
+    param,
+  })
 }

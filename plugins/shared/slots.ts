@@ -11,6 +11,7 @@ import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
 import type { Cell, CellState } from '../../core/store.ts'
 import type { UpstreamFault } from '../../core/upstream-fault.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
+import type { Asked } from '../model-access/asked.ts'
 import type { PreparedRequest } from './preparation.ts'
 import type { Pieces, Verbatim } from './verbatim.ts'
 
@@ -46,6 +47,9 @@ export const model = slot<ModelConfig>('model')
  */
 export const rights = slot<Rights>('rights')
 export type Rights = (conversation: Conversation) => Unfit | null
+
+/** Filled by `conversation` when the request continues a response: what that one, and those before it, asked for. */
+export const recalledAsked = slot<Asked>('recalledAsked')
 
 /**
  * Filled by `validation`, only when the terminal is advisory: the error with which it would have refused the request.

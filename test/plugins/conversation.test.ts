@@ -4,16 +4,18 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { KeyConfig } from '../../config/types.ts'
 import type { Continuation, Conversation } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { conversation, request } from '../../core/plugin.ts'
 import type { Store } from '../../core/store.ts'
 import { conversationPlugin } from '../../plugins/conversation/index.ts'
+import { Sealer } from '../../plugins/conversation/seal.ts'
 import { type ContentLimits, contentLimits, identity, parsedConversation } from '../../plugins/shared/slots.ts'
 import { ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { eventually } from '../eventually.ts'
-import { caller, gatewayOf, heldStore, lateStore, memoryStore, OUT, reading, text } from './kit.ts'
+import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, reading, text } from './kit.ts'
 
 const LIMITS: ContentLimits = { images: 2, documents: 1, replayBytes: 500, bodyBytes: 10_000, nodes: 50 }
 
@@ -453,4 +455,28 @@ test('[CNT-1] in front of count-tokens a history that would be refused is counte
   const run = await asking(await memoryStore())({ input: [result('c9')] }, { advisory: true })
   assert.equal(run.status, 200)
   assert.deepEqual(asked(run), ['tool: result'])
+})
+
+test('[RESP-2] [AUTH-4] a response of 0.1.0 tells no model: a key with a list continues it where its object names one', async () => {
+  const store = await memoryStore()
+  const ask = asking(store)
+  const models = { 'test-model': modelOf({ id: 'test-model' }), large: modelOf({ id: 'large' }) }
+  const sealer = new Sealer(new Uint8Array(32))
+  const put = (kind: 'response' | 'reply', id: string, value: unknown) =>
+    store.records.put('acme', kind, id, sealer.seal('acme', value), 1e14, 0)
+  await put('response', 'resp_bare', { system: [], turns: [] })
+  for (const name of ['test-model', 'large']) {
+    await put('response', `resp_${name}`, { system: [], turns: [] })
+    await put('reply', `resp_${name}`, JSON.stringify({ id: `resp_${name}`, model: name }))
+  }
+  const statusOf = async (id: string, key: Partial<KeyConfig>) => {
+    const slots = [[identity, caller({}, key)]] as never
+    const run = await ask({ input: 'two', previous_response_id: id }, { gateway: gatewayOf({ models }), slots })
+    return run.status
+  }
+  assert.equal(await statusOf('resp_bare', {}), 200)
+  assert.equal(await statusOf('resp_bare', { models: ['test-model'] }), 403)
+  assert.equal(await statusOf('resp_test-model', { models: ['test-model'] }), 200)
+  assert.equal(await statusOf('resp_large', { models: ['test-model'] }), 403)
+  assert.equal(await statusOf('resp_test-model', { models: ['test-model'], capabilities: [] }), 403)
 })

@@ -1,11 +1,13 @@
 /** `idempotency`: a request with an Idempotency-Key is executed once; when it comes again, its first answer does. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Store } from '../../core/store.ts'
+import type { KeyConfig } from '../../config/types.ts'
+import { request } from '../../core/plugin.ts'
+import type { IdempotencyRecord, Store } from '../../core/store.ts'
 import { idempotency } from '../../plugins/idempotency.ts'
 import { identity } from '../../plugins/shared/slots.ts'
 import { GatewayError, ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
-import { caller, gatewayOf, heldStore, lateStore, memoryStore, OUT, text } from './kit.ts'
+import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, reading, text } from './kit.ts'
 
 interface Asked {
   key?: string
@@ -23,6 +25,7 @@ function client(store: Store, clock = new ManualClock()) {
       id: `req_${++sent}`,
       store,
       clock,
+      gateway: gatewayOf(),
       slots: [[identity, caller({ id: organization })]],
       request: { path, body, headers: { 'idempotency-key': key } },
       events: [text(`answer ${sent}`)],
@@ -204,4 +207,32 @@ test('max_record and max_total bound one store: two pipelines that differ do not
   const options = { keep: 1, max_record: 5, max_total: 10 } as never
   assert.deepEqual(idempotency.check!(options, pipelines(5) as never), [])
   assert.match(idempotency.check!(options, pipelines(6) as never)[0]!, /pipeline other sets another/)
+})
+
+test('[IDEM-1] what 0.1.0 stored without what it was asked for is judged by the body', async () => {
+  const store = await memoryStore()
+  const finish = store.idempotency.finish.bind(store.idempotency)
+  store.idempotency.finish = (org, key, record, ...more) => finish(org, key, record && old(record), ...more)
+  const old = ({ asked: _, ...record }: IdempotencyRecord) => record
+  const models = { small: modelOf({ id: 'small' }), large: modelOf({ id: 'large' }) }
+  const ask = client(store)
+  const as = (key: Partial<KeyConfig>, members: object = {}, name = 'k') => {
+    const body = { model: 'large', messages: [{ role: 'user', content: 'hello' }], ...members }
+    const slots = [
+      [identity, caller({}, key)],
+      [request, body],
+    ] as never
+    const more = { gateway: gatewayOf({ models }), surface: reading('chat'), slots }
+    return ask({ body: JSON.stringify(body), key: name }, more)
+  }
+  const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }]
+  await as({})
+  await as({}, { stream: true }, 'stream')
+  await as({}, { tools }, 'tools')
+  assert.equal((await as({ models: ['large'] })).headers.get('x-idempotent-replay'), 'true')
+  assert.equal((await as({ models: ['small'] })).status, 403)
+  assert.equal((await as({ streaming: false })).status, 200)
+  assert.equal((await as({ streaming: false }, { stream: true }, 'stream')).status, 403)
+  assert.equal((await as({ capabilities: ['images'] }, { tools }, 'tools')).status, 400)
+  assert.equal((await as({ capabilities: ['tools'] }, { tools }, 'tools')).status, 200)
 })

@@ -1,32 +1,38 @@
 /** `retained-responses`: a terminal that answers with a stored response object, or deletes it. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { KeyConfig } from '../../config/types.ts'
 import { ManualClock } from '../../core/clock.ts'
 import type { Store } from '../../core/store.ts'
 import { RetainedReplies } from '../../plugins/conversation/replies.ts'
+import { Sealer } from '../../plugins/conversation/seal.ts'
 import { retainedResponses } from '../../plugins/retained-responses.ts'
 import { identity } from '../../plugins/shared/slots.ts'
 import { runPlugin } from '../../plugins/testing.ts'
-import { caller, lateStore, memoryStore, OUT } from './kit.ts'
+import { caller, gatewayOf, lateStore, memoryStore, modelOf, OUT } from './kit.ts'
 
 const ID = 'resp_abcdefghijklmnopqrstuvwx'
 const OBJECT = `{"id":"${ID}","output":["é\\ud83d"]}`
 const SECRET = new Uint8Array(32)
 const HOUR = 3_600_000
 
+const asked = (store: Store, clock: ManualClock, method = 'GET', id = ID) => ({
+  store,
+  clock,
+  gateway: gatewayOf(),
+  route: 'GET /v1/responses/*',
+  request: { method, path: `/v1/responses/${id}` },
+})
 const ask = (store: Store, method = 'GET', id = ID, organization = 'acme', clock = new ManualClock()) =>
   runPlugin(retainedResponses, {
-    store,
-    clock,
-    route: 'GET /v1/responses/*',
-    request: { method, path: `/v1/responses/${id}` },
+    ...asked(store, clock, method, id),
     slots: [[identity, caller({ id: organization })]],
   })
 
 async function stored(clock = new ManualClock()): Promise<Store> {
   const store = await memoryStore(clock)
   await store.records.put('acme', 'response', ID, Buffer.from('turn'), HOUR, clock.now())
-  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, OBJECT, HOUR)
+  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, OBJECT, { models: [] }, HOUR)
   return store
 }
 
@@ -84,3 +90,24 @@ for (const [how, out] of Object.entries(OUT)) {
     }
   })
 }
+
+test('[RESP-6] what 0.1.0 stored tells its model alone: keys without limits get it, others where the model is theirs', async () => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  await store.records.put('acme', 'response', ID, Buffer.from('turn'), HOUR, clock.now())
+  const sealer = new Sealer(SECRET)
+  const models = { small: modelOf({ id: 'small', aliases: ['tiny'] }), large: modelOf({ id: 'large' }) }
+  const statusOf = async (object: object, key: Partial<KeyConfig>) => {
+    const sealed = sealer.seal('acme', JSON.stringify({ id: ID, ...object }))
+    await store.records.put('acme', 'reply', ID, sealed, HOUR, clock.now())
+    const slots = [[identity, caller({}, key)]] as never
+    const run = await runPlugin(retainedResponses, { ...asked(store, clock), gateway: gatewayOf({ models }), slots })
+    return run.status
+  }
+  assert.equal(await statusOf({ model: 'large' }, {}), 200)
+  assert.equal(await statusOf({ model: 'large' }, { models: ['large'] }), 200)
+  assert.equal(await statusOf({ model: 'tiny' }, { models: ['small'] }), 200)
+  assert.equal(await statusOf({ model: 'large' }, { models: ['small'] }), 403)
+  assert.equal(await statusOf({}, { models: ['small'] }), 403)
+  assert.equal(await statusOf({ model: 'large' }, { capabilities: ['tools'] }), 403)
+})
