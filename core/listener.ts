@@ -48,6 +48,8 @@ export interface Incoming {
    * requests.
    */
   readonly connection?: ConnectionState
+  /** True for a WebSocket message that asks no model, and is kept for the next request. */
+  readonly warmUp?: boolean
 
   /**
    * Collects the whole body. Calls `done` exactly once, unless the client disconnects first (then `onAborted` fires

@@ -95,9 +95,9 @@ export interface SocketForm {
 export type Envelope =
   /**
    * Requests of one lane run one after the other; requests of several lanes run at the same time. Requests without a
-   * name share one lane.
+   * name share one lane. A warm-up is kept for the next request, and asks no model.
    */
-  | { kind: 'request'; lane: string | undefined }
+  | { kind: 'request'; lane: string | undefined; warmUp: boolean }
   /** A message that needs no answer. */
   | { kind: 'notice' }
 

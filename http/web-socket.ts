@@ -191,7 +191,7 @@ export class MessageSession implements SocketSession, Ticking {
       this.#wasRead(message)
       if (step.value.kind === 'request') {
         lane = step.value.lane
-        this.#admit(lane, message.bytes)
+        this.#admit(lane, message.bytes, step.value.warmUp)
       }
     } catch (error) {
       this.#wasRead(message)
@@ -229,14 +229,14 @@ export class MessageSession implements SocketSession, Ticking {
     return this.#waitingBytes + length > MAX_WAITING_BYTES
   }
 
-  #admit(lane: string | undefined, bytes: Uint8Array): void {
+  #admit(lane: string | undefined, bytes: Uint8Array, warmUp: boolean): void {
     if (this.#ending === 'old') throw tooOld()
     if (this.#ending === 'draining') throw restarting()
     if (lane !== undefined && !this.#lanes.has(lane)) {
       if (this.#lanes.size >= MAX_LANES) throw tooManyLanes()
       this.#lanes.add(lane)
     }
-    const message = new Message(this, lane, bytes)
+    const message = new Message(this, lane, bytes, warmUp)
     if (this.#mayRun(message)) return this.#run(message)
     if (this.#waiting.length >= MAX_WAITING || this.#isOver(bytes)) throw queueFull()
     message.held = this.#hold(bytes)
@@ -380,6 +380,7 @@ class Message implements Incoming {
   readonly hasBody = true
   readonly upgrade = undefined
   readonly lane: string | undefined
+  readonly warmUp: boolean
   readonly size: number
   /** Set while the message waits for its turn. */
   held: Held | undefined
@@ -390,9 +391,10 @@ class Message implements Incoming {
   #abortListener: (() => void) | undefined
   #stream: MessageStream | undefined
 
-  constructor(session: MessageSession, lane: string | undefined, body: Uint8Array) {
+  constructor(session: MessageSession, lane: string | undefined, body: Uint8Array, warmUp = false) {
     this.#session = session
     this.lane = lane
+    this.warmUp = warmUp
     this.#body = body
     this.size = body.length
   }

@@ -14,6 +14,7 @@ import {
 import { ReplyRecorder } from '../../core/recorder.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
+import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
 import { allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
 import {
@@ -86,6 +87,7 @@ export const conversationPlugin = definePlugin({
     )
     const replies = new RetainedReplies(context.store, context.secret, context.clock)
     const access = new ModelAccess(context.config)
+    const takeOne = counting(context.store)
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const conversation = x.get(parsedConversation)
@@ -255,6 +257,8 @@ export const conversationPlugin = definePlugin({
     }
 
     return {
+      // A warm-up takes from no other limit, and what it costs is to read, count and keep it (decision 52).
+      beforeBody: x => (x.incoming.warmUp ? takeOne(x) : undefined),
       onRequest,
       rewriteEvent(x, event, push) {
         const later = x.peek(keepsFirstCall) ? ofLaterCall(event) : undefined

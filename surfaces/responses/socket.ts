@@ -87,7 +87,8 @@ function* open(message: Uint8Array): Generator<undefined, Envelope> {
       param: 'type',
     })
   }
-  if (lane === undefined || lane === null) return { kind: 'request', lane: undefined }
+  const warmUp = found.generate === false
+  if (lane === undefined || lane === null) return { kind: 'request', lane: undefined, warmUp }
   if (typeof lane !== 'string' || !/^[A-Za-z0-9_.-]{1,256}$/.test(lane)) {
     throw new GatewayError('invalid_stream_id', {
       message:
@@ -95,7 +96,7 @@ function* open(message: Uint8Array): Generator<undefined, Envelope> {
       param: 'stream_id',
     })
   }
-  return { kind: 'request', lane }
+  return { kind: 'request', lane, warmUp }
 }
 
 // ---- the envelope's members -----------------------------------------------------------------------------------------
@@ -108,13 +109,19 @@ const SLICE = 1024 * 1024
 /** The longest spelling of a wanted name in bytes, quotes included: `"stream_id"` with each letter as `\uXXXX`. */
 const LONGEST_NAME = 56
 
+interface Members {
+  type?: unknown
+  stream_id?: unknown
+  generate?: unknown
+}
+
 /**
- * Finds `type` and `stream_id` without parsing the message. `validation` parses the whole message later, once; a
+ * Finds the members of the envelope without parsing the message. `validation` parses the whole message later, once; a
  * large one usually on another thread. A syntax error elsewhere in the message is found only then.
  * @returns null when the message is not an object
  */
-function* members(bytes: Buffer): Generator<undefined, { type?: unknown; stream_id?: unknown } | null> {
-  const found: { type?: unknown; stream_id?: unknown } = {}
+function* members(bytes: Buffer): Generator<undefined, Members | null> {
+  const found: Members = {}
   let at = pastBlanks(bytes, 0)
   if (bytes[at] !== OPEN) return null
   at = pastBlanks(bytes, at + 1)
@@ -144,10 +151,10 @@ function* members(bytes: Buffer): Generator<undefined, { type?: unknown; stream_
   return bytes[at] === CLOSE ? found : null
 }
 
-function nameOf(bytes: Buffer, from: number, to: number): 'type' | 'stream_id' | undefined {
+function nameOf(bytes: Buffer, from: number, to: number): keyof Members | undefined {
   let name: unknown = bytes.toString('latin1', from + 1, to - 1)
   if ((name as string).includes('\\')) name = parsed(bytes, from, to)
-  return name === 'type' || name === 'stream_id' ? name : undefined
+  return name === 'type' || name === 'stream_id' || name === 'generate' ? name : undefined
 }
 
 /** The parsed JSON, or null for broken JSON; null is neither a name nor a type. */

@@ -192,6 +192,32 @@ describe('conversations', () => {
     })
   })
 
+  // Warm-ups took from no limit and wrote no row: four sockets of an account with two requests a day made the gateway
+  // parse, count and store 35 MB/s.
+  test('[CNT-1] warm-ups take from the bucket of counts, and are refused in its words before the body is parsed', () =>
+    using({ organization: '    limits: { requests_per_minute: 2 }', gateway: { clock: stillClock() } }, async t => {
+      const client = await SocketClient.open(t)
+      const warmUp = async (more: object = {}) => {
+        client.create('x', { generate: false, ...more })
+        return (await client.response()).at(-1)!
+      }
+      for (const store of [true, false]) assert.equal((await warmUp({ store })).type, 'response.completed')
+      const refused = await warmUp()
+      const count = await t.post('/v1/messages/count_tokens', { model: 'eb1-preview', messages: [] })
+      const { error } = (await count.json()) as { error: { message: string } }
+      assert.deepEqual([refused['status'], refused['error'].code], [429, 'requests_limit_exceeded'])
+      assert.equal(refused['error'].message, error.message)
+      assert.equal(refused['headers']['x-ratelimit-limit-requests'], count.headers.get('x-ratelimit-limit-requests'))
+      // A fault of the body is not looked for.
+      assert.equal((await warmUp({ model: 5 }))['status'], 429)
+      client.send('{"type":"response.create","gener\\u0061te":false,"input":nope}')
+      assert.equal((await client.response()).at(-1)!['status'], 429)
+      // Requests that ask a model have their own limit.
+      client.create('x')
+      assert.equal((await client.response()).at(-1)!.type, 'response.completed')
+      client.close()
+    }))
+
   for (const store of [true, false]) {
     test(`[RESP-2] generate: false takes the input in, asks no model, bills nothing, and can be continued (store: ${store})`, async () => {
       await using({}, async t => {
