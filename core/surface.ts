@@ -54,6 +54,10 @@ export interface Surface {
    * @throws GatewayError when the body has nothing to count
    */
   parseLoosely?(body: unknown): Conversation
+  /**
+   * A count that names a model is refused where a request for it would be. Otherwise counts refuse no model.
+   */
+  readonly judgesCounts?: boolean
   /** The reply of a count (`count-tokens`). Default: `{"input_tokens": N}`. */
   countReply?(tokens: number): unknown
   /** Makes the encoder of one exchange. */

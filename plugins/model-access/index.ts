@@ -2,7 +2,7 @@ import { type Conversation, workOf } from '../../core/conversation.ts'
 import { definePlugin, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
 import { checkEffort, checkOutputCap, ModelAccess, noStreaming } from './access.ts'
-import { rightsOf } from './rights.ts'
+import { rightsOf, unsatisfied } from './rights.ts'
 
 /**
  * Parses the request and decides whether this caller may use the model that it names: the model exists, plan and key
@@ -21,7 +21,7 @@ export const modelAccess = definePlugin({
     const access = new ModelAccess(context.config)
     const { advisory } = context.terminal
 
-    /** An advisory chain refuses nothing: it parses an invalid request loosely, and `faulty` is true. */
+    /** An advisory chain refuses no body that can be counted: it parses an invalid request loosely, and `faulty` is true. */
     function read(x: Exchange): { conversation: Conversation; faulty: boolean } {
       const surface = x.surface!
       const body = x.get(request)
@@ -40,17 +40,22 @@ export const modelAccess = definePlugin({
         // Before anybody copies it: all copies draw on this one budget.
         workOf(conversation)
         x.set(parsedConversation, conversation)
-        if (faulty) return undefined
+        const counts = advisory && !(x.surface!.judgesCounts && x.get(request)['model'] != null)
+        if (faulty && counts) return undefined
         const caller = x.get(identity)
         const { organization, key } = caller
         const found = access.resolve(conversation.model, organization, key, x.incoming.headers.get('x-excluded-models'))
-        if ('kind' in found) return advisory ? undefined : found
+        if ('kind' in found) return counts ? undefined : found
         conversation.model = found.id
         x.set(model, found)
         x.set(rights, rightsOf(caller))
-        if (advisory) return undefined
+        if (counts) return undefined
 
-        if (conversation.stream && !(organization.streaming && key.streaming)) return noStreaming()
+        if (advisory) {
+          // No `routing` is below: the capabilities are judged here, but for those of recalled turns.
+          const lack = x.get(rights)(conversation)
+          if (lack) return unsatisfied(found.id, lack)
+        } else if (conversation.stream && !(organization.streaming && key.streaming)) return noStreaming()
         return checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
       },
     }

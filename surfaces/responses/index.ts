@@ -40,6 +40,7 @@ const http: Surface = {
     check(named, 'strip')
     return parse(named)
   },
+  judgesCounts: true,
   countReply: tokens => ({ object: 'response.input_tokens', input_tokens: tokens }),
   encoder: context => new ResponsesEncoder(context),
   error: errorBody,

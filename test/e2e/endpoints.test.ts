@@ -231,7 +231,8 @@ test('[CNT-2] a count is what the response bills, with tools, instructions and t
     assert.equal(counted.input_tokens, billed.usage.input_tokens, JSON.stringify(body))
     // The model is optional, as in the official API; unknown members count nothing.
     assert.deepEqual(await count(body), counted)
-    assert.deepEqual(await count({ ...body, model: 'nope', unheard_of: 1 }), counted)
+    assert.deepEqual(await count({ ...body, unheard_of: 1 }), counted)
+    assert.deepEqual(await count({ ...body, model: 'eb1-preview', unheard_of: 1 }), counted)
   }
   const executed = t.simulator.requests.length
   await count({ input: 'x' })
@@ -249,6 +250,39 @@ test('[CNT-2] what cannot be counted is refused: a broken body, an unknown previ
   assert.deepEqual((await refused({ input: 'x', previous_response_id: 'resp_none' }))[1], 'previous_response_not_found')
   const foreign = await other().responses.create({ model: 'eb1-preview', input: 'x' })
   assert.deepEqual((await refused({ input: 'x', previous_response_id: foreign.id }))[1], 'previous_response_not_found')
+})
+
+// A count was given for models that do not exist, or that the key may not use, where Responses answers 404 and 403.
+test('[CNT-2] what Responses refuses for its model is refused here in the same words, and counted on Messages', async () => {
+  const gateway = await startGateway({
+    organization: `    models: [eb1-preview]
+    capabilities: [images]`,
+  })
+  try {
+    const tools = [{ type: 'function', name: 'f', parameters: { type: 'object', properties: {} } }]
+    const cases = [
+      { model: 'nope' },
+      { model: 'nope', unheard_of: 1 },
+      { model: 'eb1-fast-preview' },
+      { model: 'eb1-preview', tools },
+      { model: 'eb1-preview', max_output_tokens: 999_999 },
+    ]
+    for (const members of cases) {
+      const errorOf = async (path: string, { unheard_of: _, ...rest }: Record<string, unknown>, more: object = {}) => {
+        const response = await gateway.post(path, { input: 'x', ...rest, ...more })
+        const { error }: any = await response.json()
+        return [response.status, error?.code, error?.message, error?.param]
+      }
+      const { unheard_of } = members as { unheard_of?: number }
+      const counted = await errorOf('/v1/responses/input_tokens', members, { unheard_of })
+      assert.notEqual(counted[0], 200)
+      assert.deepEqual(counted, await errorOf('/v1/responses', members))
+    }
+    const messages = { ...bodyOf('messages', 'eb1-preview', [{ user: 'x' }]), model: 'nope' }
+    assert.equal((await gateway.post('/v1/messages/count_tokens', messages)).status, 200)
+  } finally {
+    await gateway.close()
+  }
 })
 
 test('[CNT-2] [CNT-1] both counts take from one bucket, apart from completions', async () => {
