@@ -38,13 +38,22 @@ interface ItemState {
   summarised: boolean
 }
 
+/** More items than any reply has: each is kept until the reply ends. */
+const MOST_ITEMS = 10_000
+/** A longer id is not one. */
+const LONGEST_ID = 512
+
 /** Decodes one reply of the Responses API. */
 export class ResponsesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState
   readonly #frames = new FrameParser(fields => typeof fields['delta'] === 'string')
   readonly #searches: SearchOrder
+  /** By `output_index`; items of servers that give none have negative numbers, in the order of their ids. */
   readonly #items = new Map<number, ItemState>()
+  /** Where the item of an id is; null for an id that several items with an `output_index` have. */
+  readonly #places = new Map<string, number | null>()
+  #named = 0
   #calls = 0
   #refused = false
   /** Reasoning since the last call. It is stored with the next call and sent back with it. */
@@ -96,7 +105,9 @@ export class ResponsesDecoder implements Decoder {
   }
 
   #event(type: string, fields: JsonObject, push: Push): void {
-    const index = count(fields['output_index']) ?? 0
+    if (this.#items.size > MOST_ITEMS || this.#places.size > MOST_ITEMS)
+      return this.#fail(unreadable(`more than ${MOST_ITEMS} items`), push)
+    const index = this.#placeOf(fields)
     switch (type) {
       case 'response.output_text.delta':
         return this.#text(index, fields, string(fields['delta']), push)
@@ -126,8 +137,13 @@ export class ResponsesDecoder implements Decoder {
       case 'response.completed':
       case 'response.incomplete':
       case 'response.failed':
-      case 'response.cancelled':
-        return this.#terminal(type.slice('response.'.length), object(fields['response']), push)
+      case 'response.cancelled': {
+        const response = object(fields['response'])
+        // Some servers end every stream with `response.completed`; the object tells what it was.
+        const told = string(response['status'])
+        const worse = type === 'response.completed' && /^(incomplete|failed|cancelled)$/.test(told)
+        return this.#terminal(worse ? told : type.slice('response.'.length), response, push)
+      }
       case 'error':
         return this.#fail(failureOf(isObject(fields['error']) ? fields['error'] : fields), push)
       case 'response.created':
@@ -150,6 +166,45 @@ export class ResponsesDecoder implements Decoder {
 
   // ---- items --------------------------------------------------------------------------------------------------------
 
+  /**
+   * Where the item of an event is. llama.cpp, and what passes its frames on, gives no `output_index`: there the id tells
+   * items apart. Without either there is one item, as servers with one message send it.
+   */
+  #placeOf(fields: JsonObject): number {
+    const id = idOf(string(fields['item_id']) || string(object(fields['item'])['id']))
+    const index = count(fields['output_index'])
+    if (index !== undefined) {
+      if (id !== '') {
+        const known = this.#places.get(id)
+        if (known === undefined) this.#places.set(id, index)
+        else if (known !== index) this.#places.set(id, null)
+      }
+      return index
+    }
+    if (id === '') return 0
+    return this.#places.get(id) ?? this.#newPlace(id)
+  }
+
+  #newPlace(id: string): number {
+    const place = -++this.#named
+    this.#places.set(id, place)
+    return place
+  }
+
+  /**
+   * Where an item of the whole response is: by its id, else by its position. Some servers give other ids here than in
+   * the stream; then it is the item that began in that position, if it is of the same kind.
+   */
+  #placeInOutput(item: JsonObject, position: number): number {
+    const id = idOf(string(item['id']))
+    const known = id === '' ? undefined : this.#places.get(id)
+    if (known !== undefined && known !== null) return known
+    if (this.#named === 0) return position
+    const began = [...this.#items.keys()][position]
+    if (began !== undefined && this.#items.get(began)!.kind === kindOf(item)) return began
+    return -++this.#named
+  }
+
   #item(index: number, kind: ItemState['kind']): ItemState {
     let item = this.#items.get(index)
     if (!item) {
@@ -165,7 +220,13 @@ export class ResponsesDecoder implements Decoder {
     return part
   }
 
-  #added(index: number, item: JsonObject, push: Push): void {
+  #added(place: number, item: JsonObject, push: Push): void {
+    let index = place
+    if (index < 0 && this.#items.has(index)) {
+      // Deltas could not be told apart.
+      if (!this.#items.get(index)!.done) return this.#fail(unreadable('two items with one id'), push)
+      index = this.#newPlace(idOf(string(item['id'])))
+    }
     switch (item['type']) {
       case 'message':
         this.#item(index, 'message')
@@ -394,7 +455,16 @@ export class ResponsesDecoder implements Decoder {
     if (status === 'failed' || status === 'cancelled') {
       return this.#fail(failureOf(response['error']), push)
     }
-    for (const [index, item] of list(response['output']).entries()) this.#done(index, object(item), push)
+    const output = list(response['output']).slice(0, MOST_ITEMS).map(object)
+    const taken = new Set<number>()
+    const places = output.map((item, position) => {
+      let place = this.#placeInOutput(item, position)
+      // An item that only the whole response has, with the id of another.
+      if (taken.has(place)) place = this.#named === 0 ? position : -++this.#named
+      taken.add(place)
+      return place
+    })
+    for (const [position, item] of output.entries()) this.#done(places[position]!, item, push)
     this.#searches.settle(push)
     this.#usage(response, push)
     this.#finish = { type: 'finish', reason: this.#reason(status, response) }
@@ -459,4 +529,23 @@ function utf16Offset(text: string, characters: number | undefined): number | und
 /** What an error object inside a reply of status 200 means. */
 function failureOf(error: unknown): GatewayError {
   return faultOf(kindOfOpenAiError(error), null, UpstreamFault.of(error))
+}
+
+function idOf(id: string): string {
+  return id.length > LONGEST_ID ? '' : id
+}
+
+function kindOf({ type }: JsonObject): ItemState['kind'] {
+  switch (type) {
+    case 'message':
+    case 'reasoning':
+      return type
+    case 'function_call':
+    case 'custom_tool_call':
+      return 'call'
+    case 'web_search_call':
+      return 'search'
+    default:
+      return 'other'
+  }
 }

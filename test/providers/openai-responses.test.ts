@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type OpenAI from 'openai'
 import type { FunctionTool } from '../../core/conversation.ts'
+import type { StreamEvent } from '../../core/events.ts'
 import { openaiResponses } from '../../providers/openai-responses/index.ts'
 import {
   backendOf,
@@ -275,4 +276,87 @@ test('the provider’s terminal event ends the reading, not the end of the conne
   const frames = replyFrames(openaiResponses, 'text')
   for (const frame of frames) decoder.frame(frame.event, frame.data, () => undefined)
   assert.equal(decoder.done, true)
+})
+
+// ---- items without an output_index ------------------------------------------------------------------------------------
+
+const item = (id: string, name: string, args = '') => ({
+  id,
+  type: 'function_call',
+  call_id: `c_${name}`,
+  name,
+  arguments: args,
+})
+const added = (id: string, name: string, more: object = {}) => ({
+  type: 'response.output_item.added',
+  item: item(id, name),
+  ...more,
+})
+const args = (id: string, delta: string, more: object = {}) => ({
+  type: 'response.function_call_arguments.delta',
+  item_id: id,
+  delta,
+  ...more,
+})
+const done = (id: string, name: string, whole: string, more: object = {}) => ({
+  type: 'response.output_item.done',
+  item: item(id, name, whole),
+  ...more,
+})
+const completed = (...output: object[]) => ({ type: 'response.completed', response: { status: 'completed', output } })
+
+/** The calls of a stream, with their arguments; and the kind of its last event. */
+function callsOf(...frames: { type: string }[]): [calls: string[], last: string | undefined] {
+  const decoder = decoderFor(openaiResponses, conversationOf({}), backendOf(openaiResponses))
+  const calls: string[] = []
+  let last: string | undefined
+  const push = (event: StreamEvent) => {
+    last = event.type
+    if (event.type === 'tool_call') calls[event.index] = `${event.name} `
+    else if (event.type === 'tool_args') calls[event.index] += event.text
+    else if (event.type === 'tool_end') calls[event.index] += ' end'
+  }
+  for (const frame of frames) decoder.frame(frame.type, JSON.stringify(frame), push)
+  decoder.end(push)
+  return [calls, last]
+}
+
+// llama.cpp names items by their id alone. All were taken for item 0: the arguments of parallel calls ran together, and
+// a call after text was delivered twice.
+test('items without an output_index are told apart by their ids, whichever comes first, and none comes twice', () => {
+  const both = [['f {"a":1} end', 'g {"b":2} end'], 'finish']
+  const whole = [item('x', 'f', '{"a":1}'), item('y', 'g', '{"b":2}')]
+  const begun = [added('x', 'f'), args('x', '{"a"'), added('y', 'g'), args('y', '{"b":2}'), args('x', ':1}')]
+  assert.deepEqual(callsOf(...begun, completed(...whole)), both)
+  assert.deepEqual(callsOf(...begun, completed(...whole.toReversed())), [['f {"a":1} end', 'g {"b":2} end'], 'finish'])
+  assert.deepEqual(callsOf(completed(...whole)), both)
+  // Other ids at the end: they are the items that began in that place.
+  const others = [item('x2', 'f', '{"a":1}'), item('y2', 'g', '{"b":2}')]
+  assert.deepEqual(callsOf(...begun, completed(...others)), both)
+  // A call that only the end has, beside one of the stream.
+  assert.deepEqual(callsOf(added('x', 'f'), args('x', '{"a":1}'), completed(...whole)), both)
+  // An id that is used again when its item is done.
+  assert.deepEqual(
+    callsOf(added('x', 'f'), done('x', 'f', '{"a":1}'), added('x', 'g'), done('x', 'g', '{"b":2}'), completed()),
+    both,
+  )
+})
+
+test('an output_index counts more than an id, and the whole response is matched by ids that are one item’s', () => {
+  const both = [['f {"a":1} end', 'g {"b":2} end'], 'finish']
+  const [at0, at1] = [{ output_index: 0 }, { output_index: 1 }]
+  const same = [added('x', 'f', at0), args('x', '{"a":1}', at0), added('x', 'g', at1), args('x', '{"b":2}', at1)]
+  assert.deepEqual(callsOf(...same, completed(item('x', 'f', '{"a":1}'), item('x', 'g', '{"b":2}'))), both)
+  const own = [added('x', 'f', at0), args('x', '{"a":1}', at0), added('y', 'g', at1), args('y', '{"b":2}', at1)]
+  assert.deepEqual(callsOf(...own, completed(item('y', 'g', '{"b":2}'), item('x', 'f', '{"a":1}'))), both)
+})
+
+test('two open items with one id and no output_index are an error, and so are too many items', () => {
+  assert.deepEqual(callsOf(added('x', 'f'), args('x', '{'), added('x', 'g')), [['f {'], 'error'])
+  const many = Array.from({ length: 10_010 }, (_, i) => added(`x${i}`, 'f'))
+  const [calls, last] = callsOf(...many, completed())
+  assert.equal(last, 'error')
+  assert.ok(calls.length <= 10_001)
+  const ids = Array.from({ length: 10_010 }, (_, i) => args(`x${i}`, '', { output_index: 0 }))
+  assert.equal(callsOf(...ids, completed())[1], 'error')
 })
