@@ -73,10 +73,9 @@ export class ChatDecoder implements Decoder {
 
   frame(_event: string, data: string, push: Push): void {
     if (this.#over || data === '') return
-    if (data === '[DONE]') {
-      this.#finish(push)
-      return
-    }
+    // Servers write [DONE] behind whatever they sent: llama-cpp-python also behind a stream that another request has
+    // interrupted. Every server that ended a reply has sent a finish reason.
+    if (data === '[DONE]') return this.end(push)
     const chunk = this.#frames.parse(data)
     if (chunk === undefined) {
       this.#fail({ type: 'error', error: unreadable('an event that is not JSON') }, push)
@@ -101,7 +100,7 @@ export class ChatDecoder implements Decoder {
 
   end(push: Push): void {
     if (this.#over) return
-    // No [DONE]: the reply is complete if the server sent a finish_reason.
+    // The reply is complete if the server sent a finish_reason.
     if (this.#reason === null) this.#fail({ type: 'error', error: cutShort() }, push)
     else this.#finish(push)
   }
@@ -224,8 +223,8 @@ export class ChatDecoder implements Decoder {
       this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: wireReason })) }, push)
       return
     }
-    // [DONE] marks a complete reply. A reply with [DONE] but without any output has failed, and a proxy in between
-    // has hidden that.
+    // Only a body comes here without a reason. One without any output has failed, and a proxy in between has hidden
+    // that.
     if (wireReason === null && !this.#output) {
       this.#fail({ type: 'error', error: cutShort() }, push)
       return

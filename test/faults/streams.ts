@@ -152,6 +152,13 @@ export const events: Row[] = [
     fault: changed(list => [...list, 'data: {"choices":[{"index":0,"delta":{"content":"more"}}]}\n\n']),
     expect: 'served',
   },
+  {
+    // llama-cpp-python ends a stream so when another request comes. It looked finished, on every surface.
+    name: '[DONE] without a finish reason',
+    modes: STREAMS,
+    fault: changed(list => list.map(e => e.replace(/"finish_reason":"\w+"/, '"finish_reason":null'))),
+    expect: cut(),
+  },
   { name: '[DONE] twice', modes: STREAMS, fault: changed(list => [...list, 'data: [DONE]\n\n']), expect: 'served' },
   { name: '[DONE] and nothing else', modes: STREAMS, fault: changed(() => ['data: [DONE]\n\n']), expect: failed },
   { name: 'an event stream without an event', modes: STREAMS, fault: changed(() => [': nothing\n\n']), expect: failed },
