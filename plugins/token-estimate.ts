@@ -1,8 +1,10 @@
+import { keepArguments, largeArguments } from '../core/arguments.ts'
+import type { CallPart } from '../core/conversation.ts'
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
-import { identity, limitsCheck, model } from './shared/slots.ts'
+import { identity, limitsCheck, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts.'),
@@ -19,6 +21,7 @@ export const tokenEstimate = definePlugin({
   config: schema,
   needs: [identity, conversation],
   provides: [estimate],
+  mayProvide: [writtenArguments],
   create(media, { terminal }) {
     // The tables are built on first use: build them at start, so that the first request does not wait.
     countTokens('')
@@ -32,13 +35,17 @@ export const tokenEstimate = definePlugin({
       return input > maximum ? tooLong(input, maximum) : undefined
     }
 
-    async function inPool(x: Exchange, prompt: PromptCount): Promise<undefined | Reply> {
+    /** Work that threads do for a request, for as long as its client is there. */
+    async function inThreads(
+      x: Exchange,
+      work: (signal: AbortSignal, owner: string) => Promise<undefined | Reply>,
+    ): Promise<undefined | Reply> {
       const refused = await x.peek(limitsCheck)?.(x)
       if (refused) return refused
       const disconnected = new AbortController()
       x.incoming.onAborted(() => disconnected.abort())
       try {
-        return judge(x, await prompt.inPool(media, disconnected.signal, meterPool(), x.get(identity).organization.id))
+        return await work(disconnected.signal, x.get(identity).organization.id)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         throw error
@@ -47,14 +54,41 @@ export const tokenEstimate = definePlugin({
 
     return {
       onRequest(x) {
-        const prompt = new PromptCount(x.get(conversation))
-        if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
-
-        return inPool(x, prompt)
+        const said = x.get(conversation)
+        const large = largeArguments(said)
+        if (large.length === 0) {
+          const prompt = new PromptCount(said)
+          if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
+          return inThreads(x, async (signal, owner) => judge(x, await prompt.inPool(media, signal, meterPool(), owner)))
+        }
+        return inThreads(x, async (signal, owner) => {
+          x.set(writtenArguments, await write(large, signal, owner))
+          return judge(x, await new PromptCount(said).inPool(media, signal, meterPool(), owner))
+        })
       },
     }
   },
 })
+
+/** Brings the arguments of calls into the form that is counted and sent. @returns those that are long */
+async function write(
+  calls: readonly CallPart[],
+  signal: AbortSignal,
+  owner: string,
+): Promise<Map<CallPart, WrittenArguments>> {
+  const written = new Map<CallPart, WrittenArguments>()
+  const made = await meterPool().normalise(
+    calls.map(call => call.input),
+    signal,
+    owner,
+  )
+  for (const [i, call] of calls.entries()) {
+    const { text, quoted, object } = made[i]!
+    const sent = keepArguments(call, text === '' ? call.input : text)
+    if (quoted) written.set(call, { text: sent, quoted, object })
+  }
+  return written
+}
 
 function tooLong(tokens: number, maximum: number): Reply {
   return deny('context_length_exceeded', {

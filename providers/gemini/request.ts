@@ -303,7 +303,7 @@ class ContentBuilder {
           functionCall: {
             id: this.#context.upstreamCallId(part.id),
             name: this.#names.toUpstream(part.name, part.namespace),
-            args: part.kind === 'custom' ? { input: part.input } : argumentsObject(part.input),
+            args: argumentsObject(part, this.#context),
           },
           thoughtSignature: signature,
         })

@@ -2,6 +2,7 @@
  * Makes `POST /responses` requests from a conversation (wire.md F.1 to F.5). The upstream stores nothing
  * (`store: false`): reasoning is returned encrypted and is sent again unchanged.
  */
+import { argumentsOf } from '../../core/arguments.ts'
 import type {
   CallPart,
   Conversation,
@@ -269,11 +270,11 @@ class InputBuilder {
     this.#kinds.set(part.id, part.kind)
     const call_id = this.#context.upstreamCallId(part.id)
     const name = this.#names.toUpstream(part.name, part.namespace)
-    this.#items.push(
-      part.kind === 'custom'
-        ? { type: 'custom_tool_call', call_id, name, input: part.input }
-        : { type: 'function_call', call_id, name, arguments: part.input === '' ? '{}' : part.input },
-    )
+    if (part.kind === 'custom') this.#items.push({ type: 'custom_tool_call', call_id, name, input: part.input })
+    else {
+      const text = this.#context.written?.(part, 'text') ?? (argumentsOf(part) || '{}')
+      this.#items.push({ type: 'function_call', call_id, name, arguments: text })
+    }
   }
 
   #reasoning(part: ReasoningPart | CallPart): void {

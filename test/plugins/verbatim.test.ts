@@ -8,7 +8,7 @@ import fc from 'fast-check'
 import { JsonBytes } from '../../core/json-bytes.ts'
 import { parseJson } from '../../meter/index.ts'
 import { joined, type Pieces, Verbatim } from '../../plugins/shared/verbatim.ts'
-import { wellFormed } from '../../plugins/translation.ts'
+import { wellFormed } from '../../core/json.ts'
 
 function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonBytes } {
   const shape = new JsonBytes(bytes)
