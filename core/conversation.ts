@@ -11,6 +11,7 @@
  * - empty text parts are dropped;
  * - system text before the first other turn is `system`; later system or developer text is a turn of role `system`.
  */
+import { REQUEST_WORK, Work } from './work.ts'
 
 /** Reasoning effort (wire.md A.1). `undefined` when the client sets none. */
 export type Effort = 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | 'ultra'
@@ -133,6 +134,18 @@ export interface Conversation {
   store?: boolean
   /** False: the request is only stored, so that a later one can continue it; nothing is generated. */
   generate?: false
+  /** The budget of the request. `model-access` sets it. Read it with `workOf`. */
+  work?: Work
+}
+
+/**
+ * The budget on which all draw who work on what a client sent: its text, its schemas, its history, and the replies that
+ * are held against them. A copy (`{ ...conversation }`) has the same budget. A conversation that comes without one gets
+ * a whole one here.
+ */
+export function workOf(conversation: Conversation): Work {
+  conversation.work ??= new Work(REQUEST_WORK)
+  return conversation.work
 }
 
 /** Structured output: what the client asks the text of the reply to be. */

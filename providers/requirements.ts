@@ -82,7 +82,7 @@ export function memberOf(
 }
 
 /** The path of a function tool's parameters in the body. */
-export function schemaPath(conversation: Conversation, tool: FunctionTool): string {
+export function schemaPath(conversation: Conversation, tool: { path: string }): string {
   return tool.path + formOf(conversation).members.toolSchema
 }
 

@@ -10,8 +10,10 @@ import {
   type Part,
   type ResultPart,
   type Tool,
+  workOf,
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import type { Work } from '../../core/work.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { documentLine, documentText, resultText, searchText, systemTag } from '../document-text.ts'
@@ -104,7 +106,9 @@ function toolMembers(conversation: Conversation, backend: Backend, names: ToolNa
   const functions = tools.filter(tool => tool.type !== 'web_search')
   const members: JsonObject[] = []
   if (functions.length > 0)
-    members.push({ functionDeclarations: functions.map(tool => declaration(tool, backend, names)) })
+    members.push({
+      functionDeclarations: functions.map(tool => declaration(tool, backend, names, workOf(conversation))),
+    })
   if (functions.length < tools.length && choice.type !== 'none') members.push({ googleSearch: {} })
   if (members.length === 0) return {}
   if (functions.length === 0) return { tools: members }
@@ -130,12 +134,12 @@ function callingConfig(conversation: Conversation, names: ToolNames): JsonObject
   return { mode: strict ? 'VALIDATED' : 'AUTO' }
 }
 
-function declaration(tool: ClientTool, backend: Backend, names: ToolNames): JsonObject {
+function declaration(tool: ClientTool, backend: Backend, names: ToolNames, work: Work): JsonObject {
   const name = names.toUpstream(tool.name, tool.type === 'native' ? undefined : tool.namespace)
   const description = tool.type === 'custom' ? customDescription(tool) : tool.description
   const parameters = tool.type === 'custom' ? CUSTOM_INPUT_SCHEMA : tool.parameters
   if (backend.toolSchema !== 'openapi') return { name, description, parametersJsonSchema: parameters }
-  const written = openApiSchema(parameters)
+  const written = openApiSchema(parameters, work)
   if (!('schema' in written)) throw new Error(`a tool whose schema needs ${written.lacks} was sent to an unfit backend`)
   // The API refuses an object schema without properties; a function without parameters has no `parameters` member.
   return { name, description, parameters: written.schema['properties'] === undefined ? undefined : written.schema }
