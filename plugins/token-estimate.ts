@@ -1,10 +1,10 @@
 import { keepArguments, largeArguments } from '../core/arguments.ts'
-import type { CallPart } from '../core/conversation.ts'
+import type { CallPart, Conversation } from '../core/conversation.ts'
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
-import { identity, limitsCheck, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
+import { counted, identity, limitsCheck, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts.'),
@@ -20,7 +20,7 @@ export const tokenEstimate = definePlugin({
   summary: 'Counts the tokens of the prompt exactly, and refuses a prompt over the context window.',
   config: schema,
   needs: [identity, conversation],
-  provides: [estimate],
+  provides: [estimate, counted],
   mayProvide: [writtenArguments],
   create(media, { terminal }) {
     // The tables are built on first use: build them at start, so that the first request does not wait.
@@ -28,11 +28,24 @@ export const tokenEstimate = definePlugin({
 
     function judge(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
-      if (terminal.advisory) return undefined
+      return terminal.advisory ? undefined : over(x, input)
+    }
+
+    function over(x: Exchange, input: number): undefined | Reply {
       const requested = x.get(model)
       const account = leastOf('max_input_tokens', x.get(identity), requested.id)
       const maximum = Math.min(requested.context_window, account ?? Number.POSITIVE_INFINITY)
       return input > maximum ? tooLong(input, maximum) : undefined
+    }
+
+    /** For what the gateway itself adds to a conversation after it was counted. */
+    async function again(x: Exchange, conversation: Conversation): Promise<number | Reply> {
+      let tokens = 0
+      const refused = await inThreads(x, async (signal, owner) => {
+        tokens = await new PromptCount(conversation).inPool(media, signal, meterPool(), owner)
+        return undefined
+      })
+      return refused ?? tokens
     }
 
     /** Work that threads do for a request, for as long as its client is there. */
@@ -55,6 +68,7 @@ export const tokenEstimate = definePlugin({
     return {
       onRequest(x) {
         const said = x.get(conversation)
+        x.set(counted, { conversation: said, again: other => again(x, other), over: tokens => over(x, tokens) })
         const large = largeArguments(said)
         if (large.length === 0) {
           const prompt = new PromptCount(said)

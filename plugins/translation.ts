@@ -9,7 +9,7 @@ import type {
   OutboundContext,
   OutboundRequest,
 } from '../core/dialect.ts'
-import type { GatewayError } from '../core/errors.ts'
+import { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
 import { wellFormed } from '../core/json.ts'
 import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
@@ -20,9 +20,12 @@ import { isEventStream, SseReader } from '../providers/sse.ts'
 import { StopDecoder } from '../providers/stop-matcher.ts'
 import { type Sent, sentTo, structuredDecoder } from '../providers/structured-output.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
+import { exceedsCounted } from './shared/sent-bound.ts'
 import { sentConversation } from './shared/sent-conversation.ts'
 import {
   candidates,
+  contentLimits,
+  counted,
   identity,
   type Outbound,
   outbound,
@@ -32,6 +35,7 @@ import {
   writtenArguments,
 } from './shared/slots.ts'
 import { type Pieces, Verbatim } from './shared/verbatim.ts'
+import { sharedBackends } from './upstream/health.ts'
 
 /**
  * Knows the dialects, so that `upstream` needs to know none. The backend is known only when an attempt begins, so
@@ -43,11 +47,13 @@ export const translation = definePlugin({
   summary: 'Writes each attempt’s request in its backend’s dialect, and gives the decoder for the reply.',
   needs: [identity, conversation, candidates],
   provides: [outbound],
-  create(_, { log }) {
+  create(_, { log, shared }) {
+    const backends = sharedBackends(shared)
     return {
       onRequest(x) {
         const own = sentConversation(x)
         const input = x.peek(estimate)?.input ?? 0
+        const replayBytes = x.peek(contentLimits)?.replayBytes ?? Number.POSITIVE_INFINITY
         const sent = x.peek(verbatim)
         const written = x.peek(writtenArguments)
         const marks = sent ?? (written && new Verbatim())
@@ -61,6 +67,17 @@ export const translation = definePlugin({
         }
         x.set(outbound, (backend, said = own) => {
           const translated = new Translated(x, backend, forBackend(said, backend, input), context, marks)
+          const base = x.peek(counted)?.conversation
+          const { body } = translated
+          if (base && exceedsCounted({ body, backend, said }, base, input, replayBytes)) {
+            log.error({ request_id: x.id, backend: backend.id, tokens: input }, 'request larger than counted')
+            backends.notSent(backend.id)
+            throw new GatewayError('internal_error', {
+              message:
+                'The request that was written for the provider is larger than what was counted, so it was not sent. Quote the request id.',
+              retriable: false,
+            })
+          }
           const { leftOut } = translated.request
           if (leftOut?.length) {
             const fields = { request_id: x.id, backend: backend.id, left_out: leftOut }

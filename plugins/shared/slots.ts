@@ -181,6 +181,19 @@ export const receivedBytes = slot<number>('receivedBytes')
 /** Filled by `validation` where it saves time: the body's long strings as the client sent them. */
 export const verbatim = slot<Verbatim>('verbatim')
 
+/** Filled by `token-estimate`: what was counted, and how to count what the gateway makes of it later. */
+export const counted = slot<Counted>('counted')
+export interface Counted {
+  conversation: Conversation
+  /**
+   * The tokens of another conversation, or the refusal when no thread is there for it. It changes neither the estimate
+   * nor the bill.
+   */
+  again(conversation: Conversation): Promise<number | Reply>
+  /** The refusal of so many tokens where they are over the window of model and account. */
+  over(tokens: number): Reply | undefined
+}
+
 /**
  * Filled by `token-estimate` where a thread has brought large arguments of calls into the form that is sent: by call,
  * what stands for them in a request. Calls that are not in it are small.
