@@ -31,11 +31,11 @@ export const tokenEstimate = definePlugin({
       return terminal.advisory ? undefined : over(x, input)
     }
 
-    function over(x: Exchange, input: number): undefined | Reply {
+    function over(x: Exchange, input: number, how = ''): undefined | Reply {
       const requested = x.get(model)
       const account = leastOf('max_input_tokens', x.get(identity), requested.id)
       const maximum = Math.min(requested.context_window, account ?? Number.POSITIVE_INFINITY)
-      return input > maximum ? tooLong(input, maximum) : undefined
+      return input > maximum ? tooLong(input, maximum, how) : undefined
     }
 
     /** For what the gateway itself adds to a conversation after it was counted. */
@@ -68,7 +68,11 @@ export const tokenEstimate = definePlugin({
     return {
       onRequest(x) {
         const said = x.get(conversation)
-        x.set(counted, { conversation: said, again: other => again(x, other), over: tokens => over(x, tokens) })
+        x.set(counted, {
+          conversation: said,
+          again: other => again(x, other),
+          over: tokens => over(x, tokens, ' with the files that were fetched for it'),
+        })
         const large = largeArguments(said)
         if (large.length === 0) {
           const prompt = new PromptCount(said)
@@ -104,9 +108,9 @@ async function write(
   return written
 }
 
-function tooLong(tokens: number, maximum: number): Reply {
+function tooLong(tokens: number, maximum: number, how: string): Reply {
   return deny('context_length_exceeded', {
-    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum`,
+    message: `prompt is too long${how}: ${tokens} tokens > ${maximum} maximum`,
     details: { context_window: maximum },
   })
 }

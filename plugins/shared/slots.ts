@@ -126,6 +126,10 @@ export interface SearchPlan {
   provider: string | null
   /** The most rounds of searches for one request. */
   maxTurns: number
+  /** The most searches that the gateway makes for one request. */
+  maxSearches: number
+  /** The most bytes of results that the model gets for one request. */
+  maxResultBytes: number
 }
 
 /**
