@@ -16,7 +16,7 @@
  *   call       3 + name (and namespace) + input, in the form in which it is sent (core/arguments.ts): that of a function
  *              as compact JSON with numbers as they came if it is valid JSON, because a surface that carries arguments
  *              as an object (Messages) does not keep their white space; otherwise unchanged. The input of a custom tool
- *              counts unchanged
+ *              counts unchanged, but a text with control characters as JSON writes them
  *   result     3 + its parts, counted as above; a string is one text part
  *   reasoning  its summary, if the client sends it with a handle. Without a handle it cannot be sent to a provider,
  *              so it counts nothing
@@ -116,7 +116,7 @@ function addPart(content: PromptContent, part: Part): void {
       content.fixed += CALL
       content.add(part.name)
       content.add(part.namespace)
-      return content.add(argumentsOf(part))
+      return content.add(part.kind === 'custom' ? escaped(part.input) : argumentsOf(part))
     case 'result':
       content.fixed += RESULT
       for (const inner of part.content) addContent(content, inner)
@@ -126,7 +126,7 @@ function addPart(content: PromptContent, part: Part): void {
       return
     case 'search':
       content.fixed += SEARCH
-      content.add(part.query)
+      content.add(escaped(part.query))
       // As the model will read them: stored results take the place of what the client replays (decision 48).
       for (const result of resultsOf(part)) {
         content.add(result.title)
@@ -135,6 +135,15 @@ function addPart(content: PromptContent, part: Part): void {
         content.add(result.pageAge ?? undefined)
       }
   }
+}
+
+/**
+ * Text that some dialects write into JSON which itself stands in a string. A control character takes six characters
+ * there, so a text with one counts as JSON writes it. Line breaks, tabs and quotation marks take two; they count as they
+ * stand, alike for dialects that send them so.
+ */
+function escaped(text: string): string {
+  return /(?![\t\n\r])\p{Cc}/u.test(text) ? JSON.stringify(text).slice(1, -1) : text
 }
 
 function addContent(content: PromptContent, part: TextPart | ImagePart | DocumentPart): void {
