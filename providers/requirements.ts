@@ -6,7 +6,6 @@ import {
   type Conversation,
   type DocumentPart,
   derived,
-  type FunctionTool,
   formOf,
   type ImagePart,
   type Part,

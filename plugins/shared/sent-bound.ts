@@ -31,9 +31,8 @@ interface Measure {
 }
 
 const measure = derived((conversation): Measure => {
-  const { system, turns, tools, toolChoice } = conversation
+  const { system, turns, tools } = conversation
   const found: Measure = { values: system.length + turns.length + 4 * tools.length, media: 0, hasPrivate: false }
-  if (toolChoice.type === 'allowed') found.values += toolChoice.tools.length
   for (const { parts } of turns) {
     found.values += parts.length
     for (const part of parts) {

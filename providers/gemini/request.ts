@@ -127,7 +127,9 @@ function callingConfig(conversation: Conversation, names: ToolNames): JsonObject
     case 'allowed':
       if (choice.mode === 'required') {
         const functions = choice.tools.filter(tool => tool.kind !== 'web_search')
-        return { mode: 'ANY', allowedFunctionNames: functions.map(tool => names.toUpstream(tool.name, tool.namespace)) }
+        // A client may name one tool a thousand times, and what it names is not counted.
+        const allowed = new Set(functions.map(tool => names.toUpstream(tool.name, tool.namespace)))
+        return { mode: 'ANY', allowedFunctionNames: [...allowed] }
       }
   }
   const strict = conversation.tools.some(tool => tool.type === 'function' && tool.strict)

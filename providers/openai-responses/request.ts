@@ -170,10 +170,19 @@ function choiceBody(choice: ToolChoice, names: ToolNames): unknown {
     case 'tool':
       return chosen(choice, names)
     case 'allowed':
-      return { type: 'allowed_tools', mode: choice.mode, tools: choice.tools.map(tool => chosen(tool, names)) }
+      return {
+        type: 'allowed_tools',
+        mode: choice.mode,
+        tools: onceEach(choice.tools.map(tool => chosen(tool, names))),
+      }
     default:
       return choice.type
   }
+}
+
+/** A client may name one tool a thousand times, and what it names is not counted. */
+function onceEach(tools: readonly JsonObject[]): JsonObject[] {
+  return [...new Map(tools.map(tool => [`${tool['type']} ${tool['name']}`, tool])).values()]
 }
 
 function chosen(
