@@ -1,7 +1,10 @@
 /** All workers as one gateway, for the admin listener of their primary process: figures add up, readiness is common. */
 import type { IncomingMessage } from 'node:http'
 import { AggregatorRegistry, type Metric, Registry } from 'prom-client'
+import type { Names } from '../config/retired.ts'
 import type { AdminToken } from '../config/types.ts'
+import type { NameUsers } from '../core/accounts.ts'
+import { appendAll } from '../core/append.ts'
 import type { Clock } from '../core/clock.ts'
 import { type Accounts, MOST_ORGANIZATIONS } from './accounts.ts'
 import { type ApiAnswer, bytesOf } from './api.ts'
@@ -32,6 +35,8 @@ const ANSWER_MS = 5000
 const ANY_MS = 30_000
 /** For a point of the charts, of which there is one a second. */
 const TICK_MS = 900
+/** Workers that reload a file within this time get one answer about the accounts of the store, ms. */
+const DECIDED_MS = 10_000
 /** How often limits are read from the store for a page, in points of the charts. */
 const ACCOUNTS_EVERY = 2
 
@@ -60,6 +65,8 @@ export class AllWorkers implements Shown {
   #ended: MetricJson[] = []
   readonly #up = new Map<number, boolean>()
   readonly #starts = new Map<number, number>()
+  /** What was last asked about accounts of the store, until when it holds, and the workers that know it. */
+  #decided: { question: string; until: number; told: Set<number>; answer: Promise<NameUsers[]> } | undefined
   #tokens: readonly AdminToken[]
   /** Whether all workers have listened once. */
   #complete = false
@@ -119,6 +126,27 @@ export class AllWorkers implements Shown {
     if (!worker) return
     this.#workers.delete(number)
     this.#ended = sum([this.#ended, growing(worker.metrics)])
+  }
+
+  /**
+   * Which of the names accounts of the store use, for a worker that reloads. One worker asks the store, and all that
+   * reload the same file get its answer: else one of them could find the store out, or an account that was made
+   * meanwhile, and keep another configuration than the others. A worker that asks again has another reload to decide.
+   * Rejects when the store or no worker answers.
+   */
+  usersOf(worker: number, names: Names): Promise<NameUsers[]> {
+    const question = JSON.stringify(names)
+    const now = this.#clock.mono()
+    let decided = this.#decided
+    if (decided?.question !== question || now >= decided.until || decided.told.has(worker)) {
+      const answer = this.#askAny('usersOf', names).then(found => {
+        if (found && 'users' in found) return found.users
+        throw new Error(found?.fault ?? 'no worker answers')
+      })
+      this.#decided = decided = { question, until: now + DECIDED_MS, told: new Set(), answer }
+    }
+    decided.told.add(worker)
+    return decided.answer
   }
 
   draining(): void {
@@ -266,7 +294,10 @@ export class AllWorkers implements Shown {
     const records: ExchangeRecord[] = []
     for (const [worker, of] of recent) {
       // A page that opens meanwhile asks for the same ones.
-      records.push(...of.filter(({ seq }) => seq > worker.seq))
+      appendAll(
+        records,
+        of.filter(({ seq }) => seq > worker.seq),
+      )
       worker.seq = Math.max(worker.seq, of.at(-1)?.seq ?? 0)
     }
     records.sort((a, b) => a.at + a.durationMs - (b.at + b.durationMs))

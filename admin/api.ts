@@ -10,6 +10,7 @@ import { type Act, changeStored, createStored, type Edit, membersOf, newSecret, 
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
 import { AccountFault, type OrganizationWithKeys } from '../core/accounts.ts'
+import { appendAll } from '../core/append.ts'
 import { RECENT_ROWS, type Store, StoreUnavailable } from '../core/store.ts'
 import type { AccountReader } from './accounts.ts'
 import type { Caller } from './callers.ts'
@@ -184,13 +185,13 @@ async function listOrganizations({ sources, query }: Asked): Promise<ApiAnswer> 
   const rows = Object.values(organizations)
     .filter(({ id, keys }) => wanted(id) && (key === null || keys.some(one => one.id === key)))
     .map(rowOfFile)
-  if (key !== null) rows.push(...(await store.accounts.withKey(key, after, limit + 1)).map(rowOfStore))
+  if (key !== null) appendAll(rows, (await store.accounts.withKey(key, after, limit + 1)).map(rowOfStore))
   else {
     // The store's page begins after an id, so the one that is the prefix itself is read apart.
     const exact = find !== '' && wanted(find) ? await store.accounts.read(find) : null
     if (exact) rows.push(rowOfStore(exact))
     const page = await store.accounts.page([after, find].sort()[1]!, limit + 1)
-    rows.push(...page.filter(({ id }) => wanted(id)).map(rowOfStore))
+    appendAll(rows, page.filter(({ id }) => wanted(id)).map(rowOfStore))
   }
   rows.sort((a, b) => Buffer.compare(Buffer.from(a.id), Buffer.from(b.id)))
   const shown = rows.slice(0, limit)
@@ -212,13 +213,17 @@ function rowOfStore({ id, version, settings, keys }: OrganizationWithKeys): Retu
 /** An organization in either place. */
 async function found({ sources, ids }: Asked): Promise<{
   organization: OrganizationConfig | null
+  /** Also when its plan is gone. */
+  unplanned: OrganizationConfig | null
   stored: OrganizationWithKeys | null
   faults: string[]
 }> {
   const config = sources.config()
   const id = ids[0]!
-  if (Object.hasOwn(config.organizations, id))
-    return { organization: config.organizations[id]!, stored: null, faults: [] }
+  if (Object.hasOwn(config.organizations, id)) {
+    const organization = config.organizations[id]!
+    return { organization, unplanned: organization, stored: null, faults: [] }
+  }
   const stored = await sources.store.accounts.read(id)
   if (!stored) throw new Refused(404, 'not_found', `there is no organization ${id}`)
   return { ...readOrganization(id, membersOf(stored), accountNames(config)), stored }
@@ -226,7 +231,7 @@ async function found({ sources, ids }: Asked): Promise<{
 
 async function showOrganization(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
-  const { organization, stored, faults } = await found(asked)
+  const { organization, unplanned, stored, faults } = await found(asked)
   const used = organization && (await asked.sources.reader.one(organization, asked.sources.now()))
   const body = {
     ...(stored ? rowOfStore(stored) : rowOfFile(organization!)),
@@ -235,7 +240,7 @@ async function showOrganization(asked: Asked): Promise<ApiAnswer> {
     billing: organization?.billing ?? null,
     limits: used?.limits ?? [],
     spend: used?.spend ?? null,
-    keys: organization ? keyRows(organization, used?.keys) : [],
+    keys: unplanned ? keyRows(unplanned, used?.keys) : [],
   }
   return { status: 200, body, headers: etag(stored?.version) }
 }
@@ -255,9 +260,9 @@ function keyRows({ keys }: OrganizationConfig, used?: readonly { id: string; lim
 
 async function listKeys(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
-  const { organization, stored, faults } = await found(asked)
-  if (!organization) throw new Refused(409, 'invalid', faults.join('; '))
-  return { status: 200, body: { keys: keyRows(organization) }, headers: etag(stored?.version) }
+  const { unplanned, stored, faults } = await found(asked)
+  if (!unplanned) throw new Refused(409, 'invalid', faults.join('; '))
+  return { status: 200, body: { keys: keyRows(unplanned) }, headers: etag(stored?.version) }
 }
 
 async function showUsage(asked: Asked): Promise<ApiAnswer> {

@@ -4,12 +4,15 @@
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
-import type { Chain, LinkStats } from '../core/chain.ts'
+import { NAME_KINDS, type NameCount } from '../core/accounts.ts'
+import { type Chain, type LinkStats, waived } from '../core/chain.ts'
 import { CONTENT_BOUNDS, type ContentBound } from '../core/errors.ts'
 import type { Usage } from '../core/events.ts'
 import { DIMENSIONS, denialCode } from '../core/limits.ts'
 import type { Store } from '../core/store.ts'
+import { usedUpBudgets } from '../core/work.ts'
 import type { DirectoryStats } from '../plugins/shared/directory.ts'
+import { reservation } from '../plugins/shared/slots.ts'
 import type { UpstreamHealth } from '../plugins/upstream/health.ts'
 import { type Aggregator, Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
@@ -52,8 +55,16 @@ export interface MetricsSources {
   directory(): DirectoryStats
   /** Requests for which media are fetched, and requests that wait for that. */
   mediaFetches(): { running: number; waiting: number }
+  /** What accounts of the store name. */
+  accountNames(): Promise<AccountNamesInUse>
   config(): { generation: number; loadedAt: number; refused: unknown }
 }
+
+/** Plans and models that accounts of the store name, and whether the configuration has them. */
+export type AccountNamesInUse = readonly (NameCount & { standing: 'there' | 'retired' | 'gone' })[]
+
+/** At most this many plans or models have series of their own; the others are added up as `(others)`. */
+const MOST_NAMES = 50
 
 /**
  * The counts of one route. They are looked up step by step (route, model, status and outcome), because a joined key
@@ -104,6 +115,7 @@ export class Metrics {
   readonly #routes = new Map<string, OfRoute>()
   readonly #models = new Map<string, OfModel>()
   readonly #refused = new Map<string, Count>()
+  readonly #withoutRow = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
   readonly #overBound = new Map<ContentBound, Count>(
     CONTENT_BOUNDS.map(bound => [bound, { labels: { bound }, value: 0 }]),
@@ -157,6 +169,12 @@ export class Metrics {
     add(this.#refused, `${route}\0${code}`, () => ({ route, code }), 1)
     const dimension = admitted ? undefined : DENIALS[code]
     if (dimension !== undefined) add(this.#denials, dimension, () => ({ dimension }), 1)
+  }
+
+  /** Counts an exchange that reached the terminal of this chain and has no ledger row; only of a terminal that spends. */
+  withoutRow(chain: Chain): void {
+    const labels = withoutRowLabels(chain)
+    if (labels) add(this.#withoutRow, Object.values(labels).join('\0'), () => labels, 1)
   }
 
   /** Counts a request that was refused because it holds more than a bound on content allows. */
@@ -215,6 +233,9 @@ export class Metrics {
       this.#refused.values(),
     )
     counts('sluice_limit_denials_total', 'Requests denied by a limit, by what it counts.', () => this.#denials.values())
+    counts('sluice_exchanges_without_row_total', 'Exchanges that were served without a ledger row.', () =>
+      this.#withoutRowCounts(sources.chains()),
+    )
     counts('sluice_content_refused_total', 'Requests that hold more than a bound on content allows, by bound.', () =>
       this.#overBound.values(),
     )
@@ -237,6 +258,11 @@ export class Metrics {
     this.#counter('sluice_turn_overruns_total', 'Connections closed for very many chunks or frames at once.', () =>
       sources.overrunTurns(),
     )
+    this.#counter(
+      'sluice_work_used_up_total',
+      'Requests whose schemas, patterns and texts needed more work than one may take.',
+      usedUpBudgets,
+    )
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
   }
 
@@ -245,6 +271,16 @@ export class Metrics {
       for (const [model, ways] of ended)
         for (const { status, outcome, count } of ways)
           yield { labels: { route, model, status: String(status), outcome }, value: count }
+  }
+
+  /** Each pipeline that spends has a sample from the start on, so that its first exchange shows as an increase. */
+  #withoutRowCounts(chains: Iterable<Chain>): Iterable<Count> {
+    const counts = new Map(this.#withoutRow)
+    for (const chain of chains) {
+      const labels = withoutRowLabels(chain)
+      if (labels) add(counts, Object.values(labels).join('\0'), () => labels, 0)
+    }
+    return counts.values()
   }
 
   *#tokenCounts(): Generator<Count> {
@@ -344,6 +380,34 @@ export class Metrics {
       })),
     )
     this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => sources.directory().cached)
+    // All workers count the same accounts.
+    this.#expose(
+      'sluice_accounts',
+      'gauge',
+      'Organizations of the store, by plan.',
+      async () =>
+        largest((await sources.accountNames()).filter(({ kind }) => kind === 'plan')).map(([name, value]) => ({
+          metricName: 'sluice_accounts',
+          labels: { plan: name },
+          value,
+        })),
+      'max',
+    )
+    const left = 'sluice_accounts_left_behind'
+    const leftBehind = async (): Promise<Values> => {
+      const all = await sources.accountNames()
+      return NAME_KINDS.flatMap(kind =>
+        (['gone', 'retired'] as const).flatMap(standing =>
+          largest(all.filter(of => of.kind === kind && of.standing === standing)).map(([name, value]) => ({
+            metricName: left,
+            labels: { kind, name, standing },
+            value,
+          })),
+        ),
+      )
+    }
+    const leftHelp = 'Organizations of the store that name a plan or model which the configuration does not have.'
+    this.#expose(left, 'gauge', leftHelp, leftBehind, 'max')
     const lookUps = 'sluice_directory_lookups_total'
     this.#expose(lookUps, 'counter', 'Keys that were not in memory, by what came of the look-up.', () => {
       const { cached: _, ...results } = sources.directory()
@@ -552,6 +616,14 @@ function sum(a: LinkStats, b: LinkStats): LinkStats {
   }
 }
 
+/** The names with the most organizations. */
+function largest(names: readonly NameCount[]): [name: string, organizations: number][] {
+  const sorted = [...names].sort((a, b) => b.organizations - a.organizations || (a.name < b.name ? -1 : 1))
+  const shown = sorted.slice(0, MOST_NAMES).map(({ name, organizations }) => [name, organizations] as [string, number])
+  const others = sorted.slice(MOST_NAMES).reduce((sum, { organizations }) => sum + organizations, 0)
+  return others > 0 ? [...shown, ['(others)', others]] : shown
+}
+
 function endedOf({ ended }: OfRoute, model: string, status: number, outcome: string): Ended {
   let ways = ended.get(model)
   if (!ways) ended.set(model, (ways = []))
@@ -559,6 +631,15 @@ function endedOf({ ended }: OfRoute, model: string, status: number, outcome: str
   const way = { status, outcome, count: 0 }
   ways.push(way)
   return way
+}
+
+/**
+ * Labels of an exchange without a ledger row; null where the terminal does not spend. The cause is `unlimited` where the
+ * file says so, and `fault` where the chain has what writes rows, so that it should have written one.
+ */
+function withoutRowLabels(chain: Chain): { pipeline: string; cause: 'unlimited' | 'fault' } | null {
+  const limited = chain.safeguards.find(({ slot }) => slot.name === reservation.name)
+  return limited ? { pipeline: chain.name, cause: waived(chain).includes(limited) ? 'unlimited' : 'fault' } : null
 }
 
 function add(counts: Map<string, Count>, key: string, labels: () => Record<string, string>, value: number): void {

@@ -83,6 +83,8 @@ export class Observer {
     }
     this.#metrics.observe(record, billed)
     if (error) this.#metrics.refused(x.route, error.code, reserved !== undefined)
+    // `usage` is filled once an admitted exchange has settled. Without both nobody has opened a row, or closed it.
+    if ((!reserved || !bill) && x.forwarded) this.#metrics.withoutRow(x.chain)
     if (error?.bound) this.#metrics.overBound(error.bound)
     if (caller) this.use.add(record.organization, record.key, record.input, record.output, record.cost)
     this.recent.add(record)

@@ -2,7 +2,9 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import type { Registry } from 'prom-client'
+import type { Names } from '../config/retired.ts'
 import type { AdminToken } from '../config/types.ts'
+import type { NameUsers } from '../core/accounts.ts'
 import type { AccountReader, AccountRow } from './accounts.ts'
 import { type ApiAnswer, type ApiSources, answerApi, noteRefusedToken } from './api.ts'
 import type { Caller } from './callers.ts'
@@ -22,6 +24,7 @@ export interface PartSources {
   api: ApiSources
   ready(): Promise<{ ok: boolean; reason?: string }>
   route(question: RouteRequest): Promise<{ report: unknown } | { fault: string }>
+  usersOf(names: Names): Promise<NameUsers[]>
 }
 
 /** A metric as `Registry.getMetricsAsJSON` has it. JSON has no NaN: it is null here. */
@@ -90,6 +93,11 @@ export function partOf(sources: PartSources) {
       return reader.rows(found, api.now())
     },
     route: (question: RouteRequest) => sources.route(question),
+    usersOf: (names: Names): Promise<{ users: NameUsers[] } | { fault: string }> =>
+      sources.usersOf(names).then(
+        users => ({ users }),
+        (error: Error) => ({ fault: error.message }),
+      ),
     api({ caller, method, headers, path, query, body }: ReadRequest): Promise<ApiAnswer> {
       const bytes = Buffer.from(body, 'base64')
       const request = Object.assign(Readable.from(bytes.length > 0 ? [bytes] : []), { method, headers })

@@ -105,6 +105,11 @@ async function handle(
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
+  // A client of HTTP/1.0 may leave the header out, as probes do; node:http refuses the others that have none.
+  const [host, ...more] = request.headersDistinct['host'] ?? []
+  const name = host === undefined ? null : nameOfHost(host)
+  if ((host !== undefined && name === null) || more.length > 0)
+    return send(response, 400, TEXT, 'the header Host is empty, malformed or there twice\n', CLOSE)
   const target = request.url ?? '/'
   const mark = target.indexOf('?')
   const path = mark === -1 ? target : target.slice(0, mark)
@@ -122,7 +127,7 @@ async function handle(
   // DNS rebinding: a page of another site can make its own host name point to this machine, and then read from this
   // listener. Its requests still have that name in `Host`. With a token this check is not needed, because such a page
   // does not have the token.
-  if (callers.open && !isOwnName(request.headers.host, options.hosts)) {
+  if (callers.open && !isOwnName(name, options.hosts)) {
     const body =
       'without a token this listener answers to localhost and addresses only; server.admin.hosts adds names\n'
     return send(response, 421, TEXT, body)
@@ -213,15 +218,27 @@ function readyText({ ok, reason }: { ok: boolean; reason?: string }): string {
 
 const CLOSE = { connection: 'close' }
 
-function isOwnName(host: string | undefined, names: readonly string[]): boolean {
-  if (host === undefined) return false
-  const name = host.startsWith('[') ? host.slice(1, host.indexOf(']')) : host.replace(/:\d*$/, '')
-  const lower = name.toLowerCase()
+/**
+ * The name or address of a header `Host`, in lower case, without port, brackets and final dot; null when it is none as
+ * browsers and other clients write it. WHATWG's parser takes more (`user@`, spaces, other spellings of addresses), so
+ * what it changes is refused.
+ */
+export function nameOfHost(host: string): string | null {
+  const parts = /^(?:\[([\da-f:.]+)\]|([^\s:@/?#\\[\]]+?)\.?)(?::(\d{0,5}))?$/i.exec(host)
+  if (!parts || Number(parts[3] ?? 0) > 65_535) return null
+  const [, address, name] = parts
+  if (address !== undefined) return isIP(address) === 6 ? address.toLowerCase() : null
+  const lower = name!.toLowerCase()
+  return !lower.endsWith('.') && URL.parse(`http://${lower}/`)?.hostname === lower ? lower : null
+}
+
+function isOwnName(name: string | null, names: readonly string[]): boolean {
+  if (name === null) return false
   return (
     isIP(name) !== 0 ||
-    lower === 'localhost' ||
-    lower.endsWith('.localhost') ||
-    names.some(own => own.toLowerCase() === lower)
+    name === 'localhost' ||
+    name.endsWith('.localhost') ||
+    names.some(own => own.toLowerCase() === name)
   )
 }
 

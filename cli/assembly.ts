@@ -2,10 +2,11 @@
  * Builds the chains and the routes of a checked configuration. Start-up, reload, `check`, `explain` and `route` all use
  * this module; they differ in the services that they pass in.
  */
+import { place } from '../config/check-chain.ts'
 import { type ConfigError, formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { assemble, closeChains, type Services } from '../core/assemble.ts'
-import { type BuildOptions, type Chain, ChainError } from '../core/chain.ts'
+import { type BuildOptions, type Chain, ChainError, idleLinks } from '../core/chain.ts'
 import type { Surface } from '../core/surface.ts'
 import { Router } from '../http/router.ts'
 import { accountFinder } from '../plugins/shared/directory.ts'
@@ -15,6 +16,8 @@ import { surfaces } from '../surfaces/index.ts'
 export interface Assembly {
   chains: ReadonlyMap<string, Chain>
   router: Router
+  /** What shows only once the plugins are created: those that can do nothing where they stand. */
+  warnings: ConfigError[]
   /** Closes every plugin's instance. */
   close(): Promise<void>
 }
@@ -85,7 +88,23 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
       chain: chains.get(route.pipeline)!,
     })),
   )
-  return { chains, router, close }
+  return {
+    chains,
+    router,
+    warnings: [...chains].flatMap(([name, chain]) => idleWarnings(chain, pipelines[name]!)),
+    close,
+  }
+}
+
+function idleWarnings(chain: Chain, entries: GatewayConfig['pipelines'][string]): ConfigError[] {
+  return idleLinks(chain).map(({ id, index }) => {
+    const terminal = chain.links[chain.terminal]!
+    const why =
+      index > chain.terminal
+        ? `it is listed below ${terminal.id} (${place(entries[terminal.index]!.at, entries[index]!.at)}), and has hooks for the way down only. Move it above`
+        : 'no plugin above the terminal needs the body, or the hook is one of terminals. Remove it'
+    return { ...entries[index]!.at, message: `${id} does nothing here: ${why}.` }
+  })
 }
 
 /**

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
 import type { GatewayConfig } from '../config/types.ts'
-import type { Chain, Phase } from '../core/chain.ts'
+import { type Chain, idleLinks, type Phase, waived } from '../core/chain.ts'
 import { configFile } from './arguments.ts'
 import { dryRun } from './dry-run.ts'
 import type { Verb } from './main.ts'
@@ -29,9 +29,9 @@ export const explain: Verb = {
     if (wanted !== undefined && !config.pipelines[wanted]) {
       throw new Failure(`${file} has no pipeline '${wanted}'; it has ${Object.keys(config.pipelines).join(', ')}`)
     }
-    const { chains, close } = await dryRun(config, plugins)
+    const { chains, warnings: built, close } = await dryRun(config, plugins)
     try {
-      tellWarnings(warnings, terminal)
+      tellWarnings([...warnings, ...built], terminal)
       const shown = [...chains].filter(([name]) => wanted === undefined || name === wanted)
       terminal.out(shown.map(([name, chain]) => describe(name, chain, config)).join('\n\n'))
       return 0
@@ -50,6 +50,10 @@ export function describe(name: string, chain: Chain, config: GatewayConfig): str
       columns(routes.map(r => [`${r.method} ${r.path}`, r.surface ? `surface ${r.surface}` : 'bytes as they are'])),
     )
 
+  const terminal = chain.links[chain.terminal]!
+  const open = waived(chain).map(({ waiver, without }) => [waiver, `${terminal.id} ${without}`])
+  if (open.length > 0) parts.push(columns(open, 80))
+
   const rows: string[][] = []
   const limits = chain.body
   for (const link of chain.links.slice(0, chain.terminal)) {
@@ -63,7 +67,6 @@ export function describe(name: string, chain: Chain, config: GatewayConfig): str
     const facts = [config.pipelines[name]![link.index]?.implied ? 'implied by version 1' : '', slots(chain, link.index)]
     rows.push([String(link.index + 1), link.id, facts.filter(Boolean).join('; ')])
   }
-  const terminal = chain.links[chain.terminal]!
   rows.push([
     String(terminal.index + 1),
     terminal.id,
@@ -99,7 +102,8 @@ export function describe(name: string, chain: Chain, config: GatewayConfig): str
 }
 
 function slots(chain: Chain, index: number): string {
-  const { plugin, skipFailures } = chain.links[index]!
+  const link = chain.links[index]!
+  const { plugin, skipFailures } = link
   const names = (list: readonly { name: string }[] | undefined) => list?.map(slot => slot.name).join(', ')
   const facts = [
     plugin.needs?.length ? `needs ${names(plugin.needs)}` : '',
@@ -108,7 +112,9 @@ function slots(chain: Chain, index: number): string {
     plugin.rewrites?.length ? `rewrites ${names(plugin.rewrites)}` : '',
     plugin.needsLate?.length ? `needs late ${names(plugin.needsLate)}` : '',
     plugin.providesLate?.length ? `fills late ${names(plugin.providesLate)}` : '',
+    plugin.reads?.length ? `reads ${names(plugin.reads)}` : '',
     skipFailures ? 'skipped when it fails' : '',
+    idleLinks(chain).includes(link) ? 'does nothing here: none of its hooks can run' : '',
   ]
   return facts.filter(Boolean).join('; ')
 }

@@ -7,15 +7,25 @@ import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AccountReader } from '../admin/accounts.ts'
 import { answerApi, noteRefusedToken } from '../admin/api.ts'
-import { Metrics } from '../admin/metrics.ts'
+import { type AccountNamesInUse, Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Part, partOf } from '../admin/part.ts'
 import { type Admin, addressOf, type RouteRequest, startAdmin } from '../admin/server.ts'
 import { type ConfigState, type GatewayFacts, Snapshots } from '../admin/snapshot.ts'
 import { changedNames } from '../config/changes.ts'
 import { type ConfigError, formatError } from '../config/load.ts'
+import {
+  faultsOf,
+  type Names,
+  standingOf,
+  takenAway,
+  twiceFaults,
+  unansweredFault,
+  usersOf,
+} from '../config/retired.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
+import type { NameCount, NameUsers } from '../core/accounts.ts'
 import { type BuildOptions, type Chain, takesMessages } from '../core/chain.ts'
 import { type Clock, SteadyClock, systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
@@ -66,6 +76,8 @@ export interface GatewayOptions {
   worker?: number
   /** Called once it listens, instead of starting an admin listener: another process has one for all workers. */
   onPart?(part: Part, facts: GatewayFacts): void
+  /** Asks once for all workers which names accounts of the store use; by default each process asks by itself. */
+  usersOf?(names: Names): Promise<NameUsers[]>
   /** Names this process in leases and journals. */
   instance?: string
   /** Follow the file (default true). */
@@ -106,6 +118,8 @@ export interface Gateway {
  * connections.
  */
 const LAST_BYTES_MS = 200
+/** Time in milliseconds for which the counts of accounts are shown as they were read. */
+const NAMES_MS = 5000
 /** Time in milliseconds between two looks whether the store answers, at a start. */
 const STORE_AGAIN_MS = 250
 
@@ -134,7 +148,9 @@ export async function buildGateway(configPath: string, options: GatewayOptions):
 
 class RunningGateway implements Gateway {
   config: GatewayConfig
-  warnings: ConfigError[]
+  #loadWarnings: readonly ConfigError[]
+  /** Warnings about the chains as they were built. */
+  #chainWarnings: readonly ConfigError[] = []
   readonly #path: string
   readonly #options: GatewayOptions
   readonly #log: Logger
@@ -163,6 +179,9 @@ class RunningGateway implements Gateway {
   #loadedAt: number
   #refusedReload: ConfigState['refused'] = null
   #pendingSections: string[] = []
+  /** What accounts of the store name, and until when that is not read again, by the monotonic clock. */
+  #names: Promise<readonly NameCount[]> = Promise.resolve([])
+  #namesUntil = Number.NEGATIVE_INFINITY
   /** The configuration of the start. Sections that a reload can't change, such as `server`, are compared with it. */
   readonly #atStart: GatewayConfig
   #reloading: Promise<unknown> = Promise.resolve()
@@ -172,7 +191,7 @@ class RunningGateway implements Gateway {
   constructor(path: string, config: GatewayConfig, warnings: ConfigError[], files: string[], options: GatewayOptions) {
     this.#path = path
     this.config = config
-    this.warnings = warnings
+    this.#loadWarnings = warnings
     this.#files = files
     this.#options = options
     this.#log = options.log
@@ -199,6 +218,7 @@ class RunningGateway implements Gateway {
       preparation: () => preparationOf(this.#shared),
       directory: () => directoryOf(this.#shared).stats,
       mediaFetches: () => mediaGate(this.#shared),
+      accountNames: () => this.#accountNames(),
       config: () => this.#configState(),
     })
     this.#observer = new Observer(this.#metrics, this.#log)
@@ -390,7 +410,9 @@ class RunningGateway implements Gateway {
         const { recent, use } = this.#observer
         const organizations = () => this.#organizations()
         const { reader } = api
-        const part = partOf({ registry, snapshots, recent, use, reader, organizations, tokens, api, ready, route })
+        const usersOf = this.#usersOf
+        const sources = { registry, snapshots, recent, use, reader, organizations, tokens, api, ready, route, usersOf }
+        const part = partOf(sources)
         return options.onPart(part, this.#facts())
       }
       this.#admin = await startAdmin({
@@ -533,7 +555,7 @@ class RunningGateway implements Gateway {
 
   /** Compiles a checked configuration: every chain, every route. */
   async #build(config: GatewayConfig, plugins: ReadonlyMap<string, Plugin>): Promise<Generation> {
-    const { chains, router, close } = await buildAssembly({
+    const { chains, router, warnings, close } = await buildAssembly({
       services: {
         config,
         store: this.store,
@@ -550,6 +572,7 @@ class RunningGateway implements Gateway {
     })
     for (const chain of this.#chains) this.#retiring.add(chain)
     this.#chains = [...chains.values()]
+    this.#chainWarnings = warnings
     return {
       number: this.#generation,
       router,
@@ -567,9 +590,14 @@ class RunningGateway implements Gateway {
     return next
   }
 
+  get warnings(): ConfigError[] {
+    return [...this.#loadWarnings, ...this.#chainWarnings]
+  }
+
   async #reload(): Promise<{ applied: boolean; errors: ConfigError[] }> {
     if (this.#closed || this.#draining) return { applied: false, errors: [] }
     const generation = ++this.#generation
+    const told = this.warnings
     const loaded = await loadAside(this.#path, { env: this.#options.env, generation, before: this.config })
     this.#watching?.update(loaded.files.length > 0 ? loaded.files : this.#files)
     const refuseReload = (errors: ConfigError[]) => {
@@ -585,6 +613,8 @@ class RunningGateway implements Gateway {
     if (loaded.errors) return refuseReload(loaded.errors)
     const twice = await this.#inBothPlaces(loaded.config)
     if (twice.length > 0) return refuseReload(twice)
+    const left = await this.#leftBehind(loaded.config)
+    if (left.length > 0) return refuseReload(left)
     let changed: string[]
     try {
       await resolveSimulator(loaded.config, this.#simulatorUrl)
@@ -595,8 +625,8 @@ class RunningGateway implements Gateway {
       if (fixed.length > 0) this.#log.warn({ sections: fixed }, 'these sections take effect at the next start')
       this.config = loaded.config
       this.#plugins = loaded.plugins
-      this.#tellNew(loaded.warnings)
-      this.warnings = loaded.warnings
+      this.#loadWarnings = loaded.warnings
+      this.#tellNew(told)
       this.#files = loaded.files
       if (built) this.ingress.use(built)
       directoryOf(this.#shared).resize(loaded.config.directory)
@@ -617,26 +647,54 @@ class RunningGateway implements Gateway {
    * The organizations that stand in the file and in the store. An id stands in one place only, so that nobody can take
    * over another's limits and spend. While the store does not answer, `Accounts` refuses the store's one when it is used.
    */
-  async #inBothPlaces({ organizations, files }: GatewayConfig): Promise<ConfigError[]> {
+  async #inBothPlaces(config: GatewayConfig): Promise<ConfigError[]> {
     if (directoryOf(this.#shared).empty) return []
     const held = await Promise.resolve()
-      .then(() => this.store.accounts.held(Object.keys(organizations)))
+      .then(() => this.store.accounts.held(Object.keys(config.organizations)))
       .catch((error: Error) => {
         this.#log.warn({ err: error }, 'the store does not say which organizations it has')
         return []
       })
-    return held.map(id => ({
-      file: files[0]!,
-      line: 1,
-      column: 1,
-      message: `the organization ${id} stands in the store too, and an id may stand in one place only; remove it here, or give one of the two another id`,
-    }))
+    return twiceFaults(held, config)
   }
 
-  /** Logs the warnings of a reloaded file, except those that it had before. */
-  #tellNew(warnings: readonly ConfigError[]): void {
-    const told = new Set(this.warnings.map(({ message }) => message))
-    for (const warning of warnings) {
+  /**
+   * What a file takes away from accounts of the store. The store is asked only when it takes a plan or model away, and a
+   * store that does not answer keeps the configuration that serves: what goes by mistake is an outage for all who use it.
+   */
+  async #leftBehind(after: GatewayConfig): Promise<ConfigError[]> {
+    const names = takenAway(this.config, after)
+    if (names.plan.length + names.model.length === 0 || directoryOf(this.#shared).empty) return []
+    try {
+      const users = await (this.#options.usersOf ?? this.#usersOf)(names)
+      return faultsOf(users, after)
+    } catch (error) {
+      return [unansweredFault(names, after, (error as Error).message)]
+    }
+  }
+
+  /** Which of the names accounts of the store use. */
+  readonly #usersOf = (names: Names): Promise<NameUsers[]> => usersOf(this.store.accounts, names)
+
+  /** What accounts of the store name, for the metrics; as it was when the store does not answer. */
+  async #accountNames(): Promise<AccountNamesInUse> {
+    const now = this.#clock.mono()
+    if (now >= this.#namesUntil && !directoryOf(this.#shared).empty) {
+      this.#namesUntil = now + NAMES_MS
+      const before = this.#names
+      this.#names = Promise.resolve()
+        .then(() => this.store.accounts.names())
+        .catch(() => before)
+    }
+    const names = await this.#names
+    const standing = standingOf(this.config)
+    return names.map(count => ({ ...count, standing: standing(count.kind, count.name) }))
+  }
+
+  /** Logs the warnings of a reloaded file, except those that were told before. */
+  #tellNew(before: readonly ConfigError[]): void {
+    const told = new Set(before.map(({ message }) => message))
+    for (const warning of this.warnings) {
       const { file, line, column, message } = warning
       if (!told.has(message)) this.#log.warn({ file, line, column }, `configuration warning: ${formatError(warning)}`)
     }

@@ -14,6 +14,8 @@ import { Failure } from './terminal.ts'
 export interface Holder {
   readonly place: 'file' | 'store'
   readonly organization: OrganizationConfig
+  /** What does not fit the configuration, such as a plan that is gone. */
+  readonly faults: readonly string[]
   /**
    * @param operation what it is called in the audit of the store, and the key that it is about
    * @throws Failure or AccountFault when the result would not load; then nothing is changed
@@ -76,6 +78,7 @@ async function opened(url: string): Promise<OpenAccounts> {
 class FileHolder implements Holder {
   readonly place = 'file'
   readonly organization: OrganizationConfig
+  readonly faults = []
   readonly #file: string
   readonly #config: GatewayConfig
 
@@ -112,6 +115,7 @@ const ATTEMPTS = 10
 class StoreHolder implements Holder {
   readonly place = 'store'
   readonly organization: OrganizationConfig
+  readonly faults: readonly string[]
   readonly #store: AccountStore
   readonly #config: GatewayConfig
   #found: OrganizationWithKeys
@@ -120,9 +124,10 @@ class StoreHolder implements Holder {
     this.#store = store
     this.#config = config
     this.#found = found
-    const { organization, faults } = readOrganization(found.id, membersOf(found), accountNames(config))
-    if (!organization) throw new Failure(`${found.id} in the store cannot be used: ${faults.join('; ')}`)
-    this.organization = organization
+    const { unplanned, faults } = readOrganization(found.id, membersOf(found), accountNames(config))
+    if (!unplanned) throw new Failure(`${found.id} in the store cannot be used: ${faults.join('; ')}`)
+    this.organization = unplanned
+    this.faults = faults
   }
 
   async change(edit: Edit, operation: string, key?: string): Promise<void> {

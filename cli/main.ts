@@ -105,7 +105,8 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
   const entry = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined
   if (!entry) {
     const { didYouMean } = await import('../config/suggest.ts')
-    out.err(`sluice: there is no verb '${name}'${didYouMean(name, Object.keys(VERBS))} \`sluice --help\` lists them.`)
+    const near = didYouMean(name, Object.keys(VERBS)) || '.'
+    out.err(`sluice: there is no verb '${name}'${near} \`sluice --help\` lists them.`)
     return 2
   }
   const verb = await entry.load()

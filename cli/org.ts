@@ -120,8 +120,9 @@ export const org: Verb = {
       }
       const holder = await holders.find(name!)
       if (!holder) throw new Failure(`there is no organization '${name}', in ${file} or in its store`)
-      const { organization, place } = holder
+      const { organization, place, faults } = holder
       if (action === 'show') {
+        for (const fault of faults) terminal.err(`warning: ${fault}`)
         terminal.out(
           values.json ? JSON.stringify({ place, ...organization }, asWritten, 2) : shown(organization, place),
         )

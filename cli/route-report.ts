@@ -7,6 +7,7 @@
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
 import type { SurfaceName } from '../core/conversation.ts'
+import type { Backend } from '../core/dialect.ts'
 import { RunningExchange } from '../core/exchange/index.ts'
 import { MemoryIncoming } from '../core/memory-incoming.ts'
 import { answer, conversation as conversationSlot, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
@@ -202,25 +203,32 @@ function report(
   }
   const first = chosen[0]
   if (made && first) {
-    const { request, body } = made(first)
+    const { request, body } = made(withoutSecrets(first))
     result.request = {
       url: config.providers[first.provider]!.base_url.replace(/\/+$/, '') + request.path,
-      headers: redacted(request.headers, first.apiKey),
+      headers: shown(request.headers),
       body: parsed(joined(body).toString()),
     }
   }
   return result
 }
 
-const SECRET = /auth|key|token|secret|cookie/i
+/** Stands for a secret. */
+const REDACTED = '(redacted)'
 
-function redacted(headers: Readonly<Record<string, string>>, apiKey: string | undefined): Record<string, string> {
-  const shown: Record<string, string> = {}
-  for (const [name, value] of Object.entries(headers)) {
-    const secret = SECRET.test(name) || (apiKey !== undefined && apiKey !== '' && value.includes(apiKey))
-    shown[name] = secret ? '(redacted)' : value
-  }
-  return shown
+/**
+ * The backend without its secrets: its key, and the values of the provider's `headers`, whatever their names are. The
+ * request that is written for it has them nowhere, neither in its headers nor in its body.
+ */
+function withoutSecrets(backend: Backend): Backend {
+  const headers = Object.fromEntries(Object.keys(backend.headers).map(name => [name, REDACTED]))
+  return { ...backend, headers, ...(backend.apiKey && { apiKey: REDACTED }) }
+}
+
+/** The headers, without words such as `Bearer` before a secret. */
+function shown(headers: Readonly<Record<string, string>>): Record<string, string> {
+  const whole = Object.entries(headers).map(([name, value]) => [name, value.includes(REDACTED) ? REDACTED : value])
+  return Object.fromEntries(whole)
 }
 
 function parsed(text: string): unknown {

@@ -12,7 +12,7 @@ import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
 import { loadOrFail, tellWarnings } from './problems.ts'
 import { Failure, type Terminal } from './terminal.ts'
-import { supervise, tellListening, tellServing, watchParent, workerNumber } from './workers.ts'
+import { supervise, tellListening, tellServing, usersByPrimary, watchParent, workerNumber } from './workers.ts'
 
 const HELP = `Usage: sluice start [--config FILE]
 
@@ -152,7 +152,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
       log,
       configureLog: log.configure,
       watch,
-      ...(worker === undefined ? {} : { worker, sharePort: true, onPart: tellListening }),
+      ...(worker === undefined ? {} : { worker, sharePort: true, onPart: tellListening, usersOf: usersByPrimary() }),
     })
   } catch (error) {
     if (error instanceof ConfigRefused) throw new Failure(error.message)

@@ -3,13 +3,13 @@ import { createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import type { ExchangeRecord, TakenJson } from '../admin/recent.ts'
-import type { GatewayConfig } from '../config/types.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import { requestIdTime } from '../core/ids.ts'
 import { formatUsd } from '../core/money.ts'
 import { NEXT_STEPS } from '../core/next-steps.ts'
 import type { LedgerRow } from '../core/store.ts'
 import type { TimelineEntry } from '../core/timeline.ts'
+import { ADMIN_HELP, ADMIN_OPTIONS, AdminListener } from './admin-listener.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
 import { loadWithoutSecrets } from './problems.ts'
@@ -26,15 +26,13 @@ exchange in memory, and reads the log where --log names it.
 
   --log LOG       file with the gateway's log; - is standard input:
                   journalctl -u sluice -o cat | sluice trace ID --log -
-  --admin URL     the gateway's admin listener; default: that of FILE
+${ADMIN_HELP}
   --json          what each source has, as JSON
   --config FILE   the same as FILE
 `
 
 /** How far the clock of the limits and the ledger may be from the system's clock, by which ids are made. */
 const CLOCKS_APART_MS = 600_000
-/** How long a gateway may take to answer. */
-const ADMIN_TIMEOUT_MS = 2000
 
 /** A line of the log. */
 export type LogLine = { msg: string; time?: string; level?: string } & Record<string, unknown>
@@ -58,7 +56,7 @@ export const trace: Verb = {
       options: {
         config: { type: 'string' },
         log: { type: 'string' },
-        admin: { type: 'string' },
+        ...ADMIN_OPTIONS,
         json: { type: 'boolean', default: false },
       },
       allowPositionals: true,
@@ -69,8 +67,9 @@ export const trace: Verb = {
     if (madeAt === undefined)
       throw new UsageError(`'${id}' is no request id: they are req_ and 24 letters or digits, as in x-request-id`)
     const { config } = await loadWithoutSecrets(configFile(values.config, files), terminal)
+    const gateway = new AdminListener(config, values)
     const [memory, ledger, log] = await Promise.all([
-      fromMemory(id, values.admin === undefined ? adminUrls(config) : [values.admin], config.server.admin.token),
+      gateway.get(`/trace?id=${id}`),
       fromLedger(id, madeAt, config.store.url),
       fromLog(id, values.log),
     ])
@@ -78,7 +77,7 @@ export const trace: Verb = {
       request_id: id,
       log: 'lines' in log ? log.lines : [],
       ledger: 'row' in ledger ? ledger.row : null,
-      memory: 'record' in memory ? memory.record : null,
+      memory: 'found' in memory ? (memory.found as Found['memory']) : null,
       missing: {
         ...('missing' in log && { log: log.missing }),
         ...('missing' in ledger && { ledger: ledger.missing }),
@@ -103,36 +102,6 @@ function unknown({ request_id, missing }: Found, madeAt: number): string {
 }
 
 // ---- sources --------------------------------------------------------------------------------------------------------
-
-function adminUrls({ server }: GatewayConfig): string[] {
-  const { host, port } = server.admin
-  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host
-  return port === 0 ? [] : [`http://${reachable}:${port}`]
-}
-
-async function fromMemory(
-  id: string,
-  urls: readonly string[],
-  token: string | undefined,
-): Promise<{ record: Found['memory'] } | { missing: string }> {
-  if (urls.length === 0) return { missing: 'its admin port is any free one; name it with --admin URL' }
-  let missing = ''
-  for (const url of urls) {
-    try {
-      const response = await fetch(new URL(`/trace?id=${id}`, url), {
-        headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
-        signal: AbortSignal.timeout(ADMIN_TIMEOUT_MS),
-      })
-      if (response.ok) return { record: (await response.json()) as Found['memory'] }
-      const text = (await response.text()).trim().split('\n', 1)[0]!
-      missing = response.status === 404 ? text : `${url} answered ${response.status}: ${text}`
-    } catch (error) {
-      const { cause, message } = error as Error & { cause?: Error }
-      missing = `${url} does not answer: ${(cause as NodeJS.ErrnoException | undefined)?.code ?? message}`
-    }
-  }
-  return { missing }
-}
 
 async function fromLedger(id: string, madeAt: number, url: string): Promise<{ row: LedgerRow } | { missing: string }> {
   if (url === 'sqlite::memory:') return { missing: 'the store is in the memory of the gateway' }

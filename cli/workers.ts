@@ -8,6 +8,8 @@ import { join } from 'node:path'
 import { answering, Link } from '../admin/link.ts'
 import type { Part } from '../admin/part.ts'
 import type { GatewayFacts } from '../admin/snapshot.ts'
+import type { Names } from '../config/retired.ts'
+import type { NameUsers } from '../core/accounts.ts'
 import type { Terminal } from './terminal.ts'
 
 const VARIABLE = 'SLUICE_WORKER'
@@ -40,6 +42,17 @@ export function tellListening(part: Part, facts: GatewayFacts): void {
   send({ listening: facts })
 }
 
+/** What a worker asks the primary process. */
+type Primary = { usersOf(names: Names): Promise<NameUsers[]> }
+
+/** Asks the primary process which names accounts of the store use, so that all workers get one answer. */
+export function usersByPrimary(): Primary['usersOf'] {
+  const link = new Link<Primary>(message => process.send?.(message, undefined, undefined, () => {}))
+  process.on('message', message => link.receive(message))
+  process.channel?.unref()
+  return names => link.call('usersOf', names)
+}
+
 /**
  * Calls `gone` when the launcher or supervisor that started this process has ended. One that was killed by SIGKILL
  * could not pass a signal on. The channel to a supervisor closes with it; a launcher has none, so the id of the parent
@@ -68,6 +81,8 @@ export interface Watcher {
   started(number: number): void
   joined(number: number, link: Link<Part>, facts: GatewayFacts): void
   left(number: number): void
+  /** Which of the names accounts of the store use, for the worker with this number. */
+  usersOf(number: number, names: Names): Promise<NameUsers[]>
   draining(): void
 }
 
@@ -106,7 +121,10 @@ export function supervise({ count, args, terminal, watcher, onServing }: Supervi
     )
     let up = false
     let facts: GatewayFacts | undefined
-    const link = new Link<Part>(message => worker.send(message as object, () => {}))
+    const send = (message: unknown) => void worker.send(message as object, () => {})
+    const link = new Link<Part>(send)
+    const primary: Primary = { usersOf: names => watcher.usersOf(number, names) }
+    const answer = answering(primary, send)
     workers.set(number, worker)
     watcher.started(number)
     worker.on('error', error => terminal.err(`worker ${number}: ${error.message}`))
@@ -119,7 +137,10 @@ export function supervise({ count, args, terminal, watcher, onServing }: Supervi
         up = true
         if (!served && facts) onServing(facts)
         served = true
-      } else link.receive(message)
+      } else {
+        link.receive(message)
+        answer(message)
+      }
     })
     worker.on('exit', (exitCode, signal) => {
       workers.delete(number)

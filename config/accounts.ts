@@ -197,40 +197,57 @@ export function accountNames({ plans, models }: Pick<GatewayConfig, 'plans' | 'm
   return { plans, ids: modelIds(models, Object.keys(models)) }
 }
 
+/** Stands for a plan that is gone: it allows nothing. */
+const NO_PLAN: PlanConfig = {
+  models: [],
+  capabilities: [],
+  streaming: false,
+  active_keys: null,
+  limits: complete({}),
+  model_limits: {},
+}
+
+export interface Read {
+  /** Null when it cannot be used. */
+  organization: OrganizationConfig | null
+  /** All of them. */
+  faults: string[]
+  /** The name of its plan; absent when its settings have another form. */
+  plan?: string
+  /** The same organization, also when its plan is gone: to be shown and changed, and never to be served. */
+  unplanned: OrganizationConfig | null
+}
+
 /**
  * An organization that is not in the file, from the members that it would have there.
  * @param members the organization with its `keys`, as parsed
- * @returns the organization, or null when it cannot be used; and all faults. Names of models that do not exist are
- *   faults which leave an organization: it may use the others.
+ * @returns the organization with its faults. Names of models that do not exist are faults which leave an organization:
+ *   it may use the others, and nothing when there is no other.
  */
-export function readOrganization(
-  id: string,
-  members: unknown,
-  { plans, ids }: AccountNames,
-): { organization: OrganizationConfig | null; faults: string[] } {
+export function readOrganization(id: string, members: unknown, { plans, ids }: AccountNames): Read {
   const { value, problems } = validate(organizationSchema, members, { name: '' })
-  if (problems) return { organization: null, faults: problems.map(problem => problem.message) }
+  if (problems) return { organization: null, faults: problems.map(problem => problem.message), unplanned: null }
   const checked = value as Arrives<typeof organizationSchema>
   const plan = Object.hasOwn(plans, checked.plan) ? plans[checked.plan] : undefined
+  const faults: string[] = []
   if (!plan) {
     const cure = didYouMean(checked.plan, Object.keys(plans)) || `; plans: ${Object.keys(plans).join(', ')}`
-    return { organization: null, faults: [`plan: there is no plan '${checked.plan}'${cure}`] }
+    faults.push(`plan: there is no plan '${checked.plan}'${cure}`)
   }
-  const faults: string[] = []
   const tell =
     (base: Path): TellFault =>
     (path, message) =>
       void faults.push(`${[...base, ...path].join('.')}: ${message}`)
-  const organization = resolved(id, checked, plan, ids, tell([]))
+  const organization = resolved(id, checked, plan ?? NO_PLAN, ids, tell([]))
   organization.keys = checked.keys.map((key, i) => keyOf(canonicalModels(key, ids, tell(['keys', i]))))
   for (const member of ['id', 'sha256'] as const) {
     const values = organization.keys.map(key => key[member])
     const twin = values.findIndex((value, i) => values.indexOf(value) < i)
     if (twin >= 0) faults.push(`keys.${twin}.${member}: an earlier key of ${id} has the same`)
   }
-  const full = tooManyKeys(organization, plan)
+  const full = plan && tooManyKeys(organization, plan)
   if (full) faults.push(`keys: ${full}`)
-  return { organization, faults }
+  return { organization: plan ? organization : null, faults, plan: checked.plan, unplanned: organization }
 }
 
 function keyOf(own: RawKey): KeyConfig {

@@ -4,7 +4,7 @@
  */
 
 import type { PipelineEntry, Position } from '../core/chain.ts'
-import type { Plugin, Slot } from '../core/plugin.ts'
+import type { Plugin, Safeguard, Slot } from '../core/plugin.ts'
 import type { ConfigError } from './source.ts'
 import { didYouMean } from './suggest.ts'
 
@@ -129,9 +129,74 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
       errors.push({ ...entry.at, message: missingLate(entry, slot, links[writer]?.entry, terminal, catalog) })
     }
   }
+  for (const [index, { entry, plugin }] of links.entries()) {
+    if (terminal && plugin?.aboveTerminal && index > answers) {
+      const where = `${terminal.id} (${place(terminal.at, entry.at)})`
+      errors.push({
+        ...entry.at,
+        message: `${entry.id} is listed below ${where}, where no request reaches it. Move it above.`,
+      })
+    }
+    for (const slot of plugin?.reads ?? []) {
+      const above = links.slice(0, index).some(link => fills(link.plugin?.provides, slot))
+      const below = links.slice(index + 1).find(link => fills(link.plugin?.provides, slot))
+      // One below the terminal has an error of its own.
+      if (above || !below || (below.plugin?.aboveTerminal && links.indexOf(below) > answers)) continue
+      const reads = `${entry.id} reads '${slot.name}', which ${below.entry.id} fills`
+      errors.push({
+        ...entry.at,
+        message: `${reads}, but it is listed below (${place(below.entry.at, entry.at)}). Move ${below.entry.id} above.`,
+      })
+    }
+  }
+  if (terminal) errors.push(...unguarded(links, answers, allKnown, catalog))
   return errors.filter(
     (e, i) => errors.findIndex(f => f.message === e.message && f.line === e.line && f.column === e.column) === i,
   )
+}
+
+interface ChainLink {
+  entry: PipelineEntry
+  plugin: Plugin | undefined
+}
+
+/** Errors for the safeguards of the terminal that nothing above it provides and that its entry does not waive. */
+function unguarded(
+  links: readonly ChainLink[],
+  answers: number,
+  allKnown: boolean,
+  catalog: PluginCatalog,
+): ConfigError[] {
+  const errors: ConfigError[] = []
+  const { entry } = links[answers]!
+  for (const { slot, waiver, without } of safeguardsOf(links[answers]!)) {
+    if (entry.config[waiver] === true) continue
+    const error = (message: string) => errors.push({ ...entry.at, message })
+    const above = links.slice(0, answers).find(link => fills(link.plugin?.provides, slot))
+    if (above) {
+      if (above.entry.on_failure !== 'skip') continue
+      const at = place(above.entry.at, entry.at)
+      error(
+        `${entry.id} ${without} whenever ${above.entry.id} (${at}) fails. Remove on_failure: skip there, or say ${waiver}: true`,
+      )
+      continue
+    }
+    // A plugin that is not known may be the one. One below the terminal has an error of its own.
+    const below = links.slice(answers + 1).find(link => fills(link.plugin?.provides, slot))
+    if (!allKnown || below?.plugin?.aboveTerminal) continue
+    const sometimes = links.slice(0, answers).find(link => fills(link.plugin?.mayProvide, slot))
+    const writers = [...catalog.keys()].filter(name => fills(catalog.get(name)?.provides, slot))
+    const cure = below
+      ? `Move ${below.entry.id} above`
+      : `Add ${writers.join(' or ') || `what fills '${slot.name}'`} above`
+    const known = sometimes ? `; ${sometimes.entry.id} fills it for some exchanges only` : ''
+    error(`${entry.id} ${without}: nothing above it fills '${slot.name}'${known}. ${cure}, or say ${waiver}: true`)
+  }
+  return errors
+}
+
+function safeguardsOf({ entry, plugin }: ChainLink): readonly Safeguard[] {
+  return plugin?.safeguards?.(entry.config) ?? []
 }
 
 /**
@@ -158,6 +223,19 @@ export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): Conf
     }
     for (const slot of plugin?.provides ?? []) made.set(slot.name, entry)
   }
+  // A waiver that nothing needs now would hide that its safeguard is taken away later.
+  const links = chain.entries.map(entry => ({ entry, plugin: catalog.get(entry.plugin) }))
+  const answers = links.findIndex(({ plugin }) => plugin?.terminal)
+  for (const { slot, waiver } of answers < 0 ? [] : safeguardsOf(links[answers]!)) {
+    const { entry } = links[answers]!
+    const above = links.slice(0, answers).find(link => fills(link.plugin?.provides, slot))
+    if (!above || entry.config[waiver] !== true) continue
+    const at = place(above.entry.at, entry.at)
+    warnings.push({
+      ...entry.at,
+      message: `${entry.id} says ${waiver}: true, but ${above.entry.id} (${at}) fills '${slot.name}', so it does nothing. Remove it.`,
+    })
+  }
   return warnings
 }
 
@@ -165,7 +243,7 @@ function missing(
   entry: PipelineEntry,
   slot: Slot<unknown>,
   below: PipelineEntry | undefined,
-  links: readonly { entry: PipelineEntry; plugin: Plugin | undefined }[],
+  links: readonly ChainLink[],
   catalog: PluginCatalog,
 ): string {
   const needs = `${entry.id} needs '${slot.name}'`

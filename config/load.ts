@@ -26,6 +26,7 @@ import { NO_OPTIONS } from './options.ts'
 import { pluginChecks, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import { Report } from './report.ts'
+import { checkRetired } from './retired.ts'
 import {
   adminMembers,
   CHAIN_SECTIONS,
@@ -179,6 +180,8 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   const planNames = [...new Set([...Object.keys(BUILT_IN_PLANS), ...Object.keys(rawPlans)])]
   const organizations = readOrganizations(rawOrganizations, plans, planNames, ids, report)
 
+  if (sections.retired) checkRetired(sections.retired, planNames, ids, report)
+
   const rawPipelines = data['pipelines']
   const pipelines =
     rawPipelines === undefined ? {} : readPipelines(rawPipelines, sections, known(plugins, options), broken, report)
@@ -223,6 +226,10 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
     models,
     plans,
     organizations,
+    retired: {
+      ...sections.retired!,
+      at: { plans: source.position(['plans'], 'key'), models: source.position(['models'], 'key') },
+    },
   }
 
   for (const error of pluginChecks(

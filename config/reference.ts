@@ -27,8 +27,14 @@ export function referenceTables(plugins: Iterable<Plugin>, names: Names): string
     parts.push(`### ${plugin.name}`, '', plugin.summary, '')
     const rows = rowsOf(plugin.config ?? {}, '')
     parts.push(...(rows.length > 0 ? table(rows) : ['No options.', '']))
+    if (RECIPES[plugin.name]) parts.push(RECIPES[plugin.name]!, '')
   }
   return parts.map(wrapped).join('\n').trimEnd() + '\n'
+}
+
+/** By plugin: where the page shows it in use. */
+const RECIPES: Readonly<Record<string, string>> = {
+  proxy: 'The chain for it: [other paths behind the same keys](#other-paths-behind-the-same-keys).',
 }
 
 /** A paragraph in lines of at most 120 columns; a row of a table as it is. */

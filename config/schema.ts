@@ -613,6 +613,28 @@ export const directory = object(
   { default: {}, description: 'Accounts that the store keeps, beside those of organizations.' },
 )
 
+const retiredName = name('A name.')
+export const retired = object(
+  {
+    plans: list(
+      retiredName,
+      'Plans that are gone although organizations of the store may have them. Those get 503 account_unavailable.',
+      { default: [], uniqueItems: true },
+    ),
+    models: list(
+      retiredName,
+      'Ids and aliases of models that are gone although accounts of the store may name them. They allow nothing there.',
+      { default: [], uniqueItems: true },
+    ),
+  },
+  [],
+  {
+    default: {},
+    description:
+      'What is taken away from accounts of the store on purpose. A reload that takes away a plan or a model which they name is refused otherwise.',
+  },
+)
+
 export const log = object(
   {
     level: choice(
@@ -730,6 +752,7 @@ const sections = {
   price_book: text('The version of the price list, written on every ledger row.', { default: '1', minLength: 1 }),
   stream_limits: streamLimits,
   platform,
+  retired,
   directory,
   ledger,
   log,
@@ -774,6 +797,7 @@ export const SECTION_ORDER = [
   'platform',
   'plans',
   'organizations',
+  'retired',
   'directory',
   'ledger',
   'log',

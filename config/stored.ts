@@ -75,7 +75,7 @@ export function changeStored(
 async function write(store: AccountStore, names: Names, found: OrganizationWithKeys, act: Act): Promise<number> {
   const { settings, keys } = applied(found, act)
   const merged = [...found.keys.filter(key => !keys.some(other => other.id === key.id)), ...keys]
-  checkStored({ ...found, settings, keys: merged }, names)
+  checkStored({ ...found, settings, keys: merged }, names, found.version === 0 ? null : found)
   const owner = keys.length > 0 ? ownerInFile(keys, names) : undefined
   if (owner !== undefined) throw new AccountFault('invalid', `the digest of a key is a key of ${owner} in the file`)
   const audit = noteOf(found.version === 0 ? null : found, { settings, keys }, act)
@@ -126,9 +126,21 @@ export function membersOf({
   }
 }
 
-/** @throws AccountFault with every fault of an organization that is to be stored */
-export function checkStored(organization: OrganizationWithKeys, names: Names): void {
-  const { faults } = readOrganization(organization.id, membersOf(organization), accountNames(names))
+/**
+ * @param before the organization that it replaces. The faults that it has already are none of the change: else no key
+ *   could be revoked, and nothing disabled, of an account whose plan or model has gone.
+ * @throws AccountFault with every fault of an organization that is to be stored
+ */
+export function checkStored(
+  organization: OrganizationWithKeys,
+  names: Names,
+  before: OrganizationWithKeys | null = null,
+): void {
+  const faultsOf = (of: OrganizationWithKeys) => readOrganization(of.id, membersOf(of), accountNames(names)).faults
+  // A change may put keys in another order.
+  const alike = (fault: string) => fault.replace(/^keys\.\d+/, 'keys')
+  const known = new Set(before && faultsOf(before).map(alike))
+  const faults = faultsOf(organization).filter(fault => !known.has(alike(fault)))
   if (faults.length > 0) throw new AccountFault('invalid', [...faults, 'Nothing was changed.'].join('\n'))
 }
 

@@ -24,7 +24,7 @@ import type {
   server,
 } from './schema.ts'
 
-export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plugins'> {
+export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plugins' | 'retired'> {
   /** Absolute paths of the main file and of every file that it includes; all are watched. */
   files: string[]
   server: ServerConfig
@@ -37,6 +37,15 @@ export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plug
   models: Record<string, ModelConfig>
   plans: Record<string, PlanConfig>
   organizations: Record<string, OrganizationConfig>
+  retired: RetiredConfig
+}
+
+/** Plans and models that are taken away from accounts of the store on purpose. */
+export interface RetiredConfig {
+  plans: string[]
+  models: string[]
+  /** Where the sections of plans and models stand, for faults about what is missing there. */
+  at: { plans: Position; models: Position }
 }
 
 export interface ServerConfig extends Omit<Arrives<typeof server>, 'listen' | 'admin' | 'workers'> {

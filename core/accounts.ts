@@ -100,6 +100,23 @@ export interface AccountsSince {
   ids: string[] | null
 }
 
+/** What accounts refer to by name: a plan, or a model (by its id or an alias). */
+export const NAME_KINDS = ['plan', 'model'] as const
+export type NameKind = (typeof NAME_KINDS)[number]
+
+/** How many organizations name a plan or model: in their settings, or in those of a key that is not revoked. */
+export interface NameCount {
+  kind: NameKind
+  /** As the account spells it: an alias is a name of its own. */
+  name: string
+  organizations: number
+}
+
+export interface NameUsers extends NameCount {
+  /** The first of them, in ascending order of ids. */
+  ids: string[]
+}
+
 export interface AccountStore {
   /** The account of a key; null when there is none. One indexed read, one round trip. */
   find(sha256: string): MaybePromise<StoredAccount | null>
@@ -116,6 +133,13 @@ export interface AccountStore {
   count(): MaybePromise<number>
   /** Those of the ids that are organizations of this store. */
   held(ids: readonly string[]): MaybePromise<string[]>
+  /** All names that accounts use, in no order. The cost is that of the names, however many accounts there are. */
+  names(): MaybePromise<NameCount[]>
+  /**
+   * Those of the names that accounts use, with the first `most` organizations of each. It reads an index only.
+   * @throws (or rejects with) StoreUnavailable also while the index is not complete
+   */
+  users(kind: NameKind, names: readonly string[], most: number): MaybePromise<NameUsers[]>
   /** Applies each change by itself, and notes it in the audit in the same step. @returns the results, parallel to the changes */
   change(changes: readonly AccountChange[]): MaybePromise<ChangeResult[]>
   /** What has changed since a version. It costs next to nothing when nothing has. */

@@ -8,7 +8,7 @@
  */
 import { types } from 'node:util'
 import type { StreamEvent } from './events.ts'
-import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply } from './plugin.ts'
+import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply, Safeguard } from './plugin.ts'
 import { requestBody } from './plugin.ts'
 
 /** Where a value is written, for messages: `gateway.yaml:14:5`. */
@@ -89,6 +89,8 @@ export interface Chain {
   readonly name: string
   readonly links: readonly Link[]
   readonly terminal: number
+  /** What must protect the terminal with the options that it has here; a waived safeguard is one of them, too. */
+  readonly safeguards: readonly Safeguard[]
   readonly steps: readonly RequestStep[]
   readonly forward: (x: Exchange) => undefined
   /** For replies without an exchange; every one of them runs. */
@@ -202,10 +204,16 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
       throw new ChainError(name, entry, error)
     }
   }
-  return layOut(name, links, options)
+  const end = options.entries[links.findIndex(link => link.plugin.terminal)]
+  const safeguards = end ? (options.plugins.get(end.plugin)?.safeguards?.(end.config) ?? []) : []
+  return layOut(name, links, { ...options, safeguards })
 }
 
-function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions, 'log' | 'forceAsync'>): Chain {
+function layOut(
+  name: string,
+  links: readonly Link[],
+  options: Pick<BuildOptions, 'log' | 'forceAsync'> & Pick<Chain, 'safeguards'>,
+): Chain {
   const terminal = links.findIndex(link => link.plugin.terminal)
   const forward = links[terminal]!.hooks.forward!
 
@@ -252,6 +260,7 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
     name,
     links,
     terminal,
+    safeguards: options.safeguards,
     steps,
     forward: forward.bind(links[terminal]!.hooks),
     early: phase(h => h.onEarlyHead?.bind(h)),
@@ -272,6 +281,37 @@ function layOut(name: string, links: readonly Link[], options: Pick<BuildOptions
   }
 }
 
+/** The safeguards of a chain's terminal that no plugin above it provides: the file waives them. */
+export function waived({ links, terminal, safeguards }: Chain): Safeguard[] {
+  const above = links.slice(0, terminal)
+  return safeguards.filter(({ slot }) => !above.some(({ plugin }) => plugin.provides?.some(s => s.name === slot.name)))
+}
+
+/** Hooks that run on the way down only. */
+const GOING_DOWN = ['onRequest', 'beforeBody', 'forward'] as const satisfies readonly (keyof PluginHooks)[]
+/** Hooks that run for every reply, wherever their plugin stands beside the terminal. */
+const COMING_BACK = [
+  'onEarlyHead',
+  'onResponseHead',
+  'onEvent',
+  'rewriteEvent',
+  'onChunk',
+  'onResponseEnd',
+  'onError',
+  'onSettle',
+] as const satisfies readonly (keyof PluginHooks)[]
+
+/**
+ * The plugins of a chain that have hooks none of which can run where they stand. A plugin without any hook is none of
+ * them: it does its work when it is created.
+ */
+export function idleLinks({ links, terminal, steps }: Chain): Link[] {
+  return links.filter(link => {
+    if (link.index === terminal || !GOING_DOWN.some(hook => link.hooks[hook])) return false
+    return !COMING_BACK.some(hook => link.hooks[hook]) && !steps.some(step => step.link === link)
+  })
+}
+
 /** Whether the messages of a WebSocket may be requests of a chain: it reads bodies, and its terminal serves them. */
 export function takesMessages({ body, links, terminal }: Chain): boolean {
   return body !== null && links[terminal]?.plugin.advisory !== true
@@ -289,7 +329,8 @@ export function handshakeChain(chain: Chain): Chain {
   return layOut(
     chain.name,
     links.map((link, index) => ({ ...link, index })),
-    { log: chain.log, forceAsync: chain.forceAsync },
+    // The messages of the socket run through the whole chain.
+    { log: chain.log, forceAsync: chain.forceAsync, safeguards: [] },
   )
 }
 

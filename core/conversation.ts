@@ -11,6 +11,7 @@
  * - empty text parts are dropped;
  * - system text before the first other turn is `system`; later system or developer text is a turn of role `system`.
  */
+import { appendAll } from './append.ts'
 import { REQUEST_WORK, Work } from './work.ts'
 
 /** Reasoning effort (wire.md A.1). `undefined` when the client sets none. */
@@ -400,7 +401,7 @@ export class TurnList {
       return
     }
     const last = this.turns.at(-1)
-    if (last && last.role === role) last.parts.push(...kept)
+    if (last && last.role === role) appendAll(last.parts, kept)
     else if (kept.length > 0 || role !== 'system') this.turns.push({ role, parts: kept })
   }
 }

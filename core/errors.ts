@@ -202,6 +202,14 @@ export const ERRORS = {
     fault: 'upstream',
     docs: 'The upstream failed.',
   },
+  account_unavailable: {
+    status: 503,
+    type: 'server_error',
+    retriable: true,
+    fault: 'gateway',
+    horizonMs: 60_000,
+    docs: 'The key is valid, and the gateway cannot serve its account as it is set up.',
+  },
   route_capacity: {
     status: 503,
     type: 'server_error',

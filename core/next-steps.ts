@@ -56,6 +56,8 @@ export const NEXT_STEPS: Record<ErrorCode, string> = {
   upstream_auth_error: 'Operators: correct the `api_key` or the `auth` of the provider.',
   upstream_server_error:
     'Retry where `retryable` is true. Operators: `npx sluice trace REQUEST_ID` shows the provider’s status and error of each attempt.',
+  account_unavailable:
+    'Ask the operator; nothing in the request is wrong. Operators: the log and `sluice check --store` name the [plan or the setting](accounts.md#plans-and-models-that-go).',
   route_capacity:
     'Retry shortly. Operators: raise `max_connections` or `queue` of the provider, or `platform.preparation`.',
   route_unavailable: 'Retry shortly.',

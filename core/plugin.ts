@@ -329,6 +329,16 @@ export interface PluginHooks {
   close?(): void | Promise<void>
 }
 
+/** A fact that protects the operator of a terminal that spends: a plugin above fills it, or the chain does not load. */
+export interface Safeguard {
+  /** The slot that a plugin above must fill for every exchange. */
+  readonly slot: Slot<any>
+  /** The terminal's option (true or false) that does without the safeguard. */
+  readonly waiver: string
+  /** What the terminal does without it, for messages: "serves everybody without limits". */
+  readonly without: string
+}
+
 /** The definition of a plugin. `C` is the type of its options; `S` the sections of gateway.yaml that it uses. */
 export interface Plugin<C = any, S extends keyof Configuration = any> {
   /** The plugin's one name, in YAML, file, log lines and tests. */
@@ -359,6 +369,16 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
    * one must be below the terminal or above this plugin: a reply that starts between the two would not pass it.
    */
   readonly needsLate?: readonly Slot<any>[]
+  /**
+   * Slots that this plugin reads where a plugin of the chain fills them, such as `estimate` by `admission`: what fills
+   * one on the way down must be above this plugin. A chain in which nothing fills them loads, so readers must use `peek`.
+   */
+  readonly reads?: readonly Slot<any>[]
+  /**
+   * True for a plugin whose purpose is its work on the way down. A chain that lists it below the terminal, where no
+   * request reaches it, does not load.
+   */
+  readonly aboveTerminal?: boolean
   /** Sections of gateway.yaml that `create` reads from its context. */
   readonly uses?: readonly S[]
   /** True for the plugin that answers, by itself or by calling an upstream. A pipeline has exactly one. */
@@ -374,6 +394,11 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
    * value stays empty, even one of `provides`.
    */
   readonly advisory?: boolean
+  /**
+   * For a terminal that spends its operator's money or uses his credential when it has these options: what must protect
+   * it. Absent, or an empty list: nothing has to.
+   */
+  safeguards?(config: C): readonly Safeguard[]
   /** Checks that the schema cannot express. Each returned message becomes a configuration error at the entry's line. */
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>

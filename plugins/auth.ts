@@ -19,6 +19,7 @@ export const auth = definePlugin({
   summary: 'Resolves the Bearer key to an organization and key.',
   config: schema,
   provides: [identity],
+  aboveTerminal: true,
   uses: ['organizations', 'plans', 'models'],
   create({ x_api_key }, context) {
     const accounts = accountsOf(context.shared, context.config)

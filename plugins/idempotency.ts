@@ -32,6 +32,7 @@ export const idempotency = definePlugin({
   config: schema,
   needs: [identity, requestBody],
   mayProvide: [recording, executed, takenOver],
+  aboveTerminal: true,
   check(options, gateway) {
     // Both are bounds of the store, which all pipelines share.
     return (['max_record', 'max_total'] as const).flatMap(name => {

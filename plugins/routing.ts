@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { appendAll } from '../core/append.ts'
 import type { Conversation } from '../core/conversation.ts'
 import type { Backend, Unfit } from '../core/dialect.ts'
 import {
@@ -34,6 +35,7 @@ export const routing = definePlugin({
   needs: [identity, conversationSlot, model, rights, estimate, hostedSearch, mediaFetch],
   provides: [candidates],
   mayProvide: [upstreamConversation, searchPlan, keepsFirstCall],
+  aboveTerminal: true,
   create() {
     return {
       onRequest(x): undefined | Reply | Promise<undefined | Reply> {
@@ -171,7 +173,10 @@ export function prefer(backends: readonly Backend[], key: string): Backend[] {
       seen.add(backend.group)
       const members = backends.filter(other => other.group === backend.group && other.weight > 0)
       const scores = new Map(members.map(member => [member, score(member, key)]))
-      ordered.push(...members.sort((a, b) => scores.get(b)! - scores.get(a)!))
+      appendAll(
+        ordered,
+        members.sort((a, b) => scores.get(b)! - scores.get(a)!),
+      )
     }
   }
   return ordered

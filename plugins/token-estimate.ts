@@ -22,6 +22,7 @@ export const tokenEstimate = definePlugin({
   needs: [identity, conversation],
   provides: [estimate, counted],
   mayProvide: [writtenArguments],
+  aboveTerminal: true,
   create(media, { terminal }) {
     // The tables are built on first use: build them at start, so that the first request does not wait.
     countTokens('')

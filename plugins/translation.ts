@@ -47,6 +47,7 @@ export const translation = definePlugin({
   summary: 'Writes each attempt’s request in its backend’s dialect, and gives the decoder for the reply.',
   needs: [identity, conversation, candidates],
   provides: [outbound],
+  aboveTerminal: true,
   create(_, { log, shared }) {
     const backends = sharedBackends(shared)
     return {

@@ -70,6 +70,7 @@ export const validation = definePlugin({
   mayProvide: [strippedFields, verbatim, wouldRefuse, preparing, bodyMeter],
   // A thread that parses the body gives back its memory as another array.
   rewrites: [requestBody],
+  aboveTerminal: true,
   uses: ['server', 'platform'],
   create(options, context) {
     const { advisory } = context.terminal

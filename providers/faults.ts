@@ -45,6 +45,8 @@ export type FaultKind =
  */
 const UNAVAILABLE_MIN_MS = 5_000
 const UNAVAILABLE_MAX_MS = 12_000
+/** The wait of a `provider_unavailable` for one of `ms`. */
+export const unavailableMs = (ms: number): number => Math.min(Math.max(ms, UNAVAILABLE_MIN_MS), UNAVAILABLE_MAX_MS)
 /** The longest wait that is believed: 31 days, the length of a monthly quota. A longer one is cut to this. */
 const RETRY_AFTER_MAX_MS = 31 * 86_400_000
 
@@ -96,7 +98,7 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
     case 'unavailable':
       return new GatewayError('provider_unavailable', {
         message: 'The upstream of this model is not available. Retry after the advertised time.',
-        horizonMs: wait === undefined ? undefined : Math.min(Math.max(wait, UNAVAILABLE_MIN_MS), UNAVAILABLE_MAX_MS),
+        horizonMs: wait === undefined ? undefined : unavailableMs(wait),
         cause,
       })
     case 'timeout':

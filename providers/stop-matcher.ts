@@ -3,6 +3,7 @@
  * may be the beginning of a stop string waits, so that no fragment of a stop string reaches the client, however the
  * provider splits its deltas.
  */
+import { appendAll } from '../core/append.ts'
 import type { Decoder } from '../core/dialect.ts'
 import type { StreamEvent, TokenLogprob } from '../core/events.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'
@@ -117,7 +118,7 @@ export class StopDecoder extends OuterDecoder {
       push(event)
       return
     }
-    if (event.logprobs) this.#logprobs.push(...event.logprobs)
+    if (event.logprobs) appendAll(this.#logprobs, event.logprobs)
     const text = this.#matcher.push(event.text)
     const stopSequence = this.#matcher.matched
     this.#text(text, false, push)

@@ -9,16 +9,18 @@ import {
   derived,
   type FunctionTool,
   type OutputFormat,
+  type Tool,
   type ToolChoice,
+  workOf,
 } from '../core/conversation.ts'
 import type { Backend, Decoder, Dialect, Unfit } from '../core/dialect.ts'
 import { GatewayError } from '../core/errors.ts'
 import type { FinishReason, StreamEvent } from '../core/events.ts'
-import { parseObject } from './loose-json.ts'
+import type { Work } from '../core/work.ts'
 import { JsonObjectText } from './object-text.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'
 import { isForced, isPrefill, memberOf } from './requirements.ts'
-import { meets } from './strict-arguments.ts'
+import { textMeets } from './strict-arguments.ts'
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
@@ -59,21 +61,21 @@ function isNative(conversation: Conversation, backend: Backend, dialect: Dialect
   return backend.supports.has('structured_output') && dialect.structures?.(conversation, backend) === true
 }
 
-/** `strict` is null when the schema does not follow the rule of strict schemas. */
-const toolForms = derived((conversation): { strict: Sent | null; loose: Sent } => {
-  const output = conversation.output!
-  return { strict: output.strict ? toolForm(conversation, output, true) : null, loose: toolForm(conversation, output) }
-})
+/** The tools of a conversation with one more, whose arguments are the reply. */
+interface Extended {
+  of: readonly Tool[]
+  name: string
+  strict: Tool[] | null
+  loose: Tool[]
+}
 
-const DESCRIPTION =
-  'Gives the reply to the user. Call it once, when the reply is complete: the arguments are the reply.'
-const ANY_OBJECT = Object.freeze({ type: 'object', properties: Object.freeze({}) })
+/** By the format. Each attempt has a copy of the conversation, with the same format and the same tools. */
+const extended = new WeakMap<OutputFormat, Extended>()
 
-function toolForm(conversation: Conversation, output: OutputFormat, strict?: true): Sent {
-  const { output: _, ...rest } = conversation
-  // A forced call of the client's own tools comes first: that reply has no text.
-  if (conversation.tools.length > 0 && isForced(conversation)) return { conversation: rest, tool: null }
-  const name = freeName(conversation)
+function extendedTools({ tools }: Conversation, output: OutputFormat): Extended {
+  const found = extended.get(output)
+  if (found?.of === tools) return found
+  const name = freeName(tools)
   const tool: FunctionTool = {
     type: 'function',
     name,
@@ -81,12 +83,33 @@ function toolForm(conversation: Conversation, output: OutputFormat, strict?: tru
     parameters: output.schema ?? ANY_OBJECT,
     path: output.path,
   }
-  if (strict) tool.strict = true
-  const sent: Conversation = { ...rest, tools: [...conversation.tools, tool], toolChoice: forced(conversation, name) }
-  // Of several calls of this tool only the first is read. A backend that can't be told so need not be passed over.
-  if (sent.toolChoice.type === 'tool') sent.parallelToolCalls = true
-  return { conversation: sent, tool: name }
+  const strict = output.strict ? [...tools, { ...tool, strict: true }] : null
+  const made = { of: tools, name, strict, loose: [...tools, tool] }
+  extended.set(output, made)
+  return made
 }
+
+/** `strict` is null when the schema does not follow the rule of strict schemas. */
+const toolForms = derived((conversation): { strict: Sent | null; loose: Sent } => {
+  const { output, ...rest } = conversation
+  // A forced call of the client's own tools comes first: that reply has no text.
+  if (conversation.tools.length > 0 && isForced(conversation)) {
+    const sent = { conversation: rest, tool: null }
+    return { strict: output!.strict ? sent : null, loose: sent }
+  }
+  const { name, strict, loose } = extendedTools(conversation, output!)
+  const toolForm = (tools: Tool[]): Sent => {
+    const sent: Conversation = { ...rest, tools, toolChoice: forced(conversation, name) }
+    // Of several calls of this tool only the first is read. A backend that can't be told so need not be passed over.
+    if (sent.toolChoice.type === 'tool') sent.parallelToolCalls = true
+    return { conversation: sent, tool: name }
+  }
+  return { strict: strict && toolForm(strict), loose: toolForm(loose) }
+})
+
+const DESCRIPTION =
+  'Gives the reply to the user. Call it once, when the reply is complete: the arguments are the reply.'
+const ANY_OBJECT = Object.freeze({ type: 'object', properties: Object.freeze({}) })
 
 function forced({ tools, toolChoice: choice }: Conversation, name: string): ToolChoice {
   const own = { name, kind: 'function' as const }
@@ -94,7 +117,7 @@ function forced({ tools, toolChoice: choice }: Conversation, name: string): Tool
   return tools.length === 0 || choice.type === 'none' ? { type: 'tool', ...own } : { type: 'required' }
 }
 
-function freeName({ tools }: Conversation): string {
+function freeName(tools: readonly Tool[]): string {
   const taken = new Set(tools.map(tool => (tool.type === 'web_search' ? tool.type : tool.name)))
   let name = 'final_reply'
   for (let n = 2; taken.has(name); n++) name = `final_reply_${n}`
@@ -134,6 +157,7 @@ export function structuredDecoder(
 
 class StructuredDecoder extends OuterDecoder {
   readonly #output: OutputFormat
+  readonly #work: Work
   readonly #tool: string | null
   readonly #search: string | null
   readonly #json = new JsonObjectText()
@@ -156,10 +180,11 @@ class StructuredDecoder extends OuterDecoder {
   /** It has searches of the gateway: text beside them is not shown, since the next round brings the object. */
   #searched = false
 
-  constructor(decoder: Decoder, { output, sampling }: Conversation, tool: string | null, search: string | null) {
+  constructor(decoder: Decoder, conversation: Conversation, tool: string | null, search: string | null) {
     super(decoder)
-    this.#output = output!
-    this.#stops = sampling.stop.length > 0
+    this.#output = conversation.output!
+    this.#work = workOf(conversation)
+    this.#stops = conversation.sampling.stop.length > 0
     this.#tool = tool
     this.#search = search
   }
@@ -274,9 +299,7 @@ class StructuredDecoder extends OuterDecoder {
   }
 
   #isMet(): boolean {
-    if (!this.#json.whole) return false
-    const value = parseObject(this.#text)
-    return value !== undefined && (!this.#output.schema || meets(this.#output.schema, value))
+    return this.#json.whole && textMeets(this.#output.schema, this.#text, this.#work)
   }
 
   #fail(push: Push): void {

@@ -7,16 +7,18 @@
  * When nothing of such text has been streamed yet, it is wrapped as `{"_raw": "…"}`. The client's own validation
  * refuses that and reports it to the model. Streamed text cannot be taken back: then the reply fails, as it does when
  * the provider itself reports a malformed call (wire.md F.6). The reply fails for strict tools too, whose arguments
- * must also match their schema.
+ * must also match their schema. All these checks draw on the budget of the request; what it does not suffice for
+ * passes.
  */
-import { type Conversation, formOf } from '../core/conversation.ts'
+import { type Conversation, formOf, workOf } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
 import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
+import type { Work } from '../core/work.ts'
 import { faultOf } from './faults.ts'
-import { type JsonObject, parseObject } from './loose-json.ts'
+import type { JsonObject } from './loose-json.ts'
 import { JsonObjectText } from './object-text.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'
-import { keepsTo } from './strict-arguments.ts'
+import { textKeepsTo } from './strict-arguments.ts'
 
 interface Watched {
   /** For a strict tool: its schema. `text` is then the whole argument text. */
@@ -50,7 +52,7 @@ export function wholeArguments(decoder: Decoder, conversation: Conversation, own
   for (const tool of conversation.tools)
     if (tool.type === 'function' && tool.strict) strict.set(keyOf(tool), tool.parameters)
   if (strict.size === 0 && !every) return decoder
-  return new WatchedDecoder(decoder, call => {
+  return new WatchedDecoder(decoder, workOf(conversation), call => {
     if (call.kind !== 'function' || (call.name === own && call.namespace === undefined)) return undefined
     const schema = strict.get(keyOf(call))
     return schema || every ? { schema, text: '', json: new JsonObjectText(), pending: '', sent: false } : undefined
@@ -63,10 +65,12 @@ function keyOf({ name, namespace }: { name: string; namespace?: string }): strin
 
 class WatchedDecoder extends OuterDecoder {
   readonly #watch: (call: ToolCallEvent) => Watched | undefined
+  readonly #work: Work
   readonly #calls = new Map<number, Watched>()
 
-  constructor(decoder: Decoder, watch: (call: ToolCallEvent) => Watched | undefined) {
+  constructor(decoder: Decoder, work: Work, watch: (call: ToolCallEvent) => Watched | undefined) {
     super(decoder)
+    this.#work = work
     this.#watch = watch
   }
 
@@ -112,7 +116,7 @@ class WatchedDecoder extends OuterDecoder {
     const { json, pending, sent, schema, text } = watched
     // An empty text means no arguments, which is valid.
     const whole = json.whole || (!sent && pending.trim() === '')
-    if (whole && (!schema || keepsTo(schema, parseObject(text) ?? {}))) return true
+    if (whole && (!schema || textKeepsTo(schema, text, this.#work))) return true
     if (sent || schema) {
       this.#fail(push)
       return false

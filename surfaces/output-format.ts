@@ -2,6 +2,7 @@
  * Structured output: what a client asks the text of a reply to be (GEN-3). The forms of the three APIs differ; the
  * rules for the schema are the same.
  */
+import { appendAll } from '../core/append.ts'
 import type { OutputFormat } from '../core/conversation.ts'
 import { GatewayError } from '../core/errors.ts'
 import type { Surface } from '../core/surface.ts'
@@ -104,15 +105,20 @@ export function strictIfPossible(format: OutputFormat): OutputFormat {
 
 function checkBounds(schema: Record<string, unknown>, at: string): void {
   let nodes = 0
+  /** Of its texts alone. To write all of it as JSON only to see that it is too long could take as much as its body. */
+  let characters = 0
   const open: [value: unknown, depth: number][] = [[schema, 1]]
   while (open.length > 0) {
     const [value, depth] = open.pop()!
     if (++nodes > SCHEMA_BOUNDS.nodes) throw over(at, `more than ${SCHEMA_BOUNDS.nodes} values`)
+    if (typeof value === 'string') characters += value.length
     if (typeof value !== 'object' || value === null) continue
     if (depth > SCHEMA_BOUNDS.depth) throw over(at, `more than ${SCHEMA_BOUNDS.depth} levels`)
+    if (!Array.isArray(value)) for (const name of Object.keys(value)) characters += name.length
     for (const member of Object.values(value)) open.push([member, depth + 1])
   }
-  if (JSON.stringify(schema).length > SCHEMA_BOUNDS.size) throw over(at, `more than ${SCHEMA_BOUNDS.size} characters`)
+  if (characters > SCHEMA_BOUNDS.size || JSON.stringify(schema).length > SCHEMA_BOUNDS.size)
+    throw over(at, `more than ${SCHEMA_BOUNDS.size} characters`)
 }
 
 function over(at: string, what: string): GatewayError {
@@ -140,7 +146,7 @@ function checkReferences(root: Record<string, unknown>, at: string): void {
     const node = open.pop()
     if (typeof node !== 'object' || node === null) continue
     if (Array.isArray(node)) {
-      open.push(...node)
+      appendAll(open, node)
       continue
     }
     for (const [key, value] of Object.entries(node)) {
@@ -150,7 +156,7 @@ function checkReferences(root: Record<string, unknown>, at: string): void {
         if (typeof value === 'string') pattern(value)
       } else if (NAMES.has(key) && typeof value === 'object' && value !== null) {
         if (key === 'patternProperties') Object.keys(value).forEach(pattern)
-        open.push(...Object.values(value))
+        appendAll(open, Object.values(value))
       } else if (!PLAIN.has(key)) open.push(value)
     }
   }

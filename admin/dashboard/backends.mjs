@@ -5,7 +5,11 @@ import { count, percent, rate } from './format.mjs'
 const HEALTH = {
   closed: ['good', 'healthy', 'the breaker is closed: requests are sent'],
   'half-open': ['warn', 'on trial', 'the breaker is half-open: one request decides'],
-  open: ['bad', 'left out', 'the breaker is open: no requests are sent'],
+  open: [
+    'bad',
+    'left out',
+    'the breaker is open: no requests are sent but one a second where there is no other backend',
+  ],
 }
 
 export class Backends {

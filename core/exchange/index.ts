@@ -108,6 +108,10 @@ export class RunningExchange implements Exchange, Placed, HoldsOwner {
   get closed(): boolean {
     return this.#life.settled
   }
+  /** Whether the request has reached the terminal. */
+  get forwarded(): boolean {
+    return this.#down.entered >= this.chain.links.length
+  }
   get clientGone(): boolean {
     return this.#life.clientGone
   }

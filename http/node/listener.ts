@@ -17,10 +17,12 @@ import { NodeTunnel } from './tunnel.ts'
 
 /**
  * Timeouts in milliseconds, the same as those of uWebSockets.js. A connection is closed when a head does not arrive
- * within `HEAD_TIMEOUT_MS`, or when nothing arrives between two requests within `KEEP_ALIVE_MS`.
+ * within `HEAD_TIMEOUT_MS`, or when nothing arrives between two requests within `KEEP_ALIVE_MS`. A TLS handshake gets what
+ * the clock of uWebSockets.js gives it at most; Node's own limit is 120 s.
  */
 const HEAD_TIMEOUT_MS = 10_000
 const KEEP_ALIVE_MS = 10_000
+const HANDSHAKE_TIMEOUT_MS = 12_000
 
 /** Starts listening. Rejects when the address is in use or a certificate cannot be read. */
 export const listenNode: ListenerFactory = async (options, handler) => {
@@ -72,7 +74,12 @@ class NodeListener implements Listener {
       keepAliveInitialDelay: options.stallTimeoutMs,
     }
     this.#server = options.tls
-      ? createTlsServer({ ...settings, cert: readFileSync(options.tls.cert), key: readFileSync(options.tls.key) })
+      ? createTlsServer({
+          ...settings,
+          cert: readFileSync(options.tls.cert),
+          key: readFileSync(options.tls.key),
+          handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
+        })
       : createServer(settings)
     const server = this.#server
     server.timeout = 0
@@ -140,6 +147,8 @@ class NodeListener implements Listener {
 
   /** Handles what node:http's parser refuses before there is a request. */
   #clientError(error: NodeJS.ErrnoException, socket: Duplex): void {
+    // Nothing can be written before the handshake is done, and `end` would wait for it without a limit.
+    if (error.code === 'ERR_TLS_HANDSHAKE_TIMEOUT') return void socket.destroy()
     // The client disconnected, perhaps in the middle of a request.
     if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable)
       return void socket.destroy()

@@ -60,6 +60,7 @@ export const conversationPlugin = definePlugin({
   needs: [identity, request, parsedConversation],
   provides: [conversationSlot],
   mayProvide: [recording, openReasoning],
+  aboveTerminal: true,
   uses: ['pipelines'],
   create(options, context) {
     const memory = new Memory(

@@ -3,6 +3,7 @@
  * providers' private continuation data (TOOL-6).
  */
 
+import { appendAll } from '../../core/append.ts'
 import type { Clock } from '../../core/clock.ts'
 import {
   type Continuation,
@@ -288,7 +289,8 @@ function addTurns(stored: Added, conversation: Conversation): void {
   const list = new TurnList()
   for (const turn of stored.turns) list.push(turn.role, [...turn.parts])
   for (const turn of conversation.turns) list.push(turn.role, [...turn.parts])
-  conversation.system.splice(conversation.instructionParts ?? 0, 0, ...stored.system, ...list.system)
+  const own = conversation.system.splice(conversation.instructionParts ?? 0)
+  for (const texts of [stored.system, list.system, own]) appendAll(conversation.system, texts)
   conversation.turns = list.turns
 }
 

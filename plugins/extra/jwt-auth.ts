@@ -67,6 +67,7 @@ export default definePlugin<Options>({
     },
   },
   provides: [identity],
+  aboveTerminal: true,
   check({ jwks }) {
     if (!URL.canParse(jwks)) return [`${jwks} is no URL`]
     const { protocol, hostname } = new URL(jwks)

@@ -58,6 +58,7 @@ export default definePlugin<Options>({
     },
   },
   needs: [conversation],
+  aboveTerminal: true,
   check({ url }) {
     if (!URL.canParse(url)) return [`${url} is no URL`]
     const { protocol, hostname } = new URL(url)

@@ -84,6 +84,7 @@ export default definePlugin<Options>({
   },
   rewrites: [conversation],
   mayProvide: [masked],
+  aboveTerminal: true,
   async create({ mask, patterns, unmask }, { secret }) {
     const finders = [
       ...(await patternFinders(patterns)),

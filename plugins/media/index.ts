@@ -33,6 +33,7 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
     summary: 'Fetches images and documents that requests name by URL, for backends that take bytes alone.',
     config: schema,
     provides: [mediaFetch],
+    aboveTerminal: true,
     create(options, { log, shared }) {
       const fetcher = new MediaFetcher(options, outside)
       const gate = mediaGate(shared)

@@ -1,4 +1,4 @@
-import type { Conversation } from '../../core/conversation.ts'
+import { type Conversation, workOf } from '../../core/conversation.ts'
 import { definePlugin, deny, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
 import { checkEffort, checkOutputCap, ModelAccess } from './access.ts'
@@ -15,6 +15,7 @@ export const modelAccess = definePlugin({
   summary: 'Finds the model that a request names, and refuses what plan, key or model do not allow.',
   needs: [identity, request],
   provides: [parsedConversation, model, rights],
+  aboveTerminal: true,
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
@@ -36,6 +37,8 @@ export const modelAccess = definePlugin({
     return {
       onRequest(x): undefined | Reply {
         const { conversation, faulty } = read(x)
+        // Before anybody copies it: all copies draw on this one budget.
+        workOf(conversation)
         x.set(parsedConversation, conversation)
         if (faulty) return undefined
         const caller = x.get(identity)

@@ -18,6 +18,44 @@ const HOP_BY_HOP = new Set([
 const OURS = new Set(['authorization', 'x-api-key', 'host', 'expect', 'idempotency-key', 'x-request-id'])
 
 /**
+ * Headers by which proxies in front say where a request came from, or which path or method is meant. Targets believe
+ * them, and here they are the client's own words. That holds behind a trusted proxy too (`trust_proxy`): it appends to
+ * what the client wrote, and passes on what it does not know.
+ */
+const OF_PROXIES = new Set([
+  'forwarded',
+  'x-real-ip',
+  'x-client-ip',
+  'x-remote-ip',
+  'x-remote-addr',
+  'x-originating-ip',
+  'x-cluster-client-ip',
+  'x-proxyuser-ip',
+  'x-azure-clientip',
+  'x-azure-socketip',
+  'x-appengine-user-ip',
+  'x-envoy-external-address',
+  'x-envoy-original-path',
+  'x-host',
+  'x-method-override',
+  'client-ip',
+  'proxy-client-ip',
+  'wl-proxy-client-ip',
+  'true-client-ip',
+  'cf-connecting-ip',
+  'cf-connecting-ipv6',
+  'fastly-client-ip',
+])
+/** What more names of such headers begin with. */
+const OF_PROXIES_BEGIN = ['x-forwarded', 'x-original-', 'x-rewrite-', 'x-http-method']
+
+function isOfProxies(name: string): boolean {
+  // Servers that hand headers to programs as variables take both for one.
+  const plain = name.includes('_') ? name.replaceAll('_', '-') : name
+  return OF_PROXIES.has(plain) || OF_PROXIES_BEGIN.some(begin => plain.startsWith(begin))
+}
+
+/**
  * Request headers for the next hop, without those that `Connection` names. A tunnel is requested anew (RFC 9110 7.8).
  * @throws GatewayError when a value cannot be passed on as it came
  */
@@ -25,7 +63,7 @@ export function requestHeaders({ headers, hasBody, tunnel }: Incoming): Record<s
   const named = connectionNames(headers.get('connection'))
   const out: Record<string, string> = {}
   for (const [name, value] of headers) {
-    if (HOP_BY_HOP.has(name) || OURS.has(name) || named.has(name)) continue
+    if (HOP_BY_HOP.has(name) || OURS.has(name) || named.has(name) || isOfProxies(name)) continue
     if (value.includes('\ufffd')) throw lostBytes(name)
     out[name] = value
   }

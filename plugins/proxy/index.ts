@@ -3,6 +3,7 @@ import { createRequire } from 'node:module'
 import { definePlugin, deny } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
 import { duration, nullable, object, secretText, text } from '../../core/vocabulary.ts'
+import { KNOWN_CALLER, LIMITED, open, unlimited } from '../shared/safeguards.ts'
 import { receivedBytes } from '../shared/slots.ts'
 import { climbs } from './climbs.ts'
 import { Hop } from './hop.ts'
@@ -25,6 +26,8 @@ const schema = object(
         format: 'credential',
       }),
     ),
+    unlimited,
+    open,
   },
   ['target'],
 )
@@ -41,6 +44,8 @@ export const proxy = definePlugin({
   providesLate: [receivedBytes],
   terminal: true,
   passesThrough: true,
+  // Without a credential the gateway lends nothing to those that it forwards.
+  safeguards: ({ api_key }) => (api_key ? [LIMITED, KNOWN_CALLER] : []),
   create({ target, timeout, api_key }, context) {
     const { createProxyServer } = require('http-proxy-3') as typeof import('http-proxy-3')
     const { Agent } = require(target.startsWith('https:') ? 'node:https' : 'node:http') as typeof import('node:https')

@@ -21,6 +21,11 @@ const FOLLOW_MS = 300
 const MOST_UNKNOWN = 10_000
 /** One client address may cause at most this share of the look-ups that find no key. */
 const ADDRESS_SHARE = 0.25
+/** One warning a minute tells of accounts that cannot be used. */
+const WARN_MS = 60_000
+/** It has at most this many plans, and counts at most this many organizations of each. */
+const MOST_WARNED = 20
+const MOST_COUNTED = 1000
 /** The wait in ms that a refused look-up asks for. */
 const WAIT_MS = 1000
 /** Credentials whose digest is remembered, because hashing costs more than the rest of a cached look-up. */
@@ -58,8 +63,8 @@ interface Misses {
 interface Kept {
   readonly sha256: string
   readonly found: StoredAccount
-  /** What was made of it last; null when the key does not work; `unusable` when its settings do not fit. */
-  account: Account | null | 'unusable'
+  /** What was made of it last; null when the key does not work. */
+  account: Account | null | Unusable
   /** `number` of the `Accounts` for which it was made; -1 before that. */
   of: number
   /** Set by each use, and taken away when the key is next considered for eviction. */
@@ -75,6 +80,31 @@ interface Account {
   readonly kept: Kept | null
   /** It was changed or evicted: who remembers it must ask again. */
   stale: boolean
+}
+
+/** Why the account of a key cannot be used. */
+class Unusable {
+  readonly organization: string
+  /** The plan that is gone; undefined when it is something else. */
+  readonly plan: string | undefined
+  readonly faults: readonly string[]
+  /** Unix ms after which the key does not work anyway. */
+  readonly expires: number
+  constructor(organization: string, plan: string | undefined, faults: readonly string[], expires: number) {
+    this.organization = organization
+    this.expires = expires
+    this.plan = plan
+    this.faults = faults
+  }
+}
+
+/** Requests that were refused because their account cannot be used. */
+interface Refusals {
+  requests: number
+  organizations: Set<string>
+  /** One of the faults: which, and of whom. */
+  fault: string
+  such_as: string
 }
 
 /** What a process knows of the store's accounts. It outlives a reload. */
@@ -96,6 +126,10 @@ export class Directory {
   #epoch = 0
   /** Look-ups that found no key in the present second: all, and by client address. */
   readonly #misses: Misses = { second: 0, all: 0, addresses: new Map() }
+  /** Refusals since the last warning, by plan; '' when the plan is there. */
+  readonly #refusals = new Map<string, Refusals>()
+  /** When the last warning was written, by the monotonic clock. */
+  #warned = Number.NEGATIVE_INFINITY
   #timer: Timer | undefined
   #closed = false
 
@@ -127,7 +161,8 @@ export class Directory {
     const identities: Identity[] = []
     for (const sha256 of this.#digests.get(id) ?? []) {
       const { account } = this.#kept.get(sha256)!
-      if (typeof account === 'object' && account) identities.push(account.identity)
+      if (account instanceof Unusable) continue
+      if (account) identities.push(account.identity)
     }
     if (identities.length <= 1) return identities[0]?.organization ?? null
     return { ...identities[0]!.organization, keys: identities.map(({ key }) => key) }
@@ -244,12 +279,39 @@ export class Directory {
       kept.of = accounts.number
       const identity = accounts.identityOf(kept.found, this.#source!.log)
       kept.account =
-        identity === null || identity === 'unusable'
+        identity === null || identity instanceof Unusable
           ? identity
           : { identity, expires: identity.key.expires ?? Number.POSITIVE_INFINITY, kept, stale: false }
     }
-    if (kept.account === 'unusable') throw unusable()
-    return kept.account
+    if (!(kept.account instanceof Unusable)) return kept.account
+    if (this.#source!.clock.now() >= kept.account.expires) return null
+    this.#noteRefusal(kept.account)
+    throw new GatewayError('account_unavailable', {
+      message:
+        'The key is valid, but its account cannot be served as it is set up at present. This is for the operator of the gateway to correct; ask there if it lasts.',
+    })
+  }
+
+  /** Counts a refusal, and writes one line a minute however many there are. */
+  #noteRefusal({ organization, plan = '', faults }: Unusable): void {
+    let refusals = this.#refusals.get(plan)
+    if (!refusals) {
+      if (this.#refusals.size >= MOST_WARNED) return
+      refusals = { requests: 0, organizations: new Set(), fault: faults[0]!, such_as: organization }
+      this.#refusals.set(plan, refusals)
+    }
+    refusals.requests++
+    if (refusals.organizations.size < MOST_COUNTED) refusals.organizations.add(organization)
+    const { clock, log } = this.#source!
+    if (clock.mono() - this.#warned < WARN_MS) return
+    this.#warned = clock.mono()
+    const refused = [...this.#refusals].map(([plan, { organizations, ...rest }]) => ({
+      ...(plan !== '' && { plan }),
+      ...rest,
+      organizations: organizations.size,
+    }))
+    this.#refusals.clear()
+    log.warn({ refused }, 'accounts of the store cannot be used, and get 503 account_unavailable')
   }
 
   /** Forgets keys until the cache is within its bound. One that was used since it was last looked at stays once more. */
@@ -406,19 +468,21 @@ export class Accounts {
   }
 
   /** For the directory: what a stored account is by this configuration; null when its key does not work. */
-  identityOf({ organization: { id, settings }, key }: StoredAccount, log: Logger): Identity | null | 'unusable' {
-    const tell = (faults: string[]) => log.error({ organization: id, faults }, 'an account of the store cannot be used')
+  identityOf({ organization: { id, settings }, key }: StoredAccount, log: Logger): Identity | null | Unusable {
     if (Object.hasOwn(this.#config.organizations, id)) {
-      tell([`the configuration has an organization ${id} too; an id may stand in one place only`])
+      const faults = [`the configuration has an organization ${id} too; an id may stand in one place only`]
+      log.error({ organization: id, faults }, 'an account of the store cannot be used')
       return null
     }
     this.#names ??= accountNames(this.#config)
-    const members = { ...JSON.parse(settings), keys: [{ ...JSON.parse(key.settings), id: key.id, sha256: key.sha256 }] }
-    const { organization, faults } = readOrganization(id, members, this.#names)
-    if (!organization) {
-      tell(faults)
-      return 'unusable'
-    }
+    const [own, ofKey] = [membersIn(settings), membersIn(key.settings)]
+    if (!own || !ofKey)
+      return new Unusable(id, undefined, ['its settings are no JSON object'], Number.POSITIVE_INFINITY)
+    // Whoever may not come in is not told what is wrong with the account.
+    if (own.status === 'disabled' || ofKey.status === 'revoked') return null
+    const members: Record<string, unknown> = { ...own, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }
+    const { organization, unplanned, faults, plan } = readOrganization(id, members, this.#names)
+    if (!organization) return new Unusable(id, plan, faults, unplanned?.keys[0]?.expires ?? Number.POSITIVE_INFINITY)
     if (organization.status === 'disabled' || organization.keys[0]!.status === 'revoked') return null
     return { organization, key: organization.keys[0]! }
   }
@@ -451,14 +515,18 @@ export function accountFinder(
   }
 }
 
-function markStale({ account }: Kept): void {
-  if (typeof account === 'object' && account) account.stale = true
+/** The members of stored settings; null when they are damaged. */
+function membersIn(settings: string): Record<string, unknown> | null {
+  try {
+    const members = JSON.parse(settings)
+    return typeof members === 'object' && members !== null && !Array.isArray(members) ? members : null
+  } catch {
+    return null
+  }
 }
 
-function unusable(): GatewayError {
-  return new GatewayError('internal_error', {
-    message: 'The account of this key cannot be used: its settings do not fit the configuration of the gateway.',
-  })
+function markStale({ account }: Kept): void {
+  if (account && !(account instanceof Unusable)) account.stale = true
 }
 
 function tooManyMisses(): GatewayError {

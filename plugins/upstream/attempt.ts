@@ -14,7 +14,7 @@ import type { Ticking } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
-import type { Outbound } from '../shared/slots.ts'
+import { type Outbound, servedBy } from '../shared/slots.ts'
 import type { Scope } from './breaker.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
 import { noteFailure } from './failed-attempts.ts'
@@ -74,7 +74,7 @@ export interface AttemptOwner {
   /** The first event has come: this backend serves the exchange. */
   answered(attempt: Attempt): void
   /**
-   * A clock ended the attempt before its first event. The client gets an ordinary end, but the backend has not
+   * A clock ended the attempt before its first event, and the client gets an ordinary end, but the backend has not
    * answered.
    * @param tooLong the backend was silent for as long as the idle limit allows
    */
@@ -225,6 +225,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#connection.begun(controller)
   }
 
+  onRequestLost(): void {
+    this.#connection.lost()
+  }
+
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void {
     if (status < 200 || this.#state === 'over') return
     this.#status = status
@@ -321,7 +325,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       const elsewhere = (this.#status >= 300 && mayTryElsewhere(this.#status)) || isBlamed(error)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
       const counts = this.#status >= 400 && this.#status < 500 ? 'nobody' : 'organization'
-      this.#end({ error, retriable: elsewhere, counts, restMs })
+      // A 204 is an empty answer like one of 200 without a body: what the provider did for it is not known.
+      this.#end({ error, retriable: elsewhere, mayHaveActed: this.#status === 204, counts, restMs })
       return
     }
     if (this.#reader) this.#reader.end(this.#frame)
@@ -524,7 +529,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#authenticating) return
     if (this.#state === 'silent') {
       const waited = now - this.#sentMono
-      if (waited >= clocks.firstByte) {
+      // A provider that never began to answer has not worked, so its client gets a timeout and no bill, whichever limit
+      // is the shorter one. In a later round of a search the client has output, and a stream that ends early (STR-2).
+      const began = this.#x.peek(servedBy) !== undefined
+      if (waited >= (began ? clocks.firstByte : Math.min(clocks.firstByte, clocks.idle))) {
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',
         })

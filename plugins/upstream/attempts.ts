@@ -8,6 +8,8 @@ import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } 
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
 import type { Ticker } from '../../core/ticker.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { isBlamed } from '../../providers/blame.ts'
+import { unavailableMs } from '../../providers/faults.ts'
 import {
   candidates,
   failedAttempts,
@@ -19,7 +21,7 @@ import {
   trace,
 } from '../shared/slots.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
-import type { Scope } from './breaker.ts'
+import type { Cause, Refusal, Scope } from './breaker.ts'
 import { upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'
 import type { Clocks } from './stream-limits.ts'
@@ -32,6 +34,8 @@ import type { Target, Targets } from './targets.ts'
 const BACKOFF_MS = 100
 /** The header that marks a request as safe to run twice: it may be retried even when a backend may have acted. */
 const SAFE_HEADER = 'x-retry-safe'
+
+const NO_BACKEND: Refusal = { waitMs: Number.POSITIVE_INFINITY, cause: 'fault' }
 
 /** What the exchanges of a chain share. */
 export interface AttemptContext extends Pick<PluginContext, 'clock' | 'log' | 'random'> {
@@ -112,18 +116,35 @@ export class Attempts implements AttemptOwner {
     return this.#untried.findIndex(backend => targets.of(backend).breaker.tryProbe(now, organization))
   }
 
-  /** No backend can be tried. If one of them asked for a pause, the client is told when the first can be tried. */
+  /**
+   * No backend can be tried. The client is told when the first one can, and why that one is out: only where it had no
+   * capacity is it a rate limit, anything else is an outage.
+   */
   #unavailable(now: number): GatewayError {
     const breakers = this.#x.get(candidates).map(backend => this.#context.targets.of(backend).breaker)
-    if (!breakers.some(breaker => breaker.paused(now, this.#organization) > 0))
-      return new GatewayError('provider_unavailable', {
-        message: 'No upstream of this model is available. Retry after the advertised time.',
-      })
-    const waits = breakers.map(breaker => breaker.outFor(now, this.#organization)).filter(ms => ms > 0)
-    return new GatewayError('capacity_exceeded', {
-      message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
-      horizonMs: Math.min(...waits),
-    })
+    // Another one may have been busy.
+    const out = breakers.filter(breaker => !breaker.lets(now, this.#organization))
+    const { waitMs, cause } = out
+      .map(breaker => breaker.refusal(now, this.#organization))
+      .reduce((least, each) => (each.waitMs < least.waitMs ? each : least), NO_BACKEND)
+    switch (cause) {
+      case 'capacity':
+        return new GatewayError('capacity_exceeded', {
+          message: 'The shared capacity of this model is exhausted. Retry after the advertised time.',
+          horizonMs: waitMs,
+        })
+      case 'timeout':
+        return new GatewayError('gateway_timeout', {
+          message:
+            'The upstream of this model did not answer in time, and is left alone. Retry after the advertised time.',
+          horizonMs: waitMs,
+        })
+      case 'fault':
+        return new GatewayError('provider_unavailable', {
+          message: 'No upstream of this model is available. Retry after the advertised time.',
+          horizonMs: unavailableMs(waitMs),
+        })
+    }
   }
 
   /** All connections are busy: waits for one. */
@@ -233,7 +254,9 @@ export class Attempts implements AttemptOwner {
     target.pool.gate.leave()
     if (!fault || this.#x.closed) return
     this.#last = fault
-    if (this.#x.headSent || !this.#retry(target, fault)) this.#x.fail(fault.error)
+    if (this.#x.headSent) return this.#x.fail(fault.error)
+    const instead = this.#retry(target, fault)
+    if (instead !== null) this.#x.fail(instead)
   }
 
   #failed(attempt: Attempt, fault: AttemptFault): void {
@@ -251,7 +274,7 @@ export class Attempts implements AttemptOwner {
     // A request that the provider faults says nothing about others, whatever header goes with the answer.
     const mayPause = fault.counts === 'organization' || code === 'capacity_exceeded'
     const pause = mayPause ? (fault.restMs ?? pauseAskedIn(fault.error)) : null
-    const paused = pause === null ? null : breaker.rest(now, this.#organization, pause)
+    const paused = pause === null ? null : breaker.rest(now, this.#organization, pause, causeOf(code))
     this.#context.log.warn(
       {
         request_id: this.#x.id,
@@ -299,22 +322,22 @@ export class Attempts implements AttemptOwner {
 
   /**
    * Tries once more where that can do no harm.
-   * @returns false when it cannot or may not
+   * @returns the error for the client when it cannot or may not; null when it does
    */
-  #retry(target: Target, fault: AttemptFault): boolean {
+  #retry(target: Target, fault: AttemptFault): GatewayError | null {
     const { options, targets, clock } = this.#context
-    if (this.#failures >= options.attempts) return false
+    if (this.#failures >= options.attempts) return fault.error
     const safe = this.#x.incoming.headers.get(SAFE_HEADER) === 'true'
-    if (!fault.retriable && !(fault.mayHaveActed && safe)) return false
+    if (!fault.retriable && !(fault.mayHaveActed && safe)) return fault.error
     const now = clock.mono()
     const elsewhere = this.#untried.some(other => targets.of(other).breaker.lets(now, this.#organization))
     // A backend that has answered gets no second request from the same exchange.
     const same = fault.neverSent || fault.mayHaveActed
-    if (!elsewhere && !same) return false
-    if (!target.budget.take(now, options.retry_budget)) return false
+    if (!elsewhere && !same) return fault.error
+    if (!target.budget.take(now, options.retry_budget)) return isBlamed(fault.error) ? notAsked(fault) : fault.error
     if (elsewhere) this.#next()
     else this.#later(target)
-    return true
+    return null
   }
 
   /** Tries the same backend again after a pause. */
@@ -328,6 +351,25 @@ export class Attempts implements AttemptOwner {
     })
     this.#x.control(whileWaiting(() => timer.cancel()))
   }
+}
+
+/**
+ * One backend refused the request as the client wrote it, and another may take it, but others have used up the budget
+ * of retries. That is not the client's fault, and a moment later the other backend can be asked, so the client is not
+ * told to change its request. Where the other backends are out, or `attempts` are used up, it is: nobody can say that a
+ * retry would find one that takes the request.
+ */
+function notAsked({ error }: AttemptFault): GatewayError {
+  return new GatewayError('route_capacity', {
+    message:
+      'Another upstream of this model might take this request, and cannot be asked at the moment. Retry shortly.',
+    cause: error.cause,
+  })
+}
+
+/** Why a backend is left out that asked for a pause with this error. */
+function causeOf(code: ErrorCode): Cause {
+  return code === 'capacity_exceeded' ? 'capacity' : code === 'gateway_timeout' ? 'timeout' : 'fault'
 }
 
 /** The exchange's control while no attempt runs. */

@@ -5,12 +5,16 @@
  * - Failures to connect close the backend to all organizations: no request can cause them.
  * - Other faults (5xx, silence, a malformed reply) close it to the organization that met them. They close it to all
  *   when two organizations or more met them in the window and no request of anybody succeeded in it.
- * - A provider's Retry-After pauses the backend: it is tried last, with one probe a second. A probe that succeeds ends
- *   the pause. When it is another organization's, the provider is well, and what the first one provokes during the next
- *   minutes pauses the backend for that organization alone.
+ * - A provider's Retry-After pauses the backend for the organization that met it, and for all once a second one meets
+ *   it while the pause of the first lasts. When a request of another organization succeeds that began after a pause
+ *   did, the provider is well, and what the organization of that pause provokes during the next minutes pauses the
+ *   backend for it alone. So a tenant with two organizations gains nothing.
  *
- * One probe a second also passes while the backend is closed to all, so that whoever is served opens it again. An
- * organization whose probes fail waits twice as long for each next one, so that others get their turn.
+ * Whoever finds no other backend may probe this one, once a second: what is over is then noticed at once, and a backend
+ * that is dead gets no more than the probes. An organization has probes of its own while the backend is closed to it
+ * alone. While it is closed to all, all share them. An organization whose probes fail waits twice as long for each next
+ * one, as far as others are to have their turn: one probe a second is open to everybody, so that a second never goes by
+ * without, and one more to those that do not wait.
  *
  * All state is in memory, for one process: each worker learns by itself, and after a restart all is closed. Times are
  * monotonic milliseconds.
@@ -20,6 +24,15 @@ import { Recent } from './recent.ts'
 
 /** For whom something holds. */
 export type Scope = 'all' | 'organization'
+
+/** Why a backend is left out: the provider had a fault, was too slow, or had no capacity. */
+export type Cause = 'fault' | 'timeout' | 'capacity'
+
+/** What a client is told whose request a backend does not take now. `waitMs` may be 0. */
+export interface Refusal {
+  waitMs: number
+  cause: Cause
+}
 
 /**
  * The longest pause that a provider can ask for, as a multiple of `open_for`: a wrong value must not take a backend
@@ -31,9 +44,8 @@ const PROBE_MS = 1000
 /** The wait of an organization whose probes fail is doubled at most this often: 64 s. */
 const MAX_DOUBLINGS = 6
 /**
- * The most organizations that one backend's breaker remembers, about 570 bytes each. The half that called last is always
- * among them. Forgetting one opens the
- * backend to it again, which harms nobody else.
+ * The most organizations that one backend's breaker remembers, about 600 bytes each. The half that called last is always
+ * among them. Forgetting one opens the backend to it again, which harms nobody else.
  */
 export const MAX_ORGANIZATIONS = 1024
 /** An organization that sends nothing is forgotten after 10 to 20 minutes. */
@@ -43,9 +55,15 @@ const KEEP_MS = 600_000
 class Own extends Circuit {
   pausedUntil = 0
   pausedSince = 0
+  /** When the pause would end that the provider asked for: it may be longer than the one that is kept. */
+  askedUntil = 0
+  /** Why the provider asked for it. */
+  cause: Cause = 'capacity'
+  /** Its next probe may pass from this time on, while the backend is closed to this organization alone. */
+  probeAt = 0
   /** Faults, pauses and probes since its last success. */
   misses = 0
-  /** It gets no probe before this time. */
+  /** Until this time it leaves probes to others. */
   probeAfter = 0
   /** When another organization was served during a pause that this one had provoked. */
   disprovedAt = Number.NEGATIVE_INFINITY
@@ -59,12 +77,15 @@ export class Breaker {
   readonly #all: Circuit
   readonly #own: Recent<Own>
   #failures = 0
+  /** The pause for all. */
   #pausedUntil = 0
   #pausedSince = 0
-  /** The organization that provoked the pause. */
-  #pausedBy = ''
-  /** The next probe may pass from this time on. */
+  #cause: Cause = 'capacity'
+  /** The organization that met the last pause which may become one for all. */
+  #lastPaused: Own | null = null
+  /** While it is closed to all, the next probe may pass from this time on: of anybody, and of who need not wait. */
   #probeAt = 0
+  #earlyProbeAt = 0
   #succeededAt = Number.NEGATIVE_INFINITY
   /** The organization that met the last fault, when that was, and when another one met its last fault. */
   #faultOf = ''
@@ -103,26 +124,40 @@ export class Breaker {
       this.#caller = organization
     }
     if (!this.lets(now, organization)) return false
+    const own = this.#own.peek(organization)
+    const trial = this.#all.state(now) !== 'closed' || this.#reach.state(now) !== 'closed'
+    if (trial && own && this.#mustYield(now, own)) return false
     this.#entered(now, organization)
     return true
   }
 
-  /** Sends a request as a probe, when `tryEnter` refused it because of a pause or because of others' faults. */
+  /** Sends a request as a probe, when `tryEnter` refused it here and no other backend takes it. */
   tryProbe(now: number, organization: string): boolean {
     const own = this.#own.of(organization, now)
-    if (!this.#reach.lets(now) || !own.lets(now) || now < this.#probeAt) return false
-    // Where nobody else calls, nobody has to be let through first.
-    if (now < own.probeAfter && this.#severalCall(now)) return false
-    this.#probeAt = now + PROBE_MS
+    const alone = now < own.pausedUntil || !own.lets(now)
+    const toAll = now < this.#pausedUntil || !this.#all.lets(now) || !this.#reach.lets(now)
+    const yields = this.#mustYield(now, own)
+    if (alone && now < own.probeAt) return false
+    if (toAll && now < (yields ? this.#probeAt : this.#earlyProbeAt)) return false
+    own.probeAt = now + PROBE_MS
+    if (toAll) this.#probed(now, yields)
     this.#yields(now, own)
-    this.#entered(now, organization)
+    this.#entered(now, organization, yields)
     return true
   }
 
-  #entered(now: number, organization: string): void {
-    this.#reach.entered(now)
-    this.#all.entered(now)
-    this.#own.peek(organization)?.entered(now)
+  /** The next probe for all has to wait. */
+  #probed(now: number, yields: boolean): void {
+    this.#probeAt = now + PROBE_MS
+    if (!yields) this.#earlyProbeAt = now + PROBE_MS
+  }
+
+  #entered(now: number, organization: string, yields = false): void {
+    const own = this.#own.peek(organization)
+    const reach = this.#reach.entered(now)
+    // A trial of any of them counts as the probe of this second.
+    if (this.#all.entered(now) || reach) this.#probed(now, yields)
+    if (own?.entered(now)) own.probeAt = now + PROBE_MS
   }
 
   /** Whether a backend that recovered already takes a request that another could take. @param r uniform in [0, 1) */
@@ -136,10 +171,23 @@ export class Breaker {
     return Math.max(0, this.#pausedUntil - now, (this.#own.peek(organization)?.pausedUntil ?? 0) - now)
   }
 
-  /** Milliseconds until this organization may send a request again, a trial at least; 0 when it may now. */
+  /** Milliseconds until this organization may send a request again, other than as a probe; 0 when it may now. */
   outFor(now: number, organization: string): number {
     const own = this.#own.peek(organization)?.outFor(now) ?? 0
     return Math.max(this.paused(now, organization), this.#reach.outFor(now), this.#all.outFor(now), own)
+  }
+
+  /**
+   * What an organization is told whose request was refused. When it met the faults or the pause itself, it is the time
+   * that is left of them, as its first client was told. What others met says less: there the next probe may be its own.
+   */
+  refusal(now: number, organization: string): Refusal {
+    const own = this.#own.peek(organization)
+    if (own && now < own.pausedUntil)
+      return { waitMs: Math.max(own.askedUntil - now, own.outFor(now)), cause: own.cause }
+    if (own && !own.lets(now)) return { waitMs: own.outFor(now), cause: 'fault' }
+    const cause = now < this.#pausedUntil ? this.#cause : 'fault'
+    return { waitMs: Math.max(0, Math.min(this.#probeAt, this.outFor(now, organization) + now) - now), cause }
   }
 
   // ---- after it -----------------------------------------------------------------------------------------------------
@@ -155,10 +203,12 @@ export class Breaker {
     const reachable = this.#reach.succeeded(now)
     let all = this.#all.succeeded(now) || reachable
     let mine = own.succeeded(now)
+    const last = this.#lastPaused
+    if (last && last !== own) disproves(last, now, began)
     if (now < this.#pausedUntil && began > this.#pausedSince) {
       this.#pausedUntil = 0
       this.#all.recovers(now)
-      if (this.#pausedBy !== organization) this.#own.of(this.#pausedBy, now).disprovedAt = now
+      for (const other of this.#own.values()) if (other !== own) disproves(other, now, began)
       all = true
     }
     if (now < own.pausedUntil && began > own.pausedSince) {
@@ -182,7 +232,9 @@ export class Breaker {
     if (counts === 'all') {
       this.#own.peek(organization)?.abstained()
       this.#all.failed(now, false)
-      return this.#reach.failed(now) ? 'all' : null
+      if (!this.#reach.failed(now)) return null
+      this.#probed(now, false)
+      return 'all'
     }
     if (organization !== this.#faultOf) {
       this.#otherFaultAt = this.#faultAt
@@ -193,8 +245,9 @@ export class Breaker {
     const own = this.#own.of(organization, now)
     this.#yields(now, own)
     const mine = own.failed(now)
+    if (mine) own.probeAt = now + PROBE_MS
     if (this.#all.failed(now, now - this.#otherFaultAt < window && now - this.#succeededAt >= window)) {
-      this.#probeAt = now + PROBE_MS
+      this.#probed(now, false)
       return 'all'
     }
     return mine ? 'organization' : null
@@ -211,30 +264,44 @@ export class Breaker {
    * The provider asked for a pause, with an answer to this organization. It lasts `MAX_REST` times `open_for` at most.
    * @returns for whom a pause begins; null when one was running already
    */
-  rest(now: number, organization: string, ms: number): Scope | null {
+  rest(now: number, organization: string, ms: number, cause: Cause): Scope | null {
     const most = MAX_REST * this.#options.open_for
-    const until = now + Math.min(ms, most)
     const own = this.#own.of(organization, now)
     const begins = this.paused(now, organization) === 0
-    if (now >= own.pausedUntil) own.pausedSince = now
-    own.pausedUntil = Math.max(own.pausedUntil, until)
+    if (now >= own.pausedUntil) {
+      own.pausedSince = now
+      own.askedUntil = 0
+      own.probeAt = now + PROBE_MS
+    }
+    own.pausedUntil = Math.max(own.pausedUntil, now + Math.min(ms, most))
+    own.askedUntil = Math.max(own.askedUntil, now + ms)
+    own.cause = cause
     if (begins) this.#yields(now, own)
-    if (now - own.disprovedAt < most) return begins ? 'organization' : null
+    const mine = begins ? 'organization' : null
+    if (now - own.disprovedAt < most) return mine
     if (now < this.#pausedUntil) {
-      this.#pausedUntil = Math.max(this.#pausedUntil, until)
+      this.#pausedUntil = Math.max(this.#pausedUntil, own.pausedUntil)
       return null
     }
-    this.#pausedUntil = until
+    const other = this.#lastPaused
+    this.#lastPaused = own
+    if (!other || other === own || now >= other.pausedUntil || now - other.disprovedAt < most) return mine
+    this.#pausedUntil = Math.min(own.pausedUntil, other.pausedUntil)
     this.#pausedSince = now
-    this.#pausedBy = organization
-    this.#probeAt = now + PROBE_MS
+    this.#cause = cause
+    this.#probed(now, false)
     return 'all'
   }
 
-  /** Lets other organizations probe first. */
+  /** Lets other organizations probe first, where there are any. */
   #yields(now: number, own: Own): void {
     own.misses = Math.min(own.misses + 1, MAX_DOUBLINGS)
     own.probeAfter = now + PROBE_MS * 2 ** own.misses
+  }
+
+  /** Whether it leaves this probe to others. Where nobody else calls, nobody has to be let through first. */
+  #mustYield(now: number, own: Own): boolean {
+    return now < own.probeAfter && this.#severalCall(now)
   }
 
   #severalCall(now: number): boolean {
@@ -275,4 +342,9 @@ export class Breaker {
   get errorRate(): number {
     return this.#all.errorRate
   }
+}
+
+/** A request that began at `began` was served: a pause of another organization that runs since before is its own. */
+function disproves(paused: Own, now: number, began: number): void {
+  if (now < paused.pausedUntil && began > paused.pausedSince) paused.disprovedAt = now
 }

@@ -1,10 +1,19 @@
 /**
- * A circuit breaker over one kind of failures. It opens after a number of failures in a row, or at an error rate over a
- * sliding window. After `open_for` one trial decides. Once it has closed again, it takes requests slowly, over another
- * `open_for`.
+ * A circuit breaker over one kind of failures. It opens at a number of failures, in a row or in a sliding window, when
+ * the failures in the window are also a share of the attempts in it: neither five failures among two hundred replies
+ * open it, nor the only attempt of a quiet hour. (Those that end a long wait come one in a window, so a row counts
+ * however long it takes.) It opens for a second. Then one trial decides, and each trial that fails doubles the time, up to `open_for`: a
+ * fault that is over at once costs a second, and a backend that is dead gets few trials. Once the circuit has closed
+ * again, it takes requests slowly, over another `open_for`.
+ *
+ * A heavily used backend that dies has many good replies in its window, and opens late. So failures in a row begin the
+ * slow start as well: the backend then takes only a share of what another one could take, and where there is no other
+ * one nothing is refused for it.
  */
 export interface BreakerOptions {
+  /** In a row, or in the window. */
   failures: number
+  /** Share of the attempts in the window, in (0, 1]. */
   error_rate: number
   /** Milliseconds. */
   window: number
@@ -13,8 +22,8 @@ export interface BreakerOptions {
 
 export type CircuitState = 'closed' | 'open' | 'half-open'
 
-/** The error rate counts only from this many attempts in the window. */
-const MIN_SAMPLES = 10
+/** How long it opens at first, milliseconds. */
+const FIRST_OPEN_MS = 1000
 /** The window is counted in this many slices. */
 const BUCKETS = 10
 /** The share of requests that a recovered backend gets at once; it grows to 1. */
@@ -26,6 +35,8 @@ export class Circuit {
   readonly #options: Readonly<BreakerOptions>
   #inARow = 0
   #openUntil = 0
+  /** How long it was opened for last; 0 while it is closed. */
+  #openFor = 0
   /** When the backend recovered; 0 once it takes its full share. */
   #warmFrom = 0
   /** The one request that a half-open circuit lets through is running. */
@@ -50,9 +61,11 @@ export class Circuit {
     return this.#openUntil === 0 || (now >= this.#openUntil && !this.#trial)
   }
 
-  /** A request is sent. While the circuit is half-open, it is the trial. */
-  entered(now: number): void {
-    if (this.state(now) === 'half-open') this.#trial = true
+  /** A request is sent. While the circuit is half-open, it is the trial. @returns true when it is */
+  entered(now: number): boolean {
+    if (this.state(now) !== 'half-open') return false
+    this.#trial = true
+    return true
   }
 
   /** Milliseconds until a request may be sent again, a trial at least; 0 when one may be now. */
@@ -83,7 +96,7 @@ export class Circuit {
     this.#inARow = 0
     this.#trial = false
     if (this.#openUntil !== 0) {
-      this.#openUntil = 0
+      this.#openUntil = this.#openFor = 0
       this.recovers(now)
       this.#failed.fill(0)
       this.#total.fill(0)
@@ -104,17 +117,24 @@ export class Circuit {
     this.#inARow++
     const wasTrial = this.#trial
     this.#trial = false
-    const total = sum(this.#total)
-    const enough =
-      this.#inARow >= this.#options.failures ||
-      (total >= MIN_SAMPLES && sum(this.#failed) / total >= this.#options.error_rate)
-    if (wasTrial || (mayOpen && enough)) {
-      const opened = this.#openUntil === 0
-      this.#openUntil = now + this.#options.open_for
-      this.#warmFrom = 0
-      return opened
+    const { failures, error_rate, open_for } = this.#options
+    if (this.#openUntil !== 0) {
+      // Probes fail while it is open, and so does what was sent before it opened: only the trial tells something new.
+      if (wasTrial) this.#open(now, Math.min(2 * this.#openFor, open_for))
+      return false
     }
-    return false
+    if (!mayOpen) return false
+    if (this.#inARow >= failures) this.recovers(now)
+    const failed = sum(this.#failed)
+    if (Math.max(failed, this.#inARow) < failures || failed < error_rate * sum(this.#total)) return false
+    this.#open(now, Math.min(FIRST_OPEN_MS, open_for))
+    return true
+  }
+
+  #open(now: number, ms: number): void {
+    this.#openFor = ms
+    this.#openUntil = now + ms
+    this.#warmFrom = 0
   }
 
   /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */

@@ -1,5 +1,6 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
 import { Ticker } from '../../core/ticker.ts'
+import { LIMITED } from '../shared/safeguards.ts'
 import { sentConversation } from '../shared/sent-conversation.ts'
 import {
   candidates,
@@ -34,6 +35,7 @@ export const upstream = definePlugin({
   mayProvide: [failedAttempts, promptTaken],
   providesLate: [servedBy],
   terminal: true,
+  safeguards: () => [LIMITED],
   uses: ['providers', 'stream_limits'],
   create(options, { config, clock, log, random, shared, searchProviders }) {
     const ticker = shared.use('upstream.ticker', () => new Ticker(clock, TICK_MS))

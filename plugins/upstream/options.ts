@@ -1,8 +1,12 @@
 import { type Arrives, count, duration, number, object, size } from '../../core/vocabulary.ts'
+import { unlimited } from '../shared/safeguards.ts'
 
 export const schema = object({
   connect_timeout: duration('5s', 'Longest wait for a connection to a backend.'),
-  first_byte_timeout: duration('120s', "Longest wait for the first event of a backend's answer."),
+  first_byte_timeout: duration(
+    '120s',
+    "Longest wait for the first event of a backend's answer. The idle limit of `stream_limits` ends it earlier where it is shorter.",
+  ),
   attempts: count(
     2,
     'Most attempts for one request, the first included; retries happen only before the head is out.',
@@ -15,17 +19,25 @@ export const schema = object({
   ),
   breaker: object(
     {
-      failures: count(5, 'Failures in a row that open the breaker.', 1),
-      error_rate: number(0.5, 'Share of failures within the window that opens it.', {
+      failures: count(
+        5,
+        'Failures in a row, or within `window`, that open the breaker, where `error_rate` is met, too.',
+        1,
+      ),
+      error_rate: number(0.5, 'Share of the attempts within `window` that must have failed for it.', {
         exclusiveMinimum: 0,
         maximum: 1,
       }),
-      window: duration('30s', 'Window of the error rate.'),
-      open_for: duration('15s', 'How long an open breaker keeps the backend out before one trial request.'),
+      window: duration('30s', 'Window in which failures are counted.'),
+      open_for: duration(
+        '15s',
+        'Longest time that an open breaker keeps the backend out before a trial request. It begins with `1s`, and doubles with each trial that fails. Where a request has no other backend, one a second is sent all the same.',
+      ),
     },
     [],
     { default: {}, description: 'When a failing backend is left out.' },
   ),
+  unlimited,
 })
 
 /** Times in milliseconds. */

@@ -46,6 +46,13 @@ export class ReplyConnection {
     if (this.#paused) controller.pause()
   }
 
+  /** The request was lost with its connection before anybody had read it, and will be sent over another one. */
+  lost(): void {
+    if (this.#state !== 'reading') return
+    this.#state = 'waiting'
+    this.#controller = null
+  }
+
   pause(): void {
     this.#paused = true
     this.stall()

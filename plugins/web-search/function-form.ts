@@ -3,6 +3,7 @@
  * this form when no backend searches; `upstream` runs the function's calls (search-loop.ts), and the client sees hosted
  * searches.
  */
+import { appendAll } from '../../core/append.ts'
 import type {
   CallPart,
   Conversation,
@@ -94,8 +95,12 @@ export function relaxed(choice: ToolChoice, name: string | null): ToolChoice {
  * provider's prompt cache stays valid.
  */
 export function withoutSearch({ toolChoice, tools }: Conversation, name: string): ToolChoice {
-  const rest = []
-  if (toolChoice.type === 'allowed') rest.push(...toolChoice.tools.filter(tool => tool.name !== name || tool.namespace))
+  const rest: (ToolChoice & { type: 'allowed' })['tools'] = []
+  if (toolChoice.type === 'allowed')
+    appendAll(
+      rest,
+      toolChoice.tools.filter(tool => tool.name !== name || tool.namespace),
+    )
   else if (toolChoice.type !== 'none') {
     for (const tool of tools) {
       if (tool.type === 'web_search' || (tool.name === name && !('namespace' in tool && tool.namespace))) continue

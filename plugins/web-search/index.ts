@@ -23,6 +23,7 @@ export const webSearch = definePlugin({
   summary: 'Runs web searches for backends without one of their own.',
   config: schema,
   provides: [hostedSearch],
+  aboveTerminal: true,
   create({ provider, max_turns, max_searches, max_results }) {
     const bounds = { maxTurns: max_turns, maxSearches: max_searches, maxResultBytes: max_results }
     const service: HostedSearch = {

@@ -1,5 +1,5 @@
 /** The Messages API of Anthropic as an upstream dialect (wire.md F, column AM). */
-import type { Conversation } from '../../core/conversation.ts'
+import { type Conversation, workOf } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
@@ -48,9 +48,10 @@ export const anthropicMessages: Dialect = {
   blames: anthropicBlames,
 }
 
-function structures({ output }: Conversation, backend: Backend): boolean {
+function structures(conversation: Conversation, backend: Backend): boolean {
+  const { output } = conversation
   if (!output!.schema || !traitsOf(backend.model).outputFormat) return false
-  return outputSchema(output!.schema) !== null
+  return outputSchema(output!.schema, workOf(conversation)) !== null
 }
 
 function unfit(conversation: Conversation, backend: Backend): Unfit | null {

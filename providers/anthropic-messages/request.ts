@@ -1,4 +1,5 @@
 /** Makes `POST /messages` requests from a conversation (wire.md F.1 to F.5). */
+import { appendAll } from '../../core/append.ts'
 import {
   type CallPart,
   type Conversation,
@@ -9,6 +10,7 @@ import {
   type ReasoningPart,
   type ResultPart,
   type SearchPart,
+  workOf,
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { adjacentResults, type Step } from '../adjacent-results.ts'
@@ -125,9 +127,10 @@ export function request(conversation: Conversation, backend: Backend, context: O
   }
 }
 
-function outputConfig({ output }: Conversation, { effort }: ThinkingPlan): JsonObject | undefined {
+function outputConfig(conversation: Conversation, { effort }: ThinkingPlan): JsonObject | undefined {
+  const { output } = conversation
   if (effort === undefined && !output) return undefined
-  const format = output && { type: 'json_schema', schema: outputSchema(output.schema!) }
+  const format = output && { type: 'json_schema', schema: outputSchema(output.schema!, workOf(conversation)) }
   return { effort, format }
 }
 
@@ -248,7 +251,7 @@ class MessageBuilder {
   #push(role: Message['role'], content: JsonObject[]): void {
     if (content.length === 0) return
     const last = this.#messages.at(-1)
-    if (last && last.role === role) last.content.push(...content)
+    if (last && last.role === role) appendAll(last.content, content)
     else this.#messages.push({ role, content })
   }
 
@@ -294,7 +297,7 @@ class MessageBuilder {
         case 'search': {
           const blocks = this.#private(part)?.blocks ?? []
           // The API refuses a search without a result, except at the end.
-          if (blocks.length > 1 || (blocks.length === 1 && part === this.#paused)) content.push(...blocks)
+          if (blocks.length > 1 || (blocks.length === 1 && part === this.#paused)) appendAll(content, blocks)
           else content.push({ type: 'text', text: searchText(part) })
           break
         }

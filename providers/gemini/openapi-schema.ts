@@ -13,11 +13,11 @@ export type OpenApiSchema = { schema: JsonObject } | { lacks: string }
 /** The deepest nesting, references included: deep nesting overflows the stack. */
 const MOST_DEPTH = 64
 /** Units of work (core/work.ts) for each schema, beside its texts, its lists and what is merged: some 30 look-ups. */
-const NODE = 100
+const NODE = 30
 /** Units of work for each member of a list or an object that is copied. */
-const MEMBER = 8
+const MEMBER = 4
 /** The same for each member that two merged schemas have: it goes into an object that grows. */
-const MERGED = 32
+const MERGED = 16
 /** Characters of JSON that each schema takes at least. */
 const SCHEMA_CHARACTERS = 16
 /**

@@ -1,4 +1,5 @@
 /** Makes `models/…:generateContent` requests from a conversation (wire.md F.1 to F.5). */
+import { appendAll } from '../../core/append.ts'
 import {
   type CallPart,
   type Conversation,
@@ -277,7 +278,7 @@ class ContentBuilder {
   #push(role: Content['role'], parts: JsonObject[]): void {
     if (parts.length === 0) return
     const last = this.#contents.at(-1)
-    if (last && last.role === role && !this.#sealed) last.parts.push(...parts)
+    if (last && last.role === role && !this.#sealed) appendAll(last.parts, parts)
     else this.#contents.push({ role, parts })
     this.#sealed = false
   }
@@ -329,7 +330,7 @@ class ContentBuilder {
     const text = resultText(result)
     const media = result.content.filter(part => part.type !== 'text' && part.source.kind !== 'text')
     const inner: JsonObject[] = []
-    for (const part of media) inner.push(...mediaParts(part as ImagePart | DocumentPart))
+    for (const part of media) appendAll(inner, mediaParts(part as ImagePart | DocumentPart))
     const functionResponse: JsonObject = {
       id,
       name: this.#names.toUpstream(call.name, call.namespace),
@@ -339,7 +340,8 @@ class ContentBuilder {
       if (this.#traits.responseMedia) functionResponse['parts'] = inner
       else {
         if (text === '') functionResponse['response'] = { output: 'The content of this result follows.' }
-        hoisted.push({ text: `[result of call ${id}]` }, ...inner)
+        hoisted.push({ text: `[result of call ${id}]` })
+        appendAll(hoisted, inner)
       }
     }
     return { functionResponse }
@@ -355,7 +357,7 @@ function userParts(parts: readonly Part[]): JsonObject[] {
   for (const part of parts) {
     if (part.type === 'text') {
       if (!part.meteredOnly && !isBlank(part.text)) content.push({ text: part.text })
-    } else if (part.type === 'image' || part.type === 'document') content.push(...mediaParts(part))
+    } else if (part.type === 'image' || part.type === 'document') appendAll(content, mediaParts(part))
   }
   return content
 }

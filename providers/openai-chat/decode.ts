@@ -4,6 +4,7 @@
  * One state machine reads both: a buffered message is one large delta. `usage` and `finish` are pushed when they are
  * read, in any order; core/sequence.ts keeps them until the end.
  */
+import { appendAll } from '../../core/append.ts'
 import type { DecodeContext, Decoder } from '../../core/dialect.ts'
 import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
 import { keepNumbers } from '../../core/json.ts'
@@ -179,7 +180,7 @@ export class ChatDecoder implements Decoder {
     const tokens = isObject(logprobs) ? openAiLogprobs(logprobs['content']) : undefined
     if (content === '') {
       // During reasoning or calls, these tokens belong to those.
-      if (tokens && !this.#inReasoning && this.#calls.count === 0) this.#tokens.push(...tokens)
+      if (tokens && !this.#inReasoning && this.#calls.count === 0) appendAll(this.#tokens, tokens)
       return false
     }
     this.#endReasoning(push)

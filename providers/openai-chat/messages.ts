@@ -1,4 +1,5 @@
 /** Makes Chat Completions messages from turns (wire.md F.1, F.3). */
+import { appendAll } from '../../core/append.ts'
 import { argumentsOf } from '../../core/arguments.ts'
 import type { CallPart, Conversation, DocumentPart, ImagePart, Part, ResultPart } from '../../core/conversation.ts'
 import type { OutboundContext } from '../../core/dialect.ts'
@@ -56,7 +57,7 @@ function userContent(parts: readonly Part[]): string | ContentPart[] {
     if (part.type === 'text') {
       if (!part.meteredOnly) content.push({ type: 'text', text: part.text })
     } else if (part.type === 'image') content.push(image(part))
-    else if (part.type === 'document') content.push(...withContext(part, document(part)))
+    else if (part.type === 'document') appendAll(content, withContext(part, document(part)))
   }
   if (content.length === 0) return ''
   const only = content[0]!
@@ -121,7 +122,7 @@ function toolContent(result: ResultPart, id: string, media: ContentPart[]): stri
     lines.push(`[${part.type}: in the next user message]`)
     if (!labelled) media.push({ type: 'text', text: `Attached to the result of tool call ${id}:` })
     labelled = true
-    media.push(...(part.type === 'document' ? withContext(part, form) : [form]))
+    appendAll(media, part.type === 'document' ? withContext(part, form) : [form])
   }
   return (result.isError ? TOOL_ERROR : '') + lines.join('\n')
 }

@@ -2,6 +2,7 @@
  * Makes `POST /responses` requests from a conversation (wire.md F.1 to F.5). The upstream stores nothing
  * (`store: false`): reasoning is returned encrypted and is sent again unchanged.
  */
+import { appendAll } from '../../core/append.ts'
 import { argumentsOf } from '../../core/arguments.ts'
 import type {
   CallPart,
@@ -245,7 +246,7 @@ class InputBuilder {
       if (part.type === 'text') {
         if (!part.meteredOnly) content.push({ type: 'input_text', text: part.text })
       } else if (part.type === 'image') content.push(imageBody(part))
-      else if (part.type === 'document') content.push(...documentBody(part))
+      else if (part.type === 'document') appendAll(content, documentBody(part))
     }
     if (content.length > 0) this.#items.push({ type: 'message', role, content })
   }
@@ -332,7 +333,7 @@ function outputBody(part: ResultPart): string | JsonObject[] {
   for (const inner of part.content) {
     if (inner.type === 'text') output.push({ type: 'input_text', text: inner.text })
     else if (inner.type === 'image') output.push(imageBody(inner))
-    else output.push(...documentBody(inner))
+    else appendAll(output, documentBody(inner))
   }
   return output
 }

@@ -1,4 +1,5 @@
 /** The Messages API as Anthropic documents it (docs: Messages, Streaming, Extended thinking, Tool use, Web search). */
+import { appendAll } from '../../core/append.ts'
 import {
   type Body,
   bodyOf,
@@ -165,7 +166,7 @@ function envelope(reply: SimReply): Body {
 /** The content blocks of the reply. A search makes two blocks. */
 function contentOf(reply: SimReply): Body[] {
   const blocks: Body[] = []
-  for (const item of reply.items) blocks.push(...blocksOf(item, reply, blocks.length))
+  for (const item of reply.items) appendAll(blocks, blocksOf(item, reply, blocks.length))
   return blocks
 }
 

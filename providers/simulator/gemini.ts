@@ -2,6 +2,7 @@
  * generateContent and streamGenerateContent?alt=sse, as Google documents them (ai.google.dev: Generating content,
  * Function calling, Thought signatures).
  */
+import { appendAll } from '../../core/append.ts'
 import { type Body, bodyOf, listOf, type SimDialect, type SimEvent, seal, stringOf } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
 import { type SimPrompt, SimRefusal, type SimReply } from './model.ts'
@@ -66,8 +67,8 @@ export const geminiSimulator: SimDialect = {
     const parts: Body[] = []
     const tokens: string[] = []
     for (const { parts: more, pieces } of partsOf(reply)) {
-      parts.push(...more)
-      tokens.push(...pieces)
+      appendAll(parts, more)
+      appendAll(tokens, pieces)
     }
     return {
       candidates: [

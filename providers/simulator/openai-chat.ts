@@ -2,6 +2,7 @@
  * The Chat Completions API as OpenAI documents it (platform.openai.com, API reference, Chat), with
  * `reasoning_content`, which compatible servers stream.
  */
+import { appendAll } from '../../core/append.ts'
 import { type Body, bodyOf, listOf, mediaTypeOf, type SimDialect, type SimEvent, stringOf } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
 import { type SimPrompt, SimRefusal, type SimReply, type SimTool, type SimUsage } from './model.ts'
@@ -61,7 +62,7 @@ export const chatSimulator: SimDialect = {
       if (item.type === 'reasoning' && item.summary.length > 0) message['reasoning_content'] = item.summary.join('')
       else if (item.type === 'text') {
         message['content'] = item.text
-        for (const piece of item.pieces) logprobs.push(...logprobsOf(piece, reply))
+        for (const piece of item.pieces) appendAll(logprobs, logprobsOf(piece, reply))
       } else if (item.type === 'refusal') message['refusal'] = item.text
       else if (item.type === 'call') calls.push(callOf(reply, calls.length, item.name, item.text))
     }

@@ -2,6 +2,7 @@
 import path from 'node:path'
 import { Cluster, type Redis } from 'ioredis'
 import type { AuditNote } from '../../core/accounts.ts'
+import { appendAll } from '../../core/append.ts'
 import { type LedgerRow, RECENT_ROWS, StoreUnavailable } from '../../core/store.ts'
 import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
@@ -150,6 +151,7 @@ export class RedisEnd implements End {
       await this.#call(redis => redis.set(VERSION, this.#version))
       // The set of the ids of keys is complete up to this version.
       await this.#call(redis => redis.hset(KEYED, 'v', this.#version))
+      await new RedisAccounts(this.#client).indexNames()
     }
     const last = this.#ids.get(STREAM)
     // The sums came along: no row is counted again.
@@ -411,7 +413,7 @@ export class RedisEnd implements End {
     const results: R[] = []
     for (let i = 0; i < items.length; i += together) {
       const some = items.slice(i, i + together).map(item => this.#call(redis => run(redis, item)))
-      results.push(...(await Promise.all(some)))
+      appendAll(results, await Promise.all(some))
     }
     return results
   }

@@ -10,6 +10,7 @@
  * not raised above the version of a living lease. So the layout never becomes unreadable for a process that is serving.
  */
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
+import { RedisAccounts } from './accounts.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { MARK } from './scripts.ts'
@@ -25,7 +26,11 @@ export interface LayoutStep extends Mark {
 /**
  * In ascending order of version. A new version adds an entry. The code of the previous version must be able to use it.
  */
-export const STEPS: readonly LayoutStep[] = [{ version: 1, minReader: 1 }]
+export const STEPS: readonly LayoutStep[] = [
+  { version: 1, minReader: 1 },
+  // Who names which plan and model. A gateway of version 1 changes accounts without it; what it changes is added later.
+  { version: 2, minReader: 1, migrate: client => new RedisAccounts(client).indexNames() },
+]
 
 /** The key of the mark. */
 export const FORMAT = '{sluice:leases}:format'

@@ -138,7 +138,7 @@ export class RedisStore implements Store {
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
         for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
         await this.#sink.count().catch(() => {})
-        await this.accounts.indexKeys().catch(() => {})
+        await this.accounts.index().catch(() => {})
         if (options.audit) await this.accounts.trim(options.audit, clock.now()).catch(() => {})
       },
     })

@@ -8,6 +8,9 @@ import {
   type AuditPage,
   type ChangeResult,
   MOST_CHANGES,
+  type NameCount,
+  type NameKind,
+  type NameUsers,
   type OrganizationWithKeys,
   type StoredAccount,
   type StoredKey,
@@ -46,6 +49,115 @@ CREATE INDEX audit_organization ON audit (organization, id);
 
 /** Finds organizations by the id of a key, in the order of their ids. */
 export const KEY_INDEX = 'CREATE INDEX keys_id ON keys (id, organization)'
+
+/** The first organizations that name a plan or model. */
+export const USERS = 'SELECT DISTINCT organization FROM account_names WHERE kind = ? AND name = ? ORDER BY 1 LIMIT ?'
+
+type Table = 'organizations' | 'keys'
+/** Columns with the organization and the key of a row; an organization's own settings have the key ''. */
+const OWNER = { organizations: ['id', "''"], keys: ['organization', 'id'] } as const
+const ownerIn = (table: Table, row: string) => {
+  const [organization, key] = OWNER[table]
+  return [`${row}.${organization}`, key === "''" ? key : `${row}.${key}`] as const
+}
+
+/** Most keys name nothing. Parsing their settings would make an import of a million accounts half as long again. */
+const saysModels = (row: string) => `instr(${row}.settings, '"model') > 0`
+
+/** The names of a kind in the settings of a row, as a query of one column `name`, without repetitions. */
+function namesIn(table: Table, kind: NameKind, row: string): string {
+  const json = `iif(json_valid(${row}.settings), ${row}.settings, '{}')`
+  const is = (member: string, type: string) => `json_type(${json}, '$.${member}') = '${type}'`
+  if (kind === 'plan') return `SELECT json_extract(${json}, '$.plan') AS name WHERE ${is('plan', 'text')}`
+  const alive = table === 'keys' ? ` AND json_extract(${json}, '$.status') IS NOT 'revoked'` : ''
+  return `SELECT value AS name FROM json_each(${json}, '$.models') WHERE ${is('models', 'array')} AND type = 'text'${alive}
+    UNION SELECT key FROM json_each(${json}, '$.model_limits') WHERE ${is('model_limits', 'object')}${alive}`
+}
+
+/** Triggers that keep `account_names` in step with one table. */
+function namesOf(table: Table): string {
+  const kinds: NameKind[] = table === 'organizations' ? ['plan', 'model'] : ['model']
+  // Each kind by itself, so that all columns of the primary key are looked up; a row value in IN would be a scan.
+  const each = (step: (kind: NameKind) => string) => kinds.map(kind => `${step(kind)};`).join('')
+  const [organization, key] = ownerIn(table, 'NEW')
+  const add = (kind: NameKind) => `
+  INSERT INTO account_names (kind, name, organization, key)
+    SELECT '${kind}', n.name, ${organization}, ${key} FROM (${namesIn(table, kind, 'NEW')}) AS n
+    WHERE NOT EXISTS (SELECT 1 FROM account_names AS a WHERE a.kind = '${kind}' AND a.name = n.name
+      AND a.organization = ${organization} AND a.key = ${key})`
+  const remove = (kind: NameKind) => `
+  DELETE FROM account_names WHERE kind = '${kind}' AND organization = ${ownerIn(table, 'OLD')[0]}
+    AND key = ${ownerIn(table, 'OLD')[1]}
+    AND name IN (${namesIn(table, kind, 'OLD')})`
+  const [inserted, updated, deleted] =
+    table === 'keys'
+      ? [
+          `WHEN ${saysModels('NEW')}`,
+          ` AND (${saysModels('NEW')} OR ${saysModels('OLD')})`,
+          `WHEN ${saysModels('OLD')}`,
+        ]
+      : ['', '', '']
+  return `
+CREATE TRIGGER ${table}_named AFTER INSERT ON ${table} ${inserted} BEGIN ${each(add)}
+END;
+CREATE TRIGGER ${table}_renamed AFTER UPDATE OF settings ON ${table} WHEN NEW.settings <> OLD.settings${updated} BEGIN
+  ${each(remove)}
+  ${each(add)}
+END;
+CREATE TRIGGER ${table}_unnamed AFTER DELETE ON ${table} ${deleted} BEGIN ${each(remove)}
+END;
+`
+}
+
+/** Adds the names of the rows that are there already. */
+function addNamesOf(table: Table): string {
+  const [organization, key] = ownerIn(table, 'r')
+  const add = (kind: NameKind) => `
+INSERT INTO account_names SELECT '${kind}', n.value, ${organization}, ${key} FROM ${table} AS r,
+  json_each((SELECT json_group_array(name) FROM (${namesIn(table, kind, 'r')}))) AS n
+  WHERE ${kind === 'plan' ? 'true' : saysModels('r')};`
+  return (table === 'organizations' ? add('plan') : '') + add('model')
+}
+
+/**
+ * Which plans and models accounts name, and how many organizations name each. Triggers keep both right, in the
+ * transaction of the change, and for a release that does not know of them, too. `key` is '' for the organization's own
+ * settings. No step has a conflict: in a trigger, the conflict clause of the statement that fired it would hold.
+ */
+export const NAME_TABLES = `
+CREATE TABLE account_names (
+  kind         TEXT NOT NULL,
+  name         TEXT NOT NULL,
+  organization TEXT NOT NULL,
+  key          TEXT NOT NULL,
+  PRIMARY KEY (kind, name, organization, key)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE account_counts (
+  kind          TEXT NOT NULL,
+  name          TEXT NOT NULL,
+  organizations INTEGER NOT NULL,
+  PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+${addNamesOf('organizations')}
+${addNamesOf('keys')}
+INSERT INTO account_counts SELECT kind, name, count(DISTINCT organization) FROM account_names GROUP BY kind, name;
+CREATE TRIGGER account_names_added AFTER INSERT ON account_names WHEN NOT EXISTS (
+  SELECT 1 FROM account_names WHERE kind = NEW.kind AND name = NEW.name AND organization = NEW.organization
+    AND key <> NEW.key
+) BEGIN
+  INSERT INTO account_counts SELECT NEW.kind, NEW.name, 0
+    WHERE NOT EXISTS (SELECT 1 FROM account_counts WHERE kind = NEW.kind AND name = NEW.name);
+  UPDATE account_counts SET organizations = organizations + 1 WHERE kind = NEW.kind AND name = NEW.name;
+END;
+CREATE TRIGGER account_names_removed AFTER DELETE ON account_names WHEN NOT EXISTS (
+  SELECT 1 FROM account_names WHERE kind = OLD.kind AND name = OLD.name AND organization = OLD.organization
+) BEGIN
+  UPDATE account_counts SET organizations = organizations - 1 WHERE kind = OLD.kind AND name = OLD.name;
+  DELETE FROM account_counts WHERE kind = OLD.kind AND name = OLD.name AND organizations <= 0;
+END;
+${namesOf('organizations')}
+${namesOf('keys')}
+`
 
 export class SqliteAccounts implements AccountStore {
   readonly #db: DatabaseSync
@@ -106,6 +218,26 @@ export class SqliteAccounts implements AccountStore {
     return this.#try(() => {
       const select = this.#sql('SELECT value FROM json_each(?) WHERE value IN (SELECT id FROM organizations)')
       return select.all(JSON.stringify(ids)).map(row => row['value'] as string)
+    })
+  }
+
+  names(): NameCount[] {
+    return this.#try(() => {
+      const rows = this.#sql('SELECT kind, name, organizations FROM account_counts').all()
+      return rows.map(row => ({ ...row }) as unknown as NameCount)
+    })
+  }
+
+  users(kind: NameKind, names: readonly string[], most: number): NameUsers[] {
+    return this.#try(() => {
+      const count = this.#sql('SELECT organizations FROM account_counts WHERE kind = ? AND name = ?')
+      const ids = this.#sql(USERS)
+      return names.flatMap(name => {
+        const found = count.get(kind, name)
+        if (!found) return []
+        const first = ids.all(kind, name, most).map(row => row['organization'] as string)
+        return [{ kind, name, organizations: found['organizations'] as number, ids: first }]
+      })
     })
   }
 

@@ -1,6 +1,7 @@
 /** The ledger table as the ledger's sink, and its queries. */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
+import { appendAll } from '../../core/append.ts'
 import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/store.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { divide, sumOf } from '../usage.ts'
@@ -90,7 +91,7 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
 /** The latest rows of an organization, the latest first, by the index of organization and time. */
 export async function recentRows(db: DatabaseSync, org: string): Promise<LedgerRow[]> {
   const rows: LedgerRow[] = []
-  for await (const page of scanLedger(db, { org, limit: RECENT_ROWS })) rows.push(...page)
+  for await (const page of scanLedger(db, { org, limit: RECENT_ROWS })) appendAll(rows, page)
   return rows.reverse()
 }
 

@@ -3,7 +3,7 @@ import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
-import { ACCOUNT_TABLES, AUDIT_TABLE, KEY_INDEX } from './accounts.ts'
+import { ACCOUNT_TABLES, AUDIT_TABLE, KEY_INDEX, NAME_TABLES } from './accounts.ts'
 import { USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
@@ -164,6 +164,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 6, minReader: 1, run: db => db.exec(AUDIT_TABLE) },
   // SQLite keeps an index right whoever writes. Of two million keys it takes some seconds, once.
   { version: 7, minReader: 1, run: db => db.exec(KEY_INDEX) },
+  // Triggers keep the names right whoever writes. Of a million organizations it takes some seconds, once.
+  { version: 8, minReader: 1, run: db => db.exec(NAME_TABLES) },
 ]
 
 /**

@@ -4,6 +4,7 @@
  * This surface has no members for reasoning, citations and hosted searches, so they are not written (wire.md D.1,
  * F.8).
  */
+import { appendAll } from '../../core/append.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
@@ -156,7 +157,7 @@ export class ChatEncoder implements Encoder {
 
   #onText(delta: string, logprobs: readonly TokenLogprob[] | undefined): string {
     const out = this.#to('text')
-    if (this.#withLogprobs && logprobs) this.#textLogprobs.push(...wireLogprobs(logprobs))
+    if (this.#withLogprobs && logprobs) appendAll(this.#textLogprobs, wireLogprobs(logprobs))
     const text = this.#text.push(delta)
     return text === '' ? out : out + this.#sendText(text)
   }
@@ -168,7 +169,7 @@ export class ChatEncoder implements Encoder {
     const content = `{"content":${JSON.stringify(text)}}`
     if (this.#textLogprobs.length === 0) return out + this.#delta(content)
     this.#logprobs ??= []
-    this.#logprobs.push(...this.#textLogprobs)
+    appendAll(this.#logprobs, this.#textLogprobs)
     const logprobs = `{"content":${JSON.stringify(this.#textLogprobs)},"refusal":null}`
     this.#textLogprobs = []
     return out + this.#chunk(content, logprobs, 'null')

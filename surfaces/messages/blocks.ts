@@ -1,4 +1,5 @@
 /** Reads the system text, messages and content blocks of a Messages body (wire.md B.3). */
+import { appendAll } from '../../core/append.ts'
 import {
   type CallPart,
   type DocumentPart,
@@ -184,7 +185,8 @@ export class BlockReader {
     if (title) part.title = title
     const context = stringOf(block.context)
     if (context) part.context = context
-    parts.push(this.#marked(part, block, path), ...images)
+    parts.push(this.#marked(part, block, path))
+    appendAll(parts, images)
   }
 
   /** The text of a document that is given as blocks. Its images become separate parts after it. */

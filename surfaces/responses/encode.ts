@@ -5,6 +5,7 @@
  * closes the open ones first. Frames are concatenated, and only what the model wrote goes through JSON.stringify. A
  * buffered reply takes the same path and makes no frames.
  */
+import { appendAll } from '../../core/append.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
 import { parseExactly } from '../../core/json.ts'
@@ -191,7 +192,7 @@ export class ResponsesEncoder implements Encoder {
     if (part?.type !== 'output_text') {
       out = this.#openPart((part = { type: 'output_text', text: '', annotations: [], logprobs: [] }))
     }
-    if (this.#withLogprobs && logprobs) this.#logprobs.push(...wireLogprobs(logprobs))
+    if (this.#withLogprobs && logprobs) appendAll(this.#logprobs, wireLogprobs(logprobs))
     const text = this.#text.push(delta)
     return text === '' ? out : out + this.#sendText(part, text)
   }
@@ -201,7 +202,7 @@ export class ResponsesEncoder implements Encoder {
     part.text += text
     let logprobs = '[]'
     if (this.#logprobs.length > 0) {
-      part.logprobs.push(...this.#logprobs)
+      appendAll(part.logprobs, this.#logprobs)
       if (this.#streaming) logprobs = JSON.stringify(this.#logprobs)
       this.#logprobs = []
     }

@@ -1,6 +1,7 @@
 /** Who may see the dashboard: the token's form, and what a browser is told to forbid. */
 import assert from 'node:assert/strict'
 import { request as rawRequest } from 'node:http'
+import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
 import type { Browser } from 'playwright-core'
 import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
@@ -36,6 +37,15 @@ function ask(url: string, host: string): Promise<number> {
     sent.on('error', reject)
     sent.end()
   })
+}
+
+/** The answer to these bytes. */
+async function raw(port: number, bytes: string): Promise<string> {
+  const socket = connect(port, '127.0.0.1')
+  socket.end(bytes)
+  let answer = ''
+  for await (const piece of socket) answer += piece
+  return answer
 }
 
 test('every file of the page comes with a policy that forbids all but its own origin, and none may be framed', async () => {
@@ -80,6 +90,57 @@ test('without a token all but probes answer to addresses, localhost and configur
     for (const host of [`evil.example:${port}`, 'localhost.evil.example', '127.0.0.1.evil.example'])
       assert.equal(await ask(url, host), 421, host)
   }
+})
+
+// The name was cut out of Host by its first bracket or its last colon: `[::1].evil.example` passed for an address, and an
+// empty header was answered.
+test('a Host that is none is refused, with and without a token, whatever the path', async () => {
+  for (const gateway of [g, guarded]) {
+    const { port } = new URL(gateway.gateway.adminAddress!)
+    const odd = [
+      '',
+      ':9090',
+      '[::1].evil.example',
+      '[::1]evil.example:80',
+      '[::1',
+      '[evil.example]',
+      '::1',
+      'localhost:1:2',
+      'localhost:x',
+      'localhost:99999',
+      'localhost..',
+      'localhost@evil.example',
+      'localhost/',
+      'local host',
+      'localhost, evil.example',
+      '127.1',
+      '0x7f000001',
+      '2130706433',
+      '%6cocalhost',
+    ]
+    for (const host of odd) {
+      for (const path of ['/metrics', '/', '/readyz']) {
+        const answer = await raw(Number(port), `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)
+        assert.match(answer, /^HTTP\/1\.1 400 /, `${path} with '${host}'`)
+      }
+    }
+    const twice = 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n'
+    assert.match(await raw(Number(port), twice), /^HTTP\/1\.1 400 /)
+    assert.match(await raw(Number(port), 'GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n'), /^HTTP\/1\.1 400 /)
+    // HAProxy's check is a request of HTTP/1.0 without the header.
+    assert.match(await raw(Number(port), 'GET /readyz HTTP/1.0\r\n\r\n'), /^HTTP\/1\.1 200 /)
+    assert.match(await raw(Number(port), 'GET /metrics HTTP/1.0\r\n\r\n'), gateway === g ? / 421 / : / 401 /)
+  }
+  const own = [
+    'localhost.',
+    'LOCALHOST:1',
+    'a.localhost',
+    '[::FFFF:127.0.0.1]:80',
+    '10.0.0.1.',
+    'ops.example.com.:9090',
+    'localhost:',
+  ]
+  for (const host of own) assert.equal(await ask(`${g.gateway.adminAddress}/metrics`, host), 200, host)
 })
 
 test('with a token: the page comes, the data needs it', async () => {

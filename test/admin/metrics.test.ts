@@ -3,13 +3,15 @@
  * grow.
  */
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { Pool } from 'undici'
 import { parse as parseYaml } from 'yaml'
 import { Metrics, type MetricsSources } from '../../admin/metrics.ts'
 import { ZERO_USAGE } from '../../core/events.ts'
-import { KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
+import { defaultYaml, KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 import { TableClock } from '../faults/table.ts'
 import { type Family, scrape, series, value } from './exposition.ts'
@@ -25,12 +27,18 @@ const ask = (content: string, more: object = {}) => ({
 let g: TestGateway
 let families: Map<string, Family>
 before(async () => {
-  g = await startGateway({ organization: LIMITS })
+  // With accounts in the store, each of very many bad keys is looked up.
+  g = await startGateway({ organization: LIMITS, extra: 'directory: { misses: 100000 }' })
   for (let i = 0; i < 20; i++) await request(g, i)
   // A limit of every sort must have denied once: 200,001 tokens never fit a minute of 200,000.
   await g.post('/v1/chat/completions', ask('x', { max_tokens: 120_000 }))
   await eventually(() => g.gateway.ingress.running.size === 0)
-  families = await scrape(g)
+  await g.gateway.store.accounts.change([{ id: 'gone', expected: 0, settings: '{"plan":"gold"}', keys: [] }])
+  // The gateway notices within a second that its store has accounts.
+  await eventually(async () => {
+    families = await scrape(g)
+    return families.get('sluice_accounts')!.samples.length > 0
+  })
 })
 after(() => g.close())
 
@@ -178,6 +186,33 @@ test('deploy/grafana: every panel’s expression names real metrics and labels; 
   assert.ok(expressions >= 25)
   for (const { expr } of dashboard.annotations.list) checkExpression('annotation', expr)
   assert.match(dashboard.templating.list[1].query.query, /sluice_info, instance/)
+})
+
+test('accounts have at most fifty series of each kind, and the others are added up', async () => {
+  const names = Array.from({ length: 60 }, (_, i) => ({
+    kind: i % 6 === 0 ? ('model' as const) : ('plan' as const),
+    name: `n${i}`,
+    organizations: i + 1,
+    standing: 'gone' as const,
+  }))
+  const plans = Array.from({ length: 60 }, (_, i) => ({ ...names[1]!, name: `p${i}`, organizations: 100 + i }))
+  const metrics = new Metrics({ accountNames: async () => [...names, ...plans] } as unknown as MetricsSources)
+  try {
+    const { values } = await metrics.registry.getSingleMetric('sluice_accounts')!.get()
+    const total = [...names, ...plans]
+      .filter(({ kind }) => kind === 'plan')
+      .reduce((sum, of) => sum + of.organizations, 0)
+    assert.equal(values.length, 51)
+    assert.deepEqual([values[0]!.labels['plan'], values[50]!.labels['plan']], ['p59', '(others)'])
+    assert.equal(
+      values.reduce((sum, { value }) => sum + value, 0),
+      total,
+    )
+    const left = (await metrics.registry.getSingleMetric('sluice_accounts_left_behind')!.get()).values
+    assert.deepEqual([left.filter(({ labels }) => labels['kind'] === 'model').length, left.length], [10, 61])
+  } finally {
+    metrics.close()
+  }
 })
 
 test('exchanges are told apart by route, model, status and outcome, tokens and money by model', async () => {
@@ -380,5 +415,60 @@ test('ten thousand bad models and ten thousand bad keys make no series', { timeo
     assert.ok(value(now, 'sluice_refused_total', { code: 'invalid_api_key' })! >= 10_000)
   } finally {
     await pool.close()
+  }
+})
+
+/** A pipeline of the default configuration without admission, by name. */
+const unlimited = `[auth, validation, model-access, conversation, token-estimate, web-search, media, routing, translation, { upstream: { unlimited: true } }]`
+
+// A chain without admission served everybody for nothing, and no figure told it.
+test('exchanges that were served without a ledger row are counted, by pipeline and cause', async () => {
+  const reservation = `import { definePlugin, slot } from 'sluice'
+const reservation = slot('reservation')
+export default definePlugin({
+  name: 'budget',
+  summary: 'Fills the slot, and does nothing of what the slot stands for.',
+  provides: [reservation],
+  create: () => ({ onRequest(x) { x.set(reservation, { cells: [], states: [], input: 0, output: 0, cost: 0 }) } }),
+})
+`
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-rows-'))
+  const plugin = join(folder, 'budget.js')
+  writeFileSync(plugin, reservation)
+  const own = await startGateway({
+    yaml: url =>
+      defaultYaml(url, { extra: `plugins: [${JSON.stringify(plugin)}]` })
+        .replace(
+          'pipelines:\n',
+          `pipelines:\n  free: ${unlimited}\n  own: ${unlimited.replace('{ upstream: { unlimited: true } }', 'budget, upstream')}\n`,
+        )
+        .replace(
+          'routes:\n',
+          'routes:\n  - { match: POST /free, surface: chat, pipeline: free }\n  - { match: POST /own, surface: chat, pipeline: own }\n',
+        ),
+  })
+  try {
+    const counts = async () => {
+      const found = (await scrape(own)).get('sluice_exchanges_without_row_total')!.samples
+      return Object.fromEntries(found.map(({ labels, value }) => [`${labels['pipeline']} ${labels['cause']}`, value]))
+    }
+    // Each has a sample before its first exchange: Prometheus sees no increase in a series that begins with 1.
+    assert.deepEqual(await counts(), { 'completions fault': 0, 'free unlimited': 0, 'own fault': 0 })
+    const send = async (path: string, body: object) => {
+      const reply = await own.post(path, body)
+      await reply.text()
+      return reply.status
+    }
+    for (const path of ['/v1/chat/completions', '/free', '/own'])
+      assert.equal(await send(path, ask('hello')), 200, path)
+    assert.equal(await send('/free', ask('hello', { stream: true })), 200)
+    // Refused above the terminal, so nothing was spent.
+    assert.equal(await send('/free', ask('hello', { model: 'unheard-of' })), 404)
+    await eventually(() => own.gateway.ingress.running.size === 0)
+    assert.deepEqual(await counts(), { 'completions fault': 0, 'free unlimited': 2, 'own fault': 1 })
+    assert.equal((await own.ledger()).length, 1)
+  } finally {
+    await own.close()
+    rmSync(folder, { recursive: true })
   }
 })

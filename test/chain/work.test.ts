@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Work } from '../../core/work.ts'
+import { workOf } from '../../core/conversation.ts'
+import { REQUEST_WORK, Work } from '../../core/work.ts'
+import { conversationOf } from '../providers/dialect-kit.ts'
 
 test('work is taken until too little is left, and then no more', () => {
   const work = new Work(10)
@@ -14,4 +16,14 @@ test('work is taken until too little is left, and then no more', () => {
   // Whoever draws on the same budget stops, too, although less than ten were taken.
   assert.equal(other.take(1), false)
   assert.equal(other.left, 0)
+})
+
+test('all copies of a conversation draw on the budget of the first one', () => {
+  const asked = conversationOf()
+  const work = workOf(asked)
+  assert.equal(work.left, REQUEST_WORK)
+  // As for an attempt, a search round, structured output by a tool, a mask.
+  const copy = { ...asked, turns: [...asked.turns], maxOutputTokens: 5 }
+  assert.equal(workOf({ ...copy }), work)
+  assert.notEqual(workOf(conversationOf()), work, 'another request has its own')
 })

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, type TestContext, test } from 'node:test'
+import type { AccountStore } from '../../core/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { folder, sluice, YAML } from './capture.ts'
@@ -31,13 +32,17 @@ function house(t: TestContext, url = 'sqlite:./gateway.db') {
     assert.equal(code, 1, args.join(' '))
     assert.match(err, why)
   }
-  const stored = async (id: string) => {
+  const inStore = async <T>(ask: (accounts: AccountStore) => T | Promise<T>) => {
     const { accounts, close } = await openAccounts(url.startsWith('sqlite') ? `sqlite:${join(dir, 'gateway.db')}` : url)
-    const found = await accounts.read(id)
+    const found = await ask(accounts)
     await close()
     return found
   }
-  return { dir, file, read, run, good, json, refused, stored }
+  const stored = (id: string) => inStore(accounts => accounts.read(id))
+  /** How many organizations have each plan. */
+  const planned = () =>
+    inStore(async accounts => Object.fromEntries((await accounts.names()).map(of => [of.name, of.organizations])))
+  return { dir, file, read, run, good, json, refused, stored, planned }
 }
 
 for (const [name, skip, url] of [
@@ -160,7 +165,7 @@ for (const [name, skip, url] of [
     })
 
     test('an import names what is broken, takes the rest, and goes on where it was', async t => {
-      const { dir, good, json, run, stored } = house(t, url())
+      const { dir, good, json, run, stored, planned } = house(t, url())
       const lines = Array.from({ length: 1200 }, (_, i) =>
         JSON.stringify({ id: `o${i}`, plan: 'tier1', keys: [{ id: 'k', sha256: digest(`s${i}`) }] }),
       )
@@ -186,6 +191,7 @@ for (const [name, skip, url] of [
 
       const first = await run('org', 'import', file)
       assert.equal(first.code, 1)
+      assert.deepEqual(await planned(), { tier1: 1194 })
       assert.match(first.out, /^1,194 created, 0 changed, 0 unchanged, 6 refused, 1,194 keys.$/)
       const faults = first.err.split('\n')
       for (const [i, [line, [, why]]] of Object.entries(broken).entries()) {
@@ -205,6 +211,12 @@ for (const [name, skip, url] of [
       const out = join(dir, 'out.ndjson')
       writeFileSync(out, await good('org', 'export'))
       assert.equal((await json('org', 'import', out)).unchanged, 1195)
+
+      // The counts by plan follow what is replaced.
+      const line = { id: 'o10', plan: 'tier2', keys: [{ id: 'k', sha256: digest('s10'), models: ['eb1-preview'] }] }
+      writeFileSync(out, JSON.stringify(line))
+      assert.equal((await json('org', 'import', out, '--replace')).changed, 1)
+      assert.deepEqual(await planned(), { tier1: 1194, tier2: 1, 'eb1-preview': 1 })
     })
   })
 }

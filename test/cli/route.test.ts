@@ -7,7 +7,7 @@ import { folder, sluice, YAML } from './capture.ts'
 const TWO = YAML.replace(
   '  local: { dialect: openai-chat, base_url: simulator }',
   `  local: { dialect: openai-chat, base_url: simulator }
-  far: { dialect: anthropic-messages, base_url: "https://far.example/v1", api_key: sk-very-secret, headers: { x-team: blue, x-upstream-token: hush } }`,
+  far: { dialect: anthropic-messages, base_url: "https://far.example/v1", api_key: sk-very-secret, headers: { x-pass: blue, x-upstream-token: hush } }`,
 ).replace(
   'backends: [{ provider: local, model: m }]',
   'backends: [{ provider: local, model: m, supports: [tools] }, { provider: far, model: claude-sonnet-4-5 }]',
@@ -32,9 +32,9 @@ test('[REQ-1] route: the chosen backend, why others were passed, the upstream re
   assert.match(out, /^POST https:\/\/far\.example\/v1\/messages$/m)
   assert.match(out, /^estimate +\d+ tokens in, 50 reserved/m)
   assert.match(out, /org: \d+ requests per minute/)
-  assert.match(out, /x-team: blue/)
+  assert.match(out, /x-pass: \(redacted\)/)
   assert.match(out, /"max_tokens": 50/)
-  assert.doesNotMatch(out, /sk-very-secret|hush/)
+  assert.doesNotMatch(out, /sk-very-secret|hush|blue/)
 
   const json = JSON.parse((await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')).out)
   assert.deepEqual(json.candidates, ['far/claude-sonnet-4-5'])
@@ -98,4 +98,42 @@ test('route: what would be refused says how; wrong calls are exit code 2', async
     (await sluice('route', file, '--body', body, '--surface', 'messages')).err,
     /no route of the surface messages/,
   )
+})
+
+// Headers were hidden by words in their names (key, token, …): a password in `x-pass` or `x-signature` was shown, to
+// everybody who reached the admin listener on loopback. What the configuration calls secret is secret by where it comes
+// from, also where a variant writes it into the body.
+test('route: no value of a provider’s headers is shown, in a header or in the body', async t => {
+  const hidden = {
+    'x-password': 'pw-1',
+    'x-credential': 'pw-2',
+    'x-signature': 'pw-3',
+    'x-pass': 'pw-4',
+    'anthropic-beta': 'pw-5',
+  }
+  const headers = Object.entries(hidden).map(([name, value]) => `${name}: ${value}`)
+  for (const kind of [
+    'dialect: openai-chat',
+    'dialect: anthropic-messages',
+    'dialect: anthropic-messages, variant: bedrock',
+    'dialect: openai-chat, auth: bearer',
+  ]) {
+    const provider = `far: { ${kind}, base_url: "https://far.example/v1", api_key: sk-very-secret, headers: { ${headers.join(', ')} } }`
+    const { dir, file } = folder(
+      t,
+      YAML.replace('local: { dialect: openai-chat, base_url: simulator }', provider).replace(
+        'provider: local',
+        'provider: far',
+      ),
+    )
+    const body = join(dir, 'body.json')
+    writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content: 'hello' }] }))
+    const { code, out, err } = await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')
+    assert.equal(code, 0, err)
+    assert.doesNotMatch(out, /pw-\d|sk-very-secret/, kind)
+    const sent = JSON.parse(out).request.headers
+    for (const name of Object.keys(hidden))
+      if (name !== 'anthropic-beta') assert.equal(sent[name], '(redacted)', `${kind} ${name}`)
+    assert.equal(sent['content-type'], 'application/json')
+  }
 })

@@ -8,7 +8,7 @@ import { test } from 'node:test'
 import { openLog } from '../../cli/log.ts'
 import { createServer } from '../../core/http.ts'
 import { requestId, requestIdTime } from '../../core/ids.ts'
-import { defaultYaml, startGateway } from '../e2e/harness.ts'
+import { defaultYaml, sha256, startGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 import { sluice } from './capture.ts'
 
@@ -114,4 +114,67 @@ test('trace: outcome, backends, limits, tokens, bill and plugins of a request; e
     /nothing is known of req_\w+, which a gateway gave out at 20.*\n {2}log: no line has this id/,
   )
   for (const args of [[], ['nonsense', file]]) assert.equal((await sluice('trace', ...args)).code, 2)
+})
+
+// With named tokens alone, which the page on the admin API recommends, trace was answered 401 and had no way to give a
+// token.
+test('trace: a token of the admin listener comes from the command, the environment or the file', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-'))
+  t.after(() => rmSync(dir, { recursive: true }))
+  const file = join(dir, 'gateway.yaml')
+  const token = 'adm-0123456789abcdef'
+  const own = 'the-own-token-0001'
+  let text = ''
+  const g = await startGateway({
+    yaml: url => {
+      const named = `tokens: [{ name: ops, role: read, sha256: "${sha256(token)}" }]`
+      text = defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, token: ${own}, ${named} }`)
+      writeFileSync(file, text.replace(` token: ${own},`, ''))
+      return text
+    },
+  })
+  t.after(() => g.close())
+  const reply = await g.post('/v1/chat/completions', {
+    model: 'eb1-preview',
+    messages: [{ role: 'user', content: 'Hi' }],
+  })
+  await reply.text()
+  await eventually(() => g.gateway.ingress.running.size === 0)
+  const trace = (...more: string[]) =>
+    sluice('trace', reply.headers.get('x-request-id')!, file, '--admin', g.gateway.adminAddress!, ...more)
+  const environment = process.env['SLUICE_ADMIN_TOKEN']
+  t.after(() => {
+    if (environment === undefined) delete process.env['SLUICE_ADMIN_TOKEN']
+    else process.env['SLUICE_ADMIN_TOKEN'] = environment
+  })
+  delete process.env['SLUICE_ADMIN_TOKEN']
+
+  const without = await trace()
+  assert.equal(without.code, 1)
+  assert.match(
+    without.err,
+    /answered 401: it needs a token\. Give one by --token or SLUICE_ADMIN_TOKEN; the file has digests of its tokens \(ops\), and a digest is no token$/m,
+  )
+  assert.match(
+    (await trace('--token', sha256(token))).err,
+    /--token is the digest of the token ops\. Give the token itself/,
+  )
+  assert.match(
+    (await trace('--token', 'adm-other')).err,
+    /--token is no token of this listener\. Give another; the file has/,
+  )
+  assert.equal((await trace('--token', 'two words')).code, 2)
+
+  const given = await trace('--token', token)
+  assert.equal(given.code, 0, given.err)
+  assert.match(given.out, /^outcome +200 completed$/m)
+  process.env['SLUICE_ADMIN_TOKEN'] = token
+  assert.equal((await trace()).code, 0)
+  // The command comes first.
+  assert.match((await trace('--token', 'adm-other')).err, /--token is no token/)
+  process.env['SLUICE_ADMIN_TOKEN'] = 'adm-stale'
+  assert.match((await trace()).err, /SLUICE_ADMIN_TOKEN is no token of this listener/)
+  delete process.env['SLUICE_ADMIN_TOKEN']
+  writeFileSync(file, text)
+  assert.equal((await trace()).code, 0, 'admin.token of the file')
 })

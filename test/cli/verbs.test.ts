@@ -29,7 +29,9 @@ test('help lists every verb; a wrong call is exit code 2', async () => {
   const typo = await sluice('chekc')
   assert.equal(typo.code, 2)
   assert.match(typo.err, /no verb 'chekc'; did you mean 'check'\?/)
-  assert.equal((await sluice('toString')).code, 2)
+  const unlike = await sluice('toString')
+  assert.equal(unlike.code, 2)
+  assert.equal(unlike.err, "sluice: there is no verb 'toString'. `sluice --help` lists them.")
   const option = await sluice('check', '--nope')
   assert.equal(option.code, 2)
   assert.match(option.err, /--nope[\s\S]*Usage: sluice check/)
@@ -323,4 +325,43 @@ test('where no placeholder can stand, the fault is the variable that is not set'
   const { code, err } = await sluice('check', file)
   assert.equal(code, 1)
   assert.match(err, /:5:8 {2}environment variable NO_SUCH_STORE is not set; [^\n]*\n[^\n]* has 1 fault\.$/)
+})
+
+// Such a pipeline could not be told from one with limits, and a plugin in a place where it does nothing from one that works.
+test('explain marks what is unlimited or open, and check and explain a plugin that can do nothing where it stands', async t => {
+  const chain = (name: string, list: string) =>
+    `  ${name}: ${list}\nroutes:\n  - { match: POST /${name}, pipeline: ${name} }`
+  const relay = (options: string) => `[{ proxy: { target: "http://127.0.0.1:9", api_key: k, ${options} } }]`
+  const open = folder(t, YAML.replace('\nroutes:', `\n${chain('relay', relay('unlimited: true, open: true'))}`))
+  const { code, out } = await sluice('explain', open.file, '--pipeline', 'relay')
+  assert.equal(code, 0)
+  assert.match(out, /unlimited +proxy serves without limits, without a spend cap and without a$/m)
+  assert.match(out, /open +proxy lends its credential to everybody who reaches the listener/)
+  assert.ok(!(await sluice('explain', open.file, '--pipeline', 'completions')).out.includes('unlimited'))
+  assert.equal(
+    (await sluice('check', folder(t, YAML.replace('\nroutes:', `\n${chain('relay', relay(''))}`)).file)).code,
+    1,
+  )
+
+  const { dir, file } = folder(
+    t,
+    `${YAML.replace('models: [auth, models, header-stamp]', 'models: [auth, models, tags, header-stamp, registers]')}plugins: [./tags.js, ./registers.js]\n`,
+  )
+  const plugin = (name: string, hooks: string) =>
+    writeFileSync(
+      join(dir, `${name}.js`),
+      `export default { name: '${name}', summary: 'X.', create: () => (${hooks}) }\n`,
+    )
+  plugin('tags', '{ onRequest: () => undefined, close() {} }')
+  plugin('registers', '{ close() {} }')
+  const checked = await sluice('check', file)
+  assert.equal(checked.code, 0, checked.err)
+  assert.match(
+    checked.err,
+    /gateway\.yaml:20:26 {2}tags does nothing here: it is listed below models \(line 20, column 18\), and has hooks for the way down only\. Move it above\./,
+  )
+  assert.equal(checked.err.split('\n').length, 1)
+  const explained = await sluice('explain', file, '--pipeline', 'models')
+  assert.match(explained.out, /tags +does nothing here: none of its hooks can run/)
+  assert.equal(explained.out.split('does nothing').length, 2)
 })

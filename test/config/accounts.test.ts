@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { accountNames, readOrganization } from '../../config/accounts.ts'
+import { faultsOf, takenAway } from '../../config/retired.ts'
 import { LIMITS } from '../../core/limits.ts'
 import { lines, loadText, small } from './load-text.ts'
 
@@ -193,4 +195,74 @@ test('more organizations than a reload should read are warned of, with the place
     loadText(`organizations:\n${Array.from({ length: count }, (_, i) => `  o${i}: { plan: tier1 }\n`).join('')}`)
   assert.deepEqual(lines((await many(1000)).warnings), [])
   assert.match(lines((await many(1001)).warnings)[0]!, /1001 organizations .*`sluice org export --file`/)
+})
+
+test('what is retired is not there any more; a name that is defined all the same is a fault at its place', async () => {
+  const retired = (text: string, sections: Record<string, string> = {}) =>
+    loadText(small({ ...sections, retired: text }))
+  const { config } = await retired('retired: { plans: [gold], models: [smart, "a b"] }', { plans: 'plans: { p: {} }' })
+  assert.deepEqual(config!.retired.plans, ['gold'])
+  assert.deepEqual(config!.retired.models, ['smart', 'a b'])
+  const text = lines((await retired('retired: { plans: [gold] }')).errors)
+  assert.deepEqual(text, [])
+  const faults = await retired('retired:\n  plans: [p, tier1]\n  models: [gone, eb1, old]\n  keys: []', {
+    plans: 'plans: { p: {} }',
+  })
+  assert.match(lines(faults.errors).join('\n'), /retired has no key 'keys'/)
+  const defined = await retired('retired:\n  plans: [p, tier1]\n  models: [gone, eb1, old]', {
+    plans: 'plans: { p: {} }',
+  })
+  assert.deepEqual(
+    lines(defined.errors).map(line => line.replace(/^gateway\.yaml:\d+:/, '')),
+    [
+      "11  plans has 'p'; remove it there or here",
+      "14  'tier1' is a built-in plan, which is always there; remove it here",
+      "18  models has 'eb1'; remove it there or here",
+      "23  'old' is an alias of the model eb1; remove it there or here",
+    ],
+  )
+  const twice = await retired('retired: { plans: [gold, gold] }')
+  assert.match(lines(twice.errors)[0]!, /retired\.plans lists 'gold' twice/)
+})
+
+test('what a file takes away: plans, ids and aliases that it neither has nor retires', async () => {
+  const model = (text: string) => ({
+    models: `models:\n  ${text}, context_window: 1000, backends: [{ provider: local, model: m }] }`,
+  })
+  const load = async (sections: Record<string, string>) => (await loadText(small(sections))).config!
+  const before = await load({ ...model('smart: { aliases: [wise, odd]'), plans: 'plans: { gold: {}, tier1: {} }' })
+  const taken = async (sections: Record<string, string>) => takenAway(before, await load(sections))
+  assert.deepEqual(await taken({ ...model('smart: { aliases: [wise, odd]'), plans: 'plans: { gold: {} }' }), {
+    plan: [],
+    model: [],
+  })
+  assert.deepEqual(await taken(model('clever: { aliases: [smart, wise]')), { plan: ['gold'], model: ['odd'] })
+  assert.deepEqual(
+    await taken({ ...model('clever: { aliases: [new]'), r: 'retired: { plans: [gold], models: [wise] }' }),
+    {
+      plan: [],
+      model: ['smart', 'odd'],
+    },
+  )
+  const many = Array.from({ length: 30 }, (_, i) => ({
+    kind: 'plan' as const,
+    name: `p${i}`,
+    organizations: 1,
+    ids: ['a'],
+  }))
+  const told = faultsOf(many, before)
+  assert.deepEqual([told.length, told.at(-1)!.message], [21, 'and 10 more plans or models that accounts name'])
+})
+
+test('a list of which no model is left allows nothing, and an account without its plan is not to be served', async () => {
+  const { config } = await loadText(small())
+  const key = { id: 'k', sha256: '1'.padStart(64, '0'), models: ['gone'], model_limits: { gone: {} } }
+  const read = (members: object) => readOrganization('acme', { ...members, keys: [key] }, accountNames(config!))
+  const left = read({ plan: 'custom', models: ['gone'] })
+  assert.deepEqual([left.organization!.models, left.organization!.keys[0]!.models], [[], []])
+  assert.deepEqual(left.organization!.keys[0]!.model_limits, {})
+  const unplanned = read({ plan: 'gold' })
+  assert.equal(unplanned.organization, null)
+  assert.equal(unplanned.faults.length, 3, 'all of them at once')
+  assert.deepEqual([unplanned.unplanned!.models, unplanned.unplanned!.plan], [[], 'gold'])
 })

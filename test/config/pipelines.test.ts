@@ -10,7 +10,8 @@ import { lines, loadText, small } from './load-text.ts'
 const route = 'routes:\n  - { match: POST /v1/x, surface: chat, pipeline: p }'
 const chain = (...entries: string[]) =>
   `version: 1\npipelines:\n  p:\n${entries.map(e => `    - ${e}`).join('\n')}\n${route}\n`
-const full = ['auth', 'validation', 'conversation', 'token-estimate', 'routing', 'translation', 'upstream']
+const upstream = 'upstream: { unlimited: true }'
+const full = ['auth', 'validation', 'conversation', 'token-estimate', 'routing', 'translation', upstream]
 
 async function only(text: string, expected: RegExp): Promise<void> {
   const { errors } = await loadText(text)
@@ -25,7 +26,7 @@ test('the three ways to write an entry', async () => {
       'idempotency: { keep: 7ms }',
       '{ plugin: idempotency, id: second, on_failure: skip, config: { keep: 8ms } }',
       '{ plugin: idempotency, id: third }',
-      'upstream:\n        attempts: 3',
+      'upstream:\n        attempts: 3\n        unlimited: true',
     ),
   )
   assert.deepEqual(lines(errors), [])
@@ -44,7 +45,7 @@ test('the three ways to write an entry', async () => {
 
 test('what is needed must be filled above; the error names both lines and says to move it', async () => {
   await only(
-    chain('auth', 'validation', 'token-estimate', 'conversation', 'routing', 'translation', 'upstream'),
+    chain('auth', 'validation', 'token-estimate', 'conversation', 'routing', 'translation', upstream),
     /^gateway\.yaml:6:7 {2}token-estimate needs 'conversation', which conversation fills, but it is listed below \(line 7\)\. Move it above\.$/,
   )
   await only(
@@ -308,7 +309,18 @@ test('a chain loads exactly when every need is met above', () => {
             .filter(s => !order.some((n, j) => (j < i || j > terminal) && catalog.get(n)!.providesLate?.includes(s)))
             .map(() => i + 1),
         )
-        assert.deepEqual(errors.map(e => e.line).sort(), [...unmet, ...missed].sort())
+        const misplaced = order.flatMap((name, i) => (i > terminal && catalog.get(name)!.aboveTerminal ? [i + 1] : []))
+        const fillerOf = (slot: { name: string }) =>
+          order.findIndex(name => catalog.get(name)!.provides?.some(s => s.name === slot.name))
+        // What is filled below the terminal is a fault of the plugin that fills it.
+        const readBefore = order.flatMap((name, i) =>
+          (catalog.get(name)!.reads ?? [])
+            .map(fillerOf)
+            .filter(filler => filler > i && filler < terminal)
+            .map(() => i + 1),
+        )
+        const expected = [...unmet, ...missed, ...misplaced, ...readBefore]
+        assert.deepEqual(errors.map(e => e.line).sort(), expected.sort())
       },
     ),
   )
@@ -391,5 +403,74 @@ test('who rewrites a slot stands below its writer, and above what is made of it'
         ],
       ],
     )
+  }
+})
+
+const whole = ['auth', 'validation', 'conversation', 'token-estimate', 'routing', 'admission', 'translation']
+const served = [...whole, 'upstream', 'usage-capture']
+
+// Such a file loaded, `check --strict` called it good, and nobody had a limit or a ledger row.
+test('a terminal that spends needs what limits it above, or the word that does without', async () => {
+  await only(
+    chain(...served.filter(name => name !== 'admission')),
+    /^gateway\.yaml:10:7 {2}upstream serves without limits, without a spend cap and without a ledger row: nothing above it fills 'reservation'\. Add admission above, or say unlimited: true$/,
+  )
+  await only(
+    chain(...served.filter(name => name !== 'admission'), 'admission'),
+    /^gateway\.yaml:12:7 {2}admission is listed below upstream \(line 10\), where no request reaches it\. Move it above\.$/,
+  )
+  await only(
+    chain(...served).replace('- admission', '- { plugin: admission, on_failure: skip }'),
+    /^gateway\.yaml:11:7 {2}upstream serves without limits.* whenever admission \(line 9\) fails\. Remove on_failure: skip there, or say unlimited: true$/,
+  )
+  await only(
+    chain('auth', 'validation', 'conversation', 'admission', 'token-estimate', 'routing', ...served.slice(-3)),
+    /^gateway\.yaml:7:7 {2}admission reads 'estimate', which token-estimate fills, but it is listed below \(line 8\)\. Move token-estimate above\.$/,
+  )
+  const said = await loadText(chain(...whole.filter(name => name !== 'admission'), upstream))
+  assert.deepEqual([said.errors, lines(said.warnings)], [undefined, []])
+  const idle = await loadText(chain(...whole, upstream, 'usage-capture'))
+  assert.deepEqual(lines(idle.warnings), [
+    "gateway.yaml:11:7  upstream says unlimited: true, but admission (line 9) fills 'reservation', so it does nothing. Remove it.",
+  ])
+})
+
+// The credential of the gateway was lent to everybody who reached the listener, and check had no word about it.
+test('proxy with a credential needs to know who calls, or the word that does without', async () => {
+  const relay = (options: string, ...above: string[]) =>
+    loadText(chain(...above, `proxy: { target: "http://a", ${options} }`, 'usage-capture'))
+  const key = 'api_key: target-key'
+  assert.deepEqual(lines((await relay(key)).errors), [
+    "gateway.yaml:4:7  proxy serves without limits, without a spend cap and without a ledger row: nothing above it fills 'reservation'. Add admission above, or say unlimited: true",
+    "gateway.yaml:4:7  proxy lends its credential to everybody who reaches the listener: nothing above it fills 'identity'. Add auth above, or say open: true",
+  ])
+  assert.equal((await relay(key, 'auth', 'admission')).errors, undefined)
+  assert.equal((await relay(`${key}, unlimited: true`, 'auth')).errors, undefined)
+  assert.equal((await relay(`${key}, unlimited: true, open: true`)).errors, undefined)
+  assert.match(lines((await relay(`${key}, open: true`)).errors).join(), /say unlimited: true$/)
+  // Without a credential nothing is lent.
+  assert.equal((await relay('timeout: 1s')).errors, undefined)
+})
+
+test('a plugin of the operator that fills the slot counts; one that fills it for some exchanges does not', async () => {
+  const reservation = slot<unknown>('reservation')
+  const without = served.filter(name => name !== 'admission')
+  const at = (name: string) => chain(...without.toSpliced(-2, 0, name))
+  const plugins = withOwn(own('budget', { provides: [reservation] }), own('quota', { mayProvide: [reservation] }))
+  assert.equal((await loadText(at('budget'), plugins)).errors, undefined)
+  assert.match(
+    lines((await loadText(at('quota'), plugins)).errors).join(),
+    /nothing above it fills 'reservation'; quota fills it for some exchanges only\. Add admission or budget above/,
+  )
+  const below = await loadText(chain(...without, 'budget'), plugins)
+  assert.match(lines(below.errors).join(), /nothing above it fills 'reservation'\. Move budget above, or say unlimited/)
+})
+
+test('a built-in plugin whose work is on the way down does not load below the terminal', async () => {
+  const misplaced = ['idempotency', 'validation', 'auth', 'token-estimate', 'model-access', 'media']
+  for (const name of misplaced) {
+    assert.equal(catalog.get(name)!.aboveTerminal, true, name)
+    const { errors } = await loadText(chain('auth', 'models', `{ plugin: ${name}, id: late }`))
+    assert.match(lines(errors).join('\n'), /late is listed below models \(line 5\), where no request reaches it/, name)
   }
 })

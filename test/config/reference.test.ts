@@ -113,11 +113,14 @@ test('plugin options arrive checked, filled and converted', async () => {
     retry_budget: 0.1,
     max_reply: 16 * 1024 ** 2,
     breaker: { failures: 5, error_rate: 0.5, window: 30_000, open_for: 15_000 },
+    unlimited: false,
   })
   assert.deepEqual(pipelines['embeddings']![2]!.config, {
     target: 'http://127.0.0.1:8000',
     timeout: 120_000,
     api_key: null,
+    unlimited: false,
+    open: false,
   })
   // The short form gives the same defaults that the long form spells out.
   for (const entry of pipelines['count_tokens']!.slice(0, 5)) assert.deepEqual(entry.config, options[entry.id])

@@ -255,11 +255,11 @@ for (const [name, skip, newUrl, count] of engines) {
       assert.deepEqual([asked, statuses], [1, [200, 400, 200]])
     })
 
-    test('a plan that the file no longer has is a fault of the gateway, not of the key', async t => {
+    test('a plan that the file does not have is a fault of the gateway, not of the key', async t => {
       const { accounts, gateways } = await serve(t)
       const [gateway] = gateways
       await change(accounts, 'stored', { plan: 'gone' }, [[SECRET]])
-      await eventually(async () => (await status(gateway!)) === 500)
+      await eventually(async () => (await status(gateway!)) === 503)
       fs.appendFileSync(gateway!.file, 'plans: { gone: {} }\n')
       assert.equal((await gateway!.gateway.reload()).applied, true)
       assert.equal(await status(gateway!), 200)

@@ -649,6 +649,48 @@ export default definePlugin({
       }
     })
 
+    // Eight of them reached the target as the client had written them: it took the client for an address of its choice,
+    // or served another path than the one that the gateway had routed.
+    test('the target gets no header by which the client could say where a request came from or what is meant', async () => {
+      handlers.set('/v1/embeddings/words', mirror)
+      const words = {
+        Forwarded: 'for=10.0.0.1',
+        'X-Forwarded': '10.0.0.1',
+        'X-Forwarded-For': '10.0.0.1',
+        'X-Forwarded-Host': 'internal',
+        'X-Forwarded-Prefix': '/admin',
+        'X-Real-IP': '10.0.0.1',
+        'True-Client-IP': '10.0.0.1',
+        'X-Original-URL': '/admin',
+        'X-Original-Host': 'internal',
+        'X-Rewrite-URL': '/admin',
+        'X-HTTP-Method': 'DELETE',
+        'X-HTTP-Method-Override': 'DELETE',
+        'X-Method-Override': 'DELETE',
+        X_Forwarded_For: '10.0.0.1',
+      }
+      // Also not behind a proxy that is trusted: it appends to what the client wrote.
+      for (const trusted of ['', ', trust_proxy: [127.0.0.1]']) {
+        const g = await startGateway({
+          yaml: () => yaml().replace('drain: 2s', `drain: 2s${trusted}`),
+          gateway: { listener },
+        })
+        try {
+          const reply = await call(g, '/words', { headers: { ...words, 'X-Own': 'kept' } })
+          const sent = new Map<string, string>(
+            json(reply).headers.map(([name, value]: string[]) => [name!.toLowerCase(), value]),
+          )
+          assert.equal(sent.get('x-own'), 'kept')
+          assert.deepEqual(
+            Object.keys(words).filter(name => sent.has(name.toLowerCase())),
+            [],
+          )
+        } finally {
+          await g.close()
+        }
+      }
+    })
+
     test('the target gets its own key, not the client’s', async () => {
       handlers.set('/v1/embeddings/key', mirror)
       const g = await start(listener, { proxy: 'api_key: target-key' })

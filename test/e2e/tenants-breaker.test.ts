@@ -116,30 +116,58 @@ for (const code of [400, 401, 403, 404, 422, 429]) {
   })
 }
 
-test('[ERR-7] five 429s of the provider: the next caller gets what its own request gets, or 429', async context => {
-  const b = await bench(context, answer(429))
-  assert.deepEqual(await codes(6, () => b.ask('acme', true)), new Array(6).fill(429))
-  const paused = await bench(context, answer(429, { 'retry-after': '30' }))
-  const seen = await codes(5, () => paused.ask('acme', true))
-  assert.deepEqual([seen, paused.sent()], [new Array(5).fill(429), 1])
-  const next = await paused.ask('other')
-  assert.deepEqual([next.status, next.code], [429, 'capacity_exceeded'])
-  assert.ok(Number(next.headers.get('retry-after-ms')) >= 30_000)
+const waitOf = ({ headers }: { headers: Headers }) => Number(headers.get('retry-after-ms'))
+
+/**
+ * Before, one 429 with Retry-After of one organization was 429 for everybody, who were told to stay away for as long.
+ */
+test('[ERR-7] a pause that one organization meets is its own; what a second one meets, all meet', async context => {
+  const plain = await bench(context, answer(429))
+  assert.deepEqual(await codes(6, () => plain.ask('acme', true)), new Array(6).fill(429))
+  const b = await bench(context, answer(429, { 'retry-after': '30' }))
+  const told = [await b.ask('acme', true), await b.ask('acme'), await b.ask('acme', true)]
+  assert.deepEqual([told.map(({ code }) => code), b.sent()], [new Array(3).fill('capacity_exceeded'), 1])
+  for (const each of told) assert.ok(waitOf(each) >= 30_000 && waitOf(each) <= 37_500, 'one wait')
+  assert.equal((await b.ask('other', true)).status, 429)
+  assert.equal(b.sent(), 2, 'asked, and not left out')
+  assert.deepEqual(
+    left(b).map(({ reason, organization }) => [reason, organization]),
+    [
+      ['pause', 'acme'],
+      ['pause', undefined],
+    ],
+  )
+  const third = await b.ask('third')
+  assert.deepEqual([third.status, third.code, b.sent()], [429, 'capacity_exceeded', 2])
+  assert.ok(waitOf(third) >= 1 && waitOf(third) <= 1250, `${waitOf(third)} ms: until the next probe`)
 })
 
-test('a pause that one organization provokes ends with the next probe of another, and then holds for the first alone', async context => {
+test('an organization whose request is served meanwhile shows that a pause is somebody’s own, for some minutes', async context => {
   const b = await bench(context, answer(429, { 'retry-after': '60' }))
   await b.ask('acme', true)
-  assert.equal((await b.ask('other')).status, 429, 'there is no probe in the first second')
+  b.clock.advance(1)
+  assert.equal((await b.ask('third')).status, 200)
+  await b.ask('other', true)
+  assert.deepEqual(await codes(5, () => b.ask('third')), new Array(5).fill(200), 'two have met a pause')
+})
+
+/** One customer with two organizations could take the backend from all others, for a second in each few. */
+test('a pause that two organizations provoke ends with the next probe of a third one, and then holds for them alone', async context => {
+  const b = await bench(context, answer(429, { 'retry-after': '60' }))
+  await codes(1, () => b.ask('acme', true))
+  await codes(1, () => b.ask('other', true))
+  assert.equal((await b.ask('third')).status, 429, 'there is no probe in the first second')
   b.clock.advance(1000)
-  // The one that provoked it floods, and has to leave the probe to others.
-  assert.deepEqual(await codes(10, () => b.ask('acme', true)), new Array(10).fill(429))
-  assert.equal(b.sent(), 1)
-  assert.equal((await b.ask('other')).status, 200)
-  for (let i = 0; i < 20; i++) {
+  // Those that provoked it flood. They get one probe between them, and another one is left for who has met nothing.
+  await codes(10, () => b.ask('acme', true))
+  await codes(10, () => b.ask('other', true))
+  assert.equal(b.sent(), 3)
+  assert.equal((await b.ask('third')).status, 200)
+  for (let i = 0; i < 15; i++) {
     b.clock.advance(3000)
     await b.ask('acme', true)
-    assert.equal((await b.ask('other')).status, 200, `round ${i}`)
+    await b.ask('other', true)
+    assert.equal((await b.ask('third')).status, 200, `round ${i}`)
   }
 })
 
@@ -152,7 +180,8 @@ test('a backend is closed to all when two organizations met faults and nobody su
   )
   assert.deepEqual([(await b.ask('third')).status, b.sent()], [503, 4])
   b.clock.advance(1000)
-  assert.deepEqual(await codes(3, () => b.ask('acme', true)), [503, 503, 503])
+  // One probe a second is for anybody; those that have met nothing have another one.
+  assert.deepEqual(await codes(3, () => b.ask('acme', true)), [502, 503, 503])
   assert.equal((await b.ask('third')).status, 200, 'the probe')
   assert.equal((await b.ask('other')).status, 200)
   // From now on somebody has succeeded in the window: the same two cannot close it to all.

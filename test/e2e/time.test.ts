@@ -186,17 +186,26 @@ test('the head goes out after 30 s without an event, with keep-alives; no event 
     assert.match(stream.text(), /"code":"gateway_timeout"/)
   }))
 
-test('[STR-2] a buffered reply is as good when its first event comes late, or never', async () => {
+/**
+ * The idle limit (90 s) came before first_byte_timeout (120 s): a provider that never sent a byte was an empty reply
+ * with `length`, billed for the prompt, and with a high effort, whose idle limit is 120 s, a 504.
+ */
+test('[STR-1] [ERR-6] a buffered reply is as good when its first event comes late; one that never begins is 504, whatever the effort', async () => {
   const clock = new ManualClock()
   const upstream = await startFaultServer()
   const t = await startGateway({
     gateway: { clock },
     providers: `  chat: { dialect: openai-chat, base_url: "${upstream.url}" }`,
     models: MODEL,
+    plugins: { upstream: '{ breaker: { failures: 1000 } }' },
   })
   try {
     for (const { surface, path, body } of CASES) {
-      for (const comes of [true, false]) {
+      for (const [comes, effort, limit] of [
+        [true, undefined, 90_000],
+        [false, undefined, 90_000],
+        [false, 'xhigh', 120_000],
+      ] as const) {
         let answer = () => {}
         const late = new Promise<void>(resolve => (answer = resolve))
         const stalled = upstream.whenStalled()
@@ -205,15 +214,22 @@ test('[STR-2] a buffered reply is as good when its first event comes late, or ne
           await late
           await behave(turn)
         }
-        const pending = t.post(path, { ...body('[[sim: text "late"]] x'), stream: false })
+        const pending = t.post(path, { ...body('[[sim: text "late"]] x', effort), stream: false })
         await stalled
         clock.advance(31_000)
         if (comes) answer()
-        else clock.advance(60_000)
+        else {
+          clock.advance(limit - 31_000 - 1000)
+          assert.equal(t.gateway.ingress.running.size, 1, 'still waiting just before the limit')
+          clock.advance(1500)
+        }
         const response = await pending
         const text = await response.text()
-        assert.equal(response.status, 200, `${surface}: ${text}`)
-        assert.match(text, comes ? /"late"/ : /"length"|"max_tokens"|"stream_idle_timeout"/, surface)
+        const { outcome, cost } = (await t.ledger()).at(-1)!
+        assert.equal(response.status, comes ? 200 : 504, `${surface}: ${text}`)
+        assert.match(text, comes ? /"late"/ : /"gateway_timeout"/, surface)
+        assert.deepEqual([outcome, cost > 0], comes ? ['completed', true] : ['upstream_error', false])
+        if (!comes) assert.ok(response.headers.get('retry-after'))
         answer()
       }
     }

@@ -163,21 +163,44 @@ test('a request marked safe (x-retry-safe) is tried elsewhere, and again at the 
   assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'x-retry-safe': 'true' })).status, 200)
   assert.deepEqual(counts(b), [3, 1])
   // An Idempotency-Key promises at most one execution: it marks nothing safe.
-  b.first.fault = times(1, reset)
+  b.first.fault = reset
   assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'idempotency-key': 'k1' })).status, 502)
 })
 
-test('keep-alive race: the server closes the connection as the request goes out; executed at most once', async context => {
+/**
+ * The server had closed its end, which came after the next request had gone out: a 502 of one or two streams in a
+ * hundred before llama.cpp, which no setting helped.
+ */
+test('keep-alive race: the server closes the connection as the request goes out; it goes out again, and counts once', async context => {
   const b = await bench(context)
   assert.equal((await b.ask()).status, 200)
   const { connection } = b.first.requests.at(-1)!
   b.first.fault = times(1, turn => void turn.socket.destroy())
   const raced = await b.ask()
-  const last = b.first.requests.at(-1)!
-  assert.deepEqual([last.connection, last.nth], [connection, 1], 'the request met the kept connection')
-  assert.equal(raced.code, 'upstream_server_error')
-  assert.deepEqual(counts(b), [2, 0])
-  assert.equal((await b.ask()).status, 200, 'a new connection')
+  const [lost, again] = b.first.requests.slice(-2)
+  assert.deepEqual([lost!.connection, lost!.nth], [connection, 1], 'the request met the kept connection')
+  assert.deepEqual([again!.nth, again!.body], [0, lost!.body], 'a new connection')
+  assert.deepEqual([raced.status, raced.said, counts(b)], [200, 'fine', [3, 0]])
+  const rows = await b.t.ledger()
+  assert.equal(rows.length, 2)
+  assert.deepEqual([rows[1]!.input, rows[1]!.output], [rows[0]!.input, rows[0]!.output])
+  assert.ok(!b.t.log.some(({ message }) => message === 'attempt failed'))
+})
+
+test('keep-alive race: a request is lost once at most, and what began to answer is never asked again', async context => {
+  const b = await bench(context)
+  assert.equal((await b.ask()).status, 200)
+  b.first.fault = turn => void turn.socket.destroy()
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  assert.deepEqual(counts(b), [3, 0])
+  b.first.fault = behave
+  assert.equal((await b.ask()).status, 200)
+  b.first.fault = async turn => {
+    await turn.write('HTTP/1.1 200 OK\r\n')
+    turn.socket.destroy()
+  }
+  assert.equal((await b.ask()).code, 'upstream_server_error')
+  assert.deepEqual(counts(b), [5, 0])
 })
 
 test('a connection that fails before anything was sent is tried again at the same backend, after a pause, within the budget', async context => {
@@ -218,7 +241,7 @@ test('the retry budget is a share of traffic: a burst of failures is not doubled
   assert.ok(retried >= 5 && retried <= 8, `${retried} retries`)
 })
 
-test('breaker: opens after failures in a row, leaves the backend out, lets one trial pass, closes', async context => {
+test('breaker: opens, leaves the backend out, lets one trial pass, closes', async context => {
   const b = await bench(context, {
     upstream: 'attempts: 1, breaker: { failures: 3, error_rate: 1, window: 30s, open_for: 15s }',
     random: () => 0.99,
@@ -230,11 +253,12 @@ test('breaker: opens after failures in a row, leaves the backend out, lets one t
   const single = await b.ask({ model: 'eb1-fast-preview' })
   assert.deepEqual([single.status, single.code], [503, 'provider_unavailable'])
   assert.deepEqual(counts(b), [3, 5], 'refused at once')
-  b.clock.advance(15_001)
+  b.clock.advance(1000)
   assert.equal((await b.ask()).status, 502, 'half-open: the trial fails')
+  b.clock.advance(1999)
   assert.equal((await b.ask()).status, 200)
-  assert.deepEqual(counts(b), [4, 6])
-  b.clock.advance(15_001)
+  assert.deepEqual(counts(b), [4, 6], 'twice as long')
+  b.clock.advance(1)
   b.first.fault = behave
   assert.equal((await b.ask()).status, 200, 'half-open: the trial succeeds')
   assert.deepEqual(counts(b), [5, 6])
@@ -257,7 +281,7 @@ test('breaker: opens after failures in a row, leaves the backend out, lets one t
           backend: 'one/sim-aaaa',
           organization: 'acme',
           reason: 'failures',
-          for_ms: 15_000,
+          for_ms: 1000,
           error_rate: 1,
           code: 'upstream_server_error',
         },
@@ -267,9 +291,70 @@ test('breaker: opens after failures in a row, leaves the backend out, lets one t
   )
 })
 
-test('breaker: an error rate opens it too, and client faults do not count', async context => {
+/**
+ * Five failures in a row opened it for 15 s. At 40 requests a second, 0.2 s of 500s were 595 refusals, of a model with
+ * one backend as of one with several.
+ */
+test('[ERR-6] breaker: where there is no other backend, a glitch is over when it is over', async context => {
+  const model = 'eb1-fast-preview'
+  const b = await bench(context, { upstream: 'attempts: 1' })
+  let bad = false
+  b.first.fault = turn => (bad ? status(500) : behave)(turn)
+  const seen: Record<number, number> = {}
+  const second = async () => {
+    for (let i = 0; i < 40; i++) {
+      const { status } = await b.ask({ model })
+      seen[status] = (seen[status] ?? 0) + 1
+      b.clock.advance(25)
+    }
+  }
+  for (let s = 0; s < 5; s++) await second()
+  bad = true
+  for (let i = 0; i < 8; i++) {
+    assert.equal((await b.ask({ model })).status, 502)
+    b.clock.advance(25)
+  }
+  bad = false
+  await second()
+  assert.deepEqual(seen, { 200: 240 }, 'eight failures among two hundred good replies')
+  assert.equal(b.t.log.filter(({ message }) => message === 'backend left out').length, 0)
+})
+
+test('[ERR-6] breaker: where there is no other backend, a dead one gets one probe a second, and is back with the next', async context => {
+  const model = 'eb1-fast-preview'
+  const b = await bench(context, { upstream: 'attempts: 1' })
+  b.first.fault = status(500)
+  for (let i = 0; i < 5; i++) assert.equal((await b.ask({ model })).status, 502)
+  for (let s = 0; s < 60; s++) {
+    for (let i = 0; i < 10; i++) {
+      const { status, code, headers } = await b.ask({ model })
+      if (status === 502) assert.equal(i, 0)
+      else {
+        assert.equal(code, 'provider_unavailable')
+        const wait = Number(headers.get('retry-after'))
+        assert.ok(wait >= 5 && wait <= 15, `${wait} s`)
+      }
+    }
+    b.clock.advance(1000)
+  }
+  assert.deepEqual(counts(b), [5 + 59, 0])
+  b.first.fault = behave
+  for (let i = 0; i < 10; i++) assert.equal((await b.ask({ model })).status, 200)
+})
+
+test('breaker: with others, failures in a row take most of a backend’s share from it before it opens', async context => {
+  // Half of a window's attempts have to fail, and it has many good ones.
+  const b = await bench(context, { upstream: 'breaker: { failures: 5 }', random: () => 0.5 })
+  for (let i = 0; i < 50; i++) assert.equal((await b.ask()).status, 200)
+  b.first.fault = status(500)
+  for (let i = 0; i < 30; i++) assert.equal((await b.ask()).status, 200)
+  assert.deepEqual(counts(b), [55, 30])
+  assert.equal(b.t.log.filter(({ message }) => message === 'backend left out').length, 0)
+})
+
+test('breaker: a share of failures and a number of them open it together, and client faults do not count', async context => {
   const b = await bench(context, {
-    upstream: 'attempts: 1, breaker: { failures: 1000, error_rate: 0.5, window: 30s, open_for: 15s }',
+    upstream: 'attempts: 1, breaker: { failures: 10, error_rate: 0.5, window: 30s, open_for: 15s }',
   })
   b.first.fault = turn => turn.answer(400, '{"error":{"code":"context_length_exceeded","message":"long"}}')
   for (let i = 0; i < 20; i++) assert.equal((await b.ask()).status, 400)
@@ -299,8 +384,7 @@ test('[ERR-6] breaker: a client that leaves during the trial does not keep the b
 })
 
 test('[ERR-6] breaker: a backend that is silent counts as failing, whichever clock ends the wait', async context => {
-  // The head of a stream goes out after 30 s. The idle row (90 s) comes before the default of first_byte_timeout (120
-  // s).
+  // The head of a stream goes out after 30 s. The idle row (90 s) comes before the default of first_byte_timeout (120 s).
   for (const [upstream, waits] of [
     ['first_byte_timeout: 60s', [30_001, 30_000]],
     ['', [90_001]],
@@ -352,25 +436,73 @@ test('Retry-After of a provider leaves the backend to one probe a second, and te
   assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200)
 })
 
-test('[ERR-6] what a provider asks for is kept, whatever its clients are told: 503 tells 5 to 15 s, and 2 s of a 429 are no default', async context => {
+/**
+ * During a Retry-After every request was 429 `capacity_exceeded`, so that an outage looked like a rate limit; and who
+ * was told 5 to 15 s came back to be told the 47 s that were left.
+ */
+test('[ERR-6] [ERR-7] what is refused during a Retry-After says why, and how long as the first client was told', async context => {
   const model = 'eb1-fast-preview'
   const b = await bench(context, { upstream: 'attempts: 1, breaker: { failures: 100, error_rate: 1, open_for: 15s }' })
-  for (const [code, after] of [
-    [503, 40],
-    [429, 2],
+  for (const [answered, after, first, next, least, most] of [
+    [503, 40, [503, 'provider_unavailable'], [503, 'provider_unavailable'], 5, 15],
+    [500, 40, [502, 'upstream_server_error'], [503, 'provider_unavailable'], 5, 50],
+    [504, 40, [504, 'gateway_timeout'], [504, 'gateway_timeout'], 39, 50],
+    [429, 40, [429, 'capacity_exceeded'], [429, 'capacity_exceeded'], 39, 50],
+    [429, 2, [429, 'capacity_exceeded'], [429, 'capacity_exceeded'], 1, 3],
   ] as const) {
     const before = b.first.requests.length
-    b.first.fault = times(1, status(code, { 'retry-after': String(after) }))
+    b.first.fault = times(1, status(answered, { 'retry-after': String(after) }))
     const told = await b.ask({ model })
-    const seconds = Number(told.headers.get('retry-after'))
-    assert.ok(code === 429 ? seconds <= 3 : seconds >= 5 && seconds <= 15, `${seconds} s`)
     b.clock.advance(999)
-    const left = await b.ask({ model })
-    assert.deepEqual([left.status, left.code], [429, 'capacity_exceeded'], `${code} ${after}`)
-    assert.ok(Number(left.headers.get('retry-after-ms')) >= after * 1000 - 999)
+    const later = await b.ask({ model })
+    const which = `${answered}, ${after} s`
+    assert.deepEqual([told.status, told.code], first, which)
+    assert.deepEqual([later.status, later.code], next, which)
+    for (const { headers } of [told, later]) {
+      const wait = Number(headers.get('retry-after'))
+      assert.ok(wait >= least && wait <= most, `${which}: ${wait} s`)
+    }
     assert.equal(b.first.requests.length, before + 1)
     b.clock.advance(60_000)
-    assert.equal((await b.ask({ model })).status, 200, `${code} ${after}`)
+    assert.equal((await b.ask({ model })).status, 200, which)
+  }
+})
+
+const BLAMED =
+  '{"error":{"message":"Invalid image.","type":"invalid_request_error","code":"invalid_image","param":"messages"}}'
+
+/** What others had used up turned into a 400 that told the client to change its request. */
+test('[ERR-11] a backend’s 400 is the client’s when all were asked, or no other may be; not when the budget of retries is used up', async context => {
+  const b = await bench(context, { upstream: 'retry_budget: 0' })
+  b.first.fault = turn => turn.answer(400, BLAMED)
+  const refused = await b.ask()
+  assert.deepEqual([refused.status, refused.code, counts(b)], [503, 'route_capacity', [1, 0]])
+  assert.ok(Number(refused.headers.get('retry-after')) >= 2)
+  assert.equal(refused.headers.get('x-should-retry'), null)
+  assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 400, 'the only one')
+  const rows = await b.t.ledger()
+  assert.deepEqual(
+    rows.map(row => row.cost),
+    [0, 0],
+  )
+  const both = await bench(context)
+  both.first.fault = both.second.fault = turn => turn.answer(400, BLAMED)
+  assert.deepEqual([(await both.ask()).code, counts(both)], ['invalid_value', [1, 1]])
+  const once = await bench(context, { upstream: 'attempts: 1' })
+  once.first.fault = turn => turn.answer(400, BLAMED)
+  assert.deepEqual([(await once.ask()).code, counts(once)], ['invalid_value', [1, 0]])
+})
+
+/** A 204 was never retried, not even where the client had said that it may be. */
+test('an answer of 204 is an empty answer like any other: tried again only where that is marked safe', async context => {
+  const b = await bench(context)
+  for (const empty of [(turn: Turn) => void turn.head(204, {}), (turn: Turn) => turn.answer(200, '')]) {
+    b.first.fault = empty
+    b.clock.advance(60_000)
+    const before = counts(b)
+    assert.equal((await b.ask()).code, 'upstream_server_error')
+    assert.equal((await b.ask({}, { 'x-retry-safe': 'true' })).status, 200)
+    assert.deepEqual(counts(b), [before[0]! + 2, before[1]! + 1])
   }
 })
 

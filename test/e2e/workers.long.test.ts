@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
+import { openAccounts } from '../../stores/accounts.ts'
 import { openStore } from '../../stores/index.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
@@ -94,10 +95,11 @@ function ask(port: number, content: string, more: object = {}): Promise<Answer> 
   })
 }
 
-async function metric(admin: number, name: string): Promise<number> {
+async function metric(admin: number, name: string, labels = ''): Promise<number> {
   const text = await (await fetch(`http://127.0.0.1:${admin}/metrics`)).text()
   let sum = 0
-  for (const [, value] of text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))) sum += Number(value)
+  for (const [, value] of text.matchAll(new RegExp(`^${name}(?:\\{[^}]*${labels}[^}]*\\})? (\\S+)$`, 'gm')))
+    sum += Number(value)
   return sum
 }
 const isReady = (admin: number) =>
@@ -219,4 +221,40 @@ test('a gateway whose workers cannot start ends with their code instead of tryin
   const gateway = start(t, folder)
   assert.equal(await gateway.ended, 1)
   assert.match(gateway.text(), /cannot start: can.t listen on/)
+})
+
+test('a reload that takes a plan from accounts of the store is refused by all workers, and with `retired` applied by all', {
+  skip,
+}, async t => {
+  const redis = await RedisServer.start()
+  const simulator = await startSimulator({ port: 0 })
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-workers-'))
+  t.after(async () => {
+    await simulator.close()
+    await redis.stop()
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const port = await freePort(2)
+  const admin = port + 1
+  const text = defaultYaml(simulator.url, { server: 'workers: 3, drain: 5s', extra: 'plans:\n  gold: { limits: {} }' })
+    .replace('listen: 127.0.0.1:0, admin: 127.0.0.1:0', `listen: 127.0.0.1:${port}, admin: 127.0.0.1:${admin}`)
+    .replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 5s }`)
+  const file = join(folder, 'gateway.yaml')
+  writeFileSync(file, text)
+  const gateway = start(t, folder)
+  await eventually(() => isReady(admin))
+  const { accounts, close } = await openAccounts(redis.url)
+  const [made] = await accounts.change([{ id: 'gone', expected: 0, settings: '{"plan":"gold"}', keys: [] }])
+  assert.equal(made!.refused, undefined)
+  await close()
+  await eventually(async () => (await metric(admin, 'sluice_accounts')) === 1)
+  writeFileSync(file, text.replace('gold:', 'golden:'))
+  await eventually(async () => (await metric(admin, 'sluice_config_reloads_total', 'result="refused"')) === 3)
+  assert.equal(gateway.text().split("1 organization of the store has the plan 'gold' (gone)").length, 1 + 3)
+  writeFileSync(file, text.replace('plans:\n  gold:', 'retired: { plans: [gold] }\nplans:\n  golden:'))
+  await eventually(async () => (await metric(admin, 'sluice_config_last_reload_ok')) === 3)
+  assert.match(
+    await (await fetch(`http://127.0.0.1:${admin}/metrics`)).text(),
+    /^sluice_accounts_left_behind\{kind="plan",name="gold",standing="retired"\} 1$/m,
+  )
 })

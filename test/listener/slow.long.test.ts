@@ -4,6 +4,7 @@
  * All cases run side by side.
  */
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { after, before, suite, test } from 'node:test'
 import type { Incoming, OutgoingStream } from '../../core/listener.ts'
 import { eventually, stall } from '../eventually.ts'
@@ -202,4 +203,28 @@ test('[STR-4] uws: a loop whose every turn takes seconds cuts no reader that sta
     },
     { stallTimeoutMs: 60_000 },
   )
+})
+
+// `listener: node` left the handshake to Node's own limit of 120 s, and then waited without an end for a client that
+// could not be written to.
+test('a TLS handshake that never ends is closed, by both listeners', { timeout: 100_000 }, async () => {
+  const pem = (name: string) => join(import.meta.dirname, 'tls', `${name}.pem`)
+  const tls = { cert: pem('cert'), key: pem('key') }
+  const closed = (kind: Kind) =>
+    serving(
+      kind,
+      incoming => incoming.respond(200, text, ''),
+      async ({ port, errors }) => {
+        const [quiet, drips] = [await RawClient.open(port), await RawClient.open(port)]
+        // A record of 256 bytes that begins like a ClientHello.
+        const hello = Buffer.from([22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3, ...Array(200).fill(7)])
+        let sent = 0
+        const drip = setInterval(() => drips.send(hello.subarray(sent, ++sent)), 500)
+        await Promise.all([quiet.closing(), drips.closing()])
+        clearInterval(drip)
+        assert.deepEqual(errors, [])
+      },
+      { tls },
+    )
+  await Promise.all(kinds.map(closed))
 })

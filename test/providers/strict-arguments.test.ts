@@ -3,7 +3,13 @@ import { test } from 'node:test'
 import { Ajv } from 'ajv'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import fc from 'fast-check'
-import { keepsTo, meets } from '../../providers/strict-arguments.ts'
+import { REQUEST_WORK, Work } from '../../core/work.ts'
+import * as judged from '../../providers/strict-arguments.ts'
+
+const keepsTo = (schema: object, value: unknown) =>
+  judged.keepsTo(schema as Record<string, unknown>, value, new Work(REQUEST_WORK))
+const meets = (schema: object, value: unknown) =>
+  judged.meets(schema as Record<string, unknown>, value, new Work(REQUEST_WORK))
 
 test('[TOOL-2] a strict schema is judged as JSON Schema judges it (property)', () => {
   const ajv = new Ajv({ strict: false })

@@ -6,7 +6,8 @@ import type { Conversation, OutputFormat, Tool } from '../../core/conversation.t
 import type { Decoder } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { Sequencer } from '../../core/sequence.ts'
-import { outputSchema } from '../../providers/anthropic-messages/output-schema.ts'
+import { REQUEST_WORK, Work } from '../../core/work.ts'
+import * as anthropic from '../../providers/anthropic-messages/output-schema.ts'
 import { dialects } from '../../providers/index.ts'
 import { sentTo, structuredDecoder, unfitFor } from '../../providers/structured-output.ts'
 import { backendOf, contextOf, conversationOf } from './dialect-kit.ts'
@@ -107,6 +108,8 @@ describe('requests', () => {
     assert.ok(outputSchema({ ...CLOSED, properties: { a: { $ref: '#/$defs/d0' } }, $defs }))
   })
 })
+
+const outputSchema = (schema: Record<string, unknown>) => anthropic.outputSchema(schema, new Work(REQUEST_WORK))
 
 /** A decoder that pushes these events, some in each frame. */
 function scripted(events: readonly StreamEvent[]): Decoder {

@@ -7,7 +7,11 @@ import { type AccountStore, type AuditBounds, type AuditNote, MOST_CHANGES, unkn
 import { openAccounts } from '../../stores/accounts.ts'
 import { RedisAccounts } from '../../stores/redis/accounts.ts'
 import { RedisClient } from '../../stores/redis/client.ts'
+import { FORMAT } from '../../stores/redis/format.ts'
+import { USERS } from '../../stores/sqlite/accounts.ts'
+import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
+import { random } from '../listener/harness.ts'
 import { recordingLog, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
@@ -89,6 +93,56 @@ for (const [name, skip, url] of urls) {
       const { version } = (await reader.read('c'))!
       await versions(writer.change([{ id: 'c', expected: version, keys: [key(91, 'key'), key(92, 'key_1')] }]))
       assert.deepEqual([await ids('key'), await ids('key_1')], ['c', 'a/1,b,c'])
+    })
+
+    // What a reload asks. A count that a change leaves behind would keep a plan for ever, or let one go that is in use.
+    test('plans and models are counted by who names them: an organization once, with its keys', async t => {
+      const [writer, reader] = await two(t)
+      assert.deepEqual(await reader.names(), [])
+      const chance = random(7)
+      const pick = <T>(of: readonly T[]): T => of[Math.floor(chance() * of.length)]!
+      const some = () => ['fast', 'smart', 'smart:latest', 'a b', '{x}'].filter(() => chance() < 0.4)
+      const rights = () => ({
+        ...(chance() < 0.6 && { models: chance() < 0.2 ? 'all' : some() }),
+        ...(chance() < 0.4 && { model_limits: Object.fromEntries(some().map(name => [name, {}])) }),
+      })
+      const model = new Map<string, { settings: any; keys: Map<string, any>; version: number }>()
+      let digests = 0
+      for (let i = 0; i < 300; i++) {
+        const id = `o${Math.floor(chance() * 12)}`
+        const known = model.get(id) ?? { settings: {}, keys: new Map(), version: 0 }
+        const settings =
+          known.version === 0 || chance() < 0.5 ? { plan: pick(['gold', 'silver', 'a b']), ...rights() } : undefined
+        const keys = ['k1', 'k2', 'k3']
+          .filter(() => chance() < 0.3)
+          .map(own => {
+            const of = { ...rights(), ...(chance() < 0.3 && { status: 'revoked' }) }
+            known.keys.set(own, of)
+            return key(++digests, own, JSON.stringify(of))
+          })
+        if (settings) known.settings = settings
+        const change = { id, expected: known.version, keys, ...(settings && { settings: JSON.stringify(settings) }) }
+        known.version = (await versions(writer.change([change])))[0]!
+        model.set(id, known)
+      }
+      const expected = new Map<string, string[]>()
+      for (const [id, { settings, keys }] of [...model].sort(([a], [b]) => (a < b ? -1 : 1))) {
+        const alive = [...keys.values()].filter(({ status }) => status !== 'revoked')
+        const models = [settings, ...alive].flatMap(({ models, model_limits = {} }) => [
+          ...(Array.isArray(models) ? models : []),
+          ...Object.keys(model_limits),
+        ])
+        for (const name of new Set([`plan:${settings.plan}`, ...models.map(name => `model:${name}`)]))
+          expected.set(name, [...(expected.get(name) ?? []), id])
+      }
+      const counted = (await reader.names()).map(({ kind, name, organizations }) => [`${kind}:${name}`, organizations])
+      const sizes = [...expected].map(([name, ids]) => [name, ids.length])
+      assert.deepEqual(counted.sort(), sizes.sort())
+      for (const [name, ids] of expected) {
+        const [, kind, own] = /^(plan|model):(.*)$/.exec(name)!
+        const found = await reader.users(kind as 'plan', ['none', own!], 3)
+        assert.deepEqual(found, [{ kind, name: own, organizations: ids.length, ids: ids.slice(0, 3) }])
+      }
     })
 
     test('a change is based on a version; one that comes too late changes nothing', async t => {
@@ -270,7 +324,7 @@ test('redis: keys that a gateway of an earlier release makes are found, too', { 
   await make(1, 500)
   await client.redis.del(keys, state)
   assert.ok((await found()) < 500, 'one look does not go through everything')
-  await accounts.indexKeys()
+  await accounts.index()
   assert.equal(await found(), 500)
   // Beside a gateway of that release: its changes neither add to the set nor move the state.
   const before = await client.redis.hgetall(state)
@@ -285,7 +339,147 @@ test('redis: keys that a gateway of an earlier release makes are found, too', { 
   await client.redis.hset(state, before)
   await client.redis.zrem(keys, 'key_1 o02001', 'key_1 o02002')
   await client.redis.xtrim('{sluice:accounts}:changes', 'MAXLEN', 1)
-  await accounts.indexKeys()
+  await accounts.index()
   assert.equal(await found(), 505)
   assert.equal((await client.redis.hgetall(state))['v'], await client.redis.get('{sluice:accounts}:version'))
+})
+
+test('sqlite: who names a plan is looked up in an index, however many there are', async () => {
+  const file = path.join(temporary(), 'gateway.db')
+  const { accounts, close } = await openAccounts(`sqlite:${file}`)
+  await accounts.users('plan', ['gold'], 1)
+  await close()
+  const db = new DatabaseSync(file)
+  const steps = db.prepare(`EXPLAIN QUERY PLAN ${USERS}`).all('plan', 'gold', 5)
+  db.close()
+  assert.deepEqual(
+    steps.map(({ detail }) => detail),
+    ['SEARCH account_names USING PRIMARY KEY (kind=? AND name=?)'],
+    'no sorting',
+  )
+})
+
+test('sqlite: a database of the release before gets the index, and a command of that release keeps it right', () => {
+  const file = path.join(temporary(), 'gateway.db')
+  const db = new DatabaseSync(file)
+  prepare(db, file, STEPS.slice(0, 7))
+  const put = db.prepare('INSERT INTO organizations (id, version, settings) VALUES (?, ?, ?)')
+  const add = db.prepare('INSERT INTO keys (sha256, organization, id, settings) VALUES (?, ?, ?, ?)')
+  put.run('acme', 1, '{"plan":"gold","models":["fast","smart"],"model_limits":{"smart":{}}}')
+  add.run(Buffer.from(digest(1), 'hex'), 'acme', 'key_1', '{"models":["smart"]}')
+  add.run(Buffer.from(digest(2), 'hex'), 'acme', 'key_2', '{"models":["old"],"status":"revoked"}')
+  put.run('b', 2, '{"plan":"gold"}')
+  put.run('odd', 3, 'no JSON')
+  prepare(db, file)
+  const counts = () =>
+    db
+      .prepare("SELECT kind || ' ' || name || ' ' || organizations AS text FROM account_counts ORDER BY 1")
+      .all()
+      .map(({ text }) => text)
+  assert.deepEqual(counts(), ['model fast 1', 'model smart 1', 'plan gold 2'])
+  // As that release writes.
+  db.exec(`UPDATE organizations SET version = 4, settings = '{"plan":"silver"}' WHERE id = 'acme'`)
+  assert.deepEqual(counts(), ['model smart 1', 'plan gold 1', 'plan silver 1'])
+  db.exec(`INSERT INTO keys (sha256, organization, id, settings) VALUES (x'01', 'acme', 'key_1', '{}')
+    ON CONFLICT (organization, id) DO UPDATE SET sha256 = excluded.sha256, settings = excluded.settings`)
+  assert.deepEqual(counts(), ['plan gold 1', 'plan silver 1'])
+  db.exec("DELETE FROM organizations WHERE id = 'b'")
+  assert.deepEqual(counts(), ['plan silver 1'])
+  db.close()
+})
+
+describe('redis: names', { skip: skipWithoutRedis }, () => {
+  const TAG = '{sluice:accounts}:'
+  async function opened(t: TestContext): Promise<{ client: RedisClient; accounts: RedisAccounts; url: string }> {
+    const url = server!.url.replace(/\/0$/, `/${databases++}`)
+    const client = new RedisClient({ url, timeout: 10_000, log: recordingLog() })
+    await client.connect()
+    t.after(() => client.disconnect())
+    return { client, accounts: new RedisAccounts(client), url }
+  }
+  /** As a gateway of the release before changes an organization: it leaves out the index. */
+  async function asBefore({ redis }: RedisClient, id: string, settings: object, keys: [string, object][] = []) {
+    const version = Number((await redis.get(`${TAG}version`)) ?? 1_000_000) + 1
+    await redis.set(`${TAG}version`, version)
+    const fields = keys.flatMap(([key, own], i) => [`k:${key}`, digest(version * 10 + i) + JSON.stringify(own)])
+    await redis.hset(`${TAG}org:${id}`, 'v', version, 's', JSON.stringify(settings), ...fields)
+    await redis.zadd(`${TAG}ids`, 0, id)
+    await redis.xadd(`${TAG}changes`, `${version}-0`, 'o', id)
+  }
+  const counts = async (accounts: RedisAccounts) =>
+    (await accounts.names()).map(({ kind, name, organizations }) => `${kind} ${name} ${organizations}`).sort()
+
+  test('data of the release before gets the index when it is brought up to date', async t => {
+    const { client, accounts, url } = await opened(t)
+    for (let i = 0; i < 500; i++)
+      await asBefore(client, `o${i}`, { plan: i % 5 === 0 ? 'gold' : 'silver' }, [['key_1', { models: ['fast'] }]])
+    await (await openAccounts(url)).close()
+    assert.deepEqual(await client.redis.hmget(FORMAT, 'version', 'min_reader'), ['2', '1'])
+    assert.equal(await client.redis.zcard(`${TAG}used:plan:gold`), 100)
+    assert.deepEqual(await counts(accounts), ['model fast 500', 'plan gold 100', 'plan silver 400'])
+  })
+
+  // A gateway that was not replaced yet writes an account and not the index. The count would be wrong for ever.
+  test('what a gateway of the release before changes is counted at the next look', async t => {
+    const { client, accounts } = await opened(t)
+    await accounts.change([
+      { id: 'acme', expected: 0, settings: '{"plan":"gold","models":["fast"]}', keys: [] },
+      { id: 'b', expected: 0, settings: '{"plan":"gold"}', keys: [] },
+    ])
+    assert.deepEqual(await counts(accounts), ['model fast 1', 'plan gold 2'])
+    await asBefore(client, 'acme', { plan: 'silver' })
+    await asBefore(client, 'new', { plan: 'silver' }, [['key_1', { models: ['smart'] }]])
+    // Both kinds of gateways by turns, on the same organization, too.
+    const { version } = (await accounts.read('acme'))!
+    await accounts.change([{ id: 'acme', expected: version, settings: '{"plan":"bronze"}', keys: [] }])
+    assert.deepEqual(await counts(accounts), ['model smart 1', 'plan bronze 1', 'plan gold 1', 'plan silver 1'])
+    assert.deepEqual(await accounts.users('plan', ['gold'], 9), [
+      { kind: 'plan', name: 'gold', organizations: 1, ids: ['b'] },
+    ])
+    // It made more changes than are remembered.
+    await asBefore(client, 'b', { plan: 'silver' })
+    await asBefore(client, 'b', { plan: 'bronze' })
+    await client.redis.xtrim(`${TAG}changes`, 'MAXLEN', 1)
+    assert.deepEqual(await counts(accounts), ['model smart 1', 'plan bronze 2', 'plan silver 1'])
+    const [state, latest] = [await client.redis.hgetall(`${TAG}named`), await client.redis.get(`${TAG}version`)]
+    assert.deepEqual({ ...state }, { v: latest })
+  })
+
+  test('an index that is not complete is not believed', async t => {
+    const { client, accounts } = await opened(t)
+    const ids = Array.from({ length: 21_000 }, (_, i) => `o${String(i).padStart(5, '0')}`)
+    for (let i = 0; i < ids.length; i += 1000)
+      await client.redis.zadd(`${TAG}ids`, ...ids.slice(i, i + 1000).flatMap(id => [0, id]))
+    await asBefore(client, 'o20999', { plan: 'gold' })
+    await assert.rejects(accounts.users('plan', ['gold'], 1), /index .* is being built/)
+    await accounts.index()
+    assert.deepEqual((await accounts.users('plan', ['gold'], 1))[0]?.ids, ['o20999'])
+  })
+
+  test('who names a plan costs as many commands with three accounts as with thousands', async t => {
+    const { client, accounts } = await opened(t)
+    const add = async (from: number, count: number) => {
+      const of = (n: number) => ({ id: `o${n}`, expected: 0, settings: '{"plan":"gold"}', keys: [] })
+      await accounts.change(Array.from({ length: count }, (_, i) => of(from + i)))
+    }
+    const commands = async () => {
+      const info = await client.redis.info('commandstats')
+      return [...info.matchAll(/cmdstat_(?!info|client|ping)\S+?:calls=(\d+)/g)].reduce(
+        (sum, [, n]) => sum + Number(n),
+        0,
+      )
+    }
+    const cost = async () => {
+      const before = await commands()
+      const [gold] = await accounts.users('plan', ['gold'], 3)
+      return [gold!.organizations, (await commands()) - before]
+    }
+    await add(0, 3)
+    await cost() // loads the scripts
+    const [few, first] = await cost()
+    await add(3, 4000)
+    const [many, second] = await cost()
+    assert.deepEqual([few, many, second], [3, 4003, first])
+    assert.ok(second! < 12, `${second}`)
+  })
 })

@@ -104,6 +104,10 @@ async function knows(t: TestGateway, account: NonNullable<Fixture['account']>): 
   const { organization, secret, operations } = account
   const models = await fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${secret}` } })
   assert.equal(models.status, 200, await models.text())
+  // The release that left it may have had no index of names.
+  const stored = JSON.parse((await t.gateway.store.accounts.read(organization))!.settings)
+  const [users] = await t.gateway.store.accounts.users('plan', [stored.plan], 10)
+  assert.deepEqual([users!.organizations, users!.ids], [1, [organization]])
   const { entries } = await t.gateway.store.accounts.audit({ organization, before: '', most: 10 })
   assert.deepEqual(
     entries.map(entry => entry.operation),
@@ -424,7 +428,7 @@ test('redis: a later layout that this release may not use is refused with the cu
   const young = await open(t, url, { steps })
   const dataDir = temporary()
   const text = new RegExp(
-    `the data in redis://\\S+ has format version ${LAYOUT + 1}, and .* reads ${LAYOUT} only: start`,
+    `the data in redis://\\S+ has format version ${LAYOUT + 1}, and .* reads ${LAYOUT_STEPS[0]!.version} to ${LAYOUT}: start`,
   )
   await refused(open(t, url, { dataDir }), text)
   // It has left nothing: no lease, no journal.

@@ -61,9 +61,19 @@ const CELLS: readonly Cell[] = [
 async function fill(store: Store): Promise<void> {
   const now = systemClock.now()
   for (const [i, org] of ORGS.entries()) {
-    const keys = [1, 2].map(n => ({ id: `key_${n}`, sha256: digest(10 * i + n), settings: `{"n":${n}}` }))
+    const keys = [1, 2].map(n => ({
+      id: `key_${n}`,
+      sha256: digest(10 * i + n),
+      settings: `{"n":${n},"models":["m${n}"]}`,
+    }))
     await store.accounts.change([
-      { id: org, expected: 0, settings: `{"plan":"${i}"}`, keys, audit: note(`org create ${i}`) },
+      {
+        id: org,
+        expected: 0,
+        settings: `{"plan":"${i % 2}","model_limits":{"l":{}}}`,
+        keys,
+        audit: note(`org create ${i}`),
+      },
     ])
     for (let n = 0; n < 20; n++) {
       const id = `req_${i}_${n}`
@@ -95,6 +105,8 @@ async function booksOf(store: Store) {
     organizations: await store.accounts.page('', 100),
     found: await store.accounts.find(digest(12)),
     withKey: (await store.accounts.withKey('key_2', '', 10)).map(({ id }) => id),
+    names: (await store.accounts.names()).map(count => Object.values(count).join(' ')).sort(),
+    users: [await store.accounts.users('plan', ['0', '1'], 9), await store.accounts.users('model', ['m2'], 9)],
     entries,
     usage: await usedIn(store),
     ledger: (await store.ledger.query({}))

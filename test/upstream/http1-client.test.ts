@@ -443,6 +443,117 @@ test('a connection that the server closes behind its reply takes no request: tha
     },
   ))
 
+/** The replies to the first request on each connection. What happens to a later one is told by its number, from 0. */
+function onKept(lose: (socket: Socket, later: number) => void): Parameters<typeof serve>[0] {
+  const used = new WeakSet<Socket>()
+  let later = 0
+  return (socket, _, i) => {
+    if (used.has(socket)) return lose(socket, later++)
+    used.add(socket)
+    socket.write(ok(`reply ${i}`))
+  }
+}
+
+/**
+ * Servers end a kept connection without saying so: llama.cpp after each streamed reply. A request that was on its way to
+ * it was lost, which was a 502, for one to two of a hundred streams.
+ */
+test('a request that meets the end of a kept connection goes out again over a new one', async () => {
+  for (const lose of [
+    (socket: Socket) => socket.end(),
+    (socket: Socket) => socket.destroy(),
+    (socket: Socket) => socket.resetAndDestroy(),
+  ]) {
+    await using(onKept(lose), async (client, server) => {
+      await ask(client)
+      const long = 'x'.repeat(100_000)
+      const second = await ask(client, long)
+      assert.deepEqual([second.error, second.body], [null, 'reply 2'])
+      assert.deepEqual([server.received.length, server.sockets.length], [3, 2])
+      assert.equal(server.received[2], server.received[1], 'as it was')
+    })
+  }
+})
+
+test('a server that ends kept connections so more than once has none, until that is forgotten', async () => {
+  let now = 1000
+  await using(
+    onKept(socket => socket.destroy()),
+    async (client, server) => {
+      await ask(client)
+      await ask(client)
+      assert.equal(server.sockets.length, 2)
+      assert.equal((await ask(client)).body, 'reply 4')
+      assert.deepEqual([server.received.length, server.sockets.length], [5, 3], 'lost twice')
+      for (let i = 0; i < 5; i++) assert.equal((await ask(client)).body, `reply ${5 + i}`)
+      const both = await Promise.all([ask(client), ask(client)])
+      assert.deepEqual(
+        both.map(({ error }) => error),
+        [null, null],
+      )
+      assert.deepEqual([server.received.length, server.sockets.length], [12, 10], 'none is kept, and none lost')
+      now += 60_000
+      await ask(client)
+      await ask(client)
+      assert.deepEqual([server.received.length, server.sockets.length], [15, 12], 'kept again, and lost')
+    },
+    { now: () => now },
+  )
+})
+
+test('a request is sent again once, and never when it may have been read: a byte of a reply came, or its end came late', async () => {
+  let now = 1000
+  const begin = (socket: Socket) => void socket.write('H', () => socket.destroy())
+  const late = (socket: Socket) => {
+    now += 1000
+    socket.destroy()
+  }
+  for (const lose of [begin, late]) {
+    await using(
+      onKept(lose),
+      async (client, server) => {
+        await ask(client)
+        assert.ok((await ask(client)).error)
+        assert.equal(server.received.length, 2)
+      },
+      { now: () => now },
+    )
+  }
+  await using(
+    (socket, _, i) => (i === 0 ? socket.write(ok('x')) : socket.destroy()),
+    async (client, server) => {
+      await ask(client)
+      const { error } = await ask(client)
+      assert.deepEqual([error?.code === undefined, server.received.length], [false, 3])
+      assert.ok((await ask(client)).error)
+      assert.equal(server.received.length, 4, 'a new connection')
+    },
+  )
+})
+
+test('many clients of a server that closes after every reply without saying so: none fails', () =>
+  using(
+    (socket, _, i) => {
+      socket.write(ok(`reply ${i}`))
+      // The end races the next request.
+      const turns = i % 5
+      const end = (left: number): unknown => (left === 0 ? socket.end() : setImmediate(() => end(left - 1)))
+      end(turns)
+    },
+    async client => {
+      const errors: unknown[] = []
+      await Promise.all(
+        Array.from({ length: 16 }, async () => {
+          for (let i = 0; i < 40; i++) {
+            const { error } = await ask(client)
+            if (error) errors.push(error)
+          }
+        }),
+      )
+      assert.deepEqual(errors, [])
+    },
+  ))
+
 test('a reply that comes while nobody asks closes the connection', () =>
   using(
     (socket, _, i) => socket.write(ok(`reply ${i}`)),

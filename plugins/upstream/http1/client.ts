@@ -41,6 +41,11 @@ export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body' | 'headers'
 /** undici's handler, which here gets only the headers that attempts read. */
 export type ReplyHandler = Omit<Dispatcher.DispatchHandler, 'onResponseStart'> & {
   onResponseStart?(controller: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void
+  /**
+   * The request met a kept connection that the server was just closing: nobody has read it, and it goes out again over a
+   * new connection. `onRequestStart` follows when that is there, or `onResponseError`.
+   */
+  onRequestLost?(): void
 }
 
 /** What attempts need of an HTTP client. */
@@ -55,6 +60,8 @@ interface Message {
   text: string
   more?: Pieces
   handler: ReplyHandler
+  /** It was lost once, and is not sent a third time. */
+  again?: true
 }
 
 /** Errors carry undici's codes, so that attempts treat both clients alike. */
@@ -85,6 +92,9 @@ export class Http1Client implements HttpClient {
   readonly #all = new Set<Connection>()
   #closing = false
   #sweeper: NodeJS.Timeout | undefined
+  /** When the server closed a kept connection under a request, and until when its connections are not kept. */
+  #lostAt = Number.NEGATIVE_INFINITY
+  #closesUntil = Number.NEGATIVE_INFINITY
 
   constructor(options: ClientOptions) {
     const url = new URL(options.origin)
@@ -114,7 +124,7 @@ export class Http1Client implements HttpClient {
       kept.destroy()
     }
     const free = (each: Connection) => each.free(now)
-    const soon = this.#polled.find(free) ?? this.#watched.find(free)
+    const soon = now < this.#closesUntil ? undefined : (this.#polled.find(free) ?? this.#watched.find(free))
     if (soon) soon.waiting = message
     else this.#all.add(new Connection(this.#options, this, now, message))
   }
@@ -157,8 +167,30 @@ export class Http1Client implements HttpClient {
   /** @internal The reply on a connection is whole. */
   release(connection: Connection): void {
     connection.idleSince = this.#now()
-    if (this.#closing || !connection.free(connection.idleSince)) connection.destroy()
+    const closes = connection.idleSince < this.#closesUntil
+    if (this.#closing || closes || !connection.free(connection.idleSince)) connection.destroy()
     else this.watch(connection)
+  }
+
+  /**
+   * @internal A kept connection that had carried a reply before ended under a request, before a byte of the reply to it
+   * came. A server that does so twice in a while closes after its replies without saying so: its connections are not
+   * kept for that while. Then it is tried anew, because a server that is started again looks the same.
+   */
+  again(message: Message): void {
+    const now = this.#now()
+    if (now - this.#lostAt < CLOSES_MS) {
+      this.#closesUntil = now + CLOSES_MS
+      for (const kept of this.#idle.splice(0)) kept.destroy()
+    }
+    this.#lostAt = now
+    this.#all.add(new Connection(this.#options, this, now, { ...message, again: true }))
+    message.handler.onRequestLost?.()
+  }
+
+  /** @internal Monotonic milliseconds. */
+  get now(): number {
+    return this.#now()
   }
 
   /**
@@ -183,6 +215,7 @@ export class Http1Client implements HttpClient {
 
   /** @internal Keeps a connection that has nothing to do. */
   park(connection: Connection): void {
+    if (this.#now() < this.#closesUntil) return connection.destroy()
     this.#idle.push(connection)
     this.#sweeper ??= setInterval(() => this.#sweep(), Math.max(50, this.#options.keepAliveMs / 4)).unref()
   }
@@ -232,6 +265,14 @@ const JOINED_BYTES = 16 * 1024
  * Milliseconds by which the gateway ends an idle connection before the server does, so that a request arrives in time.
  */
 const MARGIN_MS = 1000
+/**
+ * A kept connection that ends this long after a request was written to it, or later, may have ended because of the
+ * request. One that was being closed as the request was written ends within the time that bytes take to the server and
+ * back. Milliseconds.
+ */
+const CROSSED_MS = 1000
+/** How long a server that closes kept connections under requests is remembered, milliseconds. */
+const CLOSES_MS = 60_000
 /** All connections read into this buffer, one read at a time. */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024)
 /**
@@ -266,6 +307,9 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   #handler: ReplyHandler | null = null
   /** It has carried a request before. */
   #used = false
+  /** The request that was written to it when it was used before, until a byte of its reply comes; and when. */
+  #unanswered: Message | null = null
+  #sentAt = 0
   #connectTimer: NodeJS.Timeout | undefined
   #keep = false
   #dead = false
@@ -335,7 +379,9 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     else this.#client.park(this)
   }
 
-  send({ method, text, more, handler }: Message): void {
+  send(message: Message): void {
+    const { method, text, more, handler } = message
+    const kept = this.#used
     this.#used = true
     this.#handler = handler
     this.#aborted = false
@@ -348,6 +394,10 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     }
     // The handler may have aborted at once.
     if (this.#dead) return
+    if (kept && !message.again) {
+      this.#unanswered = message
+      this.#sentAt = this.#client.now
+    }
     const socket = this.#socket
     if (more === undefined) return void socket.write(text, 'utf8')
     socket.cork()
@@ -361,6 +411,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
 
   #read(chunk: Buffer): void {
     if (this.#dead) return
+    this.#unanswered = null
     if (this.#paused || this.#running) {
       this.#late.push(Buffer.from(chunk))
       return
@@ -457,13 +508,25 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     const { waiting } = this
     this.#handler = null
     this.waiting = null
+    const lost = this.#lostRequest()
     this.destroy()
+    if (lost) return this.#client.again(lost)
     handler?.onResponseError?.(this, error)
     if (waiting === null) return
     // Nothing of the waiting request was sent. When a connection that was used before ends, that says nothing about the
     // server, so another connection is tried. When a new connection fails, the server cannot be reached.
     if (this.#used) this.#client.carry(waiting)
     else waiting.handler.onResponseError?.(this, error)
+  }
+
+  /**
+   * The request that the server has not read, as far as that can be known: it was written to a kept connection, whose
+   * end came at once and without a byte of a reply. Generating costs money, and is not done twice on a guess: a server
+   * that had taken the request and failed would have ended a new connection too, or later, or after the head.
+   */
+  #lostRequest(): Message | null {
+    const crossed = this.#client.now - this.#sentAt < CROSSED_MS
+    return crossed && !this.#aborted ? this.#unanswered : null
   }
 
   destroy(): void {
