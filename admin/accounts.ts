@@ -4,7 +4,7 @@ import { type Cell, isLimit, type Store } from '../core/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Use, UseByKey } from './usage.ts'
 
-/** One limit and how much of it is used now. Amounts of spend are in nano-USD. */
+/** One limit and how much of it is used now. Amounts of money are in nano-USD. */
 export interface LimitUse {
   /** Set for a limit of one model: the id of that model. */
   model?: string

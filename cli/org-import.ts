@@ -6,6 +6,7 @@ import { LIMITS } from '../config/schema.ts'
 import { ORGANIZATION_ID as ID, ID_RULE, noteOf, sha256Of } from '../config/stored.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import type { AccountChange, AccountStore, StoredKey } from '../core/accounts.ts'
+import { isUsd } from '../core/limits.ts'
 import { cliAuthor } from './holders.ts'
 import { Progress } from './progress.ts'
 import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
@@ -316,8 +317,7 @@ async function* csvEntries(lines: AsyncIterable<[number, string]>, fault: TellFa
       const cell = cells[i]!
       if (cell === '') continue
       if (Object.hasOwn(KEY_COLUMNS, name)) key[KEY_COLUMNS[name as keyof typeof KEY_COLUMNS]] = cell
-      else if (Object.hasOwn(LIMITS, name))
-        (members['limits'] ??= {})[name] = name.endsWith('_usd') ? cell : Number(cell)
+      else if (Object.hasOwn(LIMITS, name)) (members['limits'] ??= {})[name] = isUsd(name) ? cell : Number(cell)
       else if (name === 'models' || name === 'capabilities') members[name] = cell === 'all' ? cell : cell.split(';')
       else members[name] = name === 'streaming' ? cell === 'true' : cell
     }

@@ -15,6 +15,7 @@ import {
 } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import type { AccountStore } from '../core/accounts.ts'
+import { isUsd } from '../core/limits.ts'
 import { configFile } from './arguments.ts'
 import { cliAuthor, Holders } from './holders.ts'
 import { shownOnce, table } from './key.ts'
@@ -235,7 +236,7 @@ async function list(
 /** For JSON: amounts and times as in gateway.yaml, instead of as they are computed with. */
 function asWritten(name: string, value: unknown): unknown {
   if (typeof value !== 'number') return value
-  return name.endsWith('_usd') ? value / 1e9 : name === 'expires' ? new Date(value).toISOString() : value
+  return isUsd(name) ? value / 1e9 : name === 'expires' ? new Date(value).toISOString() : value
 }
 
 function shown(organization: OrganizationConfig, place: 'file' | 'store'): string {
@@ -244,7 +245,7 @@ function shown(organization: OrganizationConfig, place: 'file' | 'store'): strin
     Object.entries(all).flatMap(([name, value]) => {
       if (value === null) return []
       if (typeof value === 'object') return limits(value, `${base}${name}: `)
-      return [[`${base}${name}`, name.endsWith('_usd') ? (value / 1e9).toFixed(2) : text(value)]]
+      return [[`${base}${name}`, isUsd(name) ? (value / 1e9).toFixed(2) : text(value)]]
     })
   const { id, plan, status, billing, models, capabilities, streaming } = organization
   const rows = [

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
+import { type Dimension, isMoney } from '../core/limits.ts'
 import { configFile } from './arguments.ts'
 import { Holders } from './holders.ts'
 import type { Verb } from './main.ts'
@@ -85,7 +86,9 @@ export function inWords(report: RouteReport): string {
     rows.push(['estimate', `${input} tokens in, ${output} reserved for output, at most $${(cost / 1e9).toFixed(6)}`])
   }
   for (const [i, limit] of report.limits.entries()) {
-    const amount = limit.dimension === 'spend' ? `$${(limit.capacity / 1e9).toFixed(2)}` : String(limit.capacity)
+    const amount = isMoney(limit.dimension as Dimension)
+      ? `$${(limit.capacity / 1e9).toFixed(2)}`
+      : String(limit.capacity)
     const per = limit.per === undefined ? '' : ` per ${limit.per}`
     rows.push([i === 0 ? 'limits' : '', `${limit.scope}: ${amount} ${limit.dimension}${per}`])
   }

@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util'
 import type { ExchangeRecord, TakenJson } from '../admin/recent.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import { requestIdTime } from '../core/ids.ts'
+import { type Dimension, isMoney } from '../core/limits.ts'
 import { formatUsd } from '../core/money.ts'
 import { NEXT_STEPS } from '../core/next-steps.ts'
 import type { LedgerRow } from '../core/store.ts'
@@ -192,7 +193,8 @@ export function inWords(found: Found): string {
       `${reserved.input} tokens in, ${reserved.output} out${reserved.cost === undefined ? '' : `, at most $${formatUsd(reserved.cost, 6)}`}`,
   )
   for (const { scope, dimension, per, capacity, remaining } of taken?.limits ?? []) {
-    const amount = (value: number) => (dimension === 'spend' ? `$${formatUsd(value, 4)}` : String(Math.floor(value)))
+    const amount = (value: number) =>
+      isMoney(dimension as Dimension) ? `$${formatUsd(value, 4)}` : String(Math.floor(value))
     row('limit', `${scope}: ${amount(remaining)} of ${amount(capacity)} ${dimension}${per ? ` per ${per}` : ''} left`)
   }
   row('tokens', tokens(found, line))

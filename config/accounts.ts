@@ -1,4 +1,5 @@
 /** Reads `plans` and `organizations` with their keys: what each account may use, and its limits. */
+import { isUsd } from '../core/limits.ts'
 import type { Arrives } from '../core/vocabulary.ts'
 import { place } from './check-chain.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
@@ -317,7 +318,7 @@ function warnOfWiderKey(key: RawKey, organization: OrganizationConfig, at: Path,
     const mine = key.limits[name]
     const theirs = organization.limits[name]
     if (mine !== undefined && theirs !== null && (mine === null || mine > theirs)) {
-      const show = (n: number | null) => (n === null ? 'unlimited' : name.endsWith('_usd') ? (n / 1e9).toFixed(2) : n)
+      const show = (n: number | null) => (n === null ? 'unlimited' : isUsd(name) ? (n / 1e9).toFixed(2) : n)
       warn([...at, 'limits', name], name, show(mine), show(theirs))
     }
   }

@@ -154,7 +154,7 @@ type AnySchema = Record<string, any>
 function loosen(schema: AnySchema, optional = false): Schema {
   const { format, default: fallback, description, ...rest } = schema
   const about = { ...(description ? { description } : {}), ...(fallback === undefined ? {} : { default: fallback }) }
-  // The fifteen limits occur at five places, so they are written once, under `$defs`.
+  // The limits occur at five places, so they are written once, under `$defs`.
   if (rest['properties'] === LIMITS) return { ...about, anyOf: [{ $ref: '#/$defs/limits' }, { type: 'null' }] }
   const inner: AnySchema = { ...rest }
   if (format && PATTERNS[format]) inner['pattern'] = PATTERNS[format]

@@ -95,7 +95,7 @@ function rowsOf(schema: AnySchema, prefix: string): Row[] {
     const inherited = !('default' in child) && !required.has(key)
     const fallback = required.has(key) ? 'required' : inherited ? '' : shown(child['default'])
     rows.push([name, kind(child), fallback, inCell(child['description'] ?? '')])
-    // The fifteen limits are listed once, under plans.
+    // The limits are listed once, under plans.
     if (prefix === '' && child['properties'] === LIMITS && !('active_keys' in (schema['properties'] as object)))
       continue
     if (child['properties']) rows.push(...rowsOf(child, `${name}.`))

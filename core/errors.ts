@@ -2,7 +2,7 @@
  * The error table: every code that the gateway can answer with (ERR-1…10). A surface turns a GatewayError into its
  * own error body; `retryHeaders` gives the headers that go with it.
  */
-import { COUNTED, DIMENSIONS, denialCode, type Rated } from './limits.ts'
+import { COUNTED, DIMENSIONS, denialCode, isMoney, type Rated } from './limits.ts'
 import { StoreUnavailable } from './store.ts'
 
 /** One row of the error table. */
@@ -44,7 +44,7 @@ const rate = (docs: string): ErrorSpec => ({
 })
 
 const denials = Object.fromEntries(
-  DIMENSIONS.filter(([name]) => name !== 'spend').map(([name, { denied, horizonMs }]) => [
+  DIMENSIONS.filter(([name]) => !isMoney(name)).map(([name, { denied, horizonMs }]) => [
     denialCode(name),
     { ...rate(denied), ...(horizonMs !== undefined && { horizonMs }) },
   ]),
@@ -248,8 +248,8 @@ export type ErrorCode = keyof typeof ERRORS
 
 /**
  * The bounds on what one request may hold. Their refusals share codes, so the error names the bound for the metrics:
- * the settings of `validation` and `conversation`, and the fixed bounds of a structured output's schema and of a stop
- * string.
+ * the settings of `validation`, `conversation` and `pii-mask`, and the fixed bounds of a structured output's schema and
+ * of a stop string.
  */
 export const CONTENT_BOUNDS = [
   'max_depth',
@@ -258,6 +258,8 @@ export const CONTENT_BOUNDS = [
   'max_documents',
   'max_replay',
   'max_retained',
+  'max_found',
+  'max_pattern_work',
   'schema',
   'stop',
 ] as const

@@ -4,7 +4,7 @@
  * and docs are all derived from it. The stores keep any cells they are given.
  */
 import type { Conversation } from './conversation.ts'
-import type { Usage } from './events.ts'
+import { type Usage, ZERO_USAGE } from './events.ts'
 import type { Cell } from './store.ts'
 
 /** A limit of gateway.yaml. */
@@ -25,14 +25,20 @@ export interface CountedLimit extends Limit {
   period?: 'day' | 'month'
 }
 
-/**
- * What an exchange consumed until it ended. It may be more than the bill: a prompt that a backend has and output that
- * was made are consumed, whether or not the client stayed for them; the bill has what was delivered (BILL-3).
- */
+/** What an exchange consumed until it ended, and who pays for it. Zeros when no backend had the prompt. */
 export interface Consumed {
+  /**
+   * It may be more than the bill: a prompt that a backend has and output that was made are consumed, whether or not the
+   * client stayed for them; the bill has what was delivered (BILL-3).
+   */
   usage: Usage
-  /** What the usage costs at list price, in nano-USD. */
-  cost: number
+  /** What the ledger row bills, in nano-USD. */
+  billed: number
+  /**
+   * What the rest of the usage costs at list price, in nano-USD, where it is not billed because the client left. What a
+   * provider's fault left unbilled is not in it.
+   */
+  unbilled: number
 }
 
 export interface Counted {
@@ -48,8 +54,8 @@ export interface Counted {
    * @param conversation undefined where the route has none
    */
   reserve(input: number, output: number, cost: number, conversation: Conversation | undefined): number
-  /** What replaces the reservation. `consumed` is undefined when no backend had the prompt. */
-  settle(consumed: Consumed | undefined, reserved: number): number
+  /** What replaces the reservation. */
+  settle(consumed: Consumed, reserved: number): number
   /** The table cell in docs/limits.md. */
   counts: string
   /** The line of docs/errors.md for a denial, and what the caller can do about it. */
@@ -57,6 +63,15 @@ export interface Counted {
   cure: string
   /** When to retry after a denial, in milliseconds, for cells that cannot compute it. */
   horizonMs?: number
+  /**
+   * Amounts are in nano-USD. Platform load does not shrink them, a denial has the code of spend and words that tell
+   * nothing of billing (LIM-8), and response headers have USD, or nothing.
+   */
+  money?: 'in headers' | 'in no header'
+  /** The least capacity of a cell, when a lower limit is set. */
+  least?: number
+  /** What holds where a set of limits (of one organization, key or model) does not say; undefined: no limit. */
+  unset?(limits: Readonly<Partial<Record<string, number | null>>>): number | undefined
 }
 
 const MINUTE = 60_000
@@ -64,7 +79,7 @@ const DAY = 86_400_000
 
 /**
  * By dimension. The code of a denial is the dimension and `_limit_exceeded`; its header is the dimension with
- * hyphens. Spend has a code of its own.
+ * hyphens. Limits of money have one code of their own.
  */
 export const COUNTED = {
   requests: {
@@ -88,7 +103,7 @@ export const COUNTED = {
     ],
     words: 'tokens',
     reserve: (input, output) => input + output,
-    settle: consumed => (consumed ? consumed.usage.input + consumed.usage.output : 0),
+    settle: ({ usage }) => usage.input + usage.output,
     counts: 'input and output',
     denied: 'Tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; send less, or lower the output cap, which is reserved.',
@@ -101,7 +116,7 @@ export const COUNTED = {
     ],
     words: 'input tokens',
     reserve: input => input,
-    settle: consumed => (consumed ? consumed.usage.input : 0),
+    settle: ({ usage }) => usage.input,
     counts: 'input',
     denied: 'Input tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; send shorter prompts.',
@@ -114,7 +129,7 @@ export const COUNTED = {
     ],
     words: 'output tokens',
     reserve: (_, output) => output,
-    settle: consumed => (consumed ? consumed.usage.output : 0),
+    settle: ({ usage }) => usage.output,
     counts: 'output',
     denied: 'Output tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; lower the output cap, which is reserved.',
@@ -130,6 +145,32 @@ export const COUNTED = {
     cure: 'Let a running request end first.',
     horizonMs: 1000,
   },
+  unbilled: {
+    kind: 'bucket',
+    limits: [
+      {
+        name: 'unbilled_usd_per_day',
+        word: 'ubpd',
+        windowMs: DAY,
+        description:
+          'Most per day that may be consumed and not billed because clients leave early. Left out, it is a tenth of daily_spend_usd, else a tenth of a thirtieth of monthly_spend_usd; without either there is no such limit.',
+      },
+    ],
+    words: 'unbilled spend',
+    // Nobody knows before who will leave. A reservation of more would refuse those who stay; what runs when the limit is
+    // reached may take the bucket below zero, and refill pays that first.
+    reserve: (_input, _output, cost) => (cost > 0 ? 1 : 0),
+    settle: ({ unbilled }) => unbilled,
+    counts: 'cost of what was consumed and not billed because the client left',
+    denied: 'A spend limit of the organization or key is reached.',
+    cure: 'Wait as `Retry-After` says; read replies to their end.',
+    money: 'in no header',
+    // A reservation is 1 nano-USD, so under a limit of 0.00 ten thousand requests at once still fit, while what one
+    // prompt costs does not.
+    least: 10_000,
+    unset: ({ daily_spend_usd: day, monthly_spend_usd: month }) =>
+      day != null ? Math.floor(day / 10) : month != null ? Math.floor(month / 300) : undefined,
+  },
   spend: {
     kind: 'spend',
     limits: [
@@ -138,10 +179,11 @@ export const COUNTED = {
     ],
     words: 'spend',
     reserve: (_input, _output, cost) => cost,
-    settle: consumed => (consumed ? consumed.cost : 0),
-    counts: 'cost in the UTC day or month',
+    settle: ({ billed }) => billed,
+    counts: 'what is billed in the UTC day or month',
     denied: 'A spend limit of the organization or key is reached.',
-    cure: 'As the message says: shorten the prompt or lower the output cap, wait for the next UTC day or month, or ask the operator for more. Not retryable when the request by itself is over the limit.',
+    cure: 'As the message says: shorten the prompt or lower the output cap, wait for the next UTC day or month, or ask the operator for more. Not retryable when the request by itself is over the limit. Replies that clients do not read to their end have a limit, too.',
+    money: 'in headers',
   },
 } as const satisfies Record<string, Counted>
 
@@ -184,7 +226,51 @@ export const LIMITS = [...DIMENSIONS.flatMap(([, { limits }]) => limits), ...MAX
 })[]
 
 /** True for limits in USD, which are stored in nano-USD; all others are whole numbers of their unit. */
-export const isUsd = (name: LimitName): boolean => name.endsWith('_usd')
+export const isUsd = (name: string): boolean => /_usd(_|$)/.test(name)
+
+/** Whether amounts of this dimension are in nano-USD. */
+export const isMoney = (dimension: Dimension): boolean => (COUNTED[dimension] as Counted).money !== undefined
+
+/** The capacity of a limit's cell where these limits are set; undefined: there is no such limit. */
+export function capacityIn(
+  limits: Readonly<Partial<Record<string, number | null>>>,
+  counted: Counted,
+  { name }: CountedLimit,
+): number | undefined {
+  const capacity = limits[name] ?? counted.unset?.(limits)
+  return capacity === undefined ? undefined : Math.max(capacity, counted.least ?? 0)
+}
+
+/** With what the ids of an organization's cells begin, or those of a key: for all models, or for one. */
+export const cellPrefix = (key: string | null, model: string | null): string =>
+  (key === null ? 'o:' : `k:${key}:`) + (model === null ? '' : `m:${model}:`)
+
+/** The least that an exchange counts once it was admitted, whatever became of it: a request, and its prompt. */
+const admitted = (input: number): Consumed => ({ usage: { ...ZERO_USAGE, input }, billed: 0, unbilled: 0 })
+
+/**
+ * What buckets count of an exchange that a crash cut off (outcome `lost`): all that its organization and key may have
+ * limits for, set or not.
+ * @param model '' where the route has none
+ * @param input tokens of the prompt
+ */
+export function countedOfLost(
+  key: string,
+  model: string,
+  input: number,
+): { cell: string; windowMs: number; amount: number }[] {
+  const counts: { cell: string; windowMs: number; amount: number }[] = []
+  for (const [, counted] of DIMENSIONS) {
+    if (counted.kind !== 'bucket') continue
+    const amount = counted.settle(admitted(input), counted.reserve(input, 0, 0, undefined))
+    if (amount <= 0) continue
+    for (const { word, windowMs } of counted.limits)
+      for (const owner of [null, key])
+        for (const one of model === '' ? [null] : [null, model])
+          counts.push({ cell: cellPrefix(owner, one) + word, windowMs: windowMs!, amount })
+  }
+  return counts
+}
 
 /** The limit that a cell counts for. */
 export function limitOf({ dimension, windowMs, period }: Cell): CountedLimit {
@@ -193,6 +279,6 @@ export function limitOf({ dimension, windowMs, period }: Cell): CountedLimit {
 }
 
 /** The dimensions whose denials have a code named after them. */
-export type Rated = Exclude<Dimension, 'spend'>
+export type Rated = Exclude<Dimension, 'spend' | 'unbilled'>
 export const denialCode = (dimension: Dimension) =>
-  dimension === 'spend' ? 'rate_limit_exceeded' : (`${dimension}_limit_exceeded` as const)
+  isMoney(dimension) ? 'rate_limit_exceeded' : (`${dimension as Rated}_limit_exceeded` as const)

@@ -11,6 +11,7 @@ import type { Conversation, SurfaceName } from './conversation.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from './errors.ts'
 import type { StreamEvent, Usage } from './events.ts'
 import type { Incoming } from './listener.ts'
+import { loopTurns } from './loop-turn.ts'
 import type { SearchProviders } from './search.ts'
 import type { Outcome, Store } from './store.ts'
 import type { Surface } from './surface.ts'
@@ -183,6 +184,15 @@ export interface Exchange {
   readonly headSent: boolean
   /** Sends the head now, although no event has come, and keep-alives from then on (decisions 11). */
   sendHead(): void
+}
+
+/**
+ * Waits for a turn of the event loop, for a request hook that computes much: it does a few milliseconds of its work,
+ * waits, and goes on. Organizations take turns, so that an exchange of another one waits for at most one such slice.
+ * Look at `x.closed` afterwards: the client may have left.
+ */
+export function loopTurn(x: Pick<Exchange, 'peek'>): Promise<void> {
+  return loopTurns.next(x.peek(identity)?.organization.id ?? '')
 }
 
 /** Receives a copy of what the client is sent. A tap that throws receives nothing more. */
@@ -403,6 +413,9 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>
 }
+
+/** Who calls. `auth` fills it; the built-in plugins know more of its members. */
+const identity = slot<CallerIdentity>('identity')
 
 /** Returns the plugin unchanged; it gives `create` and `check` their types. */
 export function definePlugin<C = Record<string, never>, const S extends keyof Configuration = never>(

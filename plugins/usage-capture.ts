@@ -1,6 +1,5 @@
 import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/events.ts'
 import { ZERO_USAGE } from '../core/events.ts'
-import type { Consumed } from '../core/limits.ts'
 import { cost } from '../core/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
@@ -57,7 +56,11 @@ export const usageCapture = definePlugin({
         const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
         const final = billed ? counted : UNBILLED
         x.set(usage, final)
-        if (billed || x.peek(promptTaken)) x.set(consumption, priced(x, consumedBy(x, count)))
+        if (billed || x.peek(promptTaken)) {
+          const { usage: used, cost } = priced(x, consumedBy(x, count))
+          const left = settlement.outcome === 'client_gone'
+          x.set(consumption, { usage: used, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
+        }
         const received = x.peek(receivedBytes)
         const row = {
           request_id: x.id,
@@ -87,7 +90,8 @@ function consumedBy(x: Exchange, count: Tally | undefined): Usage {
 
 const promptOf = (x: Exchange): number => x.peek(estimate)?.input ?? 0
 
-function priced(x: Exchange, counted: Usage): Consumed {
+/** With its cost at list price, in nano-USD. */
+function priced(x: Exchange, counted: Usage): { usage: Usage; cost: number } {
   const requested = x.peek(model)
   const free = x.peek(identity)?.organization.billing === 'free'
   return { usage: counted, cost: requested?.price && !free ? cost(counted, requested.price) : 0 }

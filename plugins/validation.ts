@@ -2,6 +2,7 @@ import { systemClock } from '../core/clock.ts'
 import { FairGate } from '../core/fair.ts'
 import { exactValues, type JsonPath, parseExactly, replaceAt } from '../core/json.ts'
 import { JsonBytes } from '../core/json-bytes.ts'
+import { loopTurns } from '../core/loop-turn.ts'
 import {
   bodyMeter,
   definePlugin,
@@ -18,7 +19,6 @@ import { choice, count, duration, object, size } from '../core/vocabulary.ts'
 import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { validateUnstructured } from '../surfaces/output-format.ts'
-import { loopTurns } from './shared/loop-turn.ts'
 import { declaredBytes, ownerOf, PreparedRequest, preparationOf } from './shared/preparation.ts'
 import { type ContentLimits, contentLimits, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'

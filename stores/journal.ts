@@ -37,8 +37,10 @@ export type Charge = [cell: string, period: 'day' | 'month', index: number, amou
  * - `s`: charges that were settled in another turn than the outcome
  * - `d`: the request ids of rows that have been delivered
  * - `k`: an idempotency key whose first use is running
+ * - `l`: the levels of buckets in which something was settled in this event-loop turn (sqlite/levels.ts)
+ * - `b`: what a settled request takes from buckets, where an engine holds its reservation (Redis)
  */
-export type RecordKind = 'h' | 'i' | 'o' | 's' | 'd' | 'k'
+export type RecordKind = 'h' | 'i' | 'o' | 's' | 'd' | 'k' | 'l' | 'b'
 
 export interface JournalRecord {
   kind: RecordKind
@@ -52,6 +54,8 @@ export interface Item extends JournalRecord, Placed {
    * sets it.
    */
   segment: Segment | undefined
+  /** A second record that goes wherever this one goes. */
+  also?: JournalRecord | undefined
 }
 
 export interface Segment {
@@ -281,6 +285,7 @@ export class Journal {
       for (const item of oldest.open) {
         const start = this.#end
         this.stage(item.kind, item.json)
+        if (item.also) this.stage(item.also.kind, item.also.json)
         this.#put(start)
         this.keep(item)
       }

@@ -9,13 +9,24 @@ import { ZERO_USAGE } from '../core/events.ts'
 import type { Logger } from '../core/plugin.ts'
 import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/store.ts'
 import type { Charge, Item, Journal, JournalRecord, RecordKind } from './journal.ts'
-import { intentJson, type RowValues, rowJson } from './rows.ts'
+import type { LostExchange } from './limits/recovery.ts'
+import { intentJson, ROW_COLUMNS, type RowValues, rowJson } from './rows.ts'
 
 /** The JSON of the journal's `s` record. */
 export interface ChargeRecord {
   request_id: string
   organization: string
   charges: readonly Charge[]
+}
+
+/** What a settled request takes from one bucket: the cell's id, the amount. */
+export type Count = [cell: string, amount: number]
+
+/** The JSON of the journal's `b` record. */
+export interface CountRecord {
+  request_id: string
+  organization: string
+  counts: readonly Count[]
 }
 
 /**
@@ -45,6 +56,14 @@ export interface LedgerSink {
   query: Ledger['query']
 }
 
+/** What the engine of limits has to say of a turn. It is in the append that has the rows which were settled. */
+export interface TurnLevels {
+  /** The JSON of a record `l`; undefined when nothing was settled. */
+  record(): string | undefined
+  /** The journal has the record, and keeps it until the item is released. */
+  written(item: Item): void
+}
+
 export interface JournaledLedgerOptions {
   /** Null for an in-memory store, which keeps nothing on disk. */
   journal: Journal | null
@@ -60,6 +79,8 @@ export interface JournaledLedgerOptions {
   noteDelivered?: boolean
   /** At most this many rows wait for a replica. Default 100,000. */
   unreplicated?: number
+  /** Absent where the engine keeps levels itself. */
+  levels?: TurnLevels
 }
 
 /** Of the row of a reply that was made and could not be sent. */
@@ -98,6 +119,8 @@ class Kept implements Entry, Item {
   /** The text of the intent, from `close` until the row is written. */
   intent = ''
   charges: readonly Charge[] | undefined = undefined
+  /** The record `b` of the request, which is appended with its row. */
+  also: JournalRecord | undefined = undefined
   /** Nothing of the reply was sent, and nothing will be when the row cannot be written. */
   unsent = false
 
@@ -242,8 +265,30 @@ export class JournaledLedger implements Ledger {
     this.#thisTurn()
   }
 
+  /** Takes what a settled request takes from buckets, to be booked if the engine does not get its settlement. */
+  count(organization: string, id: string, counts: readonly Count[]): void {
+    const also: JournalRecord = {
+      kind: 'b',
+      json: JSON.stringify({ request_id: id, organization, counts } satisfies CountRecord),
+    }
+    const row = this.#ended.findLast(kept => kept.id === id) ?? this.#open.get(id)
+    if (row) row.also = also
+    else this.#ended.push(new Kept(id, also.kind, also.json))
+    this.#thisTurn()
+  }
+
   query(filter: Parameters<Ledger['query']>[0]): Promise<LedgerRow[]> {
     return this.#options.sink.query(filter)
+  }
+
+  /**
+   * Appends what this event-loop turn has brought so far. @returns whether the journal has all of it; without a journal
+   * false
+   */
+  append(): boolean {
+    this.#thisTurn().promise.catch(() => {})
+    this.#endTurn()
+    return this.#options.journal?.failure === undefined
   }
 
   /** Resolves when the sink has taken all rows so far, or the ledger is closed. Waits while the sink is down. */
@@ -289,13 +334,16 @@ export class JournaledLedger implements Ledger {
     const ended = this.#ended
     this.#opened = []
     this.#ended = []
-    if (!opened.length && !ended.length) return
-    const { journal } = this.#options
+    const { journal, levels } = this.#options
+    const settled = journal ? levels?.record() : undefined
+    if (!opened.length && !ended.length && settled === undefined) return
     for (const kept of opened) journal!.stage('i', kept.json)
     for (const kept of ended) {
       kept.close()
       journal?.stage(kept.kind, kept.json)
+      if (kept.also) journal?.stage(kept.also.kind, kept.also.json)
     }
+    if (settled !== undefined) journal!.stage('l', settled)
     try {
       journal?.commit()
     } catch (error) {
@@ -307,6 +355,11 @@ export class JournaledLedger implements Ledger {
     if (journal) {
       for (const kept of opened) journal.keep(kept)
       for (const kept of ended) journal.keep(kept)
+    }
+    if (settled !== undefined) {
+      const item: Item = { kind: 'l', json: settled, segment: undefined, place: -1 }
+      journal!.keep(item)
+      levels!.written(item)
     }
     this.#offer(ended)
   }
@@ -480,9 +533,12 @@ export class JournaledLedger implements Ledger {
  * records. An intent without an outcome becomes a row with the outcome `lost`, and nothing is billed for it: nobody
  * knows what reached the client, and a bill is never estimated.
  * @param now Unix milliseconds; ends the duration of lost exchanges
- * @returns the entries for the sink, and how many of them are `lost`
+ * @returns the entries for the sink; the request ids of those that are `lost`
  */
-export function owedEntries(records: readonly JournalRecord[], now: number): { entries: Entry[]; lost: number } {
+export function owedEntries(
+  records: readonly JournalRecord[],
+  now: number,
+): { entries: Entry[]; lost: ReadonlySet<string> } {
   // By request id. A row replaces its intent.
   const owed = new Map<string, Entry>()
   const charges: Entry[] = []
@@ -496,13 +552,27 @@ export function owedEntries(records: readonly JournalRecord[], now: number): { e
     }
   }
   const entries: Entry[] = []
-  let lost = 0
+  const lost = new Set<string>()
   for (const entry of owed.values()) {
     if (delivered.has(entry.id)) continue
-    if (entry.kind === 'i') lost++
+    if (entry.kind === 'i') lost.add(entry.id)
     entries.push(entry.kind === 'i' ? lostRow(entry, now) : entry)
   }
   return { entries: entries.concat(charges), lost }
+}
+
+/** The exchange of a row, as levels count it when the row is `lost`. */
+export function exchangeOf({ id, json }: Entry): LostExchange & { id: string } {
+  const row = JSON.parse(json) as RowValues
+  const of = (column: (typeof ROW_COLUMNS)[number]) => row[ROW_COLUMNS.indexOf(column)]
+  return {
+    id,
+    organization: of('organization') as string,
+    key: of('key_id') as string,
+    model: of('model') as string,
+    time: of('time') as number,
+    input: of('input_tokens') as number,
+  }
 }
 
 function lostRow({ id, json }: Entry, now: number): Entry {

@@ -1,7 +1,7 @@
 /** Organizations and their keys: what they used since the start, and how near each limit they are. */
 import { attribute, fill, h, Rows, text } from './dom.mjs'
 import { ask } from './feed.mjs'
-import { count, percent, usd } from './format.mjs'
+import { count, isMoney, percent, usd } from './format.mjs'
 
 const FIND_DELAY_MS = 250
 /** This many organizations are shown open at first. */
@@ -136,7 +136,7 @@ function limitRow(limit) {
     node,
     update(now) {
       const share = shareOf(now)
-      const amount = now.dimension === 'spend' ? usd : count
+      const amount = isMoney(now.dimension) ? usd : count
       fill(bar, share)
       attribute(bar, 'class', `fill ${level(share)}`)
       text(figure, `${amount(now.used)} of ${amount(now.capacity)}`)

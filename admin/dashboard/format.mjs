@@ -38,6 +38,9 @@ export function bytes(n) {
   return `${(n / (1 << 30)).toFixed(2)} GiB`
 }
 
+/** Whether amounts of a limit's dimension are in nano-USD. */
+export const isMoney = dimension => dimension === 'spend' || dimension === 'unbilled'
+
 /** From nano-USD. */
 export function usd(nano) {
   const value = nano / 1e9

@@ -1,6 +1,6 @@
 /** One exchange, plugin by plugin: when each hook ran and how long it took. */
 import { h } from './dom.mjs'
-import { clock, count, ms, usd } from './format.mjs'
+import { clock, count, isMoney, ms, usd } from './format.mjs'
 
 const PHASES = {
   body: 'waiting for the body',
@@ -67,7 +67,7 @@ function panel(exchange) {
 function taken({ taken }) {
   if (taken === null) return []
   const limits = taken.limits.map(({ scope, dimension, per, capacity, remaining }) => {
-    const amount = value => (dimension === 'spend' ? usd(value) : count(Math.floor(value)))
+    const amount = value => (isMoney(dimension) ? usd(value) : count(Math.floor(value)))
     return `${scope}: ${amount(remaining)} of ${amount(capacity)} ${dimension}${per ? ` per ${per}` : ''} left`
   })
   const reserved = `${count(taken.input)} in, ${count(taken.output)} out, at most ${usd(taken.cost)}`

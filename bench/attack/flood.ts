@@ -17,6 +17,13 @@ export type Kind =
   | 'warmups'
   | 'small'
   | 'drip'
+  | 'digits'
+  | 'patterns'
+  | 'enums'
+  | 'references'
+  | 'arguments'
+  | 'ages'
+  | 'strangers'
 
 export interface Job {
   kind: Kind
@@ -116,6 +123,32 @@ async function warmer(): Promise<{
   }
 }
 
+/** A strict tool as Chat Completions writes it, whose one member `a` has this schema. */
+const strictTool = (a: object, $defs?: object): object => ({
+  type: 'function',
+  function: {
+    name: 'f',
+    strict: true,
+    parameters: {
+      type: 'object',
+      properties: { a },
+      required: ['a'],
+      additionalProperties: false,
+      ...($defs && { $defs }),
+    },
+  },
+})
+/** The model calls the tool `f` so often. */
+const calls = (times: number): string => `[[sim: ${'call f {"a":"none"}; '.repeat(times)}tokens 3]] x`
+
+/** Arguments of about so many bytes, whose JSON value is short or is written shorter. */
+const ARGUMENTS: ((bytes: number) => string)[] = [
+  bytes => `{"a":"${random.text(bytes / 32).repeat(32)}","a":""}`,
+  bytes => `{"a":${' '.repeat(bytes)}1}`,
+  bytes => `{"a":[${`${'1'.repeat(30)},`.repeat(bytes / 31)}1]}`,
+  bytes => `{"a":"${'\\u0061'.repeat(bytes / 6)}"}`,
+]
+
 const HEAD = `POST ${PATHS.chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\n`
 
 const UPGRADE = `GET ${PATHS.responses} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n`
@@ -213,6 +246,97 @@ const KINDS: Record<Kind, () => Promise<number>> = {
     for (const socket of sockets) socket.close()
     return sent.reduce((sum, n) => sum + n, 0)
   },
+  /** Digits that are no card numbers, but may begin one at each second character. */
+  digits() {
+    const texts = ['3 ', '4', 'DE89 ', '+1 ', 'E-12345'].map(piece => piece.repeat((4 * MIB) / piece.length))
+    return lanes(4, until, i =>
+      post(PATHS.optional, JSON.stringify(bodyOf('chat', 'a-flood', `[[sim: tokens 5]] ${texts[i % texts.length]}`))),
+    )
+  },
+  /** Patterns of strict tools that are short and compile to millions of instructions; no two are the same. */
+  patterns: () =>
+    lanes(4, until, i => {
+      const tool = strictTool({ type: 'string', pattern: `${'(){1000}'.repeat(120)}${i}` })
+      return post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-flood', calls(1), { tools: [tool] })))
+    }),
+  /** A long list of values behind 2^14 ways to it. */
+  enums() {
+    const list = Array.from({ length: 60_000 }, (_, i) => `${i}`)
+    const either = (name: string) => ({ anyOf: [{ $ref: `#/$defs/${name}` }, { $ref: `#/$defs/${name}` }] })
+    const ways = Array.from({ length: 14 }, (_, i) => [`d${i + 1}`, either(`d${i}`)])
+    const tool = strictTool(
+      { $ref: '#/$defs/d14' },
+      { d0: { type: 'string', enum: list }, ...Object.fromEntries(ways) },
+    )
+    const body = JSON.stringify(bodyOf('chat', 'a-flood', calls(5), { tools: [tool] }))
+    return lanes(4, until, () => post(PATHS.chat, body))
+  },
+  /** A chain of definitions that refer to the next one, each from within nested arrays. */
+  references() {
+    const nested = (levels: number, inner: object): object =>
+      levels === 0 ? inner : { items: nested(levels - 1, inner) }
+    const definitions = Array.from({ length: 220 }, (_, i) => [
+      `d${i}`,
+      nested(40, i === 0 ? { type: 'string' } : { $ref: `#/$defs/d${i - 1}` }),
+    ])
+    return lanes(4, until, i => {
+      const schema = {
+        type: 'object',
+        properties: { a: { $ref: '#/$defs/d219' }, [`n${i}`]: { type: 'string' } },
+        required: ['a', `n${i}`],
+        additionalProperties: false,
+        $defs: Object.fromEntries(definitions),
+      }
+      const format = { type: 'json_schema', json_schema: { name: 's', strict: true, schema } }
+      const body = bodyOf('chat', 'a-structured', '[[sim: tokens 5]] x', { response_format: format })
+      return post(PATHS.optional, JSON.stringify(body))
+    })
+  },
+  /** Old calls with arguments that are much longer than their JSON value. */
+  arguments() {
+    const bodies = ARGUMENTS.map(make => {
+      const call = { id: 'call_1', type: 'function', function: { name: 'f', arguments: make(4 * MIB) } }
+      const messages = [
+        { role: 'user', content: '[[sim: tokens 5]] x' },
+        { role: 'assistant', content: null, tool_calls: [call] },
+        { role: 'tool', tool_call_id: 'call_1', content: 'y' },
+      ]
+      return JSON.stringify({ ...bodyOf('chat', 'a-flood', ''), messages })
+    })
+    return lanes(8, until, i => post(PATHS.chat, bodies[i % bodies.length]!))
+  },
+  /** Old search results with a date as long as a book. */
+  ages() {
+    const result = (i: number) => ({
+      type: 'web_search_result',
+      url: `https://example.org/${i}`,
+      title: 't',
+      encrypted_content: '',
+      page_age: 'a'.repeat(MIB),
+    })
+    const content = [
+      { type: 'server_tool_use', id: 'srvtoolu_1', name: 'web_search', input: { query: 'q' } },
+      {
+        type: 'web_search_tool_result',
+        tool_use_id: 'srvtoolu_1',
+        content: Array.from({ length: 8 }, (_, i) => result(i)),
+      },
+    ]
+    const messages = [
+      { role: 'user', content: 'x' },
+      { role: 'assistant', content },
+      { role: 'user', content: '[[sim: tokens 5]] y' },
+    ]
+    const tools = [{ type: 'web_search_20250305', name: 'web_search' }]
+    const body = JSON.stringify({ ...bodyOf('messages', 'a-flood', ''), messages, tools })
+    return lanes(8, until, () => post(PATHS.messages, body))
+  },
+  /** Nobody's keys, each of them once. */
+  strangers: () =>
+    lanes(64, until, async () => {
+      const answer = await send(url, PATHS.chat, `sk-${random.word(32)}`, bodyOf('chat', 'a-chat', 'x'))
+      note(answer.status)
+    }),
   small: () => lanes(64, until, () => post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-chat', 'x')))),
   drip: () => hold(400, socket => socket.write('POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n'), 'x: y\r\n'),
 }
@@ -224,6 +348,7 @@ const most = Object.entries(outcomes)
 console.log(
   JSON.stringify({
     cases,
+    internal: outcomes['500'] ?? 0,
     note: most.map(([what, n]) => (n > 1 || !what.startsWith('open') ? `${n} × ${what}` : what)).join(', '),
   }),
 )

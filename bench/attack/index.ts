@@ -5,13 +5,14 @@
  *   npm run attack                                  about a minute
  *   npm run attack -- --minutes 10 --seed 7         the same cases for the same seed, as far as time allows
  *   npm run attack -- --only floods,crash           some parts
+ *   npm run attack -- --floods digits,ages          some kinds of floods, and no other part
  */
 import { parseArgs } from 'node:util'
 import { busyWith, machine } from '../machine.ts'
 import { bodies } from './bodies.ts'
 import { Breaches, PROMISES } from './breaches.ts'
 import { crash } from './crash.ts'
-import { floods } from './floods.ts'
+import { floods, KINDS } from './floods.ts'
 import { commit, type Part, Random, type Result, startUpstream } from './kit.ts'
 import { large } from './large.ts'
 import { sockets } from './sockets.ts'
@@ -36,16 +37,19 @@ const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '1' },
     seed: { type: 'string' },
-    only: { type: 'string', default: Object.keys(PARTS).join(',') },
+    only: { type: 'string' },
+    floods: { type: 'string' },
     json: { type: 'boolean' },
   },
 })
 const minutes = Number(values.minutes)
 const seed = values.seed === undefined ? Date.now() % 1_000_000 : Number(values.seed)
-const names = values.only.split(',')
-const unknown = names.filter(name => !(name in PARTS))
+const kinds = values.floods?.split(',') ?? Object.keys(KINDS)
+const names = values.only?.split(',') ?? (values.floods === undefined ? Object.keys(PARTS) : ['floods'])
+const unknown = [...names.filter(name => !(name in PARTS)), ...kinds.filter(kind => !(kind in KINDS))]
 if (!(minutes > 0) || !Number.isInteger(seed) || unknown.length > 0) {
   console.error(`--minutes is a number above 0, --seed an integer, --only some of ${Object.keys(PARTS).join(', ')}`)
+  console.error(`--floods some of ${Object.keys(KINDS).join(', ')}`)
   process.exit(2)
 }
 if (process.platform !== 'linux') {
@@ -63,7 +67,7 @@ for (const [i, name] of names.entries()) {
   // Each part has random choices of its own, so that one alone is as it is among all.
   const random = new Random(seed + 1_000_003 * Object.keys(PARTS).indexOf(name))
   try {
-    results.push(...[await run({ random, breaches, budgetMs: minutes * 60_000 * share, simulator })].flat())
+    results.push(...[await run({ random, breaches, budgetMs: minutes * 60_000 * share, simulator, kinds })].flat())
   } catch (error) {
     breaches.add(name, 'crash', `part ${i + 1} could not go on`, String((error as Error).stack))
   }

@@ -78,6 +78,8 @@ export interface Part {
   budgetMs: number
   /** Address of a simulator in a process of its own. */
   simulator: string
+  /** The kinds of floods that run; the other parts look at none of it. */
+  kinds: readonly string[]
 }
 
 /** The peak of a process's resident memory, bytes; 0 when it has ended. */
@@ -101,6 +103,8 @@ export const PATHS = {
   responses: '/v1/responses',
   messages: '/v1/messages',
   count: '/v1/messages/count_tokens',
+  /** Chat Completions in a pipeline with what is not in the default one: pii-mask, structured output. */
+  optional: '/optional/v1/chat/completions',
 } as const
 export type Surface = keyof typeof PATHS
 
@@ -119,8 +123,8 @@ function configuration(options: GatewayOptions): string {
   const { listener = 'uws', store = 'sqlite:./data/gateway.db' } = options
   const provider = (name: string, dialect: string, url = upstream) =>
     `  ${name}: { dialect: ${dialect}, base_url: "${url}", api_key: attack-provider-key }`
-  const model = (id: string, on: string) =>
-    `  ${id}: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${on}, model: attack-upstream-model }] }`
+  const model = (id: string, on: string, upstreamModel = 'attack-upstream-model') =>
+    `  ${id}: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: ${on}, model: ${upstreamModel} }] }`
   const organization = ([name, plan]: [string, string]) =>
     `  ${name}: { plan: ${plan}, keys: [{ id: key_${name}, sha256: "${createHash('sha256').update(keyOf(name)).digest('hex')}", status: active }] }`
   return `version: 2
@@ -128,11 +132,13 @@ server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, listener: ${listener}, drain:
 store: { url: "${store}", timeout: 10s }
 pipelines:
   completions: [auth, validation, idempotency, model-access, conversation, token-estimate, { web-search: { provider: simulator } }, media, routing, admission, translation, { upstream: ${options.upstreamPlugin ?? '{}'} }, usage-capture, header-stamp]
+  optional: [auth, { validation: { structured_output: translate } }, idempotency, model-access, conversation, { pii-mask: { patterns: { STAFF: 'E-\\d{6}' } } }, token-estimate, { web-search: { provider: simulator } }, media, routing, admission, translation, upstream, usage-capture, header-stamp]
   count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
   models: [auth, models, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
+  - { match: "POST ${PATHS.optional}", surface: chat, pipeline: optional }
   - { match: POST /v1/messages, surface: messages, pipeline: completions }
   - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }
   - { match: GET /v1/models, pipeline: models }
@@ -144,6 +150,7 @@ ${provider('gemini', 'gemini')}
 ${provider('flood', 'openai-chat', floodUpstream)}
 models:
 ${['chat', 'responses', 'messages', 'gemini', 'flood'].map(name => model(`a-${name}`, name)).join('\n')}
+${model('a-structured', 'messages', 'claude-opus-4-5')}
 price_book: attack
 organizations:
 ${Object.entries(organizations).map(organization).join('\n')}

@@ -5,7 +5,7 @@
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import { type Counted, DIMENSIONS, type LimitName } from '../../core/limits.ts'
+import { type Counted, capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/limits.ts'
 import { type Cell, isLimit } from '../../core/store.ts'
 import { least } from '../shared/account-limits.ts'
 
@@ -45,9 +45,10 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
   const add = (limits: Partial<Limits>, scope: 'org' | 'key', prefix: string, booksSpend: boolean): void => {
     for (const [dimension, counted] of DIMENSIONS) {
       const { kind } = counted
-      for (const { name, word, windowMs, period } of counted.limits) {
+      for (const limit of counted.limits) {
+        const { word, windowMs, period } = limit
         const capacity =
-          limits[name as LimitName] ?? (booksSpend && kind === 'spend' ? Number.POSITIVE_INFINITY : undefined)
+          capacityIn(limits, counted, limit) ?? (booksSpend && kind === 'spend' ? Number.POSITIVE_INFINITY : undefined)
         if (capacity === undefined) continue
         const id = prefix + word
         if (kind === 'bucket') cells.push({ id, scope, dimension, kind, capacity, windowMs })
@@ -63,11 +64,11 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
   }
 
-  add(organization.limits, 'org', 'o:', true)
-  add(key.limits, 'key', `k:${key.id}:`, true)
+  add(organization.limits, 'org', cellPrefix(null, null), true)
+  add(key.limits, 'key', cellPrefix(key.id, null), true)
   if (model !== null) {
-    add(organization.model_limits[model] ?? {}, 'org', `o:m:${model}:`, false)
-    add(key.model_limits[model] ?? {}, 'key', `k:${key.id}:m:${model}:`, false)
+    add(organization.model_limits[model] ?? {}, 'org', cellPrefix(null, model), false)
+    add(key.model_limits[model] ?? {}, 'key', cellPrefix(key.id, model), false)
   }
   const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
   const zeroSpend = maxima.requestCost === 0 || spendCells.some(cell => cell.capacity === 0)
@@ -75,14 +76,14 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
 }
 
 /**
- * The cells that are looked at before the body of a request is read: requests, concurrency and spend of organization
+ * The cells that are looked at before the body of a request is read: requests, concurrency and money of organization
  * and key. A spend cap of 0.00 is not among them, since a request that costs nothing passes it.
  * @param costs whether every request of this caller costs something
  */
 export function early({ cells }: CellSet, costs: boolean): readonly Cell[] {
   return cells.filter(
     ({ dimension, capacity }) =>
-      dimension === 'requests' || dimension === 'concurrency' || (dimension === 'spend' && costs && capacity > 0),
+      dimension === 'requests' || dimension === 'concurrency' || (isMoney(dimension) && costs && capacity > 0),
   )
 }
 
@@ -94,14 +95,14 @@ export function countingCell({ limits }: OrganizationConfig): Cell | null {
 }
 
 /**
- * Cells under platform load (LIM-10): rates and concurrency are reduced, spend is not. A capacity of 0 stays 0. Each
+ * Cells under platform load (LIM-10): rates and concurrency are reduced, money is not. A capacity of 0 stays 0. Each
  * factor has one list of cells, because the plans of limits, headers and Redis are cached by the list.
  */
 export function compress(set: CellSet, factor: number): readonly Cell[] {
   let cells = set.compressed.get(factor)
   if (!cells) {
     cells = set.cells.map(cell =>
-      cell.kind === 'spend' || cell.capacity === 0
+      isMoney(cell.dimension) || cell.capacity === 0
         ? cell
         : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
     )

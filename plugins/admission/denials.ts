@@ -1,7 +1,7 @@
 /** The refusals when a limit is reached (LIM-5…8, LIM-10, decisions 21–24). */
 
 import { HeaderFields } from '../../core/header-fields.ts'
-import { COUNTED, denialCode, limitOf } from '../../core/limits.ts'
+import { COUNTED, denialCode, isMoney, limitOf } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { Cell, Denial } from '../../core/store.ts'
@@ -37,12 +37,18 @@ export function denied(
   const cell = outgrown ?? cells[admission.denied]!
   if (cell.dimension === 'spend') {
     const fate = outgrown ? 'never' : admission.states[admission.denied]!.remaining > 0 ? 'smaller' : 'later'
-    return deny('rate_limit_exceeded', {
+    return deny(denialCode(cell.dimension), {
       message: SPEND_DENIALS[fate],
       ...(fate === 'never' ? { retriable: false } : { horizonMs: admission.horizonMs }),
       headers: { 'x-ratelimit-limit-spend': formatUsd(cell.capacity), 'x-ratelimit-scope': scope },
     })
   }
+  if (isMoney(cell.dimension))
+    return deny(denialCode(cell.dimension), {
+      message: SPEND_DENIALS.later,
+      horizonMs: admission.horizonMs,
+      headers: { 'x-ratelimit-scope': scope },
+    })
   const headers = new HeaderFields()
   limitHeaders([cell], [admission.states[admission.denied]!], headers)
   headers.set('x-ratelimit-scope', scope)

@@ -1,5 +1,5 @@
 /** Limits as response headers (LIM-5, LIM-9). */
-import type { Dimension } from '../../core/limits.ts'
+import { COUNTED, type Counted, type Dimension } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { type Cell, type CellState, isLimit } from '../../core/store.ts'
 
@@ -22,11 +22,12 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
   if (plan) return plan
   plan = []
   for (const [i, cell] of cells.entries()) {
-    if (!isLimit(cell)) continue
     const { dimension } = cell
+    const { money }: Counted = COUNTED[dimension]
+    if (!isLimit(cell) || money === 'in no header') continue
     const known = plan.find(p => p.dimension === dimension)
     const name = dimension.replaceAll('_', '-')
-    const value = dimension === 'spend' ? formatUsd(cell.capacity) : String(cell.capacity)
+    const value = money ? formatUsd(cell.capacity) : String(cell.capacity)
     if (known) {
       known.cells.push(i)
       known.limits.push(value)

@@ -1,4 +1,5 @@
-import type { Counted } from '../../core/limits.ts'
+import { ZERO_USAGE } from '../../core/events.ts'
+import type { Consumed, Counted } from '../../core/limits.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import {
   conversation as conversationSlot,
@@ -199,9 +200,15 @@ export const admission = definePlugin({
 
 /** What the exchange used of what it had reserved. */
 function finals(counts: readonly Counted[], reserved: readonly number[], x: Exchange): number[] {
-  // An operator's plugin may fill `usage` and count no consumption: then the bill is all that is known.
   const bill = x.peek(usage)
-  const consumed = x.peek(consumption) ?? (bill?.billed ? bill : undefined)
+  const billed = bill?.billed ? bill : undefined
+  const known = x.peek(consumption)
+  const consumed: Consumed = {
+    // An operator's plugin may fill `usage` and count no consumption: then the bill is all that is known.
+    usage: known?.usage ?? billed?.usage ?? ZERO_USAGE,
+    billed: billed?.cost ?? 0,
+    unbilled: known?.unbilled ?? 0,
+  }
   return counts.map((counted, i) => counted.settle(consumed, reserved[i]!))
 }
 

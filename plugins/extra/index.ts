@@ -1,6 +1,6 @@
 /**
  * The plugins that ship with the gateway and that it loads only for a configuration whose pipelines name them. Each is
- * one file on the public plugin API alone, which a stranger may copy.
+ * a file, with a folder of its name where it is long, on the public plugin API alone: a stranger may copy it.
  */
 import { extname, join } from 'node:path'
 

@@ -173,8 +173,8 @@ export interface FailedAttempt {
  */
 export const promptTaken = slot<boolean>('promptTaken')
 
-/** Filled by `usage-capture` at settlement: what the limits are charged; absent when nothing was consumed. */
-export const consumption = slot<Consumed>('consumption')
+/** Filled by `usage-capture` at settlement: what was consumed beside the bill; absent when nothing was consumed. */
+export const consumption = slot<Omit<Consumed, 'billed'>>('consumption')
 
 /** Filled by `upstream` when an attempt has answered: the backend of that attempt. */
 export const servedBy = slot<Backend>('servedBy')

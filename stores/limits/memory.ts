@@ -44,6 +44,8 @@ export interface ChangedLevel {
   readonly at: number
   /** Unix ms when the bucket is full again for certain: the row is of no use any more. */
   readonly expires: number
+  readonly capacity: number
+  readonly windowMs: number
   /** This engine's own. */
   readonly entry: Entry
 }
@@ -95,6 +97,8 @@ export class MemoryLimits implements LimitEngine {
   evictedUntil = 0
   /** Entries whose `dirty` is set. */
   #dirty: Entry[] = []
+  /** Buckets in which something was settled, since `settled` was last emptied. */
+  #settled = new Set<Entry>()
 
   constructor(options: MemoryLimitsOptions) {
     this.#options = options
@@ -140,6 +144,7 @@ export class MemoryLimits implements LimitEngine {
       const charged = periods ? periods[i]! : 0
       correct(cell, level, amounts[i]!, final, charged)
       this.#touch(entry, -amounts[i]!)
+      if (cell.kind === 'bucket' && this.#options.levelBefore) this.#settled.add(entry)
       if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, charged, final])
     }
     if (charges) this.#options.onCharge?.(orgId, id, charges)
@@ -175,15 +180,21 @@ export class MemoryLimits implements LimitEngine {
   /** Gives out at most `most` of the buckets that changed. The caller stores them, then calls `stored` or `failed`. */
   changed(most: number): ChangedLevel[] {
     return this.#dirty.splice(0, most).map(entry => {
-      const { org, cell, level, held } = entry
-      const used = Math.max(0, level.used - held)
-      const { at } = level
+      const row = rowOf(entry)
       entry.dirty = false
       entry.saving = true
-      if (used > 0) entry.stored = true
-      const expires = expiry(cell, level)
-      return { organization: org, cell: cell.id, used, part: used > 0 ? level.part : 0, at, expires, entry }
+      if (row.used > 0) entry.stored = true
+      return row
     })
+  }
+
+  /** The levels of the buckets in which something was settled since `noted` was last called. */
+  settled(): ChangedLevel[] {
+    return Array.from(this.#settled, rowOf)
+  }
+  /** What `settled` returned is in the journal. */
+  noted(): void {
+    this.#settled.clear()
   }
   /** The rows are committed. */
   stored(rows: readonly ChangedLevel[]): void {
@@ -322,6 +333,22 @@ export class MemoryLimits implements LimitEngine {
       this.#sweep(this.#options.clock.now())
       this.#schedule()
     })
+  }
+}
+
+function rowOf(entry: Entry): ChangedLevel {
+  const { org, cell, level, held } = entry
+  const used = Math.max(0, level.used - held)
+  return {
+    organization: org,
+    cell: cell.id,
+    used,
+    part: used > 0 ? level.part : 0,
+    at: level.at,
+    expires: expiry(cell, level),
+    capacity: cell.capacity,
+    windowMs: cell.windowMs!,
+    entry,
   }
 }
 

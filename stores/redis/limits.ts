@@ -16,6 +16,7 @@ import {
   StoreUnavailable,
 } from '../../core/store.ts'
 import type { Charge } from '../journal.ts'
+import type { Count } from '../ledger.ts'
 import { advance, denial, type Level, stateOf } from '../limits/rules.ts'
 import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
@@ -62,6 +63,7 @@ export interface RedisLimitsOptions {
   clock: Clock
   log: Logger
   onCharge: (org: string, id: string, charges: Charge[]) => void
+  onCount: (org: string, id: string, counts: Count[]) => void
 }
 
 export class RedisLimits implements LimitEngine {
@@ -146,12 +148,16 @@ export class RedisLimits implements LimitEngine {
     if (!reservation) return
     const { keys, cells, amounts, periods } = reservation
     let charges: Charge[] | undefined
+    let counts: Count[] | undefined
     for (let i = 0; i < cells.length; i++) {
       const cell = cells[i]!
       const final = finals[i] ?? 0
-      if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, periods[i]!, final])
+      if (final <= 0) continue
+      if (cell.kind === 'spend') (charges ??= []).push([cell.id, cell.period!, periods[i]!, final])
+      else if (cell.kind === 'bucket') (counts ??= []).push([cell.id, final])
     }
     if (charges) this.#options.onCharge(org, id, charges)
+    if (counts) this.#options.onCount(org, id, counts)
     this.#deliver({ id, plan: planOf(cells), keys, amounts, finals, periods, now, place: -1 })
   }
 

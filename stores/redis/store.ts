@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import type { AuditBounds } from '../../core/accounts.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
+import { countedOfLost } from '../../core/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
 import {
   type LedgerRow,
@@ -17,7 +18,8 @@ import {
 } from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
-import { type ChargeRecord, JournaledLedger, owedEntries } from '../ledger.ts'
+import { type ChargeRecord, type CountRecord, type Entry, exchangeOf, JournaledLedger, owedEntries } from '../ledger.ts'
+import { levelPlace } from '../move/cells.ts'
 import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
@@ -32,10 +34,17 @@ import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
 import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
 import { RedisRecords } from './records.ts'
-import { CHARGE } from './scripts.ts'
+import { BUCKET, CHARGE } from './scripts.ts'
 import { scanUsage } from './usage.ts'
 
 const CHARGE_SCRIPT = script(CHARGE)
+
+/** What one request of a dead instance's journal takes from spend and from buckets. */
+interface Owed {
+  organization: string
+  charges: ChargeRecord['charges']
+  counts: CountRecord['counts']
+}
 /** Closing waits this long for the last ledger rows to be delivered. */
 const CLOSE_MS = 5000
 /** The pause before the next try to recover a journal. */
@@ -148,6 +157,7 @@ export class RedisStore implements Store {
       clock,
       log,
       onCharge: (org, id, charges) => this.ledger.charge(org, id, charges),
+      onCount: (org, id, counts) => this.ledger.count(org, id, counts),
     })
     // The state of Redis is logged once, by the other client.
     const quiet = { debug() {}, info() {}, warn() {}, error() {} }
@@ -296,39 +306,62 @@ export class RedisStore implements Store {
     }
     if (connection && !(await this.#sink.replicated(connection)))
       throw new StoreUnavailable('a replica of the store is missing')
-    const charged = await this.#charge(journal)
+    const charged = await this.#charge(
+      journal,
+      entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)),
+    )
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
-    log.info({ instance: journal.instance, rows: entries.length, lost, charged }, 'ledger recovered from the journal')
+    log.info(
+      { instance: journal.instance, rows: entries.length, lost: lost.size, charged },
+      'ledger recovered from the journal',
+    )
     journal.done()
     await this.client.call(this.client.redis.del(sentKey(journal.instance))).catch(() => {})
   }
 
   /**
-   * Books the charges of a dead instance's journal that may not have reached Redis: only those whose reservation was
-   * still in Redis, and so was never settled.
+   * Books what a dead instance's journal has of settlements that may not have reached Redis, and what exchanges count that
+   * were cut off: only those whose reservation was still in Redis, and so was never settled.
+   * @param lost rows of exchanges that were cut off
    * @returns how many requests were charged
    */
-  async #charge(journal: Abandoned): Promise<number> {
-    const owed: ChargeRecord[] = []
+  async #charge(journal: Abandoned, lost: readonly Entry[]): Promise<number> {
+    const byId = new Map<string, Owed>()
+    const of = (id: string, organization: string) => {
+      let owed = byId.get(id)
+      if (!owed) byId.set(id, (owed = { organization, charges: [], counts: [] }))
+      return owed
+    }
     for (const { kind, json } of journal.records) {
-      if (kind === 's') owed.push(JSON.parse(json) as ChargeRecord)
-      else if (kind === 'o') {
+      if (kind === 's') {
+        const { request_id, organization, charges } = JSON.parse(json) as ChargeRecord
+        of(request_id, organization).charges = charges
+      } else if (kind === 'b') {
+        const { request_id, organization, counts } = JSON.parse(json) as CountRecord
+        of(request_id, organization).counts = counts
+      } else if (kind === 'o') {
         const row = JSON.parse(json) as RowValues
-        const [request_id, , organization] = row
         const charges = chargesOf(row)
-        if (charges.length) owed.push({ request_id, organization, charges })
+        if (charges.length) of(row[0], row[2]).charges = charges
       }
     }
-    if (!owed.length) return 0
+    for (const { id, organization, key, model, input } of lost.map(exchangeOf))
+      of(id, organization).counts = countedOfLost(key, model, input).map(({ cell, amount }) => [cell, amount])
+    if (byId.size === 0) return 0
     const leases = await this.leases.of(journal.instance)
     let count = 0
     for (const lease of leases) {
-      for (const org of new Set(owed.map(record => record.organization))) await this.leases.reclaim(lease, org)
-      for (const { request_id, organization, charges } of owed) {
-        const args = charges.flatMap(([id, period, index, amount]) => {
+      const organizations = new Set(Array.from(byId.values(), ({ organization }) => organization))
+      for (const org of organizations) await this.leases.reclaim(lease, org)
+      for (const [request_id, { organization, charges, counts }] of byId) {
+        const args: (string | number)[] = charges.flatMap(([id, period, index, amount]) => {
           const { group, place } = placeOf({ id, kind: 'spend', dimension: 'spend', period })
           return [group, STARTS[place]!, index, amount]
         })
+        for (const [id, amount] of counts) {
+          const place = levelPlace(id)
+          if (place) args.push(place.group, STARTS[place.place]!, BUCKET, amount)
+        }
         const { cells, reclaimed, prefix } = this.leases.keysOf(organization, lease)
         count += (await this.client.script(CHARGE_SCRIPT, [cells, reclaimed], [prefix + request_id, ...args])) as number
       }

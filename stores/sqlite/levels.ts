@@ -1,18 +1,24 @@
 /**
- * The levels of buckets outlive the process: what changed is written in batches, and read again when a cell is first
- * used. A crash loses less than a second of changes; what running exchanges had reserved is given back by it.
+ * The levels of buckets outlive the process, to the last admission (limits/recovery.ts). What was settled is in the
+ * journal, in the append that has the rows. What changed is written to the table in batches, and read again when a cell
+ * is first used. A record leaves the journal when the table has its levels.
  */
 import type { DatabaseSync } from 'node:sqlite'
 import type { Clock, Timer } from '../../core/clock.ts'
-import type { MemoryLimits } from '../limits/memory.ts'
+import type { Item, Journal } from '../journal.ts'
+import type { JournaledLedger, TurnLevels } from '../ledger.ts'
+import type { ChangedLevel, MemoryLimits } from '../limits/memory.ts'
+import type { LevelRow, SettledRecord } from '../limits/recovery.ts'
 import type { Level } from '../limits/rules.ts'
-import type { LevelRow } from './tables.ts'
 import type { Writer } from './writer.ts'
 
-/** Time between two writes of what changed, ms. Below a second, so that with its commit no level is a second old. */
+/** Time between two writes of what changed, ms. Each lets the records so far leave the journal. */
 const SAVE_MS = 750
 /** One write has at most this many levels, so that neither the event loop nor the writer is held for long. */
 const SLICE = 1000
+
+/** The row of `meta` with the number of the last record of a journal that the table of levels has. */
+export const POSITION = 'levels'
 
 /**
  * Returns a function that reads the level which an earlier process left, or which has left memory. Once all of these
@@ -33,17 +39,79 @@ export function levelsBefore(
   }
 }
 
+/** The position of the table of levels; 0 when no record was ever in it. */
+export function positionOf(db: DatabaseSync): number {
+  const row = db.prepare('SELECT CAST(value AS TEXT) AS value FROM meta WHERE name = ?').get(POSITION)
+  return Number(row?.['value'] ?? 0)
+}
+
+const toRow = ({ organization, cell, used, part, at, expires, capacity, windowMs }: ChangedLevel): LevelRow => [
+  organization,
+  cell,
+  used,
+  part,
+  at,
+  expires,
+  capacity,
+  windowMs,
+]
+
+/** Numbers the records of levels, and keeps them in the journal until the table has them. */
+export class SettledLevels implements TurnLevels {
+  #limits: () => MemoryLimits
+  #journal: Journal
+  /** The records that the table may not have, oldest first. */
+  #kept: { number: number; item: Item }[] = []
+  /** The number of the last record. */
+  last: number
+
+  constructor(options: { limits: () => MemoryLimits; journal: Journal; position: number }) {
+    this.#limits = options.limits
+    this.#journal = options.journal
+    this.last = options.position
+  }
+
+  record(): string | undefined {
+    const levels = this.#limits().settled()
+    if (levels.length === 0) return undefined
+    return JSON.stringify([this.last + 1, ...levels.map(toRow)] satisfies SettledRecord)
+  }
+
+  written(item: Item): void {
+    this.last++
+    this.#limits().noted()
+    this.#kept.push({ number: this.last, item })
+  }
+
+  /** The table has all records up to this one. */
+  saved(position: number): void {
+    const left = this.#kept.findIndex(({ number }) => number > position)
+    for (const { item } of this.#kept.splice(0, left < 0 ? this.#kept.length : left)) this.#journal.release(item)
+  }
+}
+
 export class LevelSaver {
   #limits: MemoryLimits
   #writer: Writer
   #clock: Clock
+  #ledger: JournaledLedger
+  #settled: SettledLevels | undefined
   #timer: Timer | undefined
   #saving: Promise<void> | undefined
 
-  constructor(options: { limits: MemoryLimits; writer: Writer; clock: Clock }) {
+  /** @param options.settled absent for a database in memory, which keeps no levels */
+  constructor(options: {
+    limits: MemoryLimits
+    writer: Writer
+    clock: Clock
+    ledger: JournaledLedger
+    settled: SettledLevels | undefined
+  }) {
     this.#limits = options.limits
     this.#writer = options.writer
     this.#clock = options.clock
+    this.#ledger = options.ledger
+    this.#settled = options.settled
     this.#schedule()
   }
 
@@ -71,14 +139,21 @@ export class LevelSaver {
   }
 
   async #saveAll(): Promise<void> {
+    if (!this.#settled || this.#limits.changes === 0) return
+    // What was settled before this is in the journal, up to the last record, and all of it is about to be written. What
+    // is settled while that goes on has later records. Where the journal takes nothing, levels are written all the same:
+    // a crash then counts exchanges twice whose rows are lost.
+    this.#ledger.append()
+    const position = this.#settled.last
     // What changes while this goes on is for the next time.
     for (let left = this.#limits.changes; left > 0; left -= SLICE) {
       const changed = this.#limits.changed(Math.min(left, SLICE))
-      const rows = changed.map(
-        ({ organization, cell, used, part, at, expires }): LevelRow => [organization, cell, used, part, at, expires],
-      )
       try {
-        await this.#writer.write({ op: 'levels', levels: JSON.stringify(rows) })
+        await this.#writer.write({
+          op: 'levels',
+          levels: JSON.stringify(changed.map(toRow)),
+          position: left > SLICE ? null : position,
+        })
       } catch {
         // The writer's failure shows in `ready`.
         this.#limits.failed(changed)
@@ -86,5 +161,6 @@ export class LevelSaver {
       }
       this.#limits.stored(changed)
     }
+    this.#settled.saved(position)
   }
 }

@@ -147,6 +147,12 @@ ${sharesOf('records', ['organization', 'kind', 'id'])}
 ${sharesOf('idempotency', ['organization', 'key'])}
 `
 
+/** What refills a level, to bring it up to the time of an exchange that a crash cut off. Null: not known. */
+const TABLES_9 = `
+ALTER TABLE levels ADD COLUMN capacity REAL;
+ALTER TABLE levels ADD COLUMN window REAL;
+`
+
 /**
  * In ascending order of version. A new version adds an entry. Existing steps are never changed, as they have been run.
  */
@@ -166,6 +172,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 7, minReader: 1, run: db => db.exec(KEY_INDEX) },
   // Triggers keep the names right whoever writes. Of a million organizations it takes some seconds, once.
   { version: 8, minReader: 1, run: db => db.exec(NAME_TABLES) },
+  // Earlier releases write levels without them. Their journals have no levels, and neither has a position.
+  { version: 9, minReader: 1, run: db => db.exec(TABLES_9) },
 ]
 
 /**

@@ -15,7 +15,7 @@ import {
   type UsageSum,
 } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
-import { JournaledLedger, owedEntries } from '../ledger.ts'
+import { exchangeOf, JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
 import { holdsLocal } from '../local.ts'
 import { configuredSecret } from '../secret.ts'
@@ -23,10 +23,10 @@ import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { recentRows, SqliteLedgerSink, scanUsage } from './ledger.ts'
-import { LevelSaver, levelsBefore } from './levels.ts'
+import { LevelSaver, levelsBefore, positionOf, SettledLevels } from './levels.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
-import { type Caps, Tables } from './tables.ts'
+import { type Caps, packEntries, Tables } from './tables.ts'
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts'
 
 /** A check of readiness waits this long for a commit. */
@@ -90,9 +90,11 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     const secret = storedSecret(reader)
     writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps, new Tables(reader, caps).kept())
     const sink = new SqliteLedgerSink(reader, writer)
-    const running = await recover(abandoned, sink, clock, log)
+    const running = await recover(abandoned, writer, clock, log)
     const journal = inMemory ? null : new Journal({ dir, instance, store: 'sqlite', log })
-    const ledger = new JournaledLedger({ journal, sink, clock, log })
+    const settled: SettledLevels | undefined =
+      journal === null ? undefined : new SettledLevels({ limits: () => limits, journal, position: positionOf(reader) })
+    const ledger = new JournaledLedger({ journal, sink, clock, log, ...(settled && { levels: settled }) })
     const limits: MemoryLimits = new MemoryLimits({
       clock,
       spent: spentBefore(reader),
@@ -100,7 +102,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
       chargesSince: () => ledger.pendingSince,
       onCharge: (org, id, charges) => ledger.charge(org, id, charges),
     })
-    const levels = new LevelSaver({ limits, writer, clock })
+    const levels = new LevelSaver({ limits, writer, clock, ledger, settled })
     const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
     idempotency.restore(running, clock.now())
     const records = new SqliteRecords({ reader, writer })
@@ -231,20 +233,30 @@ class SqliteStore implements Store {
   }
 }
 
-/** Books the rows of dead processes' journals. @returns the idempotency keys whose first use was running */
+/** Books the rows and the levels of dead processes' journals. @returns the idempotency keys whose first use was running */
 async function recover(
   abandoned: readonly Abandoned[],
-  sink: SqliteLedgerSink,
+  writer: Writer,
   clock: Clock,
   log: Logger,
 ): Promise<RunningKey[]> {
   const running: RunningKey[] = []
   for (const journal of abandoned) {
     const { entries, lost } = owedEntries(journal.records, clock.now())
-    for (const { kind, json } of journal.records) if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
-    if (entries.length) await sink.write(entries)
+    const levels: string[] = []
+    for (const { kind, json } of journal.records) {
+      if (kind === 'k') running.push(JSON.parse(json) as RunningKey)
+      else if (kind === 'l') levels.push(json)
+    }
+    if (entries.length || levels.length)
+      await writer.write({
+        op: 'recover',
+        entries: packEntries(entries),
+        levels: `[${levels.join()}]`,
+        lost: entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)).map(exchangeOf),
+      })
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
-    log.info({ instance: journal.instance, rows: entries.length, lost }, 'ledger recovered from the journal')
+    log.info({ instance: journal.instance, rows: entries.length, lost: lost.size }, 'ledger recovered from the journal')
     journal.done()
   }
   return running

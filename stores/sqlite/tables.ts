@@ -7,9 +7,11 @@ import type { AuditBounds } from '../../core/accounts.ts'
 import type { KeptStats, Retained } from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry } from '../ledger.ts'
+import { type LevelRow, type LostExchange, recoverLevels, type SettledRecord } from '../limits/recovery.ts'
 import { periodIndex } from '../limits/rules.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 import { HOUR_MS, startOfMonth } from '../usage.ts'
+import { POSITION, positionOf } from './levels.ts'
 import { SUM_SLICE, USAGE_KEY } from './usage.ts'
 
 /** The record of a finished exchange with an idempotency key. */
@@ -32,14 +34,16 @@ export type Write =
   | { op: 'record'; organization: string; kind: string; id: string; value: Uint8Array; expires: number }
   | { op: 'forget'; organization: string; kind: string; id: string }
   | { op: 'touch'; organization: string; kind: string; ids: readonly string[]; expires: number }
-  /** `levels`: JSON of `LevelRow[]`. */
-  | { op: 'levels'; levels: string }
+  /** `levels`: JSON of `LevelRow[]`. `position`: of the table from now on; null: as it was. */
+  | { op: 'levels'; levels: string; position: number | null }
+  /**
+   * What a journal has that was left behind. `entries`: as of `ledger`. `levels`: JSON of `SettledRecord[]`. `lost`: those
+   * of the entries that have the outcome `lost`, with the request id.
+   */
+  | { op: 'recover'; entries: string; levels: string; lost: readonly (LostExchange & { id: string })[] }
   | { op: 'sweep'; now: number }
   /** Changes one small row: whether anything can be written. */
   | { op: 'probe'; now: number }
-
-/** The level of a bucket, as the table has it. With `used` 0 the row is deleted. */
-export type LevelRow = [organization: string, cell: string, used: number, part: number, at: number, expires: number]
 
 /**
  * Makes one JSON array of entries: rows, and charges that were settled apart from their row. Sending one string to the
@@ -184,7 +188,10 @@ export class Tables {
         return
       }
       case 'levels':
-        this.#levels(JSON.parse(write.levels) as LevelRow[])
+        this.#levels(JSON.parse(write.levels) as LevelRow[], write.position)
+        return
+      case 'recover':
+        this.#recover(write, together)
         return
       case 'sweep':
         this.#sweep(write.now)
@@ -349,9 +356,32 @@ export class Tables {
     this.#sql('DELETE FROM records WHERE organization = ? AND kind = ? AND id = ?').run(organization, kind, id)
   }
 
-  #levels(rows: readonly LevelRow[]): void {
+  /** Books the rows, and the levels that were settled with them or behind them, in one step. It may be repeated. */
+  #recover({ entries, levels, lost }: Extract<Write, { op: 'recover' }>, together: number): void {
+    const known = this.#sql('SELECT 1 FROM ledger WHERE request_id = ?')
+    const uncounted = lost.filter(({ id }) => known.get(id) === undefined)
+    this.#ledger(JSON.parse(entries) as (RowValues | ChargeRecord)[], together)
+    const select = this.#sql(
+      'SELECT organization, cell, used, part, at, expires, capacity, window FROM levels WHERE organization = ? AND cell = ?',
+    )
+    const stored = (organization: string, cell: string) => {
+      const row = select.get(organization, cell)
+      return row && (Object.values(row) as LevelRow)
+    }
+    const { rows, position } = recoverLevels(
+      stored,
+      positionOf(this.#db),
+      JSON.parse(levels) as SettledRecord[],
+      uncounted,
+    )
+    this.#levels(rows, position)
+  }
+
+  #levels(rows: readonly LevelRow[], position: number | null): void {
+    if (position !== null)
+      this.#sql('INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)').run(POSITION, Buffer.from(String(position)))
     const replace = this.#sql(
-      'INSERT OR REPLACE INTO levels (organization, cell, used, part, at, expires) VALUES (?, ?, ?, ?, ?, ?)',
+      'INSERT OR REPLACE INTO levels (organization, cell, used, part, at, expires, capacity, window) VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
     )
     const remove = this.#sql('DELETE FROM levels WHERE organization = ? AND cell = ?')
     for (const row of rows) {

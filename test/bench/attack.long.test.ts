@@ -6,6 +6,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { KINDS } from '../../bench/attack/floods.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const PARTS = ['bodies', 'large', 'sockets', 'tenants', 'upstreams', 'crash', 'flood']
@@ -39,6 +40,13 @@ test('a small attack: each part tries something, no gateway crashes, breaches an
       .reduce((sum, { cases }) => sum + cases, 0)
     assert.ok(cases > 0, `${part} tried nothing`)
   }
+  const floods = report.results.map(({ part }) => part).filter(part => part.startsWith('flood '))
+  assert.deepEqual(
+    floods.sort(),
+    Object.keys(KINDS)
+      .map(kind => `flood ${kind}`)
+      .sort(),
+  )
   assert.deepEqual(
     report.breaches.filter(({ detail }) => /ended by itself|could not go on/.test(detail)),
     [],
@@ -46,7 +54,17 @@ test('a small attack: each part tries something, no gateway crashes, breaches an
   assert.equal(code, report.breaches.length > 0 ? 1 : 0)
 })
 
-test('an unknown part and a seed that is no integer are refused', async () => {
+test('some floods can be chosen, and then nothing else runs', async () => {
+  const { out, err } = await attack('--minutes', '0.1', '--seed', '1', '--json', '--floods', 'strangers,digits')
+  assert.ok(out, err)
+  const { results }: Report = JSON.parse(out)
+  assert.deepEqual(results.map(({ part }) => part).sort(), ['flood digits', 'flood strangers'])
+  // Each of these requests is refused: by its credential, or by its size.
+  for (const { part, cases } of results) assert.ok(cases > 0, `${part} tried nothing`)
+})
+
+test('an unknown part, an unknown flood and a seed that is no integer are refused', async () => {
   assert.equal((await attack('--only', 'everything')).code, 2)
+  assert.equal((await attack('--floods', 'digits,everything')).code, 2)
   assert.equal((await attack('--seed', 'x')).code, 2)
 })

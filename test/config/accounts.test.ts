@@ -44,7 +44,7 @@ test('[LIM-11] a plan of the same name replaces a built-in one whole', async () 
 test('[LIM-1] every limit can be set on plan, organization and key, and money is exact', async () => {
   const names = LIMITS.map(({ name }) => name)
   assert.ok(names.length >= 15)
-  const all = (n: string) => `{ ${names.map(name => `${name}: ${name.endsWith('_usd') ? n : 5}`).join(', ')} }`
+  const all = (n: string) => `{ ${names.map(name => `${name}: ${/_usd(_|$)/.test(name) ? n : 5}`).join(', ')} }`
   const { config, errors } = await loadText(
     small({
       plans: `plans: { p: { limits: ${all('1000000.00')}, model_limits: { old: ${all('0.01')} } } }`,
@@ -52,7 +52,7 @@ test('[LIM-1] every limit can be set on plan, organization and key, and money is
     }),
   )
   assert.deepEqual(lines(errors), [])
-  const expect = (nano: number) => Object.fromEntries(names.map(name => [name, name.endsWith('_usd') ? nano : 5]))
+  const expect = (nano: number) => Object.fromEntries(names.map(name => [name, /_usd(_|$)/.test(name) ? nano : 5]))
   assert.deepEqual(config!.plans['p']!.limits, expect(1_000_000_000_000_000))
   assert.deepEqual(config!.plans['p']!.model_limits, { eb1: expect(10_000_000) }, 'an alias is the canonical id')
   assert.deepEqual(config!.organizations['a']!.limits, expect(1_000_000_010_000_000))

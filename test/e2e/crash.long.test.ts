@@ -19,6 +19,8 @@ import { defaultYaml, KEY } from './harness.ts'
 import { LeakScan } from './leak-scan.ts'
 
 const STREAMS = 200
+/** A request comes back in 43 seconds. */
+const REQUESTS = 2000
 const main = new URL('../../cli/main.ts', import.meta.url).pathname
 const silent = { debug() {}, info() {}, warn() {}, error() {} }
 
@@ -56,7 +58,7 @@ async function prepare(t: TestContext, storeUrl: (folder: string) => string): Pr
     await rm(folder, { recursive: true, force: true })
   })
   const yaml = defaultYaml(simulator.url, {
-    organization: `    limits: { concurrent_requests: ${STREAMS}, daily_spend_usd: 100.00 }`,
+    organization: `    limits: { concurrent_requests: ${STREAMS}, daily_spend_usd: 100.00, requests_per_day: ${REQUESTS} }`,
   })
   await writeFile(
     join(folder, 'gateway.yaml'),
@@ -103,13 +105,21 @@ async function balances(store: Store): Promise<void> {
   assert.equal(slots, STREAMS)
   assert.equal(spend, 100e9 - spent)
   assert.ok(spent > 0)
+  await allCounted(store, rows.length)
 }
 
-/** What is left of slots and of the day's spend. */
+/** The limit of requests has counted each row, but for the refill: also those that a kill cut off, or came right before. */
+async function allCounted(store: Store, rows: number): Promise<void> {
+  const counted = REQUESTS - (await left(store))[2]!
+  assert.ok(counted <= rows && counted >= rows - 12, `${counted} of ${rows} requests are counted`)
+}
+
+/** What is left of slots, of the day's spend, and of the day's requests. */
 async function left(store: Store): Promise<number[]> {
   const cells = [
     { id: 'o:conc', scope: 'org', dimension: 'concurrency', kind: 'slots', capacity: STREAMS },
     { id: 'o:day', scope: 'org', dimension: 'spend', kind: 'spend', period: 'day', capacity: 100e9 },
+    { id: 'o:rpd', scope: 'org', dimension: 'requests', kind: 'bucket', windowMs: 86_400_000, capacity: REQUESTS },
   ] as const
   return (await store.limits.peek('acme', cells, Date.now())).map(({ remaining }) => remaining)
 }
@@ -190,6 +200,7 @@ async function allBooked(t: TestContext, store: Store, ids: readonly string[]): 
   assert.equal(ids.length, ROUNDS * BURST)
   assert.equal(missing.length, 0)
   assert.equal(rows.length, of.size)
+  await allCounted(store, rows.length)
 }
 
 test('[BILL-4] sqlite, killed right behind the last byte of a burst: each reply that was read whole has its row with its cost', async t => {

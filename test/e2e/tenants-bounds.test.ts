@@ -40,22 +40,26 @@ const OVER: Record<Exclude<ContentBound, 'max_retained'>, object> = {
     },
   }),
   stop: chat('x', { stop: 'x'.repeat(257) }),
+  max_found: chat('a@x.org b@x.org'),
+  max_pattern_work: chat('x'.repeat(500)),
 }
 
 test('each bound on content has its refusal and its count', async t => {
+  const plugins = {
+    validation:
+      '{ max_depth: 10, max_nodes: 100, max_images: 1, max_documents: 1, max_replay: 1KiB, structured_output: translate }',
+    conversation: '{ max_retained: 1KiB }',
+  }
+  const mask = "{ pii-mask: { max_found: 1, max_pattern_work: 800000, patterns: { P: '(?s)A.*B' } } }"
   const g = await startGateway({
-    plugins: {
-      validation:
-        '{ max_depth: 10, max_nodes: 100, max_images: 1, max_documents: 1, max_replay: 1KiB, structured_output: translate }',
-      conversation: '{ max_retained: 1KiB }',
-    },
+    yaml: url => defaultYaml(url, { plugins }).replace('token-estimate,', `${mask}, token-estimate,`),
   })
   t.after(() => g.close())
   const counts = async () => {
     const families = await scrape(g)
     return CONTENT_BOUNDS.map(bound => value(families, 'sluice_content_refused_total', { bound }))
   }
-  assert.deepEqual(await counts(), [0, 0, 0, 0, 0, 0, 0, 0])
+  assert.deepEqual(await counts(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 
   const messages: string[] = []
   for (const [bound, body] of Object.entries(OVER)) {
@@ -72,7 +76,7 @@ test('each bound on content has its refusal and its count', async t => {
   messages.push(error.message)
   client.close()
 
-  assert.deepEqual(await counts(), [1, 1, 1, 1, 1, 1, 1, 1])
+  assert.deepEqual(await counts(), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
   assert.equal(new Set(messages).size, CONTENT_BOUNDS.length)
 })
 

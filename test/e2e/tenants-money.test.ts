@@ -1,11 +1,16 @@
 /**
  * What a tenant can do to its bill and to its limits: leave early, leave the output cap out, cut a reply in which
- * nothing was shown. Bills follow delivery (BILL-3), limits follow consumption (decisions 49).
+ * nothing was shown. Bills follow delivery (BILL-3), spend limits follow the bill, and all others follow consumption
+ * (decisions 49, 78).
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import fc from 'fast-check'
+import type { KeyConfig } from '../../config/types.ts'
+import { cellsFor } from '../../plugins/admission/cells.ts'
 import { eventually } from '../eventually.ts'
-import { KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { defaultYaml, KEY, startGateway, stillClock, type TestGateway, type TestOptions } from './harness.ts'
 
 async function using(options: TestOptions, run: (t: TestGateway) => Promise<void>): Promise<void> {
   const t = await startGateway(options)
@@ -60,7 +65,8 @@ const chat = (text: string, more: object = {}) => ({
 for (const [name, cap] of [
   ['tokens_per_day', 'tokens_per_day: 2600'],
   ['input_tokens_per_day', 'input_tokens_per_day: 2600'],
-  ['daily_spend_usd', 'daily_spend_usd: 0.0036'],
+  // Each prompt costs 0.00126 USD, so one leaves room, and two do not.
+  ['unbilled_usd_per_day', 'unbilled_usd_per_day: 0.0020'],
 ] as const) {
   for (const directive of ['delay 60s', 'stall 0'])
     test(`[LIM-4] ${name}: a prompt whose client leaves before the first output is consumed, and not billed (${directive})`, () =>
@@ -81,6 +87,171 @@ for (const [name, cap] of [
         )
       }))
 }
+
+// ---- spend is the bill ------------------------------------------------------------------------------------------------
+
+/** What is left unbilled refills, so its tests have a clock that stands still. */
+const still = stillClock()
+
+/** How much of the organization's cells of these ids is used, in their own unit. */
+async function used(t: TestGateway, ...ids: string[]): Promise<number[]> {
+  const { cells } = cellsFor(t.gateway.config.organizations['acme']!, NO_KEY, null)
+  const found = ids.map(id => ({ ...cells.find(cell => cell.id === id)!, capacity: Number.MAX_SAFE_INTEGER }))
+  const states = await t.gateway.store.limits.peek('acme', found, still.now())
+  return states.map(({ remaining }) => Number.MAX_SAFE_INTEGER - remaining)
+}
+const NO_KEY: KeyConfig = {
+  id: 'key_test',
+  sha256: '',
+  status: 'active',
+  expires: null,
+  models: 'all',
+  capabilities: 'all',
+  streaming: true,
+  limits: {},
+  model_limits: {},
+}
+
+/**
+ * Spend limits settled on consumption: with a cap of 1 USD a month, four replies that the provider broke off, and that
+ * nobody was billed for, used up 0.80 USD, and the next ordinary request was refused until the next month.
+ */
+test('[LIM-4] what a provider broke off is in no limit of money, and in every other one', () =>
+  using(
+    {
+      organization: limits('monthly_spend_usd: 1.00, unbilled_usd_per_day: 1.00, tokens_per_day: 1000000'),
+      gateway: { clock: still },
+    },
+    async t => {
+      for (let i = 0; i < 4; i++) {
+        const broken = await t.post(
+          '/v1/chat/completions',
+          chat(prompt(`tokens 300; cut ${i * 40}`), { stream: false }),
+        )
+        assert.ok(broken.status >= 500, String(broken.status))
+        await broken.text()
+      }
+      assert.equal(
+        (await t.ledger()).reduce((sum, row) => sum + row.cost, 0),
+        0,
+      )
+      const [spent, unbilled, tokens] = await used(t, 'o:month', 'o:ubpd', 'o:tpd')
+      assert.deepEqual([spent, unbilled], [0, 0])
+      assert.ok(tokens! > 2000, `${tokens} tokens are consumed`)
+    },
+  ))
+
+/** One limit would refuse a customer for what it was never billed; no limit would give the prompts of leavers away. */
+test('[LIM-8] what a client leaves unbilled has a limit of its own: a tenth of the daily spend limit', () =>
+  using({ organization: limits('daily_spend_usd: 0.05'), gateway: { clock: still } }, async t => {
+    const body = chat(prompt('delay 60s'), { max_tokens: 100 })
+    // Four prompts of 0.00126 USD are above 0.005. Each may begin while something of it is left.
+    for (let i = 0; i < 4; i++) await leave(t, '/v1/chat/completions', body)
+    const refused = await t.post('/v1/chat/completions', chat('x', { max_tokens: 1 }))
+    assert.equal(refused.status, 429)
+    const { error } = (await refused.json()) as any
+    assert.equal(error.code, 'rate_limit_exceeded')
+    assert.equal(error.message, 'A limit of this account is used up for now. Retry later, or raise the limit.')
+    assert.equal(error.details?.limit, undefined)
+    const named = [...refused.headers.keys()].filter(name => name.startsWith('x-ratelimit'))
+    assert.deepEqual(named, ['x-ratelimit-scope'])
+    assert.ok(Number(refused.headers.get('retry-after')) >= 1)
+    const [spent, unbilled] = await used(t, 'o:day', 'o:ubpd')
+    assert.equal(spent, 0)
+    assert.ok(unbilled! > 0.005e9 && unbilled! < 0.0053e9, `${unbilled} nano-USD`)
+  }))
+
+/** The client had a part, which it is billed for. The rest was made all the same. */
+test('[LIM-4] of a reply that its client left in the middle, the bill has what was delivered, and the rest is unbilled', () => {
+  const models =
+    '  eb1-preview: { context_window: 400000, on_client_gone: drain, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: sim-large }] }'
+  return using({ models, organization: limits('daily_spend_usd: 1.00'), gateway: { clock: still } }, async t => {
+    await leave(t, '/v1/chat/completions', chat('[[sim: tokens 500; pace 5ms]] x', { max_tokens: 1000 }), '"content":"')
+    const [row] = await t.ledger()
+    const [spent, unbilled] = await used(t, 'o:day', 'o:ubpd')
+    assert.ok(row!.cost > 0)
+    assert.equal(spent, row!.cost)
+    const whole = row!.cost + unbilled!
+    assert.ok(whole > 450 * 10_000 && whole < 560 * 10_000, `${row!.cost} and ${unbilled} nano-USD`)
+  })
+})
+
+/** A reservation of what may be lost would let one request run at a time. */
+test('[LIM-3] a limit of 0.00 on what is left unbilled refuses nobody who stays, and closes with the first who leaves', () =>
+  using(
+    { organization: limits('monthly_spend_usd: 10.00, unbilled_usd_per_day: 0.00'), gateway: { clock: still } },
+    async t => {
+      const replies = await Promise.all(
+        Array.from({ length: 20 }, () => t.post('/v1/chat/completions', chat('x', { max_tokens: 5 }))),
+      )
+      assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]))
+      await Promise.all(replies.map(reply => reply.text()))
+      await leave(t, '/v1/chat/completions', chat(prompt('delay 60s'), { max_tokens: 100 }))
+      assert.equal((await t.post('/v1/chat/completions', chat('x', { max_tokens: 5 }))).status, 429)
+    },
+  ))
+
+/** Whatever becomes of replies, the level of a spend limit is the sum of the bills. */
+const ENDS = ['completed', 'length', 'cut before output', 'cut after output', 'left before', 'left after', 'status 500']
+async function end(t: TestGateway, how: string): Promise<void> {
+  const ask = async (text: string, more: object = {}) => {
+    await (await t.post('/v1/chat/completions', chat(text, { max_tokens: 50, ...more }))).text().catch(() => {})
+  }
+  switch (how) {
+    case 'completed':
+      return ask('[[sim: tokens 20]] x')
+    case 'length':
+      return ask('[[sim: tokens 200]] x')
+    case 'cut before output':
+      return ask('[[sim: cut 0]] x')
+    case 'cut after output':
+      return ask('[[sim: tokens 20; cut 8]] x')
+    case 'left before':
+      return void (await leave(t, '/v1/chat/completions', chat('[[sim: delay 60s]] x', { max_tokens: 50 })))
+    case 'left after': {
+      const body = chat('[[sim: tokens 20; stall 8]] x', { max_tokens: 50 })
+      return void (await leave(t, '/v1/chat/completions', body, '"content":"'))
+    }
+    default:
+      return ask('[[sim: status 500]] x')
+  }
+}
+for (const engine of ['sqlite', 'redis'] as const)
+  test(`[LIM-4] the level of spend is the sum of the bills, whatever becomes of replies (${engine})`, {
+    skip: engine === 'redis' && skipWithoutRedis,
+  }, async () => {
+    const redis = engine === 'redis' ? await RedisServer.start() : undefined
+    const organization = limits('daily_spend_usd: 100.00, monthly_spend_usd: 900.00')
+    const yaml = (url: string) => {
+      const text = defaultYaml(url, {
+        organization,
+        plugins: {
+          upstream: '{ attempts: 1, breaker: { failures: 100000, error_rate: 1, window: 1ms, open_for: 1ms } }',
+        },
+      })
+      return redis ? text.replace('"sqlite::memory:"', JSON.stringify(redis.url)) : text
+    }
+    try {
+      // Faults must not open the breaker: then later requests would not go upstream.
+      await using({ yaml }, async t => {
+        await fc.assert(
+          fc.asyncProperty(fc.array(fc.constantFrom(...ENDS), { minLength: 1, maxLength: 6 }), async ends => {
+            for (const how of ends) await end(t, how)
+            const bill = (await t.ledger()).reduce((sum, row) => sum + row.cost, 0)
+            await eventually(async () => {
+              const [day, month] = await used(t, 'o:day', 'o:month')
+              return day === bill && month === bill
+            })
+          }),
+          { numRuns: 4 },
+        )
+        const outcomes = new Set((await t.ledger()).map(({ outcome }) => outcome))
+        assert.ok(outcomes.size > 1, [...outcomes].join())
+      })
+    } finally {
+      await redis?.stop()
+    }
+  })
 
 /**
  * Limits charge for a prompt that a backend has. One that it refused, or that never reached it, is not such a prompt:

@@ -87,6 +87,7 @@ test('[LIM-1] [LIM-4] what is reserved: a request, the prompt, the cap the clien
     ['o:tpm', 850],
     ['o:otpd', 950],
     ['o:conc', 1],
+    ['o:ubpd', 1e8 - 1],
     ['o:day', 1e9 - 300_000],
   ])
 })
@@ -102,8 +103,8 @@ test('[LIM-4] output_reserve: set aside where the client names no cap, but never
 test('[LIM-3] afterwards tokens and money are what was billed, and the place is free again', async () => {
   const { ask } = await limited({ tokens_per_day: 1000, concurrent_requests: 2, daily_spend_usd: 1e9 })
   await ask({ input: 100, cap: 50 })
-  const [tokens, places, spend] = dimensionsOf(await ask({ input: 0, cap: 0 }))
-  assert.deepEqual([tokens![1], places![1], spend![1]], [1000 - 15, 1, 1e9 - 30_000])
+  const [tokens, places, unbilled, spend] = dimensionsOf(await ask({ input: 0, cap: 0 }))
+  assert.deepEqual([tokens![1], places![1], unbilled![1], spend![1]], [1000 - 15, 1, 1e8, 1e9 - 30_000])
 })
 
 test('[LIM-3] what is not billed gives back all but the request', async () => {
@@ -111,7 +112,7 @@ test('[LIM-3] what is not billed gives back all but the request', async () => {
   const unbilled = [[usage, { usage: { input: 10, output: 5 }, cost: 30_000, billed: false }]] as const
   await ask({ input: 100, cap: 50 }, { slots: unbilled })
   const remaining = dimensionsOf(await ask({ input: 0, cap: 0 })).map(([, left]) => left)
-  assert.deepEqual(remaining, [98, 1000, 1e9])
+  assert.deepEqual(remaining, [98, 1000, 1e8, 1e9])
 })
 
 test('[AUTH-4] organization and key are held at once, over all models and over this one', async () => {
@@ -345,7 +346,7 @@ test('[LIM-10] above compress_above rates and places shrink, money does not', as
   assert.equal(compressed, true)
   assert.deepEqual(
     cells.filter(isLimit).map(cell => cell.capacity),
-    [60, 1e9],
+    [60, 1e8, 1e9],
   )
   go()
   await first

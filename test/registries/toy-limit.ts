@@ -7,7 +7,7 @@ export const images: Counted = {
   words: 'images',
   reserve: (_input, _output, _cost, asked) =>
     asked?.turns.reduce((sum, { parts }) => sum + parts.filter(part => part.type === 'image').length, 0) ?? 0,
-  settle: (_billed, reserved) => reserved,
+  settle: (_consumed, reserved) => reserved,
   counts: 'images of admitted requests',
   denied: 'Images per day.',
   cure: 'Wait as `Retry-After` says; send fewer images.',

@@ -10,11 +10,33 @@ import { type Cell, type Store, StoreUnavailable } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { DAY, intent, options, outcome, recordingLog, slots, spend, T0, temporary, usedBy, usedIn } from './kit.ts'
+import {
+  bucket,
+  CAPACITY,
+  DAY,
+  intent,
+  options,
+  outcome,
+  recordingLog,
+  slots,
+  spend,
+  T0,
+  temporary,
+  usedBy,
+  usedIn,
+} from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const CHILD = path.join(import.meta.dirname, 'crash-child.ts')
-const cells: Cell[] = [slots('o:concurrency', 100), spend('o:spend:month', 1e15, 'month')]
+const cells: Cell[] = [
+  slots('o:concurrency', 100),
+  spend('o:spend:month', 1e15, 'month'),
+  bucket('o:rpd', CAPACITY, DAY),
+  bucket('o:tpd', CAPACITY, DAY, 'tokens'),
+  bucket('o:itpd', CAPACITY, DAY, 'input_tokens'),
+]
+/** More than the units that come back while a test runs. */
+const REFILL = 20
 
 /** Runs the child, kills it after some hundred exchanges at most, and returns what it was promised. */
 async function runAndKill(
@@ -68,6 +90,12 @@ async function balance(store: Store, admitted: Set<string>, settled: Map<string,
     async () => (await left())[1] === 1e15 - sum,
     async () => [await left(), sum],
   )
+  // Rates are what the rows say, but for the refill: also of exchanges that the kill cut off.
+  const tokens = rows.reduce((total, row) => total + (row.outcome === 'lost' ? 2 : row.cost % 3), 0)
+  for (const [i, expected] of [rows.length, tokens, 2 * rows.length].entries()) {
+    const used = CAPACITY - (await left())[2 + i]!
+    assert.ok(used <= expected && used >= Math.max(0, expected - REFILL), `${cells[2 + i]!.id}: ${used} of ${expected}`)
+  }
 }
 
 test('[BILL-4] embedded: killed again and again, each admitted exchange has one row', async () => {

@@ -11,6 +11,8 @@ import type { StoreOptions } from '../../stores/index.ts'
 export const T0 = Date.UTC(2026, 10, 21, 10)
 export const MINUTE = 60_000
 export const DAY = 86_400_000
+/** Of the buckets of the child that is killed: a unit comes back in 17 seconds. */
+export const CAPACITY = 5000
 
 export interface RecordingLog extends Logger {
   lines: { level: string; message: string; fields: Record<string, unknown> }[]

@@ -151,8 +151,8 @@ test('one slice of a sweep deletes a bounded number of rows of each table, and s
   prepare(db, ':memory:')
   const tables = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: 1000 })
   const count = (table: string) => db.prepare(`SELECT count(*) AS rows FROM ${table}`).get()!['rows'] as number
-  const levelRows = Array.from({ length: 700 }, (_, i) => [`org${i}`, 'o:rpd', 1, 0, T0, T0])
-  tables.apply([{ op: 'levels', levels: JSON.stringify(levelRows) }])
+  const levelRows = Array.from({ length: 700 }, (_, i) => [`org${i}`, 'o:rpd', 1, 0, T0, T0, 10, DAY])
+  tables.apply([{ op: 'levels', levels: JSON.stringify(levelRows), position: 1 }])
   const insert = db.prepare(
     "INSERT INTO spend (organization, cell, period, number, amount) VALUES (?, 'o:day', 'day', ?, 1)",
   )

@@ -48,9 +48,9 @@ test('a prompt that is flagged is refused, another one served; the service gets 
   }
   await withService(service, async url => {
     const request = { headers: { authorization: 'Bearer sk-client' } }
-    const served = await ask(url, { api_key: 'k', model: 'm' }, { request })
+    const served = await ask(url, { api_key: 'k', model: 'm', scope: 'latest' }, { request })
     assert.equal(served.status, 200)
-    const refused = await ask(url, { scope: 'all' })
+    const refused = await ask(url)
     assert.equal(refused.status, 400)
     assert.equal(refused.json.error.details.reason, 'content_policy')
     assert.deepEqual(got[0]!.body, { input: SECRET, model: 'm' })
@@ -58,6 +58,117 @@ test('a prompt that is flagged is refused, another one served; the service gets 
     assert.deepEqual(got[1]!.body, { input: `system\nold\nsaid\n${SECRET}` })
     assert.equal(got[1]!.headers.authorization, undefined)
     assert.ok(!JSON.stringify(refused.log).includes(SECRET))
+  })
+})
+
+/** Starts a service that flags nothing; what it was asked is in `inputs`. */
+async function withInputs(use: (url: string, inputs: string[]) => Promise<void>): Promise<void> {
+  const inputs: string[] = []
+  const service: RequestListener = async (request, response) => {
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk)
+    inputs.push(JSON.parse(Buffer.concat(chunks).toString()).input)
+    response.end('{"results":[{"flagged":false}]}')
+  }
+  await withService(service, url => use(url, inputs))
+}
+const text = (text: string) => ({ type: 'text' as const, text })
+
+// A prompt that ended with a message of the assistant was served, and nobody was asked: nothing followed that message.
+test('both scopes ask about a prompt that ends with a turn of the assistant', async () => {
+  const turns = [
+    { role: 'user' as const, parts: [text('old')] },
+    { role: 'assistant' as const, parts: [text('said')] },
+    { role: 'user' as const, parts: [text('question')] },
+    { role: 'assistant' as const, parts: [text('begun')] },
+    {
+      role: 'tool' as const,
+      parts: [{ type: 'result' as const, callId: 'c', kind: 'function' as const, content: [text('result')], path: '' }],
+    },
+    { role: 'assistant' as const, parts: [text(SECRET)] },
+  ]
+  const only = [{ role: 'assistant' as const, parts: [text(SECRET)] }]
+  await withInputs(async (url, inputs) => {
+    for (const history of [turns, only])
+      for (const scope of ['latest', 'all'] as const)
+        await ask(url, { scope }, { slots: [[conversation, plainConversation({ turns: history })]] })
+    assert.deepEqual(inputs, [
+      `question\nbegun\nresult\n${SECRET}`,
+      `old\nsaid\nquestion\nbegun\nresult\n${SECRET}`,
+      SECRET,
+      SECRET,
+    ])
+  })
+})
+
+test('by default all that the model reads is asked about: system text, tools, output schema, and every kind of part', async () => {
+  const path = ''
+  const asked = plainConversation({
+    system: [text('in-system')],
+    tools: [
+      { type: 'function', name: 'f', description: 'in-function', parameters: { description: 'in-parameters' }, path },
+      {
+        type: 'custom',
+        name: 'g',
+        description: 'in-custom',
+        grammar: { syntax: 'lark', definition: 'in-grammar' },
+        path,
+      },
+      { type: 'web_search', userLocation: { city: 'in-location' }, path },
+    ],
+    output: { schema: { description: 'in-schema' }, description: 'in-output', strict: false, path },
+    turns: [
+      {
+        role: 'user',
+        parts: [
+          text('in-text'),
+          {
+            type: 'document',
+            source: { kind: 'text', text: 'in-document' },
+            title: 'in-title',
+            context: 'in-context',
+            path,
+          },
+        ],
+      },
+      {
+        role: 'assistant',
+        parts: [
+          { type: 'refusal', text: 'in-refusal' },
+          { type: 'reasoning', summary: ['in-reasoning'] },
+          {
+            type: 'search',
+            id: 's',
+            query: 'in-query',
+            results: [{ title: 'in-found', url: 'u', text: 'in-extract' }],
+          },
+          { type: 'call', id: 'c', kind: 'custom', name: 'g', input: 'in-call', path },
+        ],
+      },
+      { role: 'tool', parts: [{ type: 'result', callId: 'c', kind: 'custom', content: [text('in-result')], path }] },
+    ],
+  })
+  await withInputs(async (url, inputs) => {
+    await ask(url, {}, { slots: [[conversation, asked]] })
+    const expected = JSON.stringify(asked).match(/in-\w+/g)!
+    assert.equal(expected.length, 19)
+    assert.deepEqual(
+      expected.filter(word => !inputs[0]!.includes(word)),
+      [],
+    )
+  })
+})
+
+test('a long prompt is asked about byte for byte, wherever it is cut, and one over max_body is not written', async () => {
+  const long = `${'é'.repeat(262_143)}${'😀"\n'.repeat(100_000)}`
+  const asked = plainConversation({ turns: [{ role: 'user', parts: [text(long), text('end')] }] })
+  const slots = [[conversation, asked]]
+  await withInputs(async (url, inputs) => {
+    assert.equal((await ask(url, { max_body: '8MiB' }, { slots, giveUpMs: 60_000 })).status, 200)
+    assert.equal(inputs.length, 1)
+    assert.ok(inputs[0] === `${long}\nend`)
+    assert.equal((await ask(url, {}, { slots, giveUpMs: 60_000 })).status, 503)
+    assert.equal(inputs.length, 1)
   })
 })
 
