@@ -471,6 +471,12 @@ export class Metrics {
       b => b.oversized,
     )
     perBackend(
+      'sluice_backend_oversized_requests_total',
+      'counter',
+      'Requests that were not sent, because they were larger than what was counted allows.',
+      b => b.oversizedRequests,
+    )
+    perBackend(
       'sluice_backend_forgotten_organizations_total',
       'counter',
       'Organizations that a full breaker forgot.',

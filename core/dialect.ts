@@ -2,7 +2,7 @@
  * The dialect port: what the chain needs to know about a provider's wire format. The dialects are in `providers/`;
  * they are pure functions without I/O.
  */
-import type { Conversation, Effort } from './conversation.ts'
+import type { CallPart, Conversation, Effort } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
 import type { ProviderUsage, StreamEvent } from './events.ts'
 
@@ -96,6 +96,11 @@ export interface OutboundContext {
    * upstream.
    */
   previews?: readonly string[]
+  /**
+   * Stands in the body for the arguments of a call that were written beforehand, as a JSON string or as an object; they
+   * take its place when the body is sent. Absent or undefined: the dialect writes them, from `argumentsOf`.
+   */
+  written?: ((call: CallPart, as: 'text' | 'object') => string | undefined) | undefined
   /** Writes the body as JSON text. Default: JSON.stringify. */
   json?: ((body: object) => string) | undefined
 }

@@ -1,5 +1,5 @@
 /** Parsing of JSON that a client or a provider wrote and that the gateway writes again as part of something larger. */
-import { JsonNesting } from './json-text.ts'
+import { BACKSLASH, JsonNesting, QUOTE } from './json-text.ts'
 
 /**
  * Deepest nesting that is accepted, in levels. JSON.parse takes any depth, but JSON.stringify is recursive: beyond
@@ -8,12 +8,8 @@ import { JsonNesting } from './json-text.ts'
  */
 const MAX_NESTING = 256
 
-/**
- * A text without a match is parsed as usual: JSON.stringify writes each of its numbers as it stands. A number may match
- * that is written as it stands, too. The cases: more than 15 digits, a zero at the end of a fraction, an exponent,
- * minus zero, and fractions that JavaScript writes with an exponent.
- */
-const RESPELLED = /[\d.]{16}|\.\d*0(?!\d)|\d[eE][-+]?\d|-0|0\.0{6}/
+/** A number of this many characters is not read to its end: a double holds 15 digits. */
+const LONG_NUMBER = 16
 
 /** Part of ECMAScript 2026 and of V8 since Node 21; TypeScript's library does not declare it yet. */
 const { rawJSON, isRawJSON } = JSON as unknown as {
@@ -49,10 +45,104 @@ export function parseBounded(text: string): unknown {
  */
 export function parseExactly(text: string): unknown {
   if (nestsDeeply(text)) throw tooDeep()
-  if (!RESPELLED.test(text)) return JSON.parse(text)
-  const value: unknown = JSON.parse(text, exact as Reviver)
+  const value = spelled(text)
   return isRawJSON(value) ? JSON.parse(text) : value
 }
+
+/**
+ * The one form in which JSON of a client goes to a provider, and in which it is counted: without white space outside of
+ * strings, with the last of members of one name, escapes as JSON.stringify writes them, numbers as they came, and U+FFFD
+ * for an unpaired half of a surrogate pair. The form of the form is the form itself, so that a prompt stays the same
+ * from turn to turn. Linear in the length of the text.
+ * @returns undefined for what is not JSON or nests too deep to be written again
+ */
+export function normalJson(text: string): string | undefined {
+  if (nestsDeeply(text)) return undefined
+  try {
+    return wellFormed(JSON.stringify(spelled(text)))
+  } catch {
+    return undefined
+  }
+}
+
+/** Half of a surrogate pair as JSON.stringify escapes it, not preceded by an odd number of backslashes. */
+const LONE = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g
+
+/**
+ * A text of JSON.stringify with U+FFFD for each unpaired half of a surrogate pair, as it is counted. Clients cut texts
+ * in the middle of an emoji, and providers refuse JSON with an unpaired half (wire.md 0.2 rule 7).
+ */
+export function wellFormed(json: string): string {
+  return json.includes('\\ud') ? json.replace(LONE, '$1\ufffd') : json
+}
+
+/** The value of a JSON text, with an object in place of each number that JSON.stringify would write in another way. */
+function spelled(text: string): unknown {
+  return mayRespell(text) ? JSON.parse(text, exact as Reviver) : JSON.parse(text)
+}
+
+/**
+ * Whether JSON.stringify may write one of the numbers of a JSON text in another way than it stands there. The cases:
+ * more than 15 digits, a zero at the end of a fraction, an exponent, minus zero, and fractions that JavaScript writes
+ * with an exponent. What stands in strings is not looked at. Each character is looked at once.
+ */
+function mayRespell(text: string): boolean {
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i)
+    if (c === QUOTE) i = closingQuote(text, i)
+    else if (c === MINUS || (c >= ZERO && c <= NINE)) {
+      const from = i
+      let fraction = -1
+      for (; i < text.length; i++) {
+        const d = text.charCodeAt(i)
+        if (d === DOT) fraction = i
+        else if ((d | 0x20) === LETTER_E) return true
+        else if (!(d >= ZERO && d <= NINE) && d !== MINUS) break
+        if (i - from >= LONG_NUMBER) return true
+      }
+      if (fraction === -1 ? c === MINUS && text.charCodeAt(from + 1) === ZERO : text.charCodeAt(i - 1) === ZERO)
+        return true
+      // `0.000001` is written as it stands, and `0.0000001` with an exponent.
+      if (fraction !== -1 && text.startsWith('000000', fraction + 1)) return true
+      i--
+    }
+  }
+  return false
+}
+
+/**
+ * The offset of the quotation mark that closes the string that opens at `open`; the end of the text when there is none.
+ */
+function closingQuote(text: string, open: number): number {
+  for (let at = open + 1; ; at++) {
+    at = text.indexOf('"', at)
+    if (at === -1) return text.length
+    // A quotation mark after an odd number of backslashes is escaped.
+    let before = at - 1
+    while (text.charCodeAt(before) === BACKSLASH) before--
+    if (((at - before) & 1) === 1) return at
+  }
+}
+
+/** Values in a JSON text, counted by commas and opening brackets as JsonBytes counts them; in one pass. */
+export function jsonNodes(text: string): number {
+  let nodes = 1
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i)
+    if (c === QUOTE) i = closingQuote(text, i)
+    else if (c === COMMA || c === BRACKET || c === BRACE) nodes++
+  }
+  return nodes
+}
+
+const MINUS = 0x2d
+const DOT = 0x2e
+const COMMA = 0x2c
+const ZERO = 0x30
+const NINE = 0x39
+const BRACKET = 0x5b
+const LETTER_E = 0x65
+const BRACE = 0x7b
 
 /**
  * Keeps the spelling of numbers, as `parseExactly` does, in the objects and arrays at `path`. All other numbers of the
@@ -64,7 +154,7 @@ export function keepNumbers(value: unknown, text: string, path: JsonPath): void 
   visit(value, path, 0, () => {
     found = true
   })
-  if (found && RESPELLED.test(text)) replaceAt(value, path, exactValues(text, path))
+  if (found && mayRespell(text)) replaceAt(value, path, exactValues(text, path))
 }
 
 /** The objects and arrays at `path` in a JSON text, parsed by `parseExactly`. @throws SyntaxError */

@@ -86,10 +86,11 @@ export function keepResults(results: readonly SearchResult[]): Continuation {
 
 /**
  * The results of a search in the history: as the model saw them where they are still stored, else as the client sent
- * them.
+ * them, without those that say nothing: they count nothing, and would still take a line each.
  */
 export function resultsOf(search: SearchPart): readonly SearchResult[] {
   const { continuation } = search
-  if (continuation?.dialect !== GATEWAY_RESULTS || !Array.isArray(continuation.data)) return search.results
+  if (continuation?.dialect !== GATEWAY_RESULTS || !Array.isArray(continuation.data))
+    return search.results.filter(({ title, url, text }) => title !== '' || url !== '' || text)
   return continuation.data as SearchResult[]
 }

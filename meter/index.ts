@@ -2,5 +2,5 @@
 export { meterPool, PromptCount, SYNC_LIMIT } from './count-prompt.ts'
 export { countTokens, encode, TokenCounter } from './counter.ts'
 export { jsonBytes, parseJson } from './json.ts'
-export { createMeterPool, MeterBusy, type MeterPool, type MeterPoolOptions } from './pool.ts'
+export { createMeterPool, MeterBusy, type MeterPool, type MeterPoolOptions, type NormalText } from './pool.ts'
 export type { MediaMinimums } from './prompt.ts'

@@ -1,4 +1,5 @@
-import { exactValues, type JsonPath } from '../core/json.ts'
+import { exactValues, type JsonPath, normalJson, wellFormed } from '../core/json.ts'
+import type { NormalText } from './pool.ts'
 
 /**
  * The value of a JSON body in UTF-8. The event loop and the meter's threads use the same function.
@@ -15,6 +16,21 @@ export function parseJson(body: Uint8Array): unknown {
  */
 export function exactTexts(body: Uint8Array, path: JsonPath): string[] {
   return exactValues(jsonBytes(body).toString('utf8'), path).map(value => JSON.stringify(value))
+}
+
+/** From this many UTF-16 units on a text is also written as a JSON string, so that nobody has to do it later. */
+const QUOTED_FROM = 8 * 1024
+
+/** What a thread makes of a JSON text of a client. */
+export function normalText(json: string): NormalText {
+  const text = normalJson(json)
+  const sent = text ?? json
+  return {
+    text: sent === json ? '' : sent,
+    // Memory of its own, which can go to another thread.
+    quoted: sent.length < QUOTED_FROM ? undefined : new TextEncoder().encode(wellFormed(JSON.stringify(sent))),
+    object: text?.[0] === '{',
+  }
 }
 
 /**

@@ -13,13 +13,14 @@
  *   image      `image_tokens`, or what its pixels count if that is more (media-size.ts)
  *   document   `document_tokens`, or if that is more: for a text document its tokens, for a PDF what its bytes count;
  *              + title and context
- *   call       3 + name (and namespace) + input. The input of a function counts as compact JSON if it is valid JSON,
- *              because a surface that carries arguments as an object (Messages) does not keep their white space;
- *              otherwise unchanged. The input of a custom tool counts unchanged
+ *   call       3 + name (and namespace) + input, in the form in which it is sent (core/arguments.ts): that of a function
+ *              as compact JSON with numbers as they came if it is valid JSON, because a surface that carries arguments
+ *              as an object (Messages) does not keep their white space; otherwise unchanged. The input of a custom tool
+ *              counts unchanged, but a text with control characters as JSON writes them
  *   result     3 + its parts, counted as above; a string is one text part
  *   reasoning  its summary, if the client sends it with a handle. Without a handle it cannot be sent to a provider,
  *              so it counts nothing
- *   search     3 + query and each result's title, URL and text
+ *   search     3 + query and each result's title, URL, age and text
  *   tool       7 + name (and namespace), description and
  *                function, native   its schema as compact JSON, members in the order received
  *                custom             its grammar's syntax and definition
@@ -27,8 +28,8 @@
  *   output     structured output: 7 + the description and the schema as compact JSON. Its name does not count, since
  *              only some surfaces have one
  */
+import { argumentsOf } from '../core/arguments.ts'
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
-import { nestsDeeply, parseExactly } from '../core/json.ts'
 import { resultsOf } from '../core/search.ts'
 import { imageTokens, pdfTokens } from './media-size.ts'
 
@@ -115,7 +116,7 @@ function addPart(content: PromptContent, part: Part): void {
       content.fixed += CALL
       content.add(part.name)
       content.add(part.namespace)
-      return content.add(part.kind === 'function' ? compactJson(part.input) : part.input)
+      return content.add(part.kind === 'custom' ? escaped(part.input) : argumentsOf(part))
     case 'result':
       content.fixed += RESULT
       for (const inner of part.content) addContent(content, inner)
@@ -125,14 +126,24 @@ function addPart(content: PromptContent, part: Part): void {
       return
     case 'search':
       content.fixed += SEARCH
-      content.add(part.query)
+      content.add(escaped(part.query))
       // As the model will read them: stored results take the place of what the client replays (decision 48).
       for (const result of resultsOf(part)) {
         content.add(result.title)
         content.add(result.url)
         content.add(result.text)
+        content.add(result.pageAge ?? undefined)
       }
   }
+}
+
+/**
+ * Text that some dialects write into JSON which itself stands in a string. A control character takes six characters
+ * there, so a text with one counts as JSON writes it. Line breaks, tabs and quotation marks take two; they count as they
+ * stand, alike for dialects that send them so.
+ */
+function escaped(text: string): string {
+  return /(?![\t\n\r])\p{Cc}/u.test(text) ? JSON.stringify(text).slice(1, -1) : text
 }
 
 function addContent(content: PromptContent, part: TextPart | ImagePart | DocumentPart): void {
@@ -169,20 +180,3 @@ function addTool(content: PromptContent, tool: Tool): void {
     content.add(tool.grammar.definition)
   }
 }
-
-/**
- * JSON without white space. A text that is not JSON, or nests too deeply to be written again, is returned unchanged. A
- * number counts as JavaScript writes it, so that it counts alike when a client has read and written it. But a long one
- * counts as it is spelled, because it is sent so: else a megabyte of zeros behind the point would count as one digit.
- */
-function compactJson(text: string): string {
-  if (nestsDeeply(text)) return text
-  try {
-    return JSON.stringify(LONG_NUMBER.test(text) ? parseExactly(text) : JSON.parse(text))
-  } catch {
-    return text
-  }
-}
-
-/** More digits than JavaScript itself ever writes. */
-const LONG_NUMBER = /[\d.]{30}/

@@ -2,7 +2,7 @@
 import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { TokenCounter, tokenizer, useTokenizer } from './counter.ts'
-import { exactTexts, movable, parseJson } from './json.ts'
+import { exactTexts, movable, normalText, parseJson } from './json.ts'
 import type { CountRequest, Request, Response, WorkerData } from './pool.ts'
 import { PADDING } from './splitter.ts'
 import { useTables } from './tables.ts'
@@ -42,6 +42,7 @@ function count({ lengths, continued, open, job }: CountRequest): number[] {
 
 function answer(request: Exclude<Request, { forget: number }>): Response {
   if ('lengths' in request) return { counts: count(request) }
+  if ('json' in request) return { normal: request.json.map(normalText) }
   try {
     const { body, exactAt } = request
     return { value: parseJson(body), body, exact: exactAt && exactTexts(body, exactAt) }
@@ -53,5 +54,12 @@ function answer(request: Exclude<Request, { forget: number }>): Response {
 port.on('message', (request: Request) => {
   if ('forget' in request) return void counters.delete(request.forget)
   const response = answer(request)
-  port.postMessage(response, 'body' in response ? movable(response.body) : [])
+  port.postMessage(response, moved(response))
 })
+
+/** The memory that goes to the other thread without a copy. */
+function moved(response: Response): ArrayBuffer[] {
+  if ('body' in response) return movable(response.body)
+  if (!('normal' in response)) return []
+  return response.normal.flatMap(({ quoted }) => (quoted ? movable(quoted) : []))
+}

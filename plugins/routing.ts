@@ -17,6 +17,7 @@ import type { WantedMedia } from './media/fetch-media.ts'
 import { unsatisfied } from './model-access/rights.ts'
 import {
   candidates,
+  counted,
   hostedSearch,
   identity,
   keepsFirstCall,
@@ -80,8 +81,7 @@ function wayFor(x: Exchange, conversation: Conversation): Way {
 }
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */
-function judge(x: Exchange, conversation: Conversation): Judged {
-  const tokens = x.get(estimate).input
+function judge(x: Exchange, conversation: Conversation, tokens = x.get(estimate).input): Judged {
   const judged: Judged = { fit: [], lacksBytes: new Map(), why: null }
   for (const backend of x.get(model).backends) {
     const dialect = dialectOf(backend)
@@ -130,7 +130,13 @@ async function withBytes(
     x.set(candidates, inOrder(x, conversation, fit))
     return undefined
   }
-  const judged = judge(x, fetched.whole)
+  // What was fetched is not billed by its size, but it must not pass the window unseen.
+  const count = x.peek(counted)
+  const tokens = (await count?.again(fetched.whole)) ?? x.get(estimate).input
+  if (typeof tokens !== 'number') return tokens
+  const over = count?.over(tokens)
+  if (over) return over
+  const judged = judge(x, fetched.whole, tokens)
   // A fetched file may have a type that no backend takes.
   if (judged.fit.length === 0) return unsatisfied(x.get(model).id, judged.why!)
   x.set(upstreamConversation, fetched.whole)

@@ -1,8 +1,10 @@
+import { keepArguments, largeArguments } from '../core/arguments.ts'
+import type { CallPart, Conversation } from '../core/conversation.ts'
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
-import { identity, limitsCheck, model } from './shared/slots.ts'
+import { counted, identity, limitsCheck, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts.'),
@@ -18,7 +20,8 @@ export const tokenEstimate = definePlugin({
   summary: 'Counts the tokens of the prompt exactly, and refuses a prompt over the context window.',
   config: schema,
   needs: [identity, conversation],
-  provides: [estimate],
+  provides: [estimate, counted],
+  mayProvide: [writtenArguments],
   aboveTerminal: true,
   create(media, { terminal }) {
     // The tables are built on first use: build them at start, so that the first request does not wait.
@@ -26,20 +29,37 @@ export const tokenEstimate = definePlugin({
 
     function judge(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
-      if (terminal.advisory) return undefined
+      return terminal.advisory ? undefined : over(x, input)
+    }
+
+    function over(x: Exchange, input: number, how = ''): undefined | Reply {
       const requested = x.get(model)
       const account = leastOf('max_input_tokens', x.get(identity), requested.id)
       const maximum = Math.min(requested.context_window, account ?? Number.POSITIVE_INFINITY)
-      return input > maximum ? tooLong(input, maximum) : undefined
+      return input > maximum ? tooLong(input, maximum, how) : undefined
     }
 
-    async function inPool(x: Exchange, prompt: PromptCount): Promise<undefined | Reply> {
+    /** For what the gateway itself adds to a conversation after it was counted. */
+    async function again(x: Exchange, conversation: Conversation): Promise<number | Reply> {
+      let tokens = 0
+      const refused = await inThreads(x, async (signal, owner) => {
+        tokens = await new PromptCount(conversation).inPool(media, signal, meterPool(), owner)
+        return undefined
+      })
+      return refused ?? tokens
+    }
+
+    /** Work that threads do for a request, for as long as its client is there. */
+    async function inThreads(
+      x: Exchange,
+      work: (signal: AbortSignal, owner: string) => Promise<undefined | Reply>,
+    ): Promise<undefined | Reply> {
       const refused = await x.peek(limitsCheck)?.(x)
       if (refused) return refused
       const disconnected = new AbortController()
       x.incoming.onAborted(() => disconnected.abort())
       try {
-        return judge(x, await prompt.inPool(media, disconnected.signal, meterPool(), x.get(identity).organization.id))
+        return await work(disconnected.signal, x.get(identity).organization.id)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         throw error
@@ -48,18 +68,50 @@ export const tokenEstimate = definePlugin({
 
     return {
       onRequest(x) {
-        const prompt = new PromptCount(x.get(conversation))
-        if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
-
-        return inPool(x, prompt)
+        const said = x.get(conversation)
+        x.set(counted, {
+          conversation: said,
+          again: other => again(x, other),
+          over: tokens => over(x, tokens, ' with the files that were fetched for it'),
+        })
+        const large = largeArguments(said)
+        if (large.length === 0) {
+          const prompt = new PromptCount(said)
+          if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
+          return inThreads(x, async (signal, owner) => judge(x, await prompt.inPool(media, signal, meterPool(), owner)))
+        }
+        return inThreads(x, async (signal, owner) => {
+          x.set(writtenArguments, await write(large, signal, owner))
+          return judge(x, await new PromptCount(said).inPool(media, signal, meterPool(), owner))
+        })
       },
     }
   },
 })
 
-function tooLong(tokens: number, maximum: number): Reply {
+/** Brings the arguments of calls into the form that is counted and sent. @returns those that are long */
+async function write(
+  calls: readonly CallPart[],
+  signal: AbortSignal,
+  owner: string,
+): Promise<Map<CallPart, WrittenArguments>> {
+  const written = new Map<CallPart, WrittenArguments>()
+  const made = await meterPool().normalise(
+    calls.map(call => call.input),
+    signal,
+    owner,
+  )
+  for (const [i, call] of calls.entries()) {
+    const { text, quoted, object } = made[i]!
+    const sent = keepArguments(call, text === '' ? call.input : text)
+    if (quoted) written.set(call, { text: sent, quoted, object })
+  }
+  return written
+}
+
+function tooLong(tokens: number, maximum: number, how: string): Reply {
   return deny('context_length_exceeded', {
-    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum`,
+    message: `prompt is too long${how}: ${tokens} tokens > ${maximum} maximum`,
     details: { context_window: maximum },
   })
 }

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { type Conversation, formOf } from '../core/conversation.ts'
+import { type CallPart, type Conversation, formOf } from '../core/conversation.ts'
 import type {
   Backend,
   Decoder,
@@ -9,8 +9,9 @@ import type {
   OutboundContext,
   OutboundRequest,
 } from '../core/dialect.ts'
-import type { GatewayError } from '../core/errors.ts'
+import { GatewayError } from '../core/errors.ts'
 import { callId, searchId } from '../core/ids.ts'
+import { wellFormed } from '../core/json.ts'
 import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
 import { UpstreamFault } from '../core/upstream-fault.ts'
 import { blamedError } from '../providers/blame.ts'
@@ -19,9 +20,22 @@ import { isEventStream, SseReader } from '../providers/sse.ts'
 import { StopDecoder } from '../providers/stop-matcher.ts'
 import { type Sent, sentTo, structuredDecoder } from '../providers/structured-output.ts'
 import { wholeArguments } from '../providers/whole-arguments.ts'
+import { exceedsCounted } from './shared/sent-bound.ts'
 import { sentConversation } from './shared/sent-conversation.ts'
-import { candidates, identity, type Outbound, outbound, searchPlan, verbatim } from './shared/slots.ts'
-import type { Pieces } from './shared/verbatim.ts'
+import {
+  candidates,
+  contentLimits,
+  counted,
+  identity,
+  type Outbound,
+  outbound,
+  searchPlan,
+  verbatim,
+  type WrittenArguments,
+  writtenArguments,
+} from './shared/slots.ts'
+import { type Pieces, Verbatim } from './shared/verbatim.ts'
+import { sharedBackends } from './upstream/health.ts'
 
 /**
  * Knows the dialects, so that `upstream` needs to know none. The backend is known only when an attempt begins, so
@@ -34,21 +48,37 @@ export const translation = definePlugin({
   needs: [identity, conversation, candidates],
   provides: [outbound],
   aboveTerminal: true,
-  create(_, { log }) {
+  create(_, { log, shared }) {
+    const backends = sharedBackends(shared)
     return {
       onRequest(x) {
         const own = sentConversation(x)
         const input = x.peek(estimate)?.input ?? 0
+        const replayBytes = x.peek(contentLimits)?.replayBytes ?? Number.POSITIVE_INFINITY
         const sent = x.peek(verbatim)
+        const written = x.peek(writtenArguments)
+        const marks = sent ?? (written && new Verbatim())
         const context: OutboundContext = {
           stream: own.stream || mayOutlastIdle(own),
           upstreamCallId,
           cacheKey: cacheKey(x, own),
           previews: previewsOf(x),
           json: sent && (body => sent.write(body)),
+          written: written && marks && writer(written, marks),
         }
         x.set(outbound, (backend, said = own) => {
-          const translated = new Translated(x, backend, forBackend(said, backend, input), context)
+          const translated = new Translated(x, backend, forBackend(said, backend, input), context, marks)
+          const base = x.peek(counted)?.conversation
+          const { body } = translated
+          if (base && exceedsCounted({ body, backend, said }, base, input, replayBytes)) {
+            log.error({ request_id: x.id, backend: backend.id, tokens: input }, 'request larger than counted')
+            backends.notSent(backend.id)
+            throw new GatewayError('internal_error', {
+              message:
+                'The request that was written for the provider is larger than what was counted, so it was not sent. Quote the request id.',
+              retriable: false,
+            })
+          }
           const { leftOut } = translated.request
           if (leftOut?.length) {
             const fields = { request_id: x.id, backend: backend.id, left_out: leftOut }
@@ -71,6 +101,15 @@ function forBackend(said: Conversation, backend: Backend, input: number): Conver
   return cap === said.maxOutputTokens ? said : { ...said, maxOutputTokens: cap }
 }
 
+/** Puts arguments that a thread has written into a request, without looking at them again. */
+function writer(written: ReadonlyMap<CallPart, WrittenArguments>, marks: Verbatim): OutboundContext['written'] {
+  return (call, as) => {
+    const made = written.get(call)
+    if (made === undefined || (as === 'object' && !made.object)) return undefined
+    return marks.insert(as === 'object' ? made.text : made.quoted)
+  }
+}
+
 class Translated implements Outbound {
   readonly request: OutboundRequest
   readonly body: string | Pieces
@@ -81,7 +120,13 @@ class Translated implements Outbound {
   readonly #sent: Sent
   readonly #dialect: Dialect
 
-  constructor(x: Exchange, backend: Backend, said: Conversation, context: OutboundContext) {
+  constructor(
+    x: Exchange,
+    backend: Backend,
+    said: Conversation,
+    context: OutboundContext,
+    marks: Verbatim | undefined,
+  ) {
     this.#x = x
     this.#backend = backend
     this.#conversation = said
@@ -89,7 +134,7 @@ class Translated implements Outbound {
     this.#sent = sentTo(said, backend, this.#dialect)
     this.request = this.#dialect.request(this.#sent.conversation, backend, context)
     const json = wellFormed(this.request.body)
-    this.body = x.peek(verbatim)?.pieces(json) ?? json
+    this.body = marks?.pieces(json) ?? json
   }
 
   decoder(): Decoder {
@@ -130,17 +175,6 @@ class Translated implements Outbound {
     const part = mayBlame ? this.#dialect.blames?.(cause.error) : undefined
     return (part && blamedError(this.#conversation, part, cause)) || error
   }
-}
-
-/** Half of a surrogate pair as JSON.stringify escapes it, not preceded by an odd number of backslashes. */
-const LONE = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g
-
-/**
- * The body with U+FFFD for each unpaired half of a surrogate pair, as it was counted. Clients cut texts in the middle
- * of an emoji, and providers refuse JSON with an unpaired half (wire.md 0.2 rule 7).
- */
-export function wellFormed(json: string): string {
-  return json.includes('\\ud') ? json.replace(LONE, '$1\ufffd') : json
 }
 
 /**

@@ -4,6 +4,7 @@
  * decision 47).
  */
 import type { CustomTool } from '../core/conversation.ts'
+import { wellFormed } from '../core/json.ts'
 import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
 
 /** The parameters schema of a custom tool that is declared as a function. */
@@ -28,7 +29,7 @@ export function customDescription(tool: CustomTool): string {
 
 /** The function arguments for a replayed custom call. */
 export function wrapCustomInput(input: string): string {
-  return JSON.stringify({ input })
+  return wellFormed(JSON.stringify({ input }))
 }
 
 /** How the arguments begin, without whitespace. */

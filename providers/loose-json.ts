@@ -1,4 +1,7 @@
 /** Reads JSON from a provider without trusting its shape: every function returns a usable value, and none throws. */
+import { argumentsOf } from '../core/arguments.ts'
+import type { CallPart } from '../core/conversation.ts'
+import type { OutboundContext } from '../core/dialect.ts'
 import { parseBounded, parseExactly } from '../core/json.ts'
 
 export type JsonObject = Record<string, unknown>
@@ -43,9 +46,14 @@ export function count(value: unknown): number | undefined {
 
 /**
  * A call's arguments, for a dialect that needs an object. Clients may replay text that is not a JSON object, because
- * models write such text (wire.md B.1): it becomes `{"_raw": "…"}`, and empty text becomes `{}`.
+ * models write such text (wire.md B.1): it becomes `{"_raw": "…"}`, and empty text becomes `{}`. The input of a custom
+ * tool is the one member of the function that stands for it.
  */
-export function argumentsObject(text: string): JsonObject {
+export function argumentsObject(call: CallPart, context: OutboundContext): JsonObject | string {
+  if (call.kind === 'custom') return { input: call.input }
+  const written = context.written?.(call, 'object')
+  if (written !== undefined) return written
+  const text = argumentsOf(call)
   if (text.trim() === '') return {}
   return parseArguments(text) ?? { _raw: text }
 }

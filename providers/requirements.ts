@@ -6,7 +6,6 @@ import {
   type Conversation,
   type DocumentPart,
   derived,
-  type FunctionTool,
   formOf,
   type ImagePart,
   type Part,
@@ -82,7 +81,7 @@ export function memberOf(
 }
 
 /** The path of a function tool's parameters in the body. */
-export function schemaPath(conversation: Conversation, tool: FunctionTool): string {
+export function schemaPath(conversation: Conversation, tool: { path: string }): string {
   return tool.path + formOf(conversation).members.toolSchema
 }
 

@@ -1,6 +1,6 @@
 import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
 import type { ContentBound } from '../../core/errors.ts'
-import { JsonBytes } from '../../core/json-bytes.ts'
+import { jsonNodes } from '../../core/json.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { ContentLimits } from '../shared/slots.ts'
 import { handleOf } from './handles.ts'
@@ -130,8 +130,8 @@ function sizeOf(part: Part): number {
       return part.summary.reduce((size, text) => size + text.length, part.handle?.length ?? 0)
     case 'search':
       return part.results.reduce(
-        (size, { title, url, text, handle }) =>
-          size + title.length + url.length + (text?.length ?? 0) + (handle?.length ?? 0),
+        (size, { title, url, text, pageAge, handle }) =>
+          size + title.length + url.length + (text?.length ?? 0) + (pageAge?.length ?? 0) + (handle?.length ?? 0),
         part.query.length + part.id.length,
       )
   }
@@ -163,9 +163,7 @@ function nodesOf({ turns }: Conversation): number {
   for (const { parts } of turns) {
     for (const part of parts) {
       if (part.type !== 'call' || part.kind !== 'function') continue
-      const shape = new JsonBytes(Buffer.from(part.input))
-      shape.readAll()
-      nodes += shape.nodes
+      nodes += jsonNodes(part.input)
     }
   }
   return nodes

@@ -22,6 +22,10 @@ export interface MediaOptions {
   fetch: readonly string[]
   /** Bytes of all files of a request together. */
   max_bytes: number
+  /** The same of those that are text. */
+  max_text: number
+  /** The most files of a request. */
+  max_files: number
   /** Milliseconds, for all files of a request. */
   timeout: number
 }
@@ -40,7 +44,15 @@ export type FetchedMedia = ImageSource | DocumentSource
  * Why a file was not fetched. No reason tells what is behind a host name: an unknown name, a private address, a closed
  * port and a silent host are all `unreachable`.
  */
-export type MediaFaultReason = 'unreachable' | 'status' | 'redirect' | 'too_large' | 'timeout' | 'wrong_type'
+export type MediaFaultReason =
+  | 'unreachable'
+  | 'status'
+  | 'redirect'
+  | 'too_large'
+  | 'too_much_text'
+  | 'too_many'
+  | 'timeout'
+  | 'wrong_type'
 
 /** A file could not be fetched. `cause` is for the log only. */
 export class MediaFault extends Error {
@@ -61,6 +73,8 @@ export class MediaFault extends Error {
 /** The bytes that may still arrive for a request. */
 interface Budget {
   bytes: number
+  /** Of those, bytes of text. */
+  text: number
   arrived: ((bytes: number) => void) | undefined
 }
 
@@ -91,12 +105,16 @@ const AT_ONCE = 4
 export class MediaFetcher {
   readonly #hosts: HostList
   readonly #maxBytes: number
+  readonly #maxText: number
+  readonly #maxFiles: number
   readonly #timeoutMs: number
   readonly #outside: Outside
 
-  constructor({ fetch, max_bytes, timeout }: MediaOptions, outside: Partial<Outside> = {}) {
+  constructor({ fetch, max_bytes, max_text, max_files, timeout }: MediaOptions, outside: Partial<Outside> = {}) {
     this.#hosts = new HostList(fetch)
     this.#maxBytes = max_bytes
+    this.#maxText = max_text
+    this.#maxFiles = max_files
     this.#timeoutMs = timeout
     this.#outside = { ...INTERNET, ...outside }
   }
@@ -125,7 +143,12 @@ export class MediaFetcher {
   ): Promise<Map<string, FetchedMedia>> {
     const files = new Map(wanted.map(media => [mediaKey(media), media]))
     const fetched = new Map<string, FetchedMedia>()
-    const budget: Budget = { bytes: this.#maxBytes, arrived }
+    if (files.size > this.#maxFiles) {
+      const fault = new MediaFault('too_many')
+      fault.media = [...files.values()][this.#maxFiles]
+      throw fault
+    }
+    const budget: Budget = { bytes: this.#maxBytes, text: this.#maxText, arrived }
     const failed = new AbortController()
     let first: MediaFault | undefined
     const timeout = AbortSignal.timeout(this.#timeoutMs)
@@ -170,6 +193,7 @@ export class MediaFetcher {
       const type = response.headers['content-type'] ?? ''
       const found = media.kind === 'image' ? imageOf(type, bytes) : documentOf(type, bytes)
       if (!found) throw new MediaFault('wrong_type')
+      if (found.kind === 'text' && (budget.text -= bytes.length) < 0) throw new MediaFault('too_much_text')
       return found
     }
     throw new MediaFault('redirect')

@@ -1,6 +1,6 @@
 import { FairGate } from '../../core/fair.ts'
 import { definePlugin, deny, type Reply, type SharedState } from '../../core/plugin.ts'
-import { duration, list, object, size, text } from '../../core/vocabulary.ts'
+import { count, duration, list, object, size, text } from '../../core/vocabulary.ts'
 import { identity, type MediaFetch, mediaFetch, preparing } from '../shared/slots.ts'
 import { notFetched } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
@@ -21,6 +21,8 @@ const schema = object({
     { default: [], uniqueItems: true },
   ),
   max_bytes: size('20MiB', 'Largest file that is fetched, and most bytes of all files of one request.'),
+  max_text: size('2MiB', 'Most bytes of all text documents of one request that are fetched.'),
+  max_files: count(60, 'Most files of one request that are fetched.'),
   timeout: duration('10s', 'Longest wait for all files of one request.'),
 })
 

@@ -3,7 +3,7 @@
  * itself reads are in core/plugin.ts.
  */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
-import type { Conversation, SearchTool } from '../../core/conversation.ts'
+import type { CallPart, Conversation, SearchTool } from '../../core/conversation.ts'
 import type { Backend, Decoder, FaultHeaders, FrameReader, OutboundRequest, Unfit } from '../../core/dialect.ts'
 import type { ErrorCode, GatewayError } from '../../core/errors.ts'
 import type { Consumed } from '../../core/limits.ts'
@@ -130,6 +130,10 @@ export interface SearchPlan {
   provider: string | null
   /** The most rounds of searches for one request. */
   maxTurns: number
+  /** The most searches that the gateway makes for one request. */
+  maxSearches: number
+  /** The most bytes of results that the model gets for one request. */
+  maxResultBytes: number
 }
 
 /**
@@ -184,6 +188,33 @@ export const receivedBytes = slot<number>('receivedBytes')
 
 /** Filled by `validation` where it saves time: the body's long strings as the client sent them. */
 export const verbatim = slot<Verbatim>('verbatim')
+
+/** Filled by `token-estimate`: what was counted, and how to count what the gateway makes of it later. */
+export const counted = slot<Counted>('counted')
+export interface Counted {
+  conversation: Conversation
+  /**
+   * The tokens of another conversation, or the refusal when no thread is there for it. It changes neither the estimate
+   * nor the bill.
+   */
+  again(conversation: Conversation): Promise<number | Reply>
+  /** The refusal of so many tokens where they are over the window of model and account. */
+  over(tokens: number): Reply | undefined
+}
+
+/**
+ * Filled by `token-estimate` where a thread has brought large arguments of calls into the form that is sent: by call,
+ * what stands for them in a request. Calls that are not in it are small.
+ */
+export const writtenArguments = slot<ReadonlyMap<CallPart, WrittenArguments>>('writtenArguments')
+export interface WrittenArguments {
+  /** The form itself. */
+  text: string
+  /** The form as a JSON string, UTF-8. */
+  quoted: Uint8Array
+  /** Whether the form is a JSON object. */
+  object: boolean
+}
 
 /** Filled by `validation`: the most that a conversation may contain (REQ-2). */
 export const contentLimits = slot<ContentLimits>('contentLimits')

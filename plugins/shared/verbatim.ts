@@ -33,6 +33,7 @@ const MARK = `${randomBytes(16).toString('hex')}:`
  */
 export class Verbatim {
   readonly #long: { text: string; json: Uint8Array }[] = []
+  readonly #inserted: (string | Uint8Array)[] = []
 
   /** Whether the body's long strings save more time than looking at each of its values costs. */
   static pays({ long, nodes }: JsonBytes): boolean {
@@ -108,7 +109,15 @@ export class Verbatim {
     return -1
   }
 
-  /** The JSON that `write` made, with the strings as sent in place of their marks. */
+  /**
+   * Takes JSON that was written beforehand.
+   * @returns the string that stands for it in a body, until `pieces` puts the JSON in its place
+   */
+  insert(json: string | Uint8Array): string {
+    return `${MARK}i${this.#inserted.push(json) - 1}`
+  }
+
+  /** The JSON that `write` made, with the strings as sent and what was inserted in place of their marks. */
   pieces(json: string): string | Pieces {
     const pieces: (string | Uint8Array)[] = []
     let at = 0
@@ -116,7 +125,9 @@ export class Verbatim {
       const mark = json.indexOf(`"${MARK}`, at)
       if (mark < 0) break
       const end = json.indexOf('"', mark + 1)
-      pieces.push(json.slice(at, mark), this.#long[Number(json.slice(mark + 1 + MARK.length, end))]!.json)
+      const name = json.slice(mark + 1 + MARK.length, end)
+      const whole = name.startsWith('i') ? this.#inserted[Number(name.slice(1))]! : this.#long[Number(name)]!.json
+      pieces.push(json.slice(at, mark), whole)
       at = end + 1
     }
     if (at === 0) return json

@@ -26,6 +26,8 @@ export interface BackendHealth {
   failed: ReadonlyMap<string, number>
   /** Replies over a bound on their size. */
   oversized: number
+  /** Requests that were not sent, because they were larger than what was counted allows. */
+  oversizedRequests: number
   /** Organizations that the breaker forgot because it had too many. */
   forgotten: number
 }
@@ -64,8 +66,14 @@ export class Backends {
     return (this.#known.get(id)?.breaker.outFor(now, organization) ?? 0) > 0
   }
 
+  /** A request to a backend was not sent, because it was larger than what was counted allows. */
+  notSent(id: string): void {
+    const state = this.#known.get(id)
+    if (state) state.oversizedRequests++
+  }
+
   health(now: number): BackendHealth[] {
-    return [...this.#known].map(([id, { breaker, inFlight, attempts, failed, oversized }]) => ({
+    return [...this.#known].map(([id, { breaker, inFlight, attempts, failed, oversized, oversizedRequests }]) => ({
       id,
       breaker: breaker.state(now),
       closedTo: breaker.closedTo(now),
@@ -75,6 +83,7 @@ export class Backends {
       failures: breaker.failures,
       failed,
       oversized,
+      oversizedRequests,
       forgotten: breaker.forgotten,
     }))
   }
@@ -85,6 +94,7 @@ export class BackendState {
   inFlight = 0
   attempts = 0
   oversized = 0
+  oversizedRequests = 0
   readonly failed = new Map<string, number>()
 
   constructor(options: BreakerOptions) {

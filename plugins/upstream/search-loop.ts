@@ -18,7 +18,7 @@
  * A round with calls of the client's own tools is the last: its searches are run and shown, and the client answers the
  * other calls. The same loop continues a native search that its provider pauses.
  */
-import { type Conversation, formOf, type SearchTool } from '../../core/conversation.ts'
+import { type Conversation, formOf, type SearchResult, type SearchTool } from '../../core/conversation.ts'
 import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.ts'
 import type { Exchange, Logger, UpstreamControl } from '../../core/plugin.ts'
 import { ReplyRecorder } from '../../core/recorder.ts'
@@ -91,6 +91,8 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   readonly #name: string | null
   /** The most searches of the request. */
   readonly #limit: number
+  /** Bytes of results that the model may still get. Each round sends all of them again. */
+  #resultBytes: number
   readonly #shown: ShownOrder
   readonly #usage = new RoundsUsage()
   #state: State = 'reading'
@@ -126,7 +128,12 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#conversation = first
     this.#tool = plan.tool
     this.#name = plan.name
-    this.#limit = Math.min(plan.tool.maxUses ?? Number.POSITIVE_INFINITY, first.maxSearches ?? Number.POSITIVE_INFINITY)
+    this.#limit = Math.min(
+      plan.tool.maxUses ?? Number.POSITIVE_INFINITY,
+      first.maxSearches ?? Number.POSITIVE_INFINITY,
+      plan.name === null ? Number.POSITIVE_INFINITY : plan.maxSearches,
+    )
+    this.#resultBytes = plan.maxResultBytes
     this.#round = new Round(this.#ordered)
     this.#shown = new ShownOrder(event => x.emit(event))
     if (this.#name === null) return
@@ -253,16 +260,32 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   #refusal(query: string): SearchErrorCode | undefined {
     if (query === '') return 'invalid_tool_input'
     if (query.length > MAX_QUERY) return 'query_too_long'
-    if (this.#made >= this.#limit || this.#round.searches.length >= MAX_PER_ROUND) return 'max_uses_exceeded'
+    if (this.#isUsedUp || this.#round.searches.length >= MAX_PER_ROUND) return 'max_uses_exceeded'
     // The client has disconnected, so nobody would read the result.
     if (this.#x.clientGone) return 'unavailable'
     return undefined
   }
 
+  /** No further search is made for the request. */
+  get #isUsedUp(): boolean {
+    return this.#made >= this.#limit || this.#resultBytes < 0
+  }
+
   #run(search: Search): void {
     const { provider, log } = this.#options
     const failed = (error: unknown) => log.warn({ request_id: this.#x.id, err: error }, 'a web search failed')
-    search.run(provider, this.#tool, this.#x.clock, () => this.#searchEnded(), failed)
+    search.run(provider, this.#tool, this.#x.clock, this.#kept, () => this.#searchEnded(), failed)
+  }
+
+  /** The results of a search that the model may still get, best first. */
+  readonly #kept = (results: SearchResult[]): SearchResult[] => {
+    const kept = []
+    for (const result of results) {
+      this.#resultBytes -= sizeOf(result)
+      if (this.#resultBytes < 0) break
+      kept.push(result)
+    }
+    return kept
   }
 
   #searchEnded(): void {
@@ -350,10 +373,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
    * reply paused.
    */
   #mustAnswer(): boolean {
-    return (
-      this.#made >= this.#limit ||
-      (this.#earlierRounds >= this.#options.plan.maxTurns && !formOf(this.#conversation).pauses)
-    )
+    return this.#isUsedUp || (this.#earlierRounds >= this.#options.plan.maxTurns && !formOf(this.#conversation).pauses)
   }
 
   #lowerNativeLimits(next: Conversation): void {
@@ -402,6 +422,11 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     this.#shown.drain()
     this.#conclude({ type: 'finish', reason })
   }
+}
+
+/** Bytes of the texts of a result. */
+function sizeOf({ title, url, text, pageAge }: SearchResult): number {
+  return Buffer.byteLength(`${title}${url}${text ?? ''}${pageAge ?? ''}`)
 }
 
 function nothing(): void {}

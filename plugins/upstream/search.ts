@@ -43,6 +43,7 @@ export class Search implements AnsweredSearch {
   }
 
   /**
+   * @param kept takes from the results what the model may get
    * @param ended called when the search has ended by itself, not when it is cancelled
    * @param failed called before `ended`, with the reason why there are no results
    */
@@ -50,6 +51,7 @@ export class Search implements AnsweredSearch {
     provider: SearchProvider | undefined,
     tool: SearchTool,
     clock: Clock,
+    kept: (results: SearchPart['results']) => SearchPart['results'],
     ended: () => void,
     failed: (error: unknown) => void,
   ): void {
@@ -81,7 +83,7 @@ export class Search implements AnsweredSearch {
     }
     ask().then(found => {
       if (this.done) return
-      this.#end(usableResults(found, tool))
+      this.#end(kept(usableResults(found, tool)))
       timer.cancel()
       ended()
     }, fail)

@@ -130,8 +130,8 @@ export function callOf(search: AnsweredSearch, name: string, path: string): Call
 }
 
 /** The tool result of a search, as the model reads it. */
-export function resultOf({ callId, query, results, errorCode }: AnsweredSearch, path: string): ResultPart {
-  const text = errorCode === undefined ? resultsText(query, results) : errorText(errorCode as SearchErrorCode)
+export function resultOf({ callId, results, errorCode }: AnsweredSearch, path: string): ResultPart {
+  const text = errorCode === undefined ? resultsText(results) : errorText(errorCode as SearchErrorCode)
   const result: ResultPart = { type: 'result', callId, kind: 'function', content: [{ type: 'text', text }], path }
   if (errorCode !== undefined) result.isError = true
   return result

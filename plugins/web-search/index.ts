@@ -1,5 +1,5 @@
 import { definePlugin } from '../../core/plugin.ts'
-import { count, nullable, object, text } from '../../core/vocabulary.ts'
+import { count, nullable, object, size, text } from '../../core/vocabulary.ts'
 import { type HostedSearch, hostedSearch } from '../shared/slots.ts'
 import { searchToolOf, withSearchFunction } from './function-form.ts'
 
@@ -13,6 +13,8 @@ const schema = object({
     ),
   ),
   max_turns: count(8, 'Most rounds of searches for one request.', 1),
+  max_searches: count(32, 'Most searches that the gateway makes for one request.', 1),
+  max_results: size('256KiB', 'Most bytes of results that a model gets for one request; later searches get none.'),
 })
 
 /** Provides how a hosted search goes upstream: unchanged, or as a function whose calls the gateway runs (MSG-3). */
@@ -22,17 +24,18 @@ export const webSearch = definePlugin({
   config: schema,
   provides: [hostedSearch],
   aboveTerminal: true,
-  create({ provider, max_turns }) {
+  create({ provider, max_turns, max_searches, max_results }) {
+    const bounds = { maxTurns: max_turns, maxSearches: max_searches, maxResultBytes: max_results }
     const service: HostedSearch = {
       native(conversation) {
         const tool = searchToolOf(conversation)
-        return tool ? { tool, name: null, provider, maxTurns: max_turns } : null
+        return tool ? { tool, name: null, provider, ...bounds } : null
       },
       asFunction(conversation) {
         const form = provider === null ? undefined : withSearchFunction(conversation)
         if (!form) return null
         const { tool, name } = form
-        return { conversation: form.conversation, plan: { tool, name, provider, maxTurns: max_turns } }
+        return { conversation: form.conversation, plan: { tool, name, provider, ...bounds } }
       },
     }
     return {

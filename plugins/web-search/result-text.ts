@@ -2,11 +2,13 @@
 import type { SearchResult } from '../../core/conversation.ts'
 import type { SearchErrorCode } from '../../core/search.ts'
 
-export function resultsText(query: string, results: readonly SearchResult[]): string {
-  if (results.length === 0) return `No results for: ${query}`
-  const lines = [`Results for: ${query}`]
+/** The query is not repeated: it stands in the call, and what a client replays counts once. */
+export function resultsText(results: readonly SearchResult[]): string {
+  if (results.length === 0) return 'The search found nothing.'
+  const lines: string[] = []
   for (const [i, { title, url, text, pageAge }] of results.entries()) {
-    lines.push('', `[${i + 1}] ${oneLine(title)}${pageAge ? ` (${oneLine(pageAge)})` : ''}`, url)
+    if (i > 0) lines.push('')
+    lines.push(`[${i + 1}] ${oneLine(title)}${pageAge ? ` (${oneLine(pageAge)})` : ''}`, url)
     if (text) lines.push(text)
   }
   return lines.join('\n')
@@ -22,7 +24,7 @@ const ERRORS: Record<SearchErrorCode, string> = {
 
 /** @param code may be any word, because replayed searches carry what a client sent */
 export function errorText(code: SearchErrorCode): string {
-  return ERRORS[code] ?? ERRORS.unavailable
+  return Object.hasOwn(ERRORS, code) ? ERRORS[code] : ERRORS.unavailable
 }
 
 function oneLine(text: string): string {

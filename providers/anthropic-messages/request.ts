@@ -307,7 +307,7 @@ class MessageBuilder {
             type: 'tool_use',
             id: this.#context.upstreamCallId(part.id),
             name: this.#names.toUpstream(part.name, part.namespace),
-            input: part.kind === 'custom' ? { input: part.input } : argumentsObject(part.input),
+            input: argumentsObject(part, this.#context),
           })
           break
       }

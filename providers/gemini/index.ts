@@ -1,5 +1,5 @@
 /** Google's generateContent API as an upstream dialect (wire.md F, column GG). */
-import type { Conversation } from '../../core/conversation.ts'
+import { type Conversation, workOf } from '../../core/conversation.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
 import type { GatewayError } from '../../core/errors.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
@@ -10,7 +10,7 @@ import { StopDecoder } from '../stop-matcher.ts'
 import { GeminiDecoder } from './decoder.ts'
 import { errorOf, horizonOf, kindOfGoogleError } from './faults.ts'
 import { traitsOf } from './models.ts'
-import { openApiSchema } from './openapi-schema.ts'
+import { convertAll } from './openapi-schema.ts'
 import { NAME, nativeStops, request } from './request.ts'
 
 export const gemini: Dialect = {
@@ -62,14 +62,15 @@ function unfit(conversation: Conversation, backend: Backend): Unfit | null {
 
 function schemaUnfit(conversation: Conversation, backend: Backend): Unfit | null {
   if (backend.toolSchema !== 'openapi') return null
-  for (const tool of conversation.tools) {
-    if (tool.type !== 'function') continue
-    const written = openApiSchema(tool.parameters)
-    if ('lacks' in written) {
-      return { param: schemaPath(conversation, tool), requirement: `a tool schema with ${written.lacks}` }
-    }
-  }
-  return null
+  const functions = conversation.tools.filter(tool => tool.type === 'function' || tool.type === 'native')
+  if (functions.length === 0) return null
+  const lacking = convertAll(
+    functions.map(tool => tool.parameters),
+    workOf(conversation),
+  )
+  if (!lacking) return null
+  const param = schemaPath(conversation, functions[lacking.at]!)
+  return { param, requirement: `a tool schema with ${lacking.lacks}` }
 }
 
 function searchUnfit(conversation: Conversation, withFunctions: boolean): Unfit | null {

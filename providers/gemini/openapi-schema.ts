@@ -4,27 +4,31 @@
  * other assertion that the subset cannot express makes the backend unfit (decision 30). Annotations, and keywords
  * that JSON Schema itself ignores, are left out.
  */
+import { Work } from '../../core/work.ts'
 import { isObject, type JsonObject, list, object } from '../loose-json.ts'
 
 /** The result: a schema of the subset, or a description of what it cannot express. */
 export type OpenApiSchema = { schema: JsonObject } | { lacks: string }
 
-/**
- * The most schema nodes, and the deepest nesting. Inlined references may make a small schema grow without bound, and
- * deep nesting overflows the stack.
- */
-const MOST_NODES = 5_000
+/** The deepest nesting, references included: deep nesting overflows the stack. */
 const MOST_DEPTH = 64
+/** Units of work (core/work.ts) for each schema, beside its texts, its lists and what is merged: some 30 look-ups. */
+const NODE = 30
+/** Units of work for each member of a list or an object that is copied. */
+const MEMBER = 4
+/** The same for each member that two merged schemas have: it goes into an object that grows. */
+const MERGED = 16
+/** Characters of JSON that each schema takes at least. */
+const SCHEMA_CHARACTERS = 16
 /**
- * The most members that are visited while schemas are merged. Each of thousands of merges would visit a list that
- * grows with each merge.
+ * A reference is written out each time that it stands, so a description may be written many times that the client sent
+ * once. The count of tokens is that of what the client sent, the same for every backend and for count_tokens. So what is
+ * written for a request may be larger than that by a fixed multiple and no more; else the model would read far more than
+ * was counted (decision 73).
  */
-const MOST_MERGED = 100_000
-/**
- * The most characters of JSON that references add in total. Their values and texts are copied or written once for
- * each reference.
- */
-const MOST_INLINED = 4 << 20
+const MULTIPLE = 4
+/** So many more characters may be written for a request, since references make small schemas grow most. */
+const SMALL = 32 * 1024
 
 /** Keywords that are copied unchanged. */
 const SAME = [
@@ -62,85 +66,232 @@ const LACKING = [
   '$recursiveRef',
 ] as const
 
+const COPIED = 1
+const LACKS = 2
+const KINDS: ReadonlyMap<string, number> = new Map([
+  ...SAME.map(keyword => [keyword, COPIED] as const),
+  ...LACKING.map(keyword => [keyword, LACKS] as const),
+])
+
 class Lacking extends Error {}
 
-/** Converts the parameters of a function. */
-export function openApiSchema(parameters: JsonObject): OpenApiSchema {
-  try {
-    const schema = new Converter(parameters).node(parameters, [])
-    // The parameters of a function are always one object.
-    return schema['anyOf'] === undefined ? { schema: { ...schema, type: 'OBJECT' } } : { lacks: 'a union at its top' }
-  } catch (error) {
-    if (error instanceof Lacking) return { lacks: error.message }
-    throw error
+/** What was made of a schema: routing asks for each backend, and each attempt writes it. */
+const made = new WeakMap<JsonObject, { found: OpenApiSchema; written: number }>()
+/** Characters of JSON of a schema as the client sent it. */
+const sizes = new WeakMap<JsonObject, number>()
+
+/**
+ * Converts the parameters of all functions of a request, so that `openApiSchema` has them.
+ * @param work the budget of the request
+ * @returns what one of them cannot be said in, with its place in the list; null when each has a form
+ */
+export function convertAll(all: readonly JsonObject[], work: Work): { at: number; lacks: string } | null {
+  let sent = 0
+  for (const parameters of all) sent += sizeIn(parameters, work)
+  const room = new Work(MULTIPLE * sent + SMALL)
+  for (const [at, parameters] of all.entries()) {
+    const known = made.get(parameters)
+    if (known && !room.take(known.written)) return { at, lacks: TOO_LARGE }
+    const found = known?.found ?? openApiSchema(parameters, work, room)
+    if ('lacks' in found) return { at, lacks: found.lacks }
   }
+  return null
+}
+
+const TOO_LARGE = 'so many nested definitions'
+const TOO_MANY = 'so many schemas at once'
+
+/**
+ * Converts the parameters of a function.
+ * @param work the budget of the request
+ * @param room characters of JSON that may be written
+ */
+export function openApiSchema(
+  parameters: JsonObject,
+  work: Work,
+  room = new Work(MULTIPLE * sizeIn(parameters, work) + SMALL),
+): OpenApiSchema {
+  const known = made.get(parameters)
+  if (known) return known.found
+  const before = room.left
+  let found: OpenApiSchema
+  try {
+    const schema = new Converter(parameters, work, room).node(parameters, 0, null)
+    // The parameters of a function are always one object.
+    found = schema['anyOf'] === undefined ? { schema: { ...schema, type: 'OBJECT' } } : { lacks: 'a union at its top' }
+  } catch (error) {
+    if (!(error instanceof Lacking)) throw error
+    found = { lacks: error.message }
+    // Other requests may have more left for a schema that the gateway itself declares.
+    if (error instanceof Exhausted) return found
+  }
+  made.set(parameters, { found, written: before - room.left })
+  return found
+}
+
+/** The request may do no more, or a schema would grow too much. */
+class Exhausted extends Lacking {}
+
+/**
+ * About the characters of a value's JSON. Not recursive, and counted as it goes.
+ * @returns what was seen until the work was used up
+ */
+function sizeIn(value: unknown, work: Work): number {
+  const known = isObject(value) ? sizes.get(value) : undefined
+  if (known !== undefined) return known
+  let size = 0
+  const open: unknown[] = [value]
+  while (open.length > 0) {
+    const next = open.pop()
+    let more = 4
+    if (typeof next === 'string') more += next.length
+    else if (Array.isArray(next)) {
+      if (!work.take(next.length)) return size
+      for (const item of next) open.push(item)
+    } else if (typeof next === 'object' && next !== null) {
+      for (const name in next) {
+        more += name.length + 4
+        open.push((next as JsonObject)[name])
+      }
+    } else more += 4
+    size += more
+    if (!work.take(more)) return size
+  }
+  if (isObject(value)) sizes.set(value, size)
+  return size
+}
+
+/** References that are being written out, the innermost first. */
+interface Inlining {
+  target: unknown
+  around: Inlining | null
 }
 
 class Converter {
   readonly #root: JsonObject
-  #nodes = 0
-  #merged = 0
-  #inlinedSize = 0
+  readonly #work: Work
+  readonly #room: Work
+  /** By reference: where it leads. */
+  readonly #targets = new Map<string, unknown>()
+  /** Characters of values that are written as they are, such as defaults and lists of values. */
+  readonly #sizes = new Map<object, number>()
 
-  constructor(root: JsonObject) {
+  constructor(root: JsonObject, work: Work, room: Work) {
     this.#root = root
+    this.#work = work
+    this.#room = room
   }
 
-  /** @param refs the references that are being inlined, and an empty entry for each level of nesting */
-  node(schema: unknown, refs: readonly string[]): JsonObject {
+  /**
+   * @param depth of the schema, references included
+   * @param inlined the references that it stands in
+   */
+  node(schema: unknown, depth: number, inlined: Inlining | null): JsonObject {
     if (schema === false) throw new Lacking('a schema that allows nothing')
     if (!isObject(schema)) return {}
-    if (++this.#nodes > MOST_NODES || refs.length > MOST_DEPTH) throw new Lacking('so many nested definitions')
-    for (const keyword of LACKING) if (keyword in schema) throw new Lacking(`the keyword ${keyword}`)
-    const inner = [...refs, '']
+    if (depth > MOST_DEPTH) throw new Lacking(TOO_LARGE)
+    this.#spend(NODE, SCHEMA_CHARACTERS)
+    // A schema has few members: they are looked up in the lists, not the lists in them.
+    let same = 0
+    for (const keyword in schema) {
+      const kind = KINDS.get(keyword)
+      if (kind === LACKS) throw new Lacking(`the keyword ${keyword}`)
+      if (kind === COPIED) same++
+    }
     const out: JsonObject = {}
-    for (const keyword of SAME) if (schema[keyword] !== undefined) out[keyword] = schema[keyword]
+    for (let i = 0; same > 0; i++) {
+      const keyword = SAME[i]!
+      const value = schema[keyword]
+      if (value === undefined) continue
+      this.#writes(value)
+      out[keyword] = value
+      same--
+    }
     exclusiveBounds(schema, out)
+    this.#reads(schema['type'])
     writeTypes(schema, out)
+    this.#writes(schema['enum'])
+    this.#reads(schema['enum'])
+    this.#writes(schema['const'])
     writeEnum(schema, out)
-    this.#writeProperties(schema, out, inner)
+    this.#writeProperties(schema, out, depth, inlined)
     if (Array.isArray(schema['items'])) throw new Lacking('a list of item schemas')
-    if (schema['items'] !== undefined) out['items'] = this.node(schema['items'], inner)
+    if (schema['items'] !== undefined) out['items'] = this.node(schema['items'], depth + 1, inlined)
     if (out['type'] === undefined && out['anyOf'] === undefined) inferType(out)
-    let whole = this.#withUnion(schema, out, inner)
-    for (const branch of list(schema['allOf'])) whole = this.#both(whole, this.node(branch, inner))
+    let whole = this.#withUnion(schema, out, depth, inlined)
+    for (const branch of list(schema['allOf'])) whole = this.#both(whole, this.node(branch, depth + 1, inlined))
     const ref = schema['$ref']
-    return typeof ref === 'string' ? this.#both(whole, this.#inlined(ref, refs)) : whole
+    return typeof ref === 'string' ? this.#both(whole, this.#inlined(ref, depth, inlined)) : whole
   }
 
-  #writeProperties(schema: JsonObject, out: JsonObject, inner: readonly string[]): void {
-    const properties: JsonObject = {}
-    for (const [name, property] of Object.entries(object(schema['properties']))) {
-      define(properties, name, this.node(property, inner))
+  /** Takes what the next step costs, before it is done. */
+  #spend(units: number, characters = 0): void {
+    if (!this.#work.take(units + characters) || !this.#room.take(characters)) throw new Exhausted(TOO_LARGE)
+  }
+
+  /** A list is about to be walked. */
+  #reads(value: unknown): void {
+    if (Array.isArray(value)) this.#spend(MEMBER * value.length)
+  }
+
+  /** A value is about to be written as it is. */
+  #writes(value: unknown): void {
+    if (value === undefined) return
+    if (typeof value !== 'object' || value === null) {
+      this.#spend(0, typeof value === 'string' ? value.length + 2 : 4)
+      return
     }
+    let size = this.#sizes.get(value)
+    if (size === undefined) this.#sizes.set(value, (size = sizeIn(value, this.#work)))
+    this.#spend(0, size)
+  }
+
+  #writeProperties(schema: JsonObject, out: JsonObject, depth: number, inlined: Inlining | null): void {
+    const properties: JsonObject = {}
+    const declared = object(schema['properties'])
+    let any = false
+    for (const name in declared) {
+      this.#spend(MEMBER, name.length + 4)
+      define(properties, name, this.node(declared[name], depth + 1, inlined))
+      any = true
+    }
+    this.#reads(schema['required'])
+    this.#writes(schema['required'])
     const required = list(schema['required']).filter(name => typeof name === 'string')
     // The API requires that every required property is declared.
-    for (const name of required) if (!Object.hasOwn(properties, name)) define(properties, name, {})
-    if (Object.keys(properties).length > 0) out['properties'] = properties
+    for (const name of required) {
+      if (Object.hasOwn(properties, name)) continue
+      this.#spend(MEMBER, name.length + 6)
+      define(properties, name, {})
+      any = true
+    }
+    if (any) out['properties'] = properties
     if (required.length > 0) out['required'] = required
   }
 
-  #withUnion(schema: JsonObject, out: JsonObject, inner: readonly string[]): JsonObject {
+  #withUnion(schema: JsonObject, out: JsonObject, depth: number, inlined: Inlining | null): JsonObject {
     const { anyOf, oneOf } = schema
     if (anyOf === undefined && oneOf === undefined) return out
     if ((anyOf !== undefined && oneOf !== undefined) || out['anyOf'] !== undefined)
       throw new Lacking('two unions at once')
-    const branches = list(anyOf ?? oneOf).map(branch => this.node(branch, inner))
+    const branches = list(anyOf ?? oneOf).map(branch => this.node(branch, depth + 1, inlined))
     const values = branches.filter(branch => branch['type'] !== 'NULL')
     if (values.length < branches.length) out['nullable'] = true
     if (values.length === 1) return this.#both(out, values[0]!)
     return values.length === 0 ? { ...out, type: 'NULL' } : { ...out, anyOf: values }
   }
 
-  #both(near: JsonObject, far: JsonObject): JsonObject {
-    for (const { properties, required } of [near, far])
-      this.#merged += Object.keys(object(properties)).length + list(required).length
-    if (this.#merged > MOST_MERGED) throw new Lacking('so many schemas at once')
-    return both(near, far)
+  #inlined(ref: string, depth: number, inlined: Inlining | null): JsonObject {
+    const target = this.#targetOf(ref)
+    for (let outer = inlined; outer; outer = outer.around) {
+      if (outer.target === target) throw new Lacking('a schema that contains itself')
+    }
+    return this.node(target, depth + 1, { target, around: inlined })
   }
 
-  #inlined(ref: string, refs: readonly string[]): JsonObject {
-    if (refs.includes(ref)) throw new Lacking('a schema that contains itself')
+  #targetOf(ref: string): unknown {
+    this.#spend(ref.length)
+    if (this.#targets.has(ref)) return this.#targets.get(ref)
     if (ref !== '#' && !ref.startsWith('#/')) throw new Lacking('a $ref to elsewhere')
     let target: unknown = this.#root
     for (const step of ref.split('/').slice(1)) {
@@ -149,9 +300,58 @@ class Converter {
       if (!Object.hasOwn(holder, name)) throw new Lacking('a $ref to nothing')
       target = holder[name]
     }
-    this.#inlinedSize += JSON.stringify(target).length
-    if (this.#inlinedSize > MOST_INLINED) throw new Lacking('so many nested definitions')
-    return this.node(target, [...refs, ref])
+    this.#targets.set(ref, target)
+    return target
+  }
+
+  /** Merges two schemas that must both hold. */
+  #both(near: JsonObject, far: JsonObject): JsonObject {
+    this.#merges(NODE)
+    const out = { ...near }
+    for (const [keyword, value] of Object.entries(far)) {
+      const mine = out[keyword]
+      if (mine === undefined) out[keyword] = value
+      else if (keyword === 'required') {
+        this.#merges(MERGED * (list(mine).length + list(value).length))
+        out[keyword] = [...new Set([...list(mine), ...list(value)])]
+      } else if (keyword === 'properties') out[keyword] = this.#bothProperties(object(mine), object(value))
+      else if (!ANNOTATIONS.has(keyword) && !this.#same(mine, value)) {
+        throw new Lacking(`two schemas at once that differ in ${keyword}`)
+      }
+    }
+    // Null is allowed only when both schemas allow it.
+    if (
+      near['nullable'] === true &&
+      far['type'] !== undefined &&
+      far['nullable'] !== true &&
+      near['type'] !== undefined
+    )
+      delete out['nullable']
+    if (far['nullable'] === true && near['type'] !== undefined && near['nullable'] !== true) delete out['nullable']
+    return out
+  }
+
+  #bothProperties(near: JsonObject, far: JsonObject): JsonObject {
+    const out: JsonObject = {}
+    for (const name in near) {
+      this.#merges(MERGED)
+      define(out, name, object(near[name]))
+    }
+    for (const name in far) {
+      this.#merges(MERGED)
+      const value = object(far[name])
+      define(out, name, Object.hasOwn(out, name) ? this.#both(object(out[name]), value) : value)
+    }
+    return out
+  }
+
+  #same(one: unknown, other: unknown): boolean {
+    this.#merges(sizeIn(one, this.#work) + sizeIn(other, this.#work))
+    return JSON.stringify(one) === JSON.stringify(other)
+  }
+
+  #merges(units: number): void {
+    if (!this.#work.take(units)) throw new Exhausted(TOO_MANY)
   }
 }
 
@@ -165,7 +365,8 @@ function decoded(step: string): string {
 
 /** Sets a property of any name, also `__proto__`. */
 function define(properties: JsonObject, name: string, value: JsonObject): void {
-  Object.defineProperty(properties, name, { value, enumerable: true, writable: true, configurable: true })
+  if (name !== '__proto__') properties[name] = value
+  else Object.defineProperty(properties, name, { value, enumerable: true, writable: true, configurable: true })
 }
 
 /** Rewrites exclusive bounds as inclusive ones. That is exact only for integers. */
@@ -232,32 +433,4 @@ function writeEnum(schema: JsonObject, out: JsonObject): void {
 function inferType(out: JsonObject): void {
   if (out['properties'] !== undefined) out['type'] = 'OBJECT'
   else if (out['items'] !== undefined) out['type'] = 'ARRAY'
-}
-
-/** Merges two schemas that must both hold. */
-function both(near: JsonObject, far: JsonObject): JsonObject {
-  const out = { ...near }
-  for (const [keyword, value] of Object.entries(far)) {
-    const mine = out[keyword]
-    if (mine === undefined) out[keyword] = value
-    else if (keyword === 'required') out[keyword] = [...new Set([...list(mine), ...list(value)])]
-    else if (keyword === 'properties') out[keyword] = bothProperties(object(mine), object(value))
-    else if (!ANNOTATIONS.has(keyword) && JSON.stringify(mine) !== JSON.stringify(value)) {
-      throw new Lacking(`two schemas at once that differ in ${keyword}`)
-    }
-  }
-  // Null is allowed only when both schemas allow it.
-  if (near['nullable'] === true && far['type'] !== undefined && far['nullable'] !== true && near['type'] !== undefined)
-    delete out['nullable']
-  if (far['nullable'] === true && near['type'] !== undefined && near['nullable'] !== true) delete out['nullable']
-  return out
-}
-
-function bothProperties(near: JsonObject, far: JsonObject): JsonObject {
-  const out: JsonObject = {}
-  for (const [name, value] of Object.entries(near)) define(out, name, object(value))
-  for (const [name, value] of Object.entries(far)) {
-    define(out, name, Object.hasOwn(out, name) ? both(object(out[name]), object(value)) : object(value))
-  }
-  return out
 }

@@ -11,8 +11,10 @@ import {
   type Part,
   type ResultPart,
   type Tool,
+  workOf,
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import type { Work } from '../../core/work.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { documentLine, documentText, resultText, searchText, systemTag } from '../document-text.ts'
@@ -105,7 +107,9 @@ function toolMembers(conversation: Conversation, backend: Backend, names: ToolNa
   const functions = tools.filter(tool => tool.type !== 'web_search')
   const members: JsonObject[] = []
   if (functions.length > 0)
-    members.push({ functionDeclarations: functions.map(tool => declaration(tool, backend, names)) })
+    members.push({
+      functionDeclarations: functions.map(tool => declaration(tool, backend, names, workOf(conversation))),
+    })
   if (functions.length < tools.length && choice.type !== 'none') members.push({ googleSearch: {} })
   if (members.length === 0) return {}
   if (functions.length === 0) return { tools: members }
@@ -124,19 +128,21 @@ function callingConfig(conversation: Conversation, names: ToolNames): JsonObject
     case 'allowed':
       if (choice.mode === 'required') {
         const functions = choice.tools.filter(tool => tool.kind !== 'web_search')
-        return { mode: 'ANY', allowedFunctionNames: functions.map(tool => names.toUpstream(tool.name, tool.namespace)) }
+        // A client may name one tool a thousand times, and what it names is not counted.
+        const allowed = new Set(functions.map(tool => names.toUpstream(tool.name, tool.namespace)))
+        return { mode: 'ANY', allowedFunctionNames: [...allowed] }
       }
   }
   const strict = conversation.tools.some(tool => tool.type === 'function' && tool.strict)
   return { mode: strict ? 'VALIDATED' : 'AUTO' }
 }
 
-function declaration(tool: ClientTool, backend: Backend, names: ToolNames): JsonObject {
+function declaration(tool: ClientTool, backend: Backend, names: ToolNames, work: Work): JsonObject {
   const name = names.toUpstream(tool.name, tool.type === 'native' ? undefined : tool.namespace)
   const description = tool.type === 'custom' ? customDescription(tool) : tool.description
   const parameters = tool.type === 'custom' ? CUSTOM_INPUT_SCHEMA : tool.parameters
   if (backend.toolSchema !== 'openapi') return { name, description, parametersJsonSchema: parameters }
-  const written = openApiSchema(parameters)
+  const written = openApiSchema(parameters, work)
   if (!('schema' in written)) throw new Error(`a tool whose schema needs ${written.lacks} was sent to an unfit backend`)
   // The API refuses an object schema without properties; a function without parameters has no `parameters` member.
   return { name, description, parameters: written.schema['properties'] === undefined ? undefined : written.schema }
@@ -304,7 +310,7 @@ class ContentBuilder {
           functionCall: {
             id: this.#context.upstreamCallId(part.id),
             name: this.#names.toUpstream(part.name, part.namespace),
-            args: part.kind === 'custom' ? { input: part.input } : argumentsObject(part.input),
+            args: argumentsObject(part, this.#context),
           },
           thoughtSignature: signature,
         })

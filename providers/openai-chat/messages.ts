@@ -1,5 +1,6 @@
 /** Makes Chat Completions messages from turns (wire.md F.1, F.3). */
 import { appendAll } from '../../core/append.ts'
+import { argumentsOf } from '../../core/arguments.ts'
 import type { CallPart, Conversation, DocumentPart, ImagePart, Part, ResultPart } from '../../core/conversation.ts'
 import type { OutboundContext } from '../../core/dialect.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
@@ -88,7 +89,7 @@ function round(step: ToolRound, names: ToolNames, context: OutboundContext, mess
     tool_calls: step.calls.map(call => ({
       id: context.upstreamCallId(call.id),
       type: 'function',
-      function: { name: names.toUpstream(call.name, call.namespace), arguments: argumentsOf(call) },
+      function: { name: names.toUpstream(call.name, call.namespace), arguments: argumentsText(call, context) },
     })),
   })
   const media: ContentPart[] = []
@@ -99,10 +100,10 @@ function round(step: ToolRound, names: ToolNames, context: OutboundContext, mess
   if (media.length > 0) messages.push({ role: 'user', content: media })
 }
 
-/** Function arguments are sent as the client replayed them, JSON or not (wire.md B.1). */
-function argumentsOf(call: CallPart): string {
+/** Function arguments, JSON or not (wire.md B.1). */
+function argumentsText(call: CallPart, context: OutboundContext): string {
   if (call.kind === 'custom') return wrapCustomInput(call.input)
-  return call.input === '' ? '{}' : call.input
+  return context.written?.(call, 'text') ?? (argumentsOf(call) || '{}')
 }
 
 /**

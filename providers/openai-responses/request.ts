@@ -3,6 +3,7 @@
  * (`store: false`): reasoning is returned encrypted and is sent again unchanged.
  */
 import { appendAll } from '../../core/append.ts'
+import { argumentsOf } from '../../core/arguments.ts'
 import type {
   CallPart,
   Conversation,
@@ -170,10 +171,19 @@ function choiceBody(choice: ToolChoice, names: ToolNames): unknown {
     case 'tool':
       return chosen(choice, names)
     case 'allowed':
-      return { type: 'allowed_tools', mode: choice.mode, tools: choice.tools.map(tool => chosen(tool, names)) }
+      return {
+        type: 'allowed_tools',
+        mode: choice.mode,
+        tools: onceEach(choice.tools.map(tool => chosen(tool, names))),
+      }
     default:
       return choice.type
   }
+}
+
+/** A client may name one tool a thousand times, and what it names is not counted. */
+function onceEach(tools: readonly JsonObject[]): JsonObject[] {
+  return [...new Map(tools.map(tool => [`${tool['type']} ${tool['name']}`, tool])).values()]
 }
 
 function chosen(
@@ -270,11 +280,11 @@ class InputBuilder {
     this.#kinds.set(part.id, part.kind)
     const call_id = this.#context.upstreamCallId(part.id)
     const name = this.#names.toUpstream(part.name, part.namespace)
-    this.#items.push(
-      part.kind === 'custom'
-        ? { type: 'custom_tool_call', call_id, name, input: part.input }
-        : { type: 'function_call', call_id, name, arguments: part.input === '' ? '{}' : part.input },
-    )
+    if (part.kind === 'custom') this.#items.push({ type: 'custom_tool_call', call_id, name, input: part.input })
+    else {
+      const text = this.#context.written?.(part, 'text') ?? (argumentsOf(part) || '{}')
+      this.#items.push({ type: 'function_call', call_id, name, arguments: text })
+    }
   }
 
   #reasoning(part: ReasoningPart | CallPart): void {

@@ -115,16 +115,9 @@ export class BlockReader {
       case 'document':
         this.#document(block, path, parts)
         return
-      case 'search_result': {
-        const text = listOf(block.content)
-          .map(inner => (isObject(inner) ? (stringOf(inner.text) ?? '') : ''))
-          .join('\n')
-        const part: DocumentPart = { type: 'document', source: { kind: 'text', text }, path }
-        if (stringOf(block.title)) part.title = stringOf(block.title)
-        if (stringOf(block.source)) part.context = stringOf(block.source)
-        parts.push(this.#marked(part, block, path))
+      case 'search_result':
+        parts.push(this.#marked(textPart(searchResultText(block)), block, path))
         return
-      }
       case 'tool_reference':
         parts.push(this.#marked(textPart(`[tool: ${stringOf(block.tool_name) ?? ''}]`), block, path))
         return
@@ -298,6 +291,14 @@ function searchResult(entry: Block): SearchResult {
   const token = entry.encrypted_content
   if (typeof token === 'string' && GATEWAY_HANDLE.test(token)) result.handle = token
   return result
+}
+
+/** What the client found, as text after a line with its title and source (wire.md B.3). */
+function searchResultText(block: Block): string {
+  const texts = listOf(block.content).map(inner => (isObject(inner) ? (stringOf(inner.text) ?? '') : ''))
+  const head = [stringOf(block.title), stringOf(block.source)].filter(text => text)
+  if (head.length > 0) texts.unshift(`[search result: ${head.join('; ').replaceAll('\n', ' ')}]`)
+  return texts.join('\n')
 }
 
 /**

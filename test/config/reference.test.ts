@@ -93,8 +93,19 @@ test('plugin options arrive checked, filled and converted', async () => {
   })
   assert.deepEqual(options['idempotency'], { keep: 86_400_000, max_record: 4 * 1024 ** 2, max_total: 1024 ** 3 })
   assert.deepEqual(options['conversation'], { retain: 86_400_000, max_retained: 1024 ** 2, continuation: 259_200_000 })
-  assert.deepEqual(options['web-search'], { provider: 'simulator', max_turns: 8 })
-  assert.deepEqual(options['media'], { fetch: [], max_bytes: 20 * 1024 ** 2, timeout: 10_000 })
+  assert.deepEqual(options['web-search'], {
+    provider: 'simulator',
+    max_turns: 8,
+    max_searches: 32,
+    max_results: 256 * 1024,
+  })
+  assert.deepEqual(options['media'], {
+    fetch: [],
+    max_bytes: 20 * 1024 ** 2,
+    max_text: 2 * 1024 ** 2,
+    max_files: 60,
+    timeout: 10_000,
+  })
   assert.deepEqual(options['upstream'], {
     connect_timeout: 5000,
     first_byte_timeout: 120_000,

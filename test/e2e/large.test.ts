@@ -214,6 +214,39 @@ test('[REQ-2] [TOOL-1] nor when a model writes them, buffered or streamed', asyn
   }
 })
 
+// Large arguments are brought into the form that is counted by a thread, and their JSON is put into requests without
+// being read again. To every provider they must be what small ones are.
+test('[METER-1] large arguments reach every provider in the form in which they are counted', async () => {
+  const words = String.raw`plain \u0041 \/ \"quoted\" \n é 的 \ud83d\ude00 \\ `.repeat(3000)
+  const spelled = `{ "a" : "hidden", "n": [ 1.10, 175928847299117063 ], "a": "${words}", "m": "${'x'.repeat(9000)}" }`
+  const form = `{"a":${JSON.stringify(JSON.parse(`"${words}"`))},"n":[1.10,175928847299117063],"m":"${'x'.repeat(9000)}"}`
+  const list = `[ "${words}" ]`
+  const small = async (input: string) => {
+    const [[path, body]] = calling('eb1-preview', input) as [[string, object]]
+    return ((await (await t.post(path, { ...body, max_tokens: 20 })).json()) as any).usage.prompt_tokens
+  }
+  const base = (await small('x')) - countTokens('x')
+  assert.equal(await small(spelled), base + countTokens(form))
+  for (const model of MODELS) {
+    for (const [input, sent] of [
+      [spelled, form],
+      [list, JSON.stringify(JSON.parse(list))],
+    ] as const) {
+      for (const [path, body] of calling(model, input)) {
+        const reply = await t.post(path, body)
+        assert.equal(reply.status, 200, `${model} ${path}: ${await reply.clone().text()}`)
+        const { body: bytes } = t.simulator.requests.at(-1)!
+        // As a JSON string, as an object, or as the text of what is no object.
+        const raw = JSON.stringify({ _raw: sent })
+        assert.ok(
+          [JSON.stringify(sent), sent === form ? form : raw].some(text => bytes.includes(text)),
+          `${model} ${path}: ${bytes.slice(0, 2000)}`,
+        )
+      }
+    }
+  }
+})
+
 test('[REQ-2] values in the arguments of calls are held to max_nodes as they are where a body carries them itself', async () => {
   const many = `{"a":[${'{},'.repeat(2_000_000)}0]}`
   for (const [path, body] of calling('eb1-fast-preview', many)) {

@@ -3,6 +3,9 @@
  * they shared `sluice_refused_total{code="content_limit_exceeded"}`: an operator could not tell which one tenants met.
  */
 import assert from 'node:assert/strict'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { CONTENT_BOUNDS, type ContentBound } from '../../core/errors.ts'
 import { scrape, value } from '../admin/exposition.ts'
@@ -94,4 +97,48 @@ test('a reply over max_reply counts for its backend, whether it is refused or cu
   assert.equal(streamed.status, 200)
   assert.match(await streamed.text(), /over the size limit/)
   assert.equal(await oversized(), 2)
+})
+
+// A text that is sent and not counted was found by chance, years of tokens later. The guard finds it: here a plugin
+// lengthens a text behind the count.
+test('[METER-1] a request that is larger than what was counted is not sent, and counts for its backend', async t => {
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-larger-'))
+  t.after(() => rm(folder, { recursive: true, force: true }))
+  const file = join(folder, 'lengthens.ts')
+  await writeFile(
+    file,
+    `import { conversation, definePlugin } from 'sluice'
+export default definePlugin({
+  name: 'lengthens',
+  summary: 'Lengthens a text that was counted.',
+  needs: [conversation],
+  create: () => ({
+    onRequest(x) {
+      const part = x.get(conversation).turns[0].parts[0]
+      part.text = part.text.padEnd(Number(part.text), '.')
+      return undefined
+    },
+  }),
+})
+`,
+  )
+  const g = await startGateway({
+    yaml: url =>
+      `${defaultYaml(url)}plugins: [${JSON.stringify(file)}]\n`.replace(
+        'token-estimate,',
+        'token-estimate, lengthens,',
+      ),
+  })
+  t.after(() => g.close())
+  const refused = async () =>
+    value(await scrape(g), 'sluice_backend_oversized_requests_total', { backend: 'chat/sim-large' })
+  assert.equal((await g.post('/v1/chat/completions', chat('60000'))).status, 200)
+  assert.equal(await refused(), 0)
+  const sent = g.simulator.requests.length
+  const reply = await g.post('/v1/chat/completions', chat('100000'))
+  assert.equal(reply.status, 500)
+  assert.equal(((await reply.json()) as any).error.code, 'internal_error')
+  assert.equal(g.simulator.requests.length, sent)
+  assert.equal(await refused(), 1)
+  assert.equal(g.log.filter(entry => entry.message === 'request larger than counted').length, 1)
 })

@@ -115,10 +115,15 @@ test('replayed reasoning counts its summary; private data and what cannot be rep
   const summary = countTokens('The user asks about a match.') + countTokens('I should search.')
   const search =
     3 +
-    ['match result', 'Result', 'https://example.com/match', 'They won 3–1.', 'More', 'https://example.com/more'].reduce(
-      (n, s) => n + countTokens(s),
-      0,
-    )
+    [
+      'match result',
+      'Result',
+      'https://example.com/match',
+      'They won 3–1.',
+      'today',
+      'More',
+      'https://example.com/more',
+    ].reduce((n, s) => n + countTokens(s), 0)
   assert.equal(
     count(golden['reasoning-and-search']!, media),
     3 + 3 + countTokens('Who won?') + 3 + summary + search + countTokens("I can't say."),
@@ -172,7 +177,7 @@ test("[METER-1] a call's arguments count alike as received text and as an object
       media,
     )
   const texts = [
-    '{"a": 1, "b": [1.0, "\\u00e9"]}',
+    '{"a": 1, "b": [1, "\\u00e9"]}',
     ' {\n  "a" : 1 }',
     '{}',
     '',
@@ -189,9 +194,13 @@ test("[METER-1] a call's arguments count alike as received text and as an object
     assert.equal(call(text), call(again))
     assert.equal(call(text), 3 + 3 + 3 + countTokens('f') + countTokens(again))
   }
-  // Sent as it is spelled, so it has to count as that.
-  const zeros = `{"a":1.${'0'.repeat(1000)}}`
-  assert.equal(call(zeros), 9 + countTokens('f') + countTokens(zeros))
+  // Numbers are sent as they are spelled, so they have to count as that.
+  for (const zeros of [26, 1000].map(n => `{"a":[1.${'0'.repeat(n)},-0,1e3,175928847299117063]}`))
+    assert.equal(call(zeros.replaceAll(',', ' , ')), 9 + countTokens('f') + countTokens(zeros))
+  // The last of members of one name is what a reader of JSON sees, so it alone is sent.
+  assert.equal(call(`{"a":"${'word '.repeat(1000)}","a":""}`), call('{"a":""}'))
+  // Half of a surrogate pair is sent as U+FFFD.
+  assert.equal(call('{"a":"\\ud83d"}'), call('{"a":"\ufffd"}'))
   // Too deep to be written again on every stack: counts as it stands, brackets in strings notwithstanding.
   for (const open of ['[', '{"a":', '["]",']) {
     const deep = open.repeat(100_000)

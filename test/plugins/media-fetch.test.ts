@@ -16,6 +16,7 @@ import { media, mediaPlugin } from '../../plugins/media/index.ts'
 import { routing } from '../../plugins/routing.ts'
 import {
   candidates,
+  counted,
   hostedSearch,
   identity,
   mediaFetch,
@@ -24,13 +25,21 @@ import {
   upstreamConversation,
 } from '../../plugins/shared/slots.ts'
 import { plainConversation, runPlugin } from '../../plugins/testing.ts'
+import { tokenEstimate } from '../../plugins/token-estimate.ts'
 import { dialects } from '../../providers/index.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
 
 const never = new AbortController().signal
 const image = (url: string): WantedMedia => ({ kind: 'image', url, path: 'messages[0].content[0]' })
 const document = (url: string): WantedMedia => ({ kind: 'document', url, path: 'messages[0].content[1]' })
-const settings = (fetch: string[], more = {}) => ({ fetch, max_bytes: 100_000, timeout: 5000, ...more })
+const settings = (fetch: string[], more = {}) => ({
+  fetch,
+  max_bytes: 100_000,
+  max_text: 100_000,
+  max_files: 10,
+  timeout: 5000,
+  ...more,
+})
 
 async function fault(fetcher: MediaFetcher, wanted: WantedMedia[] | WantedMedia): Promise<MediaFault> {
   try {
@@ -367,6 +376,21 @@ describe('fetching', { skip }, () => {
     )
   })
 
+  // A text document of 12 MB was fetched and sent for the price of one of any size.
+  test('text has a bound of its own, and so has the number of files', async () => {
+    const document = (path: string): WantedMedia => ({ kind: 'document', url: url(path), path: 'p' })
+    serve('/a.txt', 'text/plain', Buffer.alloc(600, 'a'))
+    serve('/b.txt', 'text/plain', Buffer.alloc(600, 'b'))
+    serve('/long.pdf', 'application/pdf', Buffer.concat([PDF, Buffer.alloc(5000)]))
+    const both = [document('/a.txt'), document('/b.txt')]
+    assert.equal((await fetcher({ max_text: 1200 }).fetchAll([...both, document('/long.pdf')], never)).size, 3)
+    assert.equal((await fault(fetcher({ max_text: 1199 }), both)).reason, 'too_much_text')
+    seen = []
+    const many = await fault(fetcher({ max_files: 1 }), [...both, document('/a.txt')])
+    assert.deepEqual([many.reason, many.media?.url, seen], ['too_many', url('/b.txt'), []])
+    assert.equal((await fetcher({ max_files: 2 }).fetchAll([...both, document('/a.txt')], never)).size, 2)
+  })
+
   test('one URL is fetched once, and the first failure stops the rest', async () => {
     serve('/a.png', 'image/png', PNG)
     seen = []
@@ -464,16 +488,27 @@ describe('fetching', { skip }, () => {
   const routed = async (
     turns: Conversation['turns'],
     backends: Backend[],
-    options: { media?: object; plugin?: typeof media } = {},
+    options: { media?: object; plugin?: typeof media; window?: number } = {},
   ) => {
+    const { window = 100_000 } = options
+    const client = plainConversation({ turns })
+    const requested = { id: 'm', backends, context_window: window }
+    const estimating = await runPlugin(tokenEstimate, {
+      slots: [
+        [identity, { organization: { id: 'o', limits: {}, model_limits: {} }, key: { limits: {}, model_limits: {} } }],
+        [conversation, client],
+        [model, requested],
+      ],
+    })
     const fetching = await runPlugin(options.plugin ?? mediaPlugin(outside()), {
       config: settings([`localhost:${port}`], options.media),
     })
     return runPlugin(routing, {
       slots: [
         [identity, nobody],
-        [conversation, plainConversation({ turns })],
-        [model, { id: 'm', backends }],
+        [conversation, client],
+        [counted, estimating.exchange.get(counted)],
+        [model, requested],
         [rights, () => null],
         [estimate, { input: 10 }],
         [hostedSearch, { native: () => null, asFunction: () => null }],
@@ -481,7 +516,7 @@ describe('fetching', { skip }, () => {
       ],
     })
   }
-  const route = (parts: Part[], backends: Backend[], options: { media?: object; plugin?: typeof media } = {}) =>
+  const route = (parts: Part[], backends: Backend[], options: Parameters<typeof routed>[2] = {}) =>
     routed([{ role: 'user', parts }], backends, options)
   const went = (run: Awaited<ReturnType<typeof route>>) => run.exchange.get(candidates).map(b => b.dialect)
 
@@ -505,6 +540,27 @@ describe('fetching', { skip }, () => {
       kind: 'url',
       url: url('/a.png'),
     })
+  })
+
+  // Documents by URL count a fixed number of tokens. 2.8 million tokens of fetched text went to a model whose window
+  // was 128,000, and were counted as 1,509.
+  test('[MOD-2] what was fetched is held to the window of the model and of each backend', async () => {
+    serve('/words.txt', 'text/plain', Buffer.from('word '.repeat(9000)))
+    serve('/pages.pdf', 'application/pdf', Buffer.concat([PDF, Buffer.alloc(80_000)]))
+    for (const [path, pages] of [
+      ['/words.txt', 9000],
+      ['/pages.pdf', 400],
+    ] as const) {
+      const fits = await route([pdfPart(path)], [backend('gemini')], { window: Math.max(pages, 1500) + 100 })
+      assert.equal(fits.status, 200)
+    }
+    const over = await route([pdfPart('/words.txt')], [backend('gemini')], { window: 8000 })
+    assert.deepEqual([over.status, over.json.error.code], [400, 'context_length_exceeded'])
+    assert.match(over.json.error.message, /with the files that were fetched for it: 90\d\d tokens > 8000 maximum/)
+    const small = backend('gemini', { contextWindow: 8000 })
+    const other = await route([pdfPart('/words.txt')], [small, backend('anthropic-messages')])
+    assert.deepEqual(went(other), ['anthropic-messages'])
+    assert.equal((await route([pdfPart('/words.txt')], [small])).json.error.code, 'request_requirements_unsatisfied')
   })
 
   test('[REQ-1] what came may be of a kind that the backend does not take', async () => {
@@ -597,6 +653,7 @@ describe('fetching', { skip }, () => {
       ['/html', {}, /no PNG, JPEG, GIF or WebP/],
       ['/hang', { timeout: 50 }, /within 0\.05 s \(media\.timeout\)/],
       ['/a.png', { max_bytes: 10 }, /over 10 bytes \(media\.max_bytes\)/],
+      ['/a.png', { max_files: 0 }, /more than 0 files \(media\.max_files\)/],
     ]
     serve('/a.png', 'image/png', PNG)
     for (const [path, media, expected] of cases) {

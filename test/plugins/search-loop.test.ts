@@ -60,7 +60,7 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
       }
       const ticker = new Ticker(x.clock, 250)
       const log = { debug() {}, info() {}, warn() {}, error() {} }
-      const plan = { ...form, provider: 'by-hand', maxTurns: 8 }
+      const plan = { ...form, provider: 'by-hand', maxTurns: 8, maxSearches: 32, maxResultBytes: 10_000 }
       loop = new SearchLoop(x, conversation, attempts, { plan, provider, ticker, log, ...more })
     }),
   ])
@@ -137,6 +137,37 @@ test('[MSG-3] searches run side by side, show in order, and what follows waits b
   assert.deepEqual(t.shown().at(-1).reason, 'stop')
   t.clock.advance(1000)
   assert.equal(t.clock.pending, 0)
+})
+
+// Rounds of searches are in no limit: 128 of them sent 11.7 MB to a provider for a prompt of 16 tokens.
+test('the gateway makes so many searches for a request, and gives so many bytes of results', async () => {
+  const t = await start()
+  for (let round = 0; round < 4; round++) {
+    const queries = Array.from({ length: 10 }, (_, i) => `${round} ${i}`)
+    t.push(...queries.flatMap(query => t.search(query)))
+    t.finish()
+    for (const { query } of [...t.provider.asked]) if (queries.includes(query)) t.provider.of(query).answer([page(1)])
+    await turn()
+  }
+  assert.equal(t.provider.asked.length, 32)
+  const results = t.rounds.at(-1)!.turns.at(-1)!.parts as any[]
+  assert.match(results.at(-1).content[0].text, /No more searches are allowed for this request/)
+  assert.deepEqual(t.rounds.at(-1)!.toolChoice, { type: 'none' })
+
+  const long = await start()
+  long.push(...long.search('a'), ...long.search('b'))
+  long.finish()
+  const pages = Array.from({ length: 4 }, (_, i) => ({ ...page(i), text: '的'.repeat(1000) }))
+  long.provider.of('b').answer(pages.slice(0, 2))
+  await turn()
+  long.provider.of('a').answer(pages)
+  await turn()
+  const given = (long.rounds[0]!.turns.at(-1)!.parts as any[]).map(part => part.content[0].text.match(/的+/g)?.length)
+  assert.deepEqual(given, [1, 2])
+  assert.deepEqual(long.rounds[0]!.toolChoice, { type: 'none' })
+  long.push(...long.search('c'))
+  long.finish()
+  assert.equal(long.provider.asked.length, 2)
 })
 
 test('[MSG-3] a search has 10 s; a late answer changes nothing', async () => {

@@ -5,10 +5,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { wellFormed } from '../../core/json.ts'
 import { JsonBytes } from '../../core/json-bytes.ts'
 import { parseJson } from '../../meter/index.ts'
 import { joined, type Pieces, Verbatim } from '../../plugins/shared/verbatim.ts'
-import { wellFormed } from '../../plugins/translation.ts'
 
 function read<T = unknown>(bytes: Buffer): { value: T; sent: Verbatim; shape: JsonBytes } {
   const shape = new JsonBytes(bytes)

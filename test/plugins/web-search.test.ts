@@ -15,6 +15,8 @@ async function service(config: { provider?: string | null; max_turns?: number } 
   return run.exchange.get(hostedSearch)
 }
 
+const BOUNDS = { maxSearches: 32, maxResultBytes: 256 * 1024 }
+
 test('[MSG-3] a request without a hosted search has no plan', async () => {
   const hosted = await service({ provider: 'simulator' })
   assert.equal(hosted.native(asked(mine)), null)
@@ -23,12 +25,12 @@ test('[MSG-3] a request without a hosted search has no plan', async () => {
 
 test('[MSG-3] a backend that searches by itself is sent the search as it is', async () => {
   const plan = (await service({ provider: 'simulator', max_turns: 3 })).native(asked(search))
-  assert.deepEqual(plan, { tool: search, name: null, provider: 'simulator', maxTurns: 3 })
+  assert.deepEqual(plan, { tool: search, name: null, provider: 'simulator', maxTurns: 3, ...BOUNDS })
 })
 
 test('[MSG-3] for others it is a function, which the named provider answers', async () => {
   const { conversation, plan } = (await service({ provider: 'searxng' })).asFunction(asked(search))!
-  assert.deepEqual(plan, { tool: search, name: 'web_search', provider: 'searxng', maxTurns: 8 })
+  assert.deepEqual(plan, { tool: search, name: 'web_search', provider: 'searxng', maxTurns: 8, ...BOUNDS })
   assert.deepEqual(
     conversation.tools.map(tool => [tool.type, 'name' in tool && tool.name]),
     [['function', 'web_search']],

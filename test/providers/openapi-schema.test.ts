@@ -2,17 +2,21 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { Ajv } from 'ajv'
 import fc from 'fast-check'
+import { REQUEST_WORK, Work } from '../../core/work.ts'
 import { gemini } from '../../providers/gemini/index.ts'
-import { openApiSchema } from '../../providers/gemini/openapi-schema.ts'
-import { bodyOf, unfitOf } from './dialect-kit.ts'
+import { convertAll, openApiSchema } from '../../providers/gemini/openapi-schema.ts'
+import { backendOf, bodyOf, conversationOf, unfitOf } from './dialect-kit.ts'
 
 const converted = (properties: object, more: object = {}): any => {
-  const found = openApiSchema({ type: 'object', properties: properties as never, ...more }) as any
+  const found = openApiSchema(
+    { type: 'object', properties: properties as never, ...more },
+    new Work(REQUEST_WORK),
+  ) as any
   assert.ok(found.schema, found.lacks)
   return found.schema.properties
 }
 const lacks = (property: object, more: object = {}): string | undefined =>
-  (openApiSchema({ type: 'object', properties: { p: property }, ...more }) as any).lacks
+  (openApiSchema({ type: 'object', properties: { p: property }, ...more }, new Work(REQUEST_WORK)) as any).lacks
 
 describe('what the subset says in its own words', () => {
   const cases: [string, object, object, object?][] = [
@@ -129,8 +133,86 @@ describe('what it can’t say is named', () => {
     const properties = Object.fromEntries(Array.from({ length: 4000 }, (_, i) => [`p${i}`, { $ref: '#/$defs/e' }]))
     assert.equal(lacks({ type: 'object', properties }, { $defs: { e } }), 'so many nested definitions')
     const few = { type: 'object', properties: { a: { $ref: '#/$defs/e' }, b: { $ref: '#/$defs/e' } } }
-    assert.ok('schema' in openApiSchema({ type: 'object', properties: { few }, $defs: { e } }))
+    assert.ok('schema' in openApiSchema({ type: 'object', properties: { few }, $defs: { e } }, new Work(REQUEST_WORK)))
   })
+})
+
+/** A function whose text stands behind references: `times` of them, in a schema of some `text` characters. */
+const referring = (times: number, text: number) => ({
+  type: 'object',
+  properties: Object.fromEntries(Array.from({ length: times }, (_, i) => [`p${i}`, { $ref: '#/$defs/d' }])),
+  $defs: { d: { type: 'string', description: 'x'.repeat(text) } },
+})
+
+// The bounds held for one function, not for the 128 of a request: 540 KB of schemas became 462 MB for the provider, in
+// 5.8 s of the event loop, and a text that stood once in what was counted stood a hundred times in what was sent.
+test('[METER-1] what is written for all functions of a request is at most a fixed multiple of what was counted', () => {
+  const written = (all: object[]) =>
+    all.reduce((sum, one) => sum + JSON.stringify(openApiSchema(one as never, new Work(REQUEST_WORK))).length, 0)
+  const sent = (all: object[]) => all.reduce((sum, one) => sum + JSON.stringify(one).length, 0)
+  for (const [times, text] of [
+    [3, 50_000],
+    [6, 2000],
+    [1, 10],
+  ] as const) {
+    const fits = Array.from({ length: 4 }, () => referring(times, text))
+    assert.equal(convertAll(fits, new Work(REQUEST_WORK)), null)
+    assert.ok(written(fits) <= 5 * sent(fits) + 64 * 1024)
+    // A second look finds what the first has made.
+    assert.equal(convertAll(fits, new Work(1)), null)
+  }
+  for (const count of [1, 40, 128]) {
+    const grows = Array.from({ length: count }, () => referring(100, 4000))
+    const found = convertAll(grows, new Work(REQUEST_WORK))
+    assert.equal(found?.lacks, 'so many nested definitions')
+  }
+  // Each function alone would fit; what some of them leave over, others may use, and together they do not fit.
+  const each = () => referring(12, 3000)
+  assert.ok('schema' in openApiSchema(each(), new Work(REQUEST_WORK)))
+  assert.equal(
+    convertAll(Array.from({ length: 128 }, each), new Work(REQUEST_WORK))?.lacks,
+    'so many nested definitions',
+  )
+})
+
+test('[REQ-1] a request with schemas that grow makes the backend unfit, at the function that is too much', () => {
+  const tools = Array.from({ length: 40 }, (_, i) => ({
+    type: 'function' as const,
+    name: `f${i}`,
+    parameters: referring(100, 4000),
+    path: `tools[${i}]`,
+  }))
+  const conversation = conversationOf({ tools })
+  const unfit = gemini.unfit(conversation, { ...backendOf(gemini), toolSchema: 'openapi' })
+  assert.deepEqual(unfit, {
+    param: 'tools[2].parameters',
+    requirement: 'a tool schema with so many nested definitions',
+  })
+  assert.equal(gemini.unfit(conversation, backendOf(gemini)), null)
+})
+
+// To refuse took 40 to 90 ms of the event loop: each of these shapes was worked on until a bound on its result.
+test('work that one conversion does is paid before it is done, whatever the shape', () => {
+  const many = (of: (i: number) => unknown) => Array.from({ length: 20_000 }, (_, i) => of(i))
+  const wide = Object.fromEntries(many(i => [`member number ${i}`, {}]) as [string, unknown][])
+  const shapes: [string, object][] = [
+    ['a list of values behind each reference', { ...referring(2000, 1), $defs: { d: { enum: many(i => `v${i}`) } } }],
+    ['a wide object behind each reference', { ...referring(2000, 1), $defs: { d: { properties: wide } } }],
+    ['merges that grow', { allOf: many(i => ({ properties: { [`a${i}`]: {} } })) }],
+    ['merges of one wide object', { allOf: many(() => ({ $ref: '#/$defs/d' })), $defs: { d: { properties: wide } } }],
+    [
+      'long references',
+      { allOf: many(() => ({ $ref: `#/$defs/${'x'.repeat(5000)}` })), $defs: { ['x'.repeat(5000)]: {} } },
+    ],
+    ['defaults that are compared', { allOf: many(() => ({ $ref: '#/$defs/d' })), $defs: { d: { format: wide } } }],
+    ['required names', { ...referring(2000, 1), $defs: { d: { required: many(i => `r${i}`) } } }],
+    ['types', { ...referring(2000, 1), $defs: { d: { type: many(() => 'null') } } }],
+  ]
+  for (const [name, schema] of shapes) {
+    const work = new Work(REQUEST_WORK)
+    const found = openApiSchema({ type: 'object', ...schema } as never, work)
+    assert.match((found as { lacks?: string }).lacks ?? '', /so many/, name)
+  }
 })
 
 /** The subset back as JSON Schema, so that both can judge values. */
@@ -183,7 +265,7 @@ test('whatever is carried allows the same values (property)', () => {
   fc.assert(
     fc.property(node, fc.array(value, { minLength: 8, maxLength: 8 }), (p, values) => {
       const whole = { type: 'object', properties: { p }, $defs }
-      const found = openApiSchema(whole)
+      const found = openApiSchema(whole, new Work(REQUEST_WORK))
       if (!('schema' in found)) return
       const before = ajv.compile(whole)
       const after = ajv.compile(jsonSchemaOf(found.schema))

@@ -426,14 +426,7 @@ test('results are hoisted in order into a tool turn, the rest follows as a user 
               path: 'messages[2].content[2].content[1]',
             },
             { type: 'text', text: '[tool: late]' },
-            {
-              type: 'document',
-              source: { kind: 'text', text: 'x\ny' },
-              path: 'messages[2].content[2].content[3]',
-              title: 'S',
-              context: 'https://s',
-              cache: {},
-            },
+            { type: 'text', text: '[search result: S; https://s]\nx\ny', cache: {} },
           ],
           path: 'messages[2].content[2]',
         },
@@ -442,6 +435,22 @@ test('results are hoisted in order into a tool turn, the rest follows as a user 
     },
     { role: 'user', parts: [{ type: 'text', text: 'Here:' }] },
   ])
+})
+
+// Search results were documents: each counted at least 1,500 tokens, and eleven of ten words were refused as more
+// documents than a request may hold.
+test('a search result is text, with its title and source in one line before it', () => {
+  const found = (title: string, text: string) => ({
+    type: 'search_result',
+    source: 'https://s',
+    title,
+    content: text === '' ? [] : [{ type: 'text', text }],
+  })
+  const many = Array.from({ length: 11 }, (_, i) => found(`${i}\nth`, i === 10 ? '' : 'ten words'))
+  assert.deepEqual(
+    accept(withBlocks('user', ...many)).turns[0]!.parts,
+    many.map((_, i) => ({ type: 'text', text: `[search result: ${i} th; https://s]${i === 10 ? '' : '\nten words'}` })),
+  )
 })
 
 test('system messages: leading ones are system, later ones keep their place; same roles merge', () => {
