@@ -38,8 +38,10 @@ export interface Surface {
    * @throws GatewayError for the first error
    */
   validate(body: unknown, unknownFields: 'reject' | 'strip'): string[]
+  /** What `validation` does about structured output unless its option says otherwise (GEN-3). Absent: `translate`. */
+  readonly structuredOutput?: 'reject'
   /**
-   * For gateways that offer no structured output (GEN-3). Absent: no body of the surface can ask for it.
+   * For gateways that offer no structured output on this surface (GEN-3). Absent: no body of the surface can ask for it.
    * @throws GatewayError when a body, which need not be valid, asks for it
    */
   refuseStructured?(body: Record<string, unknown>): void

@@ -63,6 +63,33 @@ export function choice(words: readonly string[], description: string, fallback?:
   return { type: 'string', enum: [...words], ...(fallback === undefined ? {} : { default: fallback }), description }
 }
 
+/**
+ * One of a few words for every key, or a mapping of keys to words. A key that the mapping lacks has its own default.
+ * It arrives as it was written, with the mapping filled: `wordFor` reads both forms.
+ * @param keys each key, with its default
+ */
+export function choiceByKey<const W extends string, K extends string>(
+  words: readonly W[],
+  keys: Readonly<Record<K, W>>,
+  description: string,
+  about: (key: K) => string,
+): Filled<W | Record<K, W>> {
+  const members = Object.entries<W>(keys).map(([key, word]) => [key, choice(words, about(key as K), word)])
+  return {
+    type: ['string', 'object'],
+    pattern: `^(${words.join('|')})$`,
+    examples: [words[0], `{ ${Object.keys(keys)[0]}: ${words[0]} }`],
+    additionalProperties: false,
+    properties: Object.fromEntries(members),
+    default: { ...keys },
+    description,
+  }
+}
+
+/** The word that an option of `choiceByKey` has for a key. */
+export const wordFor = <W extends string, K extends string>(option: W | Readonly<Record<K, W>>, key: K): W =>
+  typeof option === 'string' ? option : option[key]
+
 export const text = <M extends Schema = Plain>(description: string, more: M = {} as M): Schema<string> & M => ({
   type: 'string',
   ...more,

@@ -15,7 +15,7 @@ import {
   slot,
 } from '../core/plugin.ts'
 import type { Surface } from '../core/surface.ts'
-import { choice, count, duration, object, size } from '../core/vocabulary.ts'
+import { choice, choiceByKey, count, duration, object, size, wordFor } from '../core/vocabulary.ts'
 import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { validateUnstructured } from '../surfaces/output-format.ts'
@@ -48,10 +48,13 @@ const schema = object({
     '16MiB',
     'Largest replayed conversation history, ids, reasoning and stored data included, without the last user turn.',
   ),
-  structured_output: choice(
+  structured_output: choiceByKey(
     ['reject', 'translate'],
-    'Requests for JSON replies, with a schema or without: refuse with 400, or translate for every backend.',
-    'reject',
+    Object.fromEntries(
+      Object.values(surfaces).map(({ name, structuredOutput = 'translate' }) => [name, structuredOutput]),
+    ),
+    'Requests for JSON replies, with a schema or without: refuse with 400, or translate for every backend. One word for all surfaces, or a word by surface.',
+    surface => `Requests for JSON replies on the surface ${surface}.`,
   ),
   unknown_fields: object(
     Object.fromEntries(Object.values(surfaces).map(({ name, title }) => [name, unknownFields(title)])),
@@ -143,7 +146,7 @@ export const validation = definePlugin({
       try {
         const unknownFields = options.unknown_fields[surface.name]!
         const stripped =
-          options.structured_output === 'translate'
+          wordFor(options.structured_output, surface.name) === 'translate'
             ? surface.validate(body, unknownFields)
             : validateUnstructured(surface, body, unknownFields)
         if (stripped.length > 0) x.set(strippedFields, stripped)

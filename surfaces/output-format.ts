@@ -35,7 +35,8 @@ export const namedSchema = {
   strict: boolean(),
 } satisfies Schema
 
-export const OFFERED_BY_CHOICE = 'JSON formats are taken only where the gateway has `structured_output: translate`.'
+export const OFFERED_BY_CHOICE =
+  'JSON formats are taken unless the gateway has `structured_output: reject` for the surface, which is the default on Chat Completions.'
 
 /** For a format without a type. */
 export const NO_TYPE = {

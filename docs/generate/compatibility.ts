@@ -83,7 +83,7 @@ function taken(feature: Feature, surface: SurfaceName): string {
   const asked = ask(feature, surface)
   if (asked === undefined) return '–'
   if (asked instanceof GatewayError) return `400 \`${asked.code}\` at \`${asked.param}\``
-  return asked.output ? 'by choice' : 'yes'
+  return asked.output && surfaces[surface]!.structuredOutput === 'reject' ? 'by choice' : 'yes'
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
@@ -148,8 +148,9 @@ What \`npm run clients\` printed: SDKs, frameworks and agents as they come from 
 G gemini. *ok*, or the status of the error that the client got. What a client cannot do, and how it is set up, is in
 [clients](clients.md).
 
-- **JSON schemas and \`json_object\`** are refused unless the operator allows them; rows with *translate* are tried where
-  the operator does ([structured output](structured-output.md)). \`n\` above 1, penalties and \`background\` are refused.
+- **JSON schemas and \`json_object\`** are refused on Chat Completions unless the operator allows them; rows with
+  *translate* are tried where the operator does ([structured output](structured-output.md)). \`n\` above 1, penalties
+  and \`background\` are refused.
 - **llm-comply** runs where they are allowed. What it does not pass: *Compaction Endpoint* and *Compaction Missing
   Required Model*, since there is no such endpoint (405, because \`/v1/responses/compact\` has the form of a response's
   path, which takes GET and DELETE); *Chat: Reasoning Summary*, since \`reasoning\` is no member of Chat Completions,

@@ -13,6 +13,7 @@ export const chat: DescribedSurface = {
   name: 'chat',
   title: 'Chat Completions',
   path: '/v1/chat/completions',
+  structuredOutput: 'reject',
   requestSchema,
   reply,
   errorReply,

@@ -437,3 +437,32 @@ describe('searches that the gateway runs', () => {
     }
   }
 })
+
+describe('where structured output is offered', () => {
+  const models =
+    '  m: { context_window: 400000, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: m }] }'
+  /** For each option of `validation`: the surfaces that refuse. */
+  const OPTIONS: Record<string, string[]> = {
+    '{}': ['chat'],
+    '{ structured_output: reject }': ['chat', 'responses', 'messages'],
+    '{ structured_output: translate }': [],
+    '{ structured_output: { responses: reject } }': ['chat', 'responses'],
+    '{ structured_output: { chat: translate, messages: reject } }': ['messages'],
+  }
+  for (const [option, refusing] of Object.entries(OPTIONS)) {
+    test(`[GEN-3] validation: ${option}`, async () => {
+      const gateway = await startGateway({ plugins: { validation: option }, models })
+      try {
+        for (const [name, surface] of Object.entries(SURFACES)) {
+          const response = await gateway.post(surface.path, surface.body('m', says(GOOD, null)))
+          const reply = (await response.json()) as any
+          assert.equal(response.status, refusing.includes(name) ? 400 : 200, `${name}: ${JSON.stringify(reply)}`)
+          if (response.status === 200) assert.equal(surface.text(reply), GOOD)
+          else assert.match(reply.error.param, /format/)
+        }
+      } finally {
+        await gateway.close()
+      }
+    })
+  }
+})
