@@ -478,6 +478,12 @@ export const model = object(
       uniqueItems: true,
     }),
     listed: flag(true, 'Shown by GET /v1/models.'),
+    created: {
+      type: 'string',
+      format: 'timestamp',
+      default: '2026-01-01T00:00:00Z',
+      description: 'The time that GET /v1/models shows as `created`. Clients compare lists by it, so it never moves.',
+    } as Filled<number>,
     context_window: { type: 'integer', minimum: 1, description: 'Largest prompt, in tokens.' } as Schema<number>,
     max_output_tokens: nullable(count(0, 'Most output tokens a request may ask for.', 1)),
     price: nullable(

@@ -60,6 +60,11 @@ export interface Surface {
    * A count that names a model is refused where a request for it would be. Otherwise counts refuse no model.
    */
   readonly judgesCounts?: boolean
+  /**
+   * Makes a body for `parseLoosely` of JSON that is no object. Absent: such a body is refused where bodies are counted,
+   * too.
+   */
+  looseBody?(value: unknown): Record<string, unknown>
   /** The reply of a count (`count-tokens`). Default: `{"input_tokens": N}`. */
   countReply?(tokens: number): unknown
   /** Makes the encoder of one exchange. */

@@ -70,6 +70,13 @@ function wrongScheme(): Reply {
 
 function invalid(credential: string): Reply {
   const hint = redact(credential)
+  if (credential === '')
+    return deny('invalid_api_key', {
+      message:
+        'The Authorization header has no API key behind "Bearer". Is the variable that holds the key empty? Send "Authorization: Bearer <API_KEY>".',
+      details: { key_hint: hint },
+      headers: challenge,
+    })
   return deny('invalid_api_key', {
     message: `The API key ${hint} is not valid. Check it, or ask whoever runs this gateway for a new one.`,
     details: { key_hint: hint },
@@ -77,11 +84,14 @@ function invalid(credential: string): Reply {
   })
 }
 
-/** The scheme is matched case-insensitively (RFC 9110 11.1). */
+/**
+ * The scheme is matched case-insensitively (RFC 9110 11.1). The scheme alone counts too: HTTP takes the space behind it
+ * away when an empty key follows.
+ */
 function hasBearerScheme(value: string): boolean {
   return (
     value.startsWith('Bearer ') ||
-    (value.length > 6 && value.charCodeAt(6) === 0x20 && value.slice(0, 6).toLowerCase() === 'bearer')
+    ((value.length === 6 || value.charCodeAt(6) === 0x20) && value.slice(0, 6).toLowerCase() === 'bearer')
   )
 }
 

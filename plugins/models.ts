@@ -2,7 +2,7 @@ import type { ModelConfig } from '../config/types.ts'
 import { isUsd, LIMITS } from '../core/limits.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
 import { ModelAccess } from './model-access/access.ts'
-import { leastOf } from './shared/account-limits.ts'
+import { least, leastOf } from './shared/account-limits.ts'
 import { belowRoute } from './shared/below-route.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
@@ -18,7 +18,6 @@ export const models = definePlugin({
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
-    const created = Math.floor(context.clock.now() / 1000)
 
     return {
       forward(x) {
@@ -26,13 +25,13 @@ export const models = definePlugin({
         const id = belowRoute(x)
         if (id !== undefined) {
           const found = access.resolve(id, caller.organization, caller.key, undefined)
-          x.reply('kind' in found ? found : answer(200, describe(found, caller, created)))
+          x.reply('kind' in found ? found : answer(200, describe(found, caller)))
           return undefined
         }
         const data = access
           .listed(caller.organization, caller.key)
           .filter(model => model.price !== null || caller.organization.billing === 'free')
-          .map(model => describe(model, caller, created))
+          .map(model => describe(model, caller))
         x.reply(
           answer(200, {
             object: 'list',
@@ -49,19 +48,22 @@ export const models = definePlugin({
   },
 })
 
-function describe(model: ModelConfig, caller: Identity, created: number) {
+function describe(model: ModelConfig, caller: Identity) {
   const limits = staticLimits(model, caller)
+  // What this key may send: a client that plans its prompts by the window must not plan one that is refused.
+  const window = Math.min(model.context_window, limits['max_input_tokens'] ?? model.context_window)
+  const output = least(model.max_output_tokens, limits['max_output_tokens'])
   return {
     id: model.id,
     object: 'model',
     type: 'model',
-    created,
-    created_at: new Date(created * 1000).toISOString(),
+    created: Math.floor(model.created / 1000),
+    created_at: new Date(model.created).toISOString(),
     owned_by: 'organization',
     display_name: model.id,
-    context_window: model.context_window,
-    max_input_tokens: model.context_window,
-    ...(model.max_output_tokens !== null && { max_tokens: model.max_output_tokens }),
+    context_window: window,
+    max_input_tokens: window,
+    ...(output !== null && { max_tokens: output }),
     ...(Object.keys(limits).length > 0 && { limits }),
   }
 }

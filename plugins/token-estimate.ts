@@ -1,5 +1,5 @@
 import { keepArguments, largeArguments } from '../core/arguments.ts'
-import type { CallPart, Conversation } from '../core/conversation.ts'
+import { type CallPart, type Conversation, formOf } from '../core/conversation.ts'
 import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
@@ -36,7 +36,7 @@ export const tokenEstimate = definePlugin({
       const requested = x.get(model)
       const account = leastOf('max_input_tokens', x.get(identity), requested.id)
       const maximum = Math.min(requested.context_window, account ?? Number.POSITIVE_INFINITY)
-      return input > maximum ? tooLong(input, maximum, how) : undefined
+      return input > maximum ? tooLong(formOf(x.get(conversation)).members.turns, input, maximum, how) : undefined
     }
 
     /** For what the gateway itself adds to a conversation after it was counted. */
@@ -72,7 +72,7 @@ export const tokenEstimate = definePlugin({
         x.set(counted, {
           conversation: said,
           again: other => again(x, other),
-          over: tokens => over(x, tokens, ' with the files that were fetched for it'),
+          over: tokens => over(x, tokens, ', with the files that were fetched for it'),
         })
         const large = largeArguments(said)
         if (large.length === 0) {
@@ -109,9 +109,11 @@ async function write(
   return written
 }
 
-function tooLong(tokens: number, maximum: number, how: string): Reply {
+/** @param how words behind the message's form, which clients read the figures from (MOD-6) */
+function tooLong(param: string, tokens: number, maximum: number, how: string): Reply {
   return deny('context_length_exceeded', {
-    message: `prompt is too long${how}: ${tokens} tokens > ${maximum} maximum`,
+    param,
+    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum${how}`,
     details: { context_window: maximum },
   })
 }

@@ -139,9 +139,15 @@ export const validation = definePlugin({
     }
 
     function judge(x: Exchange, value: unknown, bytes: Uint8Array): undefined | Reply {
-      if (typeof value !== 'object' || value === null || Array.isArray(value)) return notJson(bytes.length === 0)
-      const body = value as Record<string, unknown>
       const surface = x.surface!
+      if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+        if (!advisory || value === undefined || !surface.looseBody) return notJson(bytes.length === 0)
+        x.set(contentLimits, limits)
+        x.set(wouldRefuse, new GatewayError('invalid_json', { message: NOT_JSON }))
+        x.set(request, surface.looseBody(value))
+        return undefined
+      }
+      const body = value as Record<string, unknown>
       x.set(contentLimits, limits)
       try {
         const unknownFields = options.unknown_fields[surface.name]!
@@ -260,11 +266,10 @@ function headerList(paths: string[]): string {
 
 function notJson(empty: boolean): Reply {
   return deny('invalid_json', {
-    message: empty
-      ? 'The request body is empty. Send a JSON object.'
-      : 'The request body is not a JSON object. Check its syntax.',
+    message: empty ? 'The request body is empty. Send a JSON object.' : NOT_JSON,
   })
 }
+const NOT_JSON = 'The request body is not a JSON object. Check its syntax.'
 function busy(): Reply {
   return deny('route_capacity', { message: 'The request could not be read. Retry shortly.' })
 }

@@ -4,21 +4,28 @@ import type { TokenLogprob } from '../core/events.ts'
 import type { NamedSchema } from './described.ts'
 import { among, boolean, opaqueObject, orNull, type Schema, shape, string } from './schema.ts'
 
-/** Schema of an error's members, the same on every surface: `errorMembers` makes them. */
-export const errorSchema = shape(
-  {
-    message: string({ description: 'Names the field, what was measured and what to change.' }),
-    type: among([...new Set(Object.values(ERRORS).map(spec => spec.type))].sort()),
-    code: among(Object.keys(ERRORS).sort()),
-    param: orNull(string({ description: 'Path of the member, in the notation of the surface.' })),
-    request_id: string(),
-    retryable: boolean(),
-    details: opaqueObject(),
-  },
-  ['details'],
-)
+/** The types of all errors. */
+const TYPES = Object.values(ERRORS).map(spec => spec.type)
+
+/**
+ * Schema of an error's members, the same on every surface: `errorMembers` makes them.
+ * @param types the values of `type`
+ */
+export const errorSchema = (types: readonly string[] = TYPES) =>
+  shape(
+    {
+      message: string({ description: 'Names the field, what was measured and what to change.' }),
+      type: among([...new Set(types)].sort()),
+      code: among(Object.keys(ERRORS).sort()),
+      param: orNull(string({ description: 'Path of the member, in the notation of the surface.' })),
+      request_id: string(),
+      retryable: boolean(),
+      details: opaqueObject(),
+    },
+    ['details'],
+  )
 /** Body of an error reply: on these two surfaces, and on paths that belong to no surface. */
-export const errorReply: NamedSchema = { name: 'Error', schema: shape({ error: errorSchema }) }
+export const errorReply: NamedSchema = { name: 'Error', schema: shape({ error: errorSchema() }) }
 
 export const unixSeconds: Schema<number> = { type: 'integer' }
 

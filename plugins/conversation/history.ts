@@ -1,4 +1,4 @@
-import type { Conversation, DocumentPart, Part, Turn } from '../../core/conversation.ts'
+import { type Conversation, type DocumentPart, formOf, type Part, type Turn } from '../../core/conversation.ts'
 import type { ContentBound } from '../../core/errors.ts'
 import { jsonNodes } from '../../core/json.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
@@ -100,12 +100,14 @@ export function checkContent(conversation: Conversation, limits: ContentLimits):
       if (i !== lastUser) replay += sizeOf(part)
     }
   }
-  if (images > limits.images) return over('images', images, limits.images, 'max_images')
-  if (documents > limits.documents) return over('documents', documents, limits.documents, 'max_documents')
-  if (replay > limits.replayBytes) return over('bytes of replayed history', replay, limits.replayBytes, 'max_replay')
+  if (images > limits.images) return over(conversation, 'images', images, limits.images, 'max_images')
+  if (documents > limits.documents) return over(conversation, 'documents', documents, limits.documents, 'max_documents')
+  if (replay > limits.replayBytes)
+    return over(conversation, 'bytes of replayed history', replay, limits.replayBytes, 'max_replay')
   // A JSON value takes at least one byte, so shorter arguments need not be looked at.
   const nodes = input > limits.nodes ? nodesOf(conversation) : 0
-  if (nodes > limits.nodes) return over('values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
+  if (nodes > limits.nodes)
+    return over(conversation, 'values in the arguments of tool calls', nodes, limits.nodes, 'max_nodes')
   return replay
 }
 
@@ -150,8 +152,8 @@ export function sizeOfAll({ system, turns }: { system: readonly Part[]; turns: r
 }
 
 /** The refusal of stored responses that are over the limit before all of them have been read. */
-export function tooMuchRecalled(found: number, { replayBytes }: ContentLimits): Reply {
-  return over('bytes of replayed history and more', found, replayBytes, 'max_replay')
+export function tooMuchRecalled(conversation: Conversation, found: number, { replayBytes }: ContentLimits): Reply {
+  return over(conversation, 'bytes of replayed history and more', found, replayBytes, 'max_replay')
 }
 
 /**
@@ -169,9 +171,10 @@ function nodesOf({ turns }: Conversation): number {
   return nodes
 }
 
-function over(what: string, found: number, max: number, bound: ContentBound): Reply {
+function over(conversation: Conversation, what: string, found: number, max: number, bound: ContentBound): Reply {
   return deny('content_limit_exceeded', {
     message: `The request holds ${found} ${what}; the limit is ${max} (${bound}). Send fewer.`,
+    param: formOf(conversation).members.turns,
     bound,
   })
 }

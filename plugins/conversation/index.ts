@@ -132,7 +132,7 @@ export const conversationPlugin = definePlugin({
       const organization = x.get(identity).organization.id
       const stored = await memory.recall(organization, id, room, takerOf(x), local)
       if (stored === null) return unknownResponse(id)
-      if (typeof stored === 'number') return tooMuchRecalled(stored, limits)
+      if (typeof stored === 'number') return tooMuchRecalled(conversation, stored, limits)
       const beyond = await refusalOfRecall(x, stored)
       if (beyond) return beyond
       await memory.renew(organization, stored)
@@ -165,7 +165,9 @@ export const conversationPlugin = definePlugin({
       const organization = x.get(identity).organization.id
       if (conversation.generate === false) return takeIn(x, conversation, organization)
       const restored = memory.restore(organization, conversation, limits.replayBytes - replayed, takerOf(x))
-      return restored?.then(over => (over === undefined ? undefined : tooMuchRecalled(replayed + over, limits)))
+      return restored?.then(over =>
+        over === undefined ? undefined : tooMuchRecalled(conversation, replayed + over, limits),
+      )
     }
 
     /** A request that generates nothing: it is kept so that a later request can continue it. */

@@ -123,9 +123,12 @@ export function checkOutputCap(conversation: Conversation, model: ModelConfig): 
   })
 }
 
-export function noStreaming(): Reply {
+/** The refusal of a stream; undefined where plan and key include streaming. */
+export function noStreaming(organization: OrganizationConfig, key: KeyConfig): undefined | Reply {
+  if (organization.streaming && key.streaming) return undefined
+  const whose = organization.streaming ? 'key' : 'plan'
   return deny('streaming_not_available', {
-    message: 'The plan does not include streaming. Send the request with "stream": false, or change the plan.',
+    message: `The ${whose} does not include streaming. Send the request with "stream": false, or change the ${whose}.`,
     param: 'stream',
   })
 }

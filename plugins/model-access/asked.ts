@@ -57,7 +57,8 @@ export function refusalOf(
     const found = access.resolve(name, caller.organization, caller.key, undefined)
     if ('kind' in found) return naming(found, param)
   }
-  if (streamed && stream && !(caller.organization.streaming && caller.key.streaming)) return noStreaming()
+  const unstreamed = streamed && stream && noStreaming(caller.organization, caller.key)
+  if (unstreamed) return unstreamed
   const needs = Object.entries(capabilities) as unknown as Iterable<Need>
   const lack = firstLack(needs, caller)
   return lack ? naming(unsatisfied(models[0]!, lack), param) : undefined

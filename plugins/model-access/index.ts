@@ -55,7 +55,10 @@ export const modelAccess = definePlugin({
           // No `routing` is below: the capabilities are judged here, but for those of recalled turns.
           const lack = x.get(rights)(conversation)
           if (lack) return unsatisfied(found.id, lack)
-        } else if (conversation.stream && !(organization.streaming && key.streaming)) return noStreaming()
+        } else {
+          const unstreamed = conversation.stream && noStreaming(organization, key)
+          if (unstreamed) return unstreamed
+        }
         return checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
       },
     }

@@ -3,6 +3,7 @@ import type { AccountCapability } from '../../config/types.ts'
 import { type Conversation, EFFORTS } from '../../core/conversation.ts'
 import type { Unfit } from '../../core/dialect.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
+import { memberOf } from '../../providers/requirements.ts'
 import type { Identity, Rights } from '../shared/slots.ts'
 
 /** How a refusal names a capability. */
@@ -28,10 +29,13 @@ export function rightsOf(caller: Identity): Rights {
 
 /** The first of `needs` that plan or key do not include; null when they include all. */
 export function firstLack(needs: Iterable<Need>, { organization, key }: Identity): Unfit | null {
-  const lists = [organization.capabilities, key.capabilities]
+  const includes = (list: 'all' | readonly AccountCapability[], capability: AccountCapability) =>
+    list === 'all' || list.includes(capability)
   for (const [capability, param] of needs) {
-    if (lists.some(list => list !== 'all' && !list.includes(capability)))
-      return { param, requirement: `${WORDS[capability]}, which the plan does not include` }
+    const inPlan = includes(organization.capabilities, capability)
+    if (inPlan && includes(key.capabilities, capability)) continue
+    const whose = inPlan ? 'this key' : 'the plan'
+    return { param, requirement: `${WORDS[capability]}, which ${whose} does not include` }
   }
   return null
 }
@@ -42,7 +46,7 @@ export function* needsOf(conversation: Conversation): Generator<Need> {
   const { effort, thinking } = conversation.reasoning
   const thinks =
     (effort !== undefined && EFFORTS.indexOf(effort) > 0) || (thinking !== undefined && thinking !== 'disabled')
-  if (thinks) yield ['reasoning', 'reasoning']
+  if (thinks) yield ['reasoning', memberOf(conversation, 'effort')]
   for (const turn of conversation.turns) {
     for (const part of turn.parts) {
       for (const item of part.type === 'result' ? part.content : [part]) {

@@ -11,11 +11,12 @@
  *   such text out of streams.
  */
 import type { SearchResult } from '../../core/conversation.ts'
-import { errorMembers, type GatewayError } from '../../core/errors.ts'
+import type { GatewayError } from '../../core/errors.ts'
 import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/events.ts'
 import { parseExactly } from '../../core/json.ts'
 import type { EncodeContext, Encoder } from '../../core/surface.ts'
 import { TextJoiner } from '../text.ts'
+import { errorBody } from './errors.ts'
 import { showsThinking } from './parse.ts'
 import { ID, type ReplyBlock, type StopReason } from './reply.ts'
 import type { MessagesBody } from './schema.ts'
@@ -353,22 +354,6 @@ class MessagesEncoder implements Encoder {
 }
 
 export const encoder = (context: EncodeContext): Encoder => new MessagesEncoder(context)
-
-/**
- * The Messages error envelope as JSON text (wire.md E.1). The official SDK shows `details.error_code` as `errorCode`.
- * @param frame true for a frame of a stream: the wait is then repeated outside `error` (ERR-8)
- */
-export function errorBody(error: GatewayError, requestId: string, frame = false): string {
-  const { details, ...members } = errorMembers(error, requestId)
-  const body: Json = {
-    type: 'error',
-    error: { ...members, details: { error_code: error.code, ...(details as Json | undefined) } },
-    request_id: requestId,
-  }
-  const wait = (details as Json | undefined)?.['retry_after_seconds']
-  if (frame && wait !== undefined) body['retry_after_seconds'] = wait
-  return JSON.stringify(body)
-}
 
 function blockStart(index: number, block: ReplyBlock): string {
   return `event: content_block_start\ndata: {"type":"content_block_start","index":${index},"content_block":${JSON.stringify(block)}}\n\n`

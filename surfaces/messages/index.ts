@@ -2,9 +2,10 @@
 import { GatewayError } from '../../core/errors.ts'
 import { compileRequest, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
-import { encoder, errorBody } from './encode.ts'
-import { parse, parseLoosely } from './parse.ts'
-import { errorReply, reply } from './reply.ts'
+import { encoder } from './encode.ts'
+import { errorBody, errorReply } from './errors.ts'
+import { looseBody, parse, parseLoosely } from './parse.ts'
+import { reply } from './reply.ts'
 import { samples } from './samples.ts'
 import { requestSchema } from './schema.ts'
 
@@ -35,6 +36,7 @@ export const messages: DescribedSurface = {
   },
   parse,
   parseLoosely,
+  looseBody,
   encoder,
   error: (error, requestId) => errorBody(error, requestId),
   requestIdHeaders: ['request-id'],

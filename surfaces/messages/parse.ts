@@ -28,20 +28,17 @@ export function parse(body: unknown): Conversation {
   return read(body as MessagesBody, new Reading(true))
 }
 
-/**
- * Never throws anything else, whatever the body is.
- * @throws GatewayError missing_required_parameter when there is no `messages` array
- */
+/** Never throws, whatever the body is. One message without its list counts as a list of one. */
 export function parseLoosely(body: unknown): Conversation {
   const members = body as MessagesBody | undefined
-  if (!isObject(members) || !Array.isArray(members.messages))
-    throw fault(
-      'missing_required_parameter',
-      'messages',
-      w => `Missing required parameter: ${w}. Send the conversation to count as an array.`,
-    )
-  return read(members, new Reading(false))
+  if (!isObject(members)) return read({ messages: [] } as unknown as MessagesBody, new Reading(false))
+  const { messages } = members
+  const whole = messages == null || Array.isArray(messages)
+  return read(whole ? members : { ...members, messages: [messages] as never }, new Reading(false))
 }
+
+/** The body that stands for JSON that is no object: such a value is taken for the messages. */
+export const looseBody = (value: unknown): Record<string, unknown> => ({ messages: value })
 
 function read(body: MessagesBody, reading: Reading): Conversation {
   const tools = readTools(body, reading)

@@ -1,6 +1,5 @@
 /** Schema of a whole Messages reply. */
 import type { NamedSchema } from '../described.ts'
-import { errorSchema } from '../envelope.ts'
 import { type Arrives, among, array, exactly, integer, opaqueObject, orNull, shape, string } from '../schema.ts'
 
 const blockType = among(['text', 'thinking', 'tool_use', 'server_tool_use', 'web_search_tool_result'])
@@ -39,11 +38,6 @@ export const reply: NamedSchema = {
     },
     ['context_management'],
   ),
-}
-
-export const errorReply: NamedSchema = {
-  name: 'MessagesError',
-  schema: shape({ type: exactly('error'), error: errorSchema, request_id: string() }),
 }
 
 export type StopReason = Arrives<typeof stopReason>

@@ -164,7 +164,8 @@ export class ResponsesEncoder implements Encoder {
     this.#progress = {
       ...IN_PROGRESS,
       status: 'failed',
-      error: { code, message, type, param: null },
+      // Some agents read this event alone.
+      error: { code, message, type, param: error.param, request_id, ...rest },
       usage,
     }
     return `${opening}${this.#frame('error', JSON.stringify(frame).slice(1, -1))}${this.#lifecycle('response.failed', this.#progress)}`

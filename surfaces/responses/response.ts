@@ -52,7 +52,6 @@ export function echoOf(context: EncodeContext): string {
   const body = context.body as unknown as ResponsesBody
   const { reasoning, tools } = body
   const summary = reasoning?.summary ?? reasoning?.generate_summary
-  const choice = body.tool_choice ?? (tools?.length ? 'auto' : 'none')
   return (
     '"access_programs":null,"background":false,"frequency_penalty":0' +
     `,"instructions":${json(body.instructions)}` +
@@ -69,7 +68,7 @@ export function echoOf(context: EncodeContext): string {
     `,"store":${body.store ?? true}` +
     `,"temperature":${body.temperature ?? 1}` +
     `,"text":{"format":${formatOf(body.text?.format)},"verbosity":"${body.text?.verbosity ?? 'medium'}"}` +
-    `,"tool_choice":${JSON.stringify(choice)}` +
+    `,"tool_choice":${JSON.stringify(body.tool_choice ?? 'auto')}` +
     `,"tools":${tools?.length ? JSON.stringify(tools.map(echoed)) : '[]'}` +
     `,"top_logprobs":${body.top_logprobs ?? 0}` +
     `,"top_p":${body.top_p ?? 1}` +

@@ -116,6 +116,17 @@ function told(error: any): {
   }
 }
 
+/** The types that Messages takes from Anthropic's API, where they are not those of the other two surfaces. */
+const ANTHROPIC_TYPES: Record<string, string> = {
+  insufficient_quota: 'rate_limit_error',
+  upstream_auth_error: 'api_error',
+  upstream_server_error: 'api_error',
+  provider_unavailable: 'overloaded_error',
+  gateway_timeout: 'timeout_error',
+}
+const typeOn = (surface: string, code: string, type: string) =>
+  surface === 'messages' ? (ANTHROPIC_TYPES[code] ?? type) : type
+
 type ClassName =
   | 'BadRequestError'
   | 'AuthenticationError'
@@ -256,7 +267,7 @@ for (const surface of SURFACES) {
           assert.equal(error.status, row.status)
           assert.ok(error instanceof (surface.sdk as any)[name], `${error.constructor.name} is a ${name}`)
           const { code, type, id, details, retryable } = told(error)
-          assert.deepEqual([code, type], [row.code, row.type])
+          assert.deepEqual([code, type], [row.code, typeOn(surface.name, row.code, row.type)])
           if (surface.name === 'messages') assert.equal(error.errorCode, row.code)
           else assert.equal(error.code, row.code)
           assert.match(id, /^req_/)
@@ -368,7 +379,7 @@ for (const surface of SURFACES) {
         ] as const) {
           const error = await failure(surface, { model: id, stream: true, text: `[[sim: tokens 20; ${directive}]] x` })
           const { code: said, type } = told(error)
-          assert.deepEqual([said, type], [code, 'server_error'], `${directive}: ${error}`)
+          assert.deepEqual([said, type], [code, typeOn(surface.name, code, 'server_error')], `${directive}: ${error}`)
           assert.equal(error.status, undefined, 'the status was 200')
           const nested = error.error.error ?? error.error
           assert.match(nested.request_id, /^req_/)
@@ -397,7 +408,7 @@ for (const surface of SURFACES) {
       const at = frames.findIndex(f => f.error && !f.response)
       const frame = frames[at]
       assert.equal(frame.error.code, 'provider_unavailable')
-      assert.equal(frame.error.type, 'server_error')
+      assert.equal(frame.error.type, typeOn(surface.name, 'provider_unavailable', 'server_error'))
       assert.equal(frame.error.request_id, id)
       assert.equal(frame.error.retryable, true)
       assert.doesNotMatch(text, /\[DONE\]|message_stop|response\.completed|response\.incomplete|"finish_reason":"/)
@@ -418,6 +429,8 @@ for (const surface of SURFACES) {
         assert.ok(frame.retry_after_seconds >= 5)
         assert.equal(frames.at(-1).type, 'response.failed', 'decisions 13')
         assert.equal(frames.at(-1).response.error.code, 'provider_unavailable')
+        assert.equal(frames.at(-1).response.error.request_id, id, 'for those who read this event alone')
+        assert.equal(frames.at(-1).response.error.details.retry_after_seconds, frame.retry_after_seconds)
         assert.equal(frames.length, at + 2)
         assert.deepEqual(
           frames.map(f => f.sequence_number),

@@ -44,6 +44,9 @@ const REFUSED: [what: string, headers: Record<string, string>, code: string][] =
   ['the bare key', { authorization: SECRETS.active }, 'bearer_scheme_required'],
   ['an empty header', { authorization: '' }, 'bearer_scheme_required'],
   ['a scheme and nothing behind it', { authorization: 'Bearer ' }, 'invalid_api_key'],
+  // As it arrives: HTTP trims the space of an empty key.
+  ['the scheme alone', { authorization: 'bearer' }, 'invalid_api_key'],
+  ['a word that begins like the scheme', { authorization: 'Bearers' }, 'bearer_scheme_required'],
   ['an unknown key', { authorization: 'Bearer sk-acme-unknown-9999' }, 'invalid_api_key'],
   ['a revoked key', { authorization: `Bearer ${SECRETS.revoked}` }, 'invalid_api_key'],
   ['a key in another case', { authorization: `Bearer ${SECRETS.active.toUpperCase()}` }, 'invalid_api_key'],
@@ -93,4 +96,11 @@ test('who sends x-api-key to a gateway that does not take it is told what to set
 test('a key that is not valid is sent to the people who make keys', async () => {
   const { json } = await ask({ authorization: 'Bearer sk-acme-unknown-9999' })
   assert.match(json.error.message, /ask whoever runs this gateway for a new one/)
+})
+
+// It said "does not use the Bearer scheme", which led away from the usual cause: a variable without a value.
+test('who sends Bearer without a key is told that the key is missing', async () => {
+  const { json } = await ask({ authorization: 'Bearer' })
+  assert.match(json.error.message, /no API key behind "Bearer". Is the variable that holds the key empty\?/)
+  assert.equal(json.error.details.key_hint, '***')
 })

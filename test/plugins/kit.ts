@@ -58,6 +58,7 @@ export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
     max_output_tokens: null,
     price: { input: 1_000_000, output: 4_000_000 },
     effort_ceiling: null,
+    created: Date.UTC(2026, 0, 1),
     default_stream_row: 'medium',
     on_client_gone: 'cancel',
     backends: [backend()],

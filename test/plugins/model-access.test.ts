@@ -217,8 +217,8 @@ const judge = async (who: Identity, over: object) => {
 const NEEDS: [capability: (typeof ALL)[number], over: object, param: string][] = [
   ['tools', { tools: [{ type: 'function', path: 'tools[0]' }] }, 'tools[0]'],
   ['web_search', { tools: [{ type: 'web_search', path: 'tools[0]' }] }, 'tools[0]'],
-  ['reasoning', { reasoning: { effort: 'low' } }, 'reasoning'],
-  ['reasoning', { reasoning: { thinking: 'adaptive' } }, 'reasoning'],
+  ['reasoning', { reasoning: { effort: 'low' } }, 'reasoning_effort'],
+  ['reasoning', { reasoning: { thinking: 'adaptive' } }, 'reasoning_effort'],
   ['images', saying(image), 'image'],
   ['documents', saying(document), 'document'],
   ['images', saying({ type: 'result', content: [image] }), 'image'],
@@ -227,10 +227,14 @@ const ALL = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
 for (const [capability, over, param] of NEEDS) {
   test(`[REQ-1] ${capability} that plan or key do not include is told with its place: ${JSON.stringify(over)}`, async () => {
     const capabilities = ALL.filter(name => name !== capability)
-    for (const who of [caller({ capabilities }), caller({}, { capabilities })]) {
+    for (const [who, whose] of [
+      [caller({ capabilities }), 'the plan'],
+      [caller({ capabilities }, { capabilities }), 'the plan'],
+      [caller({}, { capabilities }), 'this key'],
+    ] as const) {
       const lack = await judge(who, over)
       assert.equal(lack?.param, param)
-      assert.match(lack.requirement, /which the plan does not include$/)
+      assert.ok(lack.requirement.endsWith(`, which ${whose} does not include`), lack.requirement)
     }
     assert.equal(await judge(caller({ capabilities: [capability] }), over), null)
     assert.equal(await judge(caller({}, { capabilities: [capability] }), over), null)

@@ -18,7 +18,6 @@ const list = async (who = caller()) =>
       gateway: gatewayOf({ models: offered }),
       slots: [[identity, who]],
       request: { method: 'GET' },
-      clock: new ManualClock(1_780_000_000_000),
     })
   ).json
 const ids = async (who = caller()) => (await list(who)).data.map((model: { id: string }) => model.id)
@@ -31,8 +30,8 @@ test('[MOD-1] listed models with a price, in the order of the configuration, in 
         id: 'large',
         object: 'model',
         type: 'model',
-        created: 1_780_000_000,
-        created_at: '2026-05-28T20:26:40.000Z',
+        created: 1_767_225_600,
+        created_at: '2026-01-01T00:00:00.000Z',
         owned_by: 'organization',
         display_name: 'large',
         context_window: 1000,
@@ -43,8 +42,8 @@ test('[MOD-1] listed models with a price, in the order of the configuration, in 
         id: 'small',
         object: 'model',
         type: 'model',
-        created: 1_780_000_000,
-        created_at: '2026-05-28T20:26:40.000Z',
+        created: 1_767_225_600,
+        created_at: '2026-01-01T00:00:00.000Z',
         owned_by: 'organization',
         display_name: 'small',
         context_window: 1000,
@@ -89,4 +88,26 @@ test('[MOD-1] limits are the least of organization and key, over all models and 
   const [large, small] = (await list(who)).data
   assert.deepEqual(large.limits, { requests_per_minute: 60, tokens_per_day: 5000 })
   assert.deepEqual(small.limits, { requests_per_minute: 20, tokens_per_day: 4000, max_input_tokens: 10 })
+})
+
+// The list said the model's window where the account allowed 50 tokens, so a client planned prompts that were refused.
+test('[MOD-1] the window and the longest output are what this key may send and ask for', async () => {
+  const who = caller({ limits: { max_input_tokens: 500, max_output_tokens: 32 } }, { limits: { max_input_tokens: 50 } })
+  const [large, small] = (await list(who)).data
+  assert.deepEqual([large.context_window, large.max_input_tokens, large.max_tokens], [50, 50, 32])
+  assert.deepEqual([small.context_window, small.max_input_tokens, small.max_tokens], [50, 50, 32])
+  const wide = (await list(caller({ limits: { max_input_tokens: 5000, max_output_tokens: 5000 } }))).data
+  assert.deepEqual([wide[0].context_window, wide[0].max_tokens, wide[1].max_tokens], [1000, 64, 5000])
+})
+
+// `created` was the time of the last reload: revoking one key changed it for all models.
+test('[MOD-1] the time of a model is its own', async () => {
+  const at = Date.UTC(2026, 4, 2)
+  const { json } = await runPlugin(models, {
+    gateway: gatewayOf({ models: { dated: modelOf({ id: 'dated', created: at }) } }),
+    slots: [[identity, caller()]],
+    request: { method: 'GET' },
+    clock: new ManualClock(1_780_000_000_000),
+  })
+  assert.deepEqual([json.data[0].created, json.data[0].created_at], [at / 1000, '2026-05-02T00:00:00.000Z'])
 })

@@ -7,6 +7,7 @@ import { MeterBusy, meterPool } from '../../meter/index.ts'
 import { contentLimits, wouldRefuse } from '../../plugins/shared/slots.ts'
 import { MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { validation } from '../../plugins/validation.ts'
+import { messages } from '../../surfaces/messages/index.ts'
 import { gatewayOf, reading, text } from './kit.ts'
 
 const user = { role: 'user', content: 'hi' }
@@ -186,4 +187,15 @@ test('[CNT-1] in front of count-tokens a body that would be refused goes on, wit
   assert.equal(run.status, 200)
   assert.match(run.exchange.get(wouldRefuse).message, /top_k/)
   assert.equal((await check('[', { advisory: true })).status, 400)
+})
+
+// `count_tokens` refused JSON that is no object, though it estimates any other body that Messages would refuse.
+test('[CNT-1] where a surface reads JSON that is no object, it is counted; where it does not, it is refused', async () => {
+  const counting = { ...reading('messages'), looseBody: messages.looseBody! }
+  const run = await check([{ role: 'user', content: 'Hello' }], { advisory: true, surface: counting })
+  assert.equal(run.status, 200)
+  assert.deepEqual(run.exchange.get(request), { messages: [{ role: 'user', content: 'Hello' }] })
+  assert.equal((run.exchange.get(wouldRefuse) as { code?: string }).code, 'invalid_json')
+  assert.equal((await check([], { surface: counting })).status, 400)
+  assert.equal((await check([], { advisory: true })).status, 400)
 })

@@ -641,11 +641,15 @@ test('[CNT-1] the schema of a tool is the same on both readings, with what was a
 test('[CNT-1] a body that Messages would refuse is still read', () => {
   for (const [what, change] of REFUSED) {
     const body = bodyOf(minimal(), change)
-    const hasMessages = Array.isArray((body as Json)['messages'])
-    if (hasMessages) assert.equal(messages.parseLoosely!(body).surface, 'messages', what)
-    else
-      assert.throws(() => messages.parseLoosely!(body), { code: 'missing_required_parameter', param: 'messages' }, what)
+    assert.equal(messages.parseLoosely!(body).surface, 'messages', what)
   }
+  const said = (body: unknown) => messages.parseLoosely!(body).turns
+  const hello = said({ messages: [{ role: 'user', content: 'Hello' }] })
+  assert.deepEqual(said({ messages: 'Hello' }), hello, 'a text for the list')
+  assert.deepEqual(said({ messages: { role: 'user', content: 'Hello' } }), hello, 'a message for the list')
+  for (const value of ['Hello', { role: 'user', content: 'Hello' }, [{ role: 'user', content: 'Hello' }]])
+    assert.deepEqual(said(messages.looseBody!(value)), hello, 'JSON that is no body is taken for the messages')
+  for (const value of [null, 7, true, []]) assert.deepEqual(said(messages.looseBody!(value)), said({}))
   const odd = messages.parseLoosely!({
     messages: [
       'bare',

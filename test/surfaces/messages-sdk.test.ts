@@ -228,7 +228,7 @@ test('[ERR-8] an error inside a stream is a typed error with its details; nothin
     error => error,
   )
   assert.ok(error instanceof Anthropic.APIError)
-  assert.equal(error.type, 'server_error')
+  assert.equal(error.type, 'overloaded_error')
   assert.deepEqual((error as any).details, { error_code: 'provider_unavailable', retry_after_seconds: 5.3 })
   assert.equal((error.error as any).retry_after_seconds, 5.3)
   assert.equal(error.requestID, REQUEST_ID)
@@ -375,7 +375,7 @@ test('[STR-6] any reply, cut anywhere: the official accumulator ends where the b
       if (failed) {
         await assert.rejects(
           stream.finalMessage(),
-          error => error instanceof Anthropic.APIError && (error.type as string) === 'server_error',
+          error => error instanceof Anthropic.APIError && error.type === 'api_error',
         )
         return
       }

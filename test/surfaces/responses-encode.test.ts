@@ -301,7 +301,7 @@ describe('responses encoder: rules', () => {
         plain.access_programs,
         plain.error,
       ],
-      [null, {}, 1, 1, 'none', [], true, true, 'disabled', 'default', null, null],
+      [null, {}, 1, 1, 'auto', [], true, true, 'disabled', 'default', null, null],
     )
     assert.ok(!('user' in plain) && !('warning' in plain) && !('output_text' in plain))
     const tools = [{ type: 'function', name: 'f', parameters: null, strict: null }]
@@ -432,7 +432,7 @@ describe('responses encoder: rules', () => {
     assert.equal(failed.type, 'response.failed')
     assert.deepEqual(
       [failed.response.status, failed.response.error, failed.response.usage],
-      ['failed', { code: 'provider_unavailable', message: 'Gone.', type: 'server_error', param: null }, null],
+      ['failed', rest.error, null],
     )
     assert.equal(failed.response.output[0].status, 'incomplete')
     assert.equal(failed.sequence_number, sequence_number + 1)
