@@ -175,6 +175,10 @@ export interface Sampling {
 
 export interface ReasoningControls {
   effort?: Effort
+  /** The effort that the client asked for, where the model's ceiling has lowered `effort`. */
+  asked?: Effort
+  /** The model's own effort: for a client that lets the model think and names none. Filled by `model-access`. */
+  modelEffort?: Effort
   /** The budget of Messages `thinking: enabled`, in tokens. */
   budgetTokens?: number
   /** Messages `thinking.type`, when given. */

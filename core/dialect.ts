@@ -116,8 +116,20 @@ export interface OutboundRequest {
   body: string
   /** What the decoder must remember about the request, such as tool aliases. Only the dialect reads it. */
   state: unknown
-  /** Controls that the request left out or lowered, for the log (decisions 30): `seed`, `temperature 1.5 as 1`. */
-  leftOut?: readonly string[]
+  /** Controls that the request left out or changed (decisions 30). Absent: none. */
+  adjusted?: readonly Adjustment[]
+}
+
+/** A control that a request to a provider has in another form than the client's. Nothing in it is text of a client. */
+export interface Adjustment {
+  /** The control: `temperature`, `effort`, `max_uses`. */
+  control: string
+  /** What is sent in place of what the client asked for. Absent: nothing is sent. */
+  sent?: string
+  /** What the client asked for, where that is a number or a fixed word. */
+  asked?: string
+  /** What is sent means the same: an effort as a budget of thinking, a long seed as a short one. */
+  same?: true
 }
 
 export interface DecodeContext {
@@ -222,6 +234,8 @@ export interface Dialect {
   readonly capabilities: ReadonlySet<Capability>
   /** The versions of native tools that the dialect can express, e.g. `bash_20250124`. */
   readonly nativeTools: ReadonlySet<string>
+  /** The API has a seed. Of backends that can serve a request with one, those that take it go first. */
+  readonly seeds?: true
   /** Media that the dialect accepts only as bytes: `unfit` refuses their URLs. */
   readonly bytesOnly?: ReadonlySet<'image' | 'document'>
   /**

@@ -42,6 +42,8 @@ export type StreamEvent =
       results: SearchResult[]
       errorCode?: string
       continuation?: Continuation
+      /** The provider reported the search behind the text that rests on it. A whole reply shows it before that text. */
+      beforeText?: true
       /** The provider paused before this search had a result; the next request may bring it. */
       unfinished?: true
     }
@@ -104,6 +106,15 @@ export interface FinishEvent {
   stopSequence?: string
   /** The reason of a refusal, when the provider gave one. */
   explanation?: string
+  /** What the client should know of a reply that is fine otherwise, for surfaces that have a member for it. */
+  warnings?: readonly ReplyWarning[]
+}
+
+export interface ReplyWarning {
+  /** A stable word, such as `not_retained`. */
+  code: string
+  /** What happened, and what to do. */
+  message: string
 }
 
 export interface TokenLogprob {

@@ -145,7 +145,15 @@ async function withBytes(
 }
 
 function inOrder(x: Exchange, conversation: Conversation, backends: readonly Backend[]): Backend[] {
-  return backends.length === 1 ? [...backends] : prefer(backends, affinity(x, conversation))
+  if (backends.length === 1) return [...backends]
+  const ordered = prefer(backends, affinity(x, conversation))
+  if (conversation.sampling.seed === undefined) return ordered
+  // A stable sort: among those that take the seed, and among the others, the order stays.
+  return ordered.sort((a, b) => Number(takesSeed(b)) - Number(takesSeed(a)))
+}
+
+function takesSeed(backend: Backend): boolean {
+  return dialectOf(backend).seeds === true && !backend.omit?.includes('seed')
 }
 
 interface Judged {

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { type CallPart, type Conversation, formOf } from '../core/conversation.ts'
 import type {
+  Adjustment,
   Backend,
   Decoder,
   Dialect,
@@ -16,6 +17,8 @@ import { conversation, definePlugin, type Exchange, estimate } from '../core/plu
 import { UpstreamFault } from '../core/upstream-fault.ts'
 import { blamedError } from '../providers/blame.ts'
 import { dialectOf } from '../providers/index.ts'
+import { inWords } from '../providers/left-out.ts'
+import { memberOf } from '../providers/requirements.ts'
 import { isEventStream, SseReader } from '../providers/sse.ts'
 import { StopDecoder } from '../providers/stop-matcher.ts'
 import { type Sent, sentTo, structuredDecoder } from '../providers/structured-output.ts'
@@ -23,6 +26,8 @@ import { wholeArguments } from '../providers/whole-arguments.ts'
 import { exceedsCounted } from './shared/sent-bound.ts'
 import { sentConversation } from './shared/sent-conversation.ts'
 import {
+  type Adjusted,
+  adjusted,
   candidates,
   contentLimits,
   counted,
@@ -47,6 +52,7 @@ export const translation = definePlugin({
   summary: 'Writes each attempt’s request in its backend’s dialect, and gives the decoder for the reply.',
   needs: [identity, conversation, candidates],
   provides: [outbound],
+  mayProvide: [adjusted],
   aboveTerminal: true,
   create(_, { log, shared }) {
     const backends = sharedBackends(shared)
@@ -79,18 +85,36 @@ export const translation = definePlugin({
               retriable: false,
             })
           }
-          const { leftOut } = translated.request
-          if (leftOut?.length) {
-            const fields = { request_id: x.id, backend: backend.id, left_out: leftOut }
+          const changes = translated.request.adjusted ?? []
+          if (changes.length > 0) {
+            const fields = { request_id: x.id, backend: backend.id, left_out: changes.map(inWords) }
             log.debug(fields, 'controls were left out or lowered')
           }
+          // Of an attempt that fails, nothing reaches the client.
+          if (changes.length > 0 || x.peek(adjusted)) x.set(adjusted, named(own, changes))
           return translated
         })
+        return undefined
+      },
+      onResponseHead(x, head) {
+        const changes = x.peek(adjusted)
+        if (changes?.length && head.origin === 'upstream')
+          head.headers.set('x-adjusted', changes.map(({ field, reason }) => `${field}=${reason}`).join(', '))
         return undefined
       },
     }
   },
 })
+
+/** What a client is told of the controls that are not sent as it wrote them. What means the same is not told. */
+function named(conversation: Conversation, changes: readonly Adjustment[]): Adjusted[] {
+  return changes
+    .filter(change => !change.same)
+    .map(({ control, sent }) => ({
+      field: control === 'effort' ? memberOf(conversation, 'effort') : control,
+      reason: sent === undefined ? 'not_supported' : `sent_as_${sent}`,
+    }))
+}
 
 /** A cap that the client did not name is lowered to what the backend takes, and to what its own window leaves. */
 function forBackend(said: Conversation, backend: Backend, input: number): Conversation {

@@ -12,6 +12,15 @@ export function wantedEffort(conversation: Conversation): Effort | undefined {
   return budgetTokens === undefined ? undefined : effortOfBudget(budgetTokens)
 }
 
+/**
+ * The effort for a provider that knows efforts and no other form of thinking: where the client asks for thinking as the
+ * model sees fit (Messages `adaptive`) and names no effort, it is the model's own.
+ */
+export function effortToSend(conversation: Conversation): Effort | undefined {
+  const { thinking, modelEffort } = conversation.reasoning
+  return wantedEffort(conversation) ?? (thinking === 'adaptive' ? (modelEffort ?? 'medium') : undefined)
+}
+
 /** The effort nearest to a thinking budget in tokens. */
 export function effortOfBudget(tokens: number): Effort {
   if (tokens < 2_000) return 'low'

@@ -1,8 +1,9 @@
 /**
- * What a dialect left out of a request or lowered, for the log: the closed list of wire.md F.8 (decision 30). A
- * backend that cannot carry something outside this list is unfit for the request.
+ * What a dialect left out of a request or changed: the closed list of wire.md F.8 (decision 30). A backend that cannot
+ * carry something outside this list is unfit for the request.
  */
 import type { Conversation } from '../core/conversation.ts'
+import type { Adjustment } from '../core/dialect.ts'
 import { wantedEffort } from './effort.ts'
 
 /** The controls as they were sent upstream. Absent or undefined means left out. */
@@ -11,30 +12,44 @@ export interface SentControls {
   topP?: unknown
   seed?: unknown
   verbosity?: unknown
-  /** An effort level, or the control that was sent in its place. */
+  /** An effort level. */
   effort?: unknown
+  /** What is sent in place of an effort level, such as a budget of thinking. */
+  insteadOfEffort?: string | undefined
   /** The hints for a hosted search that the dialect has members for. */
   searchHints?: readonly ('userLocation' | 'contextSize')[]
+  /** The provider keeps the request's bound on the number of searches. */
+  searchLimit?: boolean
 }
 
-/** @returns entries such as `seed` or `temperature 1.5 as 1`; they contain no text of the client */
-export function leftOut(conversation: Conversation, sent: SentControls): string[] {
-  const { sampling, verbosity } = conversation
-  const out: string[] = []
+/** Compares what a conversation asks for with what is sent. */
+export function adjustments(conversation: Conversation, sent: SentControls): Adjustment[] {
+  const { sampling, verbosity, reasoning, maxSearches } = conversation
+  const out: Adjustment[] = []
   note(out, 'temperature', sampling.temperature, sent.temperature)
   note(out, 'top_p', sampling.topP, sent.topP)
-  note(out, 'seed', sampling.seed, sent.seed)
+  note(out, 'seed', sampling.seed, sent.seed, sent.seed !== undefined)
   note(out, 'verbosity', verbosity, sent.verbosity)
-  note(out, 'effort', wantedEffort(conversation), sent.effort)
+  const effort = reasoning.asked ?? wantedEffort(conversation)
+  note(out, 'effort', effort, sent.effort ?? sent.insteadOfEffort, sent.effort === undefined)
   for (const tool of conversation.tools) {
     if (tool.type !== 'web_search') continue
-    if (tool.userLocation && !sent.searchHints?.includes('userLocation')) out.push('user_location')
-    if (tool.contextSize && !sent.searchHints?.includes('contextSize')) out.push('search_context_size')
+    if (tool.userLocation && !sent.searchHints?.includes('userLocation')) out.push({ control: 'user_location' })
+    if (tool.contextSize && !sent.searchHints?.includes('contextSize')) out.push({ control: 'search_context_size' })
+    if (sent.searchLimit) continue
+    if (tool.maxUses !== undefined) out.push({ control: 'max_uses' })
+    else if (maxSearches !== undefined) out.push({ control: 'max_tool_calls' })
   }
   return out
 }
 
-function note(out: string[], control: string, requested: unknown, sent: unknown): void {
-  if (requested === undefined || requested === sent) return
-  out.push(sent === undefined ? control : `${control} ${requested} as ${sent}`)
+function note(out: Adjustment[], control: string, asked: unknown, sent: unknown, same = false): void {
+  if (asked === undefined || asked === sent) return
+  if (sent === undefined) out.push({ control })
+  else out.push({ control, asked: String(asked), sent: String(sent), ...(same && { same }) })
+}
+
+/** For the log: `seed`, `temperature 1.5 as 1`. */
+export function inWords({ control, asked, sent }: Adjustment): string {
+  return sent === undefined ? control : `${control} ${asked} as ${sent}`
 }

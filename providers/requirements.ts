@@ -28,8 +28,6 @@ export interface Requirements {
   search?: string
   allowedDomains?: string
   blockedDomains?: string
-  /** The member that limits the number of searches. */
-  searchLimit?: string
 }
 
 /** The requirements of a conversation; gathered once and cached with it. */
@@ -103,8 +101,6 @@ function gather(conversation: Conversation): Requirements {
     if (tool.type === 'web_search') {
       needs.set('web_search', tool.path)
       found.search = tool.path
-      if (tool.maxUses !== undefined) found.searchLimit = tool.path + '.max_uses'
-      else if (conversation.maxSearches !== undefined) found.searchLimit = 'max_tool_calls'
       if (tool.allowedDomains && tool.allowedDomains.length > 0) found.allowedDomains = tool.path + '.allowed_domains'
       if (tool.blockedDomains && tool.blockedDomains.length > 0) found.blockedDomains = tool.path + '.blocked_domains'
       continue

@@ -1,5 +1,5 @@
 import { type Conversation, formOf } from '../../core/conversation.ts'
-import type { StreamEvent } from '../../core/events.ts'
+import type { FinishEvent, ReplyWarning, StreamEvent } from '../../core/events.ts'
 import { itemId } from '../../core/ids.ts'
 import {
   conversation as conversationSlot,
@@ -18,6 +18,8 @@ import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
 import { allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
 import {
+  type Adjusted,
+  adjusted,
   contentLimits,
   identity,
   keepsFirstCall,
@@ -228,12 +230,13 @@ export const conversationPlugin = definePlugin({
       }
     }
 
-    function retainReply(x: Exchange, { recorder, fresh, local }: Recording): void {
+    /** @returns false when the reply is too large to be retained */
+    function retainReply(x: Exchange, { recorder, fresh, local }: Recording): boolean {
       const conversation = x.get(conversationSlot)
       const reply = recorder.turn()
       if (!local) {
         const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
-        if (size > options.max_retained) return
+        if (size > options.max_retained) return false
       }
       // A plugin below may have masked what must not be kept. Then the whole conversation is kept as that plugin left
       // it, without a link to the earlier responses.
@@ -246,6 +249,7 @@ export const conversationPlugin = definePlugin({
       const saved = memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local)
       if (!local) x.get(recording).stored = Promise.resolve(saved)
       holdFor(x, saved)
+      return true
     }
 
     /** A reply whose client left, or that broke off, after its turn was written cannot be continued either. */
@@ -270,16 +274,17 @@ export const conversationPlugin = definePlugin({
           push(later)
           return undefined
         }
-        const shown = keepPrivate(x, event)
         const kept = x.peek(recording)
-        if (kept) {
-          if (event.type === 'finish') {
-            // A reply whose end the client did not wait for is billed for what was delivered (BILL-3). It is not
-            // retained, whether the upstream was cancelled or drained: otherwise the rest could be had unpaid, by
-            // continuing it.
-            if (!x.clientGone) retainReply(x, kept)
-          } else kept.recorder.push(asShown(shown, kept))
+        if (event.type === 'finish') {
+          // A reply whose end the client did not wait for is billed for what was delivered (BILL-3). It is not
+          // retained, whether the upstream was cancelled or drained: otherwise the rest could be had unpaid, by
+          // continuing it.
+          const retained = !kept || x.clientGone || retainReply(x, kept)
+          push(withWarnings(event, retained ? undefined : notRetained(options.max_retained), x.peek(adjusted)))
+          return undefined
         }
+        const shown = keepPrivate(x, event)
+        kept?.recorder.push(asShown(shown, kept))
         push(shown)
         return undefined
       },
@@ -302,6 +307,33 @@ export const conversationPlugin = definePlugin({
     }
   },
 })
+
+/** The end of a reply, with what its client should know of it. */
+function withWarnings(
+  finish: FinishEvent,
+  unretained: ReplyWarning | undefined,
+  changes: readonly Adjusted[] | undefined,
+): FinishEvent {
+  const warnings = [...(finish.warnings ?? [])]
+  if (unretained) warnings.push(unretained)
+  if (changes?.length) warnings.push(notAsWritten(changes))
+  return warnings.length === 0 ? finish : { ...finish, warnings }
+}
+
+function notRetained(max: number): ReplyWarning {
+  return {
+    code: 'not_retained',
+    message: `This response is larger than ${max} bytes, so it is not retained: it can neither be retrieved nor continued by previous_response_id. Send the conversation as input.`,
+  }
+}
+
+function notAsWritten(changes: readonly Adjusted[]): ReplyWarning {
+  const list = changes.map(({ field, reason }) => `${field} (${reason.replaceAll('_', ' ')})`).join(', ')
+  return {
+    code: 'adjusted',
+    message: `Not sent to the model as written: ${list}. Leave it out, or choose another model.`,
+  }
+}
 
 /** Counts what is recalled in the budget of work before admission, as if it had come in the body. */
 function takerOf(x: Exchange): Take {

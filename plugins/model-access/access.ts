@@ -102,7 +102,7 @@ export function checkEffort(conversation: Conversation, model: ModelConfig): und
   const ceiling = model.effort_ceiling
   if (effort === undefined || ceiling === null || EFFORTS.indexOf(effort) <= EFFORTS.indexOf(ceiling)) return undefined
   if (formOf(conversation).lowersEffort) {
-    conversation.reasoning.effort = ceiling
+    conversation.reasoning = { ...conversation.reasoning, effort: ceiling, asked: effort }
     return undefined
   }
   return deny('unsupported_value', {

@@ -59,6 +59,7 @@ export const modelAccess = definePlugin({
           const unstreamed = conversation.stream && noStreaming(organization, key)
           if (unstreamed) return unstreamed
         }
+        conversation.reasoning.modelEffort = found.default_stream_row
         return checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
       },
     }

@@ -157,6 +157,15 @@ export interface Outbound {
   eventFault(error: GatewayError): GatewayError
 }
 
+/** Filled by `translation`: what the last attempt does not send as the client wrote it. Absent: all is sent. */
+export const adjusted = slot<readonly Adjusted[]>('adjusted')
+export interface Adjusted {
+  /** The client's member, or its last step: `seed`, `reasoning.effort`, `max_uses`. */
+  field: string
+  /** `not_supported`, or `sent_as_` and the value. */
+  reason: string
+}
+
 /** Filled by `upstream` when an attempt failed: the exchange's failed attempts, oldest first, at most sixteen. */
 export const failedAttempts = slot<readonly FailedAttempt[]>('failedAttempts')
 export interface FailedAttempt {

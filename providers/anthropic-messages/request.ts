@@ -15,7 +15,7 @@ import {
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { adjacentResults, type Step } from '../adjacent-results.ts'
 import { resultText, searchText, systemTag } from '../document-text.ts'
-import { leftOut } from '../left-out.ts'
+import { adjustments } from '../left-out.ts'
 import { argumentsObject, isObject, type JsonObject, list, string } from '../loose-json.ts'
 import { nextCall } from '../next-call.ts'
 import { type Headers, OutboundHeaders } from '../outbound-headers.ts'
@@ -118,11 +118,13 @@ export function request(conversation: Conversation, backend: Backend, context: O
     headers: beta === undefined ? headers : withBeta(headers, beta),
     body: (context.json ?? JSON.stringify)(body),
     state,
-    leftOut: leftOut(conversation, {
+    adjusted: adjustments(conversation, {
       temperature: body['temperature'],
       topP: body['top_p'],
-      effort: plan.effort ?? (plan.thinking && `thinking ${plan.thinking['budget_tokens'] ?? plan.thinking['type']}`),
+      effort: plan.effort,
+      insteadOfEffort: plan.thinking && `thinking ${plan.thinking['budget_tokens'] ?? plan.thinking['type']}`,
       searchHints: ['userLocation'],
+      searchLimit: true,
     }),
   }
 }

@@ -206,7 +206,7 @@ export class GeminiDecoder implements Decoder {
     if (!search) return
     const id = this.#context.mintSearchId()
     push({ type: 'search_start', id })
-    push({ type: 'search_end', id, ...search })
+    push({ type: 'search_end', id, ...search, beforeText: true })
   }
 
   /** The usage of each chunk covers the whole prompt. */

@@ -17,6 +17,7 @@ export const gemini: Dialect = {
   name: NAME,
   vendor: 'gcp.gemini',
   capabilities: allBut('single_tool_call'),
+  seeds: true,
   nativeTools: new Set(),
   bytesOnly: new Set(['image', 'document'] as const),
   unfit,
@@ -74,14 +75,13 @@ function schemaUnfit(conversation: Conversation, backend: Backend): Unfit | null
 }
 
 function searchUnfit(conversation: Conversation, withFunctions: boolean): Unfit | null {
-  const { search, clientTool, allowedDomains, blockedDomains, searchLimit } = requirementsOf(conversation)
+  const { search, clientTool, allowedDomains, blockedDomains } = requirementsOf(conversation)
   if (search === undefined) return null
   if (clientTool !== undefined && !withFunctions) {
     return { param: search, requirement: 'web search together with other tools' }
   }
   const domains = allowedDomains ?? blockedDomains
   if (domains !== undefined) return { param: domains, requirement: 'web search limited to domains' }
-  if (searchLimit !== undefined) return { param: searchLimit, requirement: 'a limit on web searches' }
   const { toolChoice: choice } = conversation
   const forced =
     (choice.type === 'tool' && choice.kind === 'web_search') ||

@@ -20,7 +20,7 @@ import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { documentLine, documentText, resultText, searchText, systemTag } from '../document-text.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
-import { leftOut } from '../left-out.ts'
+import { adjustments, type SentControls } from '../left-out.ts'
 import { argumentsObject, isObject, type JsonObject, object, string } from '../loose-json.ts'
 import { OutboundHeaders } from '../outbound-headers.ts'
 import { isPrefill } from '../requirements.ts'
@@ -73,7 +73,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
     headers,
     body: (context.json ?? JSON.stringify)(body),
     state,
-    leftOut: leftOut(conversation, { temperature, topP, seed, effort: effortSent(object(thinking)) }),
+    adjusted: adjustments(conversation, { temperature, topP, seed, ...effortSent(object(thinking)) }),
   }
 }
 
@@ -178,10 +178,11 @@ function seedOf(seed: number): number {
   return seed === (seed | 0) ? seed : Number(BigInt.asUintN(31, BigInt(seed)))
 }
 
-/** A thinkingConfig in the words of the log. */
-function effortSent({ thinkingLevel: level, thinkingBudget: budget }: JsonObject): string | undefined {
-  if (typeof level === 'string') return level.toLowerCase()
-  return budget === undefined ? undefined : budget === 0 ? 'none' : `thinking ${budget}`
+/** What a thinkingConfig says of the effort. */
+function effortSent({ thinkingLevel: level, thinkingBudget: budget }: JsonObject): SentControls {
+  if (typeof level === 'string') return { effort: level.toLowerCase() }
+  if (budget === 0) return { effort: 'none' }
+  return budget === undefined ? {} : { insteadOfEffort: `thinking ${budget}` }
 }
 
 const LEVEL_EFFORTS: Record<ThinkingLevel, Effort> = { MINIMAL: 'minimal', LOW: 'low', MEDIUM: 'medium', HIGH: 'high' }

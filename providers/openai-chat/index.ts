@@ -19,6 +19,7 @@ export const openaiChat: Dialect = {
   vendor: 'openai',
   keyless: true,
   // Hosted search has no form in this dialect; the gateway may run one (decision 34).
+  seeds: true,
   capabilities: allBut('web_search'),
   nativeTools: new Set(),
   bytesOnly: new Set(['document'] as const),

@@ -2,9 +2,9 @@
 import { type Conversation, type Effort, formOf, type OutputFormat, type Tool } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
-import { wantedEffort } from '../effort.ts'
+import { effortToSend } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
-import { leftOut } from '../left-out.ts'
+import { adjustments } from '../left-out.ts'
 import { OutboundHeaders } from '../outbound-headers.ts'
 import { namedSchemaOf } from '../structured-output.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
@@ -60,7 +60,13 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     headers: HEADERS.of(backend, context.stream),
     body: (context.json ?? JSON.stringify)(body),
     state,
-    leftOut: leftOut(conversation, { ...sampling, seed: body['seed'], verbosity: body['verbosity'], effort }),
+    adjusted: adjustments(conversation, {
+      temperature: body['temperature'],
+      topP: body['top_p'],
+      seed: body['seed'],
+      verbosity: body['verbosity'],
+      effort: body['reasoning_effort'],
+    }),
   }
 }
 
@@ -78,7 +84,7 @@ const LEVELS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', 'high', '
  */
 function effortFor(conversation: Conversation, backend: Backend): string | undefined {
   if (!backend.supports.has('reasoning')) return undefined
-  const effort = wantedEffort(conversation)
+  const effort = effortToSend(conversation)
   return effort === undefined ? undefined : fitEffort(effort, LEVELS, backend.effortCeiling)
 }
 

@@ -21,9 +21,9 @@ import type {
 } from '../../core/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
 import { documentText, resultText, searchText, TOOL_ERROR } from '../document-text.ts'
-import { wantedEffort } from '../effort.ts'
+import { effortToSend } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
-import { leftOut } from '../left-out.ts'
+import { adjustments } from '../left-out.ts'
 import { isObject, type JsonObject, list } from '../loose-json.ts'
 import { nextCall } from '../next-call.ts'
 import { OutboundHeaders } from '../outbound-headers.ts'
@@ -78,7 +78,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
   if (conversation.maxOutputTokens !== undefined) {
     body['max_output_tokens'] = Math.max(conversation.maxOutputTokens, MIN_OUTPUT_TOKENS)
   }
-  const wish = wantedEffort(conversation)
+  const wish = effortToSend(conversation)
   const effort = reasons && wish !== undefined ? fitEffort(wish, traits.efforts, backend.effortCeiling) : undefined
   const summary = reasons ? conversation.reasoning.summary : undefined
   if (effort !== undefined || summary !== undefined) body['reasoning'] = { effort, summary }
@@ -106,12 +106,13 @@ export function request(conversation: Conversation, backend: Backend, context: O
     headers,
     body: (context.json ?? JSON.stringify)(body),
     state,
-    leftOut: leftOut(conversation, {
+    adjusted: adjustments(conversation, {
       temperature: body['temperature'],
       topP: body['top_p'],
       verbosity: conversation.verbosity,
       effort,
       searchHints: ['userLocation', 'contextSize'],
+      searchLimit: true,
     }),
   }
 }

@@ -177,7 +177,7 @@ export const requestSchema = titled(
       logit_bias: only({ type: 'object', maxProperties: 0 }),
       modalities: only(array(only(oneOfStrings(['text'])))),
       service_tier: serviceTier,
-      store: noop(boolean(), 'Chat completions are never stored.'),
+      store: only({ type: 'boolean', enum: [false] }, 'Chat completions are never stored: leave it out.'),
       prompt_cache_key: promptCacheKey,
       prompt_cache_options: promptCacheOptions,
       prompt_cache_retention: promptCacheRetention,

@@ -119,7 +119,7 @@ class MessagesEncoder implements Encoder {
       case 'search_start':
         return this.#search(event.id)
       case 'search_end':
-        return this.#searchEnd(event.id, event.query, event.results, event.errorCode)
+        return this.#searchEnd(event)
       case 'activity':
         return ''
       default:
@@ -249,7 +249,7 @@ class MessagesEncoder implements Encoder {
     return this.#open('search', block, '"input_json_delta","partial_json":')
   }
 
-  #searchEnd(id: string, query: string, results: SearchResult[], errorCode: string | undefined): string {
+  #searchEnd({ id, query, results, errorCode, beforeText }: Extract<StreamEvent, { type: 'search_end' }>): string {
     const open = this.#block
     if (open?.kind !== 'search' || open.block['id'] !== id)
       throw new Error(`messages encoder: search_end of ${id}, which is not open`)
@@ -265,6 +265,11 @@ class MessagesEncoder implements Encoder {
     const stopped = this.#close()
     const index = this.#index++
     this.#content.push(block)
+    if (beforeText && !this.#context.conversation.stream) {
+      const search = this.#content.splice(-2)
+      const first = this.#content.findIndex(({ type }) => type === 'text')
+      this.#content.splice(first < 0 ? this.#content.length : first, 0, ...search)
+    }
     return `${input}${stopped}${blockStart(index, block)}${blockStop(index)}`
   }
 

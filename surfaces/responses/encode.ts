@@ -141,7 +141,7 @@ export class ResponsesEncoder implements Encoder {
       error: null,
       incompleteReason: reason ?? null,
       usage,
-      warning: finish.reason === 'length' && !this.#visible && usage.reasoning > 0 ? this.#warning(usage) : undefined,
+      warning: this.#warning(finish, usage),
     }
     return out + this.#lifecycle(reason === undefined ? 'response.completed' : 'response.incomplete', this.#progress)
   }
@@ -461,7 +461,13 @@ export class ResponsesEncoder implements Encoder {
     item.action = { type: 'search', query: event.query, queries: [event.query] }
     if (this.#withSources) item.action.sources = event.results.map(r => ({ type: 'url', url: r.url }))
     const completed = this.#streaming ? this.#frame('response.web_search_call.completed', this.#inItem()) : ''
-    return completed + this.#closeItem(event.errorCode === undefined ? 'completed' : 'failed')
+    const closed = this.#closeItem(event.errorCode === undefined ? 'completed' : 'failed')
+    if (event.beforeText && !this.#streaming) {
+      const search = this.#output.pop()!
+      const first = this.#output.findIndex(({ type }) => type === 'message')
+      this.#output.splice(first < 0 ? this.#output.length : first, 0, search)
+    }
+    return completed + closed
   }
 
   // ---- items and frames ---------------------------------------------------------------------------------------------
@@ -530,7 +536,14 @@ export class ResponsesEncoder implements Encoder {
     return `${this.#inItem()},"summary_index":${this.#summary}`
   }
 
-  #warning(usage: Usage): Warning {
+  /** The object has one warning: the first one's code, and all messages. */
+  #warning({ reason, warnings = [] }: FinishEvent, usage: Usage): Warning | undefined {
+    const exhausted = reason === 'length' && !this.#visible && usage.reasoning > 0
+    const all = exhausted ? [this.#exhausted(usage), ...warnings] : warnings
+    return all.length === 0 ? undefined : { code: all[0]!.code, message: all.map(each => each.message).join(' ') }
+  }
+
+  #exhausted(usage: Usage): Warning {
     const cap = this.#context.conversation.maxOutputTokens
     const budget = cap === undefined ? 'the output budget' : `max_output_tokens (${cap})`
     return {

@@ -467,20 +467,21 @@ describe('a backend without a search of its own', () => {
         assert.deepEqual(searchedFor, [], 'the provider’s own search was used')
       }
     }
-    // Its own search can't be limited: the gateway's is, for whoever asks for a limit.
+    // A bound on the number of searches, which this provider cannot be told, is no reason to search in its place.
     for (const stream of [false, true]) {
       upstreamRequests(t)
-      const ask = user('[[sim: call web_search {"query":"a"}; next call web_search {"query":"b"}]] go')
-      const limited = await message(t, stream, {
-        model: 'eb1-frontier-preview',
-        messages: ask,
-        tools: [{ ...SEARCH, max_uses: 1 }],
-      })
+      const ask = user('[[sim: search "native"]] go')
+      const tools = [{ ...SEARCH, max_uses: 8 }]
+      const limited = await message(t, stream, { model: 'eb1-frontier-preview', messages: ask, tools })
       assert.deepEqual(limited.usage.server_tool_use, { web_search_requests: 1, web_fetch_requests: 0 })
-      const item = await response(t, stream, { model: 'eb1-frontier-preview', input: ask, max_tool_calls: 1 })
+      const item = await response(t, stream, { model: 'eb1-frontier-preview', input: ask, max_tool_calls: 8 })
       assert.equal(item.output.filter((out: any) => out.type === 'web_search_call').length, 1)
-      for (const sent of upstreamRequests(t)) assert.doesNotMatch(JSON.stringify(sent.tools), /googleSearch/)
-      assert.deepEqual(searchedFor, ['a', 'a'])
+      for (const sent of upstreamRequests(t)) assert.match(JSON.stringify(sent.tools), /googleSearch/)
+      assert.deepEqual(searchedFor, [])
+      // What is reported behind the text stands before it where nothing was sent yet (MSG-3).
+      const order = limited.content.map(({ type }: { type: string }) => type)
+      const blocks = ['server_tool_use', 'web_search_tool_result', 'text']
+      assert.deepEqual(order, stream ? ['text', 'server_tool_use', 'web_search_tool_result'] : blocks)
     }
     // Responses upstreams can't leave domains out: the gateway can.
     upstreamRequests(t)

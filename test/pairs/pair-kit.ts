@@ -225,7 +225,7 @@ async function check(surface: SurfaceName, conversation: Conversation, reply: Re
     const typed = surface === 'messages' ? Anthropic.APIError : OpenAI.APIError
     await assert.rejects(accumulate(surface, sse), (error: any) => {
       assert.ok(error instanceof typed, `${error}`)
-      assert.equal(error.type, (reply.end as GatewayError).type)
+      assert.equal(error.type, JSON.parse(surfaces[surface]!.error(reply.end as GatewayError, 'req_test')).error.type)
       return true
     })
     return
@@ -234,7 +234,22 @@ async function check(surface: SurfaceName, conversation: Conversation, reply: Re
   assert.deepEqual(comparable(surface, accumulated, reply.events), comparable(surface, object, []))
   // The same events without frames: the buffered object is this one.
   const buffered = encode(surface, { ...conversation, stream: false }, reply)
-  assert.deepEqual(bare(buffered.object), bare(object))
+  assert.deepEqual(bare(buffered.object), bare(inPlace(surface, object, reply.events)))
+}
+
+/**
+ * The object that a stream makes, as a reply that is not streamed has it: a search that the provider reported behind the
+ * text that rests on it stands before that text.
+ */
+function inPlace(surface: SurfaceName, object: any, events: readonly StreamEvent[]): any {
+  if (surface === 'chat' || !events.some(event => event.type === 'search_end' && event.beforeText)) return object
+  const member = surface === 'responses' ? 'output' : 'content'
+  const isSearch = ({ type }: { type: string }) =>
+    type === 'web_search_call' || type === 'server_tool_use' || type === 'web_search_tool_result'
+  const isText = ({ type }: { type: string }) => type === 'message' || type === 'text'
+  const rest = object[member].filter((item: any) => !isSearch(item))
+  const first = rest.findIndex(isText)
+  return { ...object, [member]: rest.toSpliced(first < 0 ? rest.length : first, 0, ...object[member].filter(isSearch)) }
 }
 
 // ---- the tests ------------------------------------------------------------------------------------------------------
@@ -312,7 +327,8 @@ export function testPairs(dialect: Dialect, fixtures = replyFixtures(dialect)): 
             // The setup's own conversation: a body is read for the surface that asked.
             for (const event of decodeBody(dialect, { ...setup, conversation }, body)) collector.push(event)
             const buffered = encode(surface, { ...conversation, stream: false }, collector.reply()).object
-            assert.deepEqual(visible(surface, buffered), visible(surface, encode(surface, conversation, whole).object))
+            const streamed = inPlace(surface, encode(surface, conversation, whole).object, whole.events)
+            assert.deepEqual(visible(surface, buffered), visible(surface, streamed))
           })
         }
       }

@@ -556,7 +556,10 @@ describe('fetching', { skip }, () => {
     }
     const over = await route([pdfPart('/words.txt')], [backend('gemini')], { window: 8000 })
     assert.deepEqual([over.status, over.json.error.code], [400, 'context_length_exceeded'])
-    assert.match(over.json.error.message, /with the files that were fetched for it: 90\d\d tokens > 8000 maximum/)
+    assert.match(
+      over.json.error.message,
+      /prompt is too long: 90\d\d tokens > 8000 maximum, with the files that were fetched for it/,
+    )
     const small = backend('gemini', { contextWindow: 8000 })
     const other = await route([pdfPart('/words.txt')], [small, backend('anthropic-messages')])
     assert.deepEqual(went(other), ['anthropic-messages'])

@@ -16,7 +16,7 @@ import {
 import type { FinishReason, StreamEvent } from '../../../core/events.ts'
 import { documentText, searchText } from '../../../providers/document-text.ts'
 import { cutShort, faultOf, kindOfStatus, retryAfterMs, unreadable } from '../../../providers/faults.ts'
-import { leftOut } from '../../../providers/left-out.ts'
+import { adjustments } from '../../../providers/left-out.ts'
 import { count, list, parseObject } from '../../../providers/loose-json.ts'
 import { OutboundHeaders } from '../../../providers/outbound-headers.ts'
 import { commonUnfit } from '../../../providers/requirements.ts'
@@ -45,7 +45,7 @@ export const toy: Dialect = {
         stream: context.stream,
       }),
       state: undefined,
-      leftOut: leftOut(conversation, {}),
+      adjusted: adjustments(conversation, {}),
     }
   },
   decoder({ conversation }) {
