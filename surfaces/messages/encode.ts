@@ -266,9 +266,9 @@ class MessagesEncoder implements Encoder {
     const index = this.#index++
     this.#content.push(block)
     if (beforeText && !this.#context.conversation.stream) {
-      const search = this.#content.splice(-2)
+      const [use, result] = this.#content.splice(-2)
       const first = this.#content.findIndex(({ type }) => type === 'text')
-      this.#content.splice(first < 0 ? this.#content.length : first, 0, ...search)
+      this.#content.splice(first < 0 ? this.#content.length : first, 0, use!, result!)
     }
     return `${input}${stopped}${blockStart(index, block)}${blockStop(index)}`
   }

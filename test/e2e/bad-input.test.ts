@@ -231,7 +231,7 @@ const ROWS: Row[] = [
   {
     name: 'an empty key',
     bytes: () => post(good, `Authorization: Bearer \r\n${JSON_TYPE}`),
-    gives: '401 bearer_scheme_required kept',
+    gives: '401 invalid_api_key kept',
   },
   {
     name: 'a key with odd bytes',

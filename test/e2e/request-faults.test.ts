@@ -285,7 +285,9 @@ test('[ERR-11] a cap that the gateway computed is not the client’s fault', asy
 
 test('[ERR-11] where every backend faults it, the last one’s fault is the answer', async () => {
   answer = { status: 400, body: anthropic('messages.0: Secret words') }
-  const { status } = await answered('chat', asking('chat', 'worst'))
+  // A seed would put the backends first that take one.
+  const { seed: _, ...body } = asking('chat', 'worst')
+  const { status } = await answered('chat', body)
   // For the others these words are no code of theirs.
   assert.deepEqual([status, got.length], [502, 2])
 })

@@ -488,12 +488,6 @@ test('[GEN-2] [MSG-5] paths are in the notation of the surface, and the codes ar
     ],
     [
       'responses',
-      { model: 'eb1-preview', input: 'x', text: { format: { type: 'json_object' } } },
-      'unsupported_parameter',
-      'text.format',
-    ],
-    [
-      'responses',
       { model: 'eb1-preview', input: [{ type: 'function_call', call_id: 'c', name: 'f', arguments: '{}', foo: 1 }] },
       'unknown_parameter',
       'input[0].foo',
@@ -552,8 +546,8 @@ test('[GEN-2] [MSG-5] paths are in the notation of the surface, and the codes ar
         messages: [{ role: 'user', content: 'x' }],
         output_config: { format: { type: 'json_schema', schema: {} } },
       },
-      'unsupported_parameter',
-      'output_config.format',
+      'invalid_value',
+      'output_config.format.schema.type',
     ],
   ]
   for (const [surface, body, code, param] of cases) {

@@ -555,7 +555,7 @@ describe('arguments that are no JSON', () => {
       const body = { model, max_tokens: 500, tools, messages }
       await assert.rejects(t.anthropic().messages.stream(body).finalMessage(), (error: any) => {
         assert.ok(error instanceof Anthropic.APIError, `${error}`)
-        assert.deepEqual([error.type, (error.error as any).error.code], ['server_error', 'upstream_server_error'])
+        assert.deepEqual([error.type, (error.error as any).error.code], ['api_error', 'upstream_server_error'])
         return true
       })
       assert.equal((await t.ledger()).at(-1)!.outcome, 'upstream_error')

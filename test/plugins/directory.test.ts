@@ -67,7 +67,13 @@ async function house(bounds = { cache: 100, misses: 1000 }, config = {}) {
   const store = new FakeStore()
   const clock = new ManualClock()
   const faults: object[] = []
-  const log = { debug() {}, info() {}, warn() {}, error: (fields: object) => void faults.push(fields) }
+  const warnings: object[] = []
+  const log = {
+    debug() {},
+    info() {},
+    warn: (fields: object) => void warnings.push(fields),
+    error: (fields: object) => void faults.push(fields),
+  }
   const directory = new Directory()
   const generation = (more = {}) =>
     new Accounts(
@@ -87,7 +93,7 @@ async function house(bounds = { cache: 100, misses: 1000 }, config = {}) {
     assert.ok(!(found instanceof Promise))
     return found?.organization.id ?? null
   }
-  return { store, clock, directory, accounts, generation, follow, who, faults }
+  return { store, clock, directory, accounts, generation, follow, who, faults, warnings }
 }
 
 test('a key is looked up once, and again after a change of its organization only', async () => {
@@ -222,7 +228,7 @@ test('a store that is out serves what is in memory, and what changed meanwhile c
 })
 
 test('a reload asks for nothing: accounts follow from the new plans and models', async () => {
-  const { store, who, generation, faults } = await house()
+  const { store, who, generation, warnings } = await house()
   who('sk-first')
   const next = generation({ plans: { plain: { ...plan, streaming: false } } })
   const identity = next.find('sk-first', client, 0)
@@ -230,8 +236,8 @@ test('a reload asks for nothing: accounts follow from the new plans and models',
   assert.equal(identity.organization.streaming, false)
   assert.equal(next.find('sk-first', client, 0), identity)
   const without = generation({ plans: {} })
-  for (let i = 0; i < 5; i++) assert.throws(() => without.find('sk-first', client, 0), /settings do not fit/)
-  assert.equal(faults.length, 1)
+  for (let i = 0; i < 5; i++) assert.throws(() => without.find('sk-first', client, 0), /cannot be served as it is set up/)
+  assert.equal(warnings.length, 1, 'one a minute')
   const twin = generation({ organizations: { first: caller({ id: 'first' }).organization } })
   assert.equal(twin.find('sk-first', client, 0), null)
   assert.equal(store.asked, 1)

@@ -330,6 +330,7 @@ test('redis: a process without shares beside it: its records are read, and its r
     body: 'x'.repeat(998),
     whole: 1,
   })
+  await redis.pexpire('sluice:{a}:idem:old', DAY)
   await redis.zadd('sluice:{a}:idem', soon, '1000 old')
   await redis.incrby('sluice:{a}:idem-bytes', 1000)
   assert.equal((await store.records.get('a', 'response', 'old'))!.length, 400)
