@@ -55,7 +55,7 @@ export default definePlugin<Options>({
       max_pattern_work: {
         type: 'integer',
         minimum: 1,
-        default: 1_000_000_000,
+        default: 250_000_000,
         description:
           "What the patterns may take for one prompt: a pattern's instructions times the characters of each search.",
       },

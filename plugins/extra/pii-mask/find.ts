@@ -52,7 +52,7 @@ export interface Bounds {
 /** Units of one slice. A unit is some 10 ns, so that a slice takes some milliseconds, whatever the text is. */
 const SLICE = 131_072
 /** A single search of a pattern may take at most this share of all the work that is allowed: some 30 ms by default. */
-const SEARCH_SHARE = 400
+const SEARCH_SHARE = 100
 
 /** What the work on one prompt has taken so far: of its slice, and of its bounds. */
 export class Pace {
