@@ -93,9 +93,10 @@ end`
  * fraction of a unit is lost, the time is not.
  */
 const OWE = `
-elseif u# ~= 0 and e > 0 then
+if u# ~= 0 and e > 0 then
   if p# > 0 then p# = 0 end
-  p# = p# - e`
+  p# = p# - e
+end`
 const ADVANCE_SPEND = (period: 'day' | 'month') => `
 if ${period} > a# then u# = 0 end
 if ${period} > a# or ${period} < a# - ${FAR_AHEAD[period]} then a# = ${period} end`
@@ -107,7 +108,7 @@ const advanced = (code: (place: Place) => string) =>
   if c# ~= ${NONE} then
     ${place.windowMs ? ADVANCE_BUCKET(place.windowMs) : place.period ? ADVANCE_SPEND(place.period) : ''}
     ${code(place)}
-  ${place.windowMs ? OWE : ''}
+  ${place.windowMs ? `else ${OWE}` : ''}
   end`,
   )
 /** Sets a level to zero. */
@@ -499,30 +500,30 @@ end
 `
 
 /**
- * Replies of idempotency keys, and marks of those whose reply is not kept (marks.ts). KEYS: …; the index of replies; the
- * sum of the bytes of both; the index of marks. ARGV: …; prefix of the keys' names.
+ * Replies of idempotency keys, and marks of those whose reply is not kept (marks.ts). The script sets `replies` (the
+ * index of replies), `sum` (the sum of the bytes of both), `marks` (the index of marks) and `prefix` (of the keys' names).
  *
  * The oldest goes: a reply, which leaves a mark, or a mark, while these have more than half. So marks cannot take the
  * place of all replies, nor replies that of the marks. Marks that 0.1.0 left in the same Redis are in no index: they are
  * not counted, and end with their time to live.
  */
-const IDEM_KEEP = (replies: string, sum: string, marks: string, prefix: string) => `
-local function bytes() return tonumber(redis.call('GET', ${sum}) or 0) end
-local function add(size) redis.call('INCRBY', ${sum}, size) end
+const IDEM_KEEP = `
+local function bytes() return tonumber(redis.call('GET', sum) or 0) end
+local function add(size) redis.call('INCRBY', sum, size) end
 local function keep(index, ends, size, key)
   if redis.call('ZADD', index, ends, size .. ' ' .. key) == 1 then add(size) end
 end
 local function mark_size(key) return ${MARK_BASE} + ${MARK_BYTES_PER_CHARACTER} * #key end
 local function oldest()
-  local reply = redis.call('ZRANGE', ${replies}, 0, 0)[1]
-  local mark = redis.call('ZRANGE', ${marks}, 0, 0)[1]
-  if mark and (not reply or redis.call('ZCARD', ${marks}) * ${2 * MARK_BASE} > bytes()) then return ${marks}, mark end
-  return ${replies}, reply
+  local reply = redis.call('ZRANGE', replies, 0, 0)[1]
+  local mark = redis.call('ZRANGE', marks, 0, 0)[1]
+  if mark and (not reply or redis.call('ZCARD', marks) * ${2 * MARK_BASE} > bytes()) then return marks, mark end
+  return replies, reply
 end
 local function give_up(index, key)
-  local name = ${prefix} .. key
+  local name = prefix .. key
   local h = redis.call('HMGET', name, 'state', 'fingerprint', 'request')
-  if index == ${marks} then
+  if index == marks then
     if h[1] == 'not_kept' then redis.call('DEL', name) end
   elseif h[1] == 'done' then
     local left = redis.call('PTTL', name)
@@ -530,12 +531,12 @@ local function give_up(index, key)
     redis.call('DEL', name)
     redis.call('HSET', name, 'fingerprint', h[2], 'request', h[3], 'state', 'not_kept')
     redis.call('PEXPIRE', name, left)
-    keep(${marks}, now + left, mark_size(key), key)
+    keep(marks, now + left, mark_size(key), key)
   end
 end
 ${EVICT}
 local function expire(most)
-  for _, index in ipairs({${replies}, ${marks}}) do
+  for _, index in ipairs({replies, marks}) do
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, most)) do
       redis.call('ZREM', index, member)
       add(-parse(member))
@@ -557,7 +558,8 @@ local h = redis.call('HMGET', KEYS[1], 'request', 'state')
 if h[1] and (h[1] ~= ARGV[2] or h[2] ~= 'running') then return {} end
 local ttl = tonumber(ARGV[3])
 ${NOW}
-${IDEM_KEEP('KEYS[2]', 'KEYS[3]', 'KEYS[4]', 'ARGV[5]')}
+local replies, sum, marks, prefix = KEYS[2], KEYS[3], KEYS[4], ARGV[5]
+${IDEM_KEEP}
 redis.call('DEL', KEYS[1])
 expire(${EXPIRED_BY_PUT})
 local size = mark_size(ARGV[6])
@@ -581,7 +583,8 @@ return {bytes(), evicted, ends({KEYS[2], KEYS[4]})}
  */
 export const IDEM_TRIM = `
 ${NOW}
-${IDEM_KEEP('KEYS[1]', 'KEYS[2]', 'KEYS[3]', 'ARGV[1]')}
+local replies, sum, marks, prefix = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+${IDEM_KEEP}
 expire(${RETAINED_SLICE})
 local evicted = evict(tonumber(ARGV[2]), ${RETAINED_SLICE})
 return {bytes(), evicted, ends({KEYS[1], KEYS[3]})}
