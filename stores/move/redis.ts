@@ -8,26 +8,25 @@ import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
 import { folderOf, isLocal, LocalServer } from '../local.ts'
 import { AUDIT, digestKey, IDS, KEYS as KEY_IDS, KEYED, orgKey, RedisAccounts, VERSION } from '../redis/accounts.ts'
-import { script } from '../redis/call.ts'
 import { RedisClient, tagOf } from '../redis/client.ts'
 import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { indexOf } from '../redis/idempotency.ts'
 import { LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
-import { APPEND, ASIDE, IDEM_FINISH, IN_USE, RECLAIM, RECORD_PUT, SHARES_REPORT } from '../redis/scripts.ts'
+import { script } from '../redis/scripts.ts'
 import { scanUsage } from '../redis/usage.ts'
 import { FIGURES, HOUR_MS, monthIndex } from '../usage.ts'
 import { cellsOf, groupsOf } from './cells.ts'
 import type { Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
 
 const SCRIPTS = {
-  append: script(APPEND),
-  aside: script(ASIDE),
-  inUse: script(IN_USE),
-  reclaim: script(RECLAIM),
-  finish: script(IDEM_FINISH),
-  put: script(RECORD_PUT),
-  report: script(SHARES_REPORT),
+  append: script('append'),
+  aside: script('aside'),
+  inUse: script('in_use'),
+  reclaim: script('reclaim'),
+  finish: script('idem_finish'),
+  put: script('record_put'),
+  report: script('shares_report'),
 }
 /** Timeout of one call in ms: no client waits for it. */
 const TIMEOUT_MS = 30_000

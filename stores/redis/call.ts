@@ -3,17 +3,16 @@
  * command. For the two calls of every exchange this took longer than the script itself, although nearly all arguments
  * are the same each time.
  */
-import { createHash } from 'node:crypto'
 import type { Writable } from 'node:stream'
 import { Command } from 'ioredis'
 
-/** A Lua script, and its SHA-1 digest in hex, by which EVALSHA names it. */
+/** A Lua script (scripts.ts). */
 export interface Script {
   lua: string
+  /** The SHA-1 digest in hex, by which EVALSHA names it. */
   sha: string
-}
-export function script(lua: string): Script {
-  return { lua, sha: createHash('sha1').update(lua).digest('hex') }
+  /** Where each line of `lua` stands in lua/, such as `admit.lua:12`. */
+  lines: readonly string[]
 }
 
 /** An argument as a bulk string of the Redis protocol. */

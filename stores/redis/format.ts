@@ -1,5 +1,5 @@
 /**
- * The version of the layout of keys and values (layout.ts, scripts.ts, docs/ledger.md "Redis keys"), and how it changes
+ * The version of the layout of keys and values (layout.ts, lua/, docs/ledger.md "Redis keys"), and how it changes
  * while gateways of two releases share one Redis, as they do during a rolling deploy.
  *
  *   {sluice:leases}:format   hash: version, min_reader. A Redis without this key has version 1. `move`: the `MoveMark` of
@@ -11,9 +11,8 @@
  */
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { RedisAccounts } from './accounts.ts'
-import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
-import { MARK } from './scripts.ts'
+import { script } from './scripts.ts'
 
 export interface LayoutStep extends Mark {
   /**
@@ -39,7 +38,7 @@ export const HELD = '{sluice:leases}:held'
 /** The key of a lease is this and its id. */
 export const LEASE_PREFIX = '{sluice:leases}:id:'
 
-const MARK_SCRIPT = script(MARK)
+const MARK_SCRIPT = script('mark')
 /** The version of data without a mark. */
 const FIRST = 1
 

@@ -4,17 +4,16 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
-import { script } from './call.ts'
 import { type Arg, type RedisClient, tagOf } from './client.ts'
-import { IDEM_BEGIN, IDEM_CLAIM, IDEM_FINISH, IDEM_LEASE, IDEM_TRIM } from './scripts.ts'
+import { script } from './scripts.ts'
 import { Shares } from './shares.ts'
 
 const SCRIPTS = {
-  begin: script(IDEM_BEGIN),
-  claim: script(IDEM_CLAIM),
-  finish: script(IDEM_FINISH),
-  lease: script(IDEM_LEASE),
-  trim: script(IDEM_TRIM),
+  begin: script('idem_begin'),
+  claim: script('idem_claim'),
+  finish: script('idem_finish'),
+  lease: script('idem_lease'),
+  trim: script('idem_trim'),
 }
 
 /** How long a mark lives without renewal, ms. When its owner has died, the key counts as running for this long. */

@@ -16,11 +16,11 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { StoreRefused, StoreUnavailable } from '../../core/store.ts'
 import { markOf } from '../format.ts'
-import { type Script, script } from './call.ts'
+import type { Script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
 import { bringUpToDate, FORMAT, HELD, type LayoutStep, LEASE_PREFIX } from './format.ts'
 import type { OrgKeys } from './plan.ts'
-import { LEASE_BURY, LEASE_RENEW, LEASE_TAKE, RECLAIM } from './scripts.ts'
+import { script } from './scripts.ts'
 
 export interface LeaseTimes {
   /** How long a lease lives without renewal, ms. */
@@ -37,10 +37,10 @@ const UNREGISTER_GROUP = 500
 const RECLAIM_GROUP = 200
 
 const SCRIPTS = {
-  take: script(LEASE_TAKE),
-  renew: script(LEASE_RENEW),
-  bury: script(LEASE_BURY),
-  reclaim: script(RECLAIM),
+  take: script('lease_take'),
+  renew: script('lease_renew'),
+  bury: script('lease_bury'),
+  reclaim: script('reclaim'),
 }
 const DEAD = '{sluice:leases}:dead'
 const keyOf = (id: string) => LEASE_PREFIX + id
@@ -310,7 +310,7 @@ export class Leases {
     else await this.#take()
   }
 
-  /** Runs LEASE_TAKE or LEASE_RENEW. @returns whether Redis accepted the lease */
+  /** Runs lease_take.lua or lease_renew.lua. @returns whether Redis accepted the lease */
   async #put(which: Script, id: string): Promise<boolean> {
     const keys = [HELD, keyOf(id), FORMAT]
     return (await this.#client.script(which, keys, [id, this.#times.ttl, markOf(this.#steps).version])) === 1

@@ -11,14 +11,13 @@ import type { ShipRetention } from '../index.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { monthIndex } from '../usage.ts'
-import { script } from './call.ts'
 import type { Connection, RedisClient } from './client.ts'
 import { matches, readDrained } from './drained.ts'
-import { APPEND } from './scripts.ts'
+import { script } from './scripts.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
 
-const APPEND_SCRIPT = script(APPEND)
+const APPEND_SCRIPT = script('append')
 export const STREAM = 'sluice:ledger'
 /** Hash: by target, the position of the last row that was shipped to it. */
 export const SHIPPED = `{${STREAM}}:shipped`
@@ -35,7 +34,7 @@ export const LEDGER_GROUP = 200
 /** One XRANGE reads at most this many rows. */
 const PAGE = 1000
 
-/** The key of the set of ids that an instance has sent (APPEND in scripts.ts). Its tag puts it in the stream's slot. */
+/** The key of the set of ids that an instance has sent (lua/append.lua). Its tag puts it in the stream's slot. */
 export function sentKey(instance: string): string {
   return `{${STREAM}}:sent:${instance}`
 }
@@ -119,7 +118,7 @@ export class RedisLedgerSink implements LedgerSink {
     return connection
   }
 
-  /** The arguments of APPEND that say what is kept: rows, sums, and rows that were not shipped. */
+  /** The arguments of append.lua that say what is kept: rows, sums, and rows that were not shipped. */
   #retention(): { minId: string; month: number | ''; target: string; least: string; keep: number | '' } {
     const { clock, ledgerKeep, ship } = this.#options
     if (ledgerKeep === null) return { minId: '', month: '', target: '', least: '', keep: '' }
@@ -290,7 +289,7 @@ function toText(value: string | number | boolean | null | undefined): string {
 /** The index of each of LEDGER_COLUMNS in the values of a row. */
 const PLACES = LEDGER_COLUMNS.map(name => ROW_COLUMNS.indexOf(name))
 
-/** The fields of a stream entry, as JSON, in the form that APPEND takes. */
+/** The fields of a stream entry, as JSON, in the form that append.lua takes. */
 function toFields(row: string): string {
   const values = JSON.parse(row) as RowValues
   const fields: string[] = []

@@ -18,15 +18,14 @@ import {
 import type { Charge } from '../journal.ts'
 import type { Count } from '../ledger.ts'
 import { advance, denial, type Level, stateOf } from '../limits/rules.ts'
-import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
 import { GROUP_BYTES } from './layout.ts'
 import type { Leases } from './lease.ts'
 import { type OrgKeys, type Plan, planOf, type Settlement } from './plan.ts'
-import { GIVE_UP, RECLAIM } from './scripts.ts'
+import { script } from './scripts.ts'
 
-const RECLAIM_SCRIPT = script(RECLAIM)
-const GIVE_UP_SCRIPT = script(GIVE_UP)
+const RECLAIM_SCRIPT = script('reclaim')
+const GIVE_UP_SCRIPT = script('give_up')
 /** A group that is not stored yet. */
 const NO_GROUP = Buffer.alloc(GROUP_BYTES)
 /** The first pause after a failed delivery, ms. Each further pause is twice as long, up to RETRY_MAX_MS. */

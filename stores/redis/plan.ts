@@ -1,12 +1,12 @@
 /** Prepares a set of cells for the scripts: everything that is the same for each exchange is computed once. */
 import type { Cell } from '../../core/store.ts'
 import { emptyLevel, type Level, periodIndex } from '../limits/rules.ts'
-import { CallTemplate, type ScriptCall, script } from './call.ts'
+import { CallTemplate, type ScriptCall } from './call.ts'
 import { DAY_PLACE, FINALS, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES, placeOf, STARTS } from './layout.ts'
-import { ADMIT, SETTLE } from './scripts.ts'
+import { script } from './scripts.ts'
 
-const ADMIT_SCRIPT = script(ADMIT)
-const SETTLE_SCRIPT = script(SETTLE)
+const ADMIT_SCRIPT = script('admit')
+const SETTLE_SCRIPT = script('settle')
 
 /**
  * The keys of an organization's cells, and of its reservations under one lease. Callers pass the same object as long as
@@ -15,7 +15,9 @@ const SETTLE_SCRIPT = script(SETTLE)
 export interface OrgKeys {
   /** The organization's hash: groups of levels, and reservations under their marks. */
   readonly cells: string
-  /** The set of the lease's marks that RECLAIM has given back. It exists only when the lease has been declared dead. */
+  /**
+   * The set of the lease's marks that reclaim.lua has given back. It exists only when the lease has been declared dead.
+   */
   readonly reclaimed: string
   /** A reservation's mark is this prefix and the request id. No name of a group begins with it. */
   readonly prefix: string
@@ -98,13 +100,13 @@ export class Plan {
     this.#levels = cells.map(emptyLevel)
   }
 
-  /** The call of ADMIT for one request. `amounts` are parallel to the cells. */
+  /** The call of admit.lua for one request. `amounts` are parallel to the cells. */
   admission(keys: OrgKeys, id: string, amounts: readonly number[], now: number): ScriptCall {
     this.#use(keys)
     return this.#admission.make([keys.prefix + id], () => this.#fillRequest(this.#request.numbers, amounts, now))
   }
 
-  /** One call of SETTLE for several settlements. */
+  /** One call of settle.lua for several settlements. */
   settlement(keys: OrgKeys, settlements: readonly Settlement[]): ScriptCall {
     this.#use(keys)
     return this.#settlement.make(

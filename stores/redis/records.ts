@@ -1,16 +1,15 @@
 /**
  * Retained responses and continuation data in Redis. Each is one value with a time to live, and has a place in the index
- * of its kind (RECORD_KEEP in scripts.ts).
+ * of its kind (lua/record_keep.lua).
  */
 import type { RecordKind, RecordStore } from '../../core/store.ts'
-import { script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
-import { RECORD_DELETE, RECORD_PUT, RECORD_TRIM } from './scripts.ts'
+import { script } from './scripts.ts'
 import { Shares } from './shares.ts'
 
-const PUT = script(RECORD_PUT)
-const TRIM = script(RECORD_TRIM)
-const DELETE = script(RECORD_DELETE)
+const PUT = script('record_put')
+const TRIM = script('record_trim')
+const DELETE = script('record_delete')
 
 export class RedisRecords implements RecordStore {
   readonly shares: Shares
@@ -84,7 +83,7 @@ function nameOf(org: string, kind: RecordKind, id: string): string {
 
 const KINDS: readonly RecordKind[] = ['response', 'reply', 'continuation']
 
-/** The keys of RECORD_KEEP. */
+/** The keys of record_keep.lua. */
 function keysOf(org: string): string[] {
   return [`sluice:${tagOf(org)}:records`, ...KINDS.map(kind => indexOf(org, kind))]
 }

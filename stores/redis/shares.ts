@@ -15,12 +15,11 @@
  * keys it counts the bytes of each organization in the same way.
  */
 import type { KeptStats, Retained } from '../../core/store.ts'
-import { script } from './call.ts'
 import type { RedisClient } from './client.ts'
-import { SHARES_DUE, SHARES_REPORT } from './scripts.ts'
+import { script } from './scripts.ts'
 
-const REPORT = script(SHARES_REPORT)
-const DUE = script(SHARES_DUE)
+const REPORT = script('shares_report')
+const DUE = script('shares_due')
 /** One call reports at most this many organizations. */
 const BATCH = 100
 /** One look at what has ended takes at most this many organizations, for so long, ms. */

@@ -4,13 +4,12 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Lag, type Page, PositionLost, type ShipSource, shipRow } from '../ship/ship.ts'
-import { script } from './call.ts'
 import { RedisClient } from './client.ts'
 import { checkLayout } from './format.ts'
 import { fromFields, SHIPPED, STREAM, SUMMED } from './ledger.ts'
-import { LEAD } from './scripts.ts'
+import { script } from './scripts.ts'
 
-const LEAD_SCRIPT = script(LEAD)
+const LEAD_SCRIPT = script('lead')
 /** The store's identity. It is lost with the stream. */
 const ID = `{${STREAM}}:id`
 /** The key of the lease of the process that follows the ledger for a target. */

@@ -24,7 +24,6 @@ import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { RedisAccounts } from './accounts.ts'
-import { script } from './call.ts'
 import { type Connection, RedisClient } from './client.ts'
 import { drainOf } from './drained.ts'
 import { type LayoutStep, STEPS } from './format.ts'
@@ -34,10 +33,10 @@ import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
 import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
 import { RedisRecords } from './records.ts'
-import { BUCKET, CHARGE } from './scripts.ts'
+import { BUCKET, script } from './scripts.ts'
 import { scanUsage } from './usage.ts'
 
-const CHARGE_SCRIPT = script(CHARGE)
+const CHARGE_SCRIPT = script('charge')
 
 /** What one request of a dead instance's journal takes from spend and from buckets. */
 interface Owed {

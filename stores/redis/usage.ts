@@ -1,5 +1,5 @@
 /**
- * The sums of the ledger in Redis. The script that appends a row to the stream counts it (APPEND in scripts.ts), so all
+ * The sums of the ledger in Redis. The script that appends a row to the stream counts it (lua/append.lua), so all
  * keys are in the slot of the stream.
  *
  *   {sluice:ledger}:summed              id of the last entry of the stream that is counted

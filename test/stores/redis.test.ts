@@ -11,12 +11,11 @@ import type { Redis } from 'ioredis'
 import { systemClock } from '../../core/clock.ts'
 import { StoreUnavailable } from '../../core/store.ts'
 import { markBytes } from '../../stores/marks.ts'
-import { script } from '../../stores/redis/call.ts'
 import { tagOf } from '../../stores/redis/client.ts'
 import { IDEMPOTENCY_LEASE_MS } from '../../stores/redis/idempotency.ts'
 import { LEASE_TIMES, type LeaseTimes } from '../../stores/redis/lease.ts'
 import { planOf } from '../../stores/redis/plan.ts'
-import { RECLAIM } from '../../stores/redis/scripts.ts'
+import { script } from '../../stores/redis/scripts.ts'
 import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
 import { describe as describeAddress, parseRedisUrl } from '../../stores/redis/url.ts'
 import { eventually, stall, timersOf } from '../eventually.ts'
@@ -152,7 +151,7 @@ test('the settlements of a turn share calls: of those that stand, were given bac
   const org = newOrg()
   for (const id of ['open', 'stands', 'reclaimed', 'unknown']) await admit(org, id)
   const { cells: hash, reclaimed, prefix } = store.leases.keysOf(org)
-  await store.client.script(script(RECLAIM), [hash, reclaimed], [`${prefix}reclaimed`])
+  await store.client.script(script('reclaim'), [hash, reclaimed], [`${prefix}reclaimed`])
   await store.client.redis.hdel(hash, `${prefix}unknown`)
   assert.deepEqual(await used(org), [3, 300, 3000])
   const before = await calls()

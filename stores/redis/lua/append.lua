@@ -1,0 +1,134 @@
+-- Appends rows to the ledger's stream, each once, and counts what stands in the stream in the sums by hour. `summed` is
+-- the id of the last entry that is counted. A gateway of an earlier release appends and counts nothing; the next call
+-- counts what stands behind `summed`. So sums are right beside such gateways, and are made of what they left.
+--
+-- KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered; `summed`; the months
+-- that have sums, with which the keys of sums begin; the hash of what was shipped; with what the keys of last entries
+-- begin. ARGV: the oldest stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until
+-- they are taken) or '0' to add to it; the rows as JSON; the number of the oldest month to keep, or ''; the target to
+-- which rows must have been shipped before they are removed, or ''; for rows that were not shipped, the oldest stream
+-- id to keep, or '' for all; for how long rows are kept, in ms, or ''. Each row is an array of name, value, name,
+-- value…, all strings, its request id first. One JSON argument is used because separate arguments took the gateway
+-- longer than all other work for a row. Returns 1 when there may be more to count.
+local row, sums, months, latest = {}, {}, {}, {}
+local function monthOf(hour)
+  local day = math.floor(hour / 24) + 719468
+  local era = math.floor(day / 146097)
+  day = day - era * 146097
+  local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
+  day = day - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  local number = (era * 400 + year - 1970) * 12 + math.floor((5 * day + 2) / 153) + 2
+  return {number, string.format('%s:%04d-%02d', KEYS[4], 1970 + math.floor(number / 12), number % 12 + 1)}
+end
+local function count(entry, fields)
+  --@each counted ,
+  row.COLUMN
+  --@end
+  = nil
+  for i = 1, #fields, 2 do row[fields[i]] = fields[i + 1] end
+  local time, org = tonumber(row.time), row.organization
+  if not time or not org then return end
+  local list = latest[org]
+  if not list then
+    list = {}
+    latest[org] = list
+  end
+  list[#list + 1] = entry
+  local hour = math.floor(time / 3600000)
+  local name = hour
+  --@each text
+  .. '\n' .. (row.COLUMN or '')
+  --@end
+  local found = sums[org]
+  if not found then
+    found = {}
+    sums[org] = found
+  end
+  local sum = found[name]
+  if not sum then
+    if not months[hour] then months[hour] = monthOf(hour) end
+    sum = {hour, 0, 0, 0, 0, 0, 0, 0, 0}
+    found[name] = sum
+  end
+  sum[2] = sum[2] + 1
+  --@each figure
+  if row.COLUMN then sum[INDEX] = sum[INDEX] + (tonumber(row.COLUMN) or 0) end
+  --@end
+end
+
+local ids = {}
+local left = 0
+local rows = cjson.decode(ARGV[3])
+local summed = redis.call('GET', KEYS[3])
+local before = summed
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+local current = not last or last[1] == summed
+for i, fields in ipairs(rows) do
+  local id = fields[2]
+  ids[i] = id
+  if redis.call('SISMEMBER', KEYS[2], id) == 0 then
+    local entry = redis.call('XADD', KEYS[1], '*', unpack(fields))
+    if current then
+      count(entry, fields)
+      summed = entry
+    end
+  end
+end
+if not current then
+  local most = #rows + COUNTED_TOGETHER
+  local entries = redis.call('XRANGE', KEYS[1], summed and '(' .. summed or '-', '+', 'COUNT', most)
+  for _, entry in ipairs(entries) do
+    count(entry[1], entry[2])
+    summed = entry[1]
+  end
+  if #entries == most then left = 1 end
+end
+if summed ~= before then redis.call('SET', KEYS[3], summed) end
+for org, found in pairs(sums) do
+  for name, sum in pairs(found) do
+    local month = months[sum[1]]
+    local key = month[2] .. ':' .. org
+    local known = redis.call('HGET', key, name)
+    if known then
+      local at = 2
+      for figure in string.gmatch(known, '%d+') do
+        sum[at] = sum[at] + figure
+        at = at + 1
+      end
+    else
+      redis.call('SADD', month[2], org)
+      redis.call('ZADD', KEYS[4], month[1], month[2])
+    end
+    redis.call('HSET', key, name, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', unpack(sum, 2)))
+  end
+end
+for org, list in pairs(latest) do
+  local key = KEYS[6] .. org
+  redis.call('LPUSH', key, unpack(list))
+  redis.call('LTRIM', key, 0, LAST_RECENT)
+  if ARGV[7] ~= '' then redis.call('PEXPIRE', key, ARGV[7]) end
+end
+if #ids > 0 then
+  if ARGV[2] == '1' then redis.call('DEL', KEYS[2]) end
+  redis.call('SADD', KEYS[2], unpack(ids))
+  redis.call('PEXPIRE', KEYS[2], 604800000)
+end
+local keep = ARGV[1]
+if keep ~= '' and ARGV[5] ~= '' then
+  local shipped = redis.call('HGET', KEYS[5], ARGV[5])
+  shipped = string.match(shipped or '', '^[%d-]+') or '0-0'
+  if tonumber(string.match(shipped, '^%d+')) < tonumber(keep) then
+    local least = ARGV[6]
+    if least ~= '' and tonumber(string.match(shipped, '^%d+')) < tonumber(least) then keep = least
+    else keep = shipped end
+  end
+end
+if keep ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', keep) end
+if ARGV[4] ~= '' then
+  local old = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. ARGV[4], 'LIMIT', 0, 1)[1]
+  if old then
+    for _, org in ipairs(redis.call('SPOP', old, COUNTED_TOGETHER)) do redis.call('UNLINK', old .. ':' .. org) end
+    if redis.call('EXISTS', old) == 0 then redis.call('ZREM', KEYS[4], old) end
+  end
+end
+return left
