@@ -69,7 +69,7 @@ function uncorkAll(): void {
 
 /** One call of a script, ready to be sent. */
 export class ScriptCall {
-  readonly #script: Script
+  readonly script: Script
   readonly #args: string[]
   readonly #shared: number
   readonly #bytes: Buffer
@@ -80,7 +80,7 @@ export class ScriptCall {
    * @param bytes the whole EVALSHA command
    */
   constructor(which: Script, args: string[], shared: number, bytes: Buffer) {
-    this.#script = which
+    this.script = which
     this.#args = args
     this.#shared = shared
     this.#bytes = bytes
@@ -93,8 +93,8 @@ export class ScriptCall {
   /** The same call with the script's text instead of its digest, for a server that does not know the script. */
   eval(): Command {
     const count = this.#bytes.subarray(0, this.#bytes.indexOf(10) + 1)
-    const bytes = Buffer.concat([count, ...bulk('EVAL'), ...bulk(this.#script.lua), this.#bytes.subarray(this.#shared)])
-    return new MadeCommand('eval', [this.#script.lua, ...this.#args.slice(1)], bytes)
+    const bytes = Buffer.concat([count, ...bulk('EVAL'), ...bulk(this.script.lua), this.#bytes.subarray(this.#shared)])
+    return new MadeCommand('eval', [this.script.lua, ...this.#args.slice(1)], bytes)
   }
 }
 

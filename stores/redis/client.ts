@@ -11,6 +11,14 @@ import type { Script, ScriptCall } from './call.ts'
 import { Deadlines } from './deadlines.ts'
 import { describe, parseRedisUrl, type RedisAddress } from './url.ts'
 
+/**
+ * The error of a script with the lines of the files in lua/: Redis names them by the text that it was sent, as
+ * `user_script:12`.
+ */
+function located({ lines }: Script, error: Error): Error {
+  error.message = error.message.replace(/user_script:(\d+)/g, (named, line) => lines[Number(line) - 1] ?? named)
+  return error
+}
 const isUnknownScript = (error: Error) => error.message.startsWith('NOSCRIPT')
 
 export type Arg = string | number | Buffer
@@ -131,8 +139,9 @@ export class RedisClient {
     redis: Redis | Cluster = this.redis,
   ): Promise<unknown> {
     const rest = [keys.length, ...keys, ...args]
-    return this.call(redis.callBuffer('EVALSHA', which.sha, ...rest), () =>
-      redis.callBuffer('EVAL', which.lua, ...rest),
+    const failed = (error: Error) => Promise.reject(located(which, error))
+    return this.call(redis.callBuffer('EVALSHA', which.sha, ...rest), error =>
+      isUnknownScript(error) ? redis.callBuffer('EVAL', which.lua, ...rest).catch(failed) : failed(error),
     )
   }
 
@@ -151,8 +160,9 @@ export class RedisClient {
 
   /** Runs a script by a call whose bytes are already made. */
   send(call: ScriptCall): Promise<unknown> {
+    const failed = (error: Error) => this.#failed(located(call.script, error))
     return this.#sent(call.evalsha()).then(this.#answered, error =>
-      isUnknownScript(error) ? this.#sent(call.eval()).then(this.#answered, this.#failed) : this.#failed(error),
+      isUnknownScript(error) ? this.#sent(call.eval()).then(this.#answered, failed) : failed(error),
     )
   }
 
@@ -164,19 +174,16 @@ export class RedisClient {
 
   /**
    * Applies the timeout to a command, and makes a StoreUnavailable of every failure.
-   * @param unknown sends another command when the server does not know the script of the first
+   * @param refused what to do about the command's error: send another command, or fail
    */
-  call<T>(command: Promise<T>, unknown?: () => Promise<T>): Promise<T> {
+  call<T>(command: Promise<T>, refused: (error: Error) => Promise<T> = error => Promise.reject(error)): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       const pending = { isSettled: false, reject }
       const settle = () => {
         pending.isSettled = true
       }
       this.#deadlines.add(pending)
-      command
-        .catch(error => (unknown && isUnknownScript(error) ? unknown() : Promise.reject(error)))
-        .then(resolve, reject)
-        .then(settle)
+      command.catch(refused).then(resolve, reject).then(settle)
     }).then(this.#answered, this.#failed)
   }
 
