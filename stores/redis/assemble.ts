@@ -36,38 +36,40 @@ const OF_REDIS = new Set(['KEYS', 'ARGV'])
 
 /**
  * @param name of the file, without `.lua`
+ * @returns the text; and for each of its lines, in which file and line it stands, such as `admit.lua:12`
  * @throws Error for a directive, a list or a word in capitals that is unknown
  */
-export function assemble(name: string, inserts: Inserts): { lua: string; lines: string[] } {
-  const lines = expanded(linesOf(name), inserts.constants, inserts)
+export function assemble(name: string, inserts: Inserts, folder = LUA): { lua: string; lines: string[] } {
+  const lines = expanded(linesOf(folder, name), inserts.constants, { ...inserts, folder })
   return { lua: lines.map(({ text }) => text).join('\n'), lines: lines.map(({ at }) => at) }
 }
 
 const files = new Map<string, Line[]>()
 /** Each file is read once in the life of the process. */
-function linesOf(name: string): Line[] {
-  let lines = files.get(name)
+function linesOf(folder: string, name: string): Line[] {
+  const file = join(folder, `${name}.lua`)
+  let lines = files.get(file)
   if (!lines) {
-    const text = readFileSync(join(LUA, `${name}.lua`), 'utf8')
+    const text = readFileSync(file, 'utf8')
     lines = text.split('\n').map((text, i) => ({ text, at: `${name}.lua:${i + 1}` }))
-    files.set(name, lines)
+    files.set(file, lines)
   }
   return lines
 }
 
-function expanded(lines: readonly Line[], values: Values, inserts: Inserts): Line[] {
+function expanded(lines: readonly Line[], values: Values, from: Inserts & { folder: string }): Line[] {
   const made: Line[] = []
   for (let i = 0; i < lines.length; i++) {
     const { text, at } = lines[i]!
     const [, command, name = '', joint = ''] = COMMAND.exec(text) ?? []
-    if (command === 'include') made.push(...expanded(linesOf(name), values, inserts))
+    if (command === 'include') made.push(...expanded(linesOf(from.folder, name), values, from))
     else if (command === 'each') {
-      const list = inserts.lists[name]
+      const list = from.lists[name]
       if (!list) throw new Error(`${at}: there is no list '${name}'`)
       const end = lines.findIndex((line, k) => k > i && COMMAND.exec(line.text)?.[1] === 'end')
       if (end < 0) throw new Error(`${at}: no '--@end' follows`)
       for (const [k, entry] of list.entries()) {
-        const copy = expanded(lines.slice(i + 1, end), { ...values, ...entry }, inserts)
+        const copy = expanded(lines.slice(i + 1, end), { ...values, ...entry }, from)
         if (k < list.length - 1) copy.push({ text: joint, at: lines[end]!.at })
         made.push(...copy)
       }
