@@ -1,17 +1,17 @@
 -- Adds to an index what gateways of a release that does not keep it have changed, at most `most` organizations, with
 -- the function `index(id)` of the script.
--- Its state is a hash: the index has all changes up to the version `v`, of those organizations whose ids are at most
--- `at`; without `at`, of all. First it goes through all organizations, then through what has changed.
-if v and not at then
-  local entries = redis.call('XRANGE', KEYS[4], v .. '-0', '+', 'COUNT', most + 1)
-  if entries[1] and entries[1][1] == v .. '-0' then
+-- Its state is a hash: the index has all changes up to the version in the field `v`, of those organizations whose ids
+-- are at most `at`; without `at`, of all. First it goes through all organizations, then through what has changed.
+if version and not at then
+  local entries = redis.call('XRANGE', KEYS[4], version .. '-0', '+', 'COUNT', most + 1)
+  if entries[1] and entries[1][1] == version .. '-0' then
     for i = 2, #entries do index(entries[i][2][2]) end
     redis.call('HSET', KEYS[2], 'v', string.match(entries[#entries][1], '^%d+'))
     return #entries > most and 1 or 0
   end
-  v = false -- The stream was cut behind that version.
+  version = false -- The stream was cut behind that version.
 end
-if not v then
+if not version then
   at = ''
   redis.call('HSET', KEYS[2], 'v', latest)
 end

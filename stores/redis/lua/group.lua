@@ -1,11 +1,12 @@
--- The stored numbers of a group: its time, then used for each place; for a bucket also the part, for spend the period.
+-- The stored numbers of a group: its time, then `used` of each place, behind it for a bucket also the part of a unit
+-- that is refilled, for spend the period (rules.ts).
 at
 --@each bucket
-, u_PLACE, p_PLACE
+, used_PLACE, part_PLACE
 --@end
 --@each slots
-, u_PLACE
+, used_PLACE
 --@end
 --@each spend
-, u_PLACE, a_PLACE
+, used_PLACE, period_PLACE
 --@end

@@ -4,8 +4,8 @@
 -- bytes, prefix of key names, key, and for a kept reply: status, headers, body, whole, and what was asked for, where
 -- that is known. It changes nothing when the lease had expired and another request has taken the key over, and nothing
 -- when it is sent again. Returns as evict.lua says, or nothing when it changed nothing.
-local h = redis.call('HMGET', KEYS[1], 'request', 'state')
-if h[1] and (h[1] ~= ARGV[2] or h[2] ~= 'running') then return {} end
+local record = redis.call('HMGET', KEYS[1], 'request', 'state')
+if record[1] and (record[1] ~= ARGV[2] or record[2] ~= 'running') then return {} end
 local ttl = tonumber(ARGV[3])
 --@include now
 local replies, sum, marks, prefix = KEYS[2], KEYS[3], KEYS[4], ARGV[5]

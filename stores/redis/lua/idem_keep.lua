@@ -19,14 +19,14 @@ local function oldest()
 end
 local function give_up(index, key)
   local name = prefix .. key
-  local h = redis.call('HMGET', name, 'state', 'fingerprint', 'request')
+  local record = redis.call('HMGET', name, 'state', 'fingerprint', 'request')
   if index == marks then
-    if h[1] == 'not_kept' then redis.call('DEL', name) end
-  elseif h[1] == 'done' then
+    if record[1] == 'not_kept' then redis.call('DEL', name) end
+  elseif record[1] == 'done' then
     local left = redis.call('PTTL', name)
     -- A hash that has lost its long fields takes twice the memory of a new one.
     redis.call('DEL', name)
-    redis.call('HSET', name, 'fingerprint', h[2], 'request', h[3], 'state', 'not_kept')
+    redis.call('HSET', name, 'fingerprint', record[2], 'request', record[3], 'state', 'not_kept')
     redis.call('PEXPIRE', name, left)
     keep(marks, now + left, mark_size(key), key)
   end

@@ -1,6 +1,6 @@
--- Unpacks what the request `q` has for group `g`: capacity and amount of each place.
+-- Unpacks what the `request` has for the group `index`: capacity and amount of each place.
 local
 --@each place ,
-c_PLACE, n_PLACE
+capacity_PLACE, amount_PLACE
 --@end
-= unpack_(REQUEST_FORMAT, q, REQUEST_START + (g - 1) * REQUEST_BYTES)
+= unpack_(REQUEST_FORMAT, request, REQUEST_START + (index - 1) * REQUEST_BYTES)

@@ -22,52 +22,52 @@ if #due == 0 then return 0 end
 local found = call('HMGET', KEYS[1], unpack(ARGV, 2, groups + 1))
 --@include group_fill
 local set = {}
-for g = 1, groups do
+for index = 1, groups do
   local
   --@include group
-  = unpack_(GROUP_FORMAT, found[g])
+  = unpack_(GROUP_FORMAT, found[index])
   for i = 1, #due do
-    local q, held = due[i], mine[i]
-    local now, day, month = unpack_('<ddd', q)
+    local request, held = due[i], mine[i]
+    local now, current_day, current_month = unpack_('<ddd', request)
     --@include request
     local
     --@each place
-    f_PLACE,
+    final_PLACE,
     --@end
-    charged_day, charged_month = unpack_(FINALS_FORMAT, q,
-      REQUEST_START + groups * REQUEST_BYTES + (g - 1) * FINALS_BYTES)
+    charged_day, charged_month = unpack_(FINALS_FORMAT, request,
+      REQUEST_START + groups * REQUEST_BYTES + (index - 1) * FINALS_BYTES)
     --@include pass
     --@each bucket
-    if c_PLACE ~= NONE then
+    if capacity_PLACE ~= NONE then
       --@include bucket_advance
       do
-        u_PLACE = u_PLACE + f_PLACE - (held and n_PLACE or 0)
-        if u_PLACE <= 0 then u_PLACE, p_PLACE = 0, 0 end
+        used_PLACE = used_PLACE + final_PLACE - (held and amount_PLACE or 0)
+        if used_PLACE <= 0 then used_PLACE, part_PLACE = 0, 0 end
       end
     else
       --@include bucket_owe
     end
     --@end
     --@each slots
-    if c_PLACE ~= NONE then
+    if capacity_PLACE ~= NONE then
       do
-        u_PLACE = u_PLACE + 0 - (held and n_PLACE or 0)
-        if u_PLACE <= 0 then u_PLACE = 0 end
+        used_PLACE = used_PLACE + 0 - (held and amount_PLACE or 0)
+        if used_PLACE <= 0 then used_PLACE = 0 end
       end
     end
     --@end
     --@each spend
-    if c_PLACE ~= NONE then
+    if capacity_PLACE ~= NONE then
       --@include spend_advance
-      if a_PLACE == charged_PLACE then
-        u_PLACE = u_PLACE + f_PLACE - (held and n_PLACE or 0)
-        if u_PLACE <= 0 then u_PLACE = 0 end
+      if period_PLACE == charged_PLACE then
+        used_PLACE = used_PLACE + final_PLACE - (held and amount_PLACE or 0)
+        if used_PLACE <= 0 then used_PLACE = 0 end
       end
     end
     --@end
   end
-  set[2 * g - 1] = ARGV[g + 1]
-  set[2 * g] = pack_(GROUP_FORMAT,
+  set[2 * index - 1] = ARGV[index + 1]
+  set[2 * index] = pack_(GROUP_FORMAT,
   --@include group
   )
 end

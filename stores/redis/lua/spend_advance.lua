@@ -1,3 +1,3 @@
 -- Brings a level of spend to the present day or month.
-if PLACE > a_PLACE then u_PLACE = 0 end
-if PLACE > a_PLACE or PLACE < a_PLACE - FAR_AHEAD then a_PLACE = PLACE end
+if current_PLACE > period_PLACE then used_PLACE = 0 end
+if current_PLACE > period_PLACE or current_PLACE < period_PLACE - FAR_AHEAD then period_PLACE = current_PLACE end
