@@ -40,20 +40,17 @@ for index = 1, groups do
     --@each bucket
     if capacity_PLACE ~= NONE then
       --@include bucket_advance
-      do
-        used_PLACE = used_PLACE + final_PLACE - (held and amount_PLACE or 0)
-        if used_PLACE <= 0 then used_PLACE, part_PLACE = 0, 0 end
-      end
+      used_PLACE = used_PLACE + final_PLACE - (held and amount_PLACE or 0)
+      if used_PLACE <= 0 then used_PLACE, part_PLACE = 0, 0 end
     else
       --@include bucket_owe
     end
     --@end
     --@each slots
     if capacity_PLACE ~= NONE then
-      do
-        used_PLACE = used_PLACE + 0 - (held and amount_PLACE or 0)
-        if used_PLACE <= 0 then used_PLACE = 0 end
-      end
+      -- A slot is held only while the request runs: whatever the final figure, nothing of it stays taken.
+      used_PLACE = used_PLACE - (held and amount_PLACE or 0)
+      if used_PLACE <= 0 then used_PLACE = 0 end
     end
     --@end
     --@each spend
