@@ -160,10 +160,10 @@ export class RedisClient {
 
   /** Runs a script by a call whose bytes are already made. */
   send(call: ScriptCall): Promise<unknown> {
-    const failed = (error: Error) => this.#failed(located(call.script, error))
-    return this.#sent(call.evalsha()).then(this.#answered, error =>
-      isUnknownScript(error) ? this.#sent(call.eval()).then(this.#answered, failed) : failed(error),
-    )
+    return this.#sent(call.evalsha()).then(this.#answered, error => {
+      const failed = (error: Error) => this.#failed(located(call.script, error))
+      return isUnknownScript(error) ? this.#sent(call.eval()).then(this.#answered, failed) : failed(error)
+    })
   }
 
   #sent(command: Command): Promise<unknown> {
