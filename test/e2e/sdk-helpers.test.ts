@@ -316,7 +316,12 @@ describe('count_tokens', () => {
     }
     // Agents count bodies that they have not finished: without the list, or with the messages alone.
     const hello = { role: 'user', content: 'hello there' }
-    for (const body of [{ model: 'eb1-preview', messages: 'hello there' }, { messages: hello }, [hello], '"hello there"'])
+    for (const body of [
+      { model: 'eb1-preview', messages: 'hello there' },
+      { messages: hello },
+      [hello],
+      '"hello there"',
+    ])
       assert.deepEqual(await count(body), plain, JSON.stringify(body))
     for (const body of [{ model: 'eb1-preview' }, {}, '[]', '7', 'null']) assert.equal((await count(body)).status, 200)
     assert.equal((await count('{')).status, 400)
