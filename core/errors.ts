@@ -360,6 +360,8 @@ export function errorMembers(error: GatewayError, requestId: string): Record<str
   let details = error.details
   if (error.retryAfterMs !== undefined)
     details = { ...details, retry_after_seconds: Math.round(error.retryAfterMs * 1000) / 1e6 }
+  // `x-should-retry: false` alone would read as "never" (decision 81).
+  if (error.retriable && isLong(error)) details = { ...details, retry: 'later' }
   if (details) members['details'] = details
   return members
 }
@@ -396,8 +398,13 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
     headers['retry-after'] = String(Math.max(1, Math.ceil(ms / 1000)))
     headers['retry-after-ms'] = String(ms)
   }
-  if (!error.retriable || (error.horizonMs !== null && error.horizonMs > 60_000)) headers['x-should-retry'] = 'false'
+  if (!error.retriable || isLong(error)) headers['x-should-retry'] = 'false'
   return headers
+}
+
+/** Official SDKs would sleep as long as they are told, for days; beyond a minute they are told not to retry (ERR-10). */
+function isLong({ horizonMs }: GatewayError): boolean {
+  return horizonMs !== null && horizonMs > 60_000
 }
 
 /**

@@ -78,8 +78,8 @@ const MINUTE = 60_000
 const DAY = 86_400_000
 
 /**
- * By dimension. The code of a denial is the dimension and `_limit_exceeded`; its header is the dimension with
- * hyphens. Limits of money have one code of their own.
+ * By dimension. The code of a denial is the dimension and `_limit_exceeded`; its headers are named by `headerFamily`.
+ * Limits of money have one code of their own.
  */
 export const COUNTED = {
   requests: {
@@ -217,6 +217,13 @@ export const MAXIMA = [
 
 export type Dimension = keyof typeof COUNTED
 export type LimitName = (typeof COUNTED)[Dimension]['limits'][number]['name'] | (typeof MAXIMA)[number]['name']
+
+/**
+ * The name of a limit's headers behind `x-ratelimit-limit-`, `-remaining-` and `-reset-`. The dimension alone is the
+ * minute, as the specification has it; a limit per day has headers of its own (decision 86).
+ */
+export const headerFamily = (dimension: Dimension, { windowMs }: { windowMs?: number }): string =>
+  dimension.replaceAll('_', '-') + (windowMs === DAY ? '-day' : '')
 
 /** In the order in which cells are checked and people are shown them. */
 export const DIMENSIONS = Object.entries(COUNTED) as readonly [Dimension, Counted][]

@@ -87,6 +87,8 @@ export interface Cell {
   /** Unique within the organization and stable across reloads, e.g. `o:tpm`, `k:key_ci:rpm`, `o:m:eb1-preview:tpd`. */
   id: string
   scope: 'org' | 'key'
+  /** The public id of the one model that the limit is for; absent where it is for all. */
+  model?: string
   dimension: Dimension
   kind: 'bucket' | 'slots' | 'spend'
   /**

@@ -30,6 +30,9 @@ interface Recording {
 /** Headers that belong to one transmission of a reply. They are not recorded: a replay gets new ones. */
 const NOT_RECORDED = new Set(['x-request-id', 'request-id', 'date', 'connection'])
 
+/** Limits hold for their moment; those of a reply that is replayed may be a day old. */
+const tellsLimits = (name: string): boolean => name.startsWith('x-ratelimit-')
+
 const schema = object({
   keep: duration('24h', 'How long a reply can be replayed.'),
   max_record: size('4MiB', 'Largest reply that is kept; a larger one is remembered as executed but not kept.'),
@@ -116,7 +119,11 @@ export const idempotency = definePlugin({
           return {
             kind: 'raw',
             status: record.status,
-            headers: [...record.headers, ['x-idempotent-replay', 'true'], ['x-original-request-id', record.requestId]],
+            headers: [
+              ...record.headers.filter(([name]) => !tellsLimits(name)),
+              ['x-idempotent-replay', 'true'],
+              ['x-original-request-id', record.requestId],
+            ],
             body: record.body,
             whole: record.whole,
           }

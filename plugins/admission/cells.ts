@@ -17,6 +17,14 @@ export interface Maxima {
   requestCost: number | null
 }
 
+/** On what a limit stands. */
+export type Owner = Pick<Cell, 'scope' | 'model'>
+
+/** A cap of 0.00: its key in gateway.yaml, and on what it stands. */
+export interface ZeroCap extends Owner {
+  setting: string
+}
+
 /** What an exchange of one organization, key and model has to fit into. */
 export interface CellSet {
   cells: readonly Cell[]
@@ -29,8 +37,8 @@ export interface CellSet {
   spendCells: readonly Cell[]
   /** What the spend cells left when this process last saw them, in nano-USD; -1 before that. */
   spendLeft: number
-  /** A spend cap of 0.00 applies (LIM-7, decisions 21). */
-  zeroSpend: boolean
+  /** The spend cap of 0.00 that applies, if one does (LIM-7, decisions 21). */
+  zeroSpend: ZeroCap | null
   /** The lowest limit of tokens per minute over both scopes: for input and output together, and for each (LIM-6). */
   minuteBudget: { tokens: number | null; input_tokens: number | null; output_tokens: number | null }
 }
@@ -42,7 +50,10 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
   const maxima: Maxima = { outputTokens: null, requestTokens: null, requestCost: null }
   const minuteBudget: CellSet['minuteBudget'] = { tokens: null, input_tokens: null, output_tokens: null }
 
-  const add = (limits: Partial<Limits>, scope: 'org' | 'key', prefix: string, booksSpend: boolean): void => {
+  let zeroSpend: ZeroCap | null = null
+
+  const add = (limits: Partial<Limits>, owner: Owner, prefix: string): void => {
+    const booksSpend = owner.model === undefined
     for (const [dimension, counted] of DIMENSIONS) {
       const { kind } = counted
       for (const limit of counted.limits) {
@@ -50,11 +61,12 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
         const capacity =
           capacityIn(limits, counted, limit) ?? (booksSpend && kind === 'spend' ? Number.POSITIVE_INFINITY : undefined)
         if (capacity === undefined) continue
-        const id = prefix + word
-        if (kind === 'bucket') cells.push({ id, scope, dimension, kind, capacity, windowMs })
-        else if (kind === 'slots') cells.push({ id, scope, dimension, kind, capacity })
-        else cells.push({ id, scope, dimension, kind, period, capacity })
+        const cell = { id: prefix + word, ...owner, dimension, capacity }
+        if (kind === 'bucket') cells.push({ ...cell, kind, windowMs })
+        else if (kind === 'slots') cells.push({ ...cell, kind })
+        else cells.push({ ...cell, kind, period })
         counts.push(counted)
+        if (kind === 'spend' && capacity === 0) zeroSpend ??= { setting: limit.name, ...owner }
       }
     }
     for (const direction of ['tokens', 'input_tokens', 'output_tokens'] as const)
@@ -62,16 +74,17 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     maxima.outputTokens = least(maxima.outputTokens, limits.max_output_tokens)
     maxima.requestTokens = least(maxima.requestTokens, limits.max_request_tokens)
     maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
+    if (limits.max_request_usd === 0) zeroSpend ??= { setting: 'max_request_usd', ...owner }
   }
 
-  add(organization.limits, 'org', cellPrefix(null, null), true)
-  add(key.limits, 'key', cellPrefix(key.id, null), true)
+  // Those for all models come first: `forAllModels` relies on it.
+  add(organization.limits, { scope: 'org' }, cellPrefix(null, null))
+  add(key.limits, { scope: 'key' }, cellPrefix(key.id, null))
   if (model !== null) {
-    add(organization.model_limits[model] ?? {}, 'org', cellPrefix(null, model), false)
-    add(key.model_limits[model] ?? {}, 'key', cellPrefix(key.id, model), false)
+    add(organization.model_limits[model] ?? {}, { scope: 'org', model }, cellPrefix(null, model))
+    add(key.model_limits[model] ?? {}, { scope: 'key', model }, cellPrefix(key.id, model))
   }
   const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
-  const zeroSpend = maxima.requestCost === 0 || spendCells.some(cell => cell.capacity === 0)
   return { cells, counts, compressed: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
 }
 
@@ -96,16 +109,18 @@ export function countingCell({ limits }: OrganizationConfig): Cell | null {
 
 /**
  * Cells under platform load (LIM-10): rates and concurrency are reduced, money is not. A capacity of 0 stays 0. Each
- * factor has one list of cells, because the plans of limits, headers and Redis are cached by the list.
+ * factor has one list of cells, because the plans of limits, headers and Redis are cached by the list. It is the list
+ * of the set itself where the load reduces nothing.
  */
 export function compress(set: CellSet, factor: number): readonly Cell[] {
   let cells = set.compressed.get(factor)
   if (!cells) {
-    cells = set.cells.map(cell =>
-      isMoney(cell.dimension) || cell.capacity === 0
-        ? cell
-        : { ...cell, capacity: Math.max(1, Math.floor(cell.capacity * factor)) },
-    )
+    const reduced = set.cells.map(cell => {
+      if (isMoney(cell.dimension) || cell.capacity === 0) return cell
+      const capacity = Math.max(1, Math.floor(cell.capacity * factor))
+      return capacity === cell.capacity ? cell : { ...cell, capacity }
+    })
+    cells = reduced.every((cell, i) => cell === set.cells[i]) ? set.cells : reduced
     set.compressed.set(factor, cells)
   }
   return cells
@@ -119,4 +134,16 @@ export function compression(load: number, above: number): number {
   if (load <= above) return 1
   const factor = 1 - (0.9 * (load - above)) / (1 - above)
   return Math.max(2, Math.floor(20 * factor)) / 20
+}
+
+const parts = new WeakMap<readonly Cell[], readonly Cell[]>()
+
+/** Those of an admission's cells that are for all models. They come first, so states stay parallel to them. */
+export function forAllModels(cells: readonly Cell[]): readonly Cell[] {
+  let part = parts.get(cells)
+  if (!part) {
+    const end = cells.findIndex(({ model }) => model !== undefined)
+    parts.set(cells, (part = end < 0 ? cells : cells.slice(0, end)))
+  }
+  return part
 }

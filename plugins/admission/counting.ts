@@ -27,7 +27,8 @@ export function counting(store: Store): (x: Exchange) => undefined | Reply | Pro
     if (!caller || taken.length === 0) return undefined
     const org = caller.organization.id
     const decide = (admission: Admission): undefined | Reply => {
-      if (!admission.admitted) return denied(taken, AMOUNTS, admission, false)
+      if (!admission.admitted)
+        return denied(taken, AMOUNTS, admission, x.clock.now(), { words: 'counts of tokens and warm-ups' })
       store.limits.settle(org, x.id, AMOUNTS, x.clock.now())
       return undefined
     }

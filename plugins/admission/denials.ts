@@ -5,61 +5,102 @@ import { COUNTED, denialCode, isMoney, limitOf } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { Cell, Denial } from '../../core/store.ts'
-import { limitHeaders } from './headers.ts'
+import type { Owner, ZeroCap } from './cells.ts'
+import { denialHeaders } from './headers.ts'
 
 /**
- * Messages for a spend limit that is reached. They tell no amounts (LIM-8), only whether waiting or a smaller request
- * helps.
+ * Messages for a spend limit that is reached. They tell no amounts (LIM-8), only until when it lasts and whether
+ * waiting or a smaller request helps.
  * - never: the request alone is over the limit of a whole period, so waiting does not help
  * - smaller: something is left of the period, and it is less than this request may need
  * - later: nothing is left
  */
 const SPEND_DENIALS = {
-  never:
+  never: () =>
     'This request may need more than a limit of this account allows in its whole period, so waiting does not help. Shorten the prompt, lower the output cap, or raise the limit.',
-  smaller:
-    'This request may need more than what is left of a limit of this account. Shorten the prompt, lower the output cap, retry later, or raise the limit.',
-  later: 'A limit of this account is used up for now. Retry later, or raise the limit.',
+  smaller: (until: string) =>
+    `This request may need more than what is left of a limit of this account until ${until}. Shorten the prompt, lower the output cap, retry then, or raise the limit.`,
+  later: (until: string) => `A limit of this account is used up until ${until}. Retry then, or raise the limit.`,
 }
 
 /**
- * The refusal by the cell that denied.
- * @param compressed the platform, not the account, is the reason: limits were reduced by load
+ * The longest wait that is told where a limit is in the way only as platform load has reduced it, in milliseconds. How
+ * long the load lasts is not known, and no refill makes room for a request above the reduced limit.
+ */
+const LOAD_HORIZON_MS = 60_000
+
+export interface DenialContext {
+  /** The cells without the reduction by platform load, parallel to those that denied; left out where there is none. */
+  full?: readonly Cell[]
+  /** What the limit counts, in place of its dimension's words. */
+  words?: string
+}
+
+/**
+ * The refusal by the cell that denied. A cell that could not hold what the request needs if it were full is final,
+ * whatever its dimension and window (decision 80).
+ * @param now Unix ms
  */
 export function denied(
   cells: readonly Cell[],
   amounts: readonly number[],
   admission: Denial,
-  compressed: boolean,
+  now: number,
+  { full = cells, words }: DenialContext = {},
 ): Reply {
-  const scope = compressed ? 'platform' : 'org'
-  const outgrown = cells.find((cell, i) => cell.kind === 'spend' && amounts[i]! > cell.capacity)
-  const cell = outgrown ?? cells[admission.denied]!
-  if (cell.dimension === 'spend') {
-    const fate = outgrown ? 'never' : admission.states[admission.denied]!.remaining > 0 ? 'smaller' : 'later'
+  const outgrown = full.findIndex((cell, i) => amounts[i]! > cell.capacity)
+  const final = outgrown >= 0
+  const at = final ? outgrown : admission.denied
+  const cell = cells[at]!
+  const { remaining } = admission.states[at]!
+  const reduced = !final && cell.capacity !== full[at]!.capacity
+  const outgrowsReduced = reduced && amounts[at]! > cell.capacity
+  const horizonMs = outgrowsReduced ? Math.min(admission.horizonMs, LOAD_HORIZON_MS) : admission.horizonMs
+  const fate = final ? { retriable: false, horizonMs: null } : { horizonMs }
+  const scope = reduced ? 'platform' : 'org'
+
+  if (isMoney(cell.dimension)) {
+    const says = final ? 'never' : cell.kind === 'spend' && remaining > 0 ? 'smaller' : 'later'
     return deny(denialCode(cell.dimension), {
-      message: SPEND_DENIALS[fate],
-      ...(fate === 'never' ? { retriable: false } : { horizonMs: admission.horizonMs }),
-      headers: { 'x-ratelimit-limit-spend': formatUsd(cell.capacity), 'x-ratelimit-scope': scope },
+      message: SPEND_DENIALS[says](utcMinute(now + horizonMs)),
+      ...fate,
+      details: { dimension: cell.dimension },
+      headers: {
+        ...(cell.dimension === 'spend' && { 'x-ratelimit-limit-spend': formatUsd(cell.capacity) }),
+        'x-ratelimit-scope': scope,
+      },
     })
   }
-  if (isMoney(cell.dimension))
-    return deny(denialCode(cell.dimension), {
-      message: SPEND_DENIALS.later,
-      horizonMs: admission.horizonMs,
-      headers: { 'x-ratelimit-scope': scope },
-    })
   const headers = new HeaderFields()
-  limitHeaders([cell], [admission.states[admission.denied]!], headers)
+  denialHeaders(final ? full : cells, admission.states, at, headers)
   headers.set('x-ratelimit-scope', scope)
+  const limit = (final ? full : cells)[at]!.capacity
+  const { name } = limitOf(cell)
   const per = cell.kind === 'slots' ? '' : cell.windowMs === 60_000 ? ' per minute' : ' per day'
-  const owner = cell.scope === 'key' ? 'this key' : 'this organization'
+  const what = `${words ?? COUNTED[cell.dimension].words}${per}`
+  const needs = `the request needs ${amounts[at]}`
+  const left = Math.max(0, Math.floor(remaining))
+  const message = final
+    ? `The limit of ${limit} ${what} of ${ownerWords(cell)} is less than the request needs: ${amounts[at]}. Waiting does not help. ${limit > 0 ? 'Send less, or raise' : 'Raise'} ${name}.`
+    : reduced
+      ? `The platform is under load and allows ${ownerWords(cell)} ${limit} ${what} for now, in place of ${full[at]!.capacity}: ${needs}, ${left} remain. Retry after the wait.`
+      : `The limit of ${limit} ${what} of ${ownerWords(cell)} is reached: ${needs}, ${left} remain. Retry after the wait, or raise ${name}.`
   return deny(denialCode(cell.dimension), {
-    message: `The limit of ${cell.capacity} ${COUNTED[cell.dimension].words}${per} of ${owner} is reached: the request needs ${amounts[admission.denied]}, ${Math.max(0, Math.floor(admission.states[admission.denied]!.remaining))} remain. Retry after the wait, or raise ${limitOf(cell).name}.`,
-    horizonMs: admission.horizonMs,
-    details: { dimension: cell.dimension, limit: cell.capacity },
+    message,
+    ...fate,
+    details: { dimension: cell.dimension, limit },
     headers: Object.fromEntries(headers),
   })
+}
+
+/** On whose account a limit stands, and for which model. */
+function ownerWords({ scope, model }: Owner): string {
+  return `this ${scope === 'key' ? 'key' : 'organization'}${model === undefined ? '' : ` for ${model}`}`
+}
+
+/** `2026-12-01 00:00 UTC`, the first full minute that is not earlier. */
+function utcMinute(ms: number): string {
+  return `${new Date(Math.ceil(ms / 60_000) * 60_000).toISOString().slice(0, 16).replace('T', ' ')} UTC`
 }
 
 /** The request is larger than the budget of one full minute (LIM-6). */
@@ -75,6 +116,7 @@ export function overTokenBudget(estimate: number, limit: number): Reply {
   return deny('request_token_budget_exceeded', {
     message: `The request needs an estimated ${estimate} tokens; one request may need at most ${limit} (max_request_tokens). Shorten the prompt, lower the output cap, or raise max_request_tokens.`,
     details: { dimension: 'token_budget', limit },
+    headers: { 'x-ratelimit-scope': 'org' },
   })
 }
 
@@ -88,9 +130,9 @@ export function overSpendCap(exposure: number, limit: number): Reply {
 }
 
 /** A cap of 0.00: waiting cannot help (LIM-7). */
-export function zeroCap(exposure: number): Reply {
+export function zeroCap(exposure: number, cap: ZeroCap): Reply {
   return deny('request_spend_cap_exceeded', {
-    message: `The request may cost up to ${formatUsd(exposure)} USD and the spend cap is 0.00. Raise the spend cap (max_request_usd, daily_spend_usd or monthly_spend_usd).`,
+    message: `The request may cost up to ${formatUsd(exposure)} USD and the spend cap is 0.00: raise ${cap.setting} of ${ownerWords(cap)}.`,
     horizonMs: null,
     details: { dimension: 'spend_request' },
     headers: { 'x-ratelimit-limit-spend': '0.00', 'x-ratelimit-scope': 'org' },

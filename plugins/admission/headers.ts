@@ -1,44 +1,46 @@
-/** Limits as response headers (LIM-5, LIM-9). */
-import { COUNTED, type Counted, type Dimension } from '../../core/limits.ts'
+/** Limits as response headers (LIM-5, LIM-9, decision 86). */
+import { COUNTED, type Counted, headerFamily } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { type Cell, type CellState, isLimit } from '../../core/store.ts'
 
-/** One dimension of a set of cells: the indexes of its cells, and the names of its headers. */
-interface DimensionPlan {
-  dimension: Dimension
+/** The headers of one dimension and window: the indexes of the cells that they may show, and their names. */
+interface Family {
+  /** `input-tokens`; `input-tokens-day` for limits per day. */
+  name: string
   cells: number[]
   /** Values of the limit header, parallel to `cells`. */
   limits: string[]
   limit: string
   remaining: string
   reset: string
+  money: boolean
 }
 
 /** Cell sets are compiled once for each key and model, so the plans of their headers are cached by the set. */
-const plans = new WeakMap<readonly Cell[], DimensionPlan[]>()
+const plans = new WeakMap<readonly Cell[], Family[]>()
 
-function planOf(cells: readonly Cell[]): DimensionPlan[] {
+function planOf(cells: readonly Cell[]): Family[] {
   let plan = plans.get(cells)
   if (plan) return plan
   plan = []
   for (const [i, cell] of cells.entries()) {
-    const { dimension } = cell
-    const { money }: Counted = COUNTED[dimension]
+    const { money }: Counted = COUNTED[cell.dimension]
     if (!isLimit(cell) || money === 'in no header') continue
-    const known = plan.find(p => p.dimension === dimension)
-    const name = dimension.replaceAll('_', '-')
+    const name = headerFamily(cell.dimension, cell)
     const value = money ? formatUsd(cell.capacity) : String(cell.capacity)
+    const known = plan.find(family => family.name === name)
     if (known) {
       known.cells.push(i)
       known.limits.push(value)
     } else {
       plan.push({
-        dimension,
+        name,
         cells: [i],
         limits: [value],
         limit: `x-ratelimit-limit-${name}`,
         remaining: `x-ratelimit-remaining-${name}`,
         reset: `x-ratelimit-reset-${name}`,
+        money: money !== undefined,
       })
     }
   }
@@ -47,33 +49,70 @@ function planOf(cells: readonly Cell[]): DimensionPlan[] {
 }
 
 /**
- * Sets the headers of each dimension from its cell with the least remaining share, among organization and key, minute
- * and day (decisions 22).
+ * Sets the headers of each dimension and window, from its cell with the least remaining share among organization and
+ * key, for all models and for one (decisions 22).
  * @param headers is changed
+ * @param scope who makes the limits what they are
  */
-export function limitHeaders(cells: readonly Cell[], states: readonly CellState[], headers: Map<string, string>): void {
+export function limitHeaders(
+  cells: readonly Cell[],
+  states: readonly CellState[],
+  headers: Map<string, string>,
+  scope: 'org' | 'platform' = 'org',
+): void {
   const plan = planOf(cells)
   if (plan.length === 0) return
-  for (const { dimension, cells: indexes, limits, limit, remaining, reset } of plan) {
-    let at = 0
-    for (let k = 1, least = share(cells, states, indexes[0]!); k < indexes.length; k++) {
-      const other = share(cells, states, indexes[k]!)
-      if (other >= least) continue
-      least = other
-      at = k
-    }
-    const cell = cells[indexes[at]!]!
-    const state = states[indexes[at]!]
-    headers.set(limit, limits[at]!)
-    if (!state) continue
-    if (dimension === 'spend') {
-      headers.set(remaining, formatUsd(Math.max(0, state.remaining)))
-      continue
-    }
-    headers.set(remaining, String(Math.max(0, Math.floor(state.remaining))))
-    if (cell.kind === 'bucket') headers.set(reset, duration(state.resetMs))
+  for (const family of plan) set(family, tightest(family, cells, states), cells, states, headers)
+  headers.set('x-ratelimit-scope', scope)
+}
+
+/**
+ * Sets the headers of a denial: those of the cell that denies and, where that is a limit per day, of the dimension's
+ * minute, which clients look for under the dimension's plain name.
+ * @param headers is changed
+ */
+export function denialHeaders(
+  cells: readonly Cell[],
+  states: readonly CellState[],
+  denied: number,
+  headers: Map<string, string>,
+): void {
+  const cell = cells[denied]!
+  const own = headerFamily(cell.dimension, cell)
+  const plain = headerFamily(cell.dimension, {})
+  for (const family of planOf(cells)) {
+    if (family.name === own) set(family, family.cells.indexOf(denied), cells, states, headers)
+    else if (family.name === plain) set(family, tightest(family, cells, states), cells, states, headers)
   }
-  headers.set('x-ratelimit-scope', 'org')
+}
+
+/** The position in `family.cells` of the cell with the least remaining share. */
+function tightest({ cells: indexes }: Family, cells: readonly Cell[], states: readonly CellState[]): number {
+  let at = 0
+  if (indexes.length === 1) return at
+  for (let k = 1, least = share(cells, states, indexes[0]!); k < indexes.length; k++) {
+    const other = share(cells, states, indexes[k]!)
+    if (other >= least) continue
+    least = other
+    at = k
+  }
+  return at
+}
+
+function set(
+  { cells: indexes, limits, limit, remaining, reset, money }: Family,
+  at: number,
+  cells: readonly Cell[],
+  states: readonly CellState[],
+  headers: Map<string, string>,
+): void {
+  const i = indexes[at]!
+  const state = states[i]
+  headers.set(limit, limits[at]!)
+  if (!state) return
+  const left = Math.max(0, state.remaining)
+  headers.set(remaining, money ? formatUsd(left) : String(Math.floor(left)))
+  if (cells[i]!.kind === 'bucket' && !money) headers.set(reset, duration(state.resetMs))
 }
 
 function share(cells: readonly Cell[], states: readonly CellState[], i: number): number {

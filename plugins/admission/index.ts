@@ -1,5 +1,3 @@
-import { ZERO_USAGE } from '../../core/events.ts'
-import type { Consumed, Counted } from '../../core/limits.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import {
   conversation as conversationSlot,
@@ -15,7 +13,6 @@ import { declaredBytes } from '../shared/preparation.ts'
 import {
   assumedCap,
   candidates,
-  consumption,
   type Identity,
   identity,
   limitsCheck,
@@ -25,7 +22,9 @@ import {
 } from '../shared/slots.ts'
 import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
+import { finals } from './left.ts'
 import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
+import { standingsOf } from './standing.ts'
 
 /** On Redis, limits are looked at before the body is read only for bodies of more bytes. */
 const SMALL_BYTES = 32 * 1024
@@ -59,6 +58,7 @@ export const admission = definePlugin({
     const { store, config } = context
     /** The cells of each caller, by model. `auth` gives the same identity object for a key each time. */
     const sets = new WeakMap<Identity, Map<string, CellSet>>()
+    const standings = standingsOf(context.shared)
     const platform = context.shared.use('platform', () => ({ running: 0 }))
     const { max_concurrent_requests, compress_above } = config.platform
 
@@ -68,6 +68,21 @@ export const admission = definePlugin({
       let set = byModel.get(modelId ?? '')
       if (!set) byModel.set(modelId ?? '', (set = cellsFor(caller.organization, caller.key, modelId)))
       return set
+    }
+
+    function saw(
+      caller: Identity,
+      cells: readonly Cell[],
+      states: readonly CellState[],
+      compressed: boolean,
+      seenAt: number,
+    ): void {
+      const standing = standings.get(caller)
+      if (!standing) return void standings.set(caller, { cells, states, compressed, seenAt })
+      standing.cells = cells
+      standing.states = states
+      standing.compressed = compressed
+      standing.seenAt = seenAt
     }
 
     /**
@@ -88,8 +103,9 @@ export const admission = definePlugin({
       }
       const { cells, amounts } = looked
       if (cells.length === 0) return undefined
-      const decide = (denial: Denial | null) => (denial ? denied(cells, amounts, denial, false) : undefined)
-      const denial = store.limits.wouldDeny({ org: caller.organization.id, cells, amounts, now: x.clock.now() })
+      const now = x.clock.now()
+      const decide = (denial: Denial | null) => (denial ? denied(cells, amounts, denial, now) : undefined)
+      const denial = store.limits.wouldDeny({ org: caller.organization.id, cells, amounts, now })
       if (denial instanceof Promise) return denial.then(decide)
       return decide(denial)
     }
@@ -133,8 +149,8 @@ export const admission = definePlugin({
         if (refused) return refused
 
         const factor = compression(platform.running / max_concurrent_requests, compress_above)
-        const compressed = factor < 1
-        const cells = compressed ? compress(set, factor) : set.cells
+        const cells = factor < 1 ? compress(set, factor) : set.cells
+        const compressed = cells !== set.cells
         const now = x.clock.now()
         const spends = price !== null && set.spendCells.length > 0
 
@@ -156,20 +172,20 @@ export const admission = definePlugin({
           amounts: readonly number[],
         ): MaybePromise<undefined | Reply> => {
           if (spends) set.spendLeft = spendLeft(cells, result.states)
+          saw(caller, cells, result.states, compressed, x.clock.mono())
           if (!result.admitted) {
             // Another request was faster: less is left than was seen, and a lower cap may still fit.
             if (spends && output > cap.reserve && cells[result.denied]!.kind === 'spend')
               return take(capWithin(set.spendLeft, cap, input, price))
-            return denied(cells, amounts, result, compressed)
+            return denied(cells, amounts, result, now, { full: set.cells })
           }
-          x.defer(() =>
-            store.limits.settle(caller.organization.id, x.id, finals(set.counts, amounts, x), x.clock.now()),
-          )
+          x.defer(() => store.limits.settle(caller.organization.id, x.id, finals(cells, amounts, x), x.clock.now()))
           // The client disconnected while the store decided: the reservation was settled at once, and nothing would
           // close a row that is opened now.
           if (x.closed) return undefined
           x.peek(preparing)?.leave()
-          x.set(reservation, { cells, states: result.states, compressed, input, output: cap.reserve, cost })
+          const taken = { amounts, at: now }
+          x.set(reservation, { cells, states: result.states, compressed, taken, input, output: cap.reserve, cost })
           if (conversation && conversation.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
             x.set(assumedCap, output)
           return store.ledger.intent({
@@ -198,20 +214,6 @@ export const admission = definePlugin({
   },
 })
 
-/** What the exchange used of what it had reserved. */
-function finals(counts: readonly Counted[], reserved: readonly number[], x: Exchange): number[] {
-  const bill = x.peek(usage)
-  const billed = bill?.billed ? bill : undefined
-  const known = x.peek(consumption)
-  const consumed: Consumed = {
-    // An operator's plugin may fill `usage` and count no consumption: then the bill is all that is known.
-    usage: known?.usage ?? billed?.usage ?? ZERO_USAGE,
-    billed: billed?.cost ?? 0,
-    unbilled: known?.unbilled ?? 0,
-  }
-  return counts.map((counted, i) => counted.settle(consumed, reserved[i]!))
-}
-
 function checkMaxima(
   set: CellSet,
   cap: number | undefined,
@@ -223,7 +225,7 @@ function checkMaxima(
   const { maxima, minuteBudget } = set
   if (maxima.outputTokens !== null && cap !== undefined && cap > maxima.outputTokens)
     return overOutput(field ?? 'max_tokens', cap, maxima.outputTokens)
-  if (set.zeroSpend && exposure > 0) return zeroCap(exposure)
+  if (set.zeroSpend && exposure > 0) return zeroCap(exposure, set.zeroSpend)
   if (minuteBudget.tokens !== null && input + output > minuteBudget.tokens)
     return overMinute('tokens_per_minute', input + output, minuteBudget.tokens)
   if (minuteBudget.input_tokens !== null && input > minuteBudget.input_tokens)

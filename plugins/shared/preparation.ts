@@ -150,7 +150,9 @@ function overOrganization(unit: keyof Held, limit: number): Refusal {
   const error = new GatewayError('concurrency_limit_exceeded', {
     message: `This organization has as many requests in preparation as it may: ${what} that are being received, read or counted (platform.preparation.organization_${unit}). Retry after the wait, with fewer at once.`,
     horizonMs: WAIT_MS,
-    details: { limit },
+    details: { dimension: 'concurrency', limit },
+    // The headers of concurrency are those of `concurrent_requests`, of which nothing is known here.
+    headers: { 'x-ratelimit-scope': 'org' },
   })
   return { kind: 'error', error }
 }

@@ -254,6 +254,8 @@ export interface Reservation {
   states: readonly CellState[]
   /** Limits are reduced because of platform load (LIM-10). */
   compressed: boolean
+  /** What was taken from each of `cells`, and when, Unix ms. */
+  taken?: { amounts: readonly number[]; at: number }
   /** Reserved tokens; `cost` is in nano-USD, and of the output cap that is sent, which may be above `output`. */
   input: number
   output: number

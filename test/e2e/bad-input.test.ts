@@ -455,7 +455,7 @@ for (const listener of ['uws', 'node'] as const) {
         }
       }
       const ok = await t.post(PATH, good)
-      assert.equal(ok.headers.get('x-ratelimit-remaining-concurrency'), '49', 'every slot came back')
+      assert.equal(ok.headers.get('x-ratelimit-remaining-concurrency'), '50', 'every slot came back')
       await t.close()
     })
 

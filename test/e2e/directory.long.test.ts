@@ -158,7 +158,7 @@ for (const [name, skip, newUrl, count] of engines) {
       })
       const reply = await ask(gateway)
       await reply.text()
-      assert.equal(reply.headers.get('x-ratelimit-remaining-requests'), String(2000 - served - 1))
+      assert.equal(reply.headers.get('x-ratelimit-remaining-requests-day'), String(2000 - served - 1))
     })
 
     test('[AUTH-1] an organization that stands in both places is refused', async t => {

@@ -98,7 +98,8 @@ test('[AUTH-3] [AUTH-4] [AUTH-5] [AUTH-6] new, stage, activate, revoke: the gate
   const [a, b] = [await ask(first.out.trim()), await ask(second.out.trim())]
   // A day's worth flows back too slowly to be seen here.
   assert.equal(
-    Number(a.headers.get('x-ratelimit-remaining-requests')) - Number(b.headers.get('x-ratelimit-remaining-requests')),
+    Number(a.headers.get('x-ratelimit-remaining-requests-day')) -
+      Number(b.headers.get('x-ratelimit-remaining-requests-day')),
     1,
   )
   for (const r of [a, b]) await r.text()

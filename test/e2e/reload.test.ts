@@ -299,8 +299,9 @@ test('[LIM-2] what was taken before a reload stays taken after it', async () => 
     await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
     assert.equal((await t.gateway.reload()).applied, true)
     const second = await t.post('/v1/chat/completions', ask('hi'))
-    assert.equal(second.headers.get('x-ratelimit-remaining-concurrency'), '0')
-    assert.equal(second.headers.get('x-ratelimit-remaining-requests'), '1')
+    // One place is the open stream's, and the second has given its own back.
+    assert.equal(second.headers.get('x-ratelimit-remaining-concurrency'), '1')
+    assert.equal(second.headers.get('x-ratelimit-remaining-requests-day'), '1')
     upstream.open()
     contentOf(await open.text)
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 200)

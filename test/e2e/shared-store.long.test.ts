@@ -44,13 +44,13 @@ const ask = (text = 'x', more: object = {}) => ({
 /** Every dimension of LIM-1 that a store counts, and the word of its headers. */
 const DIMENSIONS = {
   requests_per_minute: 'requests',
-  requests_per_day: 'requests',
+  requests_per_day: 'requests-day',
   tokens_per_minute: 'tokens',
-  tokens_per_day: 'tokens',
+  tokens_per_day: 'tokens-day',
   input_tokens_per_minute: 'input-tokens',
-  input_tokens_per_day: 'input-tokens',
+  input_tokens_per_day: 'input-tokens-day',
   output_tokens_per_minute: 'output-tokens',
-  output_tokens_per_day: 'output-tokens',
+  output_tokens_per_day: 'output-tokens-day',
   concurrent_requests: 'concurrency',
   daily_spend_usd: 'spend',
   monthly_spend_usd: 'spend',

@@ -151,7 +151,7 @@ test('[LIM-8] what a client leaves unbilled has a limit of its own: a tenth of t
     assert.equal(refused.status, 429)
     const { error } = (await refused.json()) as any
     assert.equal(error.code, 'rate_limit_exceeded')
-    assert.equal(error.message, 'A limit of this account is used up for now. Retry later, or raise the limit.')
+    assert.match(error.message, /^A limit of this account is used up until [-\d]+ \d\d:\d\d UTC\. Retry then, or raise/)
     assert.equal(error.details?.limit, undefined)
     const named = [...refused.headers.keys()].filter(name => name.startsWith('x-ratelimit'))
     assert.deepEqual(named, ['x-ratelimit-scope'])
@@ -430,11 +430,13 @@ test('where not even output_reserve fits, the answer is the refusal of that limi
 
 test('token budgets reserve output_reserve and may carry debt; spend reserves what the cap that is sent can cost', () =>
   using({ models: models(window), organization: limits('tokens_per_day: 5000, daily_spend_usd: 1.00') }, async t => {
-    const reply = await t.post('/v1/chat/completions', uncapped('chat', '[[sim: tokens 8000]] x'))
-    const { usage } = (await reply.json()) as any
+    // The head of a stream tells what is left beside the reservation.
+    const asked = uncapped('chat', '[[sim: tokens 8000]] x', { stream: true, stream_options: { include_usage: true } })
+    const reply = await t.post('/v1/chat/completions', asked)
+    const usage = JSON.parse((await reply.text()).match(/"usage":(\{"prompt.*\})\}$/m)![1]!)
     assert.ok(usage.completion_tokens > 6000, 'more than a day of tokens')
     const input = usage.prompt_tokens
-    assert.equal(Number(reply.headers.get('x-ratelimit-remaining-tokens')), 5000 - input - 4096)
+    assert.equal(Number(reply.headers.get('x-ratelimit-remaining-tokens-day')), 5000 - input - 4096)
     assert.equal(reply.headers.get('x-ratelimit-remaining-spend'), '0.75')
     const next = await t.post('/v1/chat/completions', uncapped('chat', 'x', { max_tokens: 1 }))
     assert.equal(await codeOf(next), 'tokens_limit_exceeded', 'the debt is paid first')

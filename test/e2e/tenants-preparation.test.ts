@@ -67,7 +67,8 @@ test('unfinished uploads with a declared length have a total for each organizati
     assert.match(second.answer, /"code":"concurrency_limit_exceeded"/)
     assert.match(second.answer, /"limit":1048576/)
     assert.match(second.answer, /\r\nretry-after: [12]\r\n/i)
-    assert.doesNotMatch(second.answer, /x-ratelimit/i)
+    assert.match(second.answer, /"dimension":"concurrency"/)
+    assert.deepEqual(second.answer.match(/x-ratelimit\S+: \S+/gi), ['x-ratelimit-scope: org'])
     assert.equal(await metric(t, 'sluice_preparation_refused_total{bound="organization"}'), 1)
     // What fits goes on, and so does another organization.
     assert.equal((await chat(t)).status, 200)
@@ -176,7 +177,7 @@ test('a full limit of requests refuses a large prompt before it is read or count
       for (const headers of [undefined, { 'idempotency-key': 'a' }]) {
         const refused = await chat(t, large(), headers)
         assert.ok(Number(refused.headers.get('retry-after')) > 80_000)
-        assert.equal(refused.headers.get('x-ratelimit-limit-requests'), '1')
+        assert.equal(refused.headers.get('x-ratelimit-limit-requests-day'), '1')
         assert.deepEqual(await codeOf(refused), [429, 'requests_limit_exceeded'])
       }
       assert.equal(inPool.mock.callCount(), 0)

@@ -17,7 +17,7 @@ const start = (file: string, limits: string) =>
       defaultYaml(sim, { organization: `    limits: ${limits}` }).replace('"sqlite::memory:"', `"sqlite:${file}"`),
     gateway: { clock },
   })
-const remaining = (reply: Response) => reply.headers.get('x-ratelimit-remaining-requests')
+const remaining = (reply: Response) => reply.headers.get('x-ratelimit-remaining-requests-day')
 
 /** With SQLite every restart gave requests_per_day back: 4 a day, remaining 2, restart, remaining 3. */
 test('[LIM-1] a restart does not give requests_per_day back', async () => {

@@ -8,7 +8,7 @@ import type { Limits } from '../../config/types.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import { isLimit, type Store } from '../../core/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
-import { identity, model, reservation } from '../../plugins/shared/slots.ts'
+import { consumption, identity, model, reservation } from '../../plugins/shared/slots.ts'
 import {
   createSharedState,
   ManualClock,
@@ -133,7 +133,7 @@ test('[AUTH-4] organization and key are held at once, over all models and over t
 const DENIED: [limits: Partial<Limits>, code: string, wait: [least: number, most: number], header: [string, string]][] =
   [
     [{ requests_per_minute: 1 }, 'requests_limit_exceeded', [59_000, 60_000], ['requests', '1']],
-    [{ requests_per_day: 1 }, 'requests_limit_exceeded', [86_000_000, 87_000_000], ['requests', '1']],
+    [{ requests_per_day: 1 }, 'requests_limit_exceeded', [86_000_000, 87_000_000], ['requests-day', '1']],
     [{ tokens_per_minute: 25 }, 'tokens_limit_exceeded', [11_000, 13_000], ['tokens', '25']],
     [{ input_tokens_per_minute: 15 }, 'input_tokens_limit_exceeded', [19_000, 21_000], ['input-tokens', '15']],
     [{ output_tokens_per_minute: 8 }, 'output_tokens_limit_exceeded', [14_000, 16_000], ['output-tokens', '8']],
@@ -152,7 +152,7 @@ for (const [limits, code, [least, most], [dimension, limit]] of DENIED) {
     assert.deepEqual(told, [...own, 'x-ratelimit-scope'], 'of the denied dimension alone')
     assert.equal(headers.get('x-ratelimit-scope'), 'org')
     assert.deepEqual(json.error.details.limit, Number(limit))
-    assert.equal(json.error.details.dimension, dimension.replace('-', '_'))
+    assert.equal(json.error.details.dimension, dimension.replace('-day', '').replace('-', '_'))
     assert.equal(json.error.type, 'rate_limit_error')
     const wait = Number(headers.get('retry-after-ms'))
     assert.ok(least <= wait && wait <= most, String(wait))
@@ -181,7 +181,10 @@ for (const [limit, hours] of [
     assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
     const { status, json, headers } = await ask({ input: 10, cap: 5 })
     assert.deepEqual([status, json.error.code], [429, 'rate_limit_exceeded'])
-    assert.doesNotMatch(json.error.message, /\d|usd|spend|\$|cost|bill/i)
+    const until = new Date(clock.now() + hours * 3_600_000).toISOString().slice(0, 16).replace('T', ' ')
+    assert.ok(json.error.message.includes(`until ${until} UTC`), json.error.message)
+    assert.doesNotMatch(json.error.message.replace(until, ''), /\d|usd|spend|\$|cost|bill/i)
+    assert.deepEqual([json.error.details.dimension, json.error.details.retry], ['spend', 'later'])
     assert.equal(Number(headers.get('retry-after')), hours * 3600)
     assert.equal(headers.get('x-should-retry'), 'false')
     assert.equal(headers.get('x-ratelimit-limit-spend'), '0.00005')
@@ -200,7 +203,7 @@ test('[LIM-8] a spend limit says whether a smaller request passes, and is retrya
   const refusal = async (asked: Asked) => {
     const { status, json, headers } = await ask(asked)
     assert.deepEqual([status, json.error.code], [429, 'rate_limit_exceeded'])
-    assert.doesNotMatch(json.error.message, /\d|usd|spend|\$|cost|bill/i)
+    assert.doesNotMatch(json.error.message.replace('2026-11-22 00:00', ''), /\d|usd|spend|\$|cost|bill/i)
     assert.equal(headers.get('x-ratelimit-limit-spend'), '0.00004')
     const { message, retryable } = json.error
     return { message, retryable, waits: headers.has('retry-after'), retried: headers.get('x-should-retry') }
@@ -216,7 +219,7 @@ test('[LIM-8] a spend limit says whether a smaller request passes, and is retrya
 
   assert.equal((await ask({ input: 10, cap: 0 })).status, 200)
   const later = await refusal({ input: 10, cap: 5 })
-  assert.match(later.message, /used up for now\. Retry later/)
+  assert.match(later.message, /used up until 2026-11-22 00:00 UTC\. Retry then/)
   assert.deepEqual([later.retryable, later.waits], [true, true])
 })
 
@@ -241,6 +244,7 @@ interface Never {
   details?: object
   /** It says when to come again, though not with the same. */
   retryAfter?: true
+  scope?: 'org'
   says: RegExp
 }
 const minute = (limit: number) => ({ dimension: 'token_budget_request', limit })
@@ -272,6 +276,7 @@ const NEVER: Never[] = [
     answer: [429, 'request_token_budget_exceeded'],
     details: { dimension: 'token_budget', limit: 149 },
     retryAfter: true,
+    scope: 'org',
     says: /max_request_tokens/,
   },
   {
@@ -288,7 +293,7 @@ const NEVER: Never[] = [
       limits: { [limit]: 0 },
       answer: [429, 'request_spend_cap_exceeded'],
       details: { dimension: 'spend_request' },
-      says: /the spend cap is 0\.00/,
+      says: new RegExp(`the spend cap is 0\\.00: raise ${limit} of this organization\\.$`),
     }),
   ),
   {
@@ -298,7 +303,7 @@ const NEVER: Never[] = [
     says: /max_tokens is 50; the account's maximum is 49/,
   },
 ]
-for (const { asks, limits, answer, details, retryAfter = false, says } of NEVER) {
+for (const { asks, limits, answer, details, retryAfter = false, scope, says } of NEVER) {
   test(`[LIM-6] [LIM-7] a request that asks for ${asks} is told not to come again as it is: ${answer.join(' ')}`, async () => {
     const { ask } = await limited(limits)
     const { status, json, headers } = await ask({ input: 100, cap: 50 })
@@ -307,9 +312,74 @@ for (const { asks, limits, answer, details, retryAfter = false, says } of NEVER)
     for (const [name, value] of Object.entries(details ?? {})) assert.equal(json.error.details[name], value)
     assert.deepEqual([headers.has('retry-after'), headers.get('x-should-retry')], [retryAfter, 'false'])
     assert.equal(json.error.retryable, false)
+    if (scope) assert.equal(headers.get('x-ratelimit-scope'), scope)
     assert.notEqual((await ask({ input: 0, cap: 0 })).json?.error?.code, answer[1])
   })
 }
+
+// Minutes were 400; a day told its client to come back tomorrow, for ever.
+for (const [limit, needs, setting] of [
+  [{ tokens_per_day: 149 }, 150, 'tokens_per_day'],
+  [{ input_tokens_per_day: 99 }, 100, 'input_tokens_per_day'],
+  [{ output_tokens_per_day: 49 }, 50, 'output_tokens_per_day'],
+  [{ requests_per_day: 0 }, 1, 'requests_per_day'],
+  [{ requests_per_minute: 0 }, 1, 'requests_per_minute'],
+  [{ concurrent_requests: 0 }, 1, 'concurrent_requests'],
+] as [Partial<Limits>, number, string][]) {
+  test(`[ERR-5] [LIM-5] a request that needs more than ${setting} is refused for good`, async () => {
+    const { ask } = await limited({ ...limit, daily_spend_usd: 1e9 })
+    const { status, json, headers } = await ask({ input: 100, cap: 50 })
+    assert.deepEqual([status, json.error.retryable], [429, false])
+    assert.equal(headers.get('x-should-retry'), 'false')
+    assert.deepEqual([headers.has('retry-after'), headers.has('retry-after-ms')], [false, false])
+    const { details, message } = json.error
+    assert.deepEqual(
+      [details.limit, details.retry_after_seconds, details.retry],
+      [limit[setting as never], undefined, undefined],
+    )
+    assert.match(message, new RegExp(`needs: ${needs}\\. Waiting does not help\\..*aise ${setting}\\.$`))
+    assert.equal(headers.get('x-ratelimit-scope'), 'org')
+  })
+}
+
+test('[ERR-5] of several limits in the way the one that can never hold the request decides', async () => {
+  const { ask } = await limited({ requests_per_day: 1, tokens_per_day: 100 })
+  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+  const { json } = await ask({ input: 100, cap: 5 })
+  assert.deepEqual([json.error.code, json.error.retryable], ['tokens_limit_exceeded', false])
+})
+
+test('[LIM-8] [LIM-4] a used up unbilled_usd_per_day waits, however little it holds: a reservation always fits', async () => {
+  const { ask, clock } = await limited({ daily_spend_usd: 1e9, unbilled_usd_per_day: 0 })
+  const left = [[consumption, { usage: { input: 10, cached: 0, output: 5 }, unbilled: 30_000 }]] as const
+  assert.equal((await ask({ input: 10, cap: 5 }, { slots: left as never })).status, 200)
+  const { json, headers } = await ask({ input: 10, cap: 5 })
+  assert.deepEqual([json.error.code, json.error.retryable], ['rate_limit_exceeded', true])
+  assert.deepEqual([json.error.details.dimension, json.error.details.retry], ['unbilled', 'later'])
+  assert.match(json.error.message, /used up until 2026-11-\d\d \d\d:\d\d UTC/)
+  clock.advance(Number(headers.get('retry-after-ms')) + 1)
+  assert.equal((await ask({ input: 10, cap: 5 })).status, 200)
+})
+
+// The words were those of the organization's own limit, whose other models work at once.
+test('[ERR-9] a limit of one model names the model, and a limit of a key the key', async () => {
+  const one = { requests_per_day: 1 }
+  for (const [who, owner] of [
+    [caller({ model_limits: { 'test-model': one } }), 'this organization for test-model'],
+    [caller({}, { model_limits: { 'test-model': one } }), 'this key for test-model'],
+    [caller({}, { limits: one }), 'this key'],
+  ] as const) {
+    const ask = requests(who, await memoryStore())
+    await ask()
+    assert.match((await ask()).json.error.message, new RegExp(`per day of ${owner} is reached:`))
+  }
+})
+
+test('[LIM-7] [ERR-9] a spend cap of 0.00 of a key is told as that of the key', async () => {
+  const who = caller({ limits: { monthly_spend_usd: 1e9 } }, { limits: { monthly_spend_usd: 0 } })
+  const { json } = await requests(who, await memoryStore())({ input: 10, cap: 5 })
+  assert.match(json.error.message, /: raise monthly_spend_usd of this key\.$/)
+})
 
 test('[BILL-2] an organization that is free is held to no money', async () => {
   const who = caller({ billing: 'free', limits: { daily_spend_usd: 0, max_request_usd: 0 } })
@@ -350,6 +420,50 @@ test('[LIM-10] above compress_above rates and places shrink, money does not', as
   )
   go()
   await first
+})
+
+/** A caller's request while the platform runs another one, and its limits are reduced to 0.6. */
+async function underLoad(limits: Partial<Limits>, asked: Asked) {
+  const ask = requests(caller({ limits }), await memoryStore(), undefined, {
+    max_concurrent_requests: 2,
+    compress_above: 0.1,
+  })
+  let go = () => {}
+  const first = ask({ input: 0, cap: 0 }, { events: [x => void (go = x.hold()), text('slow')] })
+  const run = await ask(asked)
+  go()
+  await first
+  return run
+}
+
+// Nothing was wrong with the setting that the organization was told to raise, and nothing of it was used.
+test('[LIM-10] [ERR-5] a limit that only platform load makes too small names the platform, and can be retried soon', async () => {
+  for (const [limits, asked] of [
+    [{ tokens_per_day: 1000 }, { input: 900, cap: 50 }],
+    [{ output_tokens_per_minute: 1000 }, { input: 10, cap: 950 }],
+  ] as const) {
+    const { status, json, headers } = await underLoad(limits, asked)
+    assert.deepEqual([status, json.error.retryable, headers.has('x-should-retry')], [429, true, false])
+    assert.ok(Number(headers.get('retry-after-ms')) <= 60_000)
+    assert.equal(headers.get('x-ratelimit-scope'), 'platform')
+    assert.match(
+      json.error.message,
+      /^The platform is under load and allows this organization 600 .* for now, in place/,
+    )
+    assert.doesNotMatch(json.error.message, /reached|raise/)
+  }
+  const never = await underLoad({ tokens_per_day: 1000 }, { input: 1000, cap: 50 })
+  assert.deepEqual([never.json.error.retryable, never.headers.get('x-ratelimit-scope')], [false, 'org'])
+  assert.equal(never.json.error.details.limit, 1000)
+})
+
+// A request without any limit had `x-ratelimit-scope: platform` under load, and no other header of limits.
+test('[LIM-9] [LIM-10] where load reduces nothing, nothing says so', async () => {
+  for (const limits of [{}, { daily_spend_usd: 1e9 }, { requests_per_day: 0 }, { concurrent_requests: 1 }]) {
+    const run = await underLoad(limits, { input: 0, cap: 0 })
+    assert.notEqual(run.exchange.peek(reservation)?.compressed, true)
+    assert.notEqual(run.headers.get('x-ratelimit-scope'), 'platform')
+  }
 })
 
 // ---- the ledger -----------------------------------------------------------------------------------------------------

@@ -69,6 +69,21 @@ test('[IDEM-2] what belongs to one sending of the reply is not kept with it', as
   assert.ok(!kept.includes('x-request-id'))
 })
 
+// A replay repeated the limits of a day before.
+test('[IDEM-1] the limits that were recorded with the first reply are not told again', async () => {
+  const store = await memoryStore()
+  const finish = store.idempotency.finish.bind(store.idempotency)
+  store.idempotency.finish = (...record) => {
+    record[2]!.headers.push(['x-ratelimit-remaining-requests', '3'])
+    return finish(...record)
+  }
+  const ask = client(store)
+  await ask()
+  const again = await ask()
+  assert.equal(again.headers.get('x-idempotent-replay'), 'true')
+  assert.equal(again.headers.has('x-ratelimit-remaining-requests'), false)
+})
+
 test('without the header every request is executed', async () => {
   const ask = client(await memoryStore())
   const bare = { request: { body: '{"a":1}' } }

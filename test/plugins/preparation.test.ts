@@ -15,7 +15,11 @@ function codeOf(result: PreparedRequest | ReturnType<PreparedRequest['take']>): 
   if (result === undefined || result instanceof PreparedRequest) return undefined
   assert.ok(result.kind === 'error')
   assert.equal(result.error.horizonMs, 1000)
-  assert.equal(result.error.headers, undefined)
+  // [LIM-5] What is known of a bound of the organization is told; a bound of the process is not the account's.
+  const { code, headers, details } = result.error
+  const own = code === 'concurrency_limit_exceeded'
+  assert.deepEqual(headers, own ? { 'x-ratelimit-scope': 'org' } : undefined)
+  assert.equal(details?.['dimension'], own ? 'concurrency' : undefined)
   return result.error.code
 }
 

@@ -38,21 +38,28 @@ async function holds(g: TestGateway): Promise<void> {
   const first = await ask(g, 2)
   assert.equal(first.status, 200)
   await first.text()
-  assert.equal(first.headers.get('x-ratelimit-limit-images'), '3')
-  assert.equal(first.headers.get('x-ratelimit-remaining-images'), '1')
+  assert.equal(first.headers.get('x-ratelimit-limit-images-day'), '3')
+  assert.equal(first.headers.get('x-ratelimit-remaining-images-day'), '1')
   // The other limits keep their own levels, although they are of the same kind of bucket, and in Redis in the same
   // hash.
-  assert.equal(first.headers.get('x-ratelimit-remaining-requests'), '99')
+  assert.equal(first.headers.get('x-ratelimit-remaining-requests-day'), '99')
   const denied = await ask(g, 2)
   assert.equal(denied.status, 429)
   const { error } = (await denied.json()) as any
   assert.equal(error.code, 'images_limit_exceeded')
+  assert.deepEqual([error.retryable, error.details.retry], [true, 'later'])
   assert.match(error.message, /^The limit of 3 images per day of this organization is reached.*raise images_per_day\.$/)
   assert.ok(Number(denied.headers.get('retry-after')) >= 1)
+  // More than there is in a whole day: final, without a line for it.
+  const never = await ask(g, 4)
+  const told = ((await never.json()) as any).error
+  assert.deepEqual([never.status, told.code, told.retryable], [429, 'images_limit_exceeded', false])
+  assert.deepEqual([never.headers.get('retry-after'), never.headers.get('x-should-retry')], [null, 'false'])
+  assert.match(told.message, /limit of 3 images per day.*Waiting does not help.*raise images_per_day\.$/)
   const without = await ask(g, 0)
   assert.equal(without.status, 200)
-  assert.equal(without.headers.get('x-ratelimit-remaining-images'), '1')
-  assert.equal(without.headers.get('x-ratelimit-remaining-requests'), '98')
+  assert.equal(without.headers.get('x-ratelimit-remaining-images-day'), '1')
+  assert.equal(without.headers.get('x-ratelimit-remaining-requests-day'), '98')
   await without.text()
 }
 
@@ -69,7 +76,7 @@ describe('a gateway on sqlite', () => {
     const models = await fetch(`${g.url}/v1/models`, { headers: { authorization: 'Bearer sk-test-0001-secret' } })
     assert.equal(((await models.json()) as any).data[0].limits.images_per_day, 3)
     const metrics = await (await fetch(`${g.gateway.adminAddress}/metrics`)).text()
-    assert.match(metrics, /sluice_limit_denials_total\{dimension="images"\} 1/)
+    assert.match(metrics, /sluice_limit_denials_total\{dimension="images"\} 2/)
   })
 })
 
