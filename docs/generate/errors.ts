@@ -16,7 +16,12 @@ Every error comes in the envelope of its surface, with the same members: \`messa
 may change.
 
 - A refusal that may be retried carries \`Retry-After\` (whole seconds) and \`retry-after-ms\`.
-- A refusal that can never succeed carries \`x-should-retry: false\`, which the official SDKs obey.
+- A refusal that can never succeed carries \`x-should-retry: false\`, which the official SDKs obey, and \`retryable:
+  false\`. A request that needs more than a whole day of a limit is one; there is no wait then, and the message names
+  the setting.
+- A refusal with a wait above 60 s, such as one by a limit per day, carries \`x-should-retry: false\` as well, since SDKs
+  would sleep as long as they are told. It can succeed after the wait, and says so: \`retryable: true\`,
+  \`details.retry: "later"\`, \`Retry-After\`.
 - An error after the head has gone out is the last frame of the stream.
 
 From an error to its cause: \`npx sluice trace REQUEST_ID\`, and [debug a failed request](debugging.md).

@@ -4,6 +4,7 @@
  */
 import { stringify } from 'yaml'
 import { ERRORS } from '../../core/errors.ts'
+import { DIMENSIONS, headerFamily, isMoney } from '../../core/limits.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
 import { surfaces } from '../../surfaces/index.ts'
@@ -17,6 +18,34 @@ const DESCRIPTION = `One service and the same models, in each of its wire format
 
 \`x-sluice\` tells the class of a request member: \`NOOP\` is checked and not acted upon, \`DEF\` takes only the listed values, \`REJ\` is an official member
 that is not offered. No class: it acts. Members that are not listed are refused with 400 \`unknown_parameter\`.`
+
+/** By name: the headers of each dimension and window that an account can have a limit of. */
+const LIMIT_HEADERS: Json = limitHeaders()
+
+function limitHeaders(): Json {
+  const headers: Json = {}
+  for (const [dimension, { kind, limits, words, money }] of DIMENSIONS) {
+    if (money === 'in no header') continue
+    for (const limit of limits) {
+      const name = headerFamily(dimension, limit)
+      const per = kind === 'bucket' ? (name.endsWith('-day') ? ' per day' : ' per minute') : ''
+      const figure = isMoney(dimension) ? { type: 'string' } : { type: 'integer', minimum: 0 }
+      const of = isMoney(dimension) ? 'of the tightest spend limit, in USD' : `of ${words}${per}`
+      headers[`x-ratelimit-limit-${name}`] = { description: `The limit ${of}.`, schema: figure }
+      headers[`x-ratelimit-remaining-${name}`] = { description: `What is left ${of}.`, schema: figure }
+      if (kind === 'bucket')
+        headers[`x-ratelimit-reset-${name}`] = {
+          description: `When the limit ${of} is whole again: \`250ms\`, \`56s\`.`,
+          schema: { type: 'string', pattern: '^[0-9]+(ms|s)$' },
+        }
+    }
+  }
+  headers['x-ratelimit-scope'] = {
+    description: '`platform` while the load of the platform reduces the account’s limits.',
+    schema: { enum: ['org', 'platform'] },
+  }
+  return headers
+}
 
 /** The document, as an object. */
 export function openApi(): Json {
@@ -58,6 +87,7 @@ export function openApi(): Json {
           description: '`false` when an unchanged retry can’t succeed, or should not be waited for.',
           schema: { const: 'false' },
         },
+        ...LIMIT_HEADERS,
       },
     },
   }
@@ -92,8 +122,11 @@ function published(schema: unknown): unknown {
 const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` })
 const json = (name: string): Json => ({ 'application/json': { schema: ref(name) } })
 const ID = { 'x-request-id': { $ref: '#/components/headers/RequestId' } }
-const RETRY = {
+const LIMITED = {
   ...ID,
+  ...Object.fromEntries(Object.keys(LIMIT_HEADERS).map(name => [name, { $ref: `#/components/headers/${name}` }])),
+}
+const RETRY = {
   'retry-after': { $ref: '#/components/headers/RetryAfter' },
   'retry-after-ms': { $ref: '#/components/headers/RetryAfterMs' },
   'x-should-retry': { $ref: '#/components/headers/ShouldRetry' },
@@ -126,7 +159,7 @@ function completion({ title, reply, errorReply }: DescribedSurface): Json {
       responses: {
         '200': {
           description: 'The reply; with `stream: true` as server-sent events.',
-          headers: ID,
+          headers: LIMITED,
           content: { ...json(reply.name), 'text/event-stream': { schema: { type: 'string' } } },
         },
         ...failures(errorReply.name, () => true),
@@ -147,7 +180,7 @@ const COUNT_TOKENS: Json = {
     },
   },
   responses: {
-    '200': { description: 'The count.', headers: ID, content: json('TokenCount') },
+    '200': { description: 'The count.', headers: LIMITED, content: json('TokenCount') },
     ...failures(messages.errorReply.name, status => [400, 401, 408, 413, 415, 500, 503].includes(status)),
   },
 }
@@ -157,7 +190,7 @@ const INPUT_TOKENS: Json = {
   summary: 'Counts the prompt of a Responses body, whose members are all optional',
   requestBody: { required: true, content: { 'application/json': { schema: { type: 'object' } } } },
   responses: {
-    '200': { description: 'The count.', headers: ID, content: json('InputTokens') },
+    '200': { description: 'The count.', headers: LIMITED, content: json('InputTokens') },
     ...failures(responses.errorReply.name, status => [400, 401, 408, 413, 415, 429, 500, 503].includes(status)),
   },
 }
@@ -170,7 +203,7 @@ const RESPONSE: Json = {
   summary: 'A retained response',
   parameters: BY_ID,
   responses: {
-    '200': { description: 'The response.', headers: ID, content: json(responses.reply.name) },
+    '200': { description: 'The response.', headers: LIMITED, content: json(responses.reply.name) },
     ...failures(responses.errorReply.name, FOUND),
   },
 }
@@ -180,7 +213,7 @@ const DELETE_RESPONSE: Json = {
   summary: 'Deletes a retained response',
   parameters: BY_ID,
   responses: {
-    '200': { description: 'It is deleted.', headers: ID, content: json('DeletedResponse') },
+    '200': { description: 'It is deleted.', headers: LIMITED, content: json('DeletedResponse') },
     ...failures(responses.errorReply.name, FOUND),
   },
 }
@@ -190,7 +223,7 @@ const MODEL: Json = {
   summary: 'A model that the key may call',
   parameters: BY_ID,
   responses: {
-    '200': { description: 'The model.', headers: ID, content: json('Model') },
+    '200': { description: 'The model.', headers: LIMITED, content: json('Model') },
     ...failures(errorReply.name, status => status === 403 || FOUND(status)),
   },
 }
@@ -199,7 +232,7 @@ const MODELS: Json = {
   operationId: 'listModels',
   summary: 'The models that the key may call',
   responses: {
-    '200': { description: 'The models.', headers: ID, content: json('ModelList') },
+    '200': { description: 'The models.', headers: LIMITED, content: json('ModelList') },
     ...failures(errorReply.name, status => [401, 500, 503].includes(status)),
   },
 }
@@ -217,7 +250,7 @@ function failures(schema: string, wanted: (status: number) => boolean): Json {
       String(status),
       {
         description: rows.map(([code, docs]) => `\`${code}\`: ${docs}`).join('\n\n'),
-        headers: RETRY,
+        headers: { ...(status === 429 ? LIMITED : ID), ...RETRY },
         content: json(schema),
       },
     ]),
