@@ -399,6 +399,12 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
    */
   readonly passesThrough?: boolean
   /**
+   * For a terminal on routes that end in `/*`: the paths that it answers there, by method. `{id}` is one segment, and
+   * `{id...}` as many as there are; an empty segment is none. Any other path is not found, as one that no route has.
+   * Absent, or with a route of another method: it answers whatever comes.
+   */
+  readonly below?: Readonly<Record<string, readonly string[]>>
+  /**
    * True for a terminal that answers a question about a request without executing it. The plugins above then accept
    * requests that they would otherwise refuse, as long as they can be read. A slot for which such a request has no
    * value stays empty, even one of `provides`.

@@ -143,12 +143,9 @@ export class Ingress {
 
     const methods = current.generation.router.methods(path)
     if (!methods) {
-      const twice = path.startsWith('/v1/v1/')
-      return this.#refuse(incoming, '', undefined, 'not_found', {
-        message: twice
-          ? `No such path: ${printable(path)}. The base URL already ends in /v1: configure it without the second /v1 (the Anthropic SDK takes the origin alone).`
-          : `No such path: ${printable(path)}. See ${this.#options.offered}.`,
-      })
+      const { paths, chain } = current.generation.router.near(path)
+      const message = noSuchPath(path, paths, this.#options.offered)
+      return this.#refuse(incoming, '', undefined, 'not_found', { message }, chain)
     }
     const route = routeFor(methods, method)
     const any = route ?? methods.values().next().value!
@@ -303,6 +300,18 @@ export class Ingress {
     if (current) this.#close(current.generation)
     await Promise.all(this.#closing)
   }
+}
+
+/**
+ * @param near the paths that stand near it, with their methods
+ * @param offered where to see which paths there are
+ */
+function noSuchPath(path: string, near: readonly string[], offered: string): string {
+  const start = `No such path: ${printable(path)}`
+  if (path.startsWith('/v1/v1/'))
+    return `${start}. The base URL already ends in /v1: configure it without the second /v1 (the Anthropic SDK takes the origin alone).`
+  const empty = path.endsWith('/') ? ', with nothing after its last slash' : ''
+  return near.length > 0 ? `${start}${empty}. What is there: ${near.join('; ')}.` : `${start}${empty}. See ${offered}.`
 }
 
 function isProxied({ chain }: Route): boolean {

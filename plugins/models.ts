@@ -15,6 +15,8 @@ export const models = definePlugin({
   summary: 'Answers with the models this key can call.',
   needs: [identity],
   terminal: true,
+  // Ids may have slashes.
+  below: { GET: ['{id...}'] },
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
@@ -22,7 +24,7 @@ export const models = definePlugin({
     return {
       forward(x) {
         const caller = x.get(identity)
-        const id = belowRoute(x)
+        const id = belowRoute(x)?.join('/')
         if (id !== undefined) {
           const found = access.resolve(id, caller.organization, caller.key, undefined)
           x.reply('kind' in found ? found : answer(200, describe(found, caller)))

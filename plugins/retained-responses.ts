@@ -12,13 +12,14 @@ export const retainedResponses = definePlugin({
   summary: 'Answers with a retained response, or deletes it.',
   needs: [identity],
   terminal: true,
+  below: { GET: ['{id}'], DELETE: ['{id}'] },
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)
     const replies = new RetainedReplies(context.store, context.secret, context.clock)
 
     async function answerTo(x: Exchange): Promise<Reply> {
-      const id = belowRoute(x) ?? ''
+      const [id = ''] = belowRoute(x) ?? []
       const { organization } = x.get(identity)
       if (!/^resp_\w{1,80}$/.test(id)) return unknown(id)
       if (x.incoming.method === 'DELETE') {

@@ -1,16 +1,22 @@
 import type { Exchange } from '../../core/plugin.ts'
 
 /**
- * The part of the path that the `*` of the exchange's route stands for, decoded: an id. Undefined on a route without
- * `*`; the text as it was sent when it cannot be decoded.
+ * The segments of the path that the `*` of the exchange's route stands for, each decoded. Undefined on a route without
+ * `*`. A segment that cannot be decoded is as it was sent.
  */
-export function belowRoute({ route, incoming }: Exchange): string | undefined {
+export function belowRoute({ route, incoming }: Exchange): string[] | undefined {
   const pattern = route.slice(route.indexOf(' ') + 1)
   if (!pattern.endsWith('/*')) return undefined
-  const rest = incoming.path.slice(pattern.length - 1)
+  return incoming.path
+    .slice(pattern.length - 1)
+    .split('/')
+    .map(decoded)
+}
+
+function decoded(segment: string): string {
   try {
-    return decodeURIComponent(rest)
+    return decodeURIComponent(segment)
   } catch {
-    return rest
+    return segment
   }
 }

@@ -44,8 +44,85 @@ test('[MOD-8] [MOD-4] a model that is not there is 404 model_not_found, in the f
       return true
     })
   }
-  for (const path of ['/v1/models/', '/v1/models/%ff'])
-    assert.equal((await fetch(`${t.url}${path}`, { headers: { authorization: `Bearer ${KEY}` } })).status, 404)
+  const undecodable = await fetch(`${t.url}/v1/models/%ff`, { headers: { authorization: `Bearer ${KEY}` } })
+  assert.deepEqual([undecodable.status, await codeOf(undecodable)], [404, 'model_not_found'])
+})
+
+const codeOf = async (response: Response) => ((await response.json()) as any).error.code
+
+test('[MOD-8] the id of a model may have slashes, as they are or encoded', async () => {
+  const gateway = await startGateway({
+    yaml: url => defaultYaml(url).replaceAll('eb1-fast-preview', 'team/eb1-fast-preview'),
+  })
+  try {
+    for (const path of ['team/eb1-fast-preview', 'team%2Feb1-fast-preview']) {
+      const response = await fetch(`${gateway.url}/v1/models/${path}`, { headers: { authorization: `Bearer ${KEY}` } })
+      assert.equal(((await response.json()) as any).id, 'team/eb1-fast-preview')
+    }
+  } finally {
+    await gateway.close()
+  }
+})
+
+// `/v1/models/` was "The model  does not exist.", and a path below a response was told as a response that was never
+// stored, or as one that takes GET and DELETE.
+test('[GEN-4] a path below a known one is not found, and what is there is told', async () => {
+  const ask = async (method: string, path: string) => {
+    const response = await fetch(`${t.url}${path}`, { method, headers: { authorization: `Bearer ${KEY}` } })
+    const { error } = (await response.json()) as any
+    return [response.status, error.code, error.message]
+  }
+  const notFound = (path: string, more: string) => [404, 'not_found', `No such path: ${path}${more}`]
+  const models = 'What is there: GET /v1/models; GET /v1/models/{id}.'
+  assert.deepEqual(
+    await ask('GET', '/v1/models/'),
+    notFound('/v1/models/', `, with nothing after its last slash. ${models}`),
+  )
+  const response = 'What is there: GET, DELETE /v1/responses/{id}.'
+  for (const method of ['GET', 'POST', 'DELETE']) {
+    for (const path of ['/v1/responses/resp_1/cancel', '/v1/responses/resp_1/a/b'])
+      assert.deepEqual(await ask(method, path), notFound(path, `. ${response}`))
+    const empty = '/v1/responses/resp_1/'
+    assert.deepEqual(await ask(method, empty), notFound(empty, `, with nothing after its last slash. ${response}`))
+  }
+  const [, , words] = await ask('GET', '/v1/responses/')
+  assert.match(
+    words,
+    /^No such path: \/v1\/responses\/, with nothing after its last slash\. What is there: POST \/v1\/responses; POST \/v1\/responses\/input_tokens; GET, DELETE \/v1\/responses\/\{id\}/,
+  )
+  assert.deepEqual(
+    await ask('GET', '/v1/chat/completions/chatcmpl-1'),
+    notFound('/v1/chat/completions/chatcmpl-1', '. What is there: POST /v1/chat/completions.'),
+  )
+  assert.deepEqual(await ask('POST', '/v1/responses/compact'), [
+    405,
+    'method_not_allowed',
+    '/v1/responses/compact does not take POST. It takes GET, DELETE.',
+  ])
+  // Far below, nothing is near: each level would cost a search.
+  const [, , deep] = await ask('GET', `/v1/responses/${'/'.repeat(8000)}`)
+  assert.match(deep, /See GET \/v1\/models/)
+})
+
+test('[GEN-4] routes of an operator are found as before, and not told', async () => {
+  const gateway = await startGateway({
+    yaml: url =>
+      defaultYaml(url)
+        .replace('pipelines:', `pipelines:\n  own: [auth, { proxy: { target: '${url}' } }]`)
+        .replace(
+          'routes:',
+          'routes:\n  - { match: GET /own, pipeline: own }\n  - { match: ANY /own/secret/*, pipeline: own }',
+        ),
+  })
+  try {
+    const refusal = async (path: string) =>
+      ((await (await fetch(`${gateway.url}${path}`)).json()) as any).error.message as string
+    for (const path of ['/own/', '/own/x']) assert.match(await refusal(path), /^No such path: .* See GET \/v1\/models/)
+    for (const path of ['/own/secret/', '/own/secret/a/b/'])
+      assert.match(await refusal(path), /^No Authorization header/)
+  } finally {
+    await gateway.close()
+  }
 })
 
 // The option did nothing on the pipeline of models, whose routes have no surface.
@@ -175,12 +252,12 @@ test('[RESP-6] nothing is kept of store: false; odd ids, paths and methods are r
   const kept = await t.openai().responses.create({ model: 'eb1-preview', input: 'x' })
   const ask = async (path: string, method = 'GET') =>
     (await fetch(`${t.url}${path}`, { method, headers: { authorization: `Bearer ${KEY}` } })).status
-  for (const path of ['', `${kept.id}/input_items`, '%00', '%ff', `${kept.id}%2f`, 'x'.repeat(5000)])
+  for (const path of ['', '%00', '%ff', `${kept.id}%2f`, 'x'.repeat(5000)])
     assert.equal(await ask(`/v1/responses/${path}`), 404, path)
   assert.equal(await ask(`/v1/responses/${kept.id}`, 'HEAD'), 200)
   assert.equal(await ask(`/v1/responses/${kept.id}?include=a&stream=true`), 400)
   assert.equal(await ask(`/v1/responses/${kept.id}`, 'PUT'), 405)
-  assert.equal(await ask(`/v1/responses/${kept.id}/cancel`, 'POST'), 405)
+  assert.equal(await ask(`/v1/responses/${kept.id}`, 'POST'), 405)
   assert.equal((await fetch(`${t.url}/v1/responses/${kept.id}`)).status, 401)
 })
 
