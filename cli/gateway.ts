@@ -782,9 +782,10 @@ function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknow
 }
 
 /** The listener's response to an ambiguous head (R4). */
-function refuse(reason: string) {
+function refuse(reason: string, words: string) {
   const id = requestId()
-  const error = new GatewayError('bad_request', { message: `The request head is not acceptable: ${reason}.` })
+  const message = `The request head is not acceptable: ${reason}.${words && ` ${words}`}`
+  const error = new GatewayError('bad_request', { message })
   return {
     status: 400,
     headers: [

@@ -214,8 +214,11 @@ export interface ListenerOptions {
   tls?: { cert: string; key: string }
   /** Options of WebSockets. Absent: the handler is offered no `webSocket`. `node` never offers one. */
   webSocket?: WebSocketOptions
-  /** Makes the response to a request whose head is ambiguous (R4), which never reaches the handler. */
-  refuse(reason: string): Refusal
+  /**
+   * Makes the response to a request whose head is ambiguous (R4), which never reaches the handler.
+   * @param words what is wrong with a header, and the cure; '' where the fault is not one of a header
+   */
+  refuse(reason: string, words: string): Refusal
   /**
    * Called with an exception of the handler or of one of its callbacks. By then the client was answered (500) or cut.
    * Default: nothing.

@@ -6,8 +6,16 @@ import { HeaderFields, highestOf, TOKEN } from '../core/header-fields.ts'
 import { STATUS_CODES } from '../core/http.ts'
 import type { HeaderList } from '../core/listener.ts'
 
-/** Why a head is refused. The listener answers with `ListenerOptions.refuse(fault)` and closes the connection. */
-export type HeadFault =
+/**
+ * Why a head is refused. The listener answers with `ListenerOptions.refuse(reason, header)` and closes the connection.
+ */
+export interface HeadFault {
+  readonly reason: HeadReason
+  /** The header that is at fault, where it is one: `shownName` of it. */
+  readonly header?: string
+}
+
+export type HeadReason =
   | 'method'
   | 'target'
   | 'http_version'
@@ -105,7 +113,7 @@ function nameOf(text: string): FieldName | undefined {
 /**
  * Checks a parsed head and fills `headers` (names lower case, repeated headers joined by ', ').
  * @param pairs name, value, name, value, like `rawHeaders` of node:http
- * @returns null when the head is unambiguous
+ * @returns null when the head is unambiguous; else the first fault
  */
 export function checkHead(
   method: string,
@@ -117,39 +125,63 @@ export function checkHead(
   // All pairs are read even after a fault: the listener needs Content-Length and Transfer-Encoding to deliver its
   // response.
   let fault: HeadFault | null = null
-  if (pairs.length > 2 * MAX_HEADERS) fault = 'too_many_headers'
+  if (pairs.length > 2 * MAX_HEADERS) fault = { reason: 'too_many_headers' }
   for (let i = 0; i < pairs.length; i += 2) {
     const value = pairs[i + 1]!
     const field = nameOf(pairs[i]!)
     if (field === undefined) {
-      fault ??= 'header_name'
+      fault ??= { reason: 'header_name', header: shownName(pairs[i]!) }
       continue
     }
     const { name, rule } = field
     if (rule !== ORDINARY) {
-      if (!printable.test(value)) fault ??= 'header_value'
+      if (!printable.test(value)) fault ??= { reason: 'header_value', header: name }
       if (rule !== VISIBLE) {
-        if (headers.has(name)) fault ??= 'repeated_header'
-        if (rule === SINGLE_FULL && value === '') fault ??= 'empty_header'
+        if (headers.has(name)) fault ??= { reason: 'repeated_header', header: name }
+        if (rule === SINGLE_FULL && value === '') fault ??= { reason: 'empty_header', header: name }
       }
     }
     headers.add(name, value)
   }
   if (fault !== null) return fault
-  if (!allowedMethods.has(method)) return 'method'
-  if (!targetBytes.test(path) || (query !== '' && !printable.test(query))) return 'target'
-  if (!headers.has('host')) return 'missing_host'
+  if (!allowedMethods.has(method)) return { reason: 'method' }
+  if (!targetBytes.test(path) || (query !== '' && !printable.test(query))) return { reason: 'target' }
+  if (!headers.has('host')) return { reason: 'missing_host' }
   const length = headers.get('content-length')
   const coding = headers.get('transfer-encoding')
   if (coding !== undefined) {
-    if (coding.toLowerCase() !== 'chunked') return 'transfer_encoding'
+    if (coding.toLowerCase() !== 'chunked') return { reason: 'transfer_encoding' }
     // RFC 9112 section 6.3: recipients disagree about the length of a request that has both.
-    if (length !== undefined) return 'length_conflict'
+    if (length !== undefined) return { reason: 'length_conflict' }
   }
-  if (length !== undefined && !digits.test(length)) return 'content_length'
+  if (length !== undefined && !digits.test(length)) return { reason: 'content_length' }
   const expect = headers.get('expect')
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue') return 'expectation'
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue') return { reason: 'expectation' }
   return null
+}
+
+/** A name that a client chose, for a message: lower case, at most 64 characters, and no other than printable ASCII. */
+export function shownName(name: string): string {
+  const shown = name
+    .slice(0, 64)
+    .toLowerCase()
+    .replace(/[^\x21-\x7e]/g, '?')
+  return name.length > 64 ? `${shown}…` : shown
+}
+
+/** What is wrong with the header that a fault names, and the cure; '' where it names none. */
+export function headerWords({ reason, header }: HeadFault): string {
+  if (header === undefined) return ''
+  switch (reason) {
+    case 'header_name':
+      return `The header name '${header}' has a character that names cannot have. Correct the name.`
+    case 'repeated_header':
+      return `The header ${header} is there more than once. Send it once.`
+    case 'empty_header':
+      return `The header ${header} has no value. Send one, or leave the header out.`
+    default:
+      return `The value of the header ${header} has a byte that is not printable ASCII, such as the end of a line that was read with a key from a file. Send it without that byte.`
+  }
 }
 
 /** Whether a checked head declares a body. */

@@ -24,6 +24,7 @@ import {
   checkHead,
   declaresBody,
   endsConnection,
+  headerWords,
   isBodiless,
   type SafeHead,
   safeHead,
@@ -98,10 +99,10 @@ export class NodeExchange extends ClientExchange implements Incoming {
     req.on('error', () => {})
     res.on('error', () => {})
     let fault = checkHead(this.method, this.path, this.query, req.rawHeaders, headers)
-    if (req.httpVersion !== '1.1') fault ??= 'http_version'
+    if (req.httpVersion !== '1.1') fault ??= { reason: 'http_version' }
     if (fault !== null) {
       this.#lastAnswer = true
-      const refusal = shared.options.refuse(fault)
+      const refusal = shared.options.refuse(fault.reason, headerWords(fault))
       return this.respond(refusal.status, refusal.headers, refusal.body)
     }
     this.hasBody = declaresBody(headers)

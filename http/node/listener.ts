@@ -8,10 +8,19 @@ import { createServer as createTlsServer } from 'node:https'
 import { Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { systemClock } from '../../core/clock.ts'
-import { HeaderFields } from '../../core/header-fields.ts'
+import { HeaderFields, TOKEN } from '../../core/header-fields.ts'
 import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
 import { TrustedPeers } from '../client-address.ts'
-import { checkHead, type HeadFault, isHandshake, MAX_HEAD_BYTES, safeHead, statusLine } from '../safe-header.ts'
+import {
+  checkHead,
+  type HeadFault,
+  headerWords,
+  isHandshake,
+  MAX_HEAD_BYTES,
+  safeHead,
+  shownName,
+  statusLine,
+} from '../safe-header.ts'
 import { NodeExchange, type NodeShared, targetOf } from './exchange.ts'
 import { NodeTunnel } from './tunnel.ts'
 
@@ -106,7 +115,7 @@ class NodeListener implements Listener {
     server.on('checkContinue', (req, res) => serve(req, res))
     server.on('checkExpectation', (req, res) => serve(req, res))
     this.#offerTunnels(serve)
-    server.on('connect', (_req: IncomingMessage, socket: Duplex) => this.#refuseRaw(socket, 'method'))
+    server.on('connect', (_req: IncomingMessage, socket: Duplex) => this.#refuseRaw(socket, { reason: 'method' }))
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => this.#clientError(error, socket))
   }
 
@@ -154,9 +163,10 @@ class NodeListener implements Listener {
       return void socket.destroy()
     // Bytes after a request with `Connection: close` are ignored; its response closes the connection.
     if (error.code === 'HPE_CLOSED_CONNECTION') return
-    if (error.code === 'HPE_HEADER_OVERFLOW') return this.#refuseRaw(socket, 'headers_too_large', 431)
-    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return this.#refuseRaw(socket, 'head_timeout', 408)
-    this.#refuseRaw(socket, 'malformed')
+    if (error.code === 'HPE_HEADER_OVERFLOW') return this.#refuseRaw(socket, { reason: 'headers_too_large' }, 431)
+    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return this.#refuseRaw(socket, { reason: 'head_timeout' }, 408)
+    const header = headerAt(error)
+    this.#refuseRaw(socket, { reason: 'malformed', ...(header !== undefined && { header }) })
   }
 
   /**
@@ -169,7 +179,7 @@ class NodeListener implements Listener {
     const lingering = answering && this.#shared.lingering.get(answering)
     if (lingering) return lingering()
     if (answering?.headersSent) return void socket.destroy()
-    const refusal = this.#shared.options.refuse(fault)
+    const refusal = this.#shared.options.refuse(fault.reason, headerWords(fault))
     const head = safeHead(status ?? refusal.status, refusal.headers)
     let text = `HTTP/1.1 ${statusLine(head.status)}\r\ndate: ${new Date().toUTCString()}\r\nconnection: close${head.lines}`
     text += `\r\ncontent-length: ${Buffer.byteLength(refusal.body)}\r\n\r\n${refusal.body}`
@@ -213,4 +223,16 @@ function mayTunnel(req: IncomingMessage): boolean {
   const headers = new HeaderFields()
   const sound = checkHead(method, path, query, req.rawHeaders, headers) === null && req.httpVersion === '1.1'
   return sound && isHandshake(method, headers)
+}
+
+/**
+ * The name of the header in whose value node:http's parser stopped; undefined when it stopped elsewhere, or when the
+ * name came in an earlier packet.
+ */
+function headerAt(error: NodeJS.ErrnoException & { rawPacket?: Buffer; bytesParsed?: number }): string | undefined {
+  const { code, rawPacket, bytesParsed } = error
+  if (code !== 'HPE_INVALID_HEADER_TOKEN' || !rawPacket || !bytesParsed) return undefined
+  const line = rawPacket.subarray(rawPacket.lastIndexOf('\n', bytesParsed - 1) + 1, bytesParsed)
+  const name = line.subarray(0, Math.max(0, line.indexOf(':'))).toString('latin1')
+  return TOKEN.test(name) ? shownName(name) : undefined
 }

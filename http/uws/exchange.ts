@@ -27,6 +27,7 @@ import {
   checkHead,
   declaresBody,
   endsConnection,
+  headerWords,
   isBodiless,
   isHandshake,
   type SafeHead,
@@ -172,7 +173,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
       // parsed as a request.
       this.#lastAnswer = true
       if (headers.has('content-length') || headers.has('transfer-encoding')) this.body.discard()
-      const refusal = this.shared.options.refuse(fault)
+      const refusal = this.shared.options.refuse(fault.reason, headerWords(fault))
       this.respond(refusal.status, refusal.headers, refusal.body)
       return
     }

@@ -14,6 +14,8 @@ export interface Harness {
   listener: Listener
   port: number
   refused: string[]
+  /** The words about headers of all refusals. */
+  words: string[]
   errors: unknown[]
 }
 
@@ -25,6 +27,7 @@ export async function serving<T>(
   options: Partial<ListenerOptions> = {},
 ): Promise<T> {
   const refused: string[] = []
+  const words: string[] = []
   const errors: unknown[] = []
   const listen = kind === 'uws' ? listenUws : listenNode
   const listener = await listen(
@@ -34,8 +37,9 @@ export async function serving<T>(
       maxConnections: 1000,
       stallTimeoutMs: 30_000,
       trustProxy: [],
-      refuse(reason) {
+      refuse(reason, about) {
         refused.push(reason)
+        words.push(about)
         return {
           status: 400,
           headers: [['content-type', 'application/json']],
@@ -48,7 +52,7 @@ export async function serving<T>(
     handler,
   )
   try {
-    return await body({ listener, port: listener.port, refused, errors })
+    return await body({ listener, port: listener.port, refused, words, errors })
   } finally {
     await listener.close()
   }

@@ -8,16 +8,18 @@ import {
   asksClose,
   checkHead,
   declaresBody,
+  headerWords,
   type SafeHead,
   safeHead,
   statusLine,
   upgradeOf,
 } from '../../http/safe-header.ts'
 import { checkNativeFile, NoUwsBinary } from '../../http/uws/native.ts'
+import { echo, kinds, RawClient, serving } from './harness.ts'
 
 const judge = (pairs: string[], method = 'POST', path = '/a', query = ''): [string | null, HeaderFields] => {
   const headers = new HeaderFields()
-  return [checkHead(method, path, query, ['Host', 'a', ...pairs], headers), headers]
+  return [checkHead(method, path, query, ['Host', 'a', ...pairs], headers)?.reason ?? null, headers]
 }
 
 test('checkHead: names lower case, repeated ones joined, the rest as it came', () => {
@@ -116,6 +118,43 @@ test('checkHead: methods in exact case, targets of visible ASCII', () => {
     assert.equal(judge([], 'GET', path)[0], 'target', JSON.stringify(path))
   }
 })
+
+// "not acceptable: header_value" did not say which of twenty headers it was.
+test('checkHead: a fault of a header names it, in lower case, bounded and printable', () => {
+  const fault = (...pairs: string[]) => {
+    const found = checkHead('GET', '/a', '', ['Host', 'a', ...pairs], new HeaderFields())!
+    assert.match(headerWords(found), found.header === undefined ? /^$/ : /^The (value of the )?header .*\. [A-Z].*\.$/)
+    return [found.reason, found.header]
+  }
+  assert.deepEqual(fault('AUTHORIZATION', 'Bearer a\tb'), ['header_value', 'authorization'])
+  assert.deepEqual(fault('X-Api-Key', 'a', 'x-api-key', 'b'), ['repeated_header', 'x-api-key'])
+  assert.deepEqual(fault('Content-Length', ''), ['empty_header', 'content-length'])
+  assert.deepEqual(fault('X y\x01\xe9', ''), ['header_name', 'x?y??'])
+  assert.deepEqual(fault('\n'.repeat(2000), ''), ['header_name', `${'?'.repeat(64)}…`])
+  assert.deepEqual(fault('Content-Length', 'x'), ['content_length', undefined])
+  // The first one counts.
+  assert.deepEqual(fault('Authorization', '\x7f', 'X-Api-Key', '\x7f'), ['header_value', 'authorization'])
+})
+
+for (const kind of kinds) {
+  test(`${kind}: the refusal of a faulty header names it`, () =>
+    serving(kind, echo, async h => {
+      const send = async (head: string) => {
+        const client = await RawClient.open(h.port)
+        client.send(`GET /a HTTP/1.1\r\nHost: a\r\n${head}\r\n\r\n`)
+        await client.closing()
+      }
+      await send('authorization: Bearer a\tb')
+      await send('x-api-key: a\r\nx-api-key: b')
+      // The parser of node stops at this one; that of uWebSockets.js takes it, and nobody acts on it there.
+      if (kind === 'node') await send('x-b: c\r\nX-Odd: a\x01b')
+      const value = (name: string) => new RegExp(`^The value of the header ${name} has a byte .* without that byte\\.$`)
+      const expected = [value('authorization'), /^The header x-api-key is there more than once\. Send it once\.$/]
+      if (kind === 'node') expected.push(value('x-odd'))
+      assert.equal(h.words.length, expected.length)
+      for (const [i, pattern] of expected.entries()) assert.match(h.words[i]!, pattern)
+    }))
+}
 
 test('upgradeOf and asksClose', () => {
   const upgrade = (value: string): string | undefined => upgradeOf(new Map([['upgrade', value]]))
