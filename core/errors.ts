@@ -64,7 +64,9 @@ export const ERRORS = {
   context_length_exceeded: bad('The prompt is longer than the model window or the account maximum.'),
   request_requirements_unsatisfied: bad('No backend of the model can serve these requirements together.'),
   conversation_invariant: bad('The tool history is inconsistent; details.call_id names the call.'),
-  previous_response_not_found: bad('previous_response_id is unknown, expired or another organization’s.'),
+  previous_response_not_found: bad(
+    'previous_response_id, or a response that it continues, is unknown, expired, deleted or another organization’s.',
+  ),
   invalid_stream_id: bad('A WebSocket message has a stream_id that is not valid.'),
   websocket_stream_limit_reached: bad('One WebSocket has used more different values of stream_id than are allowed.'),
   websocket_connection_limit_reached: bad('The WebSocket has been open for 60 minutes; it takes no more requests.'),

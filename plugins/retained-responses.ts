@@ -1,6 +1,6 @@
 import { asGatewayError } from '../core/errors.ts'
 import { answer, definePlugin, deny, type Exchange, type Reply } from '../core/plugin.ts'
-import { modelOf, RetainedReplies, type Reply as Stored } from './conversation/replies.ts'
+import { modelOf, NOT_KNOWN, RetainedReplies, type Reply as Stored } from './conversation/replies.ts'
 import { ModelAccess } from './model-access/access.ts'
 import { refusalOf, refusalOfUnknown } from './model-access/asked.ts'
 import { belowRoute } from './shared/below-route.ts'
@@ -58,9 +58,7 @@ export const retainedResponses = definePlugin({
 
 function unknown(id: string): Reply {
   const shown = /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
-  return deny('response_not_found', {
-    message: `The response${shown} is not known: it was never stored, has expired or was deleted, or is another organization's.`,
-  })
+  return deny('response_not_found', { message: `The response${shown} ${NOT_KNOWN}` })
 }
 
 function noStream(): Reply {

@@ -29,9 +29,12 @@ import {
   recalledAsked,
 } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
-import { type Added, ConnectionMemory, continueFrom, Memory, type Recalled, type Take } from './memory.ts'
-import { modelOf, RetainedReplies } from './replies.ts'
+import { type Added, ConnectionMemory, continueFrom, type Links, Memory, type Recalled, type Take } from './memory.ts'
+import { modelOf, NOT_KNOWN, RetainedReplies } from './replies.ts'
 import { Sealer } from './seal.ts'
+
+/** What has less time left may be gone when it is renewed: the clock of Redis is another one, and a write takes time. */
+const RENEWABLE_MS = 60_000
 
 /** What this exchange will retain; filled while its reply is recorded. */
 const recording = slot<Recording>('recording')
@@ -43,6 +46,8 @@ interface Recording {
   summaries: boolean
   /** Where it is kept: with the client's connection when the client asked not to store it, else in the store. */
   local: ConnectionMemory | undefined
+  /** What the request continues; undefined when it continues nothing. */
+  links?: Links
   /** Set once the turn is being stored; settles when it is. */
   stored?: Promise<void>
 }
@@ -54,7 +59,7 @@ interface Recording {
 const openReasoning = slot<string | undefined>('openReasoning')
 
 const schema = object({
-  retain: duration('24h', 'How long a response can be continued by previous_response_id.'),
+  retain: duration('24h', 'How long a response can be retrieved, and continued by previous_response_id, from its end.'),
   max_retained: size('1MiB', 'A larger response object is served and not retained.'),
   continuation: duration(
     '72h',
@@ -133,12 +138,13 @@ export const conversationPlugin = definePlugin({
       const room = limits.replayBytes + limits.bodyBytes
       const organization = x.get(identity).organization.id
       const stored = await memory.recall(organization, id, room, takerOf(x), local)
-      if (stored === null) return unknownResponse(id)
       if (typeof stored === 'number') return tooMuchRecalled(conversation, stored, limits)
+      if ('gone' in stored) return unknownResponse(id, stored.gone)
       const beyond = await refusalOfRecall(x, stored)
       if (beyond) return beyond
-      await memory.renew(organization, stored)
       x.set(recalledAsked, allAsked(stored.asked))
+      const kept = x.peek(recording)
+      if (kept) kept.links = { stored: stored.stored, ends: stored.ends }
       continueFrom(stored, conversation)
       return undefined
     }
@@ -174,11 +180,12 @@ export const conversationPlugin = definePlugin({
 
     /** A request that generates nothing: it is kept so that a later request can continue it. */
     function takeIn(x: Exchange, conversation: Conversation, organization: string): Reply | Promise<Reply> {
-      const { fresh, local } = x.get(recording)
+      const { fresh, local, links } = x.get(recording)
       if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
         return tooLargeToKeep(options.max_retained)
-      const added = { ...fresh, asked: askedBy(x) }
-      const saved = memory.retain(organization, `resp_${x.objectId}`, conversation.previousResponseId, added, local)
+      const previous = conversation.previousResponseId
+      const added = { ...fresh, previous, inputs: fresh.turns.length, asked: askedBy(x) }
+      const saved = memory.retain(organization, `resp_${x.objectId}`, added, links, local)
       if (!local) x.get(recording).stored = Promise.resolve(saved)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
@@ -231,7 +238,7 @@ export const conversationPlugin = definePlugin({
     }
 
     /** @returns false when the reply is too large to be retained */
-    function retainReply(x: Exchange, { recorder, fresh, local }: Recording): boolean {
+    function retainReply(x: Exchange, { recorder, fresh, local, links }: Recording): boolean {
       const conversation = x.get(conversationSlot)
       const reply = recorder.turn()
       if (!local) {
@@ -239,14 +246,16 @@ export const conversationPlugin = definePlugin({
         if (size > options.max_retained) return false
       }
       // A plugin below may have masked what must not be kept. Then the whole conversation is kept as that plugin left
-      // it, without a link to the earlier responses.
+      // it, without a link to the earlier responses. So it is where these end before this reply is stored.
       const rewritten = conversation !== x.get(parsedConversation)
-      const own = rewritten ? freshOf(conversation) : fresh
+      const ending = links?.ends !== undefined && links.ends - context.clock.now() < RENEWABLE_MS
+      const whole = rewritten || ending
+      const own = whole ? freshOf(conversation) : fresh
       const turns = reply ? [...own.turns, reply] : own.turns
-      const added = { ...own, turns, asked: askedBy(x) }
-      const previous = rewritten ? undefined : conversation.previousResponseId
+      const previous = whole ? undefined : conversation.previousResponseId
+      const added = { ...own, turns, previous, inputs: own.turns.length, asked: askedBy(x) }
       const { organization } = x.get(identity)
-      const saved = memory.retain(organization.id, `resp_${x.objectId}`, previous, added, local)
+      const saved = memory.retain(organization.id, `resp_${x.objectId}`, added, links, local)
       if (!local) x.get(recording).stored = Promise.resolve(saved)
       holdFor(x, saved)
       return true
@@ -399,10 +408,18 @@ function tooLargeToKeep(max: number): Reply {
   })
 }
 
-function unknownResponse(id: string): Reply {
-  const shown = /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
+/** @param gone the id that is not there: `id`, or that of a response before it */
+function unknownResponse(id: string, gone: string): Reply {
+  const message =
+    gone === id
+      ? `The response${shown(id)} ${NOT_KNOWN}`
+      : `The response${shown(id)} can be retrieved and not be continued: it continues${shown(gone)}, which was deleted or has made way for newer ones.`
   return deny('previous_response_not_found', {
-    message: `The response${shown} is not known: it was never stored, has expired, or is another organization's. Send the whole conversation as input.`,
+    message: `${message} Send the whole conversation as input.`,
     param: 'previous_response_id',
   })
+}
+
+function shown(id: string): string {
+  return /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
 }

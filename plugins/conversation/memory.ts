@@ -25,8 +25,15 @@ import { sizeOfAll } from './history.ts'
 import type { Sealer } from './seal.ts'
 
 /** One retained response: the turns it added, and a link to the one it continued (decisions 29). */
-interface Retained extends Added {
+export interface Retained extends Added {
   previous?: string
+  /**
+   * Unix milliseconds from which it is not known by its id any more. Its record lives longer where a later response that
+   * is retained continues it. Absent on a connection, and in a record of 0.1.0.
+   */
+  ends?: number
+  /** How many of `turns` were the request's input; the reply is behind them. Absent in a record of 0.1.0. */
+  inputs?: number
   /** What its request asked for; absent in a record of 0.1.0. */
   asked?: Asked
 }
@@ -38,7 +45,18 @@ export interface Recalled extends Added {
   unknown: string[]
   /** The ids of those that are in the store. */
   stored: string[]
+  /** When the response itself ends; undefined where its record does not tell. */
+  ends: number | undefined
 }
+
+/** What `recall` found of a response that cannot be continued. */
+export interface Gone {
+  /** The id that is not known: the response's own, or one before it. */
+  gone: string
+}
+
+/** What a response that is retained needs of those before it. */
+export type Links = Pick<Recalled, 'stored' | 'ends'>
 
 /** What one exchange added to its conversation. */
 export interface Added {
@@ -120,7 +138,7 @@ export class Memory {
   }
 
   /**
-   * Everything that a response and those before it added, oldest first; null when any link is unknown or expired.
+   * Everything that a response and those before it added, oldest first. It renews nothing.
    * @param room UTF-16 units. When the links that were read are over it, their size is returned and no more is read,
    * because each link may be as large as a body.
    * @param take is given the bytes of each link before it is opened; it throws where the request may not hold them
@@ -131,7 +149,7 @@ export class Memory {
     room: number,
     take: Take,
     local?: ConnectionMemory,
-  ): Promise<Recalled | number | null> {
+  ): Promise<Recalled | Gone | number> {
     let size = 0
     const slices = new Slices(organization)
     const links: Retained[] = []
@@ -140,7 +158,7 @@ export class Memory {
     let leave: (() => void) | undefined
     try {
       for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
-        if (ids.length === MAX_LINKS || ids.includes(next)) return null
+        if (ids.length === MAX_LINKS || ids.includes(next)) return { gone: id }
         if (size > LARGE_CHAIN) leave ??= await largeChains.enter(organization)
         let record = local?.get(organization, next, take) ?? null
         if (!record) {
@@ -152,7 +170,7 @@ export class Memory {
           record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
           stored.push(next)
         }
-        if (!record) return null
+        if (!record || (next === id && hasEnded(record, this.#clock.now()))) return { gone: next }
         size += sizeOfAll(record)
         if (size > room) return size
         ids.push(next)
@@ -167,35 +185,35 @@ export class Memory {
         asked: links.flatMap(link => link.asked ?? []),
         unknown,
         stored,
+        ends: links.at(-1)!.ends,
       }
     } finally {
       leave?.()
     }
   }
 
-  /** Lets what was recalled live as long again. */
-  async renew(organization: string, { stored }: Recalled): Promise<void> {
-    if (stored.length > 0)
-      await this.#store.records.touch(organization, 'response', stored, this.#retainMs, this.#clock.now())
-  }
-
+  /**
+   * @param links what it continues: these live as long as this response then, because it cannot be continued without
+   * them
+   */
   retain(
     organization: string,
     id: string,
-    previous: string | undefined,
-    added: Added & Pick<Retained, 'asked'>,
+    added: Omit<Retained, 'ends'>,
+    links: Links | undefined,
     local?: ConnectionMemory,
   ): MaybePromise<void> {
-    const record: Retained = { ...added, previous }
-    if (local) return local.put(organization, id, record)
-    return this.#store.records.put(
-      organization,
-      'response',
-      id,
-      this.#sealer.seal(organization, record),
-      this.#retainMs,
-      this.#clock.now(),
-    )
+    if (local) return local.put(organization, id, added)
+    const { records } = this.#store
+    const now = this.#clock.now()
+    const sealed = this.#sealer.seal(organization, { ...added, ends: now + this.#retainMs } satisfies Retained)
+    const renewed =
+      added.previous && links?.stored.length
+        ? records.touch(organization, 'response', links.stored, this.#retainMs, now)
+        : undefined
+    const saved = records.put(organization, 'response', id, sealed, this.#retainMs, now)
+    if (!(saved instanceof Promise) && !(renewed instanceof Promise)) return
+    return Promise.all([saved, renewed]).then(() => {})
   }
 
   /** Deletes a retained response, if it exists. */
@@ -263,6 +281,10 @@ export class Memory {
     }
     return undefined
   }
+}
+
+function hasEnded({ ends }: Retained, now: number): boolean {
+  return ends !== undefined && ends <= now
 }
 
 type StoredPart = Part & { continuation?: Continuation }

@@ -4,6 +4,10 @@ import type { MaybePromise, Store } from '../../core/store.ts'
 import type { Asked } from '../model-access/asked.ts'
 import { Sealer } from './seal.ts'
 
+/** Why a response may not be known, for its client. One text for all reasons: it tells nobody what another one has. */
+export const NOT_KNOWN =
+  "is not known: it was not stored ('store' was false, or it was larger than what is retained), has expired, was deleted, or is another organization's."
+
 /** A response object, and what its request asked for. */
 export interface Reply {
   /** JSON text; undefined for a response that can be continued and not be retrieved. */

@@ -3,7 +3,7 @@
  * needs: retained responses, and the private data of providers.
  */
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { after, test } from 'node:test'
 import type { KeyConfig } from '../../config/types.ts'
 import type { Continuation, Conversation } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
@@ -13,8 +13,11 @@ import { conversationPlugin } from '../../plugins/conversation/index.ts'
 import { Sealer } from '../../plugins/conversation/seal.ts'
 import { type ContentLimits, contentLimits, identity, parsedConversation } from '../../plugins/shared/slots.ts'
 import { ManualClock, MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'
+import { openStore } from '../../stores/index.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { eventually } from '../eventually.ts'
+import { options, temporary } from '../stores/kit.ts'
+import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, reading, text } from './kit.ts'
 
 const LIMITS: ContentLimits = { images: 2, documents: 1, replayBytes: 500, bodyBytes: 10_000, nodes: 50 }
@@ -199,18 +202,114 @@ for (const [what, more, body] of UNKNOWN) {
   })
 }
 
-test('[RESP-3] retain: a response is known for so long, and each use renews it', async () => {
+const HOUR = 3_600_000
+const config = { retain: 24 * HOUR }
+const codeOf = (run: Run) => run.json.error?.code
+
+const ENGINES: [engine: string, skip: string | false, open: (clock: ManualClock) => Promise<Store>][] = [
+  ['SQLite', false, memoryStore],
+  [
+    'Redis',
+    skipWithoutRedis,
+    async () => {
+      const server = await RedisServer.start()
+      const store = await openStore(options(server.url, { dataDir: temporary() }))
+      after(async () => {
+        await store.close()
+        await server.stop()
+      })
+      return store
+    },
+  ],
+]
+for (const [engine, skip, open] of ENGINES) {
+  // Each use renewed a response: one that was continued every day, or counted, was kept and answered for ever.
+  test(`[RESP-3] ${engine}: a response is known by its id for so long from its own end, and no use of it renews that`, {
+    skip,
+  }, async () => {
+    const clock = new ManualClock()
+    const ask = asking(await open(clock), undefined, clock)
+    const first = await ask({ input: 'one' }, { config })
+    for (let use = 0; use < 23; use++) {
+      clock.advance(HOUR)
+      assert.equal((await ask({ input: 'two', previous_response_id: idOf(first) }, { config })).status, 200)
+    }
+    clock.advance(HOUR - 1)
+    assert.equal((await ask({ input: 'two', previous_response_id: idOf(first) }, { config })).status, 200)
+    clock.advance(1)
+    const late = await ask({ input: 'two', previous_response_id: idOf(first) }, { config })
+    assert.equal(codeOf(late), 'previous_response_not_found')
+    assert.match(late.json.error.message, /has expired/)
+  })
+
+  test(`[RESP-2] [RESP-3] ${engine}: a conversation that goes on every day keeps all of its turns`, {
+    skip,
+  }, async () => {
+    const clock = new ManualClock()
+    const ask = asking(await open(clock), undefined, clock)
+    let last = await ask({ input: 'day 0' }, { config })
+    for (let day = 1; day <= 4; day++) {
+      clock.advance(23 * HOUR)
+      last = await ask({ input: `day ${day}`, previous_response_id: idOf(last) }, { config })
+    }
+    assert.deepEqual(
+      asked(last).filter(words => words.startsWith('user')),
+      [0, 1, 2, 3, 4].map(day => `user: day ${day}`),
+    )
+  })
+}
+
+test('[RESP-3] turns are deleted when no retained response needs them: asking with store: false renews nothing', async () => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  const ask = asking(store, undefined, clock)
+  const first = await ask({ input: 'one' }, { config })
+  const kept = (run: Run) => store.records.get('acme', 'response', idOf(run), clock.now())
+  clock.advance(20 * HOUR)
+  await ask({ input: 'two', previous_response_id: idOf(first), store: false }, { config })
+  clock.advance(4 * HOUR)
+  assert.equal(await kept(first), null)
+
+  const second = await ask({ input: 'one' }, { config })
+  clock.advance(20 * HOUR)
+  const third = await ask({ input: 'two', previous_response_id: idOf(second) }, { config })
+  clock.advance(24 * HOUR - 1)
+  assert.notEqual(await kept(second), null)
+  assert.equal((await ask({ input: 'three', previous_response_id: idOf(third), store: false }, { config })).status, 200)
+  clock.advance(1)
+  assert.equal(await kept(second), null)
+})
+
+test('[RESP-2] a response that ends while it is continued is kept whole with the one that continues it', async () => {
   const clock = new ManualClock()
   const ask = asking(await memoryStore(clock), undefined, clock)
-  const config = { retain: 60_000 }
   const first = await ask({ input: 'one' }, { config })
-  for (let use = 0; use < 3; use++) {
-    clock.advance(59_000)
-    assert.equal((await ask({ input: 'two', previous_response_id: idOf(first) }, { config })).status, 200)
-  }
-  clock.advance(60_001)
-  const late = await ask({ input: 'three', previous_response_id: idOf(first) }, { config })
-  assert.equal(late.json.error.code, 'previous_response_not_found')
+  clock.advance(24 * HOUR - 1)
+  const second = await ask({ input: 'two', previous_response_id: idOf(first) }, { config })
+  clock.advance(2)
+  const third = await ask({ input: 'three', previous_response_id: idOf(second) }, { config })
+  assert.deepEqual(asked(third), [
+    'user: one',
+    'assistant: Certainly.',
+    'user: two',
+    'assistant: Certainly.',
+    'user: three',
+  ])
+})
+
+// It was told as a response that was never stored, while GET still answered with it.
+test('[RESP-2] a response that continues a deleted one is told which one is missing', async () => {
+  const store = await memoryStore()
+  const ask = asking(store)
+  const first = await ask({ input: 'one' })
+  const second = await ask({ input: 'two', previous_response_id: idOf(first) })
+  await store.records.delete('acme', 'response', idOf(first))
+  const { json } = await ask({ input: 'three', previous_response_id: idOf(second) })
+  assert.deepEqual([json.error.code, json.error.param], ['previous_response_not_found', 'previous_response_id'])
+  assert.equal(
+    json.error.message,
+    `The response ${idOf(second)} can be retrieved and not be continued: it continues ${idOf(first)}, which was deleted or has made way for newer ones. Send the whole conversation as input.`,
+  )
 })
 
 test('[RESP-3] max_retained: a larger response is served and not retained', async () => {

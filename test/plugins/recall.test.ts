@@ -29,7 +29,10 @@ test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no furt
       { role: 'assistant', parts: [{ type: 'reasoning', summary: ['y'.repeat(50)] }] },
     ],
   }
-  for (let i = 0; i < 20; i++) memory.retain('acme', `r${i}`, i === 0 ? undefined : `r${i - 1}`, added)
+  for (let i = 0; i < 20; i++) {
+    const previous = i === 0 ? undefined : `r${i - 1}`
+    memory.retain('acme', `r${i}`, { ...added, ...(previous && { previous }) }, undefined)
+  }
   assert.equal(((await memory.recall('acme', 'r19', 2000, any)) as Added).turns.length, 40)
   reads = 0
   assert.equal(await memory.recall('acme', 'r19', 250, any), 300)
@@ -68,8 +71,8 @@ test('large chains of one organization are read two at a time', async () => {
   const clock = { now: () => 0, mono: () => 0, setTimer: () => ({ cancel() {} }) }
   const memory = new Memory({ records } as unknown as Store, new Sealer(new Uint8Array(32)), clock, 1000, 1000)
   const added = (text: string): Added => ({ system: [], turns: [{ role: 'user', parts: [{ type: 'text', text }] }] })
-  memory.retain('acme', 'first', undefined, added('x'))
-  memory.retain('acme', 'last', 'first', added('y'.repeat(2 << 20)))
+  memory.retain('acme', 'first', added('x'), undefined)
+  memory.retain('acme', 'last', { ...added('y'.repeat(2 << 20)), previous: 'first' }, undefined)
   const all = await Promise.all([1, 2, 3, 4, 5].map(() => memory.recall('acme', 'last', 1 << 23, any)))
   for (const recalled of all) assert.equal((recalled as Added).turns.length, 2)
   assert.equal(most, 2)
