@@ -5,6 +5,7 @@
 import { stringify } from 'yaml'
 import { ERRORS } from '../../core/errors.ts'
 import { DIMENSIONS, headerFamily, isMoney } from '../../core/limits.ts'
+import { INCLUDES } from '../../plugins/shared/item-page.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
 import { surfaces } from '../../surfaces/index.ts'
@@ -71,6 +72,7 @@ export function openApi(): Json {
       '/v1/messages/count_tokens': { post: COUNT_TOKENS },
       '/v1/responses/input_tokens': { post: INPUT_TOKENS },
       '/v1/responses/{id}': { get: RESPONSE, delete: DELETE_RESPONSE },
+      '/v1/responses/{id}/input_items': { get: INPUT_ITEMS },
       '/v1/models': { get: MODELS },
       '/v1/models/{id}': { get: MODEL },
     },
@@ -121,6 +123,7 @@ function published(schema: unknown): unknown {
 
 const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` })
 const json = (name: string): Json => ({ 'application/json': { schema: ref(name) } })
+const text = string()
 const ID = { 'x-request-id': { $ref: '#/components/headers/RequestId' } }
 const LIMITED = {
   ...ID,
@@ -208,6 +211,27 @@ const RESPONSE: Json = {
   },
 }
 
+const INPUT_ITEMS: Json = {
+  operationId: 'listInputItems',
+  summary: 'The items of a retained response’s input',
+  parameters: [
+    ...BY_ID,
+    { name: 'limit', in: 'query', schema: { type: 'integer', minimum: 1, maximum: 100, default: 20 } },
+    { name: 'order', in: 'query', schema: { type: 'string', enum: ['asc', 'desc'], default: 'desc' } },
+    { name: 'after', in: 'query', description: 'The id of an item: the page begins behind it.', schema: text },
+    {
+      name: 'include',
+      in: 'query',
+      description: 'What is shown beside what is always shown; also as `include[]`.',
+      schema: { type: 'array', items: { type: 'string', enum: [...INCLUDES] } },
+    },
+  ],
+  responses: {
+    '200': { description: 'A page of items.', headers: ID, content: json('InputItemList') },
+    ...failures(responses.errorReply.name, status => status === 400 || FOUND(status)),
+  },
+}
+
 const DELETE_RESPONSE: Json = {
   operationId: 'deleteResponse',
   summary: 'Deletes a retained response',
@@ -259,7 +283,6 @@ function failures(schema: string, wanted: (status: number) => boolean): Json {
 
 // ---- replies --------------------------------------------------------------------------------------------------------
 
-const text = string()
 const count = integer(0)
 
 const model = shape(
@@ -284,6 +307,17 @@ const OTHERS: Json = {
   TokenCount: shape({ input_tokens: count }),
   InputTokens: shape({ object: exactly('response.input_tokens'), input_tokens: count }),
   DeletedResponse: shape({ id: text, object: exactly('response'), deleted: exactly(true) }),
+  InputItemList: shape({
+    object: exactly('list'),
+    data: array({
+      type: 'object',
+      required: ['id', 'type', 'status'],
+      properties: { id: text, type: text, status: text },
+    }),
+    first_id: orNull(text),
+    last_id: orNull(text),
+    has_more: { type: 'boolean' },
+  }),
   Model: model,
   ModelList: shape({
     object: exactly('list'),

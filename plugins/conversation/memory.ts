@@ -119,7 +119,7 @@ const MAX_LINKS = 1000
  * recalls of `npm run attack` added 615 MiB to the process, and 470 with it.
  */
 const LARGE_CHAIN = 1 << 20
-const largeChains = new FairGate(8, 2)
+export const largeChains = new FairGate(8, 2)
 
 /** Reads and writes the stored responses and continuation data. */
 export class Memory {
@@ -283,7 +283,8 @@ export class Memory {
   }
 }
 
-function hasEnded({ ends }: Retained, now: number): boolean {
+/** Whether a response is no longer known by its id. */
+export function hasEnded({ ends }: Retained, now: number): boolean {
   return ends !== undefined && ends <= now
 }
 

@@ -1,7 +1,9 @@
 /** Response objects as their clients got them, sealed, for GET and DELETE of /v1/responses/{id} (RESP-6). */
 import type { Clock } from '../../core/clock.ts'
+import { loopTurns } from '../../core/loop-turn.ts'
 import type { MaybePromise, Store } from '../../core/store.ts'
 import type { Asked } from '../model-access/asked.ts'
+import { hasEnded, largeChains, type Retained } from './memory.ts'
 import { Sealer } from './seal.ts'
 
 /** Why a response may not be known, for its client. One text for all reasons: it tells nobody what another one has. */
@@ -51,6 +53,23 @@ export class RetainedReplies {
     const end = text.indexOf('"', ASKED.length)
     const asked = JSON.parse(Buffer.from(text.slice(ASKED.length, end), 'base64url').toString()) as Asked
     return { object: `{${text.slice(end + 2)}`, asked }
+  }
+
+  /**
+   * What was retained of the request of a response; null when the organization has no such response, or when it has
+   * ended. A record may be as large as a request, so few are read at a time.
+   */
+  async request(organization: string, id: string): Promise<Retained | null> {
+    const leave = await largeChains.enter(organization)
+    try {
+      const sealed = await this.#store.records.get(organization, 'response', id, this.#clock.now())
+      if (!sealed) return null
+      await loopTurns.next(organization)
+      const record = this.#sealer.open(organization, sealed) as Retained | null
+      return record && !hasEnded(record, this.#clock.now()) ? record : null
+    } finally {
+      leave()
+    }
   }
 
   /** What DELETE would delete; null when the organization has no such response. */

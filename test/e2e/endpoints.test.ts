@@ -78,7 +78,7 @@ test('[GEN-4] a path below a known one is not found, and what is there is told',
     await ask('GET', '/v1/models/'),
     notFound('/v1/models/', `, with nothing after its last slash. ${models}`),
   )
-  const response = 'What is there: GET, DELETE /v1/responses/{id}.'
+  const response = 'What is there: GET, DELETE /v1/responses/{id}; GET /v1/responses/{id}/input_items.'
   for (const method of ['GET', 'POST', 'DELETE']) {
     for (const path of ['/v1/responses/resp_1/cancel', '/v1/responses/resp_1/a/b'])
       assert.deepEqual(await ask(method, path), notFound(path, `. ${response}`))
@@ -244,6 +244,107 @@ test('[RESP-6] another organization’s response is as unknown, in the same word
   assert.equal(await words(other().responses.retrieve(id), id), await words(other().responses.retrieve(never), never))
   assert.equal(await words(other().responses.delete(id), id), await words(other().responses.delete(never), never))
   assert.equal((await t.openai().responses.retrieve(id)).id, id)
+})
+
+// ---- the items of a response's input --------------------------------------------------------------------------------
+
+const INPUT = [
+  { role: 'developer' as const, content: 'Be brief.' },
+  { role: 'user' as const, content: [{ type: 'input_text' as const, text: 'one' }] },
+  { type: 'function_call' as const, call_id: 'call_1', name: 'f', arguments: '{"a": 1}' },
+  { type: 'function_call_output' as const, call_id: 'call_1', output: 'done' },
+  { role: 'assistant' as const, content: 'two' },
+  {
+    role: 'user' as const,
+    content: [
+      { type: 'input_image' as const, image_url: 'data:image/png;base64,iVBORw0KGgo=', detail: 'low' as const },
+    ],
+  },
+]
+
+test('[RESP-7] the SDK lists the items of an input, whole, in pages and in both orders', async () => {
+  for (const stream of [false, true]) {
+    const made: any = await t.openai().responses.create({ model: 'eb1-preview', input: INPUT, stream })
+    let { id } = made
+    if (stream) for await (const event of made) if (event.type === 'response.completed') id = event.response.id
+    const { inputItems } = t.openai().responses
+    const page: any = await inputItems.list(id, { order: 'asc' })
+    assert.deepEqual(
+      page.data.map(({ id: _, ...item }: any) => item),
+      [
+        { type: 'message', status: 'completed', role: 'system', content: [{ type: 'input_text', text: 'Be brief.' }] },
+        { type: 'message', status: 'completed', role: 'user', content: [{ type: 'input_text', text: 'one' }] },
+        { type: 'function_call', status: 'completed', call_id: 'call_1', name: 'f', arguments: '{"a": 1}' },
+        { type: 'function_call_output', status: 'completed', call_id: 'call_1', output: 'done' },
+        {
+          type: 'message',
+          status: 'completed',
+          role: 'assistant',
+          content: [{ type: 'output_text', text: 'two', annotations: [], logprobs: [] }],
+        },
+        {
+          type: 'message',
+          status: 'completed',
+          role: 'user',
+          content: [{ type: 'input_image', detail: 'low', file_id: null, image_url: null }],
+        },
+      ],
+    )
+    const ids = page.data.map((item: any) => item.id)
+    for (const [order, expected] of [
+      ['asc', ids],
+      ['desc', ids.toReversed()],
+      [undefined, ids.toReversed()],
+    ] as const) {
+      const found: string[] = []
+      for await (const item of inputItems.list(id, { limit: 4, ...(order && { order }) })) found.push(item.id!)
+      assert.deepEqual(found, expected)
+    }
+    const first: any = await inputItems.list(id, { limit: 2, order: 'asc', after: ids[0] })
+    assert.deepEqual([first.first_id ?? first.body.first_id, first.has_more], [ids[1], true])
+    const last: any = await inputItems.list(id, { limit: 1, include: ['message.input_image.image_url'] })
+    assert.equal(last.data[0].content[0].image_url, 'data:image/png;base64,iVBORw0KGgo=')
+  }
+})
+
+test('[RESP-7] the items of a response are those of its own request; what is not retained has none', async () => {
+  const { responses } = t.openai()
+  const first = await responses.create({ model: 'eb1-preview', input: 'one', instructions: 'not an item' })
+  const second = await responses.create({ model: 'eb1-preview', input: 'two', previous_response_id: first.id })
+  const textsOf = async (id: string) =>
+    (await responses.inputItems.list(id)).data.map((item: any) => item.content.map((part: any) => part.text).join())
+  assert.deepEqual(await textsOf(first.id), ['one'])
+  assert.deepEqual(await textsOf(second.id), ['two'])
+  const empty = await responses.create({ model: 'eb1-preview', input: [], previous_response_id: first.id })
+  assert.deepEqual(await textsOf(empty.id), [])
+  await assert.rejects(other().responses.inputItems.list(first.id), missing)
+  await responses.delete(first.id)
+  await assert.rejects(responses.inputItems.list(first.id), missing)
+  const unstored = await responses.create({ model: 'eb1-preview', input: 'x', store: false })
+  await assert.rejects(responses.inputItems.list(unstored.id), missing)
+  const method = await fetch(`${t.url}/v1/responses/${second.id}/input_items`, { method: 'DELETE' })
+  assert.deepEqual([method.status, method.headers.get('allow')], [405, 'GET, HEAD, OPTIONS'])
+})
+
+test('[RESP-7] a page that cannot be is refused with its parameter', async () => {
+  const { id } = await t.openai().responses.create({ model: 'eb1-preview', input: 'x' })
+  for (const [query, param] of [
+    ['limit=0', 'limit'],
+    ['limit=101', 'limit'],
+    ['limit=', 'limit'],
+    ['limit=1.5', 'limit'],
+    ['order=up', 'order'],
+    ['after=item_none', 'after'],
+    ['before=item_none', 'before'],
+    ['include[]=all', 'include'],
+    ['include=message.input_image.image_url&include[1]=x', 'include'],
+  ]) {
+    const response = await fetch(`${t.url}/v1/responses/${id}/input_items?${query}`, {
+      headers: { authorization: `Bearer ${KEY}` },
+    })
+    const { error } = (await response.json()) as any
+    assert.deepEqual([response.status, error.param], [400, param], query)
+  }
 })
 
 test('[RESP-6] nothing is kept of store: false; odd ids, paths and methods are refused', async () => {

@@ -122,13 +122,18 @@ for (const engine of engines) {
         assert.equal((await ask(t, plain, as('still'))).status, 429)
       }))
 
-    test('[RESP-6] [AUTH-4] GET and DELETE need the rights of the request', () =>
+    test('[RESP-6] [RESP-7] [AUTH-4] GET and DELETE need the rights of the request', () =>
       using(async t => {
         const tools = [{ type: 'function', name: 'look', parameters: { type: 'object', properties: {} } }]
         const { id } = (await ask(t, { input: 'hello', tools })).json
-        for (const method of ['GET', 'DELETE']) {
-          assert.deepEqual(refused(await at(t, method, id, 'small')), OTHER_MODEL)
-          const toolless = await at(t, method, id, 'toolless')
+        const items = `${id}/input_items`
+        for (const [method, path] of [
+          ['GET', id],
+          ['GET', items],
+          ['DELETE', id],
+        ] as const) {
+          assert.deepEqual(refused(await at(t, method, path, 'small')), OTHER_MODEL)
+          const toolless = await at(t, method, path, 'toolless')
           assert.deepEqual(refused(toolless), [400, 'request_requirements_unsatisfied'])
         }
         const got = await at(t, 'GET', id, 'large')
@@ -137,6 +142,7 @@ for (const engine of engines) {
         assert.equal(Object.keys(got.json)[0], 'id')
         assert.equal('asked' in got.json, false)
         assert.equal((await at(t, 'GET', id, 'buffered')).status, 200)
+        assert.equal((await at(t, 'GET', items, 'buffered')).json.data[0].content[0].text, 'hello')
         assert.equal((await at(t, 'DELETE', id, 'large')).status, 200)
         assert.equal((await at(t, 'GET', id, 'large')).status, 404)
       }))

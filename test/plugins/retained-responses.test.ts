@@ -3,13 +3,15 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { KeyConfig } from '../../config/types.ts'
 import { ManualClock } from '../../core/clock.ts'
+import type { Turn } from '../../core/conversation.ts'
 import type { Store } from '../../core/store.ts'
+import type { Retained } from '../../plugins/conversation/memory.ts'
 import { RetainedReplies } from '../../plugins/conversation/replies.ts'
 import { Sealer } from '../../plugins/conversation/seal.ts'
 import { retainedResponses } from '../../plugins/retained-responses.ts'
 import { identity } from '../../plugins/shared/slots.ts'
 import { runPlugin } from '../../plugins/testing.ts'
-import { caller, gatewayOf, lateStore, memoryStore, modelOf, OUT } from './kit.ts'
+import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT } from './kit.ts'
 
 const ID = 'resp_abcdefghijklmnopqrstuvwx'
 const OBJECT = `{"id":"${ID}","output":["é\\ud83d"]}`
@@ -110,4 +112,56 @@ test('[RESP-6] what 0.1.0 stored tells its model alone: keys without limits get 
   assert.equal(await statusOf({ model: 'large' }, { models: ['small'] }), 403)
   assert.equal(await statusOf({}, { models: ['small'] }), 403)
   assert.equal(await statusOf({ model: 'large' }, { capabilities: ['tools'] }), 403)
+})
+
+// ---- the items of the input -----------------------------------------------------------------------------------------
+
+const said = (role: 'user' | 'assistant', words: string): Turn => ({ role, parts: [{ type: 'text', text: words }] })
+const itemsIn = async (record: Partial<Retained>, key: Partial<KeyConfig> = {}, now = 0) => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  const sealed = new Sealer(SECRET).seal('acme', { system: [], ...record })
+  await store.records.put('acme', 'response', ID, sealed, HOUR, clock.now())
+  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, '{"model":"large"}', undefined, HOUR)
+  clock.advance(now)
+  const models = { small: modelOf({ id: 'small' }), large: modelOf({ id: 'large' }) }
+  const { status, json } = await runPlugin(retainedResponses, {
+    ...asked(lateStore(store), clock),
+    request: { method: 'GET', path: `/v1/responses/${ID}/input_items`, query: 'order=asc' },
+    gateway: gatewayOf({ models }),
+    slots: [[identity, caller({}, key)]] as never,
+  })
+  return json.data ? json.data.map((item: any) => item.content[0].text) : [status, json.error.code]
+}
+
+test('[RESP-7] the reply is no item: not where it is empty and the input ends with the assistant, nor in a record of 0.1.0', async () => {
+  const turns = [said('user', 'a'), said('assistant', 'b')]
+  assert.deepEqual(await itemsIn({ turns, inputs: 1, asked: { models: [] } }), ['a'])
+  assert.deepEqual(await itemsIn({ turns, inputs: 2, asked: { models: [] } }), ['a', 'b'])
+  assert.deepEqual(await itemsIn({ turns }), ['a'])
+  assert.deepEqual(await itemsIn({ turns: [said('user', 'a')] }), ['a'])
+  assert.deepEqual(await itemsIn({ turns }, { models: ['large'] }), ['a'])
+  assert.deepEqual(await itemsIn({ turns }, { models: ['small'] }), [403, 'model_not_available'])
+})
+
+test('[RESP-7] a response that has ended lists nothing, though a later one still needs its record', async () => {
+  const record = { turns: [said('user', 'a')], inputs: 1, asked: { models: [] } }
+  const ends = new ManualClock().now() + 1000
+  assert.deepEqual(await itemsIn({ ...record, ends }, {}, 999), ['a'])
+  assert.deepEqual(await itemsIn({ ...record, ends }, {}, 1000), [404, 'response_not_found'])
+})
+
+test('[RESP-7] few records of one organization are opened at a time', async () => {
+  const clock = new ManualClock()
+  const store = await stored(clock)
+  let reading = 0
+  let most = 0
+  const counted = heldStore(store, async ask => {
+    most = Math.max(most, ++reading)
+    for (let turn = 0; turn < 5; turn++) await new Promise(setImmediate)
+    reading--
+    return ask()
+  })
+  await Promise.all([1, 2, 3, 4, 5].map(() => ask(counted, 'GET', `${ID}/input_items`, 'acme', clock)))
+  assert.equal(most, 2)
 })
