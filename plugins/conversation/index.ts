@@ -413,7 +413,7 @@ function unknownResponse(id: string, gone: string): Reply {
   const message =
     gone === id
       ? `The response${shown(id)} ${NOT_KNOWN}`
-      : `The response${shown(id)} can be retrieved and not be continued: it continues${shown(gone)}, which was deleted or has made way for newer ones.`
+      : `The response${shown(id)} can be retrieved and not be continued: it continues${shown(gone)}, which was deleted, has expired or has made way for newer ones.`
   return deny('previous_response_not_found', {
     message: `${message} Send the whole conversation as input.`,
     param: 'previous_response_id',

@@ -302,6 +302,8 @@ test('[RESP-7] the SDK lists the items of an input, whole, in pages and in both 
     }
     const first: any = await inputItems.list(id, { limit: 2, order: 'asc', after: ids[0] })
     assert.deepEqual([first.first_id ?? first.body.first_id, first.has_more], [ids[1], true])
+    const whole: any = await inputItems.list(id, { limit: ids.length })
+    assert.deepEqual([whole.data.length, whole.has_more], [ids.length, false])
     const last: any = await inputItems.list(id, { limit: 1, include: ['message.input_image.image_url'] })
     assert.equal(last.data[0].content[0].image_url, 'data:image/png;base64,iVBORw0KGgo=')
   }

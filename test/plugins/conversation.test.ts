@@ -282,11 +282,13 @@ test('[RESP-3] turns are deleted when no retained response needs them: asking wi
 
 test('[RESP-2] a response that ends while it is continued is kept whole with the one that continues it', async () => {
   const clock = new ManualClock()
-  const ask = asking(await memoryStore(clock), undefined, clock)
+  const store = await memoryStore(clock)
+  const ask = asking(store, undefined, clock)
   const first = await ask({ input: 'one' }, { config })
   clock.advance(24 * HOUR - 1)
   const second = await ask({ input: 'two', previous_response_id: idOf(first) }, { config })
-  clock.advance(2)
+  // As when it had ended before the reply did: then there is nothing to renew.
+  await store.records.delete('acme', 'response', idOf(first))
   const third = await ask({ input: 'three', previous_response_id: idOf(second) }, { config })
   assert.deepEqual(asked(third), [
     'user: one',
@@ -308,7 +310,7 @@ test('[RESP-2] a response that continues a deleted one is told which one is miss
   assert.deepEqual([json.error.code, json.error.param], ['previous_response_not_found', 'previous_response_id'])
   assert.equal(
     json.error.message,
-    `The response ${idOf(second)} can be retrieved and not be continued: it continues ${idOf(first)}, which was deleted or has made way for newer ones. Send the whole conversation as input.`,
+    `The response ${idOf(second)} can be retrieved and not be continued: it continues ${idOf(first)}, which was deleted, has expired or has made way for newer ones. Send the whole conversation as input.`,
   )
 })
 
