@@ -310,8 +310,9 @@ function noSuchPath(path: string, near: readonly string[], offered: string): str
   const start = `No such path: ${printable(path)}`
   if (path.startsWith('/v1/v1/'))
     return `${start}. The base URL already ends in /v1: configure it without the second /v1 (the Anthropic SDK takes the origin alone).`
+  if (near.length === 0) return `${start}. See ${offered}.`
   const empty = path.endsWith('/') ? ', with nothing after its last slash' : ''
-  return near.length > 0 ? `${start}${empty}. What is there: ${near.join('; ')}.` : `${start}${empty}. See ${offered}.`
+  return `${start}${empty}. What is there: ${near.join('; ')}.`
 }
 
 function isProxied({ chain }: Route): boolean {
