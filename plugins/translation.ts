@@ -15,7 +15,7 @@ import { callId, searchId } from '../core/ids.ts'
 import { wellFormed } from '../core/json.ts'
 import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
 import { UpstreamFault } from '../core/upstream-fault.ts'
-import { blamedError } from '../providers/blame.ts'
+import { blamedError, namingTurns } from '../providers/blame.ts'
 import { dialectOf } from '../providers/index.ts'
 import { inWords } from '../providers/left-out.ts'
 import { memberOf } from '../providers/requirements.ts'
@@ -194,7 +194,8 @@ class Translated implements Outbound {
   /** The client's fault in place of the provider's, when the provider faults something that the client asked for. */
   #blamed(error: GatewayError, mayBlame: boolean): GatewayError {
     const { cause } = error
-    if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault)) return error
+    if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault))
+      return namingTurns(this.#conversation, error)
     cause.ofRequest = true
     const part = mayBlame ? this.#dialect.blames?.(cause.error) : undefined
     return (part && blamedError(this.#conversation, part, cause)) || error

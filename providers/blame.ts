@@ -155,6 +155,13 @@ export function blamedError(conversation: Conversation, part: Blamed, cause: unk
   })
 }
 
+/** The same error, with the client's member for a prompt that the provider finds too long. */
+export function namingTurns(conversation: Conversation, error: GatewayError): GatewayError {
+  if (error.code !== 'context_length_exceeded') return error
+  const { message, details, cause } = error
+  return new GatewayError(error.code, { message, details, cause, param: memberOf(conversation, 'turns') })
+}
+
 const REFUSED = 'refused_by_model'
 /** Whether an error is one of `blamedError`: another backend may take the request. */
 export const isBlamed = (error: GatewayError): boolean => error.details?.['reason'] === REFUSED

@@ -7,9 +7,10 @@
  * repeated (GEN-7): it is only read to classify the failure.
  */
 import type { FaultHeaders } from '../core/dialect.ts'
-import { GatewayError } from '../core/errors.ts'
-import { UnreadableReply } from '../core/upstream-fault.ts'
+import { type ErrorInit, GatewayError } from '../core/errors.ts'
+import { UnreadableReply, UpstreamFault } from '../core/upstream-fault.ts'
 import { OPENAI_MEDIA, OPENAI_VALUES } from './blame.ts'
+import { isObject } from './loose-json.ts'
 
 /** What went wrong at a provider, and the error that the client gets for it. */
 export type FaultKind =
@@ -71,6 +72,30 @@ export function kindOfStatus(status: number): FaultKind {
 }
 
 /**
+ * The kind of a failure whose status and error object may disagree. Servers answer in envelopes of other APIs, whose
+ * types say less than the status does (a 401 of type `invalid_request_error`). So these statuses win; some bodies only
+ * make them more exact.
+ * @param said what the error object says
+ */
+export function agreed(status: number, said: FaultKind): FaultKind {
+  switch (status) {
+    case 401:
+    case 403:
+      // Some servers refuse a prompt by policy with 403.
+      return said === 'policy' ? said : 'auth'
+    case 429:
+      return said === 'quota' ? said : 'rate'
+    case 402:
+    case 404:
+    case 408:
+      return kindOfStatus(status)
+  }
+  // A failure of the server must not become the client's fault because of the body.
+  const faultsOthers = said === 'context' || said === 'policy' || said === 'auth' || said === 'rejected'
+  return status >= 500 && faultsOthers ? kindOfStatus(status) : said
+}
+
+/**
  * The error that the client gets.
  * @param horizonMs the wait that the provider asks for, from `retryAfterMs`; null when it asks for none
  */
@@ -109,7 +134,7 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
       })
     case 'context':
       return new GatewayError('context_length_exceeded', {
-        message: 'The prompt is too long for the context window of this model. Shorten the conversation or the tools.',
+        ...tooLong(cause),
         cause,
       })
     case 'policy':
@@ -134,6 +159,40 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
         cause,
       })
   }
+}
+
+/**
+ * The words for a prompt that is too long, and the window. Where the provider tells both figures, they are in the form
+ * of the gateway's own refusal, from which clients read how much to leave out (MOD-6).
+ */
+function tooLong(cause: unknown): Pick<ErrorInit, 'message' | 'details'> {
+  const figures = cause instanceof UpstreamFault ? windowFigures(cause.words) : null
+  if (!figures)
+    return {
+      message: 'The prompt is too long for the context window of this model. Shorten the conversation or the tools.',
+    }
+  const { tokens, maximum } = figures
+  return {
+    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum`,
+    details: { context_window: maximum },
+  }
+}
+
+const TOKENS =
+  /(?:too long: |resulted in |contains (?:at least )?|request \(|requested tokens \(|token count \()(\d{1,9})\b|\b(\d{1,9}) (?:tokens )?(?:in the (?:messages|prompt)|of text input)\b/i
+const MAXIMUM =
+  /(?:tokens > |maximum (?:context|prompt) length is |context size \(|context window of |allowed \()(\d{1,9})\b|\b(\d{1,9}) maximum context length\b/i
+
+/**
+ * The tokens of the prompt and the most that the model takes, from a provider's sentence; null where it does not tell
+ * both. Some providers count the output cap too; then the prompt alone may fit, and the figures would tell nothing.
+ */
+function windowFigures(words: string): { tokens: number; maximum: number } | null {
+  const [tokens, maximum] = [TOKENS, MAXIMUM].map(pattern => {
+    const found = pattern.exec(words)
+    return Number(found?.[1] ?? found?.[2] ?? Number.NaN)
+  }) as [number, number]
+  return tokens > maximum && maximum > 0 ? { tokens, maximum } : null
 }
 
 /**
@@ -174,6 +233,20 @@ function first(value: string | string[] | undefined): string | undefined {
 
 function positive(ms: number): number | null {
   return Number.isFinite(ms) && ms > 0 ? Math.min(ms, RETRY_AFTER_MAX_MS) : null
+}
+
+/** The kind of a reply with an error status whose body is in the envelope of the OpenAI family, or is none. */
+export function kindOfOpenAiReply(status: number, body: string): FaultKind {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(body)
+  } catch {
+    return kindOfStatus(status)
+  }
+  // Some compatible servers send the object inside a list, and old versions of vLLM without `error` around it.
+  const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
+  if (!isObject(value)) return kindOfStatus(status)
+  return agreed(status, kindOfOpenAiError(value['error'] ?? value, status))
 }
 
 /**
@@ -247,9 +320,12 @@ const CONTEXT_PHRASES = [
   'context length exceeded',
   'context window',
   'context size',
+  'maximum number of tokens allowed', // Google
   'prompt is too long',
   'input is too long',
   'maximum prompt length',
+  'exceed context limit', // Anthropic, of the prompt and the output cap together
+  'contextwindowexceeded', // LiteLLM
 ]
 
 /** True when an error message says that the context window was exceeded. Only its first 2,000 characters are read. */

@@ -1,6 +1,6 @@
 /** Anthropic's error objects, `{type: 'error', error: {type, message}}`: as a body and as an event of a stream. */
-import { type FaultKind, kindOfStatus, speaksOfContext } from '../faults.ts'
-import { object, string } from '../loose-json.ts'
+import { agreed, type FaultKind, kindOfOpenAiError, speaksOfContext } from '../faults.ts'
+import { type JsonObject, object, string } from '../loose-json.ts'
 
 const TYPES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
   ['authentication_error', 'auth'],
@@ -19,7 +19,11 @@ const TYPES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
  * @param status undefined inside a stream
  */
 export function kindOfAnthropicError(error: unknown, status?: number): FaultKind {
-  const fields = object(error)
+  const said = kindOf(object(error), status)
+  return status === undefined ? said : agreed(status, said)
+}
+
+function kindOf(fields: JsonObject, status?: number): FaultKind {
   const known = TYPES.get(string(fields['type']))
   if (known) return known
   if (fields['type'] === 'invalid_request_error') {
@@ -29,5 +33,6 @@ export function kindOfAnthropicError(error: unknown, status?: number): FaultKind
     if (/content filtering policy/i.test(message)) return 'policy'
     return /credit balance|usage limits/i.test(message) ? 'quota' : 'rejected'
   }
-  return status === undefined ? 'server' : kindOfStatus(status)
+  // Servers that speak this API beside OpenAI's keep the types of that one (vLLM, llama.cpp).
+  return kindOfOpenAiError(fields, status)
 }

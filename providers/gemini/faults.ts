@@ -3,7 +3,7 @@
  * inside a stream.
  */
 import type { FaultHeaders } from '../../core/dialect.ts'
-import { type FaultKind, kindOfStatus, retryAfterMs, speaksOfContext } from '../faults.ts'
+import { agreed, type FaultKind, kindOfOpenAiError, kindOfStatus, retryAfterMs, speaksOfContext } from '../faults.ts'
 import { type JsonObject, list, object, string } from '../loose-json.ts'
 
 /** The failure kinds of google.rpc.Code names. */
@@ -30,6 +30,11 @@ export function errorOf(body: string): JsonObject | undefined {
 
 /** @param status the HTTP status; undefined inside a stream, where the error's own code counts */
 export function kindOfGoogleError(error: JsonObject | undefined, status?: number): FaultKind {
+  const said = kindOf(error, status)
+  return status === undefined ? said : agreed(status, said)
+}
+
+function kindOf(error: JsonObject | undefined, status?: number): FaultKind {
   const name = string(error?.['status'])
   const message = string(error?.['message']).slice(0, 2000).toLowerCase()
   if (name === 'INVALID_ARGUMENT' || name === 'FAILED_PRECONDITION') {
@@ -42,6 +47,8 @@ export function kindOfGoogleError(error: JsonObject | undefined, status?: number
   if (name === 'RESOURCE_EXHAUSTED' && violations(error).some(quota => quota.includes('PerDay'))) return 'quota'
   const known = STATUSES.get(name)
   if (known) return known
+  // Gateways that speak this API keep the envelope of OpenAI's, which has no status of this kind (LiteLLM).
+  if (error !== undefined && name === '') return kindOfOpenAiError(error, status)
   const code = status ?? error?.['code']
   return typeof code === 'number' ? kindOfStatus(code) : 'server'
 }

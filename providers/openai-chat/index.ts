@@ -6,8 +6,7 @@
 import type { DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { openAiBlames } from '../blame.ts'
-import { faultOf, kindOfOpenAiError, kindOfStatus, retryAfterMs } from '../faults.ts'
-import { isObject } from '../loose-json.ts'
+import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { allBut } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ChatDecoder } from './decode.ts'
@@ -34,28 +33,7 @@ export const openaiChat: Dialect = {
   },
 
   fault(status, headers, body) {
-    return faultOf(faultKind(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
+    return faultOf(kindOfOpenAiReply(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
   blames: openAiBlames,
-}
-
-/**
- * 401 and 403 mean that the gateway's credential was refused, whatever the body says (AUTH-7). The exception is a
- * policy refusal, which some servers send with 403.
- */
-function faultKind(status: number, body: string) {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(body)
-  } catch {
-    return kindOfStatus(status)
-  }
-  // Some compatible servers send the object inside a list.
-  const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
-  if (!isObject(value)) return kindOfStatus(status)
-  const kind = kindOfOpenAiError(value['error'] ?? value, status)
-  if (status === 401 || status === 403) return kind === 'policy' ? kind : 'auth'
-  // A server failure must not become the client's fault because of the body.
-  if (status >= 500 && (kind === 'context' || kind === 'policy' || kind === 'auth')) return kindOfStatus(status)
-  return kind
 }

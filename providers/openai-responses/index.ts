@@ -4,8 +4,7 @@ import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } fr
 import type { GatewayError } from '../../core/errors.ts'
 import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { openAiBlames } from '../blame.ts'
-import { faultOf, kindOfOpenAiError, retryAfterMs } from '../faults.ts'
-import { parseObject } from '../loose-json.ts'
+import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ResponsesDecoder } from './decoder.ts'
@@ -27,11 +26,7 @@ export const openaiResponses: Dialect = {
     return stop.length === 0 ? decoder : new StopDecoder(decoder, stop)
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
-    return faultOf(
-      kindOfOpenAiError(parseObject(body)?.['error'], status),
-      retryAfterMs(headers),
-      UpstreamFault.ofBody(body),
-    )
+    return faultOf(kindOfOpenAiReply(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
   },
   blames: openAiBlames,
 }

@@ -307,6 +307,39 @@ test('[ERR-11] other backends are tried first, and one that takes the request se
   assert.equal(got.filter(path => !path.startsWith('/good')).length, 31)
 })
 
+// A provider's own refusal of a long prompt had no figures, no window and no `param`: who reads how much to leave out
+// from the message, as the gateway's own refusal invites to, found nothing.
+test('[MOD-6] a prompt that the provider finds too long is told with the provider’s figures, in our form', async () => {
+  const said: Record<string, unknown> = {
+    'openai-chat': openai(
+      'context_length_exceeded',
+      'messages',
+      'maximum context length is 2048 tokens. However, your prompt contains at least 2049 input tokens',
+    ),
+    'openai-responses': {
+      error: {
+        code: 400,
+        type: 'exceed_context_size_error',
+        message: 'request (2049 tokens) exceeds the available context size (2048 tokens)',
+      },
+    },
+    'anthropic-messages': anthropic('prompt is too long: 2049 tokens > 2048 maximum', 'BadRequestError'),
+    gemini: google('The input token count (2049) exceeds the maximum number of tokens allowed (2048).'),
+  }
+  for (const [dialect, model] of Object.entries(MODELS)) {
+    answer = { status: 400, body: said[dialect] }
+    for (const surface of SURFACES) {
+      const response = await t.post(PATHS[surface], bodyOf(surface, model, [{ user: 'x' }]))
+      const { error } = (await response.json()) as { error: Record<string, unknown> }
+      const where = `${surface} on ${dialect}`
+      assert.deepEqual([response.status, error['code']], [400, 'context_length_exceeded'], where)
+      assert.equal(error['message'], 'prompt is too long: 2049 tokens > 2048 maximum', where)
+      assert.equal((error['details'] as Record<string, unknown>)['context_window'], 2048, where)
+      assert.equal(error['param'], surface === 'responses' ? 'input' : 'messages', where)
+    }
+  }
+})
+
 // ---- the retry loops of the official clients ------------------------------------------------------------------------
 
 /** Each sends one request and lets its client retry as often as it likes. */
