@@ -193,7 +193,7 @@ export const ERRORS = {
   upstream_auth_error: {
     status: 502,
     type: 'server_error',
-    retriable: true,
+    retriable: false,
     fault: 'upstream',
     docs: 'The gateway has no credential that the upstream takes; the caller’s key is valid.',
   },

@@ -53,7 +53,8 @@ export const NEXT_STEPS: Record<ErrorCode, string> = {
   insufficient_quota: 'Operators: pay or raise the quota at the provider.',
   internal_error: 'Retry. Operators: `npx sluice trace REQUEST_ID` shows where it was thrown.',
   not_implemented: 'Ask in the way that the message names. Operators: change the route.',
-  upstream_auth_error: 'Operators: correct the `api_key` or the `auth` of the provider.',
+  upstream_auth_error:
+    'Retry where `retryable` is true: the credential is fetched again. Operators: correct the `api_key` or the `auth` of the provider.',
   upstream_server_error:
     'Retry where `retryable` is true. Operators: `npx sluice trace REQUEST_ID` shows the provider’s status and error of each attempt.',
   account_unavailable:

@@ -14,7 +14,7 @@ import { isObject } from './loose-json.ts'
 
 /** What went wrong at a provider, and the error that the client gets for it. */
 export type FaultKind =
-  /** The provider refused the gateway's credential. → 502 upstream_auth_error */
+  /** The provider refused the gateway's credential. → 502 upstream_auth_error, not retriable: the operator has to act */
   | 'auth'
   /** The gateway's account has no quota or money left. → 429 insufficient_quota */
   | 'quota'

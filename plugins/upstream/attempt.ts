@@ -212,6 +212,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       cause => {
         const error = new GatewayError('upstream_auth_error', {
           message: 'The gateway has no valid credentials for the upstream. Retry shortly.',
+          retriable: true,
           cause,
         })
         this.#end({ error, retriable: true, unreached: true, counts: 'nobody' })
@@ -318,10 +319,11 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #readEnd(): void {
     if (this.#status >= 300 || this.#status === 204) {
       if (this.#status === 401 || this.#status === 403) this.#auth?.refused()
-      const error =
+      let error =
         this.#status < 400
           ? upstreamFailed('The upstream failed. Retry shortly.')
           : this.#outbound.fault(this.#status, this.#headers, this.#whole())
+      if (this.#auth !== null && error.code === 'upstream_auth_error') error = expired(error)
       const elsewhere = (this.#status >= 300 && mayTryElsewhere(this.#status)) || isBlamed(error)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
       const counts = this.#status >= 400 && this.#status < 500 ? 'nobody' : 'organization'
@@ -606,6 +608,12 @@ function faultsRequest({ cause }: GatewayError): boolean {
  */
 function sizeOf(event: StreamEvent): number {
   return event.type === 'activity' ? 0 : EVENT_BYTES + ('text' in event ? event.text.length : 0)
+}
+
+/** The refusal of a credential that is fetched: after it another one is, so that a retry may succeed. */
+function expired({ code, cause }: GatewayError): GatewayError {
+  const message = 'The upstream refused the gateway’s own credential, and the gateway fetches another. Retry shortly.'
+  return new GatewayError(code, { message, retriable: true, cause })
 }
 
 function upstreamFailed(message: string, cause?: unknown): GatewayError {

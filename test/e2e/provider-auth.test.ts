@@ -153,7 +153,9 @@ describe('tokens', () => {
     for (let i = 0; i < 3; i++) {
       const response = await running.post('/v1/chat/completions', BODY)
       assert.equal(response.status, 502)
-      assert.equal(((await response.json()) as any).error.code, 'upstream_auth_error')
+      const { error } = (await response.json()) as any
+      // The next fetch may succeed, unlike a retry with a key that the provider has refused.
+      assert.deepEqual([error.code, error.retryable], ['upstream_auth_error', true])
     }
     assert.equal(running.simulator.requests.length, 0)
     const failed = running.log.find(({ message }) => message === 'attempt failed')!
@@ -162,6 +164,16 @@ describe('tokens', () => {
     service.answer = () => ({ access_token: 'token-later', expires_in: 3599 })
     await eventually(async () => (await running.post('/v1/chat/completions', BODY)).status === 200)
     assert.equal(last(running).headers.authorization, 'Bearer token-later')
+  })
+
+  test('a token that the provider refuses is told as to be retried: the gateway fetches another', async context => {
+    await metadata(context)
+    const running = await gateway(context, 'auth: google')
+    const refused = { ...BODY, messages: [{ role: 'user', content: '[[sim: status 401 code auth]] x' }] }
+    const response = await running.post('/v1/chat/completions', refused)
+    const { error } = (await response.json()) as any
+    assert.deepEqual([response.status, error.code, error.retryable], [502, 'upstream_auth_error', true])
+    assert.equal(response.headers.get('x-should-retry'), null)
   })
 
   test('another backend is tried when one has no credentials', async context => {

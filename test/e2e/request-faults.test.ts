@@ -372,6 +372,8 @@ const NEVER: [name: string, status: number, body: unknown][] = [
 const OPERATORS: typeof NEVER = [
   ['an unknown model', 404, openai('model_not_found', 'model')],
   ['an account without credit', 429, openai('insufficient_quota', null)],
+  // The operator has to act; both SDKs sent it twice more at once.
+  ['a key that the provider refuses', 401, openai('invalid_api_key', null)],
 ]
 for (const [name, status, body] of [...NEVER, ...OPERATORS]) {
   test(`[ERR-5] [ERR-11] ${name}: no official SDK sends it twice`, async () => {

@@ -223,7 +223,7 @@ const ROWS: Row[] = [
     type: 'server_error',
     openai: 'InternalServerError',
     anthropic: 'InternalServerError',
-    final: false,
+    final: true,
     ask: upstream('status 401 code auth'),
   },
   {

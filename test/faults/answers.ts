@@ -11,7 +11,7 @@ const answered =
 
 const server: Expected = { status: 502, code: 'upstream_server_error', final: false }
 const rejected: Expected = { status: 502, code: 'upstream_server_error', final: true, retryAfter: false }
-const auth: Expected = { status: 502, code: 'upstream_auth_error', retryAfter: false }
+const auth: Expected = { status: 502, code: 'upstream_auth_error', retryAfter: false, final: true }
 const rate: Expected = { status: 429, code: 'capacity_exceeded', retryAfter: true, final: false }
 const quota: Expected = { status: 429, code: 'insufficient_quota', retryAfter: false, final: true }
 const down: Expected = { status: 503, code: 'provider_unavailable', retryAfter: true }

@@ -509,10 +509,10 @@ const faults: [
       },
     },
     'upstream_auth_error',
-    true,
+    false,
     null,
   ],
-  ['403', 403, '', 'upstream_auth_error', true, null],
+  ['403', 403, '', 'upstream_auth_error', false, null],
   ['403 as a policy refusal', 403, { error: { code: 'content_policy_violation' } }, 'invalid_value', false, null],
   [
     '429 by quota',

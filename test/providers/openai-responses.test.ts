@@ -244,8 +244,8 @@ test('[ERR-7] error bodies of the provider map by their code, and nothing of the
       JSON.stringify({ error: { message: 'gpt-5.4 in org-x', type: null, param: null, ...error } }),
     )
   const cases: [number, object, string, boolean][] = [
-    [401, { code: 'invalid_api_key' }, 'upstream_auth_error', true],
-    [403, { code: null }, 'upstream_auth_error', true],
+    [401, { code: 'invalid_api_key' }, 'upstream_auth_error', false],
+    [403, { code: null }, 'upstream_auth_error', false],
     [429, { code: 'insufficient_quota', type: 'insufficient_quota' }, 'insufficient_quota', false],
     [429, { code: 'rate_limit_exceeded', type: 'tokens' }, 'capacity_exceeded', true],
     [400, { code: 'context_length_exceeded' }, 'context_length_exceeded', false],
