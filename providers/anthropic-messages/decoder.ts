@@ -51,7 +51,7 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
   ['stop_sequence', 'stop_sequence'],
   ['tool_use', 'tool_calls'],
   ['pause_turn', 'pause'],
-  ['refusal', 'content_filter'],
+  ['refusal', 'refusal'],
   ['model_context_window_exceeded', 'context_full'],
 ])
 
@@ -445,7 +445,7 @@ export class MessagesDecoder implements Decoder {
     if (stopReason === '') return
     this.#reportUsage(push)
     const reason = REASONS.get(stopReason) ?? 'stop'
-    const cut = reason === 'length' || reason === 'context_full' || reason === 'content_filter'
+    const cut = reason === 'length' || reason === 'context_full' || reason === 'refusal'
     // The input is complete only when it is JSON. An empty input is not enough, because a limit may leave that too.
     if (cut && this.#closed && parseObject(this.#closed.raw) === undefined) this.#closed = null
     this.#endCall(push)
@@ -453,7 +453,7 @@ export class MessagesDecoder implements Decoder {
     this.#finish = { type: 'finish', reason }
     if (reason === 'stop_sequence') this.#finish.stopSequence = string(delta['stop_sequence'])
     const explanation = string(object(delta['stop_details'])['explanation'])
-    if (reason !== 'content_filter' || explanation === '') return
+    if (reason !== 'refusal' || explanation === '') return
     this.#finish.explanation = explanation
     if (!formOf(this.#context.conversation).explainsRefusal) push({ type: 'refusal', text: explanation })
   }

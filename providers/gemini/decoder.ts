@@ -22,8 +22,8 @@ type Push = (event: StreamEvent) => void
 const ARGS = ['candidates', '*', 'content', 'parts', '*', 'functionCall', 'args']
 
 /**
- * The finish reasons of the API (wire.md F.6). `IMAGE_…` is a content filter too; any other reason is a failed
- * generation.
+ * The finish reasons of the API (wire.md F.6). `IMAGE_…` is a content filter too. A reason that is neither here nor in
+ * FAILURES is one of another server: an ordinary stop where there was output.
  */
 const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>([
   ['STOP', 'stop'],
@@ -34,6 +34,17 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
   ['BLOCKLIST', 'content_filter'],
   ['PROHIBITED_CONTENT', 'content_filter'],
   ['SPII', 'content_filter'],
+])
+
+const FAILURES: ReadonlySet<string> = new Set([
+  'FINISH_REASON_UNSPECIFIED',
+  'OTHER',
+  'MALFORMED_FUNCTION_CALL',
+  'UNEXPECTED_TOOL_CALL',
+  'TOO_MANY_TOOL_CALLS',
+  'MISSING_THOUGHT_SIGNATURE',
+  'MALFORMED_RESPONSE',
+  'NO_IMAGE',
 ])
 
 /** The text of a refusal for a blocked prompt: the API gives none. */
@@ -54,6 +65,8 @@ export class GeminiDecoder implements Decoder {
   #usage: JsonObject | null = null
   #reason = ''
   #blocked = false
+  /** True after any text, thought or call. */
+  #output = false
   #over = false
 
   constructor(context: DecodeContext) {
@@ -125,6 +138,7 @@ export class GeminiDecoder implements Decoder {
       shown = this.#part(part, logprobs, push) || shown
       if (typeof part['text'] === 'string' && part['thought'] !== true) logprobs = undefined
     }
+    if (shown) this.#output = true
     // A chunk without visible output still means that the model is working, unless it only ends the reply.
     if (!shown && typeof candidate['finishReason'] !== 'string') push({ type: 'activity' })
     if (isObject(candidate['groundingMetadata'])) this.#grounding = candidate['groundingMetadata']
@@ -189,7 +203,8 @@ export class GeminiDecoder implements Decoder {
   /** Undefined when the generation failed. */
   #finishReason(): FinishReason | undefined {
     if (this.#blocked) return 'refusal'
-    const reason = REASONS.get(this.#reason) ?? (this.#reason.startsWith('IMAGE_') ? 'content_filter' : undefined)
+    let reason = REASONS.get(this.#reason) ?? (this.#reason.startsWith('IMAGE_') ? 'content_filter' : undefined)
+    if (reason === undefined && this.#output && !FAILURES.has(this.#reason)) reason = 'stop'
     return reason === 'stop' && this.#calls > 0 ? 'tool_calls' : reason
   }
 

@@ -609,6 +609,17 @@ test('[RESP-4] [GEN-2] null on an optional member is absent; empty lists are abs
         { role: 'user', content: 'y' },
       ],
     })
+    // One dialect's refusal ended Chat Completions as `content_filter`, and Responses as incomplete, the others' not.
+    assert.deepEqual(
+      [
+        refusal.body.status,
+        parts.length,
+        chat.body.choices[0].finish_reason,
+        typeof chat.body.choices[0].message.refusal,
+      ],
+      ['completed', 1, 'stop', 'string'],
+      model,
+    )
     const message = await served(t, 'messages', bodyOf('messages', model, user('[[sim: refuse "No."]] bad')))
     assert.equal(message.body.stop_reason, 'refusal')
     await served(t, 'messages', {

@@ -192,3 +192,19 @@ test('[GEN-7] pages behind a redirect of the provider are shown as their site, o
   )
   assert.deepEqual(events.find(event => event.type === 'search_end')?.results, pages)
 })
+
+// A server that ends calls with a reason of its own, FUNCTION_CALL, lost its whole reply; after a stream of the call, the
+// client got an error.
+test('a finish reason that is not Google’s ends a reply that has output, and Google’s own failures stay failures', () => {
+  const call = { functionCall: { name: 'get_weather', args: {} } }
+  const ended = (finishReason: string, ...parts: object[]) => {
+    const body = JSON.stringify({ candidates: [{ content: { parts }, finishReason }] })
+    const last = decodeBody(gemini, { conversation: { tools: [weather] } }, body).at(-1)!
+    return last.type === 'finish' ? last.reason : last.type
+  }
+  assert.equal(ended('FUNCTION_CALL', call), 'tool_calls')
+  assert.equal(ended('END', { text: 'x' }), 'stop')
+  assert.equal(ended('END'), 'error')
+  for (const failed of ['OTHER', 'MALFORMED_FUNCTION_CALL', 'UNEXPECTED_TOOL_CALL', 'MALFORMED_RESPONSE'])
+    assert.equal(ended(failed, call), 'error', failed)
+})
