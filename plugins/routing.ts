@@ -11,7 +11,7 @@ import {
   type Reply,
 } from '../core/plugin.ts'
 import { dialectOf } from '../providers/index.ts'
-import { requirementsOf } from '../providers/requirements.ts'
+import { lackedBy, requirementsOf } from '../providers/requirements.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
 import { unsatisfied } from './model-access/rights.ts'
@@ -82,7 +82,7 @@ function wayFor(x: Exchange, conversation: Conversation): Way {
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */
 function judge(x: Exchange, conversation: Conversation, tokens = x.get(estimate).input): Judged {
-  const judged: Judged = { fit: [], lacksBytes: new Map(), why: null }
+  const judged: Judged = { fit: [], lacksBytes: new Map(), why: new Map() }
   for (const backend of x.get(model).backends) {
     const dialect = dialectOf(backend)
     const over = overWindow(backend, tokens)
@@ -91,7 +91,7 @@ function judge(x: Exchange, conversation: Conversation, tokens = x.get(estimate)
       judged.fit.push(backend)
       continue
     }
-    judged.why ??= reason
+    judged.why.set(backend, reason)
     if (over || !dialect.bytesOnly) continue
     const lacking = x.get(mediaFetch).lacking(conversation, dialect.bytesOnly)
     if (lacking && !unfitFor(lacking.whole, backend, dialect)) judged.lacksBytes.set(backend, lacking.wanted)
@@ -105,7 +105,7 @@ function choose(
   judged: Judged,
 ): undefined | Reply | Promise<undefined | Reply> {
   const { fit, lacksBytes, why } = judged
-  if (!isServed(judged)) return why ? unsatisfied(x.get(model).id, why) : noBackend()
+  if (!isServed(judged)) return why.size > 0 ? refusal(x, conversation, why) : noBackend()
   if (lacksBytes.size > 0) {
     const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
     const first = inOrder(x, conversation, all)[0]!
@@ -114,6 +114,27 @@ function choose(
   }
   x.set(candidates, inOrder(x, conversation, fit))
   return undefined
+}
+
+/**
+ * Names what no backend can do; where each can do a part, the requirements that none meets together. Named alone, a
+ * requirement that another backend meets would hide that it is the combination which is at fault.
+ */
+function refusal(x: Exchange, conversation: Conversation, why: ReadonlyMap<Backend, Unfit>): Reply {
+  const keyOf = ({ param, requirement }: Unfit) => `${param}\0${requirement}`
+  const lacks = [...why].map(
+    ([backend, first]) => new Map([first, ...lackedBy(conversation, backend)].map(unfit => [keyOf(unfit), unfit])),
+  )
+  for (const [key, unfit] of lacks[0]!)
+    if (lacks.every(others => others.has(key))) return unsatisfied(x.get(model).id, unfit)
+  const named = new Map<string, Unfit>()
+  for (const own of lacks) {
+    if ([...named.keys()].some(key => own.has(key))) continue
+    const [key, unfit] = [...own][0]!
+    named.set(key, unfit)
+  }
+  const [first, ...together] = named.values()
+  return unsatisfied(x.get(model).id, first!, ...together)
 }
 
 /** The preferred backend needs bytes: fetches them, then checks again which backends can serve the conversation. */
@@ -138,7 +159,7 @@ async function withBytes(
   if (over) return over
   const judged = judge(x, fetched.whole, tokens)
   // A fetched file may have a type that no backend takes.
-  if (judged.fit.length === 0) return unsatisfied(x.get(model).id, judged.why!)
+  if (judged.fit.length === 0) return refusal(x, fetched.whole, judged.why)
   x.set(upstreamConversation, fetched.whole)
   x.set(candidates, inOrder(x, conversation, judged.fit))
   return undefined
@@ -160,8 +181,8 @@ interface Judged {
   fit: Backend[]
   /** Backends that could serve the conversation if the gateway fetched its media, with the files to fetch. */
   lacksBytes: Map<Backend, readonly WantedMedia[]>
-  /** Why the first unfit backend is unfit. */
-  why: Unfit | null
+  /** The first reason why each unfit backend is unfit, in the order of the configuration. */
+  why: Map<Backend, Unfit>
 }
 
 function isServed({ fit, lacksBytes }: Judged): boolean {

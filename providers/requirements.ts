@@ -58,14 +58,19 @@ export function allBut(...missing: Capability[]): ReadonlySet<Capability> {
  * meets all.
  */
 export function commonUnfit(conversation: Conversation, backend: Backend): Unfit | null {
-  for (const [capability, param] of requirementsOf(conversation).needs) {
-    if (!backend.supports.has(capability)) return { param, requirement: WORDS[capability] }
-  }
+  const [lacked] = lackedBy(conversation, backend)
+  if (lacked) return lacked
   const { maxOutputTokens, maxOutputField } = conversation
   if (maxOutputTokens !== undefined && maxOutputTokens > (backend.maxOutputTokens ?? Number.POSITIVE_INFINITY)) {
     return { param: maxOutputField ?? 'max_tokens', requirement: 'this many output tokens' }
   }
   return null
+}
+
+/** The capabilities that a conversation requires and a backend lacks. */
+export function* lackedBy(conversation: Conversation, { supports }: Backend): Generator<Unfit> {
+  for (const [capability, param] of requirementsOf(conversation).needs)
+    if (!supports.has(capability)) yield { param, requirement: WORDS[capability] }
 }
 
 /** The member of the client's body that carries a control. */

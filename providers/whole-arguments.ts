@@ -12,15 +12,17 @@
  */
 import { type Conversation, formOf, workOf } from '../core/conversation.ts'
 import type { Decoder } from '../core/dialect.ts'
+import { GatewayError, printable } from '../core/errors.ts'
 import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
 import type { Work } from '../core/work.ts'
-import { faultOf } from './faults.ts'
 import type { JsonObject } from './loose-json.ts'
 import { JsonObjectText } from './object-text.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'
 import { textKeepsTo } from './strict-arguments.ts'
 
 interface Watched {
+  /** The tool, as the client named it. */
+  name: string
   /** For a strict tool: its schema. `text` is then the whole argument text. */
   schema?: JsonObject
   text: string
@@ -55,7 +57,9 @@ export function wholeArguments(decoder: Decoder, conversation: Conversation, own
   return new WatchedDecoder(decoder, workOf(conversation), call => {
     if (call.kind !== 'function' || (call.name === own && call.namespace === undefined)) return undefined
     const schema = strict.get(keyOf(call))
-    return schema || every ? { schema, text: '', json: new JsonObjectText(), pending: '', sent: false } : undefined
+    return schema || every
+      ? { name: call.name, schema, text: '', json: new JsonObjectText(), pending: '', sent: false }
+      : undefined
   })
 }
 
@@ -99,7 +103,7 @@ class WatchedDecoder extends OuterDecoder {
 
   #args(index: number, watched: Watched, text: string, push: Push): void {
     const valid = watched.json.push(text)
-    if (!valid && watched.sent) return this.#fail(push)
+    if (!valid && watched.sent) return this.#fail(watched, push)
     if (watched.schema) watched.text += text
     watched.pending += text
     if (!valid || !watched.json.started) return push({ type: 'activity' })
@@ -118,15 +122,20 @@ class WatchedDecoder extends OuterDecoder {
     const whole = json.whole || (!sent && pending.trim() === '')
     if (whole && (!schema || textKeepsTo(schema, text, this.#work))) return true
     if (sent || schema) {
-      this.#fail(push)
+      this.#fail(watched, push)
       return false
     }
     push({ type: 'tool_args', index, text: JSON.stringify({ _raw: pending }) })
     return true
   }
 
-  #fail(push: Push): void {
+  #fail({ name, schema }: Watched, push: Push): void {
     this.over = true
-    push({ type: 'error', error: faultOf('server', null, 'the arguments of a call are not what they have to be') })
+    const lack = schema ? 'do not match the schema of this strict tool' : 'are not a JSON object'
+    const error = new GatewayError('upstream_server_error', {
+      message: `The arguments that the model wrote for a call of the tool '${printable(name)}' ${lack}. Retry; if it persists, simplify the tool or choose another model.`,
+      cause: 'the arguments of a call are not what they have to be',
+    })
+    push({ type: 'error', error })
   }
 }

@@ -57,10 +57,17 @@ export function* needsOf(conversation: Conversation): Generator<Need> {
   }
 }
 
-/** The refusal of a request that asks for something that its model, plan or key cannot give. */
-export function unsatisfied(model: string, { param, requirement }: Unfit): Reply {
+/**
+ * The refusal of a request that asks for something that its model, plan or key cannot give.
+ * @param together what can be had by itself, but not with the first
+ */
+export function unsatisfied(model: string, first: Unfit, ...together: readonly Unfit[]): Reply {
+  const asked = [first, ...together]
+    .map(({ requirement, param }) => `${requirement} (${param})`)
+    .join(' together with ')
+  const it = together.length === 0 ? 'it' : 'one of them'
   return deny('request_requirements_unsatisfied', {
-    message: `The model ${model} can't serve this request: it asks for ${requirement} (${param}). Remove it or choose another model.`,
-    param,
+    message: `The model ${model} can't serve this request: it asks for ${asked}. Remove ${it} or choose another model.`,
+    param: first.param,
   })
 }

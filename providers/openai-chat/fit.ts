@@ -13,6 +13,6 @@ export function chatUnfit(conversation: Conversation, backend: Backend): Unfit |
   const { documentUrl } = requirementsOf(conversation)
   if (documentUrl !== undefined) return { param: documentUrl, requirement: 'a document by URL' }
   const { topK } = conversation.sampling
-  if (topK !== undefined && topK > 0) return { param: 'top_k', requirement: 'top_k' }
+  if (topK !== undefined && topK > 0) return { param: 'top_k', requirement: 'top-k sampling' }
   return null
 }

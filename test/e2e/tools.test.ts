@@ -594,6 +594,8 @@ describe('arguments that are no JSON', () => {
             await assert.rejects(stream(), (error: any) => {
               assert.ok(error instanceof OpenAI.APIError, `${error}`)
               assert.equal(error.code, 'upstream_server_error')
+              // It was "The upstream failed": nothing told that the model's arguments were at fault.
+              assert.match(error.message, /arguments that the model wrote for a call of the tool 'get_weather'/)
               return true
             })
           }

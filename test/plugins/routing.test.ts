@@ -68,6 +68,35 @@ for (const [what, capability, over, param] of ASKS) {
   })
 }
 
+// One backend had the tools and another the images: the message named the tools alone, which the model has.
+test('[REQ-1] what no backend can do together is named together, and what none can do at all alone', async () => {
+  const turns = [{ role: 'user' as const, parts: [image] }]
+  const told = async (backends: Backend[], over: Partial<Conversation>) => {
+    const { status, json } = await route(backends, over)
+    assert.deepEqual([status, json.error.code], [400, 'request_requirements_unsatisfied'])
+    return [json.error.param, /asks for (.*)\. Remove (.*) or choose/.exec(json.error.message)!.slice(1)]
+  }
+  const only = (...capabilities: Capability[]) => named('x', { supports: new Set(capabilities) })
+  const both = { tools: [tool], turns }
+  const image0 = 'image input (messages[0].content[0])'
+  assert.deepEqual(await told([only('images'), only('tools')], both), [
+    'tools[0]',
+    [`tool calls (tools[0]) together with ${image0}`, 'one of them'],
+  ])
+  // None has images, so to leave out the tools would not help.
+  assert.deepEqual(await told([only(), only('tools')], both), ['messages[0].content[0]', [image0, 'it']])
+  const strict = { tools: [{ ...tool, strict: true }], turns }
+  assert.deepEqual(await told([only('images', 'tools'), only('tools', 'strict_tools'), only()], strict), [
+    'tools[0].strict',
+    [`strict tool schemas (tools[0].strict) together with ${image0}`, 'one of them'],
+  ])
+  // A window that is too small is no capability, and counts as any reason.
+  assert.deepEqual(await told([named('a', { contextWindow: 99 }), only('images')], { tools: [tool] }), [
+    'model',
+    ['a context window of 100 tokens (model) together with tool calls (tools[0])', 'one of them'],
+  ])
+})
+
 test('[REQ-1] a prompt goes past the backends whose window it is over', async () => {
   const narrow = named('narrow', { contextWindow: 99 })
   assert.deepEqual(await order([narrow, named('wide', { contextWindow: 100 })]), ['wide'])
