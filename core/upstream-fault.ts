@@ -36,7 +36,7 @@ export class UpstreamFault {
       const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
       return UpstreamFault.of(isRecord(value) ? (value['error'] ?? value) : value)
     } catch {
-      return UpstreamFault.of(body)
+      return UpstreamFault.of(body.trim())
     }
   }
 
@@ -68,10 +68,11 @@ export class UpstreamFault {
       : `${bytes.toString('utf8', 0, MOST_WORDS - 3).replace(/\ufffd$/, '')}…`
   }
 
-  /** What every log line may hold: no words. */
-  toJSON(): { type?: string; code?: string; param?: string } {
+  /** What every log line may hold: no words of the provider. That it said nothing is told, else nobody could find out. */
+  toJSON(): { type?: string; code?: string; param?: string; message?: string } {
     const shown = (word: string | undefined) => (word === undefined ? undefined : this.#conceal(word))
-    return { type: shown(this.type), code: shown(this.code), param: shown(this.param) }
+    const members = { type: shown(this.type), code: shown(this.code), param: shown(this.param) }
+    return this.error === '' ? { ...members, message: 'empty body' } : members
   }
 
   #conceal(text: string): string {

@@ -2,6 +2,7 @@
  * Headers by which a provider's logs can be joined with the gateway's: the request id, and the trace (W3C Trace
  * Context).
  */
+import { hash } from 'node:crypto'
 import type { Backend } from '../../core/dialect.ts'
 import type { Exchange } from '../../core/plugin.ts'
 import { trace } from '../shared/slots.ts'
@@ -18,12 +19,24 @@ const STATE = /^[\t\x20-\x7e]+$/
 type Headers = Record<string, string>
 
 /**
+ * A request id as a UUID: some servers take nothing else (llama-cpp-python answers 400 with an empty body). It is the
+ * beginning of the id's SHA-256 digest, so whoever has the id can compute it. It is marked as version 4, as which it is
+ * as random as the id, because some checks take no other.
+ */
+export function uuidOf(requestId: string): string {
+  const digits = hash('sha256', requestId)
+  const variant = ((Number.parseInt(digits[16]!, 16) & 3) | 8).toString(16)
+  const groups = [digits.slice(0, 8), digits.slice(8, 12), `4${digits.slice(13, 16)}`, variant + digits.slice(17, 20)]
+  return [...groups, digits.slice(20, 32)].join('-')
+}
+
+/**
  * @returns `x-request-id`, `traceparent` and `tracestate`, except those that the operator configured in `headers`. The
  * parent is the attempt's own span where the exchange is traced, else the client's.
  */
 export function traceHeaders(x: Exchange, backend: Backend, headers: Readonly<Headers>): Headers {
   const own: Headers = {}
-  if (headers['x-request-id'] === undefined) own['x-request-id'] = x.id
+  if (headers['x-request-id'] === undefined) own['x-request-id'] = uuidOf(x.id)
   const span = x.peek(trace)?.attempt(backend)
   const parent = traceParent(x.incoming.headers)
   if (headers['traceparent'] === undefined && (span ?? parent) !== undefined) own['traceparent'] = (span ?? parent)!
