@@ -116,12 +116,16 @@ function named(conversation: Conversation, changes: readonly Adjustment[]): Adju
     }))
 }
 
-/** A cap that the client did not name is lowered to what the backend takes, and to what its own window leaves. */
+/**
+ * A cap that the client did not name is lowered to what the backend takes, and to what its own window leaves. So is the
+ * one that a dialect sends where nothing sets any.
+ */
 function forBackend(said: Conversation, backend: Backend, input: number): Conversation {
   if (said.maxOutputField !== undefined) return said
   const configured = Math.min(said.maxOutputTokens ?? Infinity, backend.maxOutputTokens ?? Infinity)
-  if (configured === Infinity) return said
-  const cap = Math.max(1, Math.min(configured, (backend.contextWindow ?? Infinity) - input))
+  const left = Math.max(1, (backend.contextWindow ?? Infinity) - input)
+  if (configured === Infinity && left >= (dialectOf(backend).outputCap ?? 0)) return said
+  const cap = Math.min(configured, left)
   return cap === said.maxOutputTokens ? said : { ...said, maxOutputTokens: cap }
 }
 

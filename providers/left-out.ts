@@ -12,6 +12,8 @@ export interface SentControls {
   topP?: unknown
   seed?: unknown
   verbosity?: unknown
+  /** The cap of output tokens, from a dialect that may raise it. */
+  cap?: number | undefined
   /** An effort level. */
   effort?: unknown
   /** What is sent in place of an effort level, such as a budget of thinking. */
@@ -30,6 +32,8 @@ export function adjustments(conversation: Conversation, sent: SentControls): Adj
   note(out, 'top_p', sampling.topP, sent.topP)
   note(out, 'seed', sampling.seed, sent.seed, sent.seed !== undefined)
   note(out, 'verbosity', verbosity, sent.verbosity)
+  const { maxOutputField, maxOutputTokens } = conversation
+  if (maxOutputField !== undefined && sent.cap !== undefined) note(out, maxOutputField, maxOutputTokens, sent.cap)
   const effort = reasoning.asked ?? wantedEffort(conversation)
   note(out, 'effort', effort, sent.effort ?? sent.insteadOfEffort, sent.effort === undefined)
   for (const tool of conversation.tools) {

@@ -15,7 +15,7 @@ const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey
 /** What the decoder needs from the request. */
 export interface ChatState {
   names: ToolNames
-  /** The stop strings that the gateway matches itself; empty when the provider matches them. */
+  /** The stop strings that the gateway matches, whether the provider does so too or not. */
   stops: readonly string[]
 }
 
@@ -40,9 +40,10 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['logprobs'] = true
     if (sampling.topLogprobs !== undefined) body['top_logprobs'] = sampling.topLogprobs
   }
-  // Some surfaces tell the client which string matched, and this dialect does not report it.
-  const stops = formOf(conversation).namesStopString ? sampling.stop : []
-  if (stops.length === 0 && sampling.stop.length > 0) body['stop'] = sampling.stop
+  // Some surfaces tell the client which string matched, and this dialect does not report it: for these the gateway alone
+  // matches. For the others it matches too, because some servers send the string, and some are not told (`omit`).
+  const stops = sampling.stop
+  if (stops.length > 0 && !formOf(conversation).namesStopString) body['stop'] = stops
   const effort = effortFor(conversation, backend)
   if (effort !== undefined) body['reasoning_effort'] = effort
   if (conversation.verbosity !== undefined) body['verbosity'] = conversation.verbosity

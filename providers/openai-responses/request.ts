@@ -48,8 +48,9 @@ export interface ResponsesContinuation {
   search?: JsonObject
 }
 
-/** The smallest `max_output_tokens` that the API accepts. */
+/** The smallest `max_output_tokens` that OpenAI and Azure accept. Other servers of the API take any. */
 const MIN_OUTPUT_TOKENS = 16
+const MIN_HOSTS = /(?:^|\.)api\.openai\.com$|\.azure\.(?:com|us|cn)$/
 
 /** Makes the request for one attempt. The backend must fit the conversation (`unfit`). */
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
@@ -75,9 +76,8 @@ export function request(conversation: Conversation, backend: Backend, context: O
   if (sampling.logprobs) include.push('message.output_text.logprobs')
   if (include.length > 0) body['include'] = include
 
-  if (conversation.maxOutputTokens !== undefined) {
-    body['max_output_tokens'] = Math.max(conversation.maxOutputTokens, MIN_OUTPUT_TOKENS)
-  }
+  const cap = capFor(conversation, backend)
+  if (cap !== undefined) body['max_output_tokens'] = cap
   const wish = effortToSend(conversation)
   const effort = reasons && wish !== undefined ? fitEffort(wish, traits.efforts, backend.effortCeiling) : undefined
   const summary = reasons ? conversation.reasoning.summary : undefined
@@ -110,11 +110,17 @@ export function request(conversation: Conversation, backend: Backend, context: O
       temperature: body['temperature'],
       topP: body['top_p'],
       verbosity: conversation.verbosity,
+      cap,
       effort,
       searchHints: ['userLocation', 'contextSize'],
       searchLimit: true,
     }),
   }
+}
+
+function capFor({ maxOutputTokens: cap }: Conversation, { baseUrl }: Backend): number | undefined {
+  if (cap === undefined || cap >= MIN_OUTPUT_TOKENS) return cap
+  return MIN_HOSTS.test(new URL(baseUrl).hostname) ? MIN_OUTPUT_TOKENS : cap
 }
 
 function formatOf(output: OutputFormat): JsonObject {

@@ -651,6 +651,40 @@ test('a refusal without a body is logged as one, so that somebody can find out',
   assert.equal(JSON.parse(JSON.stringify(fields.upstream_error)).message, 'empty body')
 })
 
+test('a server that sends the stop string along, or goes on behind it, does not leak it to Chat Completions', async context => {
+  for (const provider of ['', 'omit: [stop]']) {
+    const b = await bench(context, { provider })
+    for (const stream of [false, true]) {
+      const messages = [{ role: 'user', content: '[[sim: text "one, two, three, four"]] x' }]
+      b.first.fault = async turn => {
+        // The simulator stops at the string; the server of this test was not told.
+        const body = JSON.parse(turn.request.body)
+        assert.deepEqual(body.stop, provider === '' ? ['three'] : undefined)
+        const text = 'one, two, three, four'
+        if (!body.stream) {
+          const message = { role: 'assistant', content: text }
+          return turn.answer(200, JSON.stringify({ choices: [{ index: 0, message, finish_reason: 'stop' }] }))
+        }
+        const chunks = ['one, two, th', 'ree, four'].map(content => ({ choices: [{ index: 0, delta: { content } }] }))
+        const last = { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }
+        await turn.answer(
+          200,
+          [...chunks, last].map(chunk => `data: ${JSON.stringify(chunk)}\n\n`).join('') + 'data: [DONE]\n\n',
+          { 'content-type': 'text/event-stream' },
+        )
+      }
+      const response = await b.t.post('/v1/chat/completions', {
+        model: 'eb1-preview',
+        stream,
+        messages,
+        stop: ['three'],
+      })
+      const { text } = await read(response)
+      assert.equal(saidIn('chat', stream ? 'streamed' : 'whole', text), 'one, two, ')
+    }
+  }
+})
+
 test('a buffered reply’s text is the same however its bytes are cut', async context => {
   const b = await bench(context)
   const text = 'aé的😀z'

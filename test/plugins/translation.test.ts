@@ -8,7 +8,7 @@ import type { Conversation, Part, SurfaceName } from '../../core/conversation.ts
 import type { Backend, DialectName } from '../../core/dialect.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { JsonBytes } from '../../core/json-bytes.ts'
-import { conversation } from '../../core/plugin.ts'
+import { conversation, estimate } from '../../core/plugin.ts'
 import { candidates, identity, outbound, upstreamConversation, verbatim } from '../../plugins/shared/slots.ts'
 import { joined, Verbatim } from '../../plugins/shared/verbatim.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
@@ -191,4 +191,20 @@ test('[MSG-1] previews that a Messages client asked for by name reach its own di
   assert.match(await headers('messages', 'anthropic-messages'), /interleaved-thinking/)
   assert.doesNotMatch(await headers('chat', 'anthropic-messages'), /interleaved-thinking/)
   assert.doesNotMatch(await headers('messages', 'openai-chat'), /interleaved-thinking/)
+})
+
+// The 8,192 of a dialect that needs a cap were more than a small server's whole window: each request without a cap of
+// its own was refused.
+test('the cap that a dialect sends where nothing sets one is no more than the window leaves', async () => {
+  const slots = [[estimate, { input: 1500 }]] as const
+  const cap = async (to: Partial<Backend>, over: Partial<Conversation> = {}) =>
+    (await write(over, { dialect: 'anthropic-messages', ...to }, { slots })).body.max_tokens
+  assert.equal(await cap({ contextWindow: 2048 }), 548)
+  assert.equal(await cap({ contextWindow: 1500 }), 1)
+  assert.equal(await cap({ contextWindow: 200_000 }), 8192)
+  assert.equal(await cap({}), 8192)
+  // The client's own cap is its own affair.
+  assert.equal(await cap({ contextWindow: 2048 }, { maxOutputTokens: 900, maxOutputField: 'max_tokens' }), 900)
+  const { body } = await write({}, { dialect: 'openai-chat', contextWindow: 2048 }, { slots })
+  assert.equal(body.max_completion_tokens ?? body.max_tokens, undefined)
 })

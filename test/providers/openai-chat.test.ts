@@ -443,6 +443,26 @@ for (const [name, of, on, param] of unfits) {
   test(`openai-chat unfit: ${name}`, () => assert.equal(openaiChat.unfit(conversation(of), on)?.param ?? null, param))
 }
 
+// `transformers serve` sends the stop string along, and with `omit: [stop]` the string was neither sent nor matched.
+test('openai-chat: a stop string is sent, and matched here too, also where it is left out', () => {
+  for (const omit of [[], ['stop']]) {
+    const of = conversation({ sampling: { stop: ['three'], logprobs: false } })
+    const to = backend({ omit })
+    const { body, state } = openaiChat.request(of, to, context())
+    assert.deepEqual(JSON.parse(body).stop, omit.length > 0 ? undefined : ['three'])
+    const decoder = openaiChat.decoder({ ...decodeContext(of), state })
+    const events: StreamEvent[] = []
+    decoder.body(JSON.stringify(reply({ content: 'one, two, three, four' })), event => void events.push(event))
+    assert.deepEqual(
+      events.filter(({ type }) => type === 'text' || type === 'finish'),
+      [
+        { type: 'text', text: 'one, two, ' },
+        { type: 'finish', reason: 'stop_sequence', stopSequence: 'three' },
+      ],
+    )
+  }
+})
+
 test('[TOOL-5] openai-chat: a backend without single-call mode is unfit for parallel_tool_calls: false', () => {
   const of = conversation({ tools: [fn], parallelToolCalls: false })
   assert.equal(openaiChat.unfit(of, without('single_tool_call'))?.param, 'parallel_tool_calls')
