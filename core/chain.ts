@@ -84,6 +84,18 @@ export type EventStep =
       rewrite: (x: Exchange, event: StreamEvent, push: (event: StreamEvent) => void) => undefined
     }
 
+/**
+ * A hook for the end of a reply. The members below are places in `events` and `chunks`: indexes of the first hook from
+ * there on, in response order.
+ */
+export interface EndStep {
+  run: NonNullable<PluginHooks['onResponseEnd']>
+  /** The plugin's own place. The hook runs when the finish is there: what plugins before it kept back has passed. */
+  at: number
+  /** The place of the next plugin, which is the first that sees what the hook pushes. */
+  next: { event: number; chunk: number }
+}
+
 /** A compiled pipeline. Hooks are bound to their plugin instance. */
 export interface Chain {
   readonly name: string
@@ -98,7 +110,7 @@ export interface Chain {
   readonly head: Phase<NonNullable<PluginHooks['onResponseHead']>>
   readonly events: Phase<EventStep>
   readonly chunks: Phase<NonNullable<PluginHooks['onChunk']>>
-  readonly ends: Phase<NonNullable<PluginHooks['onResponseEnd']>>
+  readonly ends: Phase<EndStep>
   readonly errors: Phase<NonNullable<PluginHooks['onError']>>
   readonly settles: Phase<NonNullable<PluginHooks['onSettle']>>
   /**
@@ -255,6 +267,12 @@ function layOut(
     const from = links.map((_, start) => chosen.filter(link => link.index >= start && link.index < terminal).length)
     return { links: chosen, hooks, from }
   }
+  const events = phase<EventStep>((h, link) => {
+    if (h.rewriteEvent) return { link, rewrite: h.rewriteEvent.bind(h) }
+    if (h.onEvent) return { link, look: h.onEvent.bind(h) }
+    return undefined
+  })
+  const chunks = phase(h => h.onChunk?.bind(h))
 
   return {
     name,
@@ -265,13 +283,14 @@ function layOut(
     forward: forward.bind(links[terminal]!.hooks),
     early: phase(h => h.onEarlyHead?.bind(h)),
     head: phase(h => h.onResponseHead?.bind(h)),
-    events: phase<EventStep>((h, link) => {
-      if (h.rewriteEvent) return { link, rewrite: h.rewriteEvent.bind(h) }
-      if (h.onEvent) return { link, look: h.onEvent.bind(h) }
-      return undefined
+    events,
+    chunks,
+    ends: phase<EndStep>((h, link) => {
+      const own = order.indexOf(link)
+      const upTo = (phase: Phase<unknown>, end: number) => phase.links.filter(l => order.indexOf(l) < end).length
+      const next = { event: upTo(events, own + 1), chunk: upTo(chunks, own + 1) }
+      return h.onResponseEnd && { run: h.onResponseEnd.bind(h), at: upTo(events, own), next }
     }),
-    chunks: phase(h => h.onChunk?.bind(h)),
-    ends: phase(h => h.onResponseEnd?.bind(h)),
     errors: phase(h => h.onError?.bind(h)),
     settles: phase(h => h.onSettle?.bind(h)),
     body,

@@ -9,6 +9,8 @@
  *   call      := tool_call tool_args* tool_end          (strictly one after the other, `index` dense from 0)
  *   search    := search_start search_end
  *
+ * What plugins add at the end (`onResponseEnd`) comes between `usage` and `finish`.
+ *
  * A `text` after a `break` (or after any other item) starts a new text block. A `citation` belongs to the open text
  * block.
  */

@@ -324,7 +324,11 @@ export interface PluginHooks {
   rewriteEvent?(x: Exchange, event: StreamEvent, push: (event: StreamEvent) => void): undefined
   /** Sees each piece of a reply of bytes (`proxy`). */
   onChunk?(x: Exchange, bytes: Uint8Array): undefined
-  /** The upstream ended normally. This is the last chance to push events, before the terminal event is written. */
+  /**
+   * The upstream ended normally, and the plugins before this one have pushed what they kept back. This is the last
+   * chance to push events, before the plugin's own hooks see the `finish`. What is pushed goes on from the next plugin,
+   * as it does in `rewriteEvent`. In a reply of bytes (`proxy`) there is no `finish`.
+   */
   onResponseEnd?(x: Exchange, push: (event: StreamEvent) => void): undefined
   /** The reply will be this error, and no byte was sent yet. A returned Reply is sent instead. */
   onError?(x: Exchange, error: GatewayError): undefined | Reply

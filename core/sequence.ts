@@ -111,10 +111,9 @@ export class Sequencer {
    * The upstream has ended: passes the waiting events, then `usage`, then `finish`.
    * @param otherwise the finish when the provider sent none
    */
-  end(beforeFinish: () => void, otherwise: FinishEvent): void {
+  end(otherwise: FinishEvent): void {
     const finish = this.#finish ?? otherwise
     this.flush(finish)
-    beforeFinish()
     const report = this.takeReport()
     if (report) this.#pass(report)
     // A reply with complete calls ends so that the client runs them, whatever reason the provider gave (wire.md F.6).

@@ -34,6 +34,8 @@ export class WayBack {
   readonly #pushes: ((event: StreamEvent) => void)[] = []
   /** Number of events that rewriting steps have pushed. */
   #pushed = 0
+  /** Index of the next hook to run for the end of the reply; infinite while the upstream has not ended. */
+  #end = Number.POSITIVE_INFINITY
 
   constructor(x: RunningExchange, holds: Holds) {
     this.#x = x
@@ -72,8 +74,10 @@ export class WayBack {
    * @param bytes true for a reply of bytes, which has no finish
    */
   end(bytes: boolean): void {
-    if (bytes) this.#lastPushes()
-    else this.#sequencer.end(() => this.#lastPushes(), { type: 'finish', reason: 'stop' })
+    const { ends } = this.#x.chain
+    this.#end = ends.from[this.#from]!
+    if (bytes) this.#lastPushes(Number.POSITIVE_INFINITY)
+    else this.#sequencer.end({ type: 'finish', reason: 'stop' })
     this.#upstream = 'ended'
   }
 
@@ -89,9 +93,11 @@ export class WayBack {
     // Hooks see no event after their exchange was settled.
     if (x.closed) return
     if (x.timeline && this.#origin === 'upstream') x.timeline.replied(x.chain.links[x.chain.terminal]!)
-    if (event.type === 'bytes') return this.#passBytes(event)
+    if (event.type === 'bytes') return this.#passBytes(event, 0)
     const phase = x.chain.events
+    const finish = event.type === 'finish'
     for (i = Math.max(i, phase.from[this.#from]!); i < phase.hooks.length; i++) {
+      if (finish && this.#lastPushes(i)) return
       const step = phase.hooks[i]!
       const t0 = x.timeline?.now() ?? 0
       const pushed = this.#pushed
@@ -107,11 +113,12 @@ export class WayBack {
         if (this.#broken(step.link, error)) return
         // What a rewriting hook pushed before it threw replaces the event: to pass the event too would send its
         // content twice. A finish must still be passed.
-        if (this.#pushed !== pushed && event.type !== 'finish') return
+        if (this.#pushed !== pushed && !finish) return
       }
       x.timeline?.response(step.link, 'onEvent', t0)
       if (x.closed) return
     }
+    if (finish && this.#lastPushes(i)) return
     this.#holds.pass(event)
   }
 
@@ -131,10 +138,10 @@ export class WayBack {
     timeline!.response(step.link, 'rewriteEvent', t0, others)
   }
 
-  #passBytes(event: StreamEvent & { type: 'bytes' }): void {
+  #passBytes(event: StreamEvent & { type: 'bytes' }, i: number): void {
     const x = this.#x
     const phase = x.chain.chunks
-    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+    for (i = Math.max(i, phase.from[this.#from]!); i < phase.hooks.length; i++) {
       const t0 = x.timeline?.now() ?? 0
       try {
         phase.hooks[i]!(x, event.bytes)
@@ -146,15 +153,26 @@ export class WayBack {
     this.#holds.pass(event)
   }
 
-  #lastPushes(): void {
+  /**
+   * Runs the hooks for the end of the reply up to place `i` of the event hooks, which the finish has reached. A reply of
+   * bytes has no finish, and its end is at every place at once.
+   * @returns true when the exchange is over because of one
+   */
+  #lastPushes(i: number): boolean {
     const phase = this.#x.chain.ends
-    for (let i = phase.from[this.#from]!; i < phase.hooks.length; i++) {
+    while (this.#end < phase.hooks.length && phase.hooks[this.#end]!.at <= i) {
+      const link = phase.links[this.#end]!
+      const { run, next } = phase.hooks[this.#end++]!
       try {
-        phase.hooks[i]!(this.#x, event => this.pass(event))
+        run(this.#x, event =>
+          event.type === 'bytes' ? this.#passBytes(event, next.chunk) : this.pass(event, next.event),
+        )
       } catch (error) {
-        if (this.#broken(phase.links[i]!, error)) return
+        if (this.#broken(link, error)) return true
       }
+      if (this.#x.closed) return true
     }
+    return false
   }
 
   /** @returns true when the exchange was ended because of it */

@@ -157,7 +157,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   end(): void {
     if (this.#x.closed) return
     const round = this.#round
-    round.sequencer.end(nothing, { type: 'finish', reason: 'stop' })
+    round.sequencer.end({ type: 'finish', reason: 'stop' })
     const { reason } = round.finish!
     if (!round.reported) this.#usage.addUnreported(round.reasoning?.total ?? 0)
     // A clock stopped the round, or it was only drained: running searches have no time or no reader left.
@@ -428,5 +428,3 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 function sizeOf({ title, url, text, pageAge }: SearchResult): number {
   return Buffer.byteLength(`${title}${url}${text ?? ''}${pageAge ?? ''}`)
 }
-
-function nothing(): void {}

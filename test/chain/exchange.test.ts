@@ -8,6 +8,7 @@ import {
   type Plugin,
   refuse,
   requestBody,
+  type StreamEvent,
   type UpstreamControl,
 } from '../../core/plugin.ts'
 import { asks, part, run, terminal, turn } from './harness.ts'
@@ -72,12 +73,12 @@ test('requests go down, responses up through those passed and out below', async 
     'c.head',
     'd.head',
     'b.end',
-    'a.end',
-    'c.end',
-    'd.end',
     'b.finish',
+    'a.end',
     'a.finish',
+    'c.end',
     'c.finish',
+    'd.end',
     'd.finish',
     'b.settle',
     'a.settle',
@@ -291,6 +292,139 @@ test('a rewriter that breaks after it has pushed, and is passed over, says nothi
     r.events().map(e => e.text ?? e.type),
     ['start', 'ONE', 'finish'],
   )
+})
+
+// A finish that a broken rewriter had answered with a push was dropped with the event that the push replaces: the whole
+// reply then ended with an error frame.
+test('a rewriter that breaks at the finish, after it has pushed, does not keep the finish from the client', async () => {
+  const atFinish = (...pushed: StreamEvent[]) =>
+    part('broken', {
+      rewriteEvent(_, event, push) {
+        if (event.type !== 'finish') return push(event) as undefined
+        for (const one of pushed) push(one)
+        throw new Error('bug')
+      },
+    })
+  for (const [pushed, sent] of [
+    [[text('two')], ['start', 'one', 'two', 'finish']],
+    [
+      [text('two'), { type: 'finish', reason: 'stop' }],
+      ['start', 'one', 'two', 'finish'],
+    ],
+  ] as [StreamEvent[], string[]][]) {
+    const r = await run([asks(), atFinish(...pushed), says('one')], { skip: ['broken'] })
+    assert.equal((await r.settled).outcome, 'completed')
+    assert.deepEqual(
+      r.events().map(e => e.text ?? e.type),
+      sent,
+    )
+  }
+})
+
+// What a plugin pushed at the end of a reply began at the first response hook: plugins that the reply had already
+// passed saw a text that goes to nobody behind them, the pusher rewrote its own text, and a rewriter that withholds text
+// until the finish, as one that masks does, could push it past a plugin that stands after it.
+test('what onResponseEnd pushes goes on from the next plugin, past its own rewriter and all before', async () => {
+  const seen: string[] = []
+  const looks = (name: string) =>
+    part(name, {
+      onEvent(_, event) {
+        seen.push(`${name}:${event.type === 'text' ? event.text : event.type}`)
+        return undefined
+      },
+    })
+  const brackets = (name: string, at?: string) =>
+    part(name, {
+      rewriteEvent(_, event, push) {
+        push(event.type === 'text' ? text(`${name}[${event.text}]`) : event)
+        return undefined
+      },
+      onResponseEnd(_, push) {
+        if (at) push(text(at))
+        return undefined
+      },
+    })
+  const silently = part('ends', {
+    onResponseEnd(_, push) {
+      push(text('end'))
+      return undefined
+    },
+  })
+  const r = await run([
+    asks(),
+    brackets('a'),
+    silently,
+    looks('above'),
+    brackets('b', 'tail'),
+    looks('between'),
+    says('hi'),
+    brackets('c', 'out'),
+    looks('below'),
+  ])
+  await r.settled
+  assert.deepEqual(
+    r.events().flatMap(e => e.text ?? []),
+    ['c[a[b[hi]]]', 'c[a[tail]]', 'c[a[end]]', 'out'],
+  )
+  assert.deepEqual(seen, [
+    ...['between:hi', 'above:b[hi]', 'below:c[a[b[hi]]]'],
+    // The finish comes to a plugin's place, and then its text of the end goes on.
+    ...['between:finish', 'above:tail', 'below:c[a[tail]]', 'above:finish'],
+    ...['below:c[a[end]]', 'below:out', 'below:finish'],
+  ])
+})
+
+// A rewriter keeps the end of a text back until the finish. What a plugin after it pushed at the end went first, and the
+// client read "Bob hi".
+test('what a rewriter keeps back until the finish leaves before what the next plugin pushes at the end', async () => {
+  let kept = ''
+  const keepsBack = part('keeps', {
+    rewriteEvent(_, event, push) {
+      if (event.type === 'text') kept += event.text
+      else {
+        if (event.type === 'finish') push(text(kept))
+        push(event)
+      }
+      return undefined
+    },
+  })
+  const signs = part('signs', {
+    onResponseEnd(_, push) {
+      push(text('Bob'))
+      return undefined
+    },
+  })
+  const r = await run([asks(), signs, keepsBack, says('hi')])
+  await r.settled
+  assert.deepEqual(
+    r.events().flatMap(e => e.text ?? []),
+    ['hi', 'Bob'],
+  )
+})
+
+// The bytes that a plugin pushed at the end went through the hooks of plugins that the reply had already passed.
+test('bytes that are pushed at the end of a reply of bytes go on from the next plugin', async () => {
+  const seen: string[] = []
+  const looks = (name: string, at?: string) =>
+    part(name, {
+      onChunk(_, bytes) {
+        seen.push(`${name}:${Buffer.from(bytes)}`)
+        return undefined
+      },
+      onResponseEnd(_, push) {
+        if (at) push({ type: 'bytes', bytes: Buffer.from(at) })
+        return undefined
+      },
+    })
+  const sends = terminal(x => {
+    x.respondHead(200, [])
+    x.emit({ type: 'bytes', bytes: Buffer.from('hi') })
+    x.end()
+  })
+  const r = await run([looks('a'), looks('b', 'tail'), looks('c'), sends, looks('d')])
+  await r.settled
+  assert.equal(r.incoming.sent, 'hitail')
+  assert.deepEqual(seen, ['c:hi', 'b:hi', 'a:hi', 'd:hi', 'a:tail', 'd:tail'])
 })
 
 test('a tap that breaks hears no more, and the exchange ends as ever', async () => {

@@ -8,7 +8,7 @@ function ordered(events: StreamEvent[]): StreamEvent[] {
   const out: StreamEvent[] = []
   const sequencer = new Sequencer(event => out.push(event))
   for (const event of events) sequencer.push(event)
-  sequencer.end(() => {}, { type: 'finish', reason: 'stop' })
+  sequencer.end({ type: 'finish', reason: 'stop' })
   return out
 }
 const call = (index: number): StreamEvent => ({

@@ -128,7 +128,7 @@ class Collector {
   }
   reply(): Reply {
     const end = this.#error
-    if (!end) this.#sequencer.end(() => undefined, { type: 'finish', reason: 'stop' })
+    if (!end) this.#sequencer.end({ type: 'finish', reason: 'stop' })
     const events = this.#events.filter(event => event.type !== 'usage' && event.type !== 'finish')
     return { events, end: end ?? (this.#events.find(event => event.type === 'finish') as FinishEvent) }
   }

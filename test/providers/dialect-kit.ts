@@ -235,7 +235,7 @@ export function sequenced(events: readonly StreamEvent[]): StreamEvent[] {
   const out: StreamEvent[] = []
   const sequencer = new Sequencer(event => out.push(event))
   for (const event of events) sequencer.push(event)
-  if (!events.some(event => event.type === 'error')) sequencer.end(() => undefined, { type: 'finish', reason: 'stop' })
+  if (!events.some(event => event.type === 'error')) sequencer.end({ type: 'finish', reason: 'stop' })
   return out
 }
 

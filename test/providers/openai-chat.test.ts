@@ -167,7 +167,7 @@ test('[STR-6] openai-chat: after core has put the events in order, every fixture
     const push = (event: StreamEvent) => sequencer.push(event)
     reader.push(Buffer.from(stream), (event, data) => decoder.frame(event, data, push))
     decoder.end(push)
-    if (!out.some(event => event.type === 'error')) sequencer.end(() => {}, { type: 'finish', reason: 'stop' })
+    if (!out.some(event => event.type === 'error')) sequencer.end({ type: 'finish', reason: 'stop' })
     let open: number | null = null
     for (const event of out) {
       if (event.type === 'tool_call') {

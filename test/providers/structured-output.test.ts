@@ -134,7 +134,7 @@ function read(events: readonly StreamEvent[], tool: string | null, init: Partial
   }
   for (let i = 0; i < events.length && !decoder.done; i++) decoder.frame('', '', push)
   if (!decoder.done) decoder.end(push)
-  if (!failed) sequencer.end(() => {}, { type: 'finish', reason: 'stop' })
+  if (!failed) sequencer.end({ type: 'finish', reason: 'stop' })
   const text = out.map(event => (event.type === 'text' ? event.text : '')).join('')
   const calls = out.flatMap(event => (event.type === 'tool_call' ? [event] : []))
   return { text, calls, failed, finish: out.find(event => event.type === 'finish'), out }

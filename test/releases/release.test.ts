@@ -64,14 +64,15 @@ for (const release of RELEASES)
           const text = await reply.text()
           assert.equal(reply.status, 200, text)
           assert.equal(reply.headers.get('x-greeter'), 'hello acme true true')
-          assert.match(text, /WELL[\s\S]* BYE\./)
+          // Until 0.2.0 a plugin rewrote what itself pushed at the end: ' BYE.'.
+          assert.match(text, /WELL[\s\S]* Bye\./)
         }
         await eventually(() => logged('greeter settled').length === 2 && logged('greeter released').length === 2)
         for (const { fields } of logged('greeter settled')) {
           assert.equal(fields.outcome, 'completed')
-          assert.equal(fields.characters, 'well Bye.'.length)
+          assert.equal(fields.characters, 'well'.length)
           assert.ok(fields.counted > 0 && fields.cost > 0)
-          assert.match(fields.reply, /WELL BYE/)
+          assert.match(fields.reply, /WELL Bye/)
         }
         assert.ok(logged('watcher settled').every(({ fields }) => fields.events > 0))
         assert.deepEqual(

@@ -71,7 +71,7 @@ async function exchange(simulator: Simulator, name: Name, of: Conversation, stre
     reader.end((event, data) => decoder.frame(event, data, push))
   } else decoder.body(await response.text(), push)
   decoder.end(push)
-  if (!out.some(event => event.type === 'error')) sequencer.end(() => {}, { type: 'finish', reason: 'stop' })
+  if (!out.some(event => event.type === 'error')) sequencer.end({ type: 'finish', reason: 'stop' })
   return out
 }
 
