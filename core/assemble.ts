@@ -5,6 +5,7 @@
 import { type BuildOptions, buildChain, type Chain, type PipelineEntry } from './chain.ts'
 import type { Configuration, Plugin, PluginContext } from './plugin.ts'
 import { SearchProviders } from './search.ts'
+import { ownState } from './shared-state.ts'
 import type { Surface } from './surface.ts'
 
 /** What all plugins of a configuration share. */
@@ -62,6 +63,7 @@ export async function assemble({
       const context = ({ id, plugin }: PipelineEntry): PluginContext<any> => ({
         ...services,
         config: sectionsOf(services.config, plugins.get(plugin)),
+        shared: ownState(services.shared, plugin),
         id,
         pipeline,
         terminal,

@@ -238,7 +238,10 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
   readonly terminal: Pick<Plugin, 'advisory' | 'passesThrough'>
   /** The surfaces of the routes that use this pipeline; several routes may share one. */
   readonly surfaces: readonly Surface[]
-  /** State that all chains of the process share and that outlives a reload: platform load, breakers, caches. */
+  /**
+   * The plugin's state that its instances in all chains of the process share and that outlives a reload: platform load,
+   * breakers, caches.
+   */
   readonly shared: SharedState
   /** The gateway's secret, for sealing stored data. */
   readonly secret: Uint8Array
@@ -272,10 +275,24 @@ export interface CallerIdentity {
   key: { id: string }
 }
 
-/** A registry of process-wide state that outlives a reload. */
+/**
+ * A registry of process-wide state that outlives a reload. A string is a key of the plugin's own: all instances of the
+ * plugin share its value, and no other plugin meets it.
+ */
 export interface SharedState {
   /** The value under `key`; `make` makes it on first use. */
-  use<T>(key: string, make: () => T): T
+  use<T>(key: string | SharedKey<T>, make: () => T): T
+}
+
+/**
+ * The key of state that several parts of the gateway share: who has this very object reaches the state.
+ * plugins/shared/state.ts declares them all.
+ */
+export interface SharedKey<T> {
+  /** For people who debug; two keys may have the same name. */
+  readonly name: string
+  /** Carries the type; no value is ever stored here. */
+  readonly value?: T
 }
 
 /** Structured log: fields first, then the message. An error goes into the field `err`. */

@@ -2,6 +2,7 @@ import { FairGate } from '../../core/fair.ts'
 import { definePlugin, deny, type Reply, type SharedState } from '../../core/plugin.ts'
 import { count, duration, list, object, size, text } from '../../core/vocabulary.ts'
 import { identity, type MediaFetch, mediaFetch, preparing } from '../shared/slots.ts'
+import { mediaGateKey } from '../shared/state.ts'
 import { notFetched } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
 import { urlMedia, withMedia, withPlaceholders } from './url-media.ts'
@@ -87,7 +88,7 @@ export const media = mediaPlugin()
 
 /** What fetches of this process wait for. */
 export function mediaGate(shared: SharedState): FairGate {
-  return shared.use('media.fetching', () => new FairGate(MAX_FETCHING, MAX_FETCHING_EACH))
+  return shared.use(mediaGateKey, () => new FairGate(MAX_FETCHING, MAX_FETCHING_EACH))
 }
 
 /** The client has disconnected, so this refusal is not sent. */

@@ -11,6 +11,7 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import { type AccountFinder, GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
 import type { MaybePromise } from '../../core/store.ts'
 import type { Identity } from './slots.ts'
+import { accountsKey, directoryKey } from './state.ts'
 
 /** `directory` of gateway.yaml. */
 export type DirectoryBounds = GatewayConfig['directory']
@@ -490,7 +491,7 @@ export class Accounts {
 
 /** The process's directory. */
 export function directoryOf(shared: SharedState): Directory {
-  return shared.use('directory', () => new Directory())
+  return shared.use(directoryKey, () => new Directory())
 }
 
 /** The accounts of a configuration; the same object for all chains of one generation. */
@@ -498,7 +499,7 @@ export function accountsOf(
   shared: SharedState,
   config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>,
 ): Accounts {
-  const all = shared.use('accounts', () => new WeakMap<GatewayConfig['organizations'], Accounts>())
+  const all = shared.use(accountsKey, () => new WeakMap())
   let accounts = all.get(config.organizations)
   // A reload may keep sections that have not changed as they are.
   if (!accounts?.isOf(config)) all.set(config.organizations, (accounts = new Accounts(directoryOf(shared), config)))

@@ -8,6 +8,7 @@ import type { GatewayConfig } from '../../config/types.ts'
 import type { Incoming } from '../../core/listener.ts'
 import { type Exchange, GatewayError, type Reply, type SharedState } from '../../core/plugin.ts'
 import { identity } from './slots.ts'
+import { preparationKey } from './state.ts'
 
 /** The bounds, for the process and for each organization: `platform.preparation` of gateway.yaml. */
 export type PreparationBounds = GatewayConfig['platform']['preparation']
@@ -129,7 +130,7 @@ export class PreparedRequest {
 
 /** The process's ledger. */
 export function preparationOf(shared: SharedState): Preparation {
-  return shared.use('preparation', () => new Preparation())
+  return shared.use(preparationKey, () => new Preparation())
 }
 
 /** Whose work it is; '' where the pipeline knows no organizations. */

@@ -2,6 +2,7 @@
  * The state of the upstreams, for metrics and the dashboard. It is put together when it is read, from plain counters.
  */
 import type { SharedState } from '../../core/plugin.ts'
+import { backendsKey, poolsKey, retriesKey } from '../shared/state.ts'
 import { Breaker } from './breaker.ts'
 import type { BreakerOptions, CircuitState } from './circuit.ts'
 import { Pools } from './pools.ts'
@@ -116,10 +117,9 @@ export class BackendState {
 }
 
 /** These three are shared by all chains of a gateway, and made at their first use. */
-export const sharedBackends = (shared: SharedState): Backends => shared.use('upstream.backends', () => new Backends())
-export const sharedPools = (shared: SharedState): Pools => shared.use('upstream.pools', () => new Pools())
-export const sharedRetries = (shared: SharedState): RetryBudgets =>
-  shared.use('upstream.retries', () => new RetryBudgets())
+export const sharedBackends = (shared: SharedState): Backends => shared.use(backendsKey, () => new Backends())
+export const sharedPools = (shared: SharedState): Pools => shared.use(poolsKey, () => new Pools())
+export const sharedRetries = (shared: SharedState): RetryBudgets => shared.use(retriesKey, () => new RetryBudgets())
 
 /** @param now monotonic milliseconds */
 export function upstreamHealth(shared: SharedState, now: number): UpstreamHealth {

@@ -38,7 +38,7 @@ export const upstream = definePlugin({
   safeguards: () => [LIMITED],
   uses: ['providers', 'stream_limits'],
   create(options, { config, clock, log, random, shared, searchProviders }) {
-    const ticker = shared.use('upstream.ticker', () => new Ticker(clock, TICK_MS))
+    const ticker = shared.use('ticker', () => new Ticker(clock, TICK_MS))
     const targets = new Targets(config.providers, options, shared, clock)
     const searches = new OpenSearches(config.providers, searchProviders, options.connect_timeout)
     const context: AttemptContext = { options, targets, ticker, clock, log, random }

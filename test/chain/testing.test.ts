@@ -244,6 +244,33 @@ test('an id, a surface, and state that two runs share', async () => {
   )
 })
 
+// Two plugins that chose one key got one value: which of its shapes it had was a matter of who came first.
+test('two plugins with one key have a value each, which outlives the chain', async () => {
+  const values = new Map<string, unknown[]>([
+    ['mine', []],
+    ['mine/key', []],
+  ])
+  const keeping = (name: string) =>
+    definePlugin({
+      name,
+      summary: '',
+      create: (_, { shared }) => {
+        values.get(name)!.push(shared.use('key', () => ({ of: name })))
+        return {}
+      },
+    })
+  const shared = createSharedState()
+  for (const name of ['mine', 'mine/key', 'mine']) await runPlugin(keeping(name), { shared, events: [text('a')] })
+  const [first, again] = values.get('mine')!
+  assert.equal(first, again)
+  assert.deepEqual([first, ...values.get('mine/key')!], [{ of: 'mine' }, { of: 'mine/key' }])
+  // A test of a plugin looks at its state so.
+  assert.equal(
+    shared.use('mine/key', () => undefined),
+    first,
+  )
+})
+
 test('a plugin knows an advisory terminal, and may leave empty above it what it provides elsewhere', async () => {
   const lenient = definePlugin({
     name: 'mine',

@@ -132,6 +132,63 @@ export default definePlugin<Options>({
     }
   })
 
+  // `shared` had one name space for plugins and gateway: this plugin's `platform` came before that of `admission`, whose
+  // count of running requests was then no number, and every request passed.
+  test("a plugin whose shared state has the gateway's names leaves the platform's limit as it is, over a reload", async () => {
+    const squatter = join(folder, 'squatter.ts')
+    await writeFile(
+      squatter,
+      `import { definePlugin } from 'sluice'
+export default definePlugin({
+  name: 'squatter',
+  summary: 'Counts what comes.',
+  create(_, { shared }) {
+    const platform = shared.use('platform', () => ({ ios: 0 }))
+    for (const key of ['directory', 'accounts', 'preparation', 'upstream.backends', 'upstream.pools', 'upstream.retries'])
+      shared.use(key, () => ({}))
+    return {
+      onResponseHead(_, head) {
+        head.headers.set('x-count', String(++platform.ios))
+        return undefined
+      },
+    }
+  },
+})
+`,
+    )
+    const limits = 'platform: { max_concurrent_requests: 1, compress_above: 1 }\n'
+    const t = await startGateway({ yaml: url => configured(url, [squatter], { auth: 'squatter' }) + limits })
+    try {
+      const send = (content: string, more: object = {}, signal?: AbortSignal) =>
+        fetch(`${t.url}/v1/chat/completions`, {
+          method: 'POST',
+          signal,
+          headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+          body: JSON.stringify(ask(content, more)),
+        })
+      for (const [n, reload] of [false, true].entries()) {
+        if (reload) {
+          await writeFile(squatter, `${await readFile(squatter, 'utf8')}\n`)
+          assert.equal((await t.gateway.reload()).applied, true)
+        }
+        const gone = new AbortController()
+        const held = await send('[[sim: stall 3]] x', { stream: true }, gone.signal)
+        assert.equal(held.headers.get('x-count'), String(2 * n + 1))
+        const second = await send('x')
+        assert.equal(second.status, 429)
+        assert.equal(((await second.json()) as any).error.code, 'capacity_exceeded')
+        gone.abort()
+        await idle(t)
+        const third = await send('x')
+        assert.deepEqual([third.status, third.headers.get('x-count')], [200, String(2 * n + 2)])
+        await third.text()
+        await idle(t)
+      }
+    } finally {
+      await t.close()
+    }
+  })
+
   test('wrong options are configuration errors with their line', async () => {
     const cases: [string, RegExp][] = [
       ['{ greeter: { prefix: "!", tims: 1 } }', /tims.*times/],

@@ -1,0 +1,25 @@
+/**
+ * State of the process that several parts of the gateway share on purpose, and that outlives a reload. What one plugin
+ * alone has needs no entry here: `context.shared.use` takes a string for it.
+ */
+import type { GatewayConfig } from '../../config/types.ts'
+import type { FairGate } from '../../core/fair.ts'
+import type { SharedKey } from '../../core/plugin.ts'
+import type { Backends } from '../upstream/health.ts'
+import type { Pools } from '../upstream/pools.ts'
+import type { RetryBudgets } from '../upstream/retry-budget.ts'
+import type { Accounts, Directory } from './directory.ts'
+import type { Preparation } from './preparation.ts'
+
+/** Made by `directoryOf`: accounts of the store that this process has read. */
+export const directoryKey: SharedKey<Directory> = { name: 'directory' }
+/** Made by `accountsOf`: the accounts of each configuration. */
+export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Accounts>> = { name: 'accounts' }
+/** Made by `preparationOf`: what is between the body and admission. */
+export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
+/** Made by `mediaGate`: what fetches of media wait for. */
+export const mediaGateKey: SharedKey<FairGate> = { name: 'media.fetching' }
+/** Made by `sharedBackends`, `sharedPools` and `sharedRetries`: what is known of backends, their connections, retries. */
+export const backendsKey: SharedKey<Backends> = { name: 'upstream.backends' }
+export const poolsKey: SharedKey<Pools> = { name: 'upstream.pools' }
+export const retriesKey: SharedKey<RetryBudgets> = { name: 'upstream.retries' }
