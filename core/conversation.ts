@@ -112,9 +112,9 @@ export interface Conversation {
   toolChoice: ToolChoice
   /**
    * The choice of a request that continues a response and names none of its own tools. It is made when the tools of
-   * that response are in `tools`; it throws a GatewayError when they do not have the tool either.
+   * that response are there, from all of these; it throws a GatewayError when they do not have the tool either.
    */
-  lateChoice?: () => ToolChoice
+  lateChoice?: (tools: readonly Tool[]) => ToolChoice
   /** False: the model makes at most one call in a turn (TOOL-5). */
   parallelToolCalls: boolean
   /** The output cap in tokens, including reasoning. Undefined when the client gives none. */

@@ -42,6 +42,8 @@ interface Recording {
   recorder: ReplyRecorder
   /** What this request added, without the stored responses that it continues. */
   fresh: Added
+  /** The conversation as this plugin handed it on; a plugin below may have put another in its place. */
+  handedOn: Conversation
   /** Whether the client gets summaries of the reasoning. */
   summaries: boolean
   /** Where it is kept: with the client's connection when the client asked not to store it, else in the store. */
@@ -103,7 +105,7 @@ export const conversationPlugin = definePlugin({
       if (context.terminal.advisory) {
         const id = conversation.previousResponseId
         if (id === undefined) return restore(x, conversation)
-        return recall(x, conversation, id).then(refused => refused ?? restore(x, conversation))
+        return recall(x, conversation, id).then(found => ('kind' in found ? found : restore(x, found)))
       }
 
       const connection = x.incoming.connection
@@ -113,12 +115,13 @@ export const conversationPlugin = definePlugin({
         x.set(recording, {
           recorder: new ReplyRecorder(),
           fresh: freshOf(conversation),
+          handedOn: conversation,
           summaries: conversation.reasoning.summary !== undefined,
           local: conversation.store === false && connection ? ConnectionMemory.of(connection) : undefined,
         })
       if (conversation.previousResponseId === undefined) return complete(x, conversation)
-      return recall(x, conversation, conversation.previousResponseId).then(
-        refused => refused ?? complete(x, conversation),
+      return recall(x, conversation, conversation.previousResponseId).then(found =>
+        'kind' in found ? found : complete(x, found),
       )
     }
 
@@ -128,7 +131,8 @@ export const conversationPlugin = definePlugin({
       return restored?.then(() => undefined)
     }
 
-    async function recall(x: Exchange, conversation: Conversation, id: string): Promise<undefined | Reply> {
+    /** @returns the conversation with the turns behind `id`, which is then that of the exchange, or the refusal */
+    async function recall(x: Exchange, conversation: Conversation, id: string): Promise<Conversation | Reply> {
       const refused = await x.peek(limitsCheck)?.(x)
       if (refused) return refused
       const { connection } = x.incoming
@@ -143,10 +147,14 @@ export const conversationPlugin = definePlugin({
       const beyond = await refusalOfRecall(x, stored)
       if (beyond) return beyond
       x.set(recalledAsked, allAsked(stored.asked))
+      const whole = continueFrom(stored, conversation)
+      x.set(conversationSlot, whole)
       const kept = x.peek(recording)
-      if (kept) kept.links = { stored: stored.stored, ends: stored.ends }
-      continueFrom(stored, conversation)
-      return undefined
+      if (kept) {
+        kept.handedOn = whole
+        kept.links = { stored: stored.stored, ends: stored.ends }
+      }
+      return whole
     }
 
     /** The key may be another one of the organization than that which made the responses (decision 79). */
@@ -238,7 +246,7 @@ export const conversationPlugin = definePlugin({
     }
 
     /** @returns false when the reply is too large to be retained */
-    function retainReply(x: Exchange, { recorder, fresh, local, links }: Recording): boolean {
+    function retainReply(x: Exchange, { recorder, fresh, handedOn, local, links }: Recording): boolean {
       const conversation = x.get(conversationSlot)
       const reply = recorder.turn()
       if (!local) {
@@ -247,7 +255,7 @@ export const conversationPlugin = definePlugin({
       }
       // A plugin below may have masked what must not be kept. Then the whole conversation is kept as that plugin left
       // it, without a link to the earlier responses. So it is where these end before this reply is stored.
-      const rewritten = conversation !== x.get(parsedConversation)
+      const rewritten = conversation !== handedOn
       const ending = links?.ends !== undefined && links.ends - context.clock.now() < RENEWABLE_MS
       const whole = rewritten || ending
       const own = whole ? freshOf(conversation) : fresh

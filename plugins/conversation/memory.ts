@@ -3,7 +3,6 @@
  * providers' private continuation data (TOOL-6).
  */
 
-import { appendAll } from '../../core/append.ts'
 import type { Clock } from '../../core/clock.ts'
 import {
   type Continuation,
@@ -14,6 +13,7 @@ import {
   type Tool,
   type Turn,
   TurnList,
+  workOf,
 } from '../../core/conversation.ts'
 import { FairGate } from '../../core/fair.ts'
 import type { ConnectionState } from '../../core/listener.ts'
@@ -317,32 +317,37 @@ class Slices {
 }
 
 /**
- * Puts what was kept before a request's own turns, in canonical form. Instructions stay first: they belong to this
- * request alone.
+ * The conversation with what was kept before its own turns, in canonical form. Instructions stay first: they belong to
+ * this request alone.
  * @throws GatewayError when the request chooses a tool that is not there
  */
-export function continueFrom(stored: Added, conversation: Conversation): void {
-  addTurns(stored, conversation)
-  addTools(stored, conversation)
-  if (conversation.lateChoice) conversation.toolChoice = conversation.lateChoice()
-}
-
-function addTurns(stored: Added, conversation: Conversation): void {
+export function continueFrom(stored: Added, conversation: Conversation): Conversation {
   const list = new TurnList()
   for (const turn of stored.turns) list.push(turn.role, [...turn.parts])
   for (const turn of conversation.turns) list.push(turn.role, [...turn.parts])
-  const own = conversation.system.splice(conversation.instructionParts ?? 0)
-  for (const texts of [stored.system, list.system, own]) appendAll(conversation.system, texts)
-  conversation.turns = list.turns
+  const instructions = conversation.instructionParts ?? 0
+  const whole: Conversation = {
+    ...conversation,
+    work: workOf(conversation),
+    system: [
+      ...conversation.system.slice(0, instructions),
+      ...stored.system,
+      ...list.system,
+      ...conversation.system.slice(instructions),
+    ],
+    turns: list.turns,
+    ...toolsOf(stored, conversation),
+  }
+  if (conversation.lateChoice) whole.toolChoice = conversation.lateChoice(whole.tools)
+  return whole
 }
 
-function addTools(stored: Added, conversation: Conversation): void {
-  if (!stored.tools?.length) return
-  const { tools, loadedTools = 0 } = conversation
-  const loaded = tools.splice(tools.length - loadedTools)
-  const declared = tools.length
+function toolsOf(stored: Added, conversation: Conversation): undefined | Pick<Conversation, 'tools' | 'loadedTools'> {
+  if (!stored.tools?.length) return undefined
+  const declared = conversation.tools.length - (conversation.loadedTools ?? 0)
+  const tools = conversation.tools.slice(0, declared)
   const all = new LoadedTools(tools)
   all.append(stored.tools.map(tool => ({ ...tool, path: 'previous_response_id' })))
-  all.append(loaded)
-  conversation.loadedTools = tools.length - declared
+  all.append(conversation.tools.slice(declared))
+  return { tools, loadedTools: tools.length - declared }
 }

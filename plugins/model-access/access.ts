@@ -1,5 +1,5 @@
 import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
-import { type Conversation, EFFORTS, formOf } from '../../core/conversation.ts'
+import { type Conversation, EFFORTS, type Effort, formOf, type ReasoningControls } from '../../core/conversation.ts'
 import { printable } from '../../core/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 
@@ -96,17 +96,25 @@ export class ModelAccess {
   }
 }
 
-/** Reasoning effort above the model's ceiling is lowered or refused, as the client's API does. */
+/** The model's ceiling of reasoning effort when the request asks for more; else null. */
+function ceilingBelow({ reasoning: { effort } }: Conversation, { effort_ceiling }: ModelConfig): Effort | null {
+  if (effort === undefined || effort_ceiling === null) return null
+  return EFFORTS.indexOf(effort) > EFFORTS.indexOf(effort_ceiling) ? effort_ceiling : null
+}
+
+/** What the model is asked for: an effort above its ceiling is lowered where the client's API lowers it. */
+export function reasoningOf(conversation: Conversation, model: ModelConfig): ReasoningControls {
+  const reasoning = { ...conversation.reasoning, modelEffort: model.default_stream_row }
+  const ceiling = formOf(conversation).lowersEffort ? ceilingBelow(conversation, model) : null
+  return ceiling === null ? reasoning : { ...reasoning, effort: ceiling, asked: reasoning.effort }
+}
+
+/** An effort that is still above the model's ceiling is refused. */
 export function checkEffort(conversation: Conversation, model: ModelConfig): undefined | Reply {
-  const { effort } = conversation.reasoning
-  const ceiling = model.effort_ceiling
-  if (effort === undefined || ceiling === null || EFFORTS.indexOf(effort) <= EFFORTS.indexOf(ceiling)) return undefined
-  if (formOf(conversation).lowersEffort) {
-    conversation.reasoning = { ...conversation.reasoning, effort: ceiling, asked: effort }
-    return undefined
-  }
+  const ceiling = ceilingBelow(conversation, model)
+  if (ceiling === null) return undefined
   return deny('unsupported_value', {
-    message: `${model.id} takes reasoning effort up to ${ceiling}; the request asks for ${effort}. Lower it.`,
+    message: `${model.id} takes reasoning effort up to ${ceiling}; the request asks for ${conversation.reasoning.effort}. Lower it.`,
     param: formOf(conversation).members.effort,
   })
 }

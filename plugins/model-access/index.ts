@@ -1,7 +1,7 @@
 import { type Conversation, workOf } from '../../core/conversation.ts'
 import { definePlugin, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
-import { checkEffort, checkOutputCap, ModelAccess, noStreaming } from './access.ts'
+import { checkEffort, checkOutputCap, ModelAccess, noStreaming, reasoningOf } from './access.ts'
 import { rightsOf, unsatisfied } from './rights.ts'
 
 /**
@@ -22,7 +22,7 @@ export const modelAccess = definePlugin({
     const { advisory } = context.terminal
 
     /** An advisory chain refuses no body that can be counted: it parses an invalid request loosely, and `faulty` is true. */
-    function read(x: Exchange): { conversation: Conversation; faulty: boolean } {
+    function readBody(x: Exchange): { conversation: Conversation; faulty: boolean } {
       const surface = x.surface!
       const body = x.get(request)
       if (advisory && x.peek(wouldRefuse)) return { conversation: surface.parseLoosely!(body), faulty: true }
@@ -36,17 +36,20 @@ export const modelAccess = definePlugin({
 
     return {
       onRequest(x): undefined | Reply {
-        const { conversation, faulty } = read(x)
+        const { conversation: read, faulty } = readBody(x)
         // Before anybody copies it: all copies draw on this one budget.
-        workOf(conversation)
-        x.set(parsedConversation, conversation)
+        workOf(read)
         const counts = advisory && !(x.surface!.judgesCounts && x.get(request)['model'] != null)
-        if (faulty && counts) return undefined
         const caller = x.get(identity)
         const { organization, key } = caller
-        const found = access.resolve(conversation.model, organization, key, x.incoming.headers.get('x-excluded-models'))
-        if ('kind' in found) return counts ? undefined : found
-        conversation.model = found.id
+        const excluded = x.incoming.headers.get('x-excluded-models')
+        const found = faulty && counts ? undefined : access.resolve(read.model, organization, key, excluded)
+        if (found === undefined || 'kind' in found) {
+          x.set(parsedConversation, read)
+          return counts ? undefined : found
+        }
+        const conversation = { ...read, model: found.id, reasoning: reasoningOf(read, found) }
+        x.set(parsedConversation, conversation)
         x.set(model, found)
         x.set(rights, rightsOf(caller))
         if (counts) return undefined
@@ -59,7 +62,6 @@ export const modelAccess = definePlugin({
           const unstreamed = conversation.stream && noStreaming(organization, key)
           if (unstreamed) return unstreamed
         }
-        conversation.reasoning.modelEffort = found.default_stream_row
         return checkEffort(conversation, found) ?? checkOutputCap(conversation, found)
       },
     }

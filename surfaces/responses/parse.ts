@@ -39,10 +39,10 @@ export function parse(body: ResponsesBody): Conversation {
   if (body.instructions != null) list.push('system', [{ type: 'text', text: body.instructions }])
   const declared = tools.length
   pushInput(list, tools, body)
-  const choose = (): ToolChoice => {
-    const choice = choiceOf(body.tool_choice, tools.length)
-    checkChoice(choice, tools, 'tool_choice')
-    return withNamespaces(choice, tools)
+  const choose = (among: readonly Tool[]): ToolChoice => {
+    const choice = choiceOf(body.tool_choice, among.length)
+    checkChoice(choice, among, 'tool_choice')
+    return withNamespaces(choice, among)
   }
   // The response that is continued may bring the tool that is chosen, or any tool at all.
   const late = body.previous_response_id != null && !isSettled(body.tool_choice, tools, choose)
@@ -59,7 +59,7 @@ export function parse(body: ResponsesBody): Conversation {
     instructionParts: body.instructions ? 1 : 0,
     turns: list.turns,
     tools,
-    toolChoice: late ? { type: 'none' } : choose(),
+    toolChoice: late ? { type: 'none' } : choose(tools),
     parallelToolCalls: body.parallel_tool_calls !== false,
     sampling: {
       stop: [],
@@ -96,10 +96,14 @@ export function parse(body: ResponsesBody): Conversation {
 }
 
 /** Whether more tools would not change what a choice means. */
-function isSettled(choice: ResponsesBody['tool_choice'], tools: readonly Tool[], choose: () => ToolChoice): boolean {
+function isSettled(
+  choice: ResponsesBody['tool_choice'],
+  tools: readonly Tool[],
+  choose: Required<Conversation>['lateChoice'],
+): boolean {
   if (choice == null) return tools.length > 0
   try {
-    choose()
+    choose(tools)
     return true
   } catch {
     return false

@@ -414,6 +414,39 @@ describe('docs/plugins.md', () => {
     }
   })
 
+  // `conversation` put the recalled turns into the object of `parsedConversation`, so this plugin read "3 3".
+  test('a plugin below conversation still finds in parsedConversation what the request itself brought', async () => {
+    const probe = join(folder, 'probe.ts')
+    await writeFile(
+      probe,
+      `import { definePlugin, slot } from 'sluice'
+const parsed = slot<any>('parsedConversation')
+const whole = slot<any>('conversation')
+export default definePlugin({
+  name: 'probe',
+  summary: 'Tells how many turns a conversation has.',
+  needs: [parsed, whole],
+  create: () => ({
+    onResponseHead(x, head) {
+      head.headers.set('x-turns', [parsed, whole].map(slot => x.get(slot).turns.length).join(' '))
+      return undefined
+    },
+  }),
+})
+`,
+    )
+    const t = await startGateway({ yaml: url => configured(url, [probe], { conversation: 'probe' }) })
+    try {
+      const send = (more: object) => t.post('/v1/responses', { model: 'eb1-preview', input: 'hi', ...more })
+      const first = await send({})
+      assert.equal(first.headers.get('x-turns'), '1 1')
+      const { id } = (await first.json()) as any
+      assert.equal((await send({ previous_response_id: id })).headers.get('x-turns'), '1 3')
+    } finally {
+      await t.close()
+    }
+  })
+
   // The prompt was retained as the client sent it, whatever a plugin made of it: when a plugin that masks addresses was
   // taken away, previous_response_id sent them upstream in clear.
   test('what a plugin rewrote is what goes upstream and what is retained', async () => {

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import type { KeyConfig } from '../../config/types.ts'
-import type { Continuation, Conversation } from '../../core/conversation.ts'
+import { type Continuation, type Conversation, workOf } from '../../core/conversation.ts'
 import type { StreamEvent } from '../../core/events.ts'
 import { conversation, request } from '../../core/plugin.ts'
 import type { Store } from '../../core/store.ts'
@@ -120,6 +120,39 @@ for (const [engine, of] of Object.entries({ 'at once': (store: Store) => store, 
     assert.deepEqual(third.exchange.get(conversation).system, [], 'instructions are each request’s own')
   })
 }
+
+// The stored turns, system texts and tools were added to the very object in `parsedConversation`, so that a plugin read
+// there what it promises not to have, and facts that were kept with the conversation were those of another.
+test('[RESP-2] what is recalled makes another conversation: that which was parsed stays as it was', async () => {
+  const ask = asking(await memoryStore())
+  const first = await ask({ ...loading, instructions: 'Be brief.' })
+  const parsed = reading('responses').parse({
+    model: 'test-model',
+    instructions: 'Be exact.',
+    tools: [fn('own')],
+    input: 'two',
+    tool_choice: { type: 'function', name: 'mail' },
+    previous_response_id: idOf(first),
+  })
+  const { lateChoice, ...before } = parsed
+  const copy = structuredClone(before)
+  const second = await ask({ input: 'two' }, { slots: [[parsedConversation, parsed]] })
+  const { lateChoice: _, work, ...after } = parsed
+  assert.deepEqual(after, copy)
+  const whole = second.exchange.get(conversation)
+  assert.deepEqual(said(whole), ['user: one', 'assistant: Certainly.', 'user: two'])
+  assert.deepEqual(
+    whole.tools.map(tool => 'name' in tool && tool.name),
+    ['own', 'mail', 'rain'],
+  )
+  assert.equal(whole.loadedTools, 2)
+  assert.equal(workOf(whole), work, 'both draw on one budget')
+
+  // It is no plugin's rewriting: the turns are still kept as a link to those before.
+  const third = await ask({ input: 'three', previous_response_id: idOf(second) })
+  assert.deepEqual(asked(third).slice(-3), ['user: two', 'assistant: Certainly.', 'user: three'])
+  assert.equal(asked(third).length, 5)
+})
 
 // A choice was refused before the response that it continues was read, so a tool that only that response had loaded
 // could not be chosen by name; and without any choice it could not be called at all.

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { ModelConfig } from '../../config/types.ts'
-import type { Conversation, Effort, SurfaceName } from '../../core/conversation.ts'
-import { request } from '../../core/plugin.ts'
+import { type Conversation, type Effort, formOf, type SurfaceName } from '../../core/conversation.ts'
+import { type Plugin, request, type Slot } from '../../core/plugin.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
 import { type Identity, identity, model, parsedConversation, rights, wouldRefuse } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
@@ -150,6 +150,56 @@ for (const [on, effort, param] of [
 test('[MSG-2] on Messages it is lowered', async () => {
   const run = await ask({ output_config: { effort: 'max' } }, { on: 'messages' })
   assert.equal(run.exchange.get(parsedConversation).reasoning.effort, 'medium')
+})
+
+// The slot was filled with the parser's object, and model and reasoning were then written into that: what a plugin had
+// kept with it, or read of it meanwhile, was of another request.
+test('what the parser made is not changed, and the slot is filled once', async () => {
+  const parsed = plainConversation({ model: 'big', form: { ...formOf(plainConversation()), lowersEffort: true } })
+  parsed.reasoning = { effort: 'max' }
+  const copy = structuredClone(parsed)
+  const filled: unknown[] = []
+  const counted: Plugin = {
+    ...modelAccess,
+    async create(options, context) {
+      const hooks = await modelAccess.create(options as never, context as never)
+      return {
+        onRequest: x =>
+          hooks.onRequest!(
+            new Proxy(x, {
+              get: (_, name) =>
+                name === 'set'
+                  ? (slot: Slot<any>, value: unknown) => {
+                      if (slot.name === parsedConversation.name) filled.push(value)
+                      x.set(slot, value)
+                    }
+                  : Reflect.get(x, name, x),
+            }),
+          ),
+      }
+    },
+  }
+  const surface = { ...reading('chat'), parse: () => parsed }
+  const slots = [
+    [identity, caller()],
+    [request, {}],
+  ] as const
+  const run = await runPlugin(counted, { gateway: gatewayOf({ models }), surface, slots, events: [text('hi')] })
+  assert.equal(run.status, 200)
+  const { work, ...after } = parsed
+  assert.deepEqual(after, copy)
+  const [made] = filled as Conversation[]
+  assert.equal(filled.length, 1)
+  assert.deepEqual(
+    [made!.model, made!.requestedModel, made!.reasoning],
+    ['large', 'test-model', { effort: 'medium', asked: 'max', modelEffort: 'medium' }],
+  )
+  assert.equal(made!.work, work, 'both draw on one budget')
+})
+
+test('a refusal for the model tells which was asked for', async () => {
+  const run = await ask({ model: 'huge' })
+  assert.equal(run.exchange.get(parsedConversation).model, 'huge')
 })
 
 for (const [on, field] of [

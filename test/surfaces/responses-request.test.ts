@@ -298,7 +298,7 @@ describe('responses request: what is accepted', () => {
       cacheKey: 'k',
       previousResponseId: 'resp_1',
     })
-    assert.deepEqual(lateChoice!(), { type: 'none' }, 'without a tool of either request')
+    assert.deepEqual(lateChoice!([]), { type: 'none' }, 'without a tool of either request')
     assert.equal(accepted(responses, base()).store, true)
     assert.equal(
       accepted(responses, { ...base(), reasoning: { generate_summary: 'concise' } }).reasoning.summary,
