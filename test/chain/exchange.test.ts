@@ -572,6 +572,42 @@ test('[STR-6] a failure after the head is a frame, and nothing after it', async 
   assert.equal(settlement.delivered, true)
 })
 
+// The report of a reply that was cut has no finish with which it could pass: without it the bill knew nothing of hidden
+// reasoning and of what was cached.
+test('[BILL-3] what the provider reported of a reply that is cut passes before the end is told, once', async () => {
+  const ends: [how: string, end: (x: Exchange, leave: () => void) => void][] = [
+    ['a failure', x => x.fail(new GatewayError('provider_unavailable', { message: 'cut' }))],
+    ['a client that leaves', (_, leave) => leave()],
+    ['its own end', x => x.end()],
+  ]
+  for (const [how, end] of ends) {
+    const seen: string[] = []
+    let reached!: Exchange
+    const r = await run([
+      asks(),
+      terminal(x => void (reached = x)),
+      part('below', {
+        onEvent(_, event) {
+          if (event.type === 'usage') seen.push(JSON.stringify(event.usage))
+          return undefined
+        },
+        onSettle() {
+          seen.push('settled')
+          return undefined
+        },
+      }),
+    ])
+    await turn()
+    reached.emit(text('one'))
+    reached.emit({ type: 'usage', usage: { prompt: 3 } })
+    reached.emit({ type: 'usage', usage: { reasoning: 7 } })
+    reached.flush()
+    end(reached, () => r.incoming.abort())
+    await r.settled
+    assert.deepEqual(seen, ['{"prompt":3,"reasoning":7}', 'settled'], how)
+  }
+})
+
 test('a failure before the head is a reply with its status', async () => {
   const r = await run([asks(), terminal(x => x.fail(new GatewayError('gateway_timeout', { message: 'slow' })))])
   await r.settled

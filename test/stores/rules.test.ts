@@ -106,6 +106,20 @@ test('what is above the whole capacity never fits and waits at least a window', 
   assert.equal(admission.admitted, false)
 })
 
+// A window was as long as the wait of a request above the capacity, however deep the bucket was in debt: for hours a
+// client was told to come back after a minute.
+test('[ERR-4] what is above the capacity of a bucket in debt waits until that is full', () => {
+  const cell = bucket('o:tpm', 100)
+  assert.equal(horizon(cell, level(350), 101, T0), 3.5 * MINUTE)
+  assert.equal(
+    horizon(cell, level(350, T0, MINUTE / 2), 101, T0),
+    3.5 * MINUTE - 300,
+    'half a unit is refilled already',
+  )
+  assert.equal(horizon(cell, level(99), 101, T0), MINUTE)
+  assert.equal(horizon(bucket('o:rpm', 0), level(350), 1, T0), MINUTE)
+})
+
 test('[LIM-8] a spend horizon is the next UTC day or the first of the next UTC month', () => {
   const at = (text: string) => Date.parse(text)
   const wait = (period: 'day' | 'month', now: number) => {

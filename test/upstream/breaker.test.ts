@@ -90,6 +90,41 @@ test('failures in a row open it however long they take, and begin the slow start
   assert.equal(busy.warm(1000 + OPTIONS.open_for, 0.99), true)
 })
 
+test('a circuit that has closed again takes a tenth at once, all after another open_for, and in between what is between', () => {
+  const circuit = new Circuit(OPTIONS)
+  for (let i = 0; i < OPTIONS.failures; i++) circuit.failed(1)
+  const closed = 1001
+  circuit.entered(closed)
+  assert.equal(circuit.succeeded(closed), true)
+  for (const [after, share] of [
+    [0, 0.1],
+    [OPTIONS.open_for / 2, 0.55],
+    [OPTIONS.open_for * 0.9, 0.91],
+  ] as const) {
+    const now = closed + after
+    assert.deepEqual([circuit.warm(now, share - 0.01), circuit.warm(now, share + 0.01)], [true, false])
+  }
+  assert.equal(circuit.warm(closed + OPTIONS.open_for, 0.99), true)
+})
+
+test('a backend is slow to start for all after failures to connect, and after its own for an organization alone', () => {
+  const told = (breaker: Breaker) => ['a', 'b'].map(organization => breaker.warm(5000, organization, 0.5))
+  const recovered = (fails: (breaker: Breaker) => void) => {
+    const breaker = new Breaker(OPTIONS)
+    for (let i = 0; i < OPTIONS.failures; i++) {
+      breaker.tryEnter(1000, 'a')
+      fails(breaker)
+    }
+    assert.equal(breaker.lets(1001, 'a'), false)
+    assert.ok(breaker.tryEnter(4000, 'a'), 'the trial')
+    assert.ok(breaker.succeeded(4000, 'a', 4000))
+    return breaker
+  }
+  assert.deepEqual(told(new Breaker(OPTIONS)), [true, true])
+  assert.deepEqual(told(recovered(breaker => breaker.failed(1000, 'a', 'all'))), [false, false])
+  assert.deepEqual(told(recovered(breaker => breaker.failed(1000, 'a', 'organization'))), [false, true])
+})
+
 // ---- a backend that is the only one ---------------------------------------------------------------------------------
 
 const NAMES = ['a', 'b', 'c']
