@@ -803,6 +803,36 @@ test('needing the body waits for it just above; too large a body is 413', async 
   assert.equal(large.incoming.status, 413)
 })
 
+test('a body that is too large is answered past the plugins that the request has entered, and no others', async () => {
+  const seen: string[] = []
+  const looks = (name: string, more: Partial<Plugin> = {}) =>
+    part(
+      name,
+      {
+        body: { maxBytes: 3, timeoutMs: 1000 },
+        onRequest: () => undefined,
+        onResponseHead(_, head) {
+          seen.push(`${name} ${head.status}`)
+          return undefined
+        },
+      },
+      more,
+    )
+  const r = await run([looks('a'), looks('b'), looks('reads', { needs: [requestBody] }), says('hi'), looks('below')], {
+    request: { method: 'POST', body: 'four' },
+  })
+  await r.settled
+  assert.deepEqual(seen, ['b 413', 'a 413', 'below 413'])
+})
+
+test('the counters of a plugin begin at zero and count its calls', async () => {
+  const r = await run([asks(), part('quiet', {}), says('hi')])
+  await r.settled
+  const zero = { calls: 0, refusals: 0, errors: 0, sampledCalls: 0, sampledMs: 0, sampledReplyMs: 0 }
+  assert.deepEqual(r.chain.links[1]!.stats, zero)
+  assert.equal(r.chain.links[0]!.stats.calls, 1)
+})
+
 test('a bytes reply passes chunks untouched and ends whole', async () => {
   const sizes: number[] = []
   const r = await run([
