@@ -66,7 +66,7 @@ if (values.list) {
   for (const mutant of drawn) console.log(words(mutant))
 } else {
   const copy = mkdtempSync(join(tmpdir(), 'sluice-mutants-'))
-  process.once('exit', () => rmSync(copy, { recursive: true, force: true }))
+  process.once('exit', () => rmSync(copy, { recursive: true, force: true, maxRetries: 5 }))
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
   await tryAll(copy)
 }
@@ -124,7 +124,8 @@ async function run(copy: string, tests: readonly string[]): Promise<Result> {
     }
   }
   const timer = setTimeout(end, MOST_MS)
-  process.once('exit', end)
+  // Before the copy is removed, which the tests may still write to.
+  process.prependOnceListener('exit', end)
   let printed = ''
   for await (const piece of child.stdout.setEncoding('utf8')) printed += piece
   const code = child.exitCode ?? (await new Promise<number | null>(resolve => child.once('exit', resolve)))
