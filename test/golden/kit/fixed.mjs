@@ -1,11 +1,11 @@
 /*
  * Loaded into the gateway under test before its own code (`NODE_OPTIONS=--import=…`). Both clocks stand still and move
- * only when the test says so, and Math.random() returns 0. So timestamps, refills, cooldowns and jitter are the same in
+ * only when the test says so, and Math.random() returns 0 until the test says otherwise. So timestamps, refills, cooldowns and jitter are the same in
  * every run. Timers run as usual. Ids stay random; `normalise.ts` replaces them by numbers.
  *
  * GOLDEN_CLOCK is the path of a socket that takes commands. Without it only the wall clock stands still, and durations
- * are real. A command is a line `WALL MONO`. It sets the wall clock to WALL ms after its start, and moves the monotonic
- * clock forward by MONO ms. The answer is a line too.
+ * are real. A command is a line `WALL MONO CHANCE`. It sets the wall clock to WALL ms after its start, moves the
+ * monotonic clock forward by MONO ms, and sets what Math.random() returns. The answer is a line too.
  */
 import { rmSync } from 'node:fs'
 import { createServer } from 'node:net'
@@ -24,7 +24,8 @@ globalThis.Date = class extends System {
     return wall
   }
 }
-Math.random = () => 0
+let chance = 0
+Math.random = () => chance
 
 const { GOLDEN_CLOCK: path, SLUICE_PARENT: launched } = process.env
 // The launcher loads this file too. Only the gateway, which it starts, must take commands for its clock.
@@ -39,9 +40,10 @@ if (path && launched && isMainThread) {
   rmSync(path, { force: true })
   createServer(socket => {
     socket.setEncoding('utf8').on('data', order => {
-      const [past, on] = order.trim().split(' ').map(Number)
+      const [past, on, random] = order.trim().split(' ').map(Number)
       wall = START + past
       mono += on
+      chance = random
       socket.write('done\n')
     })
     socket.on('error', () => {})

@@ -72,10 +72,18 @@ export class Gateway {
     void this.#ended.then(() => this.#wake())
   }
 
-  static async start(name: string, upstream: string): Promise<Gateway> {
+  static start(name: string, upstream: string): Promise<Gateway> {
+    return Gateway.with(folder => configuration(name, folder, upstream), !RUNNING.includes(name))
+  }
+
+  /**
+   * @param text the configuration, for a folder that is the gateway's own
+   * @param still whether its clocks stand still
+   */
+  static async with(text: (folder: string) => string, still = true): Promise<Gateway> {
     const folder = mkdtempSync(join(tmpdir(), 'sluice-golden-'))
-    writeFileSync(join(folder, 'gateway.yaml'), configuration(name, folder, upstream))
-    const clock = RUNNING.includes(name) ? undefined : join(folder, 'clock')
+    writeFileSync(join(folder, 'gateway.yaml'), text(folder))
+    const clock = still ? join(folder, 'clock') : undefined
     const gateway = new Gateway(folder, clock)
     await gateway.#until(() => STARTED.test(gateway.#out), 'does not start')
     gateway.address = new URL(STARTED.exec(gateway.#out)![1]!).host
@@ -95,10 +103,14 @@ export class Gateway {
     return this.pass(60_000, past)
   }
 
-  /** Moves the monotonic clock forward. */
-  async pass(ms: number, past = 0): Promise<void> {
+  /**
+   * Moves the monotonic clock forward.
+   * @param past as in `time`
+   * @param chance what Math.random() returns from now on
+   */
+  async pass(ms: number, past = 0, chance = 0): Promise<void> {
     if (!this.#clock) return
-    this.#clock.write(`${past} ${ms}\n`)
+    this.#clock.write(`${past} ${ms} ${chance}\n`)
     await once(this.#clock, 'data')
   }
 
