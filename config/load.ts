@@ -206,6 +206,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   // here.
   for (const name of plugins.keys()) if (!options.plugins.get(name)) searchers.push(name)
   checkSearchers(sections.web_search, pipelines, searchers, report)
+  warnOfNoSearch(models, pipelines, report)
   if (sections.secret && sections.secret.length < 32)
     report.warn(['secret'], 'the secret is short; use 32 characters or more, e.g. from `openssl rand -hex 32`')
 
@@ -270,6 +271,36 @@ function checkSearchers(
     const message = fault(entry.config['provider'])
     if (message) report.push({ ...entry.at, message: `${entry.id}: ${message}` })
   }
+}
+
+/**
+ * Warns of listed models whose requests with a web search nobody can serve: no backend, and not the gateway. A file
+ * that has no way of searching at all offers none, and is not warned of it.
+ */
+function warnOfNoSearch(
+  models: GatewayConfig['models'],
+  pipelines: Record<string, PipelineEntry[]>,
+  report: Report,
+): void {
+  const searches = Object.values(pipelines)
+    .flat()
+    .some(({ plugin, config }) => plugin === 'web-search' && typeof config['provider'] === 'string')
+  const offered = Object.values(models).filter(({ listed, backends }) => listed && backends.length > 0)
+  const without = offered.filter(
+    ({ backends }) =>
+      // The gateway shows its own search to the model as a function.
+      !backends.some(({ supports }) => supports.has('web_search') || (searches && supports.has('tools'))),
+  )
+  if (without.length === 0 || (without.length === offered.length && !searches)) return
+  const ids = without.map(({ id }) => id).join(', ')
+  const [lack, cure] = searches
+    ? ['none takes the tools that the search of the gateway needs', 'Add a backend that searches, or one with tools']
+    : ['the plugin web-search has no provider', 'Set its option provider, or add a backend that searches']
+  report.warn(
+    ['models', without[0]!.id],
+    `no web search serves ${ids}: no backend searches by itself, and ${lack}. A request with a web search is refused. ${cure}`,
+    'key',
+  )
 }
 
 function checkSectionNames(data: Record<string, unknown>, report: Report): void {

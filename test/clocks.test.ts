@@ -29,6 +29,7 @@ const ALLOWED: Record<string, string> = {
   'listener/exchange.test.ts': 'a handler that answers in a later turn',
   'listener/native.long.test.ts': 'clients that drip, and the tick that keeps them alive',
   'listener/slow.long.test.ts': 'clients that drip',
+  'mutants/run.ts': 'ends a run of tests that a mutant keeps from ending',
   'stores/crash-child.ts': 'work that takes a while, killed at any point of it',
   'stores/redis-server.ts': 'gives up on a command that a stopped server will not answer',
   'stores/redis.test.ts': 'lets a delivery be tried again while Redis is down',

@@ -16,6 +16,12 @@ interface Family {
   money: boolean
 }
 
+const namesOf = (name: string) => ({
+  limit: `x-ratelimit-limit-${name}`,
+  remaining: `x-ratelimit-remaining-${name}`,
+  reset: `x-ratelimit-reset-${name}`,
+})
+
 /** Cell sets are compiled once for each key and model, so the plans of their headers are cached by the set. */
 const plans = new WeakMap<readonly Cell[], Family[]>()
 
@@ -37,9 +43,7 @@ function planOf(cells: readonly Cell[]): Family[] {
         name,
         cells: [i],
         limits: [value],
-        limit: `x-ratelimit-limit-${name}`,
-        remaining: `x-ratelimit-remaining-${name}`,
-        reset: `x-ratelimit-reset-${name}`,
+        ...namesOf(name),
         money: money !== undefined,
       })
     }
@@ -67,8 +71,8 @@ export function limitHeaders(
 }
 
 /**
- * Sets the headers of a denial: those of the cell that denies and, where that is a limit per day, of the dimension's
- * minute, which clients look for under the dimension's plain name.
+ * Sets the headers of a denial: those of the cell that denies and, where that is a limit per day, the dimension's plain
+ * names, which clients look for. They have the minute; where no minute is limited, the day that denies.
  * @param headers is changed
  */
 export function denialHeaders(
@@ -80,10 +84,16 @@ export function denialHeaders(
   const cell = cells[denied]!
   const own = headerFamily(cell.dimension, cell)
   const plain = headerFamily(cell.dimension, {})
-  for (const family of planOf(cells)) {
-    if (family.name === own) set(family, family.cells.indexOf(denied), cells, states, headers)
-    else if (family.name === plain) set(family, tightest(family, cells, states), cells, states, headers)
-  }
+  const plan = planOf(cells)
+  const of = (name: string) => plan.find(family => family.name === name)
+  const denying = of(own)
+  if (!denying) return
+  const at = denying.cells.indexOf(denied)
+  set(denying, at, cells, states, headers)
+  if (own === plain) return
+  const minute = of(plain)
+  if (minute) set(minute, tightest(minute, cells, states), cells, states, headers)
+  else set({ ...denying, ...namesOf(plain) }, at, cells, states, headers)
 }
 
 /** The position in `family.cells` of the cell with the least remaining share. */

@@ -2,6 +2,7 @@
 import type { SharedState } from '../../core/plugin.ts'
 import type { Cell, CellState } from '../../core/store.ts'
 import type { Identity } from '../shared/slots.ts'
+import { standingsKey } from '../shared/state.ts'
 import { forAllModels } from './cells.ts'
 import { limitHeaders } from './headers.ts'
 
@@ -21,7 +22,7 @@ export interface Standing {
 export type Standings = WeakMap<Identity, Standing>
 
 export function standingsOf(shared: SharedState): Standings {
-  return shared.use('standings', () => new WeakMap())
+  return shared.use(standingsKey, () => new WeakMap())
 }
 
 /** Sets the headers of the limits for all models, where they were seen within the last second. */

@@ -5,6 +5,7 @@
 import type { GatewayConfig } from '../../config/types.ts'
 import type { FairGate } from '../../core/fair.ts'
 import type { SharedKey } from '../../core/plugin.ts'
+import type { Standings } from '../admission/standing.ts'
 import type { Backends } from '../upstream/health.ts'
 import type { Pools } from '../upstream/pools.ts'
 import type { RetryBudgets } from '../upstream/retry-budget.ts'
@@ -17,6 +18,8 @@ export const directoryKey: SharedKey<Directory> = { name: 'directory' }
 export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Accounts>> = { name: 'accounts' }
 /** Made by `preparationOf`: what is between the body and admission. */
 export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
+/** Made by `standingsOf`: what was last seen of the limits of each caller. */
+export const standingsKey: SharedKey<Standings> = { name: 'standings' }
 /** Made by `mediaGate`: what fetches of media wait for. */
 export const mediaGateKey: SharedKey<FairGate> = { name: 'media.fetching' }
 /** Made by `sharedBackends`, `sharedPools` and `sharedRetries`: what is known of backends, their connections, retries. */

@@ -48,9 +48,11 @@ export interface ResponsesContinuation {
   search?: JsonObject
 }
 
-/** The smallest `max_output_tokens` that OpenAI and Azure accept. Other servers of the API take any. */
+/**
+ * The smallest `max_output_tokens` that OpenAI and Azure accept. Some other servers of the API take less, but whether one
+ * stands in front of OpenAI cannot be told, and a refusal is worse than a few tokens more.
+ */
 const MIN_OUTPUT_TOKENS = 16
-const MIN_HOSTS = /(?:^|\.)api\.openai\.com$|\.azure\.(?:com|us|cn)$/
 
 /** Makes the request for one attempt. The backend must fit the conversation (`unfit`). */
 export function request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest {
@@ -76,7 +78,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
   if (sampling.logprobs) include.push('message.output_text.logprobs')
   if (include.length > 0) body['include'] = include
 
-  const cap = capFor(conversation, backend)
+  const cap = capFor(conversation)
   if (cap !== undefined) body['max_output_tokens'] = cap
   const wish = effortToSend(conversation)
   const effort = reasons && wish !== undefined ? fitEffort(wish, traits.efforts, backend.effortCeiling) : undefined
@@ -118,9 +120,8 @@ export function request(conversation: Conversation, backend: Backend, context: O
   }
 }
 
-function capFor({ maxOutputTokens: cap }: Conversation, { baseUrl }: Backend): number | undefined {
-  if (cap === undefined || cap >= MIN_OUTPUT_TOKENS) return cap
-  return MIN_HOSTS.test(new URL(baseUrl).hostname) ? MIN_OUTPUT_TOKENS : cap
+function capFor({ maxOutputTokens: cap }: Conversation): number | undefined {
+  return cap === undefined ? undefined : Math.max(cap, MIN_OUTPUT_TOKENS)
 }
 
 function formatOf(output: OutputFormat): JsonObject {

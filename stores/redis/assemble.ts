@@ -12,6 +12,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { appendAll } from '../../core/append.ts'
 
 export const LUA = join(import.meta.dirname, 'lua')
 
@@ -62,7 +63,7 @@ function expanded(lines: readonly Line[], values: Values, from: Inserts & { fold
   for (let i = 0; i < lines.length; i++) {
     const { text, at } = lines[i]!
     const [, command, name = '', joint = ''] = COMMAND.exec(text) ?? []
-    if (command === 'include') made.push(...expanded(linesOf(from.folder, name), values, from))
+    if (command === 'include') appendAll(made, expanded(linesOf(from.folder, name), values, from))
     else if (command === 'each') {
       const list = from.lists[name]
       if (!list) throw new Error(`${at}: there is no list '${name}'`)
@@ -71,7 +72,7 @@ function expanded(lines: readonly Line[], values: Values, from: Inserts & { fold
       for (const [k, entry] of list.entries()) {
         const copy = expanded(lines.slice(i + 1, end), { ...values, ...entry }, from)
         if (k < list.length - 1) copy.push({ text: joint, at: lines[end]!.at })
-        made.push(...copy)
+        appendAll(made, copy)
       }
       i = end
     } else if (command !== undefined || text.includes('--@'))

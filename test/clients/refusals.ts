@@ -20,6 +20,7 @@ export const BY_STATUS_ALONE: readonly ErrorCode[] = [
   'request_spend_cap_exceeded',
   'insufficient_quota',
   'not_implemented',
+  'upstream_auth_error',
 ]
 
 /** The first code of each status; of the errors that may succeed later, and of those that never do. */

@@ -376,7 +376,37 @@ test('supports narrows what the dialect can express, and says what it cannot', a
   assert.equal(all.config!.models['a']!.backends[0]!.supports.size, 11)
   const listed = await loadText(text(', supports: [tools, logprobs]'))
   assert.deepEqual([...listed.config!.models['a']!.backends[0]!.supports], ['tools'])
-  assert.match(lines(listed.warnings)[0]!, /the gemini dialect has no logprobs/)
+  assert.ok(lines(listed.warnings).some(line => line.includes('the gemini dialect has no logprobs')))
+})
+
+test('listed models that no web search serves are warned of, together', async () => {
+  const warned = async (models: string, provider = 'null') => {
+    const { warnings } = await loadText(
+      small({
+        providers:
+          'providers:\n  c: { dialect: openai-chat, base_url: simulator }\n  r: { dialect: openai-responses, base_url: simulator }',
+        models: `models:\n${models}`,
+        version: 'version: 2',
+        pipelines: `pipelines:\n  main: [{ web-search: { provider: ${provider} } }]`,
+      }),
+    )
+    return lines(warnings).filter(line => line.includes('web search'))
+  }
+  const model = (id: string, backend: string, more = '') =>
+    `  ${id}: { context_window: 9, ${more} backends: [{ provider: ${backend} }] }\n`
+  const blind = model('a', 'c, model: m, supports: [tools]') + model('b', 'c, model: m, supports: [images]')
+  const [told, ...more] = await warned(
+    blind + model('s', 'r, model: m') + model('u', 'c, model: m, supports: [tools]', 'listed: false,'),
+  )
+  assert.match(
+    told!,
+    /no web search serves a, b: no backend searches by itself, and the plugin web-search has no provider/,
+  )
+  assert.deepEqual(more, [])
+  assert.deepEqual(await warned(blind), [], 'a file without any search offers none')
+  const [left] = await warned(blind, 'simulator')
+  assert.match(left!, /no web search serves b: .*none takes the tools/)
+  assert.deepEqual(await warned(model('a', 'c, model: m, supports: [tools]'), 'simulator'), [])
 })
 
 // A cap computed from a spend limit may be above what a provider takes, which refused each request without a cap.

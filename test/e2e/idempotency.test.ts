@@ -54,11 +54,11 @@ async function again(t: TestGateway, path: string, body: object, key: string): P
     if (answer.status !== 409 || answer.headers.get('retry-after') === null) return answer
   }
 }
-/** What belongs to the reply, and not to one sending of it. */
+/** What belongs to the reply, and not to one sending of it. Limits are those of the moment. */
 const replyHeaders = (headers: Headers) =>
   [...headers].filter(
     ([name]) =>
-      !/^(x-)?request-id$|^date$|^x-idempotent-replay$|^x-original-request-id$|^connection$|^keep-alive$|^content-length$|^transfer-encoding$/.test(
+      !/^(x-)?request-id$|^x-ratelimit-|^date$|^x-idempotent-replay$|^x-original-request-id$|^connection$|^keep-alive$|^content-length$|^transfer-encoding$/.test(
         name,
       ),
   )

@@ -50,7 +50,7 @@ test('each bound on content has its refusal and its count', async t => {
       '{ max_depth: 10, max_nodes: 100, max_images: 1, max_documents: 1, max_replay: 1KiB, structured_output: translate }',
     conversation: '{ max_retained: 1KiB }',
   }
-  const mask = "{ pii-mask: { max_found: 1, max_pattern_work: 800000, patterns: { P: '(?s)A.*B' } } }"
+  const mask = "{ pii-mask: { max_found: 1, max_pattern_work: 200000, patterns: { P: '(?s)A.*B' } } }"
   const g = await startGateway({
     yaml: url => defaultYaml(url, { plugins }).replace('token-estimate,', `${mask}, token-estimate,`),
   })
