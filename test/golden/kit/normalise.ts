@@ -11,6 +11,8 @@ const NUMBERED = /\b((?:req|resp|msg|call_eba1|item_eba1|hist_eba1)_|chatcmpl-)(
  * The id of a call that the upstream gets. The gateway derives it from its own id, so it is random when that one is.
  */
 const DERIVED = /\b(call_)(?!eba1_)([A-Za-z0-9_-]{24})(?![A-Za-z0-9_-])/g
+/** The id of a request that the upstream gets, made of the gateway's own. */
+const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/
 const DATE = /\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT/
 
 export class Normaliser {
@@ -38,7 +40,9 @@ export class Normaliser {
   }
 
   header(name: string, value: string): string {
-    return name.toLowerCase() === 'date' ? value.replace(DATE, '‹date›') : this.text(value)
+    const lower = name.toLowerCase()
+    if (lower === 'x-request-id' && UUID.test(value)) return '‹uuid›'
+    return lower === 'date' ? value.replace(DATE, '‹date›') : this.text(value)
   }
 
   /**
