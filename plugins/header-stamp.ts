@@ -36,7 +36,8 @@ export const headerStamp = definePlugin({
             if (standing?.cells === reserved.cells) standing.states = states
           }
           limitHeaders(reserved.cells, states, headers, scope)
-        } else if (!headers.has('x-ratelimit-scope')) {
+        } else if (head.status < 500 && !headers.has('x-ratelimit-scope')) {
+          // A store that does not answer, or a gateway that is full, says nothing of the caller's limits.
           const caller = x.peek(identity)
           const standing = caller && standings.get(caller)
           if (standing) standingHeaders(standing, x.clock.mono(), headers)
