@@ -105,6 +105,10 @@ export function initTemplate({ providers, models, store, organization, sha256, t
     price: { input: ${price.input}, output: ${price.output} }${source === undefined ? '' : ` # ${source}`}
     backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
   )
+  // The built-in model has a built-in web to search.
+  const searchLine = providers.every(({ name }) => name === 'simulator')
+    ? '- web-search: { provider: simulator } # its pages are made up (docs/web-search.md)'
+    : "- web-search # { provider: NAME } searches for models that can't (docs/web-search.md)"
   return `# Made by \`sluice init\`. docs/configuration.md lists every key; \`sluice check\` finds what is wrong. Saving this file reloads it.
 version: 2
 
@@ -124,7 +128,7 @@ pipelines:
     - model-access # finds the model; checks what plan and key allow
     - conversation
     - token-estimate
-    - web-search # { provider: NAME } searches for models that can't (docs/web-search.md)
+    ${searchLine}
     - media # { fetch: [HOST] } fetches files for models that take no URLs (docs/media.md)
     - routing
     - admission

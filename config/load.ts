@@ -273,10 +273,7 @@ function checkSearchers(
   }
 }
 
-/**
- * Warns of listed models whose requests with a web search nobody can serve: no backend, and not the gateway. A file
- * that has no way of searching at all offers none, and is not warned of it.
- */
+/** Warns of listed models whose requests with a web search nobody can serve: no backend, and not the gateway. */
 function warnOfNoSearch(
   models: GatewayConfig['models'],
   pipelines: Record<string, PipelineEntry[]>,
@@ -285,13 +282,14 @@ function warnOfNoSearch(
   const searches = Object.values(pipelines)
     .flat()
     .some(({ plugin, config }) => plugin === 'web-search' && typeof config['provider'] === 'string')
-  const offered = Object.values(models).filter(({ listed, backends }) => listed && backends.length > 0)
-  const without = offered.filter(
-    ({ backends }) =>
+  const without = Object.values(models).filter(
+    ({ listed, backends }) =>
+      listed &&
+      backends.length > 0 &&
       // The gateway shows its own search to the model as a function.
       !backends.some(({ supports }) => supports.has('web_search') || (searches && supports.has('tools'))),
   )
-  if (without.length === 0 || (without.length === offered.length && !searches)) return
+  if (without.length === 0) return
   const ids = without.map(({ id }) => id).join(', ')
   const [lack, cure] = searches
     ? ['none takes the tools that the search of the gateway needs', 'Add a backend that searches, or one with tools']

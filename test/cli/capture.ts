@@ -21,7 +21,7 @@ export async function sluice(...args: string[]): Promise<Ran> {
 
 export const YAML = `# The gateway.
 version: 1
-
+web_search: { provider: simulator }
 server: { listen: "127.0.0.1:0", admin: "127.0.0.1:0" }   # any free port
 store: "sqlite::memory:"
 
