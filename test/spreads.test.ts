@@ -1,7 +1,7 @@
 /**
  * `list.push(...more)` puts each entry of `more` on the stack: with some 125,000 entries it fails with a RangeError. One
  * piece of a reply with 140,000 log probabilities was answered with 500. How long such a list may get is seldom seen
- * where it is appended, so no part of the gateway writes it.
+ * where it is appended, so no part that serves requests writes it.
  */
 import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'

@@ -10,25 +10,8 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
-import { sha256, startGateway, stillClock } from '../e2e/harness.ts'
+import { ENTRIES, sha256, startGateway, stillClock } from '../e2e/harness.ts'
 import { lines, loadText } from './load-text.ts'
-
-const COMPLETIONS = [
-  'auth',
-  'validation',
-  'idempotency',
-  'model-access',
-  'conversation',
-  'token-estimate',
-  'web-search',
-  'media',
-  'routing',
-  'admission',
-  'translation',
-  'upstream',
-  'usage-capture',
-  'header-stamp',
-]
 
 /** The list without one entry, and with one entry at each other place; each order once. */
 function variants(list: readonly string[]): string[][] {
@@ -66,7 +49,7 @@ models:
 test('completions: whatever is taken away or moved, limits and ledger hold or the file does not load', async () => {
   const alone = (order: string[]) =>
     `version: 2\npipelines: { p: ${pipeline(order)} }\nroutes: [{ match: POST /p, surface: chat, pipeline: p }]\n${models('simulator')}`
-  const orders = variants(COMPLETIONS)
+  const orders = variants(ENTRIES)
   const good = await loading(orders, alone)
   // Most orders are refused; some that are harmless are not.
   assert.ok(good.length > 20 && good.length < orders.length / 2, `${good.length} of ${orders.length}`)

@@ -68,7 +68,8 @@ export interface TestOptions {
   gateway?: Partial<GatewayOptions>
 }
 
-const ENTRIES = [
+/** The plugins of the pipeline of completions. */
+export const ENTRIES = [
   'auth',
   'validation',
   'idempotency',

@@ -6,7 +6,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { KeyConfig } from '../../config/types.ts'
 import { cellsFor } from '../../plugins/admission/cells.ts'
 import { eventually } from '../eventually.ts'
 import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
@@ -95,21 +94,11 @@ const still = stillClock()
 
 /** How much of the organization's cells of these ids is used, in their own unit. */
 async function used(t: TestGateway, ...ids: string[]): Promise<number[]> {
-  const { cells } = cellsFor(t.gateway.config.organizations['acme']!, NO_KEY, null)
+  const acme = t.gateway.config.organizations['acme']!
+  const { cells } = cellsFor(acme, acme.keys[0]!, null)
   const found = ids.map(id => ({ ...cells.find(cell => cell.id === id)!, capacity: Number.MAX_SAFE_INTEGER }))
   const states = await t.gateway.store.limits.peek('acme', found, still.now())
   return states.map(({ remaining }) => Number.MAX_SAFE_INTEGER - remaining)
-}
-const NO_KEY: KeyConfig = {
-  id: 'key_test',
-  sha256: '',
-  status: 'active',
-  expires: null,
-  models: 'all',
-  capabilities: 'all',
-  streaming: true,
-  limits: {},
-  model_limits: {},
 }
 
 /**

@@ -293,12 +293,12 @@ const BOUNDED: Record<string, string[]> = {
   messages: ['0 stop_sequences[0]', '1 messages[0].content[0].source.url', '1 messages[0].content[2].source.url'],
 }
 
-/** Ways to a string or to the name of a member. */
-type Place = { path: string; name: boolean; set(value: string): unknown }
+/** Where a string or the name of a member stands, and which it is. */
+type Place = { path: string; name: boolean; text: string; set(value: string): unknown }
 
 /** Each string of a value, and each name of a member, with what makes the value in which that one alone is another. */
 function* places(value: unknown, path = ''): Generator<Place> {
-  if (typeof value === 'string') yield { path, name: false, set: text => text }
+  if (typeof value === 'string') yield { path, name: false, text: value, set: text => text }
   else if (Array.isArray(value)) {
     for (const [i, item] of value.entries())
       for (const place of places(item, `${path}[${i}]`)) yield { ...place, set: text => value.with(i, place.set(text)) }
@@ -307,7 +307,7 @@ function* places(value: unknown, path = ''): Generator<Place> {
       const at = path === '' ? name : `${path}.${name}`
       for (const place of places(member, at)) yield { ...place, set: text => ({ ...value, [name]: place.set(text) }) }
       const { [name]: _, ...others } = value as Record<string, unknown>
-      yield { path: `${at} (the name)`, name: true, set: text => ({ ...others, [text]: member }) }
+      yield { path: `${at} (the name)`, name: true, text: name, set: text => ({ ...others, [text]: member }) }
     }
   }
 }
@@ -486,7 +486,7 @@ for (const name of Object.keys(BODIES)) {
       const texts = JSON.stringify(body)
       assert.ok(!texts.includes(mark))
       for (const place of places) {
-        const conversation = parsed(name, place.set(`${original(body, place)}${mark}`))
+        const conversation = parsed(name, place.set(`${place.text}${mark}`))
         if (!conversation || count(conversation) > counted) continue
         if (BACKENDS.some(backend => sentBody(conversation, backend)?.includes(mark)))
           uncounted.add(`${i} ${place.path}`)
@@ -494,18 +494,6 @@ for (const name of Object.keys(BODIES)) {
     }
     assert.deepEqual([...uncounted], BOUNDED[name])
   })
-}
-
-/** The text that stands at a place. */
-function original(body: unknown, { path, name }: Place): string {
-  if (name)
-    return path
-      .replace(/ \(the name\)$/, '')
-      .split('.')
-      .at(-1)!
-  let value: any = body
-  for (const step of path.match(/[^.[\]]+/g)!) value = value[step]
-  return value
 }
 
 // What names a tool or stands for an empty result counts nothing, and was written as often as the client sent it.

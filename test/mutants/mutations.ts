@@ -2,6 +2,7 @@
 
 import { type Node, SyntaxKind } from 'typescript/unstable/ast'
 import { API } from 'typescript/unstable/sync'
+import { random } from '../listener/harness.ts'
 
 /** One change of one file: the text from `start` to `end` becomes `text`. */
 export interface Mutant {
@@ -89,22 +90,11 @@ function visit(node: Node, source: string, file: string, found: Mutant[]): void 
 
 /** Draws `count` of them. The same seed draws the same ones of the same list. */
 export function draw<T>(all: readonly T[], seed: number, count: number): T[] {
-  const random = mulberry32(seed)
+  const chance = random(seed)
   const left = [...all]
   const drawn: T[] = []
-  while (drawn.length < count && left.length > 0) drawn.push(...left.splice(Math.floor(random() * left.length), 1))
+  while (drawn.length < count && left.length > 0) drawn.push(...left.splice(Math.floor(chance() * left.length), 1))
   return drawn
-}
-
-/** A small generator of numbers in [0, 1), by Tommy Ettinger (public domain). */
-function mulberry32(seed: number): () => number {
-  let state = seed >>> 0
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296
-  }
 }
 
 /** A file's text with a mutant in it. @throws Error when the text is not the one of which the mutant was made */

@@ -34,9 +34,8 @@ const { values } = parseArgs({
 })
 const count = Math.min(1000, Number(values.count))
 
-/** The files that a change in `place` should be noticed by. */
-function testsFor(place: string): string[] {
-  const room = place.split('/')[0]
+/** The files that a change in a folder of the root should be noticed by. */
+function testsFor(room: string): string[] {
   const row = readFileSync(join(ROOT, 'CONTRIBUTING.md'), 'utf8')
     .split('\n')
     .find(line => line.startsWith(`| \`${room}/\` |`))
@@ -80,7 +79,7 @@ async function tryAll(copy: string): Promise<void> {
   const sound = new Map<string, string[]>()
   const survivors: Mutant[] = []
   for (const [i, mutant] of drawn.entries()) {
-    const room = mutant.file.split('/').slice(0, 1).join()
+    const room = mutant.file.split('/')[0]!
     let tests = sound.get(room)
     if (!tests) {
       tests = testsFor(room)

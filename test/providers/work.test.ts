@@ -47,12 +47,9 @@ function watched<T>(value: T, work: WatchedWork): T {
           work.looks++
           return Reflect.has(target, key)
         },
-        ownKeys: target => Reflect.ownKeys(target),
         getOwnPropertyDescriptor: (target, key) => {
           work.looks++
-          const found = Reflect.getOwnPropertyDescriptor(target, key)
-          // An invariant of proxies: what is reported must be what the target has.
-          return found
+          return Reflect.getOwnPropertyDescriptor(target, key)
         },
       })
       known.set(inner, proxy!)

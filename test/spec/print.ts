@@ -11,7 +11,7 @@ import { ROWS } from './rows.ts'
 const args = process.argv.slice(2)
 const word = args.find(arg => !arg.startsWith('-'))?.toLowerCase()
 const rows = ROWS.filter(
-  row => word === undefined || row.id.startsWith(`${word}`) || row.section.toLowerCase().includes(word),
+  row => word === undefined || row.id.startsWith(word) || row.section.toLowerCase().includes(word),
 )
 const results = [
   ...(await tryRows(rows.filter(row => !row.long))),

@@ -7,7 +7,7 @@ import { systemClock } from '../../core/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { timersOf } from '../eventually.ts'
-import { bucket, CAPACITY, DAY, intent, outcome, recordingLog, slots, spend } from './kit.ts'
+import { CRASH_CELLS, intent, outcome, recordingLog } from './kit.ts'
 
 const [url, dataDir] = process.argv.slice(2) as [string, string]
 const common = { url, timeout: 10_000, clock: systemClock, log: recordingLog(), dataDir }
@@ -24,18 +24,17 @@ const store = url.startsWith('sqlite:')
       replicas: 'auto',
       leaseTimes: { ttl: 600, every: 200 },
     })
-const cells = [
-  slots('o:concurrency', 100),
-  spend('o:spend:month', 1e15, 'month'),
-  bucket('o:rpd', CAPACITY, DAY),
-  bucket('o:tpd', CAPACITY, DAY, 'tokens'),
-  bucket('o:itpd', CAPACITY, DAY, 'input_tokens'),
-]
 const say = (line: string) => fs.writeSync(1, line + '\n')
 
 async function exchange(id: string): Promise<void> {
   const now = Date.now()
-  const admission = await store.limits.admit({ org: 'acme', id, cells, amounts: [1, 1_000_000, 1, 10, 10], now })
+  const admission = await store.limits.admit({
+    org: 'acme',
+    id,
+    cells: CRASH_CELLS,
+    amounts: [1, 1_000_000, 1, 10, 10],
+    now,
+  })
   if (!admission.admitted) throw new Error('denied')
   await store.ledger.intent(intent(id, { time: now, input_tokens: 2 }))
   say(`admitted ${id}`)

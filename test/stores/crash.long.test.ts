@@ -6,19 +6,17 @@ import { spawn } from 'node:child_process'
 import path from 'node:path'
 import { test } from 'node:test'
 import { systemClock } from '../../core/clock.ts'
-import { type Cell, type Store, StoreUnavailable } from '../../core/store.ts'
+import { type Store, StoreUnavailable } from '../../core/store.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
 import {
-  bucket,
-  CAPACITY,
+  CRASH_CELLS,
   DAY,
   intent,
   options,
   outcome,
   recordingLog,
-  slots,
   spend,
   T0,
   temporary,
@@ -28,13 +26,6 @@ import {
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const CHILD = path.join(import.meta.dirname, 'crash-child.ts')
-const cells: Cell[] = [
-  slots('o:concurrency', 100),
-  spend('o:spend:month', 1e15, 'month'),
-  bucket('o:rpd', CAPACITY, DAY),
-  bucket('o:tpd', CAPACITY, DAY, 'tokens'),
-  bucket('o:itpd', CAPACITY, DAY, 'input_tokens'),
-]
 /** More than the units that come back while a test runs. */
 const REFILL = 20
 
@@ -83,7 +74,7 @@ async function balance(store: Store, admitted: Set<string>, settled: Map<string,
   for (const row of rows) assert.ok(row.outcome === 'completed' || (row.outcome === 'lost' && row.cost === 0))
   assert.deepEqual(await usedIn(store), usedBy(rows), 'sums are those of the rows')
   const sum = rows.reduce((total, row) => total + row.cost, 0)
-  const left = async () => (await store.limits.peek('acme', cells, Date.now())).map(({ remaining }) => remaining)
+  const left = async () => (await store.limits.peek('acme', CRASH_CELLS, Date.now())).map(({ remaining }) => remaining)
   await eventually(async () => (await left())[0] === 100, left)
   // Spend is the sum of the rows.
   await eventually(
@@ -93,8 +84,9 @@ async function balance(store: Store, admitted: Set<string>, settled: Map<string,
   // Rates are what the rows say, but for the refill: also of exchanges that the kill cut off.
   const tokens = rows.reduce((total, row) => total + (row.outcome === 'lost' ? 2 : row.cost % 3), 0)
   for (const [i, expected] of [rows.length, tokens, 2 * rows.length].entries()) {
-    const used = CAPACITY - (await left())[2 + i]!
-    assert.ok(used <= expected && used >= Math.max(0, expected - REFILL), `${cells[2 + i]!.id}: ${used} of ${expected}`)
+    const { id, capacity } = CRASH_CELLS[2 + i]!
+    const used = capacity - (await left())[2 + i]!
+    assert.ok(used <= expected && used >= Math.max(0, expected - REFILL), `${id}: ${used} of ${expected}`)
   }
 }
 

@@ -11,8 +11,6 @@ import type { StoreOptions } from '../../stores/index.ts'
 export const T0 = Date.UTC(2026, 10, 21, 10)
 export const MINUTE = 60_000
 export const DAY = 86_400_000
-/** Of the buckets of the child that is killed: a unit comes back in 17 seconds. */
-export const CAPACITY = 5000
 
 export interface RecordingLog extends Logger {
   lines: { level: string; message: string; fields: Record<string, unknown> }[]
@@ -68,7 +66,16 @@ export const spend = (id: string, capacity: number, period: 'day' | 'month' = 'd
   period,
 })
 
-/** Every dimension of LIM-1 that admission holds, for organization and key: 22 cells. */
+/** What each exchange of crash-child.ts takes from. A unit of its buckets comes back in 17 seconds. */
+export const CRASH_CELLS: readonly Cell[] = [
+  slots('o:concurrency', 100),
+  spend('o:spend:month', 1e15, 'month'),
+  bucket('o:rpd', 5000, DAY),
+  bucket('o:tpd', 5000, DAY, 'tokens'),
+  bucket('o:itpd', 5000, DAY, 'input_tokens'),
+]
+
+/** Every dimension of LIM-1 that admission holds but what is left unbilled, for organization and key: 22 cells. */
 export function everyDimension(capacity = 1e9): Cell[] {
   const cells: Cell[] = []
   const rates = { rp: 'requests', tp: 'tokens', itp: 'input_tokens', otp: 'output_tokens' } as const

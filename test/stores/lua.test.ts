@@ -4,9 +4,10 @@ import { globSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { test } from 'node:test'
 import { StoreUnavailable } from '../../core/store.ts'
+import { openStore } from '../../stores/index.ts'
 import { assemble, type Inserts, LUA } from '../../stores/redis/assemble.ts'
 import { INSERTS, script } from '../../stores/redis/scripts.ts'
-import { openRedisStore } from '../../stores/redis/store.ts'
+import type { RedisStore } from '../../stores/redis/store.ts'
 import { bucket, options, T0, temporary } from './kit.ts'
 import { lint } from './lua-lint.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
@@ -129,17 +130,7 @@ return 'none'`,
 test("Redis's error names the line of the file", { skip: skipWithoutRedis }, async t => {
   const server = await RedisServer.start()
   t.after(() => server.stop())
-  const store = await openRedisStore({
-    ...options(server.url),
-    instance: 'test',
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-  })
+  const store = (await openStore(options(server.url, { dataDir: temporary() }))) as RedisStore
   t.after(() => store.close())
   const { client } = store
   const { cells } = store.leases.keysOf('a')

@@ -103,8 +103,7 @@ export function configuration(where: Where, folder: string, upstream: string, ro
   if (where === 'quickstart' || where === 'compose') return shipped(where, folder)
   const entries = where === 'guarded' ? guarded() : ENTRIES
   const organizations: Record<string, object> = { acme: organization({}, KEY) }
-  const plans: Record<string, object> = {}
-  for (const row of rows.filter(row => (row.gateway ?? 'main') === where)) {
+  for (const row of rows) {
     const accounts = { ...(row.account && { own: row.account }), ...row.accounts }
     for (const [name, account] of Object.entries(accounts)) {
       organizations[`${row.id}-${name}`] = organization(account, keyOf(row.id, name))
@@ -145,7 +144,6 @@ export function configuration(where: Where, folder: string, upstream: string, ro
     models: MODELS,
     price_book: 'specification-1',
     ...(where === 'loaded' && { platform: { max_concurrent_requests: 5, compress_above: 0.2 } }),
-    plans,
     organizations,
     log: { level: 'warn' },
   })
@@ -163,13 +161,12 @@ function guarded(): unknown[] {
   return ENTRIES.toSpliced(at + 1, 0, refusal, 'breaks')
 }
 
-/** A configuration of the repository, with nothing changed but where it listens and what it keeps. */
+/** A configuration of the repository. Only its listeners, its store and its delay before draining are changed. */
 function shipped(where: 'quickstart' | 'compose', folder: string): string {
   const file = where === 'quickstart' ? 'gateway.yaml' : 'deploy/gateway.yaml'
-  const text = readFileSync(join(ROOT, file), 'utf8')
+  return readFileSync(join(ROOT, file), 'utf8')
     .replace(/^( {2}listen: ).*$/m, '$1127.0.0.1:0')
     .replace(/^( {2}admin: ).*$/m, '$1127.0.0.1:0')
     .replace(/^( {2}drain_delay: ).*$/m, '')
     .replace(/^store: .*$/m, `store: "sqlite:${folder}/gateway.db"`)
-  return text
 }

@@ -25,16 +25,13 @@ export class Reply {
   readonly whole: boolean
   /** The buffered form of the body. Undefined when it is no JSON and no stream. */
   readonly json: any
-  /** How many bytes of the clock's steps were done; see `Ask.steps`. */
-  readonly steps: number
 
-  constructor(surface: Surface, status: number, headers: Headers, raw: string, whole: boolean, steps = 0) {
+  constructor(surface: Surface, status: number, headers: Headers, raw: string, whole: boolean) {
     this.surface = surface
     this.status = status
     this.headers = headers
     this.raw = raw
     this.whole = whole
-    this.steps = steps
     const streamed = (headers.get('content-type') ?? '').startsWith('text/event-stream')
     this.frames = streamed ? framesOf(raw) : []
     this.json = streamed ? ASSEMBLE[surface](this.frames) : parse(raw)
@@ -107,7 +104,7 @@ export class Reply {
   get output(): number {
     return this.usage?.completion_tokens ?? this.usage?.output_tokens
   }
-  /** The status line and the code, for messages of assertions. */
+  /** The surface, the status and the beginning of the body, for messages of assertions. */
   toString(): string {
     return `${this.surface} ${this.status} ${this.raw.slice(0, 400)}`
   }

@@ -148,20 +148,17 @@ export class World {
     const url = path.startsWith('http') ? path : `${this.base}${path}`
     const response = await fetch(url, { method, headers, body, signal: ask.signal })
     let raw = ''
-    let steps = 0
     const decoder = new TextDecoder()
     try {
       for await (const piece of response.body ?? []) {
         raw += decoder.decode(piece, { stream: true })
         const seconds = ask.steps?.(raw)
-        if (seconds === undefined) continue
-        steps++
-        await this.pass(seconds)
+        if (seconds !== undefined) await this.pass(seconds)
       }
     } catch {
-      return new Reply(surface, response.status, response.headers, raw, false, steps)
+      return new Reply(surface, response.status, response.headers, raw, false)
     }
-    const reply = new Reply(surface, response.status, response.headers, raw, true, steps)
+    const reply = new Reply(surface, response.status, response.headers, raw, true)
     if (method === 'POST' && reply.status >= 400)
       this.refusals.set(`${reply.surface} ${reply.code} ${reply.header('x-should-retry') ?? ''}`, reply)
     return reply

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { idles } from '../kit/clocks.ts'
 import { DIALECTS } from '../kit/gateways.ts'
 import { section } from '../kit/row.ts'
 import { image, tool } from '../kit/shapes.ts'
@@ -158,11 +159,8 @@ export const fields = section('Chat Completions request fields', 'fields', [
         ['minimal', 90],
         ['xhigh', 120],
       ] as const) {
-        let moved = 0
-        const steps = () => (moved++ === 0 ? idle - 5 : moved === 2 ? 10 : undefined)
-        const say = '[[sim: hidden 0; text "one two three"; stall 3]]'
-        const reply = await w.well('chat', { say, stream: true, more: { reasoning_effort }, steps })
-        assert.deepEqual([reply.end, moved >= 2], ['length', true], reasoning_effort)
+        const reply = await idles(w, 'chat', idle, { more: { reasoning_effort } })
+        assert.equal(reply.end, 'length', reasoning_effort)
       }
       return 'minimal is idle after 90 s, xhigh after 120 s'
     },

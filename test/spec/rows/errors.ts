@@ -3,7 +3,7 @@ import { beside } from '../kit/clocks.ts'
 import { DIALECTS } from '../kit/gateways.ts'
 import { type Reply, SURFACES, type Surface } from '../kit/reply.ts'
 import { type Row, section } from '../kit/row.ts'
-import { history, image, tool } from '../kit/shapes.ts'
+import { effort, history, image, tool } from '../kit/shapes.ts'
 import type { Ask, World } from '../kit/world.ts'
 
 const models = Object.values(DIALECTS)
@@ -61,7 +61,8 @@ const NEVER: Record<string, number> = {
   monthly_spend_usd: 0.000001,
 }
 const noRates = (reply: Reply) => assert.deepEqual(reply.rates, [])
-const seconds = (reply: Reply) => Number(reply.header('retry-after-ms')) / 1000
+/** The wait that a reply tells, in seconds. */
+export const wait = (reply: Reply) => Number(reply.header('retry-after-ms')) / 1000
 
 const unauthorized = (code: string, authorization: string | undefined): Row => ({
   at: `table: 401 ${code}`,
@@ -92,7 +93,7 @@ export const errors = section('Errors', 'errors', [
       await w.well('chat')
       for (const surface of SURFACES) {
         const reply = await w.ask(surface)
-        assert.equal(reply.error.details.retry_after_seconds, seconds(reply))
+        assert.equal(reply.error.details.retry_after_seconds, wait(reply))
       }
       return 'the value of the header'
     },
@@ -149,12 +150,7 @@ export const errors = section('Errors', 'errors', [
       const params = { chat: 'reasoning_effort', responses: /^reasoning/, messages: /^output_config\.effort|^thinking/ }
       for (const surface of SURFACES) {
         assert.equal((await w.ask(surface, { more: { temperature: 9 } })).error.param, 'temperature')
-        const effort = {
-          chat: { reasoning_effort: 'high' },
-          responses: { reasoning: { effort: 'high' } },
-          messages: { output_config: { effort: 'high' } },
-        }
-        const reply = await w.ask(surface, { as: 'still', more: effort[surface] })
+        const reply = await w.ask(surface, { as: 'still', more: effort(surface, 'high') })
         assert.equal(reply.code, 'request_requirements_unsatisfied')
         assert.match(reply.error.param, new RegExp(params[surface]))
       }
@@ -222,7 +218,7 @@ export const errors = section('Errors', 'errors', [
         const reply = await w.ask(surface)
         assert.deepEqual([reply.header('x-should-retry'), reply.error.retryable], ['false', true])
         assert.equal(reply.error.details.retry, 'later')
-        assert.ok(seconds(reply) > 60)
+        assert.ok(wait(reply) > 60)
       }
       return 'x-should-retry false, retryable true, details.retry later'
     },
@@ -436,7 +432,7 @@ export const errors = section('Errors', 'errors', [
       const expected = { status: 502, code: 'upstream_server_error' }
       await everywhere(w, '[[sim: status 500]]', expected, reply => assert.equal(reply.header('retry-after'), null))
       return everywhere(w, '[[sim: status 500 retry-after 7]]', expected, reply => {
-        assert.ok(seconds(reply) >= 7 && seconds(reply) <= 9, reply.header('retry-after')!)
+        assert.ok(wait(reply) >= 7 && wait(reply) <= 9, reply.header('retry-after')!)
       })
     },
   },
@@ -482,7 +478,7 @@ export const errors = section('Errors', 'errors', [
     says: 'the provider is out: 5 to 15 seconds',
     async check(w) {
       const expected = { status: 503, code: 'provider_unavailable', retry: 'wait' } as const
-      const within = (reply: Reply) => assert.ok(seconds(reply) >= 5 && seconds(reply) <= 15, `${seconds(reply)}`)
+      const within = (reply: Reply) => assert.ok(wait(reply) >= 5 && wait(reply) <= 15, `${wait(reply)}`)
       for (const fault of ['status 503', 'status 503 retry-after 60', 'error overloaded after 0'])
         await everywhere(w, `[[sim: ${fault}]]`, expected, within)
       await refuses(w, { model: 'gone' }, expected, within)
@@ -498,7 +494,7 @@ export const errors = section('Errors', 'errors', [
       refusedAs(await w.ask('chat', { as: 'first', say }), { status: 503, code: 'provider_unavailable', retry: 'wait' })
       const again = await w.ask('chat', { as: 'first', say })
       refusedAs(again, { status: 503, code: 'provider_unavailable', retry: 'wait' })
-      assert.ok(seconds(again) <= 15, `${seconds(again)}`)
+      assert.ok(wait(again) <= 15, `${wait(again)}`)
       await w.well('chat', { as: 'second' })
       return '503 with at most 15 s; another organization is served'
     },

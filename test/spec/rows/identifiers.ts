@@ -173,7 +173,7 @@ export const retained = section('Retained responses', 'retained', [
     async check(w) {
       for (const stream of [false, true]) {
         const say = '[[sim: tokens 200000; chunk 65536]]'
-        const reply = await w.well('responses', { say, stream, cap: 128_000 + 0 })
+        const reply = await w.well('responses', { say, stream, cap: 128_000 })
         const { json } = reply
         if (JSON.stringify(json).length <= 1024 * 1024) throw new Error(`only ${JSON.stringify(json).length} bytes`)
         assert.equal((await w.get(`/responses/${json.id}`)).status, 404)

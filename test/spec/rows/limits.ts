@@ -4,14 +4,12 @@ import { DIALECTS } from '../kit/gateways.ts'
 import { type Reply, SURFACES } from '../kit/reply.ts'
 import { type Account, type Row, section } from '../kit/row.ts'
 import type { Ask, World } from '../kit/world.ts'
-import { MUCH, refusedAs } from './errors.ts'
+import { MUCH, refusedAs, wait } from './errors.ts'
 
 const MINUTE = 60
 /** A prompt of some 110 tokens. */
 const LONG = 'word '.repeat(100)
 
-/** The wait that a reply tells, in seconds. */
-const wait = (reply: Reply) => Number(reply.header('retry-after-ms')) / 1000
 /** A duration such as 250ms or 56s, in seconds. */
 const duration = (text: string | null): number => {
   const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s)$/.exec(text ?? '') ?? []
