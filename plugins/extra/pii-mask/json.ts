@@ -218,8 +218,8 @@ function* decoded(text: string, from: number, pace: Pace): Slices<{ value: strin
     flush(at)
     if (pace.spent(STRIDE)) yield
   }
-  flush(at)
   if (pace.spent(at - begin + OVERHEAD)) yield
+  flush(at)
   return { value: pieces.length === 1 ? pieces[0]! : pieces.join(''), end: at + 1 }
 }
 
