@@ -75,9 +75,11 @@ export function kindOfStatus(status: number): FaultKind {
  * The kind of a failure whose status and error object may disagree. Servers answer in envelopes of other APIs, whose
  * types say less than the status does (a 401 of type `invalid_request_error`). So these statuses win; some bodies only
  * make them more exact.
+ * @param status undefined inside a stream, where only the error object tells
  * @param said what the error object says
  */
-export function agreed(status: number, said: FaultKind): FaultKind {
+export function agreed(status: number | undefined, said: FaultKind): FaultKind {
+  if (status === undefined) return said
   switch (status) {
     case 401:
     case 403:

@@ -71,15 +71,9 @@ export function sizeBound(pattern: string): number {
         } else add(1)
         break
       }
-      case '[': {
-        const end = afterClass(pattern, i)
-        ranges += rangesIn(pattern.slice(i, end + 1))
-        add(1)
-        i = end
-        break
-      }
+      case '[':
       case '\\': {
-        const end = afterEscape(pattern, i)
+        const end = c === '[' ? afterClass(pattern, i) : afterEscape(pattern, i)
         ranges += rangesIn(pattern.slice(i, end + 1))
         add(1)
         i = end

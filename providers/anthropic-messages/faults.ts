@@ -19,8 +19,7 @@ const TYPES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>([
  * @param status undefined inside a stream
  */
 export function kindOfAnthropicError(error: unknown, status?: number): FaultKind {
-  const said = kindOf(object(error), status)
-  return status === undefined ? said : agreed(status, said)
+  return agreed(status, kindOf(object(error), status))
 }
 
 function kindOf(fields: JsonObject, status?: number): FaultKind {

@@ -30,8 +30,7 @@ export function errorOf(body: string): JsonObject | undefined {
 
 /** @param status the HTTP status; undefined inside a stream, where the error's own code counts */
 export function kindOfGoogleError(error: JsonObject | undefined, status?: number): FaultKind {
-  const said = kindOf(error, status)
-  return status === undefined ? said : agreed(status, said)
+  return agreed(status, kindOf(error, status))
 }
 
 function kindOf(error: JsonObject | undefined, status?: number): FaultKind {

@@ -4,7 +4,7 @@
  * other assertion that the subset cannot express makes the backend unfit (decision 30). Annotations, and keywords
  * that JSON Schema itself ignores, are left out.
  */
-import { Work } from '../../core/work.ts'
+import type { Work } from '../../core/work.ts'
 import { isObject, type JsonObject, list, object } from '../loose-json.ts'
 
 /** The result: a schema of the subset, or a description of what it cannot express. */
@@ -88,14 +88,25 @@ const sizes = new WeakMap<JsonObject, number>()
 export function convertAll(all: readonly JsonObject[], work: Work): { at: number; lacks: string } | null {
   let sent = 0
   for (const parameters of all) sent += sizeIn(parameters, work)
-  const room = new Work(MULTIPLE * sent + SMALL)
+  const room = { left: MULTIPLE * sent + SMALL }
   for (const [at, parameters] of all.entries()) {
     const known = made.get(parameters)
-    if (known && !room.take(known.written)) return { at, lacks: TOO_LARGE }
+    if (known && !fits(room, known.written)) return { at, lacks: TOO_LARGE }
     const found = known?.found ?? openApiSchema(parameters, work, room)
     if ('lacks' in found) return { at, lacks: found.lacks }
   }
   return null
+}
+
+/** Characters of JSON that may still be written. No `Work`: that counts requests which used up their units. */
+interface Room {
+  left: number
+}
+
+function fits(room: Room, characters: number): boolean {
+  if (characters > room.left) return false
+  room.left -= characters
+  return true
 }
 
 const TOO_LARGE = 'so many nested definitions'
@@ -109,7 +120,7 @@ const TOO_MANY = 'so many schemas at once'
 export function openApiSchema(
   parameters: JsonObject,
   work: Work,
-  room = new Work(MULTIPLE * sizeIn(parameters, work) + SMALL),
+  room: Room = { left: MULTIPLE * sizeIn(parameters, work) + SMALL },
 ): OpenApiSchema {
   const known = made.get(parameters)
   if (known) return known.found
@@ -170,13 +181,13 @@ interface Inlining {
 class Converter {
   readonly #root: JsonObject
   readonly #work: Work
-  readonly #room: Work
+  readonly #room: Room
   /** By reference: where it leads. */
   readonly #targets = new Map<string, unknown>()
   /** Characters of values that are written as they are, such as defaults and lists of values. */
   readonly #sizes = new Map<object, number>()
 
-  constructor(root: JsonObject, work: Work, room: Work) {
+  constructor(root: JsonObject, work: Work, room: Room) {
     this.#root = root
     this.#work = work
     this.#room = room
@@ -199,7 +210,7 @@ class Converter {
       if (kind === COPIED) same++
     }
     const out: JsonObject = {}
-    for (let i = 0; same > 0; i++) {
+    for (let i = 0; same > 0 && i < SAME.length; i++) {
       const keyword = SAME[i]!
       const value = schema[keyword]
       if (value === undefined) continue
@@ -226,7 +237,7 @@ class Converter {
 
   /** Takes what the next step costs, before it is done. */
   #spend(units: number, characters = 0): void {
-    if (!this.#work.take(units + characters) || !this.#room.take(characters)) throw new Exhausted(TOO_LARGE)
+    if (!this.#work.take(units + characters) || !fits(this.#room, characters)) throw new Exhausted(TOO_LARGE)
   }
 
   /** A list is about to be walked. */

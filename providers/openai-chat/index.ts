@@ -11,14 +11,14 @@ import { allBut } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ChatDecoder } from './decode.ts'
 import { chatUnfit } from './fit.ts'
-import { type ChatState, chatRequest } from './request.ts'
+import { chatRequest } from './request.ts'
 
 export const openaiChat: Dialect = {
   name: 'openai-chat',
   vendor: 'openai',
   keyless: true,
-  // Hosted search has no form in this dialect; the gateway may run one (decision 34).
   seeds: true,
+  // Hosted search has no form in this dialect; the gateway may run one (decision 34).
   capabilities: allBut('web_search'),
   nativeTools: new Set(),
   bytesOnly: new Set(['document'] as const),
@@ -28,8 +28,8 @@ export const openaiChat: Dialect = {
 
   decoder(context: DecodeContext): Decoder {
     const decoder = new ChatDecoder(context)
-    const { stops } = context.state as ChatState
-    return stops.length > 0 ? new StopDecoder(decoder, stops) : decoder
+    const { stop } = context.conversation.sampling
+    return stop.length > 0 ? new StopDecoder(decoder, stop) : decoder
   },
 
   fault(status, headers, body) {

@@ -15,8 +15,6 @@ const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey
 /** What the decoder needs from the request. */
 export interface ChatState {
   names: ToolNames
-  /** The stop strings that the gateway matches, whether the provider does so too or not. */
-  stops: readonly string[]
 }
 
 /**
@@ -42,8 +40,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
   }
   // Some surfaces tell the client which string matched, and this dialect does not report it: for these the gateway alone
   // matches. For the others it matches too, because some servers send the string, and some are not told (`omit`).
-  const stops = sampling.stop
-  if (stops.length > 0 && !formOf(conversation).namesStopString) body['stop'] = stops
+  if (sampling.stop.length > 0 && !formOf(conversation).namesStopString) body['stop'] = sampling.stop
   const effort = effortFor(conversation, backend)
   if (effort !== undefined) body['reasoning_effort'] = effort
   if (conversation.verbosity !== undefined) body['verbosity'] = conversation.verbosity
@@ -54,7 +51,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['stream_options'] = { include_usage: true }
   }
   for (const member of backend.omit ?? []) delete body[member]
-  const state: ChatState = { names, stops }
+  const state: ChatState = { names }
   return {
     method: 'POST',
     path: '/chat/completions',

@@ -194,13 +194,14 @@ export class ResponsesDecoder implements Decoder {
   /**
    * Where an item of the whole response is: by its id, else by its position. Some servers give other ids here than in
    * the stream; then it is the item that began in that position, if it is of the same kind.
+   * @param places of the items of the stream, in the order in which they began
    */
-  #placeInOutput(item: JsonObject, position: number): number {
+  #placeInOutput(item: JsonObject, position: number, places: readonly number[]): number {
     const id = idOf(string(item['id']))
     const known = id === '' ? undefined : this.#places.get(id)
     if (known !== undefined && known !== null) return known
     if (this.#named === 0) return position
-    const began = [...this.#items.keys()][position]
+    const began = places[position]
     if (began !== undefined && this.#items.get(began)!.kind === kindOf(item)) return began
     return -++this.#named
   }
@@ -227,24 +228,12 @@ export class ResponsesDecoder implements Decoder {
       if (!this.#items.get(index)!.done) return this.#fail(unreadable('two items with one id'), push)
       index = this.#newPlace(idOf(string(item['id'])))
     }
-    switch (item['type']) {
-      case 'message':
-        this.#item(index, 'message')
-        return push({ type: 'activity' })
-      case 'reasoning':
-        this.#item(index, 'reasoning')
-        return push({ type: 'activity' })
-      case 'function_call':
-      case 'custom_tool_call':
-        return this.#startCall(index, item, push)
-      case 'web_search_call':
-        this.#item(index, 'search')
-        this.#textBlock = ''
-        return this.#searches.start(String(index), push)
-      default:
-        this.#item(index, 'other')
-        push({ type: 'activity' })
-    }
+    const kind = kindOf(item)
+    if (kind === 'call') return this.#startCall(index, item, push)
+    this.#item(index, kind)
+    if (kind !== 'search') return push({ type: 'activity' })
+    this.#textBlock = ''
+    this.#searches.start(String(index), push)
   }
 
   /** Ends an item. Its object is complete, so text that the deltas left out is added from it. */
@@ -457,8 +446,9 @@ export class ResponsesDecoder implements Decoder {
     }
     const output = list(response['output']).slice(0, MOST_ITEMS).map(object)
     const taken = new Set<number>()
+    const began = [...this.#items.keys()]
     const places = output.map((item, position) => {
-      let place = this.#placeInOutput(item, position)
+      let place = this.#placeInOutput(item, position, began)
       // An item that only the whole response has, with the id of another.
       if (taken.has(place)) place = this.#named === 0 ? position : -++this.#named
       taken.add(place)
