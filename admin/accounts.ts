@@ -46,8 +46,6 @@ const MOST_KEYS = 50
 
 interface OrganizationCells {
   cells: Cell[]
-  /** For each cell the model whose limit it is; undefined where the limit holds for all models. */
-  models: (string | undefined)[]
   /** Indexes in `cells`: of the organization's own cells, and of the cells of each key. */
   own: number[]
   keys: { key: KeyConfig; cells: number[] }[]
@@ -121,12 +119,12 @@ export class AccountReader {
   async #row(organization: OrganizationConfig, use: Use, now: number): Promise<AccountRow> {
     let all = this.#cells.get(organization)
     if (!all) this.#cells.set(organization, (all = cellsOf(organization)))
-    const { cells, models } = all
+    const { cells } = all
     const states = cells.length === 0 ? [] : await this.#store.limits.peek(organization.id, cells, now)
     const limit = (i: number): LimitUse => {
       const cell = cells[i]!
       return {
-        ...(models[i] !== undefined && { model: models[i] }),
+        ...(cell.model !== undefined && { model: cell.model }),
         dimension: cell.dimension,
         per: cell.kind === 'slots' ? '' : (cell.period ?? (cell.windowMs === 60_000 ? 'minute' : 'day')),
         capacity: cell.capacity,
@@ -171,7 +169,7 @@ const NO_KEY: KeyConfig = {
 
 /** Every cell of an organization and its keys, each once, those of single models included. */
 function cellsOf(organization: OrganizationConfig): OrganizationCells {
-  const all: OrganizationCells = { cells: [], models: [], own: [], keys: [] }
+  const all: OrganizationCells = { cells: [], own: [], keys: [] }
   const known = new Map<string, number>()
   const collect = (key: KeyConfig, scope: Cell['scope'], models: readonly string[]): number[] => {
     const own: number[] = []
@@ -181,7 +179,6 @@ function cellsOf(organization: OrganizationConfig): OrganizationCells {
         known.set(cell.id, all.cells.length)
         own.push(all.cells.length)
         all.cells.push(cell)
-        all.models.push(model ?? undefined)
       }
     }
     return own

@@ -235,8 +235,11 @@ export const LIMITS = [...DIMENSIONS.flatMap(([, { limits }]) => limits), ...MAX
 /** True for limits in USD, which are stored in nano-USD; all others are whole numbers of their unit. */
 export const isUsd = (name: string): boolean => /_usd(_|$)/.test(name)
 
+/** What a dimension counts. */
+export const countedOf = (dimension: Dimension): Counted => COUNTED[dimension]
+
 /** Whether amounts of this dimension are in nano-USD. */
-export const isMoney = (dimension: Dimension): boolean => (COUNTED[dimension] as Counted).money !== undefined
+export const isMoney = (dimension: Dimension): boolean => countedOf(dimension).money !== undefined
 
 /** The capacity of a limit's cell where these limits are set; undefined: there is no such limit. */
 export function capacityIn(
@@ -279,10 +282,23 @@ export function countedOfLost(
   return counts
 }
 
+/** The month of the last day asked for. A cache: making a Date for each exchange is slower. */
+let monthOfDay = { day: Number.NaN, month: 0 }
+
+/** Index of the UTC day or month that contains `now` (Unix ms): days since 1970, or 12 × year + month from 0. */
+export function periodIndex(period: 'day' | 'month', now: number): number {
+  const day = Math.floor(now / DAY)
+  if (period === 'day') return day
+  if (monthOfDay.day !== day) {
+    const date = new Date(now)
+    monthOfDay = { day, month: date.getUTCFullYear() * 12 + date.getUTCMonth() }
+  }
+  return monthOfDay.month
+}
+
 /** The limit that a cell counts for. */
 export function limitOf({ dimension, windowMs, period }: Cell): CountedLimit {
-  const { limits }: Counted = COUNTED[dimension]
-  return limits.find(limit => limit.windowMs === windowMs && limit.period === period)!
+  return countedOf(dimension).limits.find(limit => limit.windowMs === windowMs && limit.period === period)!
 }
 
 /** The dimensions whose denials have a code named after them. */

@@ -281,14 +281,10 @@ export class JournaledLedger implements Ledger {
     return this.#options.sink.query(filter)
   }
 
-  /**
-   * Appends what this event-loop turn has brought so far. @returns whether the journal has all of it; without a journal
-   * false
-   */
-  append(): boolean {
+  /** Appends what this event-loop turn has brought so far. */
+  append(): void {
     this.#thisTurn().promise.catch(() => {})
     this.#endTurn()
-    return this.#options.journal?.failure === undefined
   }
 
   /** Resolves when the sink has taken all rows so far, or the ledger is closed. Waits while the sink is down. */
@@ -528,17 +524,17 @@ export class JournaledLedger implements Ledger {
   }
 }
 
+/** An exchange that became `lost`, with its request id. */
+export type LostRow = LostExchange & { id: string }
+
 /**
  * The rows and charges of a dead instance's journal that the sink may not have. Rows come in the order of their first
  * records. An intent without an outcome becomes a row with the outcome `lost`, and nothing is billed for it: nobody
  * knows what reached the client, and a bill is never estimated.
  * @param now Unix milliseconds; ends the duration of lost exchanges
- * @returns the entries for the sink; the request ids of those that are `lost`
+ * @returns the entries for the sink; the exchanges of those that are `lost`
  */
-export function owedEntries(
-  records: readonly JournalRecord[],
-  now: number,
-): { entries: Entry[]; lost: ReadonlySet<string> } {
+export function owedEntries(records: readonly JournalRecord[], now: number): { entries: Entry[]; lost: LostRow[] } {
   // By request id. A row replaces its intent.
   const owed = new Map<string, Entry>()
   const charges: Entry[] = []
@@ -552,17 +548,18 @@ export function owedEntries(
     }
   }
   const entries: Entry[] = []
-  const lost = new Set<string>()
+  const lost: LostRow[] = []
   for (const entry of owed.values()) {
     if (delivered.has(entry.id)) continue
-    if (entry.kind === 'i') lost.add(entry.id)
-    entries.push(entry.kind === 'i' ? lostRow(entry, now) : entry)
+    const row = entry.kind === 'i' ? lostRow(entry, now) : entry
+    entries.push(row)
+    if (entry.kind === 'i') lost.push(exchangeOf(row))
   }
   return { entries: entries.concat(charges), lost }
 }
 
 /** The exchange of a row, as levels count it when the row is `lost`. */
-export function exchangeOf({ id, json }: Entry): LostExchange & { id: string } {
+function exchangeOf({ id, json }: Entry): LostRow {
   const row = JSON.parse(json) as RowValues
   const of = (column: (typeof ROW_COLUMNS)[number]) => row[ROW_COLUMNS.indexOf(column)]
   return {

@@ -5,7 +5,7 @@
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import { type Counted, capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/limits.ts'
+import { capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/limits.ts'
 import { type Cell, isLimit } from '../../core/store.ts'
 import { least } from '../shared/account-limits.ts'
 
@@ -28,8 +28,6 @@ export interface ZeroCap extends Owner {
 /** What an exchange of one organization, key and model has to fit into. */
 export interface CellSet {
   cells: readonly Cell[]
-  /** What each cell counts, parallel to `cells`. */
-  counts: readonly Counted[]
   /** `cells` under platform load, by the factor by which limits are reduced; made when a factor is first needed. */
   compressed: Map<number, readonly Cell[]>
   maxima: Maxima
@@ -46,7 +44,6 @@ export interface CellSet {
 /** @param model public id; null on a route without a model, where only the limits for all models apply */
 export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model: string | null): CellSet {
   const cells: Cell[] = []
-  const counts: Counted[] = []
   const maxima: Maxima = { outputTokens: null, requestTokens: null, requestCost: null }
   const minuteBudget: CellSet['minuteBudget'] = { tokens: null, input_tokens: null, output_tokens: null }
 
@@ -65,7 +62,6 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
         if (kind === 'bucket') cells.push({ ...cell, kind, windowMs })
         else if (kind === 'slots') cells.push({ ...cell, kind })
         else cells.push({ ...cell, kind, period })
-        counts.push(counted)
         if (kind === 'spend' && capacity === 0) zeroSpend ??= { setting: limit.name, ...owner }
       }
     }
@@ -85,7 +81,7 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(key.model_limits[model] ?? {}, { scope: 'key', model }, cellPrefix(key.id, model))
   }
   const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
-  return { cells, counts, compressed: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
+  return { cells, compressed: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
 }
 
 /**
@@ -100,7 +96,10 @@ export function early({ cells }: CellSet, costs: boolean): readonly Cell[] {
   )
 }
 
-/** The bucket that `count_tokens` takes from: the organization's requests per minute, apart from completions. */
+/**
+ * The bucket that counts of tokens and warm-ups take from: the organization's requests per minute, apart from
+ * completions.
+ */
 export function countingCell({ limits }: OrganizationConfig): Cell | null {
   const { requests_per_minute: capacity } = limits
   if (capacity === null || capacity === undefined) return null

@@ -1,5 +1,5 @@
 /** Limits as response headers (LIM-5, LIM-9, decision 86). */
-import { COUNTED, type Counted, headerFamily } from '../../core/limits.ts'
+import { countedOf, headerFamily } from '../../core/limits.ts'
 import { formatUsd } from '../../core/money.ts'
 import { type Cell, type CellState, isLimit } from '../../core/store.ts'
 
@@ -30,7 +30,7 @@ function planOf(cells: readonly Cell[]): Family[] {
   if (plan) return plan
   plan = []
   for (const [i, cell] of cells.entries()) {
-    const { money }: Counted = COUNTED[cell.dimension]
+    const { money } = countedOf(cell.dimension)
     if (!isLimit(cell) || money === 'in no header') continue
     const name = headerFamily(cell.dimension, cell)
     const value = money ? formatUsd(cell.capacity) : String(cell.capacity)

@@ -1,3 +1,4 @@
+import { countedOf } from '../../core/limits.ts'
 import { exposure as mostCost } from '../../core/money.ts'
 import {
   conversation as conversationSlot,
@@ -158,7 +159,9 @@ export const admission = definePlugin({
         const take = (output: number): MaybePromise<undefined | Reply> => {
           // Where nothing sets a cap, nothing limits spend either.
           const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
-          const amounts = set.counts.map(counted => counted.reserve(input, cap.reserve, cost, conversation))
+          const amounts = cells.map(({ dimension }) =>
+            countedOf(dimension).reserve(input, cap.reserve, cost, conversation),
+          )
           const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
           return result instanceof Promise
             ? result.then(admission => decide(admission, output, cost, amounts))

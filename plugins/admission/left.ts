@@ -3,12 +3,10 @@
  * reply is complete before its head goes out, so its headers can tell it without another call to the store.
  */
 import { ZERO_USAGE } from '../../core/events.ts'
-import { COUNTED, type Consumed, type Counted } from '../../core/limits.ts'
+import { type Consumed, countedOf, periodIndex } from '../../core/limits.ts'
 import { type Exchange, usage } from '../../core/plugin.ts'
 import { type Cell, type CellState, isLimit } from '../../core/store.ts'
 import { consumption } from '../shared/slots.ts'
-
-const DAY = 86_400_000
 
 /** What the exchange used of each amount that it had reserved, as far as it is known now. */
 export function finals(cells: readonly Cell[], reserved: readonly number[], x: Exchange): number[] {
@@ -21,7 +19,7 @@ export function finals(cells: readonly Cell[], reserved: readonly number[], x: E
     billed: billed?.cost ?? 0,
     unbilled: known?.unbilled ?? 0,
   }
-  return cells.map(({ dimension }, i) => (COUNTED[dimension] as Counted).settle(consumed, reserved[i]!))
+  return cells.map(({ dimension }, i) => countedOf(dimension).settle(consumed, reserved[i]!))
 }
 
 /**
@@ -47,7 +45,9 @@ function after(cell: Cell, state: CellState, reserved: number, final: number, at
     case 'slots':
       return { remaining: Math.min(capacity, state.remaining + reserved), resetMs: 0 }
     case 'spend': {
-      const left = samePeriod(cell.period!, at, now) ? state.remaining + reserved - final : capacity
+      const period = cell.period!
+      const same = periodIndex(period, at) === periodIndex(period, now)
+      const left = same ? state.remaining + reserved - final : capacity
       return { remaining: Math.min(capacity, Math.max(0, left)), resetMs: 0 }
     }
     case 'bucket': {
@@ -62,12 +62,4 @@ function after(cell: Cell, state: CellState, reserved: number, final: number, at
       return { remaining: Math.max(0, capacity - units), resetMs: Math.ceil(rest / perMs - 1e-6) }
     }
   }
-}
-
-const monthOf = (ms: number): string => new Date(ms).toISOString().slice(0, 7)
-
-function samePeriod(period: 'day' | 'month', a: number, b: number): boolean {
-  // A Date is slower than all the rest, and nearly every exchange ends on the day on which it began.
-  if (Math.floor(a / DAY) === Math.floor(b / DAY)) return true
-  return period === 'month' && monthOf(a) === monthOf(b)
 }

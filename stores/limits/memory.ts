@@ -5,9 +5,11 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { IdMap } from '../../core/collections.ts'
+import { periodIndex } from '../../core/limits.ts'
 import type { Admission, AdmitRequest, Cell, CellState, Denial, LimitEngine } from '../../core/store.ts'
 import type { Charge } from '../journal.ts'
-import { admit, advance, correct, denial, emptyLevel, fits, type Level, periodIndex, stateOf } from './rules.ts'
+import type { LevelRow } from './recovery.ts'
+import { admit, advance, correct, denial, emptyLevel, fits, type Level, stateOf } from './rules.ts'
 
 /** One sweep checks this many organizations, so that it does not block the event loop for long. */
 const SWEEP_ORGS = 500
@@ -34,18 +36,10 @@ interface Entry {
   stored: boolean
 }
 
-/** The level of a bucket, to be stored. */
+/** A bucket that changed. */
 export interface ChangedLevel {
-  readonly organization: string
-  readonly cell: string
-  /** Without reservations. Zero: the row is deleted. */
-  readonly used: number
-  readonly part: number
-  readonly at: number
-  /** Unix ms when the bucket is full again for certain: the row is of no use any more. */
-  readonly expires: number
-  readonly capacity: number
-  readonly windowMs: number
+  /** Its level without reservations, to be stored. */
+  readonly row: LevelRow
   /** This engine's own. */
   readonly entry: Entry
 }
@@ -183,13 +177,13 @@ export class MemoryLimits implements LimitEngine {
       const row = rowOf(entry)
       entry.dirty = false
       entry.saving = true
-      if (row.used > 0) entry.stored = true
-      return row
+      if (row[2] > 0) entry.stored = true
+      return { row, entry }
     })
   }
 
   /** The levels of the buckets in which something was settled since `noted` was last called. */
-  settled(): ChangedLevel[] {
+  settled(): LevelRow[] {
     return Array.from(this.#settled, rowOf)
   }
   /** What `settled` returned is in the journal. */
@@ -198,9 +192,9 @@ export class MemoryLimits implements LimitEngine {
   }
   /** The rows are committed. */
   stored(rows: readonly ChangedLevel[]): void {
-    for (const { used, entry } of rows) {
+    for (const { row, entry } of rows) {
       entry.saving = false
-      if (used === 0) entry.stored = false
+      if (row[2] === 0) entry.stored = false
     }
   }
   /** The rows could not be written: they are given out again. */
@@ -336,20 +330,10 @@ export class MemoryLimits implements LimitEngine {
   }
 }
 
-function rowOf(entry: Entry): ChangedLevel {
-  const { org, cell, level, held } = entry
+function rowOf({ org, cell, level, held }: Entry): LevelRow {
   const used = Math.max(0, level.used - held)
-  return {
-    organization: org,
-    cell: cell.id,
-    used,
-    part: used > 0 ? level.part : 0,
-    at: level.at,
-    expires: expiry(cell, level),
-    capacity: cell.capacity,
-    windowMs: cell.windowMs!,
-    entry,
-  }
+  const part = used > 0 ? level.part : 0
+  return [org, cell.id, used, part, level.at, expiry(cell, level), cell.capacity, cell.windowMs!]
 }
 
 /** Unix ms when a bucket is full again for certain, and its row of no use any more. */

@@ -10,6 +10,7 @@
  * unit is 1/windowMs of a unit. No result is rounded, so levels do not drift however often a cell is read. This holds
  * for capacities up to 1e13.
  */
+import { periodIndex } from '../../core/limits.ts'
 import type { Admission, AdmitRequest, Cell, CellState } from '../../core/store.ts'
 
 export interface Level {
@@ -35,20 +36,6 @@ export function emptyLevel(): Level {
 }
 
 // ---- UTC periods ----------------------------------------------------------------------------------------------------
-
-/** The month of the last day asked for. A cache: making a Date for each exchange is slower. */
-let monthOfDay = { day: Number.NaN, month: 0 }
-
-/** Index of the UTC day or month that contains `now` (Unix ms): days since 1970, or 12 × year + month from 0. */
-export function periodIndex(period: 'day' | 'month', now: number): number {
-  const day = Math.floor(now / DAY)
-  if (period === 'day') return day
-  if (monthOfDay.day !== day) {
-    const date = new Date(now)
-    monthOfDay = { day, month: date.getUTCFullYear() * 12 + date.getUTCMonth() }
-  }
-  return monthOfDay.month
-}
 
 /** When a period begins, Unix ms. */
 export function periodStart(period: 'day' | 'month', index: number): number {

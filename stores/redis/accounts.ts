@@ -131,8 +131,13 @@ export class RedisAccounts implements AccountStore {
 
   /** Brings the indexes up to date, as far as one beat goes. */
   async index(): Promise<void> {
-    for (const index of ['keys', 'names'] as const)
-      for (let i = 0; i < INDEX_CALLS; i++) if (!(await this.#indexSome(index))) break
+    for (const index of ['keys', 'names'] as const) await this.#indexed(index)
+  }
+
+  /** @returns whether the index is up to date, which takes at most the calls of one beat */
+  async #indexed(index: keyof typeof INDEXES): Promise<boolean> {
+    for (let i = 0; i < INDEX_CALLS; i++) if (!(await this.#indexSome(index))) return true
+    return false
   }
 
   /** Brings the index of names up to date, however long that takes. */
@@ -148,7 +153,7 @@ export class RedisAccounts implements AccountStore {
 
   /** @throws StoreUnavailable while more is to be done than fits between two looks of a gateway */
   async #namesIndexed(): Promise<void> {
-    for (let i = 0; i < INDEX_CALLS; i++) if (!(await this.#indexSome('names'))) return
+    if (await this.#indexed('names')) return
     throw new StoreUnavailable('the index of the plans and models of accounts is being built; ask again in a minute')
   }
 

@@ -18,7 +18,7 @@ import {
 } from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
-import { type ChargeRecord, type CountRecord, type Entry, exchangeOf, JournaledLedger, owedEntries } from '../ledger.ts'
+import { type ChargeRecord, type CountRecord, JournaledLedger, type LostRow, owedEntries } from '../ledger.ts'
 import { levelPlace } from '../move/cells.ts'
 import { chargesOf, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
@@ -305,13 +305,10 @@ export class RedisStore implements Store {
     }
     if (connection && !(await this.#sink.replicated(connection)))
       throw new StoreUnavailable('a replica of the store is missing')
-    const charged = await this.#charge(
-      journal,
-      entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)),
-    )
+    const charged = await this.#charge(journal, lost)
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
     log.info(
-      { instance: journal.instance, rows: entries.length, lost: lost.size, charged },
+      { instance: journal.instance, rows: entries.length, lost: lost.length, charged },
       'ledger recovered from the journal',
     )
     journal.done()
@@ -321,10 +318,10 @@ export class RedisStore implements Store {
   /**
    * Books what a dead instance's journal has of settlements that may not have reached Redis, and what exchanges count that
    * were cut off: only those whose reservation was still in Redis, and so was never settled.
-   * @param lost rows of exchanges that were cut off
+   * @param lost the exchanges that were cut off
    * @returns how many requests were charged
    */
-  async #charge(journal: Abandoned, lost: readonly Entry[]): Promise<number> {
+  async #charge(journal: Abandoned, lost: readonly LostRow[]): Promise<number> {
     const byId = new Map<string, Owed>()
     const of = (id: string, organization: string) => {
       let owed = byId.get(id)
@@ -344,7 +341,7 @@ export class RedisStore implements Store {
         if (charges.length) of(row[0], row[2]).charges = charges
       }
     }
-    for (const { id, organization, key, model, input } of lost.map(exchangeOf))
+    for (const { id, organization, key, model, input } of lost)
       of(id, organization).counts = countedOfLost(key, model, input).map(({ cell, amount }) => [cell, amount])
     if (byId.size === 0) return 0
     const leases = await this.leases.of(journal.instance)

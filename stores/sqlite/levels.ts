@@ -7,8 +7,8 @@ import type { DatabaseSync } from 'node:sqlite'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Item, Journal } from '../journal.ts'
 import type { JournaledLedger, TurnLevels } from '../ledger.ts'
-import type { ChangedLevel, MemoryLimits } from '../limits/memory.ts'
-import type { LevelRow, SettledRecord } from '../limits/recovery.ts'
+import type { MemoryLimits } from '../limits/memory.ts'
+import type { SettledRecord } from '../limits/recovery.ts'
 import type { Level } from '../limits/rules.ts'
 import type { Writer } from './writer.ts'
 
@@ -45,17 +45,6 @@ export function positionOf(db: DatabaseSync): number {
   return Number(row?.['value'] ?? 0)
 }
 
-const toRow = ({ organization, cell, used, part, at, expires, capacity, windowMs }: ChangedLevel): LevelRow => [
-  organization,
-  cell,
-  used,
-  part,
-  at,
-  expires,
-  capacity,
-  windowMs,
-]
-
 /** Numbers the records of levels, and keeps them in the journal until the table has them. */
 export class SettledLevels implements TurnLevels {
   #limits: () => MemoryLimits
@@ -74,7 +63,7 @@ export class SettledLevels implements TurnLevels {
   record(): string | undefined {
     const levels = this.#limits().settled()
     if (levels.length === 0) return undefined
-    return JSON.stringify([this.last + 1, ...levels.map(toRow)] satisfies SettledRecord)
+    return JSON.stringify([this.last + 1, ...levels] satisfies SettledRecord)
   }
 
   written(item: Item): void {
@@ -151,7 +140,7 @@ export class LevelSaver {
       try {
         await this.#writer.write({
           op: 'levels',
-          levels: JSON.stringify(changed.map(toRow)),
+          levels: JSON.stringify(changed.map(({ row }) => row)),
           position: left > SLICE ? null : position,
         })
       } catch {

@@ -15,7 +15,7 @@ import {
   type UsageSum,
 } from '../../core/store.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
-import { exchangeOf, JournaledLedger, owedEntries } from '../ledger.ts'
+import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
 import { holdsLocal } from '../local.ts'
 import { configuredSecret } from '../secret.ts'
@@ -253,10 +253,13 @@ async function recover(
         op: 'recover',
         entries: packEntries(entries),
         levels: `[${levels.join()}]`,
-        lost: entries.filter(({ id, kind }) => kind === 'o' && lost.has(id)).map(exchangeOf),
+        lost,
       })
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
-    log.info({ instance: journal.instance, rows: entries.length, lost: lost.size }, 'ledger recovered from the journal')
+    log.info(
+      { instance: journal.instance, rows: entries.length, lost: lost.length },
+      'ledger recovered from the journal',
+    )
     journal.done()
   }
   return running

@@ -4,11 +4,11 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { AuditBounds } from '../../core/accounts.ts'
+import { periodIndex } from '../../core/limits.ts'
 import type { KeptStats, Retained } from '../../core/store.ts'
 import type { ShipRetention } from '../index.ts'
-import type { ChargeRecord, Entry } from '../ledger.ts'
-import { type LevelRow, type LostExchange, recoverLevels, type SettledRecord } from '../limits/recovery.ts'
-import { periodIndex } from '../limits/rules.ts'
+import type { ChargeRecord, Entry, LostRow } from '../ledger.ts'
+import { type LevelRow, recoverLevels, type SettledRecord } from '../limits/recovery.ts'
 import { MARK_BASE, MARK_BYTES_PER_CHARACTER, markBytes } from '../marks.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 import { HOUR_MS, startOfMonth } from '../usage.ts'
@@ -44,7 +44,7 @@ export type Write =
    * What a journal has that was left behind. `entries`: as of `ledger`. `levels`: JSON of `SettledRecord[]`. `lost`: those
    * of the entries that have the outcome `lost`, with the request id.
    */
-  | { op: 'recover'; entries: string; levels: string; lost: readonly (LostExchange & { id: string })[] }
+  | { op: 'recover'; entries: string; levels: string; lost: readonly LostRow[] }
   | { op: 'sweep'; now: number }
   /** Changes one small row: whether anything can be written. */
   | { op: 'probe'; now: number }

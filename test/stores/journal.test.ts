@@ -235,7 +235,7 @@ test('[BILL-4] what a dead process left open is closed as lost, and nothing is o
       ['alone', 'completed', 425_000],
     ],
   )
-  assert.equal(lost.size, 1)
+  assert.equal(lost.length, 1)
   const { json } = entries[1]!
   assert.deepEqual(
     [member(json, 'output'), member(json, 'duration_ms'), member(json, 'model')],

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { periodIndex } from '../../core/limits.ts'
 import type { Cell } from '../../core/store.ts'
 import {
   admit,
@@ -10,7 +11,6 @@ import {
   fits,
   horizon,
   type Level,
-  periodIndex,
   periodStart,
   stateOf,
 } from '../../stores/limits/rules.ts'

@@ -23,23 +23,20 @@ for index = 1, groups do
   --@each bucket
   if capacity_PLACE ~= NONE then
     --@include bucket_advance
-    used_PLACE = used_PLACE + amount_PLACE
-    if amount_PLACE > 0 and used_PLACE > capacity_PLACE then room = false end
+    --@include take
   else
     --@include bucket_owe
   end
   --@end
   --@each slots
   if capacity_PLACE ~= NONE then
-    used_PLACE = used_PLACE + amount_PLACE
-    if amount_PLACE > 0 and used_PLACE > capacity_PLACE then room = false end
+    --@include take
   end
   --@end
   --@each spend
   if capacity_PLACE ~= NONE then
     --@include spend_advance
-    used_PLACE = used_PLACE + amount_PLACE
-    if amount_PLACE > 0 and used_PLACE > capacity_PLACE then room = false end
+    --@include take
   end
   --@end
   if room then

@@ -1,6 +1,7 @@
 -- Begins an exchange with an idempotency key.
 -- KEYS: the key's hash. ARGV: fingerprint, request id, lease ms.
--- Returns {state, request id, status, headers, body, whole}. When the owner sends it again, the state is `first` again.
+-- Returns {state, request id, status, headers, body, whole, what was asked for}. When the owner sends it again, the
+-- state is `first` again.
 local record = redis.call('HMGET', KEYS[1],
   'fingerprint', 'request', 'state', 'status', 'headers', 'body', 'whole', 'claimed', 'asked')
 if not record[1] then

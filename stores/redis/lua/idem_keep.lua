@@ -2,8 +2,9 @@
 -- index of replies), `sum` (the sum of the bytes of both), `marks` (the index of marks) and `prefix` (of the keys'
 -- names).
 --
--- The oldest goes: a reply, which leaves a mark, or a mark, while these have more than half. So marks cannot take the
--- place of all replies, nor replies that of the marks. Marks that 0.1.0 left in the same Redis are in no index: they
+-- The oldest goes: a reply, which leaves a mark, or a mark, while these have more than half. For this each mark is
+-- taken as MARK_BASE bytes, because their sum is not kept. So marks of short keys leave replies nearly half, and those
+-- of keys of 255 characters may take the place of all. Marks that 0.1.0 left in the same Redis are in no index: they
 -- are not counted, and end with their time to live.
 local function bytes() return tonumber(redis.call('GET', sum) or 0) end
 local function add(size) redis.call('INCRBY', sum, size) end
