@@ -223,7 +223,7 @@ const CLOSE = { connection: 'close' }
  * browsers and other clients write it. WHATWG's parser takes more (`user@`, spaces, other spellings of addresses), so
  * what it changes is refused.
  */
-export function nameOfHost(host: string): string | null {
+function nameOfHost(host: string): string | null {
   const parts = /^(?:\[([\da-f:.]+)\]|([^\s:@/?#\\[\]]+?)\.?)(?::(\d{0,5}))?$/i.exec(host)
   if (!parts || Number(parts[3] ?? 0) > 65_535) return null
   const [, address, name] = parts

@@ -19,7 +19,8 @@ const ADMIN_TIMEOUT_MS = 2000
 export type AdminAnswer = { found: unknown } | { missing: string }
 
 export class AdminListener {
-  readonly #urls: readonly string[]
+  /** Undefined when only the running gateway knows its port. */
+  readonly #url: string | undefined
   readonly #admin: GatewayConfig['server']['admin']
   /** The token to send, and where it comes from. */
   readonly #token: { text: string; from: string } | undefined
@@ -30,7 +31,7 @@ export class AdminListener {
    */
   constructor({ server }: GatewayConfig, given: { admin?: string | undefined; token?: string | undefined }) {
     this.#admin = server.admin
-    this.#urls = given.admin === undefined ? urlsOf(server.admin) : [given.admin]
+    this.#url = given.admin ?? urlOf(server.admin)
     const environment = process.env['SLUICE_ADMIN_TOKEN'] || undefined
     const file = server.admin.token
     if (given.token !== undefined) this.#token = { text: given.token, from: '--token' }
@@ -45,24 +46,21 @@ export class AdminListener {
    * @param path with its query
    */
   async get(path: string): Promise<AdminAnswer> {
-    if (this.#urls.length === 0) return { missing: 'its admin port is any free one; name it with --admin URL' }
-    let missing = ''
-    for (const url of this.#urls) {
-      try {
-        const response = await fetch(new URL(path, url), {
-          headers: this.#token ? { authorization: `Bearer ${this.#token.text}` } : {},
-          signal: AbortSignal.timeout(ADMIN_TIMEOUT_MS),
-        })
-        if (response.ok) return { found: await response.json() }
-        const text = (await response.text()).trim().split('\n', 1)[0]!
-        if (response.status === 401) missing = `${url} answered 401: ${this.#refused()}`
-        else missing = response.status === 404 ? text : `${url} answered ${response.status}: ${text}`
-      } catch (error) {
-        const { cause, message } = error as Error & { cause?: Error }
-        missing = `${url} does not answer: ${(cause as NodeJS.ErrnoException | undefined)?.code ?? message}`
-      }
+    const url = this.#url
+    if (url === undefined) return { missing: 'its admin port is any free one; name it with --admin URL' }
+    try {
+      const response = await fetch(new URL(path, url), {
+        headers: this.#token ? { authorization: `Bearer ${this.#token.text}` } : {},
+        signal: AbortSignal.timeout(ADMIN_TIMEOUT_MS),
+      })
+      if (response.ok) return { found: await response.json() }
+      const text = (await response.text()).trim().split('\n', 1)[0]!
+      if (response.status === 401) return { missing: `${url} answered 401: ${this.#refused()}` }
+      return { missing: response.status === 404 ? text : `${url} answered ${response.status}: ${text}` }
+    } catch (error) {
+      const { cause, message } = error as Error & { cause?: Error }
+      return { missing: `${url} does not answer: ${(cause as NodeJS.ErrnoException | undefined)?.code ?? message}` }
     }
-    return { missing }
   }
 
   /** What a 401 means, and its cure. */
@@ -81,7 +79,7 @@ export class AdminListener {
   }
 }
 
-function urlsOf({ host, port }: GatewayConfig['server']['admin']): string[] {
+function urlOf({ host, port }: GatewayConfig['server']['admin']): string | undefined {
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host
-  return port === 0 ? [] : [`http://${reachable}:${port}`]
+  return port === 0 ? undefined : `http://${reachable}:${port}`
 }

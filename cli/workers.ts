@@ -5,7 +5,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
-import { answering, Link } from '../admin/link.ts'
+import { answering, Link, type Send } from '../admin/link.ts'
 import type { Part } from '../admin/part.ts'
 import type { GatewayFacts } from '../admin/snapshot.ts'
 import type { Names } from '../config/retired.ts'
@@ -33,13 +33,19 @@ export function tellServing(): void {
   if (workerNumber() !== undefined) process.send?.(SERVING)
 }
 
+/** Sends to the supervisor. When it has ended, `watchParent` tells of it. */
+const tell: Send = message => void process.send?.(message, undefined, undefined, () => {})
+
+/** Takes the supervisor's messages. Waiting for them does not keep this process alive. */
+function hear(take: (message: unknown) => void): void {
+  process.on('message', take)
+  process.channel?.unref()
+}
+
 /** Notifies the supervisor that this process listens, and answers its questions from now on. */
 export function tellListening(part: Part, facts: GatewayFacts): void {
-  // When the supervisor has ended, `watchParent` tells of it.
-  const send = (message: unknown) => process.send?.(message, undefined, undefined, () => {})
-  process.on('message', answering(part, send))
-  process.channel?.unref()
-  send({ listening: facts })
+  hear(answering(part, tell))
+  tell({ listening: facts })
 }
 
 /** What a worker asks the primary process. */
@@ -47,9 +53,8 @@ type Primary = { usersOf(names: Names): Promise<NameUsers[]> }
 
 /** Asks the primary process which names accounts of the store use, so that all workers get one answer. */
 export function usersByPrimary(): Primary['usersOf'] {
-  const link = new Link<Primary>(message => process.send?.(message, undefined, undefined, () => {}))
-  process.on('message', message => link.receive(message))
-  process.channel?.unref()
+  const link = new Link<Primary>(tell)
+  hear(message => link.receive(message))
   return names => link.call('usersOf', names)
 }
 

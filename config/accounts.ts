@@ -213,8 +213,6 @@ export interface Read {
   organization: OrganizationConfig | null
   /** All of them. */
   faults: string[]
-  /** The name of its plan; absent when its settings have another form. */
-  plan?: string
   /** The same organization, also when its plan is gone: to be shown and changed, and never to be served. */
   unplanned: OrganizationConfig | null
 }
@@ -248,7 +246,7 @@ export function readOrganization(id: string, members: unknown, { plans, ids }: A
   }
   const full = plan && tooManyKeys(organization, plan)
   if (full) faults.push(`keys: ${full}`)
-  return { organization: plan ? organization : null, faults, plan: checked.plan, unplanned: organization }
+  return { organization: plan ? organization : null, faults, unplanned: organization }
 }
 
 function keyOf(own: RawKey): KeyConfig {

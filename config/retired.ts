@@ -2,7 +2,8 @@
  * Plans and models that a configuration does not have, although accounts of the store name them. A reload that takes one
  * away is refused unless the file says that it is meant (`retired:`), and `sluice check --store` tells of all.
  */
-import type { AccountStore, NameKind, NameUsers } from '../core/accounts.ts'
+import { type AccountStore, NAME_KINDS, type NameKind, type NameUsers } from '../core/accounts.ts'
+import { appendAll } from '../core/append.ts'
 import { accountNames } from './accounts.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import type { Report } from './report.ts'
@@ -69,8 +70,8 @@ export function takenAway(before: Parts, after: Parts): Names {
 /** Which of the names accounts of the store use. Rejects when the store does not answer. */
 export async function usersOf(store: AccountStore, names: Names): Promise<NameUsers[]> {
   const users: NameUsers[] = []
-  for (const kind of ['plan', 'model'] as const)
-    if (names[kind].length > 0) users.push(...(await store.users(kind, names[kind], MOST_IDS)))
+  for (const kind of NAME_KINDS)
+    if (names[kind].length > 0) appendAll(users, await store.users(kind, names[kind], MOST_IDS))
   return users
 }
 

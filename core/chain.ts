@@ -169,12 +169,8 @@ async function within<T>(ms: number, what: string, work: T | Promise<T>): Promis
   return Promise.race([work, late]).finally(() => clearTimeout(timer))
 }
 
-/**
- * Hooks that must answer synchronously. Their types forbid a promise, but types are not checked when a plugin is
- * loaded, so `buildChain` checks for async functions.
- */
-export const NEVER_WAIT = [
-  'forward',
+/** Hooks that run on the way back. */
+const COMING_BACK = [
   'onEarlyHead',
   'onResponseHead',
   'onEvent',
@@ -183,6 +179,12 @@ export const NEVER_WAIT = [
   'onResponseEnd',
   'onError',
 ] as const satisfies readonly (keyof PluginHooks)[]
+
+/**
+ * Hooks that must answer synchronously. Their types forbid a promise, but types are not checked when a plugin is
+ * loaded, so `buildChain` checks for async functions.
+ */
+export const NEVER_WAIT = ['forward', ...COMING_BACK] as const
 
 /**
  * Creates every plugin of a checked pipeline and lays out its phases. Before it throws, it closes the plugins that it
@@ -309,16 +311,7 @@ export function waived({ links, terminal, safeguards }: Chain): Safeguard[] {
 /** Hooks that run on the way down only. */
 const GOING_DOWN = ['onRequest', 'beforeBody', 'forward'] as const satisfies readonly (keyof PluginHooks)[]
 /** Hooks that run for every reply, wherever their plugin stands beside the terminal. */
-const COMING_BACK = [
-  'onEarlyHead',
-  'onResponseHead',
-  'onEvent',
-  'rewriteEvent',
-  'onChunk',
-  'onResponseEnd',
-  'onError',
-  'onSettle',
-] as const satisfies readonly (keyof PluginHooks)[]
+const FOR_EVERY_REPLY = [...COMING_BACK, 'onSettle'] as const
 
 /**
  * The plugins of a chain that have hooks none of which can run where they stand. A plugin without any hook is none of
@@ -327,7 +320,7 @@ const COMING_BACK = [
 export function idleLinks({ links, terminal, steps }: Chain): Link[] {
   return links.filter(link => {
     if (link.index === terminal || !GOING_DOWN.some(hook => link.hooks[hook])) return false
-    return !COMING_BACK.some(hook => link.hooks[hook]) && !steps.some(step => step.link === link)
+    return !FOR_EVERY_REPLY.some(hook => link.hooks[hook]) && !steps.some(step => step.link === link)
   })
 }
 

@@ -3,9 +3,9 @@
  * may cost a million times what another does. So the work itself is counted, in units, before it is done and before
  * memory is taken for it.
  *
- * A unit is about what it takes to look at one character: at most some ten nanoseconds (`npm run attack` prints what
- * it is). A step that walks a list takes a unit for each entry, a pattern takes its instructions times the characters
- * of the text, a value that is made takes what it holds.
+ * A unit is about what it takes to look at one character: 1 to 20 nanoseconds, and 50 in code that never ran before
+ * (`npm run attack` prints what it is). A step that walks a list takes a unit for each entry, a pattern takes its
+ * instructions times the characters of the text, a value that is made takes what it holds.
  *
  * A conversation carries the budget of its request: `workOf` in core/conversation.ts. A copy of the conversation has
  * the same budget, so that routing, translation, the search rounds, the attempts and the checks of all their replies

@@ -7,7 +7,7 @@ import { STATUS_CODES } from '../core/http.ts'
 import type { HeaderList } from '../core/listener.ts'
 
 /**
- * Why a head is refused. The listener answers with `ListenerOptions.refuse(reason, header)` and closes the connection.
+ * Why a head is refused. The listener answers with `ListenerOptions.refuse(reason, words)` and closes the connection.
  */
 export interface HeadFault {
   readonly reason: HeadReason

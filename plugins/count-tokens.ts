@@ -3,8 +3,8 @@ import { counting } from './admission/counting.ts'
 
 /**
  * Answers POST /v1/messages/count_tokens and POST /v1/responses/input_tokens with the metered prompt (CNT-1, CNT-2).
- * Each count takes one from one bucket for both and for warm-ups, which is as large as the organization's requests per minute; it takes
- * nothing from the limits of completions.
+ * Each count takes one from one bucket for both and for warm-ups, which is as large as the organization's requests per
+ * minute; it takes nothing from the limits of completions.
  */
 export const countTokens = definePlugin({
   name: 'count-tokens',

@@ -2,7 +2,7 @@ import { asGatewayError } from '../core/errors.ts'
 import { answer, definePlugin, deny, type Exchange, type Reply } from '../core/plugin.ts'
 import { inputItems } from '../surfaces/responses/input-items.ts'
 import type { Retained } from './conversation/memory.ts'
-import { modelOf, NOT_KNOWN, RetainedReplies, type Reply as Stored } from './conversation/replies.ts'
+import { modelOf, notKnown, RetainedReplies, type Reply as Stored } from './conversation/replies.ts'
 import { ModelAccess } from './model-access/access.ts'
 import { refusalOf, refusalOfUnknown } from './model-access/asked.ts'
 import { belowRoute } from './shared/below-route.ts'
@@ -75,8 +75,7 @@ export const retainedResponses = definePlugin({
 })
 
 function unknown(id: string): Reply {
-  const shown = /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
-  return deny('response_not_found', { message: `The response${shown} ${NOT_KNOWN}` })
+  return deny('response_not_found', { message: notKnown(id) })
 }
 
 function noStream(): Reply {

@@ -40,20 +40,15 @@ export const tokenEstimate = definePlugin({
     }
 
     /** For what the gateway itself adds to a conversation after it was counted. */
-    async function again(x: Exchange, conversation: Conversation): Promise<number | Reply> {
-      let tokens = 0
-      const refused = await inThreads(x, async (signal, owner) => {
-        tokens = await new PromptCount(conversation).inPool(media, signal, meterPool(), owner)
-        return undefined
-      })
-      return refused ?? tokens
+    function again(x: Exchange, conversation: Conversation): Promise<number | Reply> {
+      return inThreads(x, (signal, owner) => new PromptCount(conversation).inPool(media, signal, meterPool(), owner))
     }
 
     /** Work that threads do for a request, for as long as its client is there. */
-    async function inThreads(
+    async function inThreads<T>(
       x: Exchange,
-      work: (signal: AbortSignal, owner: string) => Promise<undefined | Reply>,
-    ): Promise<undefined | Reply> {
+      work: (signal: AbortSignal, owner: string) => Promise<T>,
+    ): Promise<T | Reply> {
       const refused = await x.peek(limitsCheck)?.(x)
       if (refused) return refused
       const disconnected = new AbortController()

@@ -5,12 +5,12 @@
 import { stringify } from 'yaml'
 import { ERRORS } from '../../core/errors.ts'
 import { DIMENSIONS, headerFamily, isMoney } from '../../core/limits.ts'
-import { INCLUDES } from '../../plugins/shared/item-page.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 import { responses } from '../../surfaces/responses/index.ts'
+import { INCLUDES } from '../../surfaces/responses/schema.ts'
 import { array, exactly, integer, map, orNull, shape, string } from '../../surfaces/schema.ts'
 
 type Json = Record<string, unknown>

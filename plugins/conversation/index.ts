@@ -1,4 +1,4 @@
-import { type Conversation, formOf } from '../../core/conversation.ts'
+import { type Conversation, formOf, type Turn } from '../../core/conversation.ts'
 import type { FinishEvent, ReplyWarning, StreamEvent } from '../../core/events.ts'
 import { itemId } from '../../core/ids.ts'
 import {
@@ -16,7 +16,7 @@ import type { MaybePromise } from '../../core/store.ts'
 import { duration, object, size } from '../../core/vocabulary.ts'
 import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
-import { allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
+import { type Asked, allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
 import {
   type Adjusted,
   adjusted,
@@ -30,7 +30,7 @@ import {
 } from '../shared/slots.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, type Links, Memory, type Recalled, type Take } from './memory.ts'
-import { modelOf, NOT_KNOWN, RetainedReplies } from './replies.ts'
+import { modelOf, notKnown, RetainedReplies, shown } from './replies.ts'
 import { Sealer } from './seal.ts'
 
 /** What has less time left may be gone when it is renewed: the clock of Redis is another one, and a write takes time. */
@@ -52,6 +52,8 @@ interface Recording {
   links?: Links
   /** Set once the turn is being stored; settles when it is. */
   stored?: Promise<void>
+  /** What the request asked for; set with the turn. */
+  asked?: Asked
 }
 
 /**
@@ -179,7 +181,7 @@ export const conversationPlugin = definePlugin({
       const replayed = checkHistory(conversation.turns) ?? checkContent(conversation, limits)
       if (typeof replayed !== 'number') return replayed
       const organization = x.get(identity).organization.id
-      if (conversation.generate === false) return takeIn(x, conversation, organization)
+      if (conversation.generate === false) return takeIn(x, conversation)
       const restored = memory.restore(organization, conversation, limits.replayBytes - replayed, takerOf(x))
       return restored?.then(over =>
         over === undefined ? undefined : tooMuchRecalled(conversation, replayed + over, limits),
@@ -187,14 +189,11 @@ export const conversationPlugin = definePlugin({
     }
 
     /** A request that generates nothing: it is kept so that a later request can continue it. */
-    function takeIn(x: Exchange, conversation: Conversation, organization: string): Reply | Promise<Reply> {
-      const { fresh, local, links } = x.get(recording)
-      if (Buffer.byteLength(JSON.stringify(fresh)) > options.max_retained && !local)
+    function takeIn(x: Exchange, conversation: Conversation): Reply | Promise<Reply> {
+      const kept = x.get(recording)
+      if (Buffer.byteLength(JSON.stringify(kept.fresh)) > options.max_retained && !kept.local)
         return tooLargeToKeep(options.max_retained)
-      const previous = conversation.previousResponseId
-      const added = { ...fresh, previous, inputs: fresh.turns.length, asked: askedBy(x) }
-      const saved = memory.retain(organization, `resp_${x.objectId}`, added, links, local)
-      if (!local) x.get(recording).stored = Promise.resolve(saved)
+      const saved = retain(x, kept, kept.fresh, conversation.previousResponseId, null)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
@@ -246,7 +245,8 @@ export const conversationPlugin = definePlugin({
     }
 
     /** @returns false when the reply is too large to be retained */
-    function retainReply(x: Exchange, { recorder, fresh, handedOn, local, links }: Recording): boolean {
+    function retainReply(x: Exchange, kept: Recording): boolean {
+      const { recorder, fresh, handedOn, local, links } = kept
       const conversation = x.get(conversationSlot)
       const reply = recorder.turn()
       if (!local) {
@@ -259,14 +259,24 @@ export const conversationPlugin = definePlugin({
       const ending = links?.ends !== undefined && links.ends - context.clock.now() < RENEWABLE_MS
       const whole = rewritten || ending
       const own = whole ? freshOf(conversation) : fresh
-      const turns = reply ? [...own.turns, reply] : own.turns
-      const previous = whole ? undefined : conversation.previousResponseId
-      const added = { ...own, turns, previous, inputs: own.turns.length, asked: askedBy(x) }
-      const { organization } = x.get(identity)
-      const saved = memory.retain(organization.id, `resp_${x.objectId}`, added, links, local)
-      if (!local) x.get(recording).stored = Promise.resolve(saved)
-      holdFor(x, saved)
+      holdFor(x, retain(x, kept, own, whole ? undefined : conversation.previousResponseId, reply))
       return true
+    }
+
+    /** @param own what is kept of the request; the reply's turn comes behind it */
+    function retain(
+      x: Exchange,
+      kept: Recording,
+      own: Added,
+      previous: string | undefined,
+      reply: Turn | null,
+    ): MaybePromise<void> {
+      kept.asked = askedBy(x)
+      const turns = reply ? [...own.turns, reply] : own.turns
+      const added = { ...own, turns, previous, inputs: own.turns.length, asked: kept.asked }
+      const saved = memory.retain(x.get(identity).organization.id, `resp_${x.objectId}`, added, kept.links, kept.local)
+      if (!kept.local) kept.stored = Promise.resolve(saved)
+      return saved
     }
 
     /** A reply whose client left, or that broke off, after its turn was written cannot be continued either. */
@@ -306,7 +316,7 @@ export const conversationPlugin = definePlugin({
         return undefined
       },
       onSettle(x, { outcome, error }) {
-        const stored = x.peek(recording)?.stored
+        const { stored, asked } = x.peek(recording) ?? {}
         if (!stored) return undefined
         if (outcome === 'client_gone' || error) {
           forget(x, stored)
@@ -315,7 +325,7 @@ export const conversationPlugin = definePlugin({
         const object = retrievable && x.wholeReply()
         if (!object) return undefined
         const { organization } = x.get(identity)
-        const saved = replies.keep(organization.id, `resp_${x.objectId}`, object, askedBy(x), options.retain)
+        const saved = replies.keep(organization.id, `resp_${x.objectId}`, object, asked, options.retain)
         // The reply does not wait for it, and is not lost with it: it can be continued, and not be retrieved.
         if (saved instanceof Promise)
           saved.catch(err => context.log.warn({ request_id: x.id, err }, 'a response object was not stored'))
@@ -420,14 +430,10 @@ function tooLargeToKeep(max: number): Reply {
 function unknownResponse(id: string, gone: string): Reply {
   const message =
     gone === id
-      ? `The response${shown(id)} ${NOT_KNOWN}`
+      ? notKnown(id)
       : `The response${shown(id)} can be retrieved and not be continued: it continues${shown(gone)}, which was deleted, has expired or has made way for newer ones.`
   return deny('previous_response_not_found', {
     message: `${message} Send the whole conversation as input.`,
     param: 'previous_response_id',
   })
-}
-
-function shown(id: string): string {
-  return /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
 }

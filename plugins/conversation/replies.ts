@@ -6,9 +6,14 @@ import type { Asked } from '../model-access/asked.ts'
 import { hasEnded, largeChains, type Retained } from './memory.ts'
 import { Sealer } from './seal.ts'
 
-/** Why a response may not be known, for its client. One text for all reasons: it tells nobody what another one has. */
-export const NOT_KNOWN =
-  "is not known: it was not stored ('store' was false, or it was larger than what is retained), has expired, was deleted, or is another organization's."
+/** Tells a client that a response is not known. One text for all reasons: it tells nobody what another one has. */
+export const notKnown = (id: string): string =>
+  `The response${shown(id)} is not known: it was not stored ('store' was false, or it was larger than what is retained), has expired, was deleted, or is another organization's.`
+
+/** The id of a response in a sentence; nothing where it is none. */
+export function shown(id: string): string {
+  return /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
+}
 
 /** A response object, and what its request asked for. */
 export interface Reply {

@@ -141,11 +141,11 @@ export class MediaFetcher {
     signal: AbortSignal,
     arrived?: (bytes: number) => void,
   ): Promise<Map<string, FetchedMedia>> {
-    const files = new Map(wanted.map(media => [mediaKey(media), media]))
+    const queue = [...new Map(wanted.map(media => [mediaKey(media), media])).values()]
     const fetched = new Map<string, FetchedMedia>()
-    if (files.size > this.#maxFiles) {
+    if (queue.length > this.#maxFiles) {
       const fault = new MediaFault('too_many')
-      fault.media = [...files.values()][this.#maxFiles]
+      fault.media = queue[this.#maxFiles]
       throw fault
     }
     const budget: Budget = { bytes: this.#maxBytes, text: this.#maxText, arrived }
@@ -153,7 +153,6 @@ export class MediaFetcher {
     let first: MediaFault | undefined
     const timeout = AbortSignal.timeout(this.#timeoutMs)
     const any = AbortSignal.any([signal, failed.signal, timeout])
-    const queue = [...files.values()]
     const worker = async () => {
       for (let media = queue.shift(); media; media = queue.shift()) {
         try {

@@ -482,9 +482,11 @@ export class Accounts {
     // Whoever may not come in is not told what is wrong with the account.
     if (own.status === 'disabled' || ofKey.status === 'revoked') return null
     const members: Record<string, unknown> = { ...own, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }
-    const { organization, unplanned, faults, plan } = readOrganization(id, members, this.#names)
-    if (!organization) return new Unusable(id, plan, faults, unplanned?.keys[0]?.expires ?? Number.POSITIVE_INFINITY)
-    if (organization.status === 'disabled' || organization.keys[0]!.status === 'revoked') return null
+    const { organization, unplanned, faults } = readOrganization(id, members, this.#names)
+    if (!organization) {
+      const expires = unplanned?.keys[0]?.expires ?? Number.POSITIVE_INFINITY
+      return new Unusable(id, unplanned?.plan, faults, expires)
+    }
     return { organization, key: organization.keys[0]! }
   }
 }

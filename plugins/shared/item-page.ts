@@ -1,6 +1,7 @@
 /** Pages of a list of items, in the form of OpenAI's Responses API: `limit`, `order`, `after`, `include`. */
 import { printable } from '../../core/errors.ts'
 import { answer, deny, type Reply } from '../../core/plugin.ts'
+import { INCLUDES } from '../../surfaces/responses/schema.ts'
 
 /** Which of the items a client asks for. */
 export interface Page {
@@ -11,18 +12,6 @@ export interface Page {
   after: string | null
   include: ReadonlySet<string>
 }
-
-/** What OpenAI's API lists as values of `include`. Those that are about other items change nothing. */
-export const INCLUDES: ReadonlySet<string> = new Set([
-  'file_search_call.results',
-  'web_search_call.results',
-  'web_search_call.action.sources',
-  'message.input_image.image_url',
-  'computer_call_output.output.image_url',
-  'code_interpreter_call.outputs',
-  'reasoning.encrypted_content',
-  'message.output_text.logprobs',
-])
 
 /** The page that a query asks for; the refusal of a query that is not valid. */
 export function pageOf(query: URLSearchParams): Page | Reply {
@@ -41,11 +30,8 @@ export function pageOf(query: URLSearchParams): Page | Reply {
   for (const [name, value] of query) {
     // SDKs write lists as `include`, `include[]` or `include[0]`.
     if (!/^include(?:\[\d*\])?$/.test(name)) continue
-    if (!INCLUDES.has(value))
-      return wrong(
-        'include',
-        `'include' has ${JSON.stringify(printable(value))}; it takes ${[...INCLUDES].join(', ')}.`,
-      )
+    if (!(INCLUDES as readonly string[]).includes(value))
+      return wrong('include', `'include' has ${JSON.stringify(printable(value))}; it takes ${INCLUDES.join(', ')}.`)
     include.add(value)
   }
   return { limit: Number(limit), descending: order === 'desc', after: query.get('after'), include }

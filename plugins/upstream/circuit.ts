@@ -2,9 +2,9 @@
  * A circuit breaker over one kind of failures. It opens at a number of failures, in a row or in a sliding window, when
  * the failures in the window are also a share of the attempts in it: neither five failures among two hundred replies
  * open it, nor the only attempt of a quiet hour. (Those that end a long wait come one in a window, so a row counts
- * however long it takes.) It opens for a second. Then one trial decides, and each trial that fails doubles the time, up to `open_for`: a
- * fault that is over at once costs a second, and a backend that is dead gets few trials. Once the circuit has closed
- * again, it takes requests slowly, over another `open_for`.
+ * however long it takes.) It opens for a second. Then one trial decides, and each trial that fails doubles the time, up
+ * to `open_for`: a fault that is over at once costs a second, and a backend that is dead gets few trials. Once the
+ * circuit has closed again, it takes requests slowly, over another `open_for`.
  *
  * A heavily used backend that dies has many good replies in its window, and opens late. So failures in a row begin the
  * slow start as well: the backend then takes only a share of what another one could take, and where there is no other

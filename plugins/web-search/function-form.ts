@@ -3,7 +3,6 @@
  * this form when no backend searches; `upstream` runs the function's calls (search-loop.ts), and the client sees hosted
  * searches.
  */
-import { appendAll } from '../../core/append.ts'
 import type {
   CallPart,
   Conversation,
@@ -95,13 +94,9 @@ export function relaxed(choice: ToolChoice, name: string | null): ToolChoice {
  * provider's prompt cache stays valid.
  */
 export function withoutSearch({ toolChoice, tools }: Conversation, name: string): ToolChoice {
-  const rest: (ToolChoice & { type: 'allowed' })['tools'] = []
-  if (toolChoice.type === 'allowed')
-    appendAll(
-      rest,
-      toolChoice.tools.filter(tool => tool.name !== name || tool.namespace),
-    )
-  else if (toolChoice.type !== 'none') {
+  const rest: (ToolChoice & { type: 'allowed' })['tools'] =
+    toolChoice.type === 'allowed' ? toolChoice.tools.filter(tool => tool.name !== name || tool.namespace) : []
+  if (toolChoice.type !== 'allowed' && toolChoice.type !== 'none') {
     for (const tool of tools) {
       if (tool.type === 'web_search' || (tool.name === name && !('namespace' in tool && tool.namespace))) continue
       const kind = tool.type === 'custom' ? ('custom' as const) : ('function' as const)

@@ -303,6 +303,18 @@ const namedTool = [
   variant('type', SEARCH_TYPES, {}),
 ]
 
+/** What OpenAI's API lists as values of `include`. Those that are about other items change nothing. */
+export const INCLUDES = [
+  'file_search_call.results',
+  'web_search_call.results',
+  'web_search_call.action.sources',
+  'message.input_image.image_url',
+  'computer_call_output.output.image_url',
+  'code_interpreter_call.outputs',
+  'reasoning.encrypted_content',
+  'message.output_text.logprobs',
+] as const
+
 export const requestSchema = titled(
   'Response request',
   object(
@@ -314,18 +326,7 @@ export const requestSchema = titled(
       store: boolean(),
       stream: boolean(),
       stream_options: noop(object({ include_obfuscation: boolean() })),
-      include: array(
-        oneOfStrings([
-          'file_search_call.results',
-          'web_search_call.results',
-          'web_search_call.action.sources',
-          'message.input_image.image_url',
-          'computer_call_output.output.image_url',
-          'code_interpreter_call.outputs',
-          'reasoning.encrypted_content',
-          'message.output_text.logprobs',
-        ]),
-      ),
+      include: array(oneOfStrings(INCLUDES)),
       max_output_tokens: integer(1),
       max_tool_calls: integer(1, undefined, { description: 'Caps hosted searches.' }),
       temperature: number(0, 2),
