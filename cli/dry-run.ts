@@ -2,8 +2,9 @@
 import { formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { systemClock } from '../core/clock.ts'
-import type { Plugin, PluginHooks } from '../core/plugin.ts'
+import { answer, type Plugin, type PluginHooks, type Slot } from '../core/plugin.ts'
 import { createSharedState } from '../core/shared-state.ts'
+import { type Identity, identity } from '../plugins/shared/slots.ts'
 import { openStore } from '../stores/index.ts'
 import { type Assembly, buildAssembly, ConfigRefused } from './assembly.ts'
 import { silent } from './log.ts'
@@ -12,24 +13,61 @@ import { Failure } from './terminal.ts'
 /** Stands for the address of the built-in upstream, which does not run here. Nothing connects to it. */
 const NOWHERE = 'http://127.0.0.1:9'
 
-/**
- * The same plugins without their response hooks. A dry run has no real exchange, so no plugin may record or export one:
- * `otel` would send a trace of an exchange that never happened.
- */
-export function requestsOnly(plugins: ReadonlyMap<string, Plugin>): Map<string, Plugin> {
-  return new Map([...plugins].map(([name, plugin]) => [name, requestOnly(plugin)]))
+/** What a dry run makes of the plugins of a configuration. */
+export interface DryPlugins {
+  plugins: Map<string, Plugin>
+  /** Once the chains are built: the entries of a pipeline that would work on a request and do not run here. */
+  leftOut(pipeline: string): LeftOut[]
 }
 
-function requestOnly(plugin: Plugin): Plugin {
-  return {
+interface LeftOut {
+  /** The entry's id in its pipeline. */
+  id: string
+  plugin: Plugin
+}
+
+/** Whether a plugin fills a slot on the way down. A file that defines the slot again means the same one. */
+export const fills = ({ provides = [] }: Plugin, { name }: Slot<unknown>): boolean =>
+  provides.some(slot => slot.name === name)
+
+/**
+ * The same plugins for a request that nobody sent, which must reach nobody. Only request hooks run, for no plugin may
+ * record or export what did not happen; of these, those of plugins that declare `dryRun`. Whatever fills `identity`
+ * accepts the caller who is named, and the terminal answers by itself.
+ */
+export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identity): DryPlugins {
+  const left = new Map<string, LeftOut[]>()
+  const dry = (plugin: Plugin): Plugin => ({
     ...plugin,
     async create(options, context) {
-      const hooks = await plugin.create(options, context)
+      if (fills(plugin, identity)) {
+        return {
+          onRequest(x) {
+            x.set(identity, caller)
+            return undefined
+          },
+        }
+      }
+      const { dryRun } = plugin
+      const hooks = await plugin.create(typeof dryRun === 'function' ? dryRun(options) : options, context)
       const kept: PluginHooks = hooks.body ? { body: hooks.body } : {}
-      for (const name of ['onRequest', 'forward', 'close'] as const)
-        if (hooks[name]) kept[name] = hooks[name].bind(hooks) as any
+      if (hooks.close) kept.close = hooks.close.bind(hooks)
+      if (plugin.terminal) {
+        kept.forward = x => {
+          x.reply(answer(200, { routed: true }))
+          return undefined
+        }
+      }
+      if (hooks.onRequest) {
+        if (dryRun) kept.onRequest = hooks.onRequest.bind(hooks)
+        else left.set(context.pipeline, [...(left.get(context.pipeline) ?? []), { id: context.id, plugin }])
+      }
       return kept
     },
+  })
+  return {
+    plugins: new Map([...plugins].map(([name, plugin]) => [name, dry(plugin)])),
+    leftOut: pipeline => left.get(pipeline) ?? [],
   }
 }
 

@@ -31,6 +31,8 @@ export default definePlugin<Options>({
   },
   // Every slot that it sets, the private ones too.
   mayProvide: [characters],
+  // \`sluice route\` may run its onRequest, since that sends nothing.
+  dryRun: 'safe',
   create({ require_header }, { log }) {
     return {
       // On the way down, once for each request. Return nothing to go on, or a Reply to answer; may wait. To change what is

@@ -1,7 +1,6 @@
 /**
  * What the gateway would do with a request, without sending it. The route's real chain runs for a client that does not
- * exist, with three plugins replaced: `auth` accepts the caller that is named, `media` fetches nothing, and the
- * terminal answers without calling upstream.
+ * exist, as far as its plugins declare that they may run dry.
  */
 
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
@@ -10,15 +9,15 @@ import type { SurfaceName } from '../core/conversation.ts'
 import type { Backend } from '../core/dialect.ts'
 import { RunningExchange } from '../core/exchange/index.ts'
 import { MemoryIncoming } from '../core/memory-incoming.ts'
-import { answer, conversation as conversationSlot, definePlugin, estimate, type Plugin } from '../core/plugin.ts'
+import { conversation as conversationSlot, estimate, type Plugin } from '../core/plugin.ts'
 import { isLimit } from '../core/store.ts'
 import { Ticker } from '../core/ticker.ts'
-import { candidates, identity, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
+import { candidates, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
 import { joined } from '../plugins/shared/verbatim.ts'
 import { dialectOf } from '../providers/index.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { dryRun, requestsOnly } from './dry-run.ts'
+import { dryPlugins, dryRun, fills } from './dry-run.ts'
 import { silent } from './log.ts'
 import { Failure } from './terminal.ts'
 
@@ -57,6 +56,8 @@ export interface RouteReport {
   request?: { url: string; headers: Record<string, string>; body: unknown }
   /** The prompt tokens as metered, and the output tokens and the cost that would be reserved; cost in nano-USD. */
   estimate?: { input: number; output: number; cost: number }
+  /** Plugins of the chain that did not look at the request, since they do not declare that they may run dry. */
+  left_out?: string[]
   limits: { id: string; scope: string; dimension: string; capacity: number; per?: string }[]
 }
 
@@ -79,16 +80,22 @@ export async function routeReport(
   )
   if (!route) throw new Failure(`${file} has no route of the surface ${question.surface} that ends in upstream`)
   const caller = callerOf(config, file, question)
-  const replaced = requestsOnly(plugins)
-  replaced.set('auth', claims(plugins.get('auth')!, caller))
-  // A dry run fetches nothing, so a URL that would have to be fetched counts as not available.
-  replaced.set('media', fetchesNothing(plugins.get('media')!))
-  replaced.set('upstream', looks(plugins.get('upstream')!))
-  const { chains, close } = await dryRun(config, replaced)
+  const dry = dryPlugins(plugins, caller)
+  const { chains, close } = await dryRun(config, dry.plugins)
   try {
+    const chain = chains.get(route.pipeline)!
+    const leftOut = dry.leftOut(route.pipeline)
+    for (const { id, plugin } of leftOut) {
+      const reader = chain.links.find(link => link.plugin.needs?.some(slot => fills(plugin, slot)))
+      if (reader)
+        throw new Failure(
+          `${file}: nobody can tell without '${id}', whose work '${reader.id}' needs. It does not declare that it may run ` +
+            "where nothing may be sent (`dryRun: 'safe'` in the plugin)",
+        )
+    }
     const incoming = new MemoryIncoming({ path: route.path, body: question.body })
     const x = await new Promise<RunningExchange>(resolve => {
-      new RunningExchange('req_route', incoming, chains.get(route.pipeline)!, surfaces[question.surface], route.path, {
+      new RunningExchange('req_route', incoming, chain, surfaces[question.surface], route.path, {
         clock: systemClock,
         log: silent,
         ticker: new Ticker(systemClock, 1000),
@@ -97,7 +104,8 @@ export async function routeReport(
         onSettled: resolve,
       }).start()
     })
-    return report(config, x, incoming, caller, outOf)
+    const leftOutIds = leftOut.map(({ id }) => id)
+    return { ...report(config, x, incoming, caller, outOf), ...(leftOutIds.length > 0 && { left_out: leftOutIds }) }
   } finally {
     await close()
   }
@@ -127,34 +135,6 @@ function callerOf(config: GatewayConfig, file: string, question: RouteQuestion):
       : organization.keys.find(candidate => candidate.id === question.key)
   if (!key) throw new Failure(`${file}: the organization ${organization.id} has no key ${question.key ?? 'that works'}`)
   return { organization, key }
-}
-
-function claims(auth: Plugin, caller: Caller): Plugin {
-  return definePlugin({
-    ...auth,
-    create: () => ({
-      onRequest(x) {
-        x.set(identity, caller)
-        return undefined
-      },
-    }),
-  })
-}
-
-function looks(upstream: Plugin): Plugin {
-  return definePlugin({
-    ...upstream,
-    create: () => ({
-      forward(x) {
-        x.reply(answer(200, { routed: true }))
-        return undefined
-      },
-    }),
-  })
-}
-
-function fetchesNothing(media: Plugin): Plugin {
-  return { ...media, create: (options, context) => media.create({ ...options, fetch: [] }, context) }
 }
 
 function report(

@@ -12,7 +12,8 @@ const HELP = `Usage: sluice route [FILE] --body BODY [--model M] [--surface S]
 
 Shows what would become of a request, and sends nothing: which backend is
 chosen and why others were passed, the request that would go upstream (secrets
-redacted), the estimate, and the limits that would apply. Health is a running
+redacted), the estimate, and the limits that would apply. Plugins that do not
+declare that they may run dry are left out, and named. Health is a running
 gateway's: here every backend counts as well; its admin listener knows better
 (POST /route).
 
@@ -92,6 +93,11 @@ export function inWords(report: RouteReport): string {
     const per = limit.per === undefined ? '' : ` per ${limit.per}`
     rows.push([i === 0 ? 'limits' : '', `${limit.scope}: ${amount} ${limit.dimension}${per}`])
   }
+  for (const [i, id] of (report.left_out ?? []).entries())
+    rows.push([
+      i === 0 ? 'left out' : '',
+      `${id} did not look at the request: it does not declare that it sends nothing`,
+    ])
   const parts = [columns(rows, 80, 0)]
   if (report.refused)
     parts.push('', `refused with ${report.refused.status}`, JSON.stringify(report.refused.body, null, 2))

@@ -194,3 +194,34 @@ export class FairTurns {
     this.#run()
   }
 }
+
+/**
+ * Event-loop turns for work that takes long in one piece. An owner has one of them at a time, and after it a rest that
+ * is `times` as long as the work took: everything that ran before the turn waited for something else.
+ */
+export class RestingTurns {
+  readonly #turns: FairTurns
+  readonly #clock: Clock
+  readonly #times: number
+  readonly #gate = new FairGate(Number.POSITIVE_INFINITY, 1)
+
+  constructor(turns: FairTurns, clock: Clock, times: number) {
+    this.#turns = turns
+    this.#clock = clock
+    this.#times = times
+  }
+
+  /**
+   * Resolves at the beginning of a turn that is this caller's alone.
+   * @throws (rejects) the signal's reason when it is aborted first
+   */
+  async next(owner: string, signal?: AbortSignal): Promise<void> {
+    const leave = await this.#gate.enter(owner, signal)
+    await this.#turns.next(owner)
+    const clock = this.#clock
+    const began = clock.mono()
+    const rest = () => void clock.setTimer(Math.min((clock.mono() - began) * this.#times, LONGEST_REST_MS), leave)
+    // What Node's next tick runs comes after all that promises have queued: after the work.
+    queueMicrotask(() => process.nextTick(rest))
+  }
+}

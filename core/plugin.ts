@@ -436,6 +436,13 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
    * it. Absent, or an empty list: nothing has to.
    */
   safeguards?(config: C): readonly Safeguard[]
+  /**
+   * What of this plugin may run where nothing may be sent and nothing may be changed: `sluice route` and `POST /route`
+   * ask what would become of a request. `safe`: on the way down the plugin reads and writes the exchange, its own memory
+   * and `context.store`, which is an empty one there. A function returns the options with which that is so. Absent: its
+   * `onRequest` does not run there, and the report names the plugin.
+   */
+  readonly dryRun?: 'safe' | ((config: C) => C)
   /** Checks that the schema cannot express. Each returned message becomes a configuration error at the entry's line. */
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>

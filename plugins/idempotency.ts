@@ -47,6 +47,7 @@ export const idempotency = definePlugin({
   needs: [identity, requestBody],
   mayProvide: [recording, executed, takenOver],
   aboveTerminal: true,
+  dryRun: 'safe',
   uses: ['models'],
   check(options, gateway) {
     // Both are bounds of the store, which all pipelines share.

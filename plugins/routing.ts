@@ -37,6 +37,7 @@ export const routing = definePlugin({
   provides: [candidates],
   mayProvide: [upstreamConversation, searchPlan, keepsFirstCall],
   aboveTerminal: true,
+  dryRun: 'safe',
   create() {
     return {
       onRequest(x): undefined | Reply | Promise<undefined | Reply> {

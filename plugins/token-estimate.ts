@@ -4,6 +4,7 @@ import { conversation, definePlugin, deny, type Exchange, estimate, type Reply }
 import { count, object } from '../core/vocabulary.ts'
 import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
+import { disconnection } from './shared/disconnection.ts'
 import { counted, identity, limitsCheck, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
 
 const schema = object({
@@ -23,6 +24,7 @@ export const tokenEstimate = definePlugin({
   provides: [estimate, counted],
   mayProvide: [writtenArguments],
   aboveTerminal: true,
+  dryRun: 'safe',
   create(media, { terminal }) {
     // The tables are built on first use: build them at start, so that the first request does not wait.
     countTokens('')
@@ -51,10 +53,8 @@ export const tokenEstimate = definePlugin({
     ): Promise<T | Reply> {
       const refused = await x.peek(limitsCheck)?.(x)
       if (refused) return refused
-      const disconnected = new AbortController()
-      x.incoming.onAborted(() => disconnected.abort())
       try {
-        return await work(disconnected.signal, x.get(identity).organization.id)
+        return await work(disconnection(x), x.get(identity).organization.id)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         throw error

@@ -54,6 +54,7 @@ export const translation = definePlugin({
   provides: [outbound],
   mayProvide: [adjusted],
   aboveTerminal: true,
+  dryRun: 'safe',
   create(_, { log, shared }) {
     const backends = sharedBackends(shared)
     return {

@@ -83,6 +83,7 @@ export const conversationPlugin = definePlugin({
   provides: [conversationSlot],
   mayProvide: [recording, openReasoning, recalledAsked],
   aboveTerminal: true,
+  dryRun: 'safe',
   uses: ['pipelines', 'models'],
   create(options, context) {
     const memory = new Memory(

@@ -65,6 +65,7 @@ export default definePlugin<Options>({
   rewrites: [conversation],
   mayProvide: [masked],
   aboveTerminal: true,
+  dryRun: 'safe',
   async create({ mask, patterns, max_found, max_pattern_work, unmask }, { secret }) {
     const finder = await Finder.of(mask, patterns)
     const bounds = { found: max_found, patternWork: max_pattern_work }

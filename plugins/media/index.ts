@@ -35,6 +35,8 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
     config: schema,
     provides: [mediaFetch],
     aboveTerminal: true,
+    // A URL that would have to be fetched counts as not available.
+    dryRun: options => ({ ...options, fetch: [] }),
     create(options, { log, shared }) {
       const fetcher = new MediaFetcher(options, outside)
       const gate = mediaGate(shared)

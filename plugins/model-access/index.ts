@@ -16,6 +16,7 @@ export const modelAccess = definePlugin({
   needs: [identity, request],
   provides: [parsedConversation, model, rights],
   aboveTerminal: true,
+  dryRun: 'safe',
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)

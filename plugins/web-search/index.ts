@@ -24,6 +24,7 @@ export const webSearch = definePlugin({
   config: schema,
   provides: [hostedSearch],
   aboveTerminal: true,
+  dryRun: 'safe',
   create({ provider, max_turns, max_searches, max_results }) {
     const bounds = { maxTurns: max_turns, maxSearches: max_searches, maxResultBytes: max_results }
     const service: HostedSearch = {

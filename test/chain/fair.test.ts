@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/clock.ts'
-import { FairGate, FairQueue, FairTurns } from '../../core/fair.ts'
+import { FairGate, FairQueue, FairTurns, RestingTurns } from '../../core/fair.ts'
 import { Gate } from '../../plugins/upstream/gate.ts'
 
 test('owners take turns, and each one’s entries come in their order', () => {
@@ -48,6 +48,31 @@ test('slices of many large bodies of one owner: another’s slice waits for one 
   assert.deepEqual(order, ['flood', 'victim'])
   await Promise.all(flood)
   assert.equal(order.length, 41)
+})
+
+// Four requests of one organization, each 13 ms in one piece, were one turn of 50 ms, and the next four followed at once.
+test('after long work its owner rests for as many times as long, and nobody else does', async () => {
+  const clock = new ManualClock()
+  const turns = new RestingTurns(new FairTurns(), clock, 2)
+  const order: string[] = []
+  const work = async (owner: string, ms: number) => {
+    await turns.next(owner)
+    // What is awaited within the turn belongs to the work.
+    await Promise.resolve()
+    clock.advance(ms)
+    order.push(owner)
+  }
+  const first = work('flood', 10)
+  const second = work('flood', 10)
+  await first
+  await work('victim', 5)
+  assert.deepEqual(order, ['flood', 'victim'])
+  clock.advance(14)
+  await new Promise(setImmediate)
+  assert.deepEqual(order, ['flood', 'victim'], '10 ms of work ask for 20 of rest, of which 19 have passed')
+  clock.advance(1)
+  await second
+  assert.deepEqual(order, ['flood', 'victim', 'flood'])
 })
 
 // The queue was one line: who filled it had every other organization refused.

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { folder, sluice, YAML } from './capture.ts'
@@ -51,7 +54,7 @@ test('route: a long text is shown as it would be sent', async t => {
 })
 
 // The way back ran, too: `otel` posted the trace of an exchange that never was, and own plugins announced it.
-test('route: a plugin sees the request and nothing of a reply', async t => {
+test('route: a plugin that may run dry sees the request and nothing of a reply', async t => {
   const { dir, file, read } = folder(t)
   const seen = join(dir, 'seen.txt')
   writeFileSync(seen, '')
@@ -62,6 +65,7 @@ const tell = name => () => void appendFileSync(${JSON.stringify(seen)}, name + '
 export default {
   name: 'witness',
   summary: 'Tells which of its hooks ran.',
+  dryRun: 'safe',
   create: () => Object.fromEntries(
     ['onRequest', 'onEvent', 'onResponseHead', 'onResponseEnd', 'onError', 'onSettle', 'close'].map(n => [n, tell(n)]),
   ),
@@ -77,6 +81,65 @@ export default {
   const { code, out } = await sluice('route', file, '--model', 'eb1-preview', '--body', body)
   assert.equal(code, 0, out)
   assert.equal(readFileSync(seen, 'utf8'), 'onRequest close ')
+})
+
+// It ran the request hooks of all plugins: `moderation-webhook` had sent the prompt when the report said that nothing was.
+test('route: a plugin that does not declare that it may run dry is left out and named', async t => {
+  const { dir, file, read } = folder(t)
+  let asked = 0
+  const server = createServer((_, response) => {
+    asked++
+    response.end('{"results":[{"flagged":true}]}')
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const line = `- moderation-webhook: { url: "http://127.0.0.1:${port}/v1/moderations" }`
+  writeFileSync(file, read().replace('- routing\n', `- routing\n    ${line}\n`))
+  const body = join(dir, 'body.json')
+  writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content: 'my secret prompt' }] }))
+  const { code, out } = await sluice('route', file, '--model', 'eb1-preview', '--body', body)
+  assert.equal(code, 0, out)
+  assert.match(out, /^left out +moderation-webhook did not look at the request/m)
+  const json = JSON.parse((await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')).out)
+  assert.deepEqual([json.left_out, json.candidates], [['moderation-webhook'], ['local/m']])
+  assert.equal(asked, 0)
+})
+
+test('route: whatever plugin fills identity, the caller is the one who is named; nothing is told without a needed plugin', async t => {
+  const { dir, file, read } = folder(t)
+  const write = (name: string, definition: string) =>
+    writeFileSync(
+      join(dir, `${name}.mjs`),
+      `import { deny, slot } from 'sluice'
+export default { name: '${name}', summary: 'A plugin of a user.', ${definition} }
+`,
+    )
+  const fills = `provides: [slot('own.tenant')], create: () => ({ onRequest: x => void x.set(slot('own.tenant'), 1) })`
+  write(
+    'who',
+    `provides: [slot('identity')], create: () => ({ onRequest: () => deny('invalid_api_key', { message: 'no' }) })`,
+  )
+  write('tenant', `dryRun: 'safe', ${fills}`)
+  write(
+    'reader',
+    `dryRun: 'safe', needs: [slot('own.tenant')], create: () => ({ onRequest: x => void x.get(slot('own.tenant')) })`,
+  )
+  const yaml = read()
+    .replace('- auth\n', '- who\n')
+    .replace('- routing\n', '- routing\n    - tenant\n    - reader\n')
+    .replace('version: 1', 'version: 1\nplugins: [./who.mjs, ./tenant.mjs, ./reader.mjs]')
+  writeFileSync(file, yaml)
+  const body = join(dir, 'body.json')
+  writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content: 'x' }] }))
+  const told = await sluice('route', file, '--model', 'eb1-preview', '--body', body)
+  assert.equal(told.code, 0, told.out + told.err)
+  assert.match(told.out, /^chosen +local\/m$/m)
+  write('undeclared', fills)
+  writeFileSync(file, yaml.replaceAll('tenant', 'undeclared'))
+  const { code, err } = await sluice('route', file, '--model', 'eb1-preview', '--body', body)
+  assert.equal(code, 1)
+  assert.match(err, /nobody can tell without 'undeclared', whose work 'reader' needs/)
 })
 
 test('route: what would be refused says how; wrong calls are exit code 2', async t => {

@@ -39,7 +39,7 @@ test("a plugin that comes first under the gateway's keys does not set the platfo
     platform: { max_concurrent_requests: 1, compress_above: 1, overload_delay: 200, preparation: PREPARATION },
   })
   const ask = (id: string, events: Parameters<typeof runPlugin>[1] = {}) =>
-    runPlugin(admission, {
+    runPlugin<any>(admission, {
       ...{ id, gateway, store, shared, clock, events: [text('hi')] },
       slots: [
         [identity, caller()],

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { mock, test } from 'node:test'
 import type { BodyFault, BodyLimits } from '../../core/listener.ts'
+import { longTurns } from '../../core/loop-turn.ts'
 import { request } from '../../core/plugin.ts'
 import { MeterBusy, meterPool } from '../../meter/index.ts'
 import { contentLimits, wouldRefuse } from '../../plugins/shared/slots.ts'
@@ -160,6 +161,19 @@ for (const [what, body] of Object.entries(LARGE)) {
     assert.equal((await check(body, { config: { max_nodes: 5 } })).json.error.code, 'content_limit_exceeded')
   })
 }
+
+// Its values take 20 ms of the event loop until the request is admitted, whatever its bytes.
+test('a small body of many values waits for a turn of its own', async t => {
+  const turns = t.mock.method(longTurns, 'next')
+  const schema = (n: number) => ({ enum: Array.from({ length: n }, (_, i) => i) })
+  const tools = (n: number) => [{ type: 'function', function: { name: 'f', parameters: schema(n) } }]
+  const few = await check({ ...good, tools: tools(100) })
+  assert.deepEqual([few.status, turns.mock.callCount()], [200, 0])
+  const many = { ...good, tools: tools(4000) }
+  const run = await check(many)
+  assert.deepEqual([run.status, turns.mock.callCount()], [200, 1])
+  assert.deepEqual(run.exchange.get(request), many)
+})
 
 test('too many large bodies at once: 503 route_capacity, to be retried', async t => {
   t.mock.method(meterPool(), 'parse', () => Promise.reject(new MeterBusy()))
