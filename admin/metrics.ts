@@ -51,6 +51,7 @@ export interface MetricsSources {
   meterJobs(): { running: number; waiting: number }
   /** The budget of work before admission. */
   preparation(): { held: { requests: number; bytes: number }; refused: { organization: number; process: number } }
+  unsent(): { bytes: number; waiting: number; refused: number }
   /** Accounts of the store. */
   directory(): DirectoryStats
   /** Requests for which media are fetched, and requests that wait for that. */
@@ -371,9 +372,19 @@ export class Metrics {
       'Bytes of the requests that are not admitted yet.',
       () => sources.preparation().held.bytes,
     )
+    this.#gauge(
+      'sluice_unsent_bytes',
+      'Bytes of admitted requests that no provider has answered yet.',
+      () => sources.unsent().bytes,
+    )
+    this.#gauge(
+      'sluice_unsent_waiting',
+      'Requests that wait before admission until fewer bytes are unsent.',
+      () => sources.unsent().waiting,
+    )
     const refused = 'sluice_preparation_refused_total'
     this.#expose(refused, 'counter', 'Requests refused by the budget of work before admission, by whose bound.', () =>
-      Object.entries(sources.preparation().refused).map(([bound, value]) => ({
+      Object.entries({ ...sources.preparation().refused, unsent: sources.unsent().refused }).map(([bound, value]) => ({
         metricName: refused,
         labels: { bound },
         value,

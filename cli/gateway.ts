@@ -44,6 +44,7 @@ import packageJson from '../package.json' with { type: 'json' }
 import { mediaGate } from '../plugins/media/index.ts'
 import { directoryOf } from '../plugins/shared/directory.ts'
 import { ownerOf, preparationOf } from '../plugins/shared/preparation.ts'
+import { unsentOf } from '../plugins/shared/unsent.ts'
 import { sharedBackends, upstreamHealth } from '../plugins/upstream/health.ts'
 import { startSimulator } from '../providers/simulator/server.ts'
 import { openStore } from '../stores/index.ts'
@@ -216,6 +217,7 @@ class RunningGateway implements Gateway {
       shipping: () => this.#shipping?.figures,
       meterJobs: () => meterPool().jobs,
       preparation: () => preparationOf(this.#shared),
+      unsent: () => unsentOf(this.#shared),
       directory: () => directoryOf(this.#shared).stats,
       mediaFetches: () => mediaGate(this.#shared),
       accountNames: () => this.#accountNames(),

@@ -542,12 +542,18 @@ const preparation = object(
       1,
     ),
     organization_bytes: size('256MiB', 'Most bytes of one organization; more is 429 concurrency_limit_exceeded.'),
+    unsent_bytes: size(
+      '1GiB',
+      'Most bytes of admitted requests that no provider has answered yet; more wait before admission.',
+    ),
+    organization_unsent_bytes: size('256MiB', 'The same of one organization.'),
+    unsent_wait: duration('10s', 'How long they wait; then 503 route_capacity.'),
   },
   [],
   {
     default: {},
     description:
-      'Requests that are not admitted yet: received, waiting on a WebSocket, parsed, recalled, counted, completed with fetched files. An organization below its share of the totals is not refused by them.',
+      'Requests that are not admitted yet: received, waiting on a WebSocket, parsed, recalled, counted, completed with fetched files; and the bytes of those that wait for a provider. An organization below its share of the totals is not refused by them.',
   },
 )
 

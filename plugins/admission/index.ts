@@ -10,6 +10,7 @@ import {
 } from '../../core/plugin.ts'
 import type { Admission, Cell, CellState, Denial, MaybePromise } from '../../core/store.ts'
 import { count, object } from '../../core/vocabulary.ts'
+import { disconnection } from '../shared/disconnection.ts'
 import { declaredBytes } from '../shared/preparation.ts'
 import {
   assumedCap,
@@ -20,7 +21,9 @@ import {
   model,
   preparing,
   reservation,
+  unsent,
 } from '../shared/slots.ts'
+import { unsentOf } from '../shared/unsent.ts'
 import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 import { finals } from './left.ts'
@@ -47,7 +50,7 @@ export const admission = definePlugin({
   config: schema,
   needs: [identity],
   provides: [reservation],
-  mayProvide: [limitsCheck, assumedCap],
+  mayProvide: [limitsCheck, assumedCap, unsent],
   // Above what fills them it would admit every prompt as one of no tokens and of no price. A `proxy` route has none.
   reads: [conversationSlot, model, estimate],
   aboveTerminal: true,
@@ -62,6 +65,7 @@ export const admission = definePlugin({
     const sets = new WeakMap<Identity, Map<string, CellSet>>()
     const standings = standingsOf(context.shared)
     const platform = context.shared.use('platform', () => ({ running: 0 }))
+    const ledger = unsentOf(context.shared)
     const { max_concurrent_requests, compress_above } = config.platform
 
     function cellSet(caller: Identity, modelId: string | null): CellSet {
@@ -112,6 +116,12 @@ export const admission = definePlugin({
       return decide(denial)
     }
 
+    /** Holds the bytes of the request until a provider has answered, or the exchange is over. */
+    function keep(x: Exchange, release: () => void): void {
+      x.defer(release)
+      x.set(unsent, release)
+    }
+
     return {
       beforeBody(x) {
         if (!x.peek(identity)) return undefined
@@ -127,93 +137,109 @@ export const admission = definePlugin({
         return undefined
       },
       onRequest(x) {
-        if (platform.running >= max_concurrent_requests) return platformFull()
-        const caller = x.get(identity)
-        const requested = x.peek(model)
-        const set = cellSet(caller, requested?.id ?? null)
-        const conversation = x.peek(conversationSlot)
-        const input = x.peek(estimate)?.input ?? 0
-        const price = requested?.price && caller.organization.billing !== 'free' ? requested.price : null
-        const backends = x.peek(candidates) ?? requested?.backends ?? []
-        const cap = conversation
-          ? outputCap(conversation, requested, backends, set, input, price, output_reserve)
-          : NO_OUTPUT
-        const costOf = (output: number) => (price ? mostCost(input, output, price) : 0)
-
-        const refused = checkMaxima(
-          set,
-          conversation?.maxOutputTokens,
-          conversation?.maxOutputField,
-          input,
-          cap.reserve,
-          costOf(cap.reserve),
-        )
-        if (refused) return refused
-
-        const factor = compression(platform.running / max_concurrent_requests, compress_above)
-        const cells = factor < 1 ? compress(set, factor) : set.cells
-        const compressed = cells !== set.cells
-        const now = x.clock.now()
-        const spends = price !== null && set.spendCells.length > 0
-
-        /** @param output the cap to send */
-        const take = (output: number): MaybePromise<undefined | Reply> => {
-          // Where nothing sets a cap, nothing limits spend either.
-          const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
-          const amounts = cells.map(({ dimension }) =>
-            countedOf(dimension).reserve(input, cap.reserve, cost, conversation),
-          )
-          const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
-          return result instanceof Promise
-            ? result.then(admission => decide(admission, output, cost, amounts))
-            : decide(result, output, cost, amounts)
-        }
-
-        const decide = (
-          result: Admission,
-          output: number,
-          cost: number,
-          amounts: readonly number[],
-        ): MaybePromise<undefined | Reply> => {
-          if (spends) set.spendLeft = spendLeft(cells, result.states)
-          saw(caller, cells, result.states, compressed, x.clock.mono())
-          if (!result.admitted) {
-            // Another request was faster: less is left than was seen, and a lower cap may still fit.
-            if (spends && output > cap.reserve && cells[result.denied]!.kind === 'spend')
-              return take(capWithin(set.spendLeft, cap, input, price))
-            return denied(cells, amounts, result, now, { full: set.cells })
-          }
-          x.defer(() => store.limits.settle(caller.organization.id, x.id, finals(cells, amounts, x), x.clock.now()))
-          // The client disconnected while the store decided: the reservation was settled at once, and nothing would
-          // close a row that is opened now.
-          if (x.closed) return undefined
-          x.peek(preparing)?.leave()
-          const taken = { amounts, at: now }
-          x.set(reservation, { cells, states: result.states, compressed, taken, input, output: cap.reserve, cost })
-          if (conversation && conversation.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
-            x.set(assumedCap, output)
-          return store.ledger.intent({
-            request_id: x.id,
-            time: x.startedAt,
-            organization: caller.organization.id,
-            key_id: caller.key.id,
-            surface: x.surface?.name ?? x.route,
-            model: requested?.id ?? '',
-            price_book: config.price_book,
-            billing: caller.organization.billing,
-            input_tokens: input,
+        const prepared = x.peek(preparing)
+        if (!prepared || platform.running >= max_concurrent_requests) return admit(x)
+        const owner = x.get(identity).organization.id
+        const held = ledger.enter(owner, prepared.bytes, config.platform.preparation, x.clock, () => disconnection(x))
+        if (held instanceof Promise) {
+          return held.then(answer => {
+            if (typeof answer !== 'function') return answer
+            keep(x, answer)
+            return x.closed ? undefined : admit(x)
           })
         }
-        // Counted before the store is asked, so that exchanges that wait for its answer count too.
-        platform.running++
-        x.defer(() => {
-          platform.running--
-        })
-        if (!spends || cap.most === cap.reserve || isPlentiful(set.spendLeft, costOf(cap.most))) return take(cap.most)
-        const takeShare = (states: CellState[]) => take(capWithin(spendLeft(set.spendCells, states), cap, input, price))
-        const states = store.limits.peek(caller.organization.id, set.spendCells, now)
-        return states instanceof Promise ? states.then(takeShare) : takeShare(states)
+        keep(x, held)
+        return admit(x)
       },
+    }
+
+    function admit(x: Exchange): MaybePromise<undefined | Reply> {
+      if (platform.running >= max_concurrent_requests) return platformFull()
+      const caller = x.get(identity)
+      const requested = x.peek(model)
+      const set = cellSet(caller, requested?.id ?? null)
+      const conversation = x.peek(conversationSlot)
+      const input = x.peek(estimate)?.input ?? 0
+      const price = requested?.price && caller.organization.billing !== 'free' ? requested.price : null
+      const backends = x.peek(candidates) ?? requested?.backends ?? []
+      const cap = conversation
+        ? outputCap(conversation, requested, backends, set, input, price, output_reserve)
+        : NO_OUTPUT
+      const costOf = (output: number) => (price ? mostCost(input, output, price) : 0)
+
+      const refused = checkMaxima(
+        set,
+        conversation?.maxOutputTokens,
+        conversation?.maxOutputField,
+        input,
+        cap.reserve,
+        costOf(cap.reserve),
+      )
+      if (refused) return refused
+
+      const factor = compression(platform.running / max_concurrent_requests, compress_above)
+      const cells = factor < 1 ? compress(set, factor) : set.cells
+      const compressed = cells !== set.cells
+      const now = x.clock.now()
+      const spends = price !== null && set.spendCells.length > 0
+
+      /** @param output the cap to send */
+      const take = (output: number): MaybePromise<undefined | Reply> => {
+        // Where nothing sets a cap, nothing limits spend either.
+        const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
+        const amounts = cells.map(({ dimension }) =>
+          countedOf(dimension).reserve(input, cap.reserve, cost, conversation),
+        )
+        const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
+        return result instanceof Promise
+          ? result.then(admission => decide(admission, output, cost, amounts))
+          : decide(result, output, cost, amounts)
+      }
+
+      const decide = (
+        result: Admission,
+        output: number,
+        cost: number,
+        amounts: readonly number[],
+      ): MaybePromise<undefined | Reply> => {
+        if (spends) set.spendLeft = spendLeft(cells, result.states)
+        saw(caller, cells, result.states, compressed, x.clock.mono())
+        if (!result.admitted) {
+          // Another request was faster: less is left than was seen, and a lower cap may still fit.
+          if (spends && output > cap.reserve && cells[result.denied]!.kind === 'spend')
+            return take(capWithin(set.spendLeft, cap, input, price))
+          return denied(cells, amounts, result, now, { full: set.cells })
+        }
+        x.defer(() => store.limits.settle(caller.organization.id, x.id, finals(cells, amounts, x), x.clock.now()))
+        // The client disconnected while the store decided: the reservation was settled at once, and nothing would
+        // close a row that is opened now.
+        if (x.closed) return undefined
+        x.peek(preparing)?.leave()
+        const taken = { amounts, at: now }
+        x.set(reservation, { cells, states: result.states, compressed, taken, input, output: cap.reserve, cost })
+        if (conversation && conversation.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
+          x.set(assumedCap, output)
+        return store.ledger.intent({
+          request_id: x.id,
+          time: x.startedAt,
+          organization: caller.organization.id,
+          key_id: caller.key.id,
+          surface: x.surface?.name ?? x.route,
+          model: requested?.id ?? '',
+          price_book: config.price_book,
+          billing: caller.organization.billing,
+          input_tokens: input,
+        })
+      }
+      // Counted before the store is asked, so that exchanges that wait for its answer count too.
+      platform.running++
+      x.defer(() => {
+        platform.running--
+      })
+      if (!spends || cap.most === cap.reserve || isPlentiful(set.spendLeft, costOf(cap.most))) return take(cap.most)
+      const takeShare = (states: CellState[]) => take(capWithin(spendLeft(set.spendCells, states), cap, input, price))
+      const states = store.limits.peek(caller.organization.id, set.spendCells, now)
+      return states instanceof Promise ? states.then(takeShare) : takeShare(states)
     }
   },
 })

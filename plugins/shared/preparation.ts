@@ -107,6 +107,11 @@ export class PreparedRequest {
     ledger.add(organization, own, 1, bytes)
   }
 
+  /** What is held for the request. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
   /**
    * Counts further bytes that are held for the request.
    * @returns the refusal when a bound is reached; the bytes are then not counted

@@ -33,6 +33,12 @@ export const parsedConversation = slot<Conversation>('parsedConversation')
 export const preparing = slot<PreparedRequest>('preparing')
 
 /**
+ * Filled by `admission`: gives back the bytes of the request in the budget of what no provider has taken yet. `upstream`
+ * calls it when a provider has answered; the end of the exchange does, too.
+ */
+export const unsent = slot<() => void>('unsent')
+
+/**
  * Filled by `admission` before the body is read, when it has not yet looked whether a limit is full. Plugins call it
  * before they begin expensive work; what it returns refuses the request.
  */

@@ -11,6 +11,7 @@ import type { Pools } from '../upstream/pools.ts'
 import type { RetryBudgets } from '../upstream/retry-budget.ts'
 import type { Accounts, Directory } from './directory.ts'
 import type { Preparation } from './preparation.ts'
+import type { Unsent } from './unsent.ts'
 
 /** Made by `directoryOf`: accounts of the store that this process has read. */
 export const directoryKey: SharedKey<Directory> = { name: 'directory' }
@@ -18,6 +19,8 @@ export const directoryKey: SharedKey<Directory> = { name: 'directory' }
 export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Accounts>> = { name: 'accounts' }
 /** Made by `preparationOf`: what is between the body and admission. */
 export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
+/** Made by `unsentOf`: bytes of admitted requests that no provider has taken yet. */
+export const unsentKey: SharedKey<Unsent> = { name: 'unsent' }
 /** Made by `standingsOf`: what was last seen of the limits of each caller. */
 export const standingsKey: SharedKey<Standings> = { name: 'standings' }
 /** Made by `mediaGate`: what fetches of media wait for. */

@@ -19,6 +19,7 @@ import {
   promptTaken,
   servedBy,
   trace,
+  unsent,
 } from '../shared/slots.ts'
 import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
@@ -226,6 +227,7 @@ export class Attempts implements AttemptOwner {
     const now = this.#context.clock.mono()
     this.#back(this.#target.breaker.succeeded(now, this.#organization, attempt.startedMono))
     this.#x.set(servedBy, attempt.backend)
+    this.#x.peek(unsent)?.()
   }
 
   silent(attempt: Attempt, tooLong: boolean): void {

@@ -57,7 +57,15 @@ test('every value of the reference file arrives with its unit', async () => {
     max_concurrent_requests: 10_000,
     overload_delay: 200,
     compress_above: 0.8,
-    preparation: { requests: 8000, bytes: 1024 ** 3, organization_requests: 2000, organization_bytes: 256 * 1024 ** 2 },
+    preparation: {
+      requests: 8000,
+      bytes: 1024 ** 3,
+      organization_requests: 2000,
+      organization_bytes: 256 * 1024 ** 2,
+      unsent_bytes: 1024 ** 3,
+      organization_unsent_bytes: 256 * 1024 ** 2,
+      unsent_wait: 10_000,
+    },
   })
   assert.deepEqual(ledger, {
     keep: null,

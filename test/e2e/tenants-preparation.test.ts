@@ -264,3 +264,33 @@ test('bodies of very many values: of one organization two at a time reach the ev
     spied.mock.restore()
     assert.equal(most, 2)
   }))
+
+// Twenty requests with 20 MiB of images each, at a provider that was slow to answer, held 1.3 GB.
+test('requests wait for their turn while no provider has answered the ones before, and others do not', () =>
+  using({ extra: 'platform: { preparation: { organization_unsent_bytes: 1KiB } }' }, async t => {
+    const text = 'word '.repeat(300)
+    const gone = new AbortController()
+    const slow = fetch(`${t.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+      body: JSON.stringify(ask(`[[sim: delay 60s; tokens 5]] ${text}`)),
+      signal: gone.signal,
+    })
+    await eventually(async () => (await metric(t, 'sluice_unsent_bytes')) > 1024)
+    const waits = chat(t, ask(`[[sim: tokens 5]] ${text}`))
+    await eventually(async () => (await metric(t, 'sluice_unsent_waiting')) === 1)
+    assert.equal((await chat(t, ask('[[sim: tokens 5]] x'), OTHER)).status, 200)
+    assert.equal(await metric(t, 'sluice_unsent_waiting'), 1)
+    gone.abort()
+    await assert.rejects(slow)
+    assert.equal((await waits).status, 200)
+    await eventually(async () => (await metric(t, 'sluice_unsent_bytes')) === 0)
+  }))
+
+test('the bytes of a request are given back when a provider answers, not when the reply has ended', () =>
+  using({ extra: 'platform: { preparation: { organization_unsent_bytes: 1KiB } }' }, async t => {
+    const stream = await chat(t, ask(`[[sim: stall 3]] ${'word '.repeat(300)}`, { stream: true }))
+    assert.equal(stream.status, 200)
+    assert.equal(await metric(t, 'sluice_unsent_bytes'), 0)
+    await stream.body!.cancel()
+  }))

@@ -73,6 +73,9 @@ export const PREPARATION = {
   bytes: 1 << 30,
   organization_requests: 2000,
   organization_bytes: 1 << 28,
+  unsent_bytes: 1 << 30,
+  organization_unsent_bytes: 1 << 28,
+  unsent_wait: 10_000,
 }
 
 /** The parts of a configuration that plugins ask for. */

@@ -2,8 +2,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Preparation, PreparedRequest } from '../../plugins/shared/preparation.ts'
+import { PREPARATION } from './kit.ts'
 
-const BOUNDS = { requests: 8, bytes: 800, organization_requests: 6, organization_bytes: 600 }
+const BOUNDS = {
+  ...PREPARATION,
+  ...{ requests: 8, bytes: 800, organization_requests: 6, organization_bytes: 600 },
+}
 
 const enter = (ledger: Preparation, organization: string, bytes = 0) => ledger.enter(organization, bytes, BOUNDS)
 function entered(ledger: Preparation, organization: string, bytes = 0): PreparedRequest {
