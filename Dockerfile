@@ -44,7 +44,7 @@ ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY . .
-COPY --from=validators /app/core/validators/written core/validators/written
+COPY --from=validators /app/core/tools/validators/written core/tools/validators/written
 COPY --from=server /server/usr /usr
 # A volume takes owner and mode from here. 1000 is the image's user `node`; as a number, so that Kubernetes can tell that it is not root.
 COPY --from=dependencies --chown=1000:1000 /app/data data

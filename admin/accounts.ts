@@ -1,6 +1,6 @@
 /** Organizations and keys with their use of each limit, for the dashboard. */
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
-import { type Cell, isLimit, type Store } from '../core/store.ts'
+import { type Cell, isLimit, type Store } from '../core/ports/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Use, UseByKey } from './usage.ts'
 

@@ -2,7 +2,7 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { AdminToken } from '../config/types.ts'
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/tools/clock.ts'
 
 export interface Caller {
   /** As the audit names it; '' without a token. */

@@ -3,7 +3,7 @@
  * only the one point a second that the charts keep.
  */
 import type { ServerResponse } from 'node:http'
-import type { Clock, Timer } from '../core/clock.ts'
+import type { Clock, Timer } from '../core/tools/clock.ts'
 import type { Shown, Snapshot } from './snapshot.ts'
 
 const PERIOD_MS = 1000

@@ -1,5 +1,5 @@
 /** Calls between two processes over a channel of messages, such as that of `child_process`. */
-import { systemClock } from '../core/clock.ts'
+import { systemClock } from '../core/tools/clock.ts'
 
 /** Any signature, for the types of one to be read from it. */
 type Calls = Record<string, (...args: any[]) => unknown>

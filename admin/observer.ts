@@ -2,10 +2,10 @@
  * Records an exchange that has ended: a log line, the counts of the metrics, and facts for the dashboard. It never
  * records a body, a header or a key.
  */
-import type { GatewayError } from '../core/errors.ts'
-import type { RunningExchange } from '../core/exchange/index.ts'
+import type { GatewayError } from '../core/canon/errors.ts'
+import type { RunningExchange } from '../core/engine/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
-import { wordOf } from '../core/word.ts'
+import { wordOf } from '../core/tools/word.ts'
 import { failedAttempts, identity, model, parsedConversation, reservation, servedBy } from '../plugins/shared/slots.ts'
 import { upstreamFields } from '../plugins/upstream/failed-attempts.ts'
 import type { Metrics } from './metrics.ts'

@@ -1,8 +1,8 @@
 /** The last exchanges, for the dashboard: facts about them, never a body, a header or a key. */
 
-import { isLimit } from '../core/store.ts'
-import type { TimelineEntry } from '../core/timeline.ts'
-import type { UpstreamFault } from '../core/upstream-fault.ts'
+import type { UpstreamFault } from '../core/canon/upstream-fault.ts'
+import type { TimelineEntry } from '../core/engine/timeline.ts'
+import { isLimit } from '../core/ports/store.ts'
 import type { FailedAttempt, Reservation } from '../plugins/shared/slots.ts'
 
 export interface ExchangeRecord {

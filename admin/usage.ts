@@ -1,4 +1,4 @@
-import { addUse, noUse, type Store, type UsageTotals } from '../core/store.ts'
+import { addUse, noUse, type Store, type UsageTotals } from '../core/ports/store.ts'
 
 /**
  * What each key used since the process started: plain counts that the dashboard shows beside the limits. The ledger has

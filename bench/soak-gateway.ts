@@ -7,10 +7,10 @@
 import { Session } from 'node:inspector'
 import v8 from 'node:v8'
 import { buildGateway } from '../cli/gateway.ts'
-import { DenseSet, IdMap } from '../core/collections.ts'
-import { RunningExchange } from '../core/exchange/index.ts'
+import { RunningExchange } from '../core/engine/exchange/index.ts'
 import type { Logger } from '../core/plugin.ts'
-import type { Cell } from '../core/store.ts'
+import type { Cell } from '../core/ports/store.ts'
+import { DenseSet, IdMap } from '../core/tools/collections.ts'
 import { Attempt } from '../plugins/upstream/attempt.ts'
 
 /** What can be measured quickly, with any number of open streams. */

@@ -37,7 +37,7 @@ function run(script: string, ...args: string[]): void {
 
 function clean(): void {
   for (const file of sources) for (const made of ['.js', '.d.ts']) rmSync(file.replace(/\.ts$/, made), { force: true })
-  rmSync(join(ROOT, 'core/validators/written'), { recursive: true, force: true })
+  rmSync(join(ROOT, 'core/tools/validators/written'), { recursive: true, force: true })
 }
 
 clean()

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import type { AuditEntry } from '../core/accounts.ts'
+import type { AuditEntry } from '../core/ports/accounts.ts'
 import { configFile } from './arguments.ts'
 import { Holders } from './holders.ts'
 import type { Verb } from './main.ts'

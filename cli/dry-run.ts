@@ -1,9 +1,9 @@
 /** Builds a configuration without listening, storing or calling a provider: for `check`, `explain` and `route`. */
 import { formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { systemClock } from '../core/clock.ts'
+import { createSharedState } from '../core/engine/shared-state.ts'
 import { answer, type Plugin, type PluginHooks, type Slot } from '../core/plugin.ts'
-import { createSharedState } from '../core/shared-state.ts'
+import { systemClock } from '../core/tools/clock.ts'
 import { type Identity, identity } from '../plugins/shared/slots.ts'
 import { openStore } from '../stores/index.ts'
 import { type Assembly, buildAssembly, ConfigRefused } from './assembly.ts'

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
 import type { GatewayConfig } from '../config/types.ts'
-import { type Chain, idleLinks, type Phase, waived } from '../core/chain.ts'
+import { type Chain, idleLinks, type Phase, waived } from '../core/engine/chain.ts'
 import { configFile } from './arguments.ts'
 import { dryRun } from './dry-run.ts'
 import type { Verb } from './main.ts'

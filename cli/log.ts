@@ -4,10 +4,10 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
-import { AuthFault } from '../core/auth.ts'
+import { UnreadableReply, UpstreamFault } from '../core/canon/upstream-fault.ts'
 import type { Logger } from '../core/plugin.ts'
-import { StoreUnavailable } from '../core/store.ts'
-import { UnreadableReply, UpstreamFault } from '../core/upstream-fault.ts'
+import { AuthFault } from '../core/ports/auth.ts'
+import { StoreUnavailable } from '../core/ports/store.ts'
 import { prettyLine } from './pretty.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }

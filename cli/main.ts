@@ -1,5 +1,5 @@
 /** `sluice VERB …`: runs the verb and gives its exit code: 0 success, 1 failure, 2 wrong arguments. */
-import { AccountFault } from '../core/accounts.ts'
+import { AccountFault } from '../core/ports/accounts.ts'
 import { Failure, fold, type Terminal, terminal, UsageError } from './terminal.ts'
 
 export interface Verb {

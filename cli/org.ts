@@ -14,8 +14,8 @@ import {
   type Value,
 } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
-import type { AccountStore } from '../core/accounts.ts'
-import { isUsd } from '../core/limits.ts'
+import { isUsd } from '../core/canon/limits.ts'
+import type { AccountStore } from '../core/ports/accounts.ts'
 import { configFile } from './arguments.ts'
 import { cliAuthor, Holders } from './holders.ts'
 import { shownOnce, table } from './key.ts'

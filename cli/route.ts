@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { type Dimension, isMoney } from '../core/limits.ts'
+import { type Dimension, isMoney } from '../core/canon/limits.ts'
 import { configFile } from './arguments.ts'
 import { Holders } from './holders.ts'
 import type { Verb } from './main.ts'

@@ -6,7 +6,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
-import { formatUsd } from '../core/money.ts'
+import { formatUsd } from '../core/canon/money.ts'
 import {
   addUse,
   type LedgerRow,
@@ -15,7 +15,7 @@ import {
   type UsageFilter,
   type UsageSum,
   type UsageTotals,
-} from '../core/store.ts'
+} from '../core/ports/store.ts'
 import { LEDGER_COLUMNS } from '../stores/columns.ts'
 import { RedisClient } from '../stores/redis/client.ts'
 import { drainOf } from '../stores/redis/drained.ts'

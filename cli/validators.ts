@@ -1,12 +1,12 @@
 /**
  * Compiles the validators that a gateway of built-in plugins needs, into the folder that the image and the package ship
- * with, or into FOLDER. A start that finds them there compiles nothing and writes nothing (core/validators/read.ts).
- * Run: npm run validators [-- FOLDER]
+ * with, or into FOLDER. A start that finds them there compiles nothing and writes nothing
+ * (core/tools/validators/read.ts). Run: npm run validators [-- FOLDER]
  */
 import { rmSync } from 'node:fs'
 import { knownSchemas } from '../config/load.ts'
 import { optionValidators } from '../config/validate.ts'
-import { BROUGHT_ALONG, writeValidators } from '../core/validators/read.ts'
+import { BROUGHT_ALONG, writeValidators } from '../core/tools/validators/read.ts'
 import { catalog } from '../plugins/index.ts'
 import { dialects } from '../providers/index.ts'
 import { requestValidators } from '../surfaces/check.ts'

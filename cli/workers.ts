@@ -9,7 +9,7 @@ import { answering, Link, type Send } from '../admin/link.ts'
 import type { Part } from '../admin/part.ts'
 import type { GatewayFacts } from '../admin/snapshot.ts'
 import type { Names } from '../config/retired.ts'
-import type { NameUsers } from '../core/accounts.ts'
+import type { NameUsers } from '../core/ports/accounts.ts'
 import type { Terminal } from './terminal.ts'
 
 const VARIABLE = 'SLUICE_WORKER'

@@ -1,6 +1,6 @@
 /** Reads `plans` and `organizations` with their keys: what each account may use, and its limits. */
-import { isUsd } from '../core/limits.ts'
-import type { Arrives } from '../core/vocabulary.ts'
+import { isUsd } from '../core/canon/limits.ts'
+import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import type { Report } from './report.ts'

@@ -1,7 +1,7 @@
 /**
  * Names what differs between two configurations, for the log line of a reload. It never gives a value: some are secret.
  */
-import type { Backend } from '../core/dialect.ts'
+import type { Backend } from '../core/ports/dialect.ts'
 import type { GatewayConfig } from './types.ts'
 
 /** Sections whose entries have names. */

@@ -3,7 +3,7 @@
  * plugin that needs it. Pure functions, which `check`, start-up and `explain` share.
  */
 
-import type { PipelineEntry, Position } from '../core/chain.ts'
+import type { PipelineEntry, Position } from '../core/engine/chain.ts'
 import type { Plugin, Safeguard, Slot } from '../core/plugin.ts'
 import type { ConfigError } from './source.ts'
 import { didYouMean } from './suggest.ts'

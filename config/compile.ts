@@ -1,12 +1,12 @@
 /**
  * Compiles validators of option schemas with ajv. This module is loaded only for schemas whose validators are not kept
- * yet (core/validators/read.ts).
+ * yet (core/tools/validators/read.ts).
  */
 import { createHash } from 'node:crypto'
 import { _, Ajv } from 'ajv'
-import type { ValidatorsText } from '../core/validators/read.ts'
-import { standaloneText } from '../core/validators/write.ts'
-import type { Schema } from '../core/vocabulary.ts'
+import type { ValidatorsText } from '../core/tools/validators/read.ts'
+import { standaloneText } from '../core/tools/validators/write.ts'
+import type { Schema } from '../core/tools/vocabulary.ts'
 import { TEXT_FORMATS } from './validate.ts'
 
 /**

@@ -5,7 +5,7 @@
  * config/gateway.schema.json.
  */
 import type { Plugin } from '../core/plugin.ts'
-import type { Schema } from '../core/vocabulary.ts'
+import type { Schema } from '../core/tools/vocabulary.ts'
 import {
   CHAIN_SECTIONS,
   ENTRIES,

@@ -1,7 +1,7 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import type { ProviderAuth } from '../core/auth.ts'
-import type { Backend, Dialect } from '../core/dialect.ts'
-import type { Arrives } from '../core/vocabulary.ts'
+import type { ProviderAuth } from '../core/ports/auth.ts'
+import type { Backend, Dialect } from '../core/ports/dialect.ts'
+import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
 import type { Report } from './report.ts'
 import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'

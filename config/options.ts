@@ -1,6 +1,6 @@
 /** Options of one plugin that do not come from a configuration file: for test harnesses and tools. */
 import type { Plugin } from '../core/plugin.ts'
-import type { Schema } from '../core/vocabulary.ts'
+import type { Schema } from '../core/tools/vocabulary.ts'
 import { validate } from './validate.ts'
 
 /** The schema of a plugin that has no options. */

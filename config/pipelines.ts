@@ -2,7 +2,7 @@
  * Reads `pipelines` and `routes`: the three ways to write an entry, the options of plugins, and the references between
  * sections.
  */
-import type { PipelineEntry } from '../core/chain.ts'
+import type { PipelineEntry } from '../core/engine/chain.ts'
 import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'

@@ -1,6 +1,6 @@
 /** Collects all faults of a configuration with their positions, so that one run shows them all. */
-import type { Position } from '../core/chain.ts'
-import type { Arrives, Schema } from '../core/vocabulary.ts'
+import type { Position } from '../core/engine/chain.ts'
+import type { Arrives, Schema } from '../core/tools/vocabulary.ts'
 import type { ConfigError, ConfigSource, Path } from './source.ts'
 import { validate } from './validate.ts'
 

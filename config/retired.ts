@@ -2,8 +2,8 @@
  * Plans and models that a configuration does not have, although accounts of the store name them. A reload that takes one
  * away is refused unless the file says that it is meant (`retired:`), and `sluice check --store` tells of all.
  */
-import { type AccountStore, NAME_KINDS, type NameKind, type NameUsers } from '../core/accounts.ts'
-import { appendAll } from '../core/append.ts'
+import { type AccountStore, NAME_KINDS, type NameKind, type NameUsers } from '../core/ports/accounts.ts'
+import { appendAll } from '../core/tools/append.ts'
 import { accountNames } from './accounts.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import type { Report } from './report.ts'

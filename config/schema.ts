@@ -4,9 +4,9 @@
  * Sections of named entries (`ENTRIES`) are checked entry by entry, so that a fault in one entry does not hide the
  * faults of the others.
  */
-import { EFFORTS, type SurfaceName } from '../core/conversation.ts'
-import { CAPABILITIES } from '../core/dialect.ts'
-import { isUsd, LIMITS as LIMIT_TABLE, type LimitName } from '../core/limits.ts'
+import { EFFORTS, type SurfaceName } from '../core/canon/conversation.ts'
+import { isUsd, LIMITS as LIMIT_TABLE, type LimitName } from '../core/canon/limits.ts'
+import { CAPABILITIES } from '../core/ports/dialect.ts'
 import {
   type Arrives,
   choice,
@@ -21,7 +21,7 @@ import {
   secretText,
   size,
   text,
-} from '../core/vocabulary.ts'
+} from '../core/tools/vocabulary.ts'
 
 export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const
 export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
@@ -683,7 +683,7 @@ const usd = (description: string): Schema<number | null> => ({
 })
 
 /**
- * Every limit (core/limits.ts). There are no defaults: a limit that is left out is inherited; in a plan it is
+ * Every limit (core/canon/limits.ts). There are no defaults: a limit that is left out is inherited; in a plan it is
  * unlimited.
  */
 export const LIMITS = Object.fromEntries(

@@ -14,7 +14,7 @@ import {
   type ParsedNode,
   parseDocument,
 } from 'yaml'
-import type { Position } from '../core/chain.ts'
+import type { Position } from '../core/engine/chain.ts'
 
 /** A fault of the configuration: its position, what is wrong, and the cure. */
 export interface ConfigError extends Position {

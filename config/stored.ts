@@ -9,7 +9,7 @@ import {
   type AuditNote,
   type OrganizationWithKeys,
   type StoredKey,
-} from '../core/accounts.ts'
+} from '../core/ports/accounts.ts'
 import { accountNames, readOrganization } from './accounts.ts'
 import type { GatewayConfig, KeyConfig } from './types.ts'
 

@@ -6,12 +6,12 @@
  * The types of the sections follow from the schemas. This file has what loading adds and changes.
  */
 
-import type { AuditBounds } from '../core/accounts.ts'
-import type { ProviderAuth } from '../core/auth.ts'
-import type { PipelineEntry, Position } from '../core/chain.ts'
-import type { Backend } from '../core/dialect.ts'
-import type { LimitName } from '../core/limits.ts'
-import type { Arrives } from '../core/vocabulary.ts'
+import type { LimitName } from '../core/canon/limits.ts'
+import type { PipelineEntry, Position } from '../core/engine/chain.ts'
+import type { AuditBounds } from '../core/ports/accounts.ts'
+import type { ProviderAuth } from '../core/ports/auth.ts'
+import type { Backend } from '../core/ports/dialect.ts'
+import type { Arrives } from '../core/tools/vocabulary.ts'
 import type {
   ACCOUNT_CAPABILITIES,
   key,

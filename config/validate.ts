@@ -5,8 +5,8 @@
  */
 
 import { isIP } from 'node:net'
-import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/validators/read.ts'
-import type { Arrives, Schema } from '../core/vocabulary.ts'
+import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/tools/validators/read.ts'
+import type { Arrives, Schema } from '../core/tools/vocabulary.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import { parseDuration, parseListen, parsePrice, parseSize, parseTimestamp, parseUsd } from './units.ts'
@@ -86,7 +86,8 @@ export const TEXT_FORMATS: Record<string, { type: 'string'; validate(text: strin
 const validators = new WeakMap<Schema, Validator>()
 
 /**
- * Schemas in the form that core/validators/read.ts takes: with the module that compiles them and the formats they use.
+ * Schemas in the form that core/tools/validators/read.ts takes: with the module that compiles them and the formats they
+ * use.
  */
 export const optionValidators = (schemas: readonly Schema[]): ValidatorSet => ({
   // ajv refuses a default at the root of a schema. The caller fills that default.

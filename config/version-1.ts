@@ -2,9 +2,9 @@
  * What `version: 1` of gateway.yaml implies. Since version 2 each of these plugins is its own line in a pipeline. In
  * version 1 their places are fixed, and two of them take their options from sections.
  */
-import type { PipelineEntry } from '../core/chain.ts'
+import type { PipelineEntry } from '../core/engine/chain.ts'
 import type { Plugin } from '../core/plugin.ts'
-import type { Schema } from '../core/vocabulary.ts'
+import type { Schema } from '../core/tools/vocabulary.ts'
 import type { PluginCatalog } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 

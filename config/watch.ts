@@ -6,7 +6,7 @@
  */
 import { type FSWatcher, statSync, watch } from 'node:fs'
 import { dirname } from 'node:path'
-import { type Clock, systemClock, type Timer } from '../core/clock.ts'
+import { type Clock, systemClock, type Timer } from '../core/tools/clock.ts'
 
 export interface WatchOptions {
   /** Quiet time after the last event before `onChange`, in milliseconds: one save causes several events. */

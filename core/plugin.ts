@@ -6,16 +6,16 @@
  * docs/architecture.md draws the way of an exchange.
  */
 
-import type { Clock } from './clock.ts'
-import type { Conversation, SurfaceName } from './conversation.ts'
-import { type ErrorCode, type ErrorInit, GatewayError } from './errors.ts'
-import type { StreamEvent, Usage } from './events.ts'
-import type { Incoming } from './listener.ts'
-import { loopTurns } from './loop-turn.ts'
-import type { SearchProviders } from './search.ts'
-import type { Outcome, Store } from './store.ts'
-import type { Surface } from './surface.ts'
-import type { Schema } from './vocabulary.ts'
+import type { Conversation, SurfaceName } from './canon/conversation.ts'
+import { type ErrorCode, type ErrorInit, GatewayError } from './canon/errors.ts'
+import type { StreamEvent, Usage } from './canon/events.ts'
+import { loopTurns } from './engine/loop-turn.ts'
+import type { Incoming } from './ports/listener.ts'
+import type { SearchProviders } from './ports/search.ts'
+import type { Outcome, Store } from './ports/store.ts'
+import type { Surface } from './ports/surface.ts'
+import type { Clock } from './tools/clock.ts'
+import type { Schema } from './tools/vocabulary.ts'
 
 // ---- slots ----------------------------------------------------------------------------------------------------------
 
@@ -479,8 +479,8 @@ export const estimate = slot<{ input: number }>('estimate')
  */
 export const usage = slot<{ usage: Usage; cost: number; billed: boolean }>('usage')
 
-export type { Clock } from './clock.ts'
-export type { SearchResult } from './conversation.ts'
-export { GatewayError } from './errors.ts'
-export { SearchFailed, type SearchOptions, type SearchProvider } from './search.ts'
+export type { SearchResult } from './canon/conversation.ts'
+export { GatewayError } from './canon/errors.ts'
+export { SearchFailed, type SearchOptions, type SearchProvider } from './ports/search.ts'
+export type { Clock } from './tools/clock.ts'
 export type { Conversation, Incoming, StreamEvent, SurfaceName }

@@ -2,7 +2,7 @@
  * The part of an exchange that is the same on both listeners: how far its response has come, and which callbacks run
  * when the client disconnects before the response is complete.
  */
-import type { HeaderList } from '../core/listener.ts'
+import type { HeaderList } from '../core/ports/listener.ts'
 import { withListener } from './aborts.ts'
 
 /**

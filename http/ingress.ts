@@ -3,14 +3,21 @@
  * generations of the configuration. The order of its checks follows decisions 1 and 7.
  */
 
-import { type Chain, handshakeChain, takesMessages } from '../core/chain.ts'
-import { DenseSet } from '../core/collections.ts'
-import { advertise, type ErrorCode, type ErrorInit, GatewayError, printable, retryHeaders } from '../core/errors.ts'
-import { type ExchangeHost, RunningExchange } from '../core/exchange/index.ts'
-import { requestId } from '../core/ids.ts'
-import type { HeaderList, Incoming } from '../core/listener.ts'
+import {
+  advertise,
+  type ErrorCode,
+  type ErrorInit,
+  GatewayError,
+  printable,
+  retryHeaders,
+} from '../core/canon/errors.ts'
+import { type Chain, handshakeChain, takesMessages } from '../core/engine/chain.ts'
+import { type ExchangeHost, RunningExchange } from '../core/engine/exchange/index.ts'
 import type { Exchange, ResponseHead, Settlement } from '../core/plugin.ts'
-import { errorBody, type Surface } from '../core/surface.ts'
+import type { HeaderList, Incoming } from '../core/ports/listener.ts'
+import { errorBody, type Surface } from '../core/ports/surface.ts'
+import { DenseSet } from '../core/tools/collections.ts'
+import { requestId } from '../core/tools/ids.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
 import { safeHead } from './safe-header.ts'
 import { MessageSession, MessageTurns, type SocketHost } from './web-socket.ts'

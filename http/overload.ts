@@ -3,8 +3,9 @@
  * run than the platform allows. Running exchanges continue. The limits of accounts are the task of admission
  * (LIM-10); this guard protects the process, whatever the chain does.
  */
-import type { Clock, Timer } from '../core/clock.ts'
-import type { Incoming } from '../core/listener.ts'
+
+import type { Incoming } from '../core/ports/listener.ts'
+import type { Clock, Timer } from '../core/tools/clock.ts'
 
 /** The present lag of the event loop, in milliseconds. */
 export interface LagProbe {

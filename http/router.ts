@@ -2,8 +2,8 @@
  * The routes of gateway.yaml: exact paths, or prefixes written `/path/*`. The bytes of a path are matched as they
  * arrived, never normalised.
  */
-import type { Chain } from '../core/chain.ts'
-import type { Surface } from '../core/surface.ts'
+import type { Chain } from '../core/engine/chain.ts'
+import type { Surface } from '../core/ports/surface.ts'
 
 export interface Route {
   /** The label in logs and metrics, e.g. `POST /v1/responses`. */

@@ -2,9 +2,10 @@
  * The rules of both listeners for heads of requests and responses (R4, R5 and R6 of docs/spec/listener.md). They are
  * in one place, so that both listeners refuse the same heads.
  */
-import { HeaderFields, highestOf, TOKEN } from '../core/header-fields.ts'
-import { STATUS_CODES } from '../core/http.ts'
-import type { HeaderList } from '../core/listener.ts'
+
+import type { HeaderList } from '../core/ports/listener.ts'
+import { HeaderFields, highestOf, TOKEN } from '../core/tools/header-fields.ts'
+import { STATUS_CODES } from '../core/tools/http.ts'
 
 /**
  * Why a head is refused. The listener answers with `ListenerOptions.refuse(reason, words)` and closes the connection.

@@ -5,9 +5,8 @@
  * connection.
  */
 
-import type { Clock } from '../core/clock.ts'
-import { type ErrorCode, type ErrorInit, GatewayError } from '../core/errors.ts'
-import { FairTurns } from '../core/fair.ts'
+import { type ErrorCode, type ErrorInit, GatewayError } from '../core/canon/errors.ts'
+import type { Exchange, Logger } from '../core/plugin.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -19,10 +18,11 @@ import type {
   OutgoingStream,
   Socket,
   SocketSession,
-} from '../core/listener.ts'
-import type { Exchange, Logger } from '../core/plugin.ts'
-import type { Envelope, SocketForm } from '../core/surface.ts'
-import type { Ticker, Ticking } from '../core/ticker.ts'
+} from '../core/ports/listener.ts'
+import type { Envelope, SocketForm } from '../core/ports/surface.ts'
+import type { Clock } from '../core/tools/clock.ts'
+import { FairTurns } from '../core/tools/fair.ts'
+import type { Ticker, Ticking } from '../core/tools/ticker.ts'
 import { withListener } from './aborts.ts'
 import { callerOf } from './overload.ts'
 

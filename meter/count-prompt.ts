@@ -2,7 +2,7 @@
  * Counts a prompt, on the event loop or in the pool of threads. Texts that this process has counted before are not
  * counted again.
  */
-import type { Conversation } from '../core/conversation.ts'
+import type { Conversation } from '../core/canon/conversation.ts'
 import { CACHED_FROM, CountCache, digest, digestInSlices, digestRow } from './cache.ts'
 import { countTokens } from './counter.ts'
 import { createMeterPool, type MeterPool } from './pool.ts'

@@ -1,4 +1,4 @@
-import { exactValues, type JsonPath, normalJson, wellFormed } from '../core/json.ts'
+import { exactValues, type JsonPath, normalJson, wellFormed } from '../core/tools/json.ts'
 import type { NormalText } from './pool.ts'
 
 /**

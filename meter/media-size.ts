@@ -2,7 +2,7 @@
  * What an image or a PDF counts by its size, in tokens (docs/metering.md). Providers count images by their pixels and
  * PDFs by their pages. Pixels stand in the first bytes of a file; pages do not, so a PDF counts by its bytes.
  */
-import type { MediaSource } from '../core/conversation.ts'
+import type { MediaSource } from '../core/canon/conversation.ts'
 
 /** Pixels that count one token. */
 const PIXELS_A_TOKEN = 750

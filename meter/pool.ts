@@ -5,8 +5,8 @@
  */
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
-import { FairGate } from '../core/fair.ts'
-import type { JsonPath } from '../core/json.ts'
+import { FairGate } from '../core/tools/fair.ts'
+import type { JsonPath } from '../core/tools/json.ts'
 import { movable } from './json.ts'
 import { type Tables, tables } from './tables.ts'
 import { type Load, TextWriter } from './text-writer.ts'
@@ -28,8 +28,9 @@ export interface MeterPoolOptions {
 }
 
 /**
- * Jobs wait for a thread in one line for each owner, which is an organization, and the lines take turns (core/fair.ts).
- * The pool does not bound how many wait: the budget of work before admission does (plugins/shared/preparation.ts).
+ * Jobs wait for a thread in one line for each owner, which is an organization, and the lines take turns
+ * (core/tools/fair.ts). The pool does not bound how many wait: the budget of work before admission does
+ * (plugins/shared/preparation.ts).
  */
 export interface MeterPool {
   /** Tokens of each text. Rejects with `MeterBusy`, or with the signal's reason. */
@@ -42,8 +43,8 @@ export interface MeterPool {
    */
   parse(body: Uint8Array, signal?: AbortSignal, owner?: string, exactAt?: JsonPath): Promise<Parsed>
   /**
-   * The form of each JSON text in which it is sent and counted (core/json.ts). Rejects with `MeterBusy`, or with the
-   * signal's reason.
+   * The form of each JSON text in which it is sent and counted (core/tools/json.ts). Rejects with `MeterBusy`, or with
+   * the signal's reason.
    */
   normalise(texts: readonly string[], signal?: AbortSignal, owner?: string): Promise<NormalText[]>
   /** Jobs that have a thread, and jobs that wait for one. */

@@ -13,7 +13,8 @@
  *   image      `image_tokens`, or what its pixels count if that is more (media-size.ts)
  *   document   `document_tokens`, or if that is more: for a text document its tokens, for a PDF what its bytes count;
  *              + title and context
- *   call       3 + name (and namespace) + input, in the form in which it is sent (core/arguments.ts): that of a function
+ *   call       3 + name (and namespace) + input, in the form in which it is sent (core/canon/arguments.ts): that of a
+ *   function
  *              as compact JSON with numbers as they came if it is valid JSON, because a surface that carries arguments
  *              as an object (Messages) does not keep their white space; otherwise unchanged. The input of a custom tool
  *              counts unchanged, but a text with control characters as JSON writes them
@@ -28,9 +29,9 @@
  *   output     structured output: 7 + the description and the schema as compact JSON. Its name does not count, since
  *              only some surfaces have one
  */
-import { argumentsOf } from '../core/arguments.ts'
-import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/conversation.ts'
-import { resultsOf } from '../core/search.ts'
+import { argumentsOf } from '../core/canon/arguments.ts'
+import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/canon/conversation.ts'
+import { resultsOf } from '../core/ports/search.ts'
 import { imageTokens, pdfTokens } from './media-size.ts'
 
 /**

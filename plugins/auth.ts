@@ -1,5 +1,5 @@
 import { definePlugin, deny, type Reply } from '../core/plugin.ts'
-import { flag, object } from '../core/vocabulary.ts'
+import { flag, object } from '../core/tools/vocabulary.ts'
 import { accountsOf, isKeyText } from './shared/directory.ts'
 import { type Identity, identity } from './shared/slots.ts'
 

@@ -1,5 +1,5 @@
 import { conversation, definePlugin, type Exchange, usage } from '../core/plugin.ts'
-import type { CellState } from '../core/store.ts'
+import type { CellState } from '../core/ports/store.ts'
 import { limitHeaders } from './admission/headers.ts'
 import { finals, statesAfter } from './admission/left.ts'
 import { standingHeaders, standingsOf } from './admission/standing.ts'

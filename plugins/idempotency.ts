@@ -9,8 +9,8 @@ import {
   requestBody,
   slot,
 } from '../core/plugin.ts'
-import type { IdempotencyRecord, IdempotencyState } from '../core/store.ts'
-import { duration, object, size } from '../core/vocabulary.ts'
+import type { IdempotencyRecord, IdempotencyState } from '../core/ports/store.ts'
+import { duration, object, size } from '../core/tools/vocabulary.ts'
 import { ModelAccess } from './model-access/access.ts'
 import { type Asked, askedBy, askedOf, refusalOf, refusalOfUnknown } from './model-access/asked.ts'
 import { identity, takenOver } from './shared/slots.ts'

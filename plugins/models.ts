@@ -1,5 +1,5 @@
 import type { ModelConfig } from '../config/types.ts'
-import { isUsd, LIMITS } from '../core/limits.ts'
+import { isUsd, LIMITS } from '../core/canon/limits.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
 import { ModelAccess } from './model-access/access.ts'
 import { least, leastOf } from './shared/account-limits.ts'

@@ -1,4 +1,4 @@
-import { asGatewayError } from '../core/errors.ts'
+import { asGatewayError } from '../core/canon/errors.ts'
 import { answer, definePlugin, deny, type Exchange, type Reply } from '../core/plugin.ts'
 import { inputItems } from '../surfaces/responses/input-items.ts'
 import type { Retained } from './conversation/memory.ts'

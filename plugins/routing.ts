@@ -1,7 +1,5 @@
 import { hash } from 'node:crypto'
-import { appendAll } from '../core/append.ts'
-import type { Conversation } from '../core/conversation.ts'
-import type { Backend, Unfit } from '../core/dialect.ts'
+import type { Conversation } from '../core/canon/conversation.ts'
 import {
   conversation as conversationSlot,
   definePlugin,
@@ -10,6 +8,8 @@ import {
   estimate,
   type Reply,
 } from '../core/plugin.ts'
+import type { Backend, Unfit } from '../core/ports/dialect.ts'
+import { appendAll } from '../core/tools/append.ts'
 import { dialectOf } from '../providers/index.ts'
 import { lackedBy, requirementsOf } from '../providers/requirements.ts'
 import { unfitFor } from '../providers/structured-output.ts'

@@ -11,14 +11,14 @@
 
 import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { assemble } from '../core/assemble.ts'
-import { NEVER_WAIT } from '../core/chain.ts'
-import { ManualClock } from '../core/clock.ts'
-import type { Conversation } from '../core/conversation.ts'
-import { errorMembers, type GatewayError } from '../core/errors.ts'
-import type { FinishEvent, StreamEvent, Usage } from '../core/events.ts'
-import { RunningExchange } from '../core/exchange/index.ts'
-import { MemoryIncoming, type MemoryRequest } from '../core/memory-incoming.ts'
+import type { Conversation } from '../core/canon/conversation.ts'
+import { errorMembers, type GatewayError } from '../core/canon/errors.ts'
+import type { FinishEvent, StreamEvent, Usage } from '../core/canon/events.ts'
+import { assemble } from '../core/engine/assemble.ts'
+import { NEVER_WAIT } from '../core/engine/chain.ts'
+import { RunningExchange } from '../core/engine/exchange/index.ts'
+import { MemoryIncoming, type MemoryRequest } from '../core/engine/memory-incoming.ts'
+import { createSharedState } from '../core/engine/shared-state.ts'
 import {
   type AccountFinder,
   conversation,
@@ -32,10 +32,10 @@ import {
   type SharedState,
   type Slot,
 } from '../core/plugin.ts'
-import { createSharedState } from '../core/shared-state.ts'
-import type { Store } from '../core/store.ts'
-import type { EncodeContext, Encoder, Surface } from '../core/surface.ts'
-import { Ticker } from '../core/ticker.ts'
+import type { Store } from '../core/ports/store.ts'
+import type { EncodeContext, Encoder, Surface } from '../core/ports/surface.ts'
+import { ManualClock } from '../core/tools/clock.ts'
+import { Ticker } from '../core/tools/ticker.ts'
 
 /** A surface that writes each event as one line of JSON, so that a test can read which events passed the chain. */
 export const plainSurface: Surface = {
@@ -370,7 +370,7 @@ const missingStore = new Proxy({} as Store, {
   },
 })
 
-export { ManualClock } from '../core/clock.ts'
-export { GatewayError } from '../core/errors.ts'
-export { MemoryIncoming } from '../core/memory-incoming.ts'
-export { createSharedState } from '../core/shared-state.ts'
+export { GatewayError } from '../core/canon/errors.ts'
+export { MemoryIncoming } from '../core/engine/memory-incoming.ts'
+export { createSharedState } from '../core/engine/shared-state.ts'
+export { ManualClock } from '../core/tools/clock.ts'

@@ -1,5 +1,8 @@
 import { hash } from 'node:crypto'
-import { type CallPart, type Conversation, formOf } from '../core/conversation.ts'
+import { type CallPart, type Conversation, formOf } from '../core/canon/conversation.ts'
+import { GatewayError } from '../core/canon/errors.ts'
+import { UpstreamFault } from '../core/canon/upstream-fault.ts'
+import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
 import type {
   Adjustment,
   Backend,
@@ -9,12 +12,9 @@ import type {
   FrameReader,
   OutboundContext,
   OutboundRequest,
-} from '../core/dialect.ts'
-import { GatewayError } from '../core/errors.ts'
-import { callId, searchId } from '../core/ids.ts'
-import { wellFormed } from '../core/json.ts'
-import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
-import { UpstreamFault } from '../core/upstream-fault.ts'
+} from '../core/ports/dialect.ts'
+import { callId, searchId } from '../core/tools/ids.ts'
+import { wellFormed } from '../core/tools/json.ts'
 import { blamedError, namingTurns } from '../providers/blame.ts'
 import { dialectOf } from '../providers/index.ts'
 import { inWords } from '../providers/left-out.ts'

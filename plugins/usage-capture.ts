@@ -1,6 +1,6 @@
-import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/events.ts'
-import { ZERO_USAGE } from '../core/events.ts'
-import { cost } from '../core/money.ts'
+import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/canon/events.ts'
+import { ZERO_USAGE } from '../core/canon/events.ts'
+import { cost } from '../core/canon/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
 import {

@@ -1,8 +1,4 @@
-import { systemClock } from '../core/clock.ts'
-import { FairGate } from '../core/fair.ts'
-import { exactValues, type JsonPath, parseExactly, replaceAt } from '../core/json.ts'
-import { JsonBytes } from '../core/json-bytes.ts'
-import { longTurns, loopTurns } from '../core/loop-turn.ts'
+import { longTurns, loopTurns } from '../core/engine/loop-turn.ts'
 import {
   bodyMeter,
   definePlugin,
@@ -14,8 +10,12 @@ import {
   requestBody,
   slot,
 } from '../core/plugin.ts'
-import type { Surface } from '../core/surface.ts'
-import { choice, choiceByKey, count, duration, object, size, wordFor } from '../core/vocabulary.ts'
+import type { Surface } from '../core/ports/surface.ts'
+import { systemClock } from '../core/tools/clock.ts'
+import { FairGate } from '../core/tools/fair.ts'
+import { exactValues, type JsonPath, parseExactly, replaceAt } from '../core/tools/json.ts'
+import { JsonBytes } from '../core/tools/json-bytes.ts'
+import { choice, choiceByKey, count, duration, object, size, wordFor } from '../core/tools/vocabulary.ts'
 import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { validateUnstructured } from '../surfaces/output-format.ts'

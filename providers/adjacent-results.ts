@@ -2,7 +2,7 @@
  * Puts tool results directly after the calls that they answer, for dialects that require it (wire.md B.6, F.1).
  * Clients may put assistant or system text between a call and its result, and may answer calls in any order.
  */
-import type { CallPart, Part, ResultPart, Turn } from '../core/conversation.ts'
+import type { CallPart, Part, ResultPart, Turn } from '../core/canon/conversation.ts'
 
 /** An assistant turn with calls and all their results, in the order of the calls; or any other turn. */
 export type Step = { type: 'turn'; turn: Turn; index: number } | ToolRound

@@ -3,9 +3,9 @@
  * of an account, a model, a credential or a version. And only a part that the client asked for: what the gateway added
  * is the gateway's fault.
  */
-import type { Conversation } from '../core/conversation.ts'
-import type { Blamed } from '../core/dialect.ts'
-import { GatewayError } from '../core/errors.ts'
+import type { Conversation } from '../core/canon/conversation.ts'
+import { GatewayError } from '../core/canon/errors.ts'
+import type { Blamed } from '../core/ports/dialect.ts'
 import { list, object, string } from './loose-json.ts'
 import { memberOf } from './requirements.ts'
 

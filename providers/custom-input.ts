@@ -3,9 +3,9 @@
  * string parameter, `input`; the value of that string is extracted from the arguments while they stream (wire.md F.2,
  * decision 47).
  */
-import type { CustomTool } from '../core/conversation.ts'
-import { wellFormed } from '../core/json.ts'
-import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
+import type { CustomTool } from '../core/canon/conversation.ts'
+import { wellFormed } from '../core/tools/json.ts'
+import { BACKSLASH, plainEnd, QUOTE } from '../core/tools/json-text.ts'
 
 /** The parameters schema of a custom tool that is declared as a function. */
 export const CUSTOM_INPUT_SCHEMA = Object.freeze({

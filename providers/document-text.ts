@@ -1,6 +1,6 @@
 /** Text forms of content that a dialect cannot carry otherwise (wire.md F.3, F.8). */
-import type { DocumentPart, ResultPart, SearchPart } from '../core/conversation.ts'
-import { resultsOf } from '../core/search.ts'
+import type { DocumentPart, ResultPart, SearchPart } from '../core/canon/conversation.ts'
+import { resultsOf } from '../core/ports/search.ts'
 
 /**
  * A line before a document with its title and context, for dialects that have no members for them; '' when the client

@@ -1,5 +1,5 @@
 /** Maps an effort to the levels that one model accepts (wire.md F.4, F.8). */
-import { EFFORTS, type Effort } from '../core/conversation.ts'
+import { EFFORTS, type Effort } from '../core/canon/conversation.ts'
 
 /**
  * The highest level of a model that is not above the wish and the ceiling. When all levels are above them, the lowest

@@ -1,5 +1,5 @@
 /** Reasoning effort as it is requested from providers (wire.md F.4). */
-import type { Conversation, Effort } from '../core/conversation.ts'
+import type { Conversation, Effort } from '../core/canon/conversation.ts'
 
 /**
  * The effort that a conversation requests: its own effort; otherwise the effort nearest to the thinking budget of a

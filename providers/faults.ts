@@ -6,9 +6,10 @@
  * a stream with status 200, and names it with a `FaultKind`. `faultOf` makes the error. No text of the provider is
  * repeated (GEN-7): it is only read to classify the failure.
  */
-import type { FaultHeaders } from '../core/dialect.ts'
-import { type ErrorInit, GatewayError } from '../core/errors.ts'
-import { UnreadableReply, UpstreamFault } from '../core/upstream-fault.ts'
+
+import { type ErrorInit, GatewayError } from '../core/canon/errors.ts'
+import { UnreadableReply, UpstreamFault } from '../core/canon/upstream-fault.ts'
+import type { FaultHeaders } from '../core/ports/dialect.ts'
 import { OPENAI_MEDIA, OPENAI_VALUES } from './blame.ts'
 import { isObject } from './loose-json.ts'
 

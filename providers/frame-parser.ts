@@ -7,7 +7,7 @@
  * (`npm run bench:frames`). Parsing each event would make the gateway's work for an event a tenth to a quarter more
  * expensive (bench/README.md).
  */
-import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
+import { BACKSLASH, plainEnd, QUOTE } from '../core/tools/json-text.ts'
 import { type JsonObject, parseObject } from './loose-json.ts'
 
 /** Members that contain the text of a delta, in the dialects that use this parser. */

@@ -2,7 +2,7 @@
  * The dialects that upstreams may speak. Each is a folder here and an entry in the list below; all other lists of
  * dialects are made from it.
  */
-import type { Backend, Dialect, DialectTable } from '../core/dialect.ts'
+import type { Backend, Dialect, DialectTable } from '../core/ports/dialect.ts'
 import { anthropicMessages } from './anthropic-messages/index.ts'
 import { gemini } from './gemini/index.ts'
 import { openaiChat } from './openai-chat/index.ts'

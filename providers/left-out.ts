@@ -2,8 +2,8 @@
  * What a dialect left out of a request or changed: the closed list of wire.md F.8 (decision 30). A backend that cannot
  * carry something outside this list is unfit for the request.
  */
-import type { Conversation } from '../core/conversation.ts'
-import type { Adjustment } from '../core/dialect.ts'
+import type { Conversation } from '../core/canon/conversation.ts'
+import type { Adjustment } from '../core/ports/dialect.ts'
 import { wantedEffort } from './effort.ts'
 
 /** The controls as they were sent upstream. Absent or undefined means left out. */

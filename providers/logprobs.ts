@@ -1,5 +1,5 @@
 /** Token log probabilities from providers that report them. */
-import type { TokenLogprob } from '../core/events.ts'
+import type { TokenLogprob } from '../core/canon/events.ts'
 import { list, object, string } from './loose-json.ts'
 
 /**

@@ -1,8 +1,8 @@
 /** Reads JSON from a provider without trusting its shape: every function returns a usable value, and none throws. */
-import { argumentsOf } from '../core/arguments.ts'
-import type { CallPart } from '../core/conversation.ts'
-import type { OutboundContext } from '../core/dialect.ts'
-import { parseBounded, parseExactly } from '../core/json.ts'
+import { argumentsOf } from '../core/canon/arguments.ts'
+import type { CallPart } from '../core/canon/conversation.ts'
+import type { OutboundContext } from '../core/ports/dialect.ts'
+import { parseBounded, parseExactly } from '../core/tools/json.ts'
 
 export type JsonObject = Record<string, unknown>
 

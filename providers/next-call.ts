@@ -1,4 +1,4 @@
-import type { CallPart, Part } from '../core/conversation.ts'
+import type { CallPart, Part } from '../core/canon/conversation.ts'
 
 /**
  * Finds the first call at or after a position in a turn. Positions must be given in ascending order; each part is

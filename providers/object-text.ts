@@ -1,9 +1,9 @@
 /**
  * Follows the text of one JSON object while it arrives, and reports when the text cannot become a JSON object any
- * more. core/json-text.ts reads the plain part of strings. The rest is the grammar of JSON, one character at a time;
- * no other reader needs that. Counting brackets would not be enough: `{'a':1}` would pass.
+ * more. core/tools/json-text.ts reads the plain part of strings. The rest is the grammar of JSON, one character at a
+ * time; no other reader needs that. Counting brackets would not be enough: `{'a':1}` would pass.
  */
-import { BACKSLASH, plainEnd, QUOTE } from '../core/json-text.ts'
+import { BACKSLASH, plainEnd, QUOTE } from '../core/tools/json-text.ts'
 
 /** The states: what may come next. */
 const NEXT = {

@@ -1,5 +1,5 @@
 /** The headers of a request to a provider. */
-import type { Backend } from '../core/dialect.ts'
+import type { Backend } from '../core/ports/dialect.ts'
 
 export type Headers = Readonly<Record<string, string>>
 

@@ -1,5 +1,5 @@
-import type { Decoder } from '../core/dialect.ts'
-import type { ProviderUsage, StreamEvent } from '../core/events.ts'
+import type { ProviderUsage, StreamEvent } from '../core/canon/events.ts'
+import type { Decoder } from '../core/ports/dialect.ts'
 
 export type Push = (event: StreamEvent) => void
 

@@ -10,7 +10,7 @@
  */
 import { createRequire } from 'node:module'
 import type { RE2JS } from 're2js'
-import type { Work } from '../core/work.ts'
+import type { Work } from '../core/canon/work.ts'
 import { MOST_SIZE, sizeBound } from './pattern-size.ts'
 
 // Loaded with the first pattern; most requests have none.
@@ -23,7 +23,9 @@ const MOST_KEPT = 12_000
 /** What keeping a pattern takes beside its program, as a size. */
 const ENTRY_SIZE = 12
 
-/** Units of work (core/work.ts): for each size that is compiled, and for an instruction that looks at a character. */
+/**
+ * Units of work (core/canon/work.ts): for each size that is compiled, and for an instruction that looks at a character.
+ */
 const COMPILING = 400
 const MATCHING = 5
 /** Units for what it takes besides to compile a pattern, and to match with one. */

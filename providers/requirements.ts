@@ -9,8 +9,8 @@ import {
   formOf,
   type ImagePart,
   type Part,
-} from '../core/conversation.ts'
-import { type Backend, CAPABILITIES, type Capability, type Unfit } from '../core/dialect.ts'
+} from '../core/canon/conversation.ts'
+import { type Backend, CAPABILITIES, type Capability, type Unfit } from '../core/ports/dialect.ts'
 import { wantedEffort } from './effort.ts'
 
 /** What one conversation requires, with the paths of the members that require it. */

@@ -1,8 +1,8 @@
 /**
  * Puts hosted searches into sequence. Providers may announce several before the first result; in the event grammar
- * (core/events.ts) a search must end before anything else begins.
+ * (core/canon/events.ts) a search must end before anything else begins.
  */
-import type { StreamEvent } from '../core/events.ts'
+import type { StreamEvent } from '../core/canon/events.ts'
 
 /** The result of a search. */
 export type SearchEnd = Omit<Extract<StreamEvent, { type: 'search_end' }>, 'type' | 'id'>

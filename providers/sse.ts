@@ -12,7 +12,7 @@
  * were split has no effect on the result.
  */
 
-import { type FrameHandler, FrameLimit, type FrameReader } from '../core/dialect.ts'
+import { type FrameHandler, FrameLimit, type FrameReader } from '../core/ports/dialect.ts'
 
 /** The default limit for a line, in bytes, and for an event's data, in UTF-16 units. */
 export const SSE_DEFAULT_LIMIT = 8 * 1024 * 1024

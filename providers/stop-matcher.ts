@@ -3,9 +3,10 @@
  * may be the beginning of a stop string waits, so that no fragment of a stop string reaches the client, however the
  * provider splits its deltas.
  */
-import { appendAll } from '../core/append.ts'
-import type { Decoder } from '../core/dialect.ts'
-import type { StreamEvent, TokenLogprob } from '../core/events.ts'
+
+import type { StreamEvent, TokenLogprob } from '../core/canon/events.ts'
+import type { Decoder } from '../core/ports/dialect.ts'
+import { appendAll } from '../core/tools/append.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'
 
 /** A stop string as a Knuth-Morris-Pratt automaton: linear time for any text and any string. */

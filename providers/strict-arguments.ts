@@ -11,10 +11,10 @@
  * `unevaluated…`, `dependent…`; of `oneOf`, that only one branch matches.
  *
  * A schema of some kilobytes that refers to itself can ask for years of work. All checks of a request draw on its
- * budget (core/work.ts), and each step takes what it costs: the lists that it walks, the texts that it compares. When
- * nothing is left, what was not found to be wrong so far passes.
+ * budget (core/canon/work.ts), and each step takes what it costs: the lists that it walks, the texts that it compares.
+ * When nothing is left, what was not found to be wrong so far passes.
  */
-import type { Work } from '../core/work.ts'
+import type { Work } from '../core/canon/work.ts'
 import { isObject, type JsonObject, list, object, parseObject } from './loose-json.ts'
 import { patterns } from './patterns.ts'
 

@@ -12,11 +12,11 @@ import {
   type Tool,
   type ToolChoice,
   workOf,
-} from '../core/conversation.ts'
-import type { Backend, Decoder, Dialect, Unfit } from '../core/dialect.ts'
-import { GatewayError } from '../core/errors.ts'
-import type { FinishReason, StreamEvent } from '../core/events.ts'
-import type { Work } from '../core/work.ts'
+} from '../core/canon/conversation.ts'
+import { GatewayError } from '../core/canon/errors.ts'
+import type { FinishReason, StreamEvent } from '../core/canon/events.ts'
+import type { Work } from '../core/canon/work.ts'
+import type { Backend, Decoder, Dialect, Unfit } from '../core/ports/dialect.ts'
 import { JsonObjectText } from './object-text.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'
 import { isForced, isPrefill, memberOf } from './requirements.ts'

@@ -10,7 +10,7 @@
  * names before those in namespaces, so that a collision changes the less common name.
  */
 import { createHash } from 'node:crypto'
-import type { Tool } from '../core/conversation.ts'
+import type { Tool } from '../core/canon/conversation.ts'
 
 /**
  * The rule of a provider for function names. `max` is in characters. Every alias consists of [A-Za-z0-9_-] and starts

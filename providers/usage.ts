@@ -1,5 +1,5 @@
 /** A provider's usage report (wire.md F.6). */
-import type { ProviderUsage } from '../core/events.ts'
+import type { ProviderUsage } from '../core/canon/events.ts'
 
 /**
  * The report without its undefined members: reports are merged, and an undefined member must not overwrite a known

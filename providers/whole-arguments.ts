@@ -10,11 +10,11 @@
  * must also match their schema. All these checks draw on the budget of the request; what it does not suffice for
  * passes.
  */
-import { type Conversation, formOf, workOf } from '../core/conversation.ts'
-import type { Decoder } from '../core/dialect.ts'
-import { GatewayError, printable } from '../core/errors.ts'
-import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/events.ts'
-import type { Work } from '../core/work.ts'
+import { type Conversation, formOf, workOf } from '../core/canon/conversation.ts'
+import { GatewayError, printable } from '../core/canon/errors.ts'
+import type { FinishReason, StreamEvent, ToolCallEvent } from '../core/canon/events.ts'
+import type { Work } from '../core/canon/work.ts'
+import type { Decoder } from '../core/ports/dialect.ts'
 import type { JsonObject } from './loose-json.ts'
 import { JsonObjectText } from './object-text.ts'
 import { OuterDecoder, type Push } from './outer-decoder.ts'

@@ -3,11 +3,12 @@
  * sink in groups, while no exchange waits for them (decisions 26, BILL-4). Spend charges travel with their row, so that
  * the sink books a row and its charges in one step or not at all.
  */
-import type { Clock } from '../core/clock.ts'
-import { IdMap } from '../core/collections.ts'
-import { ZERO_USAGE } from '../core/events.ts'
+
+import { ZERO_USAGE } from '../core/canon/events.ts'
 import type { Logger } from '../core/plugin.ts'
-import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/store.ts'
+import type { Ledger, LedgerIntent, LedgerOutcome, LedgerRow } from '../core/ports/store.ts'
+import type { Clock } from '../core/tools/clock.ts'
+import { IdMap } from '../core/tools/collections.ts'
 import type { Charge, Item, Journal, JournalRecord, RecordKind } from './journal.ts'
 import type { LostExchange } from './limits/recovery.ts'
 import { intentJson, ROW_COLUMNS, type RowValues, rowJson } from './rows.ts'

@@ -4,7 +4,7 @@
  *
  * The order of the values is part of the journal's format. A new order needs a new journal version (journal.ts).
  */
-import type { LedgerIntent, LedgerOutcome } from '../core/store.ts'
+import type { LedgerIntent, LedgerOutcome } from '../core/ports/store.ts'
 import type { LedgerColumn } from './columns.ts'
 import type { Charge } from './journal.ts'
 

@@ -2,7 +2,7 @@
  * Sums of the ledger by hour. Both engines keep them in the step that books a row. A reader takes whole hours from the
  * sums and only the parts of hours at both ends of its range from the rows.
  */
-import type { LedgerRow, UsageFilter, UsageSum } from '../core/store.ts'
+import type { LedgerRow, UsageFilter, UsageSum } from '../core/ports/store.ts'
 
 export const HOUR_MS = 3_600_000
 

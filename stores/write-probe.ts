@@ -1,5 +1,5 @@
 /** Whether the engine takes writes, tried by a write, for /readyz: at most once a second, however many ask. */
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/tools/clock.ts'
 
 const FRESH_MS = 1000
 /** A write that takes longer counts as failed. */

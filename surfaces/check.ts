@@ -1,13 +1,13 @@
 /**
  * Checks a request body against a surface's schema (GEN-2). The check is strict at every depth, uses the error codes
  * of wire.md 0.2, and gives `param` in path notation (`messages[2].content[0].image_url.url`). `compile.ts` makes the
- * code of a validator from the schema; that code is stored and loaded by core/validators/read.ts.
+ * code of a validator from the schema; that code is stored and loaded by core/tools/validators/read.ts.
  *
  * JSON.parse makes `__proto__` an own member. It is enumerated like any other member and is therefore unknown
  * (decision 36).
  */
-import { type ContentBound, type ErrorCode, GatewayError } from '../core/errors.ts'
-import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/validators/read.ts'
+import { type ContentBound, type ErrorCode, GatewayError } from '../core/canon/errors.ts'
+import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/tools/validators/read.ts'
 import type { Schema, TagAnnotation, TagFault } from './schema.ts'
 
 /**

@@ -5,12 +5,12 @@
  *   exact place (decision 41: the tag may be absent or null, which ajv's own `discriminator` cannot express);
  * - unknown members are faults, or are removed and listed; each call chooses which.
  *
- * This module is loaded only when no stored code exists for a schema (core/validators/read.ts).
+ * This module is loaded only when no stored code exists for a schema (core/tools/validators/read.ts).
  */
 import { _, Ajv, type Code, type CodeKeywordDefinition, type KeywordCxt, type Name, nil, stringify } from 'ajv'
 import names from 'ajv/dist/compile/names.js'
-import type { ValidatorsText } from '../core/validators/read.ts'
-import { standaloneText } from '../core/validators/write.ts'
+import type { ValidatorsText } from '../core/tools/validators/read.ts'
+import { standaloneText } from '../core/tools/validators/write.ts'
 import type { Schema, TagAnnotation } from './schema.ts'
 
 /** Generates the source code of the validators of several schemas. */

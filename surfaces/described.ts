@@ -2,7 +2,7 @@
  * A surface's description of itself, beyond what serving it needs. OpenAPI, docs/compatibility.md and `sluice try`
  * are generated from it.
  */
-import type { Surface } from '../core/surface.ts'
+import type { Surface } from '../core/ports/surface.ts'
 
 /** A surface with its description. */
 export interface DescribedSurface extends Surface {

@@ -1,6 +1,6 @@
 /** Shared by Chat Completions and Responses: the error envelope, log probabilities and the text of a refusal. */
-import { ERRORS, errorMembers, type GatewayError } from '../core/errors.ts'
-import type { TokenLogprob } from '../core/events.ts'
+import { ERRORS, errorMembers, type GatewayError } from '../core/canon/errors.ts'
+import type { TokenLogprob } from '../core/canon/events.ts'
 import type { NamedSchema } from './described.ts'
 import { among, boolean, opaqueObject, orNull, type Schema, shape, string } from './schema.ts'
 

@@ -1,5 +1,5 @@
 /** Schemas of members that several surfaces share (wire.md A.1, A.2). */
-import { EFFORTS } from '../core/conversation.ts'
+import { EFFORTS } from '../core/canon/conversation.ts'
 import { array, map, noop, object, oneOfStrings, only, type Schema, string } from './schema.ts'
 
 export const model = string({ minLength: 1, maxLength: 256, description: 'A public model id.' })

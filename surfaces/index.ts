@@ -2,8 +2,8 @@
  * The wire formats that clients speak. Each is a folder here and an entry in the list below; all other lists of
  * surfaces are generated from it.
  */
-import type { SurfaceName } from '../core/conversation.ts'
-import type { Incoming } from '../core/listener.ts'
+import type { SurfaceName } from '../core/canon/conversation.ts'
+import type { Incoming } from '../core/ports/listener.ts'
 import { chat } from './chat/index.ts'
 import type { DescribedSurface } from './described.ts'
 import { messages } from './messages/index.ts'

@@ -2,8 +2,8 @@
  * Media in requests: the sources of images and documents (wire.md B.1, B.2, CHAT-3). Nothing is fetched here. Every
  * scan takes linear time.
  */
-import type { MediaSource } from '../core/conversation.ts'
-import type { GatewayError } from '../core/errors.ts'
+import type { MediaSource } from '../core/canon/conversation.ts'
+import type { GatewayError } from '../core/canon/errors.ts'
 import { describe, fault } from './check.ts'
 
 /** The media types of images that surfaces accept. */

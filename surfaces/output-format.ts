@@ -2,10 +2,11 @@
  * Structured output: what a client asks the text of a reply to be (GEN-3). The forms of the three APIs differ; the
  * rules for the schema are the same.
  */
-import { appendAll } from '../core/append.ts'
-import type { OutputFormat } from '../core/conversation.ts'
-import { GatewayError } from '../core/errors.ts'
-import type { Surface } from '../core/surface.ts'
+
+import type { OutputFormat } from '../core/canon/conversation.ts'
+import { GatewayError } from '../core/canon/errors.ts'
+import type { Surface } from '../core/ports/surface.ts'
+import { appendAll } from '../core/tools/append.ts'
 import { describe, fault, join } from './check.ts'
 import { boolean, opaqueObject, type Schema, string } from './schema.ts'
 import { checkStrict, isStrict, MAP } from './tools.ts'

@@ -12,7 +12,7 @@
  * A member that is not `required` may also be JSON null, which means absent (wire.md 0.2 rule 2). Schemas do not
  * repeat this.
  */
-import type { Arrives, Schema } from '../core/vocabulary.ts'
+import type { Arrives, Schema } from '../core/tools/vocabulary.ts'
 
 export type { Arrives, Schema }
 

@@ -1,5 +1,5 @@
 /** Rules about tools that a schema cannot express and that all surfaces share (TOOL-2, wire.md B.4, B.5). */
-import type { Tool, ToolChoice } from '../core/conversation.ts'
+import type { Tool, ToolChoice } from '../core/canon/conversation.ts'
 import { describe, fault, join } from './check.ts'
 
 /**

@@ -1,7 +1,7 @@
 /**
  * No test may read the machine's clock or sleep. On a busy machine such a test fails, or proves nothing: one test
  * asserted that a timeline ends within 50 ms of its exchange, and failed under load. Instead, wait with `eventually`,
- * give the code under test a clock that the test moves (core/clock.ts), count events, or check their order.
+ * give the code under test a clock that the test moves (core/tools/clock.ts), count events, or check their order.
  */
 import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
-import { appendAll } from '../core/append.ts'
+import { appendAll } from '../core/tools/append.ts'
 
 const ROOMS = 'core,surfaces,providers,plugins,meter,stores,http,admin'
 const SPREAD = /\.(?:push|unshift|splice)\((?:[^{[)\n]*, )?\.\.\.|fromCharCode\(\.\.\.|fromCodePoint\(\.\.\./
@@ -18,7 +18,7 @@ test('no list is spread into another one', () => {
     const lines = readFileSync(join(dirname(import.meta.dirname), file), 'utf8').split('\n')
     for (const [i, line] of lines.entries()) if (SPREAD.test(line)) found.push(`${file}:${i + 1}: ${line.trim()}`)
   }
-  assert.deepEqual(found, [], 'use appendAll of core/append.ts')
+  assert.deepEqual(found, [], 'use appendAll of core/tools/append.ts')
 })
 
 test('a list of any length is appended, in order', () => {

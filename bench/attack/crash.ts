@@ -3,7 +3,7 @@
  * whole must have its row in the ledger once, completed and with its cost.
  */
 import { join } from 'node:path'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { findProgram } from '../../test/ensure-deps.ts'
 import { startRedis } from '../redis-server.ts'

@@ -1,8 +1,9 @@
 /**
- * What a unit of work costs (core/work.ts): shapes of schemas, arguments and patterns that are expensive for a client's
- * bytes, each held against the whole budget of one request. It runs in this process and measures its own CPU time.
+ * What a unit of work costs (core/canon/work.ts): shapes of schemas, arguments and patterns that are expensive for a
+ * client's bytes, each held against the whole budget of one request. It runs in this process and measures its own CPU
+ * time.
  */
-import { REQUEST_WORK, Work } from '../../core/work.ts'
+import { REQUEST_WORK, Work } from '../../core/canon/work.ts'
 import { outputSchema } from '../../providers/anthropic-messages/output-schema.ts'
 import { KeptPatterns } from '../../providers/patterns.ts'
 import { meets } from '../../providers/strict-arguments.ts'

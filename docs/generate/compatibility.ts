@@ -3,9 +3,9 @@
  * the answer of the surface's schema and of the dialect's `unfit` to a request that uses the feature. Written by
  * docs/generate/index.ts.
  */
-import type { Conversation, SurfaceName } from '../../core/conversation.ts'
-import type { Backend, Dialect } from '../../core/dialect.ts'
-import { GatewayError } from '../../core/errors.ts'
+import type { Conversation, SurfaceName } from '../../core/canon/conversation.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { Backend, Dialect } from '../../core/ports/dialect.ts'
 import { dialects } from '../../providers/index.ts'
 import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'

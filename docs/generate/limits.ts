@@ -1,5 +1,5 @@
 /** The table of docs/limits.md, from the table of limits. `docs/generate/index.ts` writes it between its markers. */
-import { DIMENSIONS, denialCode, MAXIMA } from '../../core/limits.ts'
+import { DIMENSIONS, denialCode, MAXIMA } from '../../core/canon/limits.ts'
 
 export function limitTable(): string {
   const counted = DIMENSIONS.map(([dimension, { limits, counts }]) => {

@@ -3,8 +3,8 @@
  * the gateway checks. Written to docs/openapi.yaml by docs/generate/index.ts.
  */
 import { stringify } from 'yaml'
-import { ERRORS } from '../../core/errors.ts'
-import { DIMENSIONS, headerFamily, isMoney } from '../../core/limits.ts'
+import { ERRORS } from '../../core/canon/errors.ts'
+import { DIMENSIONS, headerFamily, isMoney } from '../../core/canon/limits.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
 import { surfaces } from '../../surfaces/index.ts'

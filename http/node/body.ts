@@ -3,8 +3,8 @@
  * docs/spec/listener.md.
  */
 import type { Readable } from 'node:stream'
-import type { Clock, Timer } from '../../core/clock.ts'
-import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/listener.ts'
+import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/ports/listener.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
 import { CollectedBody } from '../collected-body.ts'
 import type { NodeExchange } from './exchange.ts'

@@ -4,8 +4,6 @@
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Clock } from '../../core/clock.ts'
-import { HeaderFields } from '../../core/header-fields.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -16,7 +14,9 @@ import type {
   ListenerOptions,
   OutgoingStream,
   RequestHandler,
-} from '../../core/listener.ts'
+} from '../../core/ports/listener.ts'
+import type { Clock } from '../../core/tools/clock.ts'
+import { HeaderFields } from '../../core/tools/header-fields.ts'
 import { plainAddress, type TrustedPeers } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
 import {

@@ -7,9 +7,9 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https'
 import { Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { systemClock } from '../../core/clock.ts'
-import { HeaderFields, TOKEN } from '../../core/header-fields.ts'
-import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
+import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/ports/listener.ts'
+import { systemClock } from '../../core/tools/clock.ts'
+import { HeaderFields, TOKEN } from '../../core/tools/header-fields.ts'
 import { TrustedPeers } from '../client-address.ts'
 import {
   checkHead,

@@ -1,5 +1,5 @@
 /** A streamed response on node:http. Rule ids such as R10 are those of docs/spec/listener.md. */
-import type { OutgoingStream } from '../../core/listener.ts'
+import type { OutgoingStream } from '../../core/ports/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { PieceQueue, type StreamState } from '../outgoing.ts'
 import type { NodeExchange } from './exchange.ts'

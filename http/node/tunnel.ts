@@ -4,7 +4,7 @@
  */
 import { type IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { BodyFlow, BodySink, OutgoingStream } from '../../core/listener.ts'
+import type { BodyFlow, BodySink, OutgoingStream } from '../../core/ports/listener.ts'
 import { discardRest } from './body.ts'
 import type { NodeShared } from './exchange.ts'
 import { onStall } from './stream.ts'

@@ -3,9 +3,9 @@
  * discarded. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
-import type { Clock, Timer } from '../../core/clock.ts'
-import { FairTurns } from '../../core/fair.ts'
-import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/listener.ts'
+import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/ports/listener.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
+import { FairTurns } from '../../core/tools/fair.ts'
 import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
 import { CollectedBody } from '../collected-body.ts'
 import { callerOf } from '../overload.ts'

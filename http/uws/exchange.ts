@@ -3,10 +3,6 @@
  * streamed responses. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
-import type { Clock } from '../../core/clock.ts'
-import type { DenseSet, Placed } from '../../core/collections.ts'
-import type { FairTurns } from '../../core/fair.ts'
-import { HeaderFields } from '../../core/header-fields.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -19,7 +15,11 @@ import type {
   RequestHandler,
   SocketSession,
   WebSocketOffer,
-} from '../../core/listener.ts'
+} from '../../core/ports/listener.ts'
+import type { Clock } from '../../core/tools/clock.ts'
+import type { DenseSet, Placed } from '../../core/tools/collections.ts'
+import type { FairTurns } from '../../core/tools/fair.ts'
+import { HeaderFields } from '../../core/tools/header-fields.ts'
 import { addressOfBytes, type TrustedPeers } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
 import {

@@ -4,9 +4,9 @@
  */
 
 import { connect } from 'node:net'
-import { systemClock } from '../../core/clock.ts'
-import { DenseSet } from '../../core/collections.ts'
-import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/listener.ts'
+import type { Listener, ListenerFactory, ListenerOptions, RequestHandler } from '../../core/ports/listener.ts'
+import { systemClock } from '../../core/tools/clock.ts'
+import { DenseSet } from '../../core/tools/collections.ts'
 import { TrustedPeers } from '../client-address.ts'
 import { MAX_HEAD_BYTES } from '../safe-header.ts'
 import { pacedReads } from './body.ts'

@@ -1,4 +1,4 @@
-import type { Timer } from '../../core/clock.ts'
+import type { Timer } from '../../core/tools/clock.ts'
 import type { UwsExchange } from './exchange.ts'
 
 /** R10: closes the connection of a client that takes no byte for `stallTimeoutMs` while bytes wait for it. */

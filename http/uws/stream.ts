@@ -1,6 +1,6 @@
 /** A streamed response on uWebSockets.js. Rule ids such as R8 are those of docs/spec/listener.md. */
 
-import type { OutgoingStream } from '../../core/listener.ts'
+import type { OutgoingStream } from '../../core/ports/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { PieceQueue, type StreamState } from '../outgoing.ts'
 import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES, type HeadBytes } from './cork.ts'

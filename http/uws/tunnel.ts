@@ -3,7 +3,7 @@
  * and sends ours. Towards the exchange this is the tunnel of bytes that it is on `node`: what the client says is written
  * as frames for the target, and the target's frames are read and sent on.
  */
-import type { BodyFlow, BodySink, OutgoingStream } from '../../core/listener.ts'
+import type { BodyFlow, BodySink, OutgoingStream } from '../../core/ports/listener.ts'
 import { BINARY, CLOSE, clientFrame, type FrameSink, PING, PONG, TargetFrames, TEXT } from './frames.ts'
 import type { UwsSession, UwsSocket } from './web-socket.ts'
 

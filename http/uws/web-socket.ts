@@ -4,8 +4,8 @@
  * close frame after a message that is too long, text that is not UTF-8, or bytes that are not a frame.
  */
 
-import type { Timer } from '../../core/clock.ts'
-import type { Socket, SocketSession, WebSocketOptions } from '../../core/listener.ts'
+import type { Socket, SocketSession, WebSocketOptions } from '../../core/ports/listener.ts'
+import type { Timer } from '../../core/tools/clock.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { CORK_BYTES } from './cork.ts'
 import type { UwsShared } from './exchange.ts'

@@ -5,8 +5,8 @@
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import { capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/limits.ts'
-import { type Cell, isLimit } from '../../core/store.ts'
+import { capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/canon/limits.ts'
+import { type Cell, isLimit } from '../../core/ports/store.ts'
 import { least } from '../shared/account-limits.ts'
 
 /** The most that one request may use: the lowest value of all scopes; null when none is set. */

@@ -1,6 +1,6 @@
 /** The bucket of what costs the gateway work and no model any: counts of tokens, and warm-ups over a WebSocket. */
 import type { Exchange, Reply } from '../../core/plugin.ts'
-import type { Admission, Cell, Store } from '../../core/store.ts'
+import type { Admission, Cell, Store } from '../../core/ports/store.ts'
 import { type Identity, identity } from '../shared/slots.ts'
 import { countingCell } from './cells.ts'
 import { denied } from './denials.ts'

@@ -1,10 +1,10 @@
 /** The refusals when a limit is reached (LIM-5…8, LIM-10, decisions 21–24). */
 
-import { HeaderFields } from '../../core/header-fields.ts'
-import { COUNTED, denialCode, isMoney, limitOf } from '../../core/limits.ts'
-import { formatUsd } from '../../core/money.ts'
+import { COUNTED, denialCode, isMoney, limitOf } from '../../core/canon/limits.ts'
+import { formatUsd } from '../../core/canon/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import type { Cell, Denial } from '../../core/store.ts'
+import type { Cell, Denial } from '../../core/ports/store.ts'
+import { HeaderFields } from '../../core/tools/header-fields.ts'
 import type { Owner, ZeroCap } from './cells.ts'
 import { denialHeaders } from './headers.ts'
 

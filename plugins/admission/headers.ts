@@ -1,7 +1,7 @@
 /** Limits as response headers (LIM-5, LIM-9, decision 86). */
-import { countedOf, headerFamily } from '../../core/limits.ts'
-import { formatUsd } from '../../core/money.ts'
-import { type Cell, type CellState, isLimit } from '../../core/store.ts'
+import { countedOf, headerFamily } from '../../core/canon/limits.ts'
+import { formatUsd } from '../../core/canon/money.ts'
+import { type Cell, type CellState, isLimit } from '../../core/ports/store.ts'
 
 /** The headers of one dimension and window: the indexes of the cells that they may show, and their names. */
 interface Family {

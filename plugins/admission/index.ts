@@ -1,5 +1,5 @@
-import { countedOf } from '../../core/limits.ts'
-import { exposure as mostCost } from '../../core/money.ts'
+import { countedOf } from '../../core/canon/limits.ts'
+import { exposure as mostCost } from '../../core/canon/money.ts'
 import {
   conversation as conversationSlot,
   definePlugin,
@@ -8,8 +8,8 @@ import {
   type Reply,
   usage,
 } from '../../core/plugin.ts'
-import type { Admission, Cell, CellState, Denial, MaybePromise } from '../../core/store.ts'
-import { count, object } from '../../core/vocabulary.ts'
+import type { Admission, Cell, CellState, Denial, MaybePromise } from '../../core/ports/store.ts'
+import { count, object } from '../../core/tools/vocabulary.ts'
 import { disconnection } from '../shared/disconnection.ts'
 import { declaredBytes } from '../shared/preparation.ts'
 import {

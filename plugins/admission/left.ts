@@ -2,10 +2,10 @@
  * What a reservation leaves once its exchange has ended, computed from the states that its admission returned. A whole
  * reply is complete before its head goes out, so its headers can tell it without another call to the store.
  */
-import { ZERO_USAGE } from '../../core/events.ts'
-import { type Consumed, countedOf, periodIndex } from '../../core/limits.ts'
+import { ZERO_USAGE } from '../../core/canon/events.ts'
+import { type Consumed, countedOf, periodIndex } from '../../core/canon/limits.ts'
 import { type Exchange, usage } from '../../core/plugin.ts'
-import { type Cell, type CellState, isLimit } from '../../core/store.ts'
+import { type Cell, type CellState, isLimit } from '../../core/ports/store.ts'
 import { consumption } from '../shared/slots.ts'
 
 /** What the exchange used of each amount that it had reserved, as far as it is known now. */

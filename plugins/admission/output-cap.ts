@@ -1,9 +1,9 @@
 /** The output cap of a request: the client's, or for a request that names none the cap that is sent in its place. */
 import type { ModelConfig } from '../../config/types.ts'
-import type { Conversation } from '../../core/conversation.ts'
-import type { Backend } from '../../core/dialect.ts'
-import { outputWithin, type Price } from '../../core/money.ts'
-import type { Cell, CellState } from '../../core/store.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
+import { outputWithin, type Price } from '../../core/canon/money.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
+import type { Cell, CellState } from '../../core/ports/store.ts'
 import type { CellSet } from './cells.ts'
 
 export interface OutputCap {

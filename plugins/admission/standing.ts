@@ -1,6 +1,6 @@
 /** What this process last saw of each caller's limits, for replies that ask for no admission (LIM-9, decision 86). */
 import type { SharedState } from '../../core/plugin.ts'
-import type { Cell, CellState } from '../../core/store.ts'
+import type { Cell, CellState } from '../../core/ports/store.ts'
 import type { Identity } from '../shared/slots.ts'
 import { standingsKey } from '../shared/state.ts'
 import { forAllModels } from './cells.ts'

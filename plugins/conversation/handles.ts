@@ -1,4 +1,4 @@
-import type { Part } from '../../core/conversation.ts'
+import type { Part } from '../../core/canon/conversation.ts'
 
 /** The id under which private data of the part may be stored; undefined when there can be none. */
 export function handleOf(part: Part): string | undefined {

@@ -1,6 +1,6 @@
-import { type Conversation, formOf, type Turn } from '../../core/conversation.ts'
-import type { FinishEvent, ReplyWarning, StreamEvent } from '../../core/events.ts'
-import { itemId } from '../../core/ids.ts'
+import { type Conversation, formOf, type Turn } from '../../core/canon/conversation.ts'
+import type { FinishEvent, ReplyWarning, StreamEvent } from '../../core/canon/events.ts'
+import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import {
   conversation as conversationSlot,
   definePlugin,
@@ -11,9 +11,9 @@ import {
   request,
   slot,
 } from '../../core/plugin.ts'
-import { ReplyRecorder } from '../../core/recorder.ts'
-import type { MaybePromise } from '../../core/store.ts'
-import { duration, object, size } from '../../core/vocabulary.ts'
+import type { MaybePromise } from '../../core/ports/store.ts'
+import { itemId } from '../../core/tools/ids.ts'
+import { duration, object, size } from '../../core/tools/vocabulary.ts'
 import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
 import { type Asked, allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'

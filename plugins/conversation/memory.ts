@@ -3,7 +3,6 @@
  * providers' private continuation data (TOOL-6).
  */
 
-import type { Clock } from '../../core/clock.ts'
 import {
   type Continuation,
   type Conversation,
@@ -14,11 +13,12 @@ import {
   type Turn,
   TurnList,
   workOf,
-} from '../../core/conversation.ts'
-import { FairGate } from '../../core/fair.ts'
-import type { ConnectionState } from '../../core/listener.ts'
-import { loopTurns } from '../../core/loop-turn.ts'
-import type { MaybePromise, Store } from '../../core/store.ts'
+} from '../../core/canon/conversation.ts'
+import { loopTurns } from '../../core/engine/loop-turn.ts'
+import type { ConnectionState } from '../../core/ports/listener.ts'
+import type { MaybePromise, Store } from '../../core/ports/store.ts'
+import type { Clock } from '../../core/tools/clock.ts'
+import { FairGate } from '../../core/tools/fair.ts'
 import type { Asked } from '../model-access/asked.ts'
 import { handleOf } from './handles.ts'
 import { sizeOfAll } from './history.ts'

@@ -1,7 +1,8 @@
 /** Response objects as their clients got them, sealed, for GET and DELETE of /v1/responses/{id} (RESP-6). */
-import type { Clock } from '../../core/clock.ts'
-import { loopTurns } from '../../core/loop-turn.ts'
-import type { MaybePromise, Store } from '../../core/store.ts'
+
+import { loopTurns } from '../../core/engine/loop-turn.ts'
+import type { MaybePromise, Store } from '../../core/ports/store.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 import type { Asked } from '../model-access/asked.ts'
 import { hasEnded, largeChains, type Retained } from './memory.ts'
 import { Sealer } from './seal.ts'

@@ -1,5 +1,5 @@
 /** The type of fetched bytes, found from the first bytes. The server's Content-Type can only contradict it. */
-import type { DocumentPart, ImagePart } from '../../core/conversation.ts'
+import type { DocumentPart, ImagePart } from '../../core/canon/conversation.ts'
 
 export type ImageSource = ImagePart['source']
 export type DocumentSource = DocumentPart['source']

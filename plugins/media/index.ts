@@ -1,6 +1,6 @@
-import { FairGate } from '../../core/fair.ts'
 import { definePlugin, deny, type Reply, type SharedState } from '../../core/plugin.ts'
-import { count, duration, list, object, size, text } from '../../core/vocabulary.ts'
+import { FairGate } from '../../core/tools/fair.ts'
+import { count, duration, list, object, size, text } from '../../core/tools/vocabulary.ts'
 import { identity, type MediaFetch, mediaFetch, preparing } from '../shared/slots.ts'
 import { mediaGateKey } from '../shared/state.ts'
 import { notFetched } from './denials.ts'

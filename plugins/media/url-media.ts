@@ -1,5 +1,5 @@
 /** Finds the media that a conversation names by URL, and puts fetched bytes in their place. */
-import type { Conversation, DocumentPart, ImagePart, Part, Turn } from '../../core/conversation.ts'
+import type { Conversation, DocumentPart, ImagePart, Part, Turn } from '../../core/canon/conversation.ts'
 import { type FetchedMedia, mediaKey, type WantedMedia } from './fetch-media.ts'
 
 export type MediaKind = WantedMedia['kind']

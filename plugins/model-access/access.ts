@@ -1,6 +1,12 @@
 import type { GatewayConfig, KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
-import { type Conversation, EFFORTS, type Effort, formOf, type ReasoningControls } from '../../core/conversation.ts'
-import { printable } from '../../core/errors.ts'
+import {
+  type Conversation,
+  EFFORTS,
+  type Effort,
+  formOf,
+  type ReasoningControls,
+} from '../../core/canon/conversation.ts'
+import { printable } from '../../core/canon/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 
 /** Which models exist and who may call them (MOD-1, MOD-3…5, MOD-7). */

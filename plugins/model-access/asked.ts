@@ -3,7 +3,7 @@
  * whoever wants that later must be allowed to ask for the same (decision 79).
  */
 import type { AccountCapability } from '../../config/types.ts'
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
 import { conversation as conversationSlot, deny, type Exchange, type Reply } from '../../core/plugin.ts'
 import { type Identity, model, parsedConversation, recalledAsked } from '../shared/slots.ts'
 import { type ModelAccess, noStreaming } from './access.ts'

@@ -1,4 +1,4 @@
-import { type Conversation, workOf } from '../../core/conversation.ts'
+import { type Conversation, workOf } from '../../core/canon/conversation.ts'
 import { definePlugin, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
 import { checkEffort, checkOutputCap, ModelAccess, noStreaming, reasoningOf } from './access.ts'

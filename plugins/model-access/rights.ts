@@ -1,8 +1,8 @@
 /** Which of the capabilities that a conversation needs the plan and the key include. */
 import type { AccountCapability } from '../../config/types.ts'
-import { type Conversation, EFFORTS } from '../../core/conversation.ts'
-import type { Unfit } from '../../core/dialect.ts'
+import { type Conversation, EFFORTS } from '../../core/canon/conversation.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
+import type { Unfit } from '../../core/ports/dialect.ts'
 import { memberOf } from '../../providers/requirements.ts'
 import type { Identity, Rights } from '../shared/slots.ts'
 

@@ -2,8 +2,9 @@
  * Posts spans to an OTLP/HTTP receiver: in batches, one post at a time, from a bounded queue. Lost spans never affect
  * an exchange.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
+
 import type { Logger } from '../../core/plugin.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { Span } from './span.ts'
 
 export interface ExporterOptions {

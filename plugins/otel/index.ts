@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import type { Backend } from '../../core/dialect.ts'
-import type { ErrorCode } from '../../core/errors.ts'
-import type { FinishReason } from '../../core/events.ts'
+import type { ErrorCode } from '../../core/canon/errors.ts'
+import type { FinishReason } from '../../core/canon/events.ts'
 import {
   conversation as conversationSlot,
   definePlugin,
@@ -10,7 +9,8 @@ import {
   slot,
   usage,
 } from '../../core/plugin.ts'
-import { count, duration, type Filled, flag, number, object, text } from '../../core/vocabulary.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
+import { count, duration, type Filled, flag, number, object, text } from '../../core/tools/vocabulary.ts'
 import { dialects } from '../../providers/index.ts'
 import { identity, model, parsedConversation, servedBy, type Trace, trace } from '../shared/slots.ts'
 import { traceParent } from '../shared/trace-context.ts'

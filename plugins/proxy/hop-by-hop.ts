@@ -1,5 +1,5 @@
-import { GatewayError } from '../../core/errors.ts'
-import type { Incoming } from '../../core/listener.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { Incoming } from '../../core/ports/listener.ts'
 
 /** Headers that belong to one connection (RFC 9110 7.6.1) and are not passed on. */
 const HOP_BY_HOP = new Set([

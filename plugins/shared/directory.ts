@@ -6,10 +6,10 @@
 import { hash } from 'node:crypto'
 import { type AccountNames, accountNames, readOrganization } from '../../config/accounts.ts'
 import type { GatewayConfig, OrganizationConfig } from '../../config/types.ts'
-import type { AccountStore, StoredAccount } from '../../core/accounts.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
 import { type AccountFinder, GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
-import type { MaybePromise } from '../../core/store.ts'
+import type { AccountStore, StoredAccount } from '../../core/ports/accounts.ts'
+import type { MaybePromise } from '../../core/ports/store.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { Identity } from './slots.ts'
 import { accountsKey, directoryKey } from './state.ts'
 

@@ -1,5 +1,5 @@
 /** Pages of a list of items, in the form of OpenAI's Responses API: `limit`, `order`, `after`, `include`. */
-import { printable } from '../../core/errors.ts'
+import { printable } from '../../core/canon/errors.ts'
 import { answer, deny, type Reply } from '../../core/plugin.ts'
 import { INCLUDES } from '../../surfaces/responses/schema.ts'
 

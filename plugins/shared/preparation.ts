@@ -5,8 +5,8 @@
  * refused by that bound.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import type { Incoming } from '../../core/listener.ts'
 import { type Exchange, GatewayError, type Reply, type SharedState } from '../../core/plugin.ts'
+import type { Incoming } from '../../core/ports/listener.ts'
 import { identity } from './slots.ts'
 import { preparationKey } from './state.ts'
 

@@ -1,6 +1,6 @@
 /** What the built-in terminals that spend have to have above them. */
 import type { Safeguard } from '../../core/plugin.ts'
-import { flag } from '../../core/vocabulary.ts'
+import { flag } from '../../core/tools/vocabulary.ts'
 import { identity, reservation } from './slots.ts'
 
 /** For a terminal that costs its operator money. */

@@ -2,8 +2,14 @@
  * The last guard before a request goes to a provider: what is sent cannot be much larger than what was counted. Each
  * text of a client is counted where it is sent, and this finds the one that is not (decision 73).
  */
-import { type Conversation, type DocumentPart, derived, type ImagePart, type Part } from '../../core/conversation.ts'
-import type { Backend } from '../../core/dialect.ts'
+import {
+  type Conversation,
+  type DocumentPart,
+  derived,
+  type ImagePart,
+  type Part,
+} from '../../core/canon/conversation.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import type { Pieces } from './verbatim.ts'
 
 /**

@@ -1,4 +1,4 @@
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
 import { conversation, type Exchange } from '../../core/plugin.ts'
 import { assumedCap, upstreamConversation } from './slots.ts'
 

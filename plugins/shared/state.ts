@@ -3,8 +3,8 @@
  * alone has needs no entry here: `context.shared.use` takes a string for it.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import type { FairGate } from '../../core/fair.ts'
 import type { SharedKey } from '../../core/plugin.ts'
+import type { FairGate } from '../../core/tools/fair.ts'
 import type { Standings } from '../admission/standing.ts'
 import type { Backends } from '../upstream/health.ts'
 import type { Pools } from '../upstream/pools.ts'

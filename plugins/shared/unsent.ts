@@ -4,9 +4,9 @@
  * 1.3 GB. Beyond the bounds a request waits for its turn at admission.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import type { Clock } from '../../core/clock.ts'
-import { FairQueue } from '../../core/fair.ts'
 import { deny, type Reply, type SharedState } from '../../core/plugin.ts'
+import type { Clock } from '../../core/tools/clock.ts'
+import { FairQueue } from '../../core/tools/fair.ts'
 import { unsentKey } from './state.ts'
 
 /** The bounds of bytes: `platform.preparation` of gateway.yaml. */

@@ -1,6 +1,6 @@
 import { isAscii, isUtf8 } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
-import { type JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
+import { type JsonBytes, pastBlanks } from '../../core/tools/json-bytes.ts'
 import { jsonBytes } from '../../meter/index.ts'
 
 /** A JSON text in pieces that are written one after the other. */

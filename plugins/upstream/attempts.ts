@@ -2,12 +2,12 @@
  * The attempts of one exchange: which backend is called, what a failure means for its health, and whether another is
  * tried. An exchange sends one request; with a search loop of the gateway it sends one for each round.
  */
-import type { Conversation } from '../../core/conversation.ts'
-import type { Backend } from '../../core/dialect.ts'
-import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } from '../../core/errors.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
+import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } from '../../core/canon/errors.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
-import type { Ticker } from '../../core/ticker.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
+import type { Ticker } from '../../core/tools/ticker.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { unavailableMs } from '../../providers/faults.ts'
 import {

@@ -5,7 +5,7 @@
 
 import type { Transform } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress, type Zlib } from 'node:zlib'
-import { FrameLimit } from '../../core/dialect.ts'
+import { FrameLimit } from '../../core/ports/dialect.ts'
 
 type Coder = Transform & Zlib
 

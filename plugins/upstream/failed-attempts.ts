@@ -1,7 +1,7 @@
 /** Records the failed attempts of an exchange, for its log line and the dashboard. */
-import type { GatewayError } from '../../core/errors.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Exchange } from '../../core/plugin.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
 import { type FailedAttempt, failedAttempts } from '../shared/slots.ts'
 
 /** The most failed attempts kept of one exchange. A search loop may fail in many rounds; the last ones are kept. */

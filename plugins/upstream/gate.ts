@@ -2,8 +2,8 @@
  * Limits the requests in flight, with a bounded queue in front (ERR-6). Organizations take turns in the queue; within
  * one of them, first come, first served.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
-import { FairQueue } from '../../core/fair.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
+import { FairQueue } from '../../core/tools/fair.ts'
 
 /** Why there is no room: the queue was full, or the wait took too long. `waitedMs`: how long the request waited. */
 export type Refusal = { reason: 'full' | 'waited'; waitedMs: number }

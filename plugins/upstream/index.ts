@@ -1,5 +1,5 @@
 import { conversation, definePlugin, type Exchange } from '../../core/plugin.ts'
-import { Ticker } from '../../core/ticker.ts'
+import { Ticker } from '../../core/tools/ticker.ts'
 import { LIMITED } from '../shared/safeguards.ts'
 import { sentConversation } from '../shared/sent-conversation.ts'
 import {

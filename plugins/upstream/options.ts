@@ -1,4 +1,4 @@
-import { type Arrives, count, duration, number, object, size } from '../../core/vocabulary.ts'
+import { type Arrives, count, duration, number, object, size } from '../../core/tools/vocabulary.ts'
 import { unlimited } from '../shared/safeguards.ts'
 
 export const schema = object({

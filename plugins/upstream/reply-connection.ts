@@ -2,7 +2,7 @@
  * The connection on which an attempt's reply arrives: paused while nobody reads, closed, or kept for the next request.
  */
 import type { Dispatcher } from 'undici'
-import type { Clock, Timer } from '../../core/clock.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 
 /**
  * waiting  nothing of the request was sent, and there may be no connection yet

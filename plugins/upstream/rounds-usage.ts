@@ -1,5 +1,5 @@
 /** What the rounds of one exchange used in all. */
-import type { ProviderUsage, StreamEvent } from '../../core/events.ts'
+import type { ProviderUsage, StreamEvent } from '../../core/canon/events.ts'
 
 export class RoundsUsage {
   /** Null until a round was reported. */

@@ -18,13 +18,13 @@
  * A round with calls of the client's own tools is the last: its searches are run and shown, and the client answers the
  * other calls. The same loop continues a native search that its provider pauses.
  */
-import { type Conversation, formOf, type SearchResult, type SearchTool } from '../../core/conversation.ts'
-import type { FinishEvent, FinishReason, StreamEvent } from '../../core/events.ts'
+import { type Conversation, formOf, type SearchResult, type SearchTool } from '../../core/canon/conversation.ts'
+import type { FinishEvent, FinishReason, StreamEvent } from '../../core/canon/events.ts'
+import { ReplyRecorder } from '../../core/canon/recorder.ts'
+import { Sequencer } from '../../core/engine/sequence.ts'
 import type { Exchange, Logger, UpstreamControl } from '../../core/plugin.ts'
-import { ReplyRecorder } from '../../core/recorder.ts'
-import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/search.ts'
-import { Sequencer } from '../../core/sequence.ts'
-import type { Ticker, Ticking } from '../../core/ticker.ts'
+import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/ports/search.ts'
+import type { Ticker, Ticking } from '../../core/tools/ticker.ts'
 import { TokenCounter } from '../../meter/index.ts'
 import type { SearchPlan } from '../shared/slots.ts'
 import { append, relaxed, resultOf, withoutSearch } from '../web-search/function-form.ts'

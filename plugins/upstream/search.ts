@@ -1,8 +1,9 @@
 /** One search that the model called for, and that the gateway runs. */
-import type { Clock } from '../../core/clock.ts'
-import type { SearchPart, SearchTool } from '../../core/conversation.ts'
-import { searchId } from '../../core/ids.ts'
-import { type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/search.ts'
+
+import type { SearchPart, SearchTool } from '../../core/canon/conversation.ts'
+import { type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/ports/search.ts'
+import type { Clock } from '../../core/tools/clock.ts'
+import { searchId } from '../../core/tools/ids.ts'
 import type { AnsweredSearch } from '../web-search/function-form.ts'
 import { mostResults, usableResults } from '../web-search/results.ts'
 

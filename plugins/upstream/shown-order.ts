@@ -1,9 +1,9 @@
 /**
  * Shows the client a reply with searches in the order in which the model wrote it, although searches take their time.
  */
-import type { SearchResult } from '../../core/conversation.ts'
-import type { StreamEvent } from '../../core/events.ts'
-import { keepResults } from '../../core/search.ts'
+import type { SearchResult } from '../../core/canon/conversation.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
+import { keepResults } from '../../core/ports/search.ts'
 import { Citations } from '../web-search/citations.ts'
 import type { Search } from './search.ts'
 

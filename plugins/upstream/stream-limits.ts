@@ -1,5 +1,5 @@
 import type { GatewayConfig, ModelConfig } from '../../config/types.ts'
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
 
 /** Milliseconds after which the head is sent at the latest; keep-alives follow it (decisions 11). */
 const HEAD_WAIT_MS = 30_000

@@ -3,9 +3,9 @@
  * connections.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import type { Clock } from '../../core/clock.ts'
-import type { Backend } from '../../core/dialect.ts'
 import type { SharedState } from '../../core/plugin.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 import type { Breaker } from './breaker.ts'
 import { type BackendState, type Backends, sharedBackends, sharedPools, sharedRetries } from './health.ts'
 import type { UpstreamOptions } from './options.ts'

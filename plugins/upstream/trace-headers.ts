@@ -3,8 +3,8 @@
  * Context).
  */
 import { hash } from 'node:crypto'
-import type { Backend } from '../../core/dialect.ts'
 import type { Exchange } from '../../core/plugin.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { trace } from '../shared/slots.ts'
 import { traceParent } from '../shared/trace-context.ts'
 

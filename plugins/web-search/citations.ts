@@ -2,8 +2,8 @@
  * Citations for searches that the gateway ran. A model that got pages as a tool result cites them by writing their
  * URLs: each such URL in the text becomes a citation of that page. There are no other citations.
  */
-import type { SearchResult } from '../../core/conversation.ts'
-import type { Citation, StreamEvent } from '../../core/events.ts'
+import type { SearchResult } from '../../core/canon/conversation.ts'
+import type { Citation, StreamEvent } from '../../core/canon/events.ts'
 
 export class Citations {
   readonly #pages = new Map<string, string>()

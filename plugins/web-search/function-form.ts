@@ -13,8 +13,8 @@ import type {
   SearchTool,
   ToolChoice,
   Turn,
-} from '../../core/conversation.ts'
-import { resultsOf, type SearchErrorCode } from '../../core/search.ts'
+} from '../../core/canon/conversation.ts'
+import { resultsOf, type SearchErrorCode } from '../../core/ports/search.ts'
 import { errorText, resultsText } from './result-text.ts'
 
 const PARAMETERS = Object.freeze({

@@ -4,8 +4,8 @@
  * plugin.
  */
 import type { Dispatcher } from 'undici'
-import type { SearchResult } from '../../core/conversation.ts'
-import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/search.ts'
+import type { SearchResult } from '../../core/canon/conversation.ts'
+import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/ports/search.ts'
 
 /** The most bytes that are read of an answer; results are a few kilobytes. */
 const MAX_BODY = 1024 * 1024

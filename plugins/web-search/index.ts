@@ -1,5 +1,5 @@
 import { definePlugin } from '../../core/plugin.ts'
-import { count, nullable, object, size, text } from '../../core/vocabulary.ts'
+import { count, nullable, object, size, text } from '../../core/tools/vocabulary.ts'
 import { type HostedSearch, hostedSearch } from '../shared/slots.ts'
 import { searchToolOf, withSearchFunction } from './function-form.ts'
 

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { Pool, ProxyAgent } from 'undici'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
-import type { PipelineEntry } from '../../core/chain.ts'
-import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/search.ts'
+import type { PipelineEntry } from '../../core/engine/chain.ts'
+import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/ports/search.ts'
 import { HttpSearch } from './http-provider.ts'
 
 /** The most searches at the same time. Others wait for a connection, and their timeout already runs. */

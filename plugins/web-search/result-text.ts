@@ -1,6 +1,6 @@
 /** What the model gets as the result of a search: the text of a tool result. */
-import type { SearchResult } from '../../core/conversation.ts'
-import type { SearchErrorCode } from '../../core/search.ts'
+import type { SearchResult } from '../../core/canon/conversation.ts'
+import type { SearchErrorCode } from '../../core/ports/search.ts'
 
 /** The query is not repeated: it stands in the call, and what a client replays counts once. */
 export function resultsText(results: readonly SearchResult[]): string {

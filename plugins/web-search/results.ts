@@ -2,7 +2,7 @@
  * Makes a provider's results safe to use, whatever it sends: only pages of the domains that the client asked for,
  * limited in number and length.
  */
-import type { SearchResult, SearchTool } from '../../core/conversation.ts'
+import type { SearchResult, SearchTool } from '../../core/canon/conversation.ts'
 
 /** In UTF-16 units. */
 const MAX_TITLE = 300

@@ -2,12 +2,12 @@
  * Decodes replies to `POST /messages` into events. A buffered message is read as the stream that would have made it,
  * so that both give the same events.
  */
-import { type Continuation, formOf } from '../../core/conversation.ts'
-import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/events.ts'
-import { keepNumbers } from '../../core/json.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { type Continuation, formOf } from '../../core/canon/conversation.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
+import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/canon/events.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
+import { keepNumbers } from '../../core/tools/json.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'

@@ -3,7 +3,7 @@
  * closed, nothing contains itself, and there are no bounds and no patterns. Those become text that the model reads; the
  * gateway checks the bounds of the reply itself.
  */
-import type { Work } from '../../core/work.ts'
+import type { Work } from '../../core/canon/work.ts'
 import { isObject, type JsonObject } from '../loose-json.ts'
 
 /** Keywords that are sent as they are. */
@@ -33,7 +33,7 @@ const DEFINITIONS: ReadonlySet<string> = new Set(['$defs', 'definitions'])
 
 /** Levels of schemas inside each other. Those of clients have fewer (surfaces/output-format.ts). */
 const MOST_DEPTH = 64
-/** Units of work (core/work.ts) for each member of the schema: it is looked at, and written. */
+/** Units of work (core/canon/work.ts) for each member of the schema: it is looked at, and written. */
 const MEMBER = 60
 /** Characters that are looked at and written for a unit. */
 const CHARACTERS = 4

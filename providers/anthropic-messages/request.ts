@@ -1,5 +1,5 @@
 /** Makes `POST /messages` requests from a conversation (wire.md F.1 to F.5). */
-import { appendAll } from '../../core/append.ts'
+
 import {
   type CallPart,
   type Conversation,
@@ -11,8 +11,9 @@ import {
   type ResultPart,
   type SearchPart,
   workOf,
-} from '../../core/conversation.ts'
-import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+} from '../../core/canon/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/ports/dialect.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { adjacentResults, type Step } from '../adjacent-results.ts'
 import { resultText, searchText, systemTag } from '../document-text.ts'
 import { adjustments } from '../left-out.ts'

@@ -1,6 +1,6 @@
 /** Reasoning controls of the Messages API and the conditions under which they are accepted (wire.md F.4). */
-import type { Conversation, Effort } from '../../core/conversation.ts'
-import type { Backend } from '../../core/dialect.ts'
+import type { Conversation, Effort } from '../../core/canon/conversation.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { wantedEffort } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import type { JsonObject } from '../loose-json.ts'

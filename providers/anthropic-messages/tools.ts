@@ -1,6 +1,6 @@
 /** Writes tool declarations and the tool choice for the Messages API (wire.md F.2). */
-import type { Conversation, Tool } from '../../core/conversation.ts'
-import type { Backend } from '../../core/dialect.ts'
+import type { Conversation, Tool } from '../../core/canon/conversation.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { type JsonObject, list, object } from '../loose-json.ts'
 import type { ToolNames } from '../tool-names.ts'

@@ -1,7 +1,7 @@
 /** Access tokens of Microsoft Entra, from MSAL. */
 import { readFile } from 'node:fs/promises'
 import type { AuthenticationResult } from '@azure/msal-node'
-import type { AuthHeaders, AzureAuth } from '../../core/auth.ts'
+import type { AuthHeaders, AzureAuth } from '../../core/ports/auth.ts'
 import type { Fetched } from './refreshed.ts'
 
 /**

@@ -1,5 +1,5 @@
 /** Access tokens of Google Cloud, from google-auth-library. */
-import type { AuthHeaders, GoogleAuth } from '../../core/auth.ts'
+import type { AuthHeaders, GoogleAuth } from '../../core/ports/auth.ts'
 import type { Fetched } from './refreshed.ts'
 
 /**

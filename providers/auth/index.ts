@@ -2,8 +2,8 @@
  * Authenticates requests to providers with the vendors' own libraries. They are optional packages, loaded for the first
  * request to a provider that is configured so.
  */
-import type { Authenticator, AuthHeaders, ProviderAuth } from '../../core/auth.ts'
-import type { Clock } from '../../core/clock.ts'
+import type { Authenticator, AuthHeaders, ProviderAuth } from '../../core/ports/auth.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 import { awsAuthenticator } from './aws.ts'
 import { azureToken } from './azure.ts'
 import { googleToken } from './google.ts'

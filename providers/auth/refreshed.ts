@@ -2,8 +2,8 @@
  * A credential that expires. It is fetched once for all requests that wait for it, and again ahead of its expiry, while
  * requests still use the old one.
  */
-import { AuthFault } from '../../core/auth.ts'
-import type { Clock } from '../../core/clock.ts'
+import { AuthFault } from '../../core/ports/auth.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 
 /** A credential with its expiry in Unix milliseconds; null when it has none. */
 export interface Fetched<T> {

@@ -2,10 +2,11 @@
  * Decodes `generateContent` replies into events. The chunks of a stream and a buffered reply have the same shape: a
  * buffered reply is read as a stream of one chunk.
  */
-import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
-import { keepNumbers } from '../../core/json.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+
+import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/canon/events.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
+import { keepNumbers } from '../../core/tools/json.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { utf8 } from '../logprobs.ts'

@@ -2,7 +2,7 @@
  * Google's error objects, `{error: {code, message, status, details}}`: as a body, as the only element of an array, or
  * inside a stream.
  */
-import type { FaultHeaders } from '../../core/dialect.ts'
+import type { FaultHeaders } from '../../core/ports/dialect.ts'
 import { agreed, type FaultKind, kindOfOpenAiError, kindOfStatus, retryAfterMs, speaksOfContext } from '../faults.ts'
 import { type JsonObject, list, object, string } from '../loose-json.ts'
 

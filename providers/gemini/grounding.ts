@@ -1,6 +1,6 @@
 /** Makes citations and a hosted search from the grounding metadata of a reply. */
-import type { SearchResult } from '../../core/conversation.ts'
-import type { Citation } from '../../core/events.ts'
+import type { SearchResult } from '../../core/canon/conversation.ts'
+import type { Citation } from '../../core/canon/events.ts'
 import { count, type JsonObject, list, object, string } from '../loose-json.ts'
 import type { SearchEnd } from '../search-order.ts'
 

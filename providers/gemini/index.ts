@@ -1,8 +1,8 @@
 /** Google's generateContent API as an upstream dialect (wire.md F, column GG). */
-import { type Conversation, workOf } from '../../core/conversation.ts'
-import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { type Conversation, workOf } from '../../core/canon/conversation.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/ports/dialect.ts'
 import { googleBlames } from '../blame.ts'
 import { faultOf } from '../faults.ts'
 import { allBut, commonUnfit, requirementsOf, schemaPath } from '../requirements.ts'

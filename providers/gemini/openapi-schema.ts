@@ -4,7 +4,7 @@
  * other assertion that the subset cannot express makes the backend unfit (decision 30). Annotations, and keywords
  * that JSON Schema itself ignores, are left out.
  */
-import type { Work } from '../../core/work.ts'
+import type { Work } from '../../core/canon/work.ts'
 import { isObject, type JsonObject, list, object } from '../loose-json.ts'
 
 /** The result: a schema of the subset, or a description of what it cannot express. */
@@ -12,7 +12,9 @@ export type OpenApiSchema = { schema: JsonObject } | { lacks: string }
 
 /** The deepest nesting, references included: deep nesting overflows the stack. */
 const MOST_DEPTH = 64
-/** Units of work (core/work.ts) for each schema, beside its texts, its lists and what is merged: some 30 look-ups. */
+/**
+ * Units of work (core/canon/work.ts) for each schema, beside its texts, its lists and what is merged: some 30 look-ups.
+ */
 const NODE = 30
 /** Units of work for each member of a list or an object that is copied. */
 const MEMBER = 4

@@ -1,5 +1,5 @@
 /** Makes `models/…:generateContent` requests from a conversation (wire.md F.1 to F.5). */
-import { appendAll } from '../../core/append.ts'
+
 import {
   type CallPart,
   type Conversation,
@@ -12,9 +12,10 @@ import {
   type ResultPart,
   type Tool,
   workOf,
-} from '../../core/conversation.ts'
-import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
-import type { Work } from '../../core/work.ts'
+} from '../../core/canon/conversation.ts'
+import type { Work } from '../../core/canon/work.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/ports/dialect.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { documentLine, documentText, resultText, searchText, systemTag } from '../document-text.ts'

@@ -2,7 +2,7 @@
  * Assembles the tool calls of a reply from deltas. Servers differ in how they fill in the indexes and ids
  * (wire.md G 11 to G 15).
  */
-import type { StreamEvent } from '../../core/events.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
 import { isObject, object, string } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'

@@ -2,13 +2,14 @@
  * Decodes Chat Completions replies, buffered and streamed, into canonical events (wire.md F.6, F.8, G 9 to G 17).
  *
  * One state machine reads both: a buffered message is one large delta. `usage` and `finish` are pushed when they are
- * read, in any order; core/sequence.ts keeps them until the end.
+ * read, in any order; core/engine/sequence.ts keeps them until the end.
  */
-import { appendAll } from '../../core/append.ts'
-import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/events.ts'
-import { keepNumbers } from '../../core/json.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+
+import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/canon/events.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
+import { appendAll } from '../../core/tools/append.ts'
+import { keepNumbers } from '../../core/tools/json.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'

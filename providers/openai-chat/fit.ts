@@ -1,6 +1,6 @@
 /** What this dialect, or one of its backends, cannot carry (wire.md F.9, column OC; decision 30). */
-import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, Unfit } from '../../core/dialect.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
+import type { Backend, Unfit } from '../../core/ports/dialect.ts'
 import { commonUnfit, requirementsOf } from '../requirements.ts'
 
 /**

@@ -3,8 +3,9 @@
  * OpenRouter and others). Source: OpenAI's API reference for Chat Completions. Deviations of other servers are named
  * where the code handles them.
  */
-import type { DecodeContext, Decoder, Dialect } from '../../core/dialect.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { DecodeContext, Decoder, Dialect } from '../../core/ports/dialect.ts'
 import { openAiBlames } from '../blame.ts'
 import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { allBut } from '../requirements.ts'

@@ -1,8 +1,16 @@
 /** Makes Chat Completions messages from turns (wire.md F.1, F.3). */
-import { appendAll } from '../../core/append.ts'
-import { argumentsOf } from '../../core/arguments.ts'
-import type { CallPart, Conversation, DocumentPart, ImagePart, Part, ResultPart } from '../../core/conversation.ts'
-import type { OutboundContext } from '../../core/dialect.ts'
+
+import { argumentsOf } from '../../core/canon/arguments.ts'
+import type {
+  CallPart,
+  Conversation,
+  DocumentPart,
+  ImagePart,
+  Part,
+  ResultPart,
+} from '../../core/canon/conversation.ts'
+import type { OutboundContext } from '../../core/ports/dialect.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { adjacentResults, type ToolRound } from '../adjacent-results.ts'
 import { wrapCustomInput } from '../custom-input.ts'
 import { documentLine, documentText, searchText, TOOL_ERROR } from '../document-text.ts'

@@ -1,6 +1,6 @@
 /** The Chat Completions request body (wire.md F.1 to F.5, column OC). */
-import { type Conversation, type Effort, formOf, type OutputFormat, type Tool } from '../../core/conversation.ts'
-import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+import { type Conversation, type Effort, formOf, type OutputFormat, type Tool } from '../../core/canon/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/ports/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
 import { effortToSend } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'

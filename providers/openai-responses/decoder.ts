@@ -2,11 +2,11 @@
  * Decodes replies to `POST /responses` into events: the typed events of a stream, or the buffered response object.
  * Items that the stream did not announce are read from the response object at its end.
  */
-import type { Continuation } from '../../core/conversation.ts'
-import type { DecodeContext, Decoder } from '../../core/dialect.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import type { FinishEvent, StreamEvent } from '../../core/events.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+import type { Continuation } from '../../core/canon/conversation.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
+import type { FinishEvent, StreamEvent } from '../../core/canon/events.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'

@@ -1,8 +1,8 @@
 /** The Responses API of OpenAI as an upstream dialect (wire.md F, column OR). */
-import type { Conversation } from '../../core/conversation.ts'
-import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/dialect.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/ports/dialect.ts'
 import { openAiBlames } from '../blame.ts'
 import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'

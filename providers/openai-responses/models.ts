@@ -2,7 +2,7 @@
  * What models behind the Responses API accept, by model id (OpenAI's model pages and reasoning guide). An unknown id
  * is treated as the newest kind: it reasons at every documented level and accepts sampling parameters.
  */
-import type { Effort } from '../../core/conversation.ts'
+import type { Effort } from '../../core/canon/conversation.ts'
 
 export type OpenAiEffort = Exclude<Effort, 'ultra'>
 

@@ -2,8 +2,8 @@
  * Makes `POST /responses` requests from a conversation (wire.md F.1 to F.5). The upstream stores nothing
  * (`store: false`): reasoning is returned encrypted and is sent again unchanged.
  */
-import { appendAll } from '../../core/append.ts'
-import { argumentsOf } from '../../core/arguments.ts'
+
+import { argumentsOf } from '../../core/canon/arguments.ts'
 import type {
   CallPart,
   Conversation,
@@ -18,8 +18,9 @@ import type {
   TextPart,
   Tool,
   ToolChoice,
-} from '../../core/conversation.ts'
-import type { Backend, OutboundContext, OutboundRequest } from '../../core/dialect.ts'
+} from '../../core/canon/conversation.ts'
+import type { Backend, OutboundContext, OutboundRequest } from '../../core/ports/dialect.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { documentText, resultText, searchText, TOOL_ERROR } from '../document-text.ts'
 import { effortToSend } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'

@@ -1,5 +1,5 @@
 /** The Messages API as Anthropic documents it (docs: Messages, Streaming, Extended thinking, Tool use, Web search). */
-import { appendAll } from '../../core/append.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import {
   type Body,
   bodyOf,

@@ -2,7 +2,7 @@
  * generateContent and streamGenerateContent?alt=sse, as Google documents them (ai.google.dev: Generating content,
  * Function calling, Thought signatures).
  */
-import { appendAll } from '../../core/append.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { type Body, bodyOf, listOf, type SimDialect, type SimEvent, seal, stringOf } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
 import { type SimPrompt, SimRefusal, type SimReply } from './model.ts'

@@ -2,7 +2,7 @@
  * The Chat Completions API as OpenAI documents it (platform.openai.com, API reference, Chat), with
  * `reasoning_content`, which compatible servers stream.
  */
-import { appendAll } from '../../core/append.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { type Body, bodyOf, listOf, mediaTypeOf, type SimDialect, type SimEvent, stringOf } from './dialect.ts'
 import type { ErrorKind } from './directives.ts'
 import { type SimPrompt, SimRefusal, type SimReply, type SimTool, type SimUsage } from './model.ts'

@@ -4,7 +4,7 @@
  */
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { createServer } from '../../core/http.ts'
+import { createServer } from '../../core/tools/http.ts'
 import { anthropicSimulator } from './anthropic-messages.ts'
 import { type Body, isBody, type SimDialect } from './dialect.ts'
 import { DirectiveError } from './directives.ts'

@@ -2,7 +2,7 @@
  * Azure OpenAI's dated API: the deployment stands in the path, the version in the query. (The newer v1 API has the paths
  * of the dialect and needs no variant.)
  */
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import { varied } from './vary.ts'
 
 export const azureDeployments = (base: Dialect): Dialect =>

@@ -1,5 +1,5 @@
 /** Amazon Bedrock's InvokeModel for Anthropic's models. Its OpenAI-compatible endpoint needs no variant. */
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import { faultOf, retryAfterMs } from '../faults.ts'
 import { parseObject, string } from '../loose-json.ts'
 import { CODEC, EventStreamReader } from './event-stream.ts'

@@ -1,7 +1,7 @@
 /** Reads the event-stream framing of AWS. The vendor's codec checks and decodes each message. */
 import { createRequire } from 'node:module'
 import type { EventStreamCodec } from '@smithy/eventstream-codec'
-import { FrameFault, type FrameHandler, FrameLimit, type FrameReader } from '../../core/dialect.ts'
+import { FrameFault, type FrameHandler, FrameLimit, type FrameReader } from '../../core/ports/dialect.ts'
 import { object, parseObject, string } from '../loose-json.ts'
 import { SSE_DEFAULT_LIMIT } from '../sse.ts'
 

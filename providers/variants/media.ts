@@ -1,4 +1,4 @@
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import { requirementsOf } from '../requirements.ts'
 
 /** A dialect whose provider takes images and documents as bytes alone, and no URLs. */

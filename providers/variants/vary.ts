@@ -1,5 +1,5 @@
 /** Makes a variant of a dialect: the same words on another path, with other members and headers around them. */
-import type { Backend, Dialect, OutboundRequest } from '../../core/dialect.ts'
+import type { Backend, Dialect, OutboundRequest } from '../../core/ports/dialect.ts'
 import type { Headers } from '../outbound-headers.ts'
 
 /** How requests of a variant differ from those of its dialect. */

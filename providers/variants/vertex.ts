@@ -1,5 +1,5 @@
 /** Vertex AI: gemini and Anthropic's models below a project and a location, which the base URL names. */
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import { isObject, list, object } from '../loose-json.ts'
 import { bytesOnly } from './media.ts'
 import { varied, without } from './vary.ts'

@@ -3,10 +3,11 @@
  * earlier process left is read when a cell is first used: the levels of buckets, and the spend of a day or month. The
  * store asks for the buckets that changed (`changed`) and writes them.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
-import { IdMap } from '../../core/collections.ts'
-import { periodIndex } from '../../core/limits.ts'
-import type { Admission, AdmitRequest, Cell, CellState, Denial, LimitEngine } from '../../core/store.ts'
+
+import { periodIndex } from '../../core/canon/limits.ts'
+import type { Admission, AdmitRequest, Cell, CellState, Denial, LimitEngine } from '../../core/ports/store.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
+import { IdMap } from '../../core/tools/collections.ts'
 import type { Charge } from '../journal.ts'
 import type { LevelRow } from './recovery.ts'
 import { admit, advance, correct, denial, emptyLevel, fits, type Level, stateOf } from './rules.ts'

@@ -7,8 +7,8 @@
  *
  * Spend needs none of this: its amounts are in the rows themselves.
  */
-import { countedOfLost } from '../../core/limits.ts'
-import type { Cell } from '../../core/store.ts'
+import { countedOfLost } from '../../core/canon/limits.ts'
+import type { Cell } from '../../core/ports/store.ts'
 import { advance, emptyLevel, type Level } from './rules.ts'
 
 /** The level of a bucket, as a table has it. With `used` 0 the row is deleted. Times are Unix ms. */

@@ -10,8 +10,8 @@
  * unit is 1/windowMs of a unit. No result is rounded, so levels do not drift however often a cell is read. This holds
  * for capacities up to 1e13.
  */
-import { periodIndex } from '../../core/limits.ts'
-import type { Admission, AdmitRequest, Cell, CellState } from '../../core/store.ts'
+import { periodIndex } from '../../core/canon/limits.ts'
+import type { Admission, AdmitRequest, Cell, CellState } from '../../core/ports/store.ts'
 
 export interface Level {
   /**

@@ -1,5 +1,5 @@
 /** Limits between the engines: rows of cells in SQLite, and groups of doubles in Redis (redis/layout.ts). */
-import { COUNTED, periodIndex } from '../../core/limits.ts'
+import { COUNTED, periodIndex } from '../../core/canon/limits.ts'
 import { GROUP_BYTES, PLACES, placeOf, STARTS } from '../redis/layout.ts'
 import type { Cells, Drop } from './end.ts'
 

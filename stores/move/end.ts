@@ -1,6 +1,6 @@
 /** What one end of `sluice store move` can do, the same for both engines, and the things that are carried. */
-import type { OrganizationWithKeys } from '../../core/accounts.ts'
-import type { LedgerRow, UsageSum } from '../../core/store.ts'
+import type { OrganizationWithKeys } from '../../core/ports/accounts.ts'
+import type { LedgerRow, UsageSum } from '../../core/ports/store.ts'
 import type { MoveMark } from '../format.ts'
 
 /** What one organization has spent, and the levels of its buckets. Both are whole numbers, kept as they are. */

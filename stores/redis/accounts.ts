@@ -31,9 +31,9 @@ import {
   type StoredAccount,
   type StoredKey,
   unknownNote,
-} from '../../core/accounts.ts'
-import { appendAll } from '../../core/append.ts'
-import { StoreUnavailable } from '../../core/store.ts'
+} from '../../core/ports/accounts.ts'
+import { StoreUnavailable } from '../../core/ports/store.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import type { RedisClient } from './client.ts'
 import { script } from './scripts.ts'
 

@@ -12,7 +12,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { appendAll } from '../../core/append.ts'
+import { appendAll } from '../../core/tools/append.ts'
 
 export const LUA = join(import.meta.dirname, 'lua')
 

@@ -6,7 +6,7 @@
  */
 import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from 'ioredis'
 import type { Logger } from '../../core/plugin.ts'
-import { StoreRefused, StoreUnavailable } from '../../core/store.ts'
+import { StoreRefused, StoreUnavailable } from '../../core/ports/store.ts'
 import type { Script, ScriptCall } from './call.ts'
 import { Deadlines } from './deadlines.ts'
 import { describe, parseRedisUrl, type RedisAddress } from './url.ts'

@@ -7,7 +7,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
-import type { LedgerRow, UsageFilter } from '../../core/store.ts'
+import type { LedgerRow, UsageFilter } from '../../core/ports/store.ts'
 import { folderOf, isLocal } from '../local.ts'
 import { POSITION, type Position } from '../ship/files.ts'
 

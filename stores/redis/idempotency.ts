@@ -2,8 +2,9 @@
  * Idempotency keys in Redis. A running first use is a mark with a lease that its owner renews; a finished one is kept
  * for its time to live.
  */
-import type { Clock } from '../../core/clock.ts'
-import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
+
+import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/ports/store.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 import { type Arg, type RedisClient, tagOf } from './client.ts'
 import { script } from './scripts.ts'
 import { Shares } from './shares.ts'

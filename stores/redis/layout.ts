@@ -4,10 +4,10 @@
  * The levels of one scope share one field of the organization's hash. Such a field is a group, and each level has a
  * place in it. Example: `o:rpm` and `o:tpd` have places in the group `o`, because the last word of each id is the
  * standard one for what the cell limits. Any other cell has its own group, named `id!`, so that no two cells share a
- * place. This includes cells of limits that are newer than this layout (core/limits.ts): they use a place of the same
- * kind and window. So a new limit does not change stored data.
+ * place. This includes cells of limits that are newer than this layout (core/canon/limits.ts): they use a place of the
+ * same kind and window. So a new limit does not change stored data.
  */
-import type { Cell } from '../../core/store.ts'
+import type { Cell } from '../../core/ports/store.ts'
 
 const MINUTE = 60_000
 const DAY = 86_400_000

@@ -12,9 +12,10 @@
  *
  * After an outage of Redis, a process gives the others time to renew their leases before it declares any lease dead.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
+
 import type { Logger } from '../../core/plugin.ts'
-import { StoreRefused, StoreUnavailable } from '../../core/store.ts'
+import { StoreRefused, StoreUnavailable } from '../../core/ports/store.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { markOf } from '../format.ts'
 import type { Script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'

@@ -2,8 +2,7 @@
  * The shared limit engine. Each admission is one script call. The settlements of one event-loop turn share a call when
  * they have the same cells. The script returns the levels, and this module computes states and denials from them.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
-import { DenseSet, IdMap, type Placed } from '../../core/collections.ts'
+
 import type { Logger } from '../../core/plugin.ts'
 import {
   type Admission,
@@ -14,7 +13,9 @@ import {
   isLimit,
   type LimitEngine,
   StoreUnavailable,
-} from '../../core/store.ts'
+} from '../../core/ports/store.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
+import { DenseSet, IdMap, type Placed } from '../../core/tools/collections.ts'
 import type { Charge } from '../journal.ts'
 import type { Count } from '../ledger.ts'
 import { advance, denial, type Level, stateOf } from '../limits/rules.ts'

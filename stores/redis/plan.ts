@@ -1,6 +1,6 @@
 /** Prepares a set of cells for the scripts: everything that is the same for each exchange is computed once. */
-import { periodIndex } from '../../core/limits.ts'
-import type { Cell } from '../../core/store.ts'
+import { periodIndex } from '../../core/canon/limits.ts'
+import type { Cell } from '../../core/ports/store.ts'
 import { emptyLevel, type Level } from '../limits/rules.ts'
 import { CallTemplate, type ScriptCall } from './call.ts'
 import { DAY_PLACE, FINALS, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES, placeOf, STARTS } from './layout.ts'

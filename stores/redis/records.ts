@@ -2,7 +2,7 @@
  * Retained responses and continuation data in Redis. Each is one value with a time to live, and has a place in the index
  * of its kind (lua/record_keep.lua).
  */
-import type { RecordKind, RecordStore } from '../../core/store.ts'
+import type { RecordKind, RecordStore } from '../../core/ports/store.ts'
 import { type RedisClient, tagOf } from './client.ts'
 import { script } from './scripts.ts'
 import { Shares } from './shares.ts'

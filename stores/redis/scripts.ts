@@ -11,8 +11,8 @@
  * What admit.lua does to a level is `advance` of rules.ts in Lua. A model test checks that both agree.
  */
 import { createHash } from 'node:crypto'
-import { MOST_CHANGES } from '../../core/accounts.ts'
-import { RECENT_ROWS } from '../../core/store.ts'
+import { MOST_CHANGES } from '../../core/ports/accounts.ts'
+import { RECENT_ROWS } from '../../core/ports/store.ts'
 import { FAR_AHEAD } from '../limits/rules.ts'
 import { MARK_BASE, MARK_BYTES_PER_CHARACTER } from '../marks.ts'
 import { FIGURES } from '../usage.ts'

@@ -14,7 +14,7 @@
  * What a release without shares stores is not counted, and leaves with its time to live; of the replies of idempotency
  * keys it counts the bytes of each organization in the same way.
  */
-import type { KeptStats, Retained } from '../../core/store.ts'
+import type { KeptStats, Retained } from '../../core/ports/store.ts'
 import type { RedisClient } from './client.ts'
 import { script } from './scripts.ts'
 

@@ -4,10 +4,9 @@
  */
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
-import type { AuditBounds } from '../../core/accounts.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
-import { countedOfLost } from '../../core/limits.ts'
+import { countedOfLost } from '../../core/canon/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
+import type { AuditBounds } from '../../core/ports/accounts.ts'
 import {
   type LedgerRow,
   type Store,
@@ -15,7 +14,8 @@ import {
   StoreUnavailable,
   type UsageFilter,
   type UsageSum,
-} from '../../core/store.ts'
+} from '../../core/ports/store.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, type CountRecord, JournaledLedger, type LostRow, owedEntries } from '../ledger.ts'

@@ -10,7 +10,7 @@
  *
  * With `ledger.keep` a month is dropped when all its rows are older.
  */
-import type { LedgerRow, UsageFilter, UsageSum } from '../../core/store.ts'
+import type { LedgerRow, UsageFilter, UsageSum } from '../../core/ports/store.ts'
 import { divide, HOUR_MS, monthIndex, sumOf } from '../usage.ts'
 import type { RedisClient } from './client.ts'
 import { readDrained } from './drained.ts'

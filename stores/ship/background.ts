@@ -1,7 +1,7 @@
 /** Ships the ledger beside a gateway that serves: `ledger.ship` of gateway.yaml. */
 import { Worker } from 'node:worker_threads'
-import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { behind, nameOfTarget, type ShipStatus } from './ship.ts'
 import type { ShipNews, ShipWork } from './thread.ts'
 

@@ -7,9 +7,10 @@
  * failover that lost rows, a table that was made anew) cannot tell what follows it. It is then read from its first row
  * again, and the target leaves out the rows that it has.
  */
-import type { Clock } from '../../core/clock.ts'
+
 import type { Logger } from '../../core/plugin.ts'
-import type { LedgerRow } from '../../core/store.ts'
+import type { LedgerRow } from '../../core/ports/store.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 
 /** What failed and what to do about it. The message holds no secret. */

@@ -3,8 +3,8 @@
  * of the event loop that serves. It tells `ShipNews`, and ends after any message.
  */
 import { parentPort, workerData } from 'node:worker_threads'
-import { systemClock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { Follower, type FollowOptions, type ShipStatus } from './ship.ts'
 
 export type ShipWork = Pick<FollowOptions, 'store' | 'to' | 'interval' | 'holder' | 'drain'>

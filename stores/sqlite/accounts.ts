@@ -16,8 +16,8 @@ import {
   type StoredKey,
   type StoredOrganization,
   unknownNote,
-} from '../../core/accounts.ts'
-import { StoreUnavailable } from '../../core/store.ts'
+} from '../../core/ports/accounts.ts'
+import { StoreUnavailable } from '../../core/ports/store.ts'
 
 /** The index of `version` answers what has changed since, and gives the next version. No organization is deleted. */
 export const ACCOUNT_TABLES = `

@@ -4,7 +4,7 @@
  * the table. Until they are committed, they are answered from memory.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/store.ts'
+import type { IdempotencyRecord, IdempotencyState, IdempotencyStore } from '../../core/ports/store.ts'
 import type { Item, Journal } from '../journal.ts'
 import type { Writer } from './writer.ts'
 

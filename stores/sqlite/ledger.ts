@@ -1,8 +1,8 @@
 /** The ledger table as the ledger's sink, and its queries. */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import { appendAll } from '../../core/append.ts'
-import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/store.ts'
+import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { divide, sumOf } from '../usage.ts'
 import { packEntries } from './tables.ts'

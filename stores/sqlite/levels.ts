@@ -4,7 +4,7 @@
  * is first used. A record leaves the journal when the table has its levels.
  */
 import type { DatabaseSync } from 'node:sqlite'
-import type { Clock, Timer } from '../../core/clock.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { Item, Journal } from '../journal.ts'
 import type { JournaledLedger, TurnLevels } from '../ledger.ts'
 import type { MemoryLimits } from '../limits/memory.ts'

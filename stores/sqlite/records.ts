@@ -3,7 +3,7 @@
  * memory.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type RecordKind, type RecordStore, StoreUnavailable } from '../../core/store.ts'
+import { type RecordKind, type RecordStore, StoreUnavailable } from '../../core/ports/store.ts'
 import type { Writer } from './writer.ts'
 
 /**

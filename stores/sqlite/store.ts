@@ -4,7 +4,6 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import type { Clock, Timer } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
 import {
   type LedgerRow,
@@ -13,7 +12,8 @@ import {
   StoreUnavailable,
   type UsageFilter,
   type UsageSum,
-} from '../../core/store.ts'
+} from '../../core/ports/store.ts'
+import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'

@@ -3,9 +3,9 @@
  * main thread for an in-memory database.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { AuditBounds } from '../../core/accounts.ts'
-import { periodIndex } from '../../core/limits.ts'
-import type { KeptStats, Retained } from '../../core/store.ts'
+import { periodIndex } from '../../core/canon/limits.ts'
+import type { AuditBounds } from '../../core/ports/accounts.ts'
+import type { KeptStats, Retained } from '../../core/ports/store.ts'
 import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry, LostRow } from '../ledger.ts'
 import { type LevelRow, recoverLevels, type SettledRecord } from '../limits/recovery.ts'

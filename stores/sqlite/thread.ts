@@ -3,7 +3,7 @@
  */
 import { DatabaseSync } from 'node:sqlite'
 import { parentPort, workerData } from 'node:worker_threads'
-import type { KeptStats } from '../../core/store.ts'
+import type { KeptStats } from '../../core/ports/store.ts'
 import { prepare } from './schema.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
 

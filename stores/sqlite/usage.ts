@@ -8,7 +8,7 @@
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import type { UsageFilter, UsageSum } from '../../core/store.ts'
+import type { UsageFilter, UsageSum } from '../../core/ports/store.ts'
 import { FIGURES, HOUR_MS } from '../usage.ts'
 
 const TEXTS = ['organization', 'key_id', 'model', 'provider', 'surface', 'outcome'] as const

@@ -4,10 +4,11 @@
  * This surface has no members for reasoning, citations and hosted searches, so they are not written (wire.md D.1,
  * F.8).
  */
-import { appendAll } from '../../core/append.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
-import type { EncodeContext, Encoder } from '../../core/surface.ts'
+
+import type { GatewayError } from '../../core/canon/errors.ts'
+import type { FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/canon/events.ts'
+import type { EncodeContext, Encoder } from '../../core/ports/surface.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
 import { TextJoiner } from '../text.ts'
 import { type ChatFinish, ID, type ToolCall } from './reply.ts'
@@ -245,7 +246,7 @@ export class ChatEncoder implements Encoder {
 }
 
 function outOfGrammar(type: string): Error {
-  return new Error(`chat encoder: '${type}' is out of the grammar of core/events.ts here`)
+  return new Error(`chat encoder: '${type}' is out of the grammar of core/canon/events.ts here`)
 }
 
 /** The usage as JSON text. */

@@ -8,7 +8,7 @@ import {
   type TextPart,
   type ToolChoice,
   TurnList,
-} from '../../core/conversation.ts'
+} from '../../core/canon/conversation.ts'
 import { fault } from '../check.ts'
 import { documentSource, imageSource } from '../media.ts'
 import { anyObject, schemaFormat } from '../output-format.ts'

@@ -1,5 +1,5 @@
 /** Reads the system text, messages and content blocks of a Messages body (wire.md B.3). */
-import { appendAll } from '../../core/append.ts'
+
 import {
   type CallPart,
   type DocumentPart,
@@ -10,7 +10,8 @@ import {
   type SearchResult,
   type TextPart,
   TurnList,
-} from '../../core/conversation.ts'
+} from '../../core/canon/conversation.ts'
+import { appendAll } from '../../core/tools/append.ts'
 import { describe, fault } from '../check.ts'
 import { documentData, httpsSource, imageData } from '../media.ts'
 import { isObject, listOf, stringOf } from '../unchecked.ts'

@@ -10,11 +10,11 @@
  * - a call whose arguments are not a JSON object has the input `{"_raw": text}`; providers/whole-arguments.ts keeps
  *   such text out of streams.
  */
-import type { SearchResult } from '../../core/conversation.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/events.ts'
-import { parseExactly } from '../../core/json.ts'
-import type { EncodeContext, Encoder } from '../../core/surface.ts'
+import type { SearchResult } from '../../core/canon/conversation.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
+import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/canon/events.ts'
+import type { EncodeContext, Encoder } from '../../core/ports/surface.ts'
+import { parseExactly } from '../../core/tools/json.ts'
 import { TextJoiner } from '../text.ts'
 import { errorBody } from './errors.ts'
 import { showsThinking } from './parse.ts'

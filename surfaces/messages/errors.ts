@@ -1,5 +1,5 @@
 /** Errors of the Messages API: their types and their envelope. */
-import { ERRORS, type ErrorCode, errorMembers, type GatewayError } from '../../core/errors.ts'
+import { ERRORS, type ErrorCode, errorMembers, type GatewayError } from '../../core/canon/errors.ts'
 import type { NamedSchema } from '../described.ts'
 import { errorSchema } from '../envelope.ts'
 import { exactly, shape, string } from '../schema.ts'

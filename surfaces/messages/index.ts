@@ -1,5 +1,5 @@
 /** The Messages surface: POST /v1/messages. Its parser also serves POST /v1/messages/count_tokens. */
-import { GatewayError } from '../../core/errors.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
 import { compileRequest, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
 import { encoder } from './encode.ts'

@@ -9,7 +9,7 @@ import {
   type Effort,
   type OutputFormat,
   type ReasoningControls,
-} from '../../core/conversation.ts'
+} from '../../core/canon/conversation.ts'
 import { fault } from '../check.ts'
 import { schemaFormat, strictIfPossible } from '../output-format.ts'
 import { hasTag } from '../schema.ts'

@@ -1,5 +1,5 @@
 /** The state of reading one body. */
-import type { TextPart } from '../../core/conversation.ts'
+import type { TextPart } from '../../core/canon/conversation.ts'
 import { fault } from '../check.ts'
 import { isObject, stringOf } from '../unchecked.ts'
 import type { Marked } from './schema.ts'

@@ -1,5 +1,5 @@
 /** Request schema of POST /v1/messages (wire.md A.4, B.3, B.4, B.5). It follows the provider's published types. */
-import { EFFORTS } from '../../core/conversation.ts'
+import { EFFORTS } from '../../core/canon/conversation.ts'
 import { model, place, stopString, toolName } from '../fields.ts'
 import { OFFERED_BY_CHOICE } from '../output-format.ts'
 import {

@@ -1,5 +1,5 @@
 /** Reads the tool declarations and tool_choice of a Messages body (wire.md B.4, B.5). */
-import type { Tool, ToolChoice } from '../../core/conversation.ts'
+import type { Tool, ToolChoice } from '../../core/canon/conversation.ts'
 import { fault } from '../check.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
 import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'

@@ -5,11 +5,12 @@
  * closes the open ones first. Frames are concatenated, and only what the model wrote goes through JSON.stringify. A
  * buffered reply takes the same path and makes no frames.
  */
-import { appendAll } from '../../core/append.ts'
-import type { GatewayError } from '../../core/errors.ts'
-import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/events.ts'
-import { parseExactly } from '../../core/json.ts'
-import type { EncodeContext, Encoder } from '../../core/surface.ts'
+
+import type { GatewayError } from '../../core/canon/errors.ts'
+import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/canon/events.ts'
+import type { EncodeContext, Encoder } from '../../core/ports/surface.ts'
+import { appendAll } from '../../core/tools/append.ts'
+import { parseExactly } from '../../core/tools/json.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
 import { TextJoiner } from '../text.ts'
 import {
@@ -564,5 +565,5 @@ function parsed(args: string): unknown {
 }
 
 function outOfGrammar(type: string): Error {
-  return new Error(`responses encoder: '${type}' is out of the grammar of core/events.ts here`)
+  return new Error(`responses encoder: '${type}' is out of the grammar of core/canon/events.ts here`)
 }

@@ -1,4 +1,4 @@
-import type { ClientForm } from '../../core/conversation.ts'
+import type { ClientForm } from '../../core/canon/conversation.ts'
 
 export const form: ClientForm = {
   members: {

@@ -1,5 +1,5 @@
 /** The Responses surface. */
-import type { Surface } from '../../core/surface.ts'
+import type { Surface } from '../../core/ports/surface.ts'
 import { compileRequest, describe, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
 import { errorBody, errorReply } from '../envelope.ts'

@@ -5,7 +5,7 @@
  * `tool_search`.
  */
 import { createHash } from 'node:crypto'
-import type { DocumentPart, ImagePart, Part, TextPart, Turn } from '../../core/conversation.ts'
+import type { DocumentPart, ImagePart, Part, TextPart, Turn } from '../../core/canon/conversation.ts'
 import { ITEM, searchItemId } from './items.ts'
 
 /** What a list shows beside what it always shows: values of the parameter `include`. */

@@ -11,7 +11,7 @@ import {
   type Tool,
   type ToolChoice,
   TurnList,
-} from '../../core/conversation.ts'
+} from '../../core/canon/conversation.ts'
 import { describe, fault, join } from '../check.ts'
 import { documentSource, httpsSource, imageSource } from '../media.ts'
 import { anyObject, schemaFormat } from '../output-format.ts'

@@ -3,8 +3,8 @@
  * items and the members that repeat the request are JSON already, so they are serialised once. Each member is one
  * line here, in the order of the reply.
  */
-import type { Usage } from '../../core/events.ts'
-import type { EncodeContext } from '../../core/surface.ts'
+import type { Usage } from '../../core/canon/events.ts'
+import type { EncodeContext } from '../../core/ports/surface.ts'
 import { ID, type IncompleteReason, type Status, type Warning } from './reply.ts'
 import type { ResponsesBody, WireTool } from './schema.ts'
 

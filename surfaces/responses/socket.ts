@@ -2,10 +2,10 @@
  * Responses over a WebSocket, as OpenAI documents it (docs/websocket.md). A request is a `response.create` message
  * with the members of the body and of the envelope; the reply is the JSON of each event of the stream.
  */
-import { GatewayError } from '../../core/errors.ts'
-import { JsonBytes, pastBlanks } from '../../core/json-bytes.ts'
-import type { HeaderList } from '../../core/listener.ts'
-import type { Envelope, SocketForm, Surface } from '../../core/surface.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { HeaderList } from '../../core/ports/listener.ts'
+import type { Envelope, SocketForm, Surface } from '../../core/ports/surface.ts'
+import { JsonBytes, pastBlanks } from '../../core/tools/json-bytes.ts'
 import { compileRequest } from '../check.ts'
 import { boolean, oneOfStrings, type Schema, string } from '../schema.ts'
 import { ResponsesEncoder } from './encode.ts'

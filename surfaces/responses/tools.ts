@@ -1,5 +1,5 @@
 /** Reads the tool declarations and tool_choice of the Responses surface (wire.md B.4, B.5). */
-import type { CustomTool, FunctionTool, SearchTool, Tool, ToolChoice } from '../../core/conversation.ts'
+import type { CustomTool, FunctionTool, SearchTool, Tool, ToolChoice } from '../../core/canon/conversation.ts'
 import { describe, fault, join } from '../check.ts'
 import { checkStrict, objectParameters } from '../tools.ts'
 import type {

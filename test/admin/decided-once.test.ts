@@ -8,8 +8,8 @@ import { AllWorkers } from '../../admin/all-workers.ts'
 import { answering, Link } from '../../admin/link.ts'
 import type { Part } from '../../admin/part.ts'
 import type { GatewayFacts } from '../../admin/snapshot.ts'
-import type { NameUsers } from '../../core/accounts.ts'
-import { ManualClock } from '../../core/clock.ts'
+import type { NameUsers } from '../../core/ports/accounts.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 
 const gold = (organizations: number): NameUsers => ({ kind: 'plan', name: 'gold', organizations, ids: ['acme'] })
 const names = { plan: ['gold'], model: [] }

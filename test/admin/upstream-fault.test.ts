@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { type LogSettings, openLog } from '../../cli/log.ts'
 import { prettyLine } from '../../cli/pretty.ts'
-import { UpstreamFault } from '../../core/upstream-fault.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { timersOf } from '../eventually.ts'
 
 test('a timer longer than Node can count waits as long as it can', async () => {

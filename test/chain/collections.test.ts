@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { DenseSet, IdMap } from '../../core/collections.ts'
+import { DenseSet, IdMap } from '../../core/tools/collections.ts'
 
 const ids = fc.oneof(fc.integer({ min: 0, max: 40 }).map(String), fc.string({ maxLength: 6 }))
 

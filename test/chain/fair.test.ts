@@ -1,8 +1,8 @@
 /** Waiting that is fair between owners: in a queue, for places, and for turns of the event loop. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
-import { FairGate, FairQueue, FairTurns, RestingTurns } from '../../core/fair.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
+import { FairGate, FairQueue, FairTurns, RestingTurns } from '../../core/tools/fair.ts'
 import { Gate } from '../../plugins/upstream/gate.ts'
 
 test('owners take turns, and each one’s entries come in their order', () => {

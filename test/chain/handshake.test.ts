@@ -1,7 +1,7 @@
 /** The part of a chain that a WebSocket's handshake passes. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { handshakeChain } from '../../core/chain.ts'
+import { handshakeChain } from '../../core/engine/chain.ts'
 import { deny, type PluginHooks, requestBody } from '../../core/plugin.ts'
 import { part, run, terminal, turn } from './harness.ts'
 

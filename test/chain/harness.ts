@@ -1,11 +1,11 @@
 /** Chains of made-up plugins around a fake client: the exchange itself, without network. */
 
 import type { GatewayConfig } from '../../config/types.ts'
-import { assemble } from '../../core/assemble.ts'
-import type { Chain } from '../../core/chain.ts'
-import { ManualClock } from '../../core/clock.ts'
-import { RunningExchange } from '../../core/exchange/index.ts'
-import { MemoryIncoming, type MemoryRequest } from '../../core/memory-incoming.ts'
+import { assemble } from '../../core/engine/assemble.ts'
+import type { Chain } from '../../core/engine/chain.ts'
+import { RunningExchange } from '../../core/engine/exchange/index.ts'
+import { MemoryIncoming, type MemoryRequest } from '../../core/engine/memory-incoming.ts'
+import { createSharedState } from '../../core/engine/shared-state.ts'
 import {
   conversation,
   definePlugin,
@@ -16,9 +16,9 @@ import {
   request,
   type Settlement,
 } from '../../core/plugin.ts'
-import { createSharedState } from '../../core/shared-state.ts'
-import type { Store } from '../../core/store.ts'
-import { Ticker } from '../../core/ticker.ts'
+import type { Store } from '../../core/ports/store.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
+import { Ticker } from '../../core/tools/ticker.ts'
 import { declaredOnly, plainConversation, plainSurface } from '../../plugins/testing.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }

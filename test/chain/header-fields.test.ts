@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { HeaderFields } from '../../core/header-fields.ts'
+import { HeaderFields } from '../../core/tools/header-fields.ts'
 
 const names = fc.constantFrom('a', 'b', 'date', 'etag', 'x-request-id', 'x-ratelimit-scope')
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { StreamEvent } from '../../core/events.ts'
-import { Holds, type HoldsOwner } from '../../core/exchange/holds.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
+import { Holds, type HoldsOwner } from '../../core/engine/exchange/holds.ts'
 
 const text = (n: number): StreamEvent => ({ type: 'text', text: String(n) })
 

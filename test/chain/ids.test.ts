@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { requestId, token } from '../../core/ids.ts'
+import { requestId, token } from '../../core/tools/ids.ts'
 
 test('[GEN-1] request ids have their form, none comes twice, and later ones are greater', () => {
   const seen = new Set<string>()

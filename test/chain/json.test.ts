@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { nestsDeeply } from '../../core/json.ts'
-import { JsonNesting, plainEnd } from '../../core/json-text.ts'
+import { nestsDeeply } from '../../core/tools/json.ts'
+import { JsonNesting, plainEnd } from '../../core/tools/json-text.ts'
 
 function depthOf(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Link } from '../../core/chain.ts'
-import type { RunningExchange } from '../../core/exchange/index.ts'
-import { Lifetime } from '../../core/exchange/lifetime.ts'
+import type { Link } from '../../core/engine/chain.ts'
+import type { RunningExchange } from '../../core/engine/exchange/index.ts'
+import { Lifetime } from '../../core/engine/exchange/lifetime.ts'
 import type { Settlement } from '../../core/plugin.ts'
 
 const settlement: Settlement = { outcome: 'completed', delivered: true, status: 200, durationMs: 1, ttfbMs: 1 }

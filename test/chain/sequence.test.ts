@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { StreamEvent } from '../../core/events.ts'
-import { Sequencer } from '../../core/sequence.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
+import { Sequencer } from '../../core/engine/sequence.ts'
 
 function ordered(events: StreamEvent[]): StreamEvent[] {
   const out: StreamEvent[] = []

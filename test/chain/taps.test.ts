@@ -1,7 +1,7 @@
 /** What taps are told is what the client was sent: status, headers, the same bytes, and whether they were all. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Taps } from '../../core/exchange/taps.ts'
+import { Taps } from '../../core/engine/exchange/taps.ts'
 import { answer, deny, type Exchange, GatewayError, type SentTap } from '../../core/plugin.ts'
 import { asks, part, run, terminal } from './harness.ts'
 

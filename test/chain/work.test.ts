@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { workOf } from '../../core/conversation.ts'
-import { REQUEST_WORK, Work } from '../../core/work.ts'
+import { workOf } from '../../core/canon/conversation.ts'
+import { REQUEST_WORK, Work } from '../../core/canon/work.ts'
 import { conversationOf } from '../providers/dialect-kit.ts'
 
 test('work is taken until too little is left, and then no more', () => {

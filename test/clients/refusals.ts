@@ -4,8 +4,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { pipeline, Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
-import { advertise, ERRORS, type ErrorCode, GatewayError, retryHeaders } from '../../core/errors.ts'
-import { errorBody } from '../../core/surface.ts'
+import { advertise, ERRORS, type ErrorCode, GatewayError, retryHeaders } from '../../core/canon/errors.ts'
+import { errorBody } from '../../core/ports/surface.ts'
 import { callersSurface } from '../../surfaces/index.ts'
 
 export const CODES = Object.keys(ERRORS) as ErrorCode[]

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { accountNames, readOrganization } from '../../config/accounts.ts'
 import { faultsOf, takenAway } from '../../config/retired.ts'
-import { LIMITS } from '../../core/limits.ts'
+import { LIMITS } from '../../core/canon/limits.ts'
 import { lines, loadText, small } from './load-text.ts'
 
 const digest = (n: number) => `"${String(n).padStart(64, '0')}"`

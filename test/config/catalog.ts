@@ -3,8 +3,8 @@
  * at.
  */
 import type { DialectFacts } from '../../config/models.ts'
-import { CAPABILITIES } from '../../core/dialect.ts'
 import type { Plugin } from '../../core/plugin.ts'
+import { CAPABILITIES } from '../../core/ports/dialect.ts'
 import { plugins } from '../../plugins/index.ts'
 
 export const catalog: ReadonlyMap<string, Plugin> = new Map(

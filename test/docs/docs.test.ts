@@ -14,7 +14,7 @@ import { load } from '../../cli/load.ts'
 import { main, VERBS } from '../../cli/main.ts'
 import { formatError } from '../../config/load.ts'
 import { SECTION_ORDER } from '../../config/schema.ts'
-import { cost, exposure } from '../../core/money.ts'
+import { cost, exposure } from '../../core/canon/money.ts'
 import { blocksOf, commandsOf, FILES, pages, QUICKSTART, ROOT } from './pages.ts'
 
 const SCRIPTS = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')).scripts

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { ERRORS } from '../../core/errors.ts'
+import { ERRORS } from '../../core/canon/errors.ts'
 
 test('docs/errors.md names what to do next for every code', () => {
   const text = readFileSync(join(import.meta.dirname, '../../docs/errors.md'), 'utf8')

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict'
 import { after, before, describe, mock, test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { eventually } from '../eventually.ts'
 import { TableClock } from '../faults/table.ts'
 import { type Answer, parseAnswers, RawClient, turns } from '../listener/harness.ts'

@@ -1,7 +1,7 @@
 /** Accounts of the store behind sentinels, over a failover, and on a cluster: two gateways on each. */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import type { AccountStore } from '../../core/accounts.ts'
+import type { AccountStore } from '../../core/ports/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
 import { eventually } from '../eventually.ts'
 import { skipWithoutRedis as skip, startCluster, startFailoverSet } from '../stores/redis-server.ts'

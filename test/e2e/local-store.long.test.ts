@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, w
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { openStore } from '../../stores/index.ts'
 import { findServer, LocalServer } from '../../stores/local.ts'

@@ -1,7 +1,7 @@
 /** Overload: what the door refuses, how fast, and that it opens again. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { OverloadGuard, shareAt, TimerLag, YoungExchanges } from '../../http/overload.ts'
 import { eventually } from '../eventually.ts'
 import { KEY, startGateway } from './harness.ts'

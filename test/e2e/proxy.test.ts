@@ -11,7 +11,7 @@ import { type AddressInfo, createServer as createTcpServer, type Server, type So
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { type Clock, ManualClock } from '../../core/clock.ts'
+import { type Clock, ManualClock } from '../../core/tools/clock.ts'
 import { eventually, standsStill } from '../eventually.ts'
 import { RawClient } from '../listener/harness.ts'
 import { freePort } from '../ports.ts'

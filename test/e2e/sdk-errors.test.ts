@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
-import { ManualClock } from '../../core/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { ShiftedClock, startGateway, type TestGateway } from './harness.ts'
 
 const clock = new ShiftedClock()

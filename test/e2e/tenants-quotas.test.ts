@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import path from 'node:path'
 import { test } from 'node:test'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { spend, T0, temporary } from '../stores/kit.ts'
 import { defaultYaml, startGateway } from './harness.ts'
 

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { servedBy } from '../../plugins/shared/slots.ts'
 import { behave, startFaultServer } from '../faults/server.ts'
 import { startGateway, type TestGateway } from './harness.ts'

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
-import { FrameFault } from '../../core/dialect.ts'
+import { FrameFault } from '../../core/ports/dialect.ts'
 import { EventStreamReader } from '../../providers/variants/event-stream.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { ManualClock, type Timer } from '../../core/clock.ts'
+import { ManualClock, type Timer } from '../../core/tools/clock.ts'
 import { startGateway, type TestGateway, type TestOptions } from '../e2e/harness.ts'
 import { freePort } from '../ports.ts'
 import { type Fault, type FaultServer, startFaultServer } from './server.ts'

@@ -10,7 +10,7 @@ import assert from 'node:assert/strict'
 import { createHash, type Hash } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
-import type { Incoming } from '../../core/listener.ts'
+import type { Incoming } from '../../core/ports/listener.ts'
 import { kinds, random, serving, turns } from './harness.ts'
 
 const streams = Number(process.env['SLUICE_FIDELITY_STREAMS'] ?? 300)

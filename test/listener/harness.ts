@@ -1,8 +1,8 @@
 /** Both adapters, and a client that writes exactly the bytes it is given. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import type { Incoming, Listener, ListenerOptions, RequestHandler } from '../../core/listener.ts'
+import type { Incoming, Listener, ListenerOptions, RequestHandler } from '../../core/ports/listener.ts'
+import { type Clock, systemClock } from '../../core/tools/clock.ts'
 import { listenNode } from '../../http/node/listener.ts'
 import { listenUws } from '../../http/uws/listener.ts'
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { HeaderFields } from '../../core/header-fields.ts'
+import { HeaderFields } from '../../core/tools/header-fields.ts'
 import { addressOfBytes, plainAddress, TrustedPeers } from '../../http/client-address.ts'
 import {
   asksClose,

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { pacedReads, UwsBody } from '../../http/uws/body.ts'
 import type { UwsExchange } from '../../http/uws/exchange.ts'
 

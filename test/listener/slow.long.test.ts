@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { after, before, suite, test } from 'node:test'
-import type { Incoming, OutgoingStream } from '../../core/listener.ts'
+import type { Incoming, OutgoingStream } from '../../core/ports/listener.ts'
 import { eventually, stall } from '../eventually.ts'
 import { json, type Kind, kinds, parseAnswers, RawClient, serving, text, turns } from './harness.ts'
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import type { Incoming } from '../../core/listener.ts'
+import type { Incoming } from '../../core/ports/listener.ts'
 import { type Kind, RawClient, text } from './harness.ts'
 import type { Outcome, Vector } from './vectors.ts'
 

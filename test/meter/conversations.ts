@@ -1,5 +1,5 @@
 /** Conversations for the bill's golden files and tests. */
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
 
 export function conversation(part: Partial<Conversation> = {}): Conversation {
   return {

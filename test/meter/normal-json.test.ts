@@ -6,10 +6,10 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import fc from 'fast-check'
-import { argumentsOf, keepArguments, largeArguments } from '../../core/arguments.ts'
-import type { CallPart, Conversation } from '../../core/conversation.ts'
-import { jsonNodes, normalJson } from '../../core/json.ts'
-import { JsonBytes } from '../../core/json-bytes.ts'
+import { argumentsOf, keepArguments, largeArguments } from '../../core/canon/arguments.ts'
+import type { CallPart, Conversation } from '../../core/canon/conversation.ts'
+import { jsonNodes, normalJson } from '../../core/tools/json.ts'
+import { JsonBytes } from '../../core/tools/json-bytes.ts'
 import { createMeterPool } from '../../meter/index.ts'
 
 const pool = createMeterPool({ workers: 1 })

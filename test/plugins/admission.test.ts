@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Limits } from '../../config/types.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
-import { isLimit, type Store } from '../../core/store.ts'
+import { isLimit, type Store } from '../../core/ports/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
 import { consumption, identity, model, reservation } from '../../plugins/shared/slots.ts'
 import {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { KeyConfig, OrganizationConfig } from '../../config/types.ts'
-import { isLimit } from '../../core/store.ts'
+import { isLimit } from '../../core/ports/store.ts'
 import { cellsFor, compress, compression } from '../../plugins/admission/cells.ts'
 
 const organization = {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { Citation } from '../../core/events.ts'
+import type { Citation } from '../../core/canon/events.ts'
 import { Citations } from '../../plugins/web-search/citations.ts'
 
 function cited(urls: string[], text: string): Citation[] {

@@ -1,7 +1,7 @@
 /** `header-stamp`: stands below the terminal, sees every reply, and puts the standing headers on it. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { ErrorCode } from '../../core/errors.ts'
+import type { ErrorCode } from '../../core/canon/errors.ts'
 import { conversation, usage } from '../../core/plugin.ts'
 import { type Standing, standingsOf } from '../../plugins/admission/standing.ts'
 import { headerStamp } from '../../plugins/header-stamp.ts'

@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Part } from '../../core/conversation.ts'
+import type { Part } from '../../core/canon/conversation.ts'
+import { createSharedState } from '../../core/engine/shared-state.ts'
 import type { Exchange } from '../../core/plugin.ts'
-import { createSharedState } from '../../core/shared-state.ts'
 import { mediaGate, mediaPlugin } from '../../plugins/media/index.ts'
 import { identity, mediaFetch } from '../../plugins/shared/slots.ts'
 import { MemoryIncoming, plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { ModelConfig } from '../../config/types.ts'
-import { type Conversation, type Effort, formOf, type SurfaceName } from '../../core/conversation.ts'
+import { type Conversation, type Effort, formOf, type SurfaceName } from '../../core/canon/conversation.ts'
 import { type Plugin, request, type Slot } from '../../core/plugin.ts'
 import { modelAccess } from '../../plugins/model-access/index.ts'
 import { type Identity, identity, model, parsedConversation, rights, wouldRefuse } from '../../plugins/shared/slots.ts'

@@ -1,8 +1,8 @@
 /** Reading a chain of retained responses. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GatewayError } from '../../core/errors.ts'
-import type { Store } from '../../core/store.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { Store } from '../../core/ports/store.ts'
 import { type Added, Memory } from '../../plugins/conversation/memory.ts'
 import { Sealer } from '../../plugins/conversation/seal.ts'
 

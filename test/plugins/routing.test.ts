@@ -1,9 +1,9 @@
 /** `routing`: which backends of the model can serve the request, in order of preference. It dispatches nothing. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Conversation, Part } from '../../core/conversation.ts'
-import { type Backend, CAPABILITIES, type Capability } from '../../core/dialect.ts'
+import type { Conversation, Part } from '../../core/canon/conversation.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
+import { type Backend, CAPABILITIES, type Capability } from '../../core/ports/dialect.ts'
 import { routing } from '../../plugins/routing.ts'
 import {
   candidates,

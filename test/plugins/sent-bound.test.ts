@@ -1,7 +1,7 @@
 /** The guard before a request is sent: what is larger than what was counted allows stays here (decision 73). */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Conversation, Part } from '../../core/conversation.ts'
+import type { Conversation, Part } from '../../core/canon/conversation.ts'
 import { exceedsCounted } from '../../plugins/shared/sent-bound.ts'
 import { plainConversation } from '../../plugins/testing.ts'
 import { backend, text } from './kit.ts'

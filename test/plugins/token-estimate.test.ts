@@ -1,7 +1,7 @@
 /** `token-estimate`: the prompt is counted once, exactly, and held against the window of model and account. */
 import assert from 'node:assert/strict'
 import { mock, test } from 'node:test'
-import type { Part } from '../../core/conversation.ts'
+import type { Part } from '../../core/canon/conversation.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
 import { MeterBusy, PromptCount, SYNC_LIMIT } from '../../meter/index.ts'
 import { identity, model } from '../../plugins/shared/slots.ts'

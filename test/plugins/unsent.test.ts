@@ -1,7 +1,7 @@
 /** The bytes of admitted requests that no provider has answered yet: who waits, whose turn is next, who is refused. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { Unsent } from '../../plugins/shared/unsent.ts'
 
 const BOUNDS = { unsent_bytes: 1000, organization_unsent_bytes: 300, unsent_wait: 10_000 }

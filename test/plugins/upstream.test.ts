@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
-import type { Backend } from '../../core/dialect.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { candidates, identity, model, outbound, servedBy } from '../../plugins/shared/slots.ts'
 import {
   createSharedState,

@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { StreamEvent } from '../../core/events.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
-import type { LedgerRow } from '../../core/store.ts'
+import type { LedgerRow } from '../../core/ports/store.ts'
 import { countTokens } from '../../meter/index.ts'
 import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/shared/slots.ts'
 import {

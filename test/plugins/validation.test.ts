@@ -1,9 +1,9 @@
 /** `validation`: the body is read whole, within bounds, parsed once, and held against the surface's schema. */
 import assert from 'node:assert/strict'
 import { mock, test } from 'node:test'
-import type { BodyFault, BodyLimits } from '../../core/listener.ts'
-import { longTurns } from '../../core/loop-turn.ts'
+import { longTurns } from '../../core/engine/loop-turn.ts'
 import { request } from '../../core/plugin.ts'
+import type { BodyFault, BodyLimits } from '../../core/ports/listener.ts'
 import { MeterBusy, meterPool } from '../../meter/index.ts'
 import { contentLimits, wouldRefuse } from '../../plugins/shared/slots.ts'
 import { MemoryIncoming, type RunOptions, runPlugin } from '../../plugins/testing.ts'

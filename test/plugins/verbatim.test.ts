@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { wellFormed } from '../../core/json.ts'
-import { JsonBytes } from '../../core/json-bytes.ts'
+import { wellFormed } from '../../core/tools/json.ts'
+import { JsonBytes } from '../../core/tools/json-bytes.ts'
 import { parseJson } from '../../meter/index.ts'
 import { joined, type Pieces, Verbatim } from '../../plugins/shared/verbatim.ts'
 

@@ -1,7 +1,7 @@
 /** `web-search`: in which forms a hosted search can go upstream, and who answers it. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Tool } from '../../core/conversation.ts'
+import type { Tool } from '../../core/canon/conversation.ts'
 import { hostedSearch } from '../../plugins/shared/slots.ts'
 import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { webSearch } from '../../plugins/web-search/index.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { type CallPart, type Part, type Turn, TurnList } from '../../core/conversation.ts'
+import { type CallPart, type Part, type Turn, TurnList } from '../../core/canon/conversation.ts'
 import { adjacentResults } from '../../providers/adjacent-results.ts'
 import { anthropicMessages } from '../../providers/anthropic-messages/index.ts'
 import { gemini } from '../../providers/gemini/index.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type Anthropic from '@anthropic-ai/sdk'
-import type { FunctionTool, NativeTool, Turn } from '../../core/conversation.ts'
+import type { FunctionTool, NativeTool, Turn } from '../../core/canon/conversation.ts'
 import { anthropicMessages } from '../../providers/anthropic-messages/index.ts'
 import {
   backendOf,

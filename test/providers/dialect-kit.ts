@@ -4,10 +4,10 @@
  */
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import type { Conversation, Part, Turn } from '../../core/conversation.ts'
-import type { Backend, Decoder, Dialect, OutboundContext } from '../../core/dialect.ts'
-import type { StreamEvent } from '../../core/events.ts'
-import { Sequencer } from '../../core/sequence.ts'
+import type { Conversation, Part, Turn } from '../../core/canon/conversation.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
+import { Sequencer } from '../../core/engine/sequence.ts'
+import type { Backend, Decoder, Dialect, OutboundContext } from '../../core/ports/dialect.ts'
 import { FORMS } from '../forms.ts'
 
 export type ConversationInit = Partial<Omit<Conversation, 'sampling'>> & {
@@ -230,7 +230,7 @@ export function unfitOf(dialect: Dialect, conversation: ConversationInit, backen
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 
-/** The events after core has put them in sequence (core/sequence.ts). */
+/** The events after core has put them in sequence (core/engine/sequence.ts). */
 export function sequenced(events: readonly StreamEvent[]): StreamEvent[] {
   const out: StreamEvent[] = []
   const sequencer = new Sequencer(event => out.push(event))
@@ -270,7 +270,7 @@ export function gist(events: readonly StreamEvent[]): unknown[] {
   return out
 }
 
-/** Asserts that sequenced events follow the grammar of core/events.ts. */
+/** Asserts that sequenced events follow the grammar of core/canon/events.ts. */
 export function assertGrammar(events: readonly StreamEvent[]): void {
   let open: 'text' | 'reasoning' | 'call' | 'search' | '' = ''
   let calls = 0

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import {
   assertGrammar,
   backendOf,

@@ -1,6 +1,6 @@
 /** The request fixtures of every dialect. */
 import { test } from 'node:test'
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import {
   type BackendInit,
   backendOf,

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import { anthropicMessages } from '../../providers/anthropic-messages/index.ts'
 import { gemini } from '../../providers/gemini/index.ts'
 import { openaiChat } from '../../providers/openai-chat/index.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { FunctionTool, Turn } from '../../core/conversation.ts'
+import type { FunctionTool, Turn } from '../../core/canon/conversation.ts'
 import { gemini } from '../../providers/gemini/index.ts'
 import { bodyOf, decodeBody, replayOf, replyEvents, sequenced, unfitOf } from './dialect-kit.ts'
 

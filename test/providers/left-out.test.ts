@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Dialect } from '../../core/dialect.ts'
+import type { Dialect } from '../../core/ports/dialect.ts'
 import { dialects } from '../../providers/index.ts'
 import { inWords } from '../../providers/left-out.ts'
 import { type BackendInit, backendOf, type ConversationInit, contextOf, conversationOf } from './dialect-kit.ts'

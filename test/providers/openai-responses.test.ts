@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type OpenAI from 'openai'
-import type { FunctionTool } from '../../core/conversation.ts'
-import type { StreamEvent } from '../../core/events.ts'
+import type { FunctionTool } from '../../core/canon/conversation.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
 import { openaiResponses } from '../../providers/openai-responses/index.ts'
 import {
   backendOf,

@@ -8,7 +8,7 @@ import { test } from 'node:test'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
-import { REQUEST_WORK, Work } from '../../core/work.ts'
+import { REQUEST_WORK, Work } from '../../core/canon/work.ts'
 import { MOST_SIZE, sizeBound } from '../../providers/pattern-size.ts'
 import { KeptPatterns } from '../../providers/patterns.ts'
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { FrameLimit } from '../../core/dialect.ts'
+import { FrameLimit } from '../../core/ports/dialect.ts'
 import { SseReader } from '../../providers/sse.ts'
 
 type Event = [event: string, data: string]

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { Decoder } from '../../core/dialect.ts'
-import type { StreamEvent, TokenLogprob } from '../../core/events.ts'
+import type { StreamEvent, TokenLogprob } from '../../core/canon/events.ts'
+import type { Decoder } from '../../core/ports/dialect.ts'
 import { StopDecoder, StopMatcher } from '../../providers/stop-matcher.ts'
 
 function run(stops: string[], deltas: string[]): { text: string; outs: string[]; matched: string | undefined } {

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { Ajv } from 'ajv'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import fc from 'fast-check'
-import { REQUEST_WORK, Work } from '../../core/work.ts'
+import { REQUEST_WORK, Work } from '../../core/canon/work.ts'
 import * as judged from '../../providers/strict-arguments.ts'
 
 const keepsTo = (schema: object, value: unknown) =>

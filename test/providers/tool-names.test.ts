@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { Tool } from '../../core/conversation.ts'
+import type { Tool } from '../../core/canon/conversation.ts'
 import { ANTHROPIC_NAMES, aliasTools, GEMINI_NAMES, OPENAI_NAMES } from '../../providers/tool-names.ts'
 
 const fn = (name: string, namespace?: string): Tool => ({

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { REQUEST_WORK, Work } from '../../core/work.ts'
+import { REQUEST_WORK, Work } from '../../core/canon/work.ts'
 import { outputSchema } from '../../providers/anthropic-messages/output-schema.ts'
 import { keepsTo, meets, textKeepsTo, textMeets } from '../../providers/strict-arguments.ts'
 

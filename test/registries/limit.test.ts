@@ -1,5 +1,5 @@
 /**
- * A new limit needs only an entry in core/limits.ts. With no other change, the toy limit can be configured, is
+ * A new limit needs only an entry in core/canon/limits.ts. With no other change, the toy limit can be configured, is
  * enforced, is shown, and is stored by both engines.
  */
 import assert from 'node:assert/strict'
@@ -9,7 +9,7 @@ import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { changeLine } from './one-line.ts'
 
 changeLine(
-  'core/limits.ts',
+  'core/canon/limits.ts',
   '} as const satisfies Record<string, Counted>',
   'images } as const satisfies Record<string, Counted>',
   "import { images } from '../test/registries/toy-limit.ts'",
@@ -109,7 +109,7 @@ test('the docs, the editor and the plans know it', async () => {
 
 // Two limits with the same word would share one level in every store.
 test('no two limits have the same word for their cells', async () => {
-  const { DIMENSIONS } = await import('../../core/limits.ts')
+  const { DIMENSIONS } = await import('../../core/canon/limits.ts')
   const words = DIMENSIONS.flatMap(([, { limits }]) => limits.map(({ word }) => word))
   assert.equal(new Set(words).size, words.length, words.join(' '))
 })

@@ -1,5 +1,5 @@
 /** A limit of images per day. They can be counted from the request alone. */
-import type { Counted } from '../../core/limits.ts'
+import type { Counted } from '../../core/canon/limits.ts'
 
 export const images: Counted = {
   kind: 'bucket',

@@ -3,7 +3,13 @@ import assert from 'node:assert/strict'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { after, before, describe, type TestContext, test } from 'node:test'
-import { type AccountStore, type AuditBounds, type AuditNote, MOST_CHANGES, unknownNote } from '../../core/accounts.ts'
+import {
+  type AccountStore,
+  type AuditBounds,
+  type AuditNote,
+  MOST_CHANGES,
+  unknownNote,
+} from '../../core/ports/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
 import { RedisAccounts } from '../../stores/redis/accounts.ts'
 import { RedisClient } from '../../stores/redis/client.ts'

@@ -1,7 +1,7 @@
 /** A real three-node Redis Cluster: all keys of a script in one slot, wherever the organization lives. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { moveStore } from '../../stores/move/move.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'

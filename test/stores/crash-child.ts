@@ -3,7 +3,7 @@
  * data folder.
  */
 import fs from 'node:fs'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { timersOf } from '../eventually.ts'

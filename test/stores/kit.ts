@@ -2,9 +2,17 @@
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
-import { systemClock } from '../../core/clock.ts'
 import type { Logger } from '../../core/plugin.ts'
-import type { Cell, LedgerIntent, LedgerOutcome, LedgerRow, Store, UsageFilter, UsageSum } from '../../core/store.ts'
+import type {
+  Cell,
+  LedgerIntent,
+  LedgerOutcome,
+  LedgerRow,
+  Store,
+  UsageFilter,
+  UsageSum,
+} from '../../core/ports/store.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import type { StoreOptions } from '../../stores/index.ts'
 
 /** 2026-11-21T10:00:00Z */

@@ -1,8 +1,8 @@
 /** The embedded limit engine: what the suite for both engines does not reach. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ManualClock } from '../../core/clock.ts'
-import { cost } from '../../core/money.ts'
+import { cost } from '../../core/canon/money.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import type { Charge } from '../../stores/journal.ts'
 import { MemoryLimits } from '../../stores/limits/memory.ts'
 import { bucket, DAY, everyDimension, MINUTE, slots, spend } from './kit.ts'

@@ -2,7 +2,7 @@
  * The limit rules once more, as plainly as they can be said: exact fractions in BigInt, no shortcuts. The engines are
  * compared with it.
  */
-import type { Cell } from '../../core/store.ts'
+import type { Cell } from '../../core/ports/store.ts'
 
 const DAY = 86_400_000n
 

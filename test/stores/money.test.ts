@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { cost, exposure, formatUsd } from '../../core/money.ts'
+import { cost, exposure, formatUsd } from '../../core/canon/money.ts'
 
 const price = { input: 1_250_000, output: 10_000_000 }
 

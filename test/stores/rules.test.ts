@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { periodIndex } from '../../core/limits.ts'
-import type { Cell } from '../../core/store.ts'
+import { periodIndex } from '../../core/canon/limits.ts'
+import type { Cell } from '../../core/ports/store.ts'
 import {
   admit,
   advance,

@@ -1,8 +1,8 @@
 /** A sentinel failover: the master is killed, a replica takes over, and the store goes on without a restart. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { systemClock } from '../../core/clock.ts'
-import { StoreUnavailable } from '../../core/store.ts'
+import { StoreUnavailable } from '../../core/ports/store.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
 import { bucket, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { ManualClock, SteadyClock } from '../../core/clock.ts'
+import { ManualClock, SteadyClock } from '../../core/tools/clock.ts'
 import { advance, type Level } from '../../stores/limits/rules.ts'
 import { bucket, DAY, MINUTE, T0 } from './kit.ts'
 

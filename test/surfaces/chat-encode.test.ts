@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { advertise, GatewayError } from '../../core/errors.ts'
-import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/events.ts'
+import { advertise, GatewayError } from '../../core/canon/errors.ts'
+import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
 import { chat } from '../../surfaces/chat/index.ts'
 import { contextFor, drive, encode, frames, golden } from './openai-kit.ts'
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import fc from 'fast-check'
-import { GatewayError } from '../../core/errors.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
 import { compileRequest, join } from '../../surfaces/check.ts'
 import { dataUrl, documentSource, imageSource, isBase64 } from '../../surfaces/media.ts'
 import * as s from '../../surfaces/schema.ts'

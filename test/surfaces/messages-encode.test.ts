@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
-import type { FinishReason, StreamEvent } from '../../core/events.ts'
+import type { FinishReason, StreamEvent } from '../../core/canon/events.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 import { contextOf, encode, errorOf, type Reply } from './messages-support.ts'
 

@@ -1,9 +1,9 @@
 /** Runs canonical events through the Messages encoder, for its tests. */
-import type { Conversation } from '../../core/conversation.ts'
-import { GatewayError } from '../../core/errors.ts'
-import type { FinishEvent, StreamEvent, Usage } from '../../core/events.ts'
-import { ZERO_USAGE } from '../../core/events.ts'
-import type { EncodeContext } from '../../core/surface.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { FinishEvent, StreamEvent, Usage } from '../../core/canon/events.ts'
+import { ZERO_USAGE } from '../../core/canon/events.ts'
+import type { EncodeContext } from '../../core/ports/surface.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 
 export interface Reply {

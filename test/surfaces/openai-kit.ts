@@ -8,9 +8,9 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import OpenAI from 'openai'
-import { GatewayError } from '../../core/errors.ts'
-import type { FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/events.ts'
-import type { EncodeContext, Encoder, Surface } from '../../core/surface.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/canon/events.ts'
+import type { EncodeContext, Encoder, Surface } from '../../core/ports/surface.ts'
 
 export const USAGE: Usage = Object.freeze({
   input: 120,
@@ -207,7 +207,7 @@ const searchItem = fc.boolean().map((failed): StreamEvent[] => [
 ])
 const small = fc.constantFrom<StreamEvent[]>([{ type: 'break' }], [{ type: 'activity' }])
 
-/** Replies in the grammar of core/events.ts, cut anywhere, ended in every way. */
+/** Replies in the grammar of core/canon/events.ts, cut anywhere, ended in every way. */
 export function replies(options: { custom: boolean }): fc.Arbitrary<Reply> {
   return fc
     .tuple(

@@ -1,9 +1,9 @@
 /** Requests that a surface refuses, and those that it takes: one form of row for all of them, and one runner. */
 import assert from 'node:assert/strict'
 import { it } from 'node:test'
-import type { Conversation } from '../../core/conversation.ts'
-import { GatewayError } from '../../core/errors.ts'
-import type { Surface } from '../../core/surface.ts'
+import type { Conversation } from '../../core/canon/conversation.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import type { Surface } from '../../core/ports/surface.ts'
 import { validateUnstructured } from '../../surfaces/output-format.ts'
 
 /**

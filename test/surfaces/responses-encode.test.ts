@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { advertise, GatewayError } from '../../core/errors.ts'
-import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/events.ts'
-import { ReplyRecorder } from '../../core/recorder.ts'
+import { advertise, GatewayError } from '../../core/canon/errors.ts'
+import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
+import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 import { contextFor, drive, encode, frames, golden, USAGE } from './openai-kit.ts'
 

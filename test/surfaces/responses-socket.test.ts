@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { GatewayError } from '../../core/errors.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 
 const form = responses.socket!

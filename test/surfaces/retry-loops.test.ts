@@ -8,7 +8,7 @@ import { createOpenAI } from '@ai-sdk/openai'
 import Anthropic from '@anthropic-ai/sdk'
 import { generateText } from 'ai'
 import OpenAI from 'openai'
-import { ERRORS, type ErrorCode } from '../../core/errors.ts'
+import { ERRORS, type ErrorCode } from '../../core/canon/errors.ts'
 import { BY_STATUS_ALONE, CODES, refusal } from '../clients/refusals.ts'
 
 const RETRIES = 2

@@ -1,6 +1,6 @@
 /**
- * core/validators/read.ts: the text of validators is made once and kept, and only while all that it is made of stays
- * the same.
+ * core/tools/validators/read.ts: the text of validators is made once and kept, and only while all that it is made of
+ * stays the same.
  */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -10,8 +10,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { optionValidators } from '../../config/validate.ts'
-import { validatorsOf } from '../../core/validators/read.ts'
-import type { Schema } from '../../core/vocabulary.ts'
+import { validatorsOf } from '../../core/tools/validators/read.ts'
+import type { Schema } from '../../core/tools/vocabulary.ts'
 import { compileRequest } from '../../surfaces/check.ts'
 import { surfaces } from '../../surfaces/index.ts'
 

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { Backend } from '../../core/dialect.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { prefer } from '../../plugins/routing.ts'
 
 const backend = (id: string, weight = 1, group = 'a') => ({ id, weight, ...(group !== '' && { group }) }) as Backend

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { ProviderConfig } from '../../config/types.ts'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/tools/clock.ts'
 import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { Pools } from '../../plugins/upstream/pools.ts'
 

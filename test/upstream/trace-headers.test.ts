@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Backend } from '../../core/dialect.ts'
 import type { Exchange } from '../../core/plugin.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { traceHeaders } from '../../plugins/upstream/trace-headers.ts'
 
 const PARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'

@@ -3,7 +3,7 @@
  * bytes that two readers could frame in two ways are an error, and never guessed (RFC 9112). Each connection has one
  * parser; `begin` is called before each request.
  */
-import type { FaultHeaders, HeaderValue } from '../../../core/dialect.ts'
+import type { FaultHeaders, HeaderValue } from '../../../core/ports/dialect.ts'
 
 /** The headers that the gateway reads. The others of a head are checked and dropped. */
 export interface ReplyHeaders extends FaultHeaders {

@@ -31,7 +31,7 @@ const { GOLDEN_CLOCK: path, SLUICE_PARENT: launched } = process.env
 // The launcher loads this file too. Only the gateway, which it starts, must take commands for its clock.
 if (launched && isMainThread) {
   // The wall clock goes its way apart from the monotonic one. The gateway's own clock would not follow it.
-  const { SteadyClock } = await import('../../../core/clock.ts')
+  const { SteadyClock } = await import('../../../core/tools/clock.ts')
   SteadyClock.prototype.now = () => wall
 }
 if (path && launched && isMainThread) {

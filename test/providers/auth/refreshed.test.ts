@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { AuthFault } from '../../../core/auth.ts'
-import { ManualClock } from '../../../core/clock.ts'
+import { AuthFault } from '../../../core/ports/auth.ts'
+import { ManualClock } from '../../../core/tools/clock.ts'
 import { type Fetched, Refreshed } from '../../../providers/auth/refreshed.ts'
 
 const HOUR = 3_600_000

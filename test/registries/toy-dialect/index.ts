@@ -4,7 +4,8 @@
  * docs/dialects.md.
  */
 import { StringDecoder } from 'node:string_decoder'
-import type { Conversation, Part } from '../../../core/conversation.ts'
+import type { Conversation, Part } from '../../../core/canon/conversation.ts'
+import type { FinishReason, StreamEvent } from '../../../core/canon/events.ts'
 import {
   type Decoder,
   type Dialect,
@@ -12,8 +13,7 @@ import {
   FrameLimit,
   type FrameReader,
   type Unfit,
-} from '../../../core/dialect.ts'
-import type { FinishReason, StreamEvent } from '../../../core/events.ts'
+} from '../../../core/ports/dialect.ts'
 import { documentText, searchText } from '../../../providers/document-text.ts'
 import { cutShort, faultOf, kindOfStatus, retryAfterMs, unreadable } from '../../../providers/faults.ts'
 import { adjustments } from '../../../providers/left-out.ts'

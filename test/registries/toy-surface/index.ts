@@ -2,8 +2,8 @@
  * An invented API. The request is `{ model, say }`. The reply is `{ said, tokens }`, or a stream of such lines. A
  * refusal is `{ oops, why }`.
  */
-import type { FinishEvent, StreamEvent, Usage } from '../../../core/events.ts'
-import type { Encoder } from '../../../core/surface.ts'
+import type { FinishEvent, StreamEvent, Usage } from '../../../core/canon/events.ts'
+import type { Encoder } from '../../../core/ports/surface.ts'
 import { compileRequest } from '../../../surfaces/check.ts'
 import type { DescribedSurface } from '../../../surfaces/described.ts'
 import { type Arrives, boolean, integer, object, shape, string } from '../../../surfaces/schema.ts'

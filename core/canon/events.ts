@@ -1,0 +1,173 @@
+/**
+ * The canonical reply: the stream of events that a dialect's decoder emits and a surface's encoder writes.
+ *
+ * Decoders may emit calls interleaved and `usage` after `finish`; core/engine/sequence.ts puts the stream in order
+ * before any plugin sees it. Plugins and encoders see this grammar (STR-6):
+ *
+ *   stream    := item* (usage)? (finish | error)
+ *   item      := text+ | refusal+ | reasoning* reasoning_end | call | search | activity | break
+ *   call      := tool_call tool_args* tool_end          (strictly one after the other, `index` dense from 0)
+ *   search    := search_start search_end
+ *
+ * What plugins add at the end (`onResponseEnd`) comes between `usage` and `finish`.
+ *
+ * A `text` after a `break` (or after any other item) starts a new text block. A `citation` belongs to the open text
+ * block.
+ */
+import type { Continuation, SearchResult } from './conversation.ts'
+import type { GatewayError } from './errors.ts'
+
+export type StreamEvent =
+  | TextEvent
+  | { type: 'refusal'; text: string }
+  | { type: 'citation'; citation: Citation }
+  | { type: 'break' }
+  /**
+   * A delta of a reasoning summary. `part` counts the summary's parts from 0 within the reasoning item. `id` is on
+   * the first delta of an item: the public item id under which private data will be kept.
+   */
+  | { type: 'reasoning'; text: string; part: number; id?: string }
+  /**
+   * Ends a reasoning item. Without `reasoning` events before it, the reasoning is hidden and has no summary. `handle`
+   * is the item's public id when private data is kept under it.
+   */
+  | { type: 'reasoning_end'; continuation?: Continuation; handle?: string }
+  | ToolCallEvent
+  /** A piece of a call's input. Function: JSON text. Custom: raw input text. */
+  | { type: 'tool_args'; index: number; text: string }
+  | { type: 'tool_end'; index: number }
+  | { type: 'search_start'; id: string }
+  | {
+      type: 'search_end'
+      id: string
+      query: string
+      results: SearchResult[]
+      errorCode?: string
+      continuation?: Continuation
+      /** The provider reported the search behind the text that rests on it. A whole reply shows it before that text. */
+      beforeText?: true
+      /** The provider paused before this search had a result; the next request may bring it. */
+      unfinished?: true
+    }
+  /**
+   * The model is working but shows nothing (hidden reasoning, hosted tools). It resets the idle timeout (decisions
+   * 12). `unseen`: output that the gateway keeps from the client, and that is counted all the same.
+   */
+  | { type: 'activity'; unseen?: Unseen }
+  /**
+   * `estimated`: the gateway counted part of the reasoning itself, since not every upstream request behind the reply
+   * reported its usage.
+   */
+  | { type: 'usage'; usage: ProviderUsage; estimated?: true }
+  | FinishEvent
+  | { type: 'error'; error: GatewayError }
+  /** Bytes of an upstream reply, unchanged; only the `proxy` terminal emits them. */
+  | { type: 'bytes'; bytes: Uint8Array }
+
+/** A piece of output that no client sees. Pieces of one `item` follow each other, and are counted as one text. */
+export interface Unseen {
+  item: string
+  text: string
+}
+
+export interface TextEvent {
+  type: 'text'
+  text: string
+  logprobs?: TokenLogprob[]
+}
+
+export interface ToolCallEvent {
+  type: 'tool_call'
+  /** The number of the call in the reply: 0, 1, 2, … */
+  index: number
+  /** Public id, `call_eba1_…`. */
+  id: string
+  kind: 'function' | 'custom'
+  /** The name that the client declared; aliases are already undone. */
+  name: string
+  namespace?: string
+  continuation?: Continuation
+}
+
+export type FinishReason =
+  | 'stop'
+  | 'stop_sequence'
+  | 'tool_calls'
+  | 'length'
+  | 'context_full'
+  | 'content_filter'
+  | 'refusal'
+  | 'pause'
+  | 'idle_timeout'
+  | 'ceiling_timeout'
+
+export interface FinishEvent {
+  type: 'finish'
+  reason: FinishReason
+  /** The matched stop string, for `stop_sequence`. */
+  stopSequence?: string
+  /** The reason of a refusal, when the provider gave one. */
+  explanation?: string
+  /** What the client should know of a reply that is fine otherwise, for surfaces that have a member for it. */
+  warnings?: readonly ReplyWarning[]
+}
+
+export interface ReplyWarning {
+  /** A stable word, such as `not_retained`. */
+  code: string
+  /** What happened, and what to do. */
+  message: string
+}
+
+export interface TokenLogprob {
+  token: string
+  logprob: number
+  bytes: number[] | null
+  top: { token: string; logprob: number; bytes: number[] | null }[]
+}
+
+export interface Citation {
+  url: string
+  title: string
+  /** Offsets into the text block in UTF-16 code units, when known. */
+  start?: number
+  end?: number
+  citedText?: string
+  handle?: string
+}
+
+/**
+ * A provider's own usage report, normalised (wire.md F.6): `prompt` includes `cached`. A missing member was not
+ * reported.
+ */
+export interface ProviderUsage {
+  prompt?: number
+  cached?: number
+  cacheWrite?: number
+  output?: number
+  reasoning?: number
+  searches?: number
+}
+
+/** The usage that is reported and billed, in o200k_base tokens (METER-1…6). `cached + cacheWrite <= input`. */
+export interface Usage {
+  input: number
+  cached: number
+  cacheWrite: number
+  /** Visible output plus reasoning. */
+  output: number
+  reasoning: number
+  searches: number
+  /** True when the gateway had to estimate reasoning or cache tokens, because the provider reported none. */
+  estimated: boolean
+}
+
+export const ZERO_USAGE: Usage = Object.freeze({
+  input: 0,
+  cached: 0,
+  cacheWrite: 0,
+  output: 0,
+  reasoning: 0,
+  searches: 0,
+  estimated: false,
+})

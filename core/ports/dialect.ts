@@ -1,0 +1,281 @@
+/**
+ * The dialect port: what the chain needs to know about a provider's wire format. The dialects are in `providers/`;
+ * they are pure functions without I/O.
+ */
+import type { CallPart, Conversation, Effort } from '../canon/conversation.ts'
+import type { GatewayError } from '../canon/errors.ts'
+import type { ProviderUsage, StreamEvent } from '../canon/events.ts'
+
+/**
+ * A dialect's name as providers give it in gateway.yaml, e.g. `openai-chat`. providers/index.ts lists the dialects of
+ * this build.
+ */
+export type DialectName = string
+
+/** The abilities that `supports` of a backend can list in gateway.yaml. */
+export const CAPABILITIES = [
+  'tools',
+  'strict_tools',
+  'single_tool_call',
+  'forced_tool_choice',
+  'custom_tools',
+  'images',
+  'documents',
+  'reasoning',
+  'web_search',
+  'logprobs',
+  'prefill',
+  'structured_output',
+] as const
+export type Capability = (typeof CAPABILITIES)[number]
+
+/** One entry of a model's `backends`, with all defaults resolved. */
+export interface Backend {
+  /** `provider/model`, for logs and metrics; never shown to clients. */
+  id: string
+  provider: string
+  dialect: DialectName
+  /** The variant of the dialect, e.g. `bedrock`. */
+  variant?: string
+  /** The version of the API, for a variant that names it in the path. */
+  apiVersion?: string
+  /** Absolute URL without a trailing slash. */
+  baseUrl: string
+  apiKey?: string
+  /** The header that carries the key, with what stands before it, in place of the dialect's own. Lower case. */
+  keyHeader?: { name: string; prefix: string }
+  headers: Record<string, string>
+  /** The model id that the provider uses. */
+  model: string
+  weight: number
+  group?: string
+  /** What the dialect can express, narrowed by the backend's `supports`. */
+  supports: ReadonlySet<Capability>
+  nativeTools: ReadonlySet<string>
+  effortCeiling?: Effort
+  contextWindow?: number
+  maxOutputTokens?: number
+  maxTokensField: 'max_tokens' | 'max_completion_tokens'
+  /**
+   * How the gemini dialect declares a tool's parameters: as JSON Schema or, for servers that know only the member
+   * `parameters`, as an OpenAPI schema.
+   */
+  toolSchema?: 'json_schema' | 'openapi'
+  /** Members that the openai-chat dialect leaves out of the body. */
+  omit?: readonly string[]
+  /**
+   * `auto`: a dialect whose provider caches only what is marked sets markers for clients whose API has none. Absent is
+   * `off`.
+   */
+  cacheControl?: 'auto' | 'off'
+}
+
+/** Why a backend can't serve a conversation (REQ-1, wire.md F.9). */
+export interface Unfit {
+  /**
+   * The body member that asks for it, e.g. `tools[0].strict`; in the notation of the client's surface where that is
+   * known.
+   */
+  param: string
+  /** The requirement in words, for the error message. It names no provider. */
+  requirement: string
+}
+
+export interface OutboundContext {
+  /** Whether to ask the upstream for a stream. */
+  stream: boolean
+  /**
+   * An id that the dialect accepts, made from a public call id: deterministic, [A-Za-z0-9_-], at most 40 characters
+   * (wire.md F.7).
+   */
+  upstreamCallId(publicId: string): string
+  /** A stable cache-affinity key without client text, or undefined. */
+  cacheKey?: string
+  /**
+   * Preview features that a client of the dialect's own surface named. The dialect decides which of them it sends
+   * upstream.
+   */
+  previews?: readonly string[]
+  /**
+   * Stands in the body for the arguments of a call that were written beforehand, as a JSON string or as an object; they
+   * take its place when the body is sent. Absent or undefined: the dialect writes them, from `argumentsOf`.
+   */
+  written?: ((call: CallPart, as: 'text' | 'object') => string | undefined) | undefined
+  /** Writes the body as JSON text. Default: JSON.stringify. */
+  json?: ((body: object) => string) | undefined
+}
+
+/** One HTTP request to a provider. Header names are lower case. */
+export interface OutboundRequest {
+  method: 'POST'
+  /** Appended to the backend's base URL, e.g. `/chat/completions`. It may include a query. */
+  path: string
+  /** May be one object that many requests share. It must not be changed. */
+  headers: Readonly<Record<string, string>>
+  /** The body, written by the context's `json`. */
+  body: string
+  /** What the decoder must remember about the request, such as tool aliases. Only the dialect reads it. */
+  state: unknown
+  /** Controls that the request left out or changed (decisions 30). Absent: none. */
+  adjusted?: readonly Adjustment[]
+}
+
+/** A control that a request to a provider has in another form than the client's. Nothing in it is text of a client. */
+export interface Adjustment {
+  /** The control: `temperature`, `effort`, `max_uses`. */
+  control: string
+  /** What is sent in place of what the client asked for. Absent: nothing is sent. */
+  sent?: string
+  /** What the client asked for, where that is a number or a fixed word. */
+  asked?: string
+  /** What is sent means the same: an effort as a budget of thinking, a long seed as a short one. */
+  same?: true
+}
+
+export interface DecodeContext {
+  backend: Backend
+  conversation: Conversation
+  /** The `state` that `request` returned. */
+  state: unknown
+  /** Makes a new public call id, `call_eba1_…`. */
+  mintCallId(): string
+  /** Makes a new id of a hosted search, `hist_eba1_…`. */
+  mintSearchId(): string
+}
+
+/**
+ * Reads one reply. It pushes events in the order in which the provider sends them; core/engine/sequence.ts puts them in
+ * order. A decoder never throws because of what a provider sent: input that it cannot read becomes an `error` event
+ * with the code upstream_server_error, and it ignores unknown members and events.
+ */
+export interface Decoder {
+  /**
+   * True once the provider's terminal event was read or a stop string matched: the rest of the reply need not be
+   * read.
+   */
+  readonly done?: boolean
+  /** Reads one frame. Of server-sent events: the `event:` name ('' if it has none) and the data, lines joined by \n. */
+  frame(event: string, data: string, push: (event: StreamEvent) => void): void
+  /** Reads a whole buffered body. */
+  body(text: string, push: (event: StreamEvent) => void): void
+  /**
+   * The stream has ended. Pushes `finish` if the terminal event was read, else an `error` event: a cut stream never
+   * counts as finished (STR-6).
+   */
+  end(push: (event: StreamEvent) => void): void
+  /**
+   * The usage that the provider has reported before its last event, for a reply that is cut. Only for providers that
+   * report early.
+   */
+  reported?(): ProviderUsage | undefined
+}
+
+/** Gets one frame of a stream: its event name ('' when it has none) and its data. */
+export type FrameHandler = (event: string, data: string) => void
+
+/** Cuts the bytes of one streamed reply into frames. */
+export interface FrameReader {
+  /**
+   * Reads a chunk and calls `onFrame` for each frame that it completes, in order. How the stream was cut into chunks
+   * has no effect on the frames. The reader does not keep the chunk.
+   * @throws FrameFault when a frame is malformed or too long; the reader cannot be used after this error
+   */
+  push(chunk: Buffer, onFrame: FrameHandler): void
+  /** The stream has ended. Calls `onFrame` for a last frame whose end is missing. */
+  end(onFrame: FrameHandler): void
+}
+
+/** The bytes of a stream are no frame of its framing. The message holds nothing of them. */
+export class FrameFault extends Error {
+  override name = 'FrameFault'
+}
+
+/** A frame of a stream, or a decoded body, exceeds the limit of its reader. */
+export class FrameLimit extends FrameFault {
+  readonly limit: number
+  /** @param limit in bytes, or in UTF-16 units of decoded text */
+  constructor(limit: number) {
+    super(`A frame or a decoded body of a reply is over ${limit} bytes.`)
+    this.name = 'FrameLimit'
+    this.limit = limit
+  }
+}
+
+/** A part of a request that a provider may fault. `content`: system text and messages, with their media. */
+export type Blamed =
+  | 'content'
+  | 'tools'
+  | 'tool_choice'
+  | 'max_tokens'
+  | 'temperature'
+  | 'top_p'
+  | 'top_k'
+  | 'seed'
+  | 'stop'
+  | 'logprobs'
+  | 'effort'
+
+export interface Dialect {
+  readonly name: DialectName
+  /** Who defined the wire format, as a value of OpenTelemetry's `gen_ai.provider.name`. */
+  readonly vendor: string
+  /**
+   * True: servers without authentication speak this dialect too, so a backend without a key is not a configuration
+   * error.
+   */
+  readonly keyless?: boolean
+  /** Optional packages without which the dialect does not work. */
+  readonly packages?: readonly string[]
+  /** The same dialect as other services speak it, by name: other paths, members and headers around the same words. */
+  readonly variants?: Readonly<Record<string, Dialect>>
+  /** The output cap in tokens that is sent where nothing sets one. Absent: the API needs none, and none is sent. */
+  readonly outputCap?: number
+  /** Every capability that the dialect can express. */
+  readonly capabilities: ReadonlySet<Capability>
+  /** The versions of native tools that the dialect can express, e.g. `bash_20250124`. */
+  readonly nativeTools: ReadonlySet<string>
+  /** The API has a seed. Of backends that can serve a request with one, those that take it go first. */
+  readonly seeds?: true
+  /** Media that the dialect accepts only as bytes: `unfit` refuses their URLs. */
+  readonly bytesOnly?: ReadonlySet<'image' | 'document'>
+  /**
+   * Says why the backend cannot serve the conversation; null when it can. Pure and cheap, since it is called for
+   * every backend of the model.
+   */
+  unfit(conversation: Conversation, backend: Backend): Unfit | null
+  /**
+   * Whether `request` asks the provider itself for the conversation's `output`. Called only when there is one and the
+   * backend supports `structured_output`. False or absent: the conversation comes to the dialect with a forced tool in
+   * place of `output`.
+   */
+  structures?(conversation: Conversation, backend: Backend): boolean
+  request(conversation: Conversation, backend: Backend, context: OutboundContext): OutboundRequest
+  decoder(context: DecodeContext): Decoder
+  /**
+   * A reader for a reply of this content type; null when such a reply is one body. Absent: server-sent events are
+   * read as such, and all else is one body.
+   */
+  frames?(contentType: string): FrameReader | null
+  /**
+   * Maps a non-2xx reply to a gateway error (AUTH-7, ERR-6, ERR-7). The error never repeats upstream text. A
+   * Retry-After of the provider becomes the error's horizon.
+   */
+  fault(status: number, headers: FaultHeaders, body: string): GatewayError
+  /**
+   * The part of the request that an error object faults, when its code is one for faults of the request; null for all
+   * others, such as those of account, model, credential or version (decision 63).
+   * @param error of a reply with status 400, or of an event inside a reply
+   */
+  blames?(error: unknown): Blamed | null
+}
+
+export type HeaderValue = string | string[]
+/** The headers of an error reply that say when to retry. The HTTP client may drop all others. */
+export interface FaultHeaders {
+  'retry-after'?: HeaderValue
+  'retry-after-ms'?: HeaderValue
+  date?: HeaderValue
+}
+
+/** The dialects of a build, by name, in the order in which they are listed to people. */
+export type DialectTable = Readonly<Record<DialectName, Dialect>>

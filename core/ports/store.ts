@@ -1,0 +1,344 @@
+/**
+ * The store port: limits, ledger, idempotency records, and private and retained records. Two engines implement it,
+ * `stores/sqlite` (embedded) and `stores/redis` (shared), and one suite of tests runs on both. A call may return its
+ * result (embedded) or a promise (shared). Every failure of the engine, including a timeout, is a StoreUnavailable,
+ * which the chain answers with 503 provider_unavailable (decisions 27).
+ */
+
+import type { Usage } from '../canon/events.ts'
+import type { Dimension } from '../canon/limits.ts'
+import type { AccountStore } from './accounts.ts'
+
+export type MaybePromise<T> = T | Promise<T>
+
+/** The engine is down, slower than its time limit, or full. Never means "not found". */
+export class StoreUnavailable extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause })
+    this.name = 'StoreUnavailable'
+  }
+}
+
+/** The store will not serve this process until an operator has changed something: waiting does not help. */
+export class StoreRefused extends StoreUnavailable {}
+
+/** So many rows of one organization can be asked for by `Store.recent`. */
+export const RECENT_ROWS = 50
+
+/** One store with all that it keeps. */
+export interface Store {
+  readonly engine: 'sqlite' | 'redis'
+  readonly limits: LimitEngine
+  readonly ledger: Ledger
+  readonly idempotency: IdempotencyStore
+  readonly records: RecordStore
+  readonly accounts: AccountStore
+  /** Pages of sums of what the ledger's rows used, in any order; of whole hours, they are kept as rows are booked. */
+  usage(filter: UsageFilter): AsyncIterable<UsageSum[]>
+  /**
+   * The latest rows of one organization, the latest first: at most `RECENT_ROWS`. They are found without a look at the
+   * rows of others.
+   */
+  recent(organization: string): Promise<LedgerRow[]>
+  /** For metrics; reads memory only. */
+  stats?(): StoreStats
+  /** For /readyz; answers within the engine's time limit. A reason beside `ok: true` is a warning. */
+  ready(): Promise<{ ok: boolean; reason?: string }>
+  /**
+   * The gateway's secret: the configured one, or one that is made once and kept in the store. At least 32 bytes.
+   * Rejects with StoreRefused when a later call would not succeed either.
+   */
+  secret(configured: string): Promise<Uint8Array>
+  /** Writes what is pending, then closes the engine. */
+  close(): Promise<void>
+}
+
+export interface StoreStats {
+  /** Ledger intents that have no outcome yet. */
+  openRows: number
+  /** Ledger rows that are not yet in the engine. */
+  pendingRows: number
+  /** Ledger rows that the engine has and its replica has not, so that they stay in the journal. */
+  unreplicatedRows: number
+  /** Number of files of the local journal; 0 without a journal. */
+  journalSegments: number
+  kept: KeptStats
+}
+
+/** What is kept for a while: retained responses with continuation data, and replies of idempotency keys. */
+export type Retained = 'records' | 'idempotency'
+
+/**
+ * `bytes`: of all organizations, as last seen. `evicted`: how many this process has evicted since its start, because
+ * the share of their organization was full, or because all was full and its share the largest.
+ */
+export type KeptStats = Record<Retained, { bytes: number; evicted: { share: number; total: number } }>
+
+// ---- limits ---------------------------------------------------------------------------------------------------------
+
+/**
+ * The counter of one limit of one account. All cells of an admission belong to one organization.
+ * - `bucket`: holds `capacity`, is refilled continuously with `capacity` per `windowMs`, and starts full. A
+ *   settlement may bring it below zero (debt, decisions 18, 19).
+ * - `slots`: at most `capacity` at the same time, held under the instance's lease.
+ * - `spend`: at most `capacity` in the UTC day or month, in nano-USD (1e-9 USD): whole numbers up to $9,007,199 stay
+ *   exact below 2^53. The cost of an exchange is rounded half up to whole nano-USD once, when the exchange ends.
+ */
+export interface Cell {
+  /** Unique within the organization and stable across reloads, e.g. `o:tpm`, `k:key_ci:rpm`, `o:m:eb1-preview:tpd`. */
+  id: string
+  scope: 'org' | 'key'
+  /** The public id of the one model that the limit is for; absent where it is for all. */
+  model?: string
+  dimension: Dimension
+  kind: 'bucket' | 'slots' | 'spend'
+  /**
+   * A whole number; of spend in nano-USD. Already reduced by platform load where that applies. Spend may have Infinity:
+   * it is booked, so that a cap that comes later sees the running period, and it never denies.
+   */
+  capacity: number
+  /** Buckets only: 60 000 or 86 400 000 milliseconds. */
+  windowMs?: number
+  /** Spend only. */
+  period?: 'day' | 'month'
+}
+
+/** Whether a cell is a limit. One without a cap only books. */
+export function isLimit(cell: Cell): boolean {
+  return cell.capacity !== Number.POSITIVE_INFINITY
+}
+
+export interface AdmitRequest {
+  org: string
+  /** The exchange's request id. It is also the reservation's id. */
+  id: string
+  /**
+   * `amounts[i]` is taken from `cells[i]`; slots take 1. Both arrays are kept until the settlement, so they must not
+   * change.
+   */
+  cells: readonly Cell[]
+  amounts: readonly number[]
+  /** Unix milliseconds. Engines never read their own clock for limits. */
+  now: number
+}
+
+/** State of one cell after the call, for headers (LIM-9). Arrays of states are parallel to the cells of the call. */
+export interface CellState {
+  remaining: number
+  /** Milliseconds until the cell is full again; only of buckets. */
+  resetMs: number
+}
+
+export type Admission = { admitted: true; states: CellState[] } | Denial
+
+export interface Denial {
+  admitted: false
+  /** Index in `cells` of the cell that denies; if several do, the one with the longest wait. */
+  denied: number
+  /** The wait before a retry in milliseconds, before jitter. */
+  horizonMs: number
+  states: CellState[]
+}
+
+export interface LimitEngine {
+  /** Checks all cells, then takes from all or none, in one atomic step (LIM-2, LIM-3). */
+  admit(request: AdmitRequest): MaybePromise<Admission>
+  /**
+   * Ends a reservation, once: a second call with the same id does nothing. Slots are given back; every other cell is
+   * corrected from the reserved amount to `finals[i]` (0 gives everything back). Never throws. While the engine is
+   * down, settlements are kept and delivered later, so `finals` must not change.
+   */
+  settle(org: string, id: string, finals: readonly number[], now: number): void
+  /** What `admit` would deny now; null when it would admit. Takes nothing. */
+  wouldDeny(request: Omit<AdmitRequest, 'id'>): MaybePromise<Denial | null>
+  /** The current state of cells, for the dashboard and /v1/models; takes nothing. */
+  peek(org: string, cells: readonly Cell[], now: number): MaybePromise<CellState[]>
+}
+
+// ---- ledger ---------------------------------------------------------------------------------------------------------
+
+/** How an exchange ended; docs/ledger.md explains each. */
+export type Outcome =
+  | 'completed'
+  | 'incomplete'
+  | 'client_gone'
+  | 'upstream_error'
+  | 'gateway_error'
+  | 'refused'
+  | 'replayed'
+  | 'lost'
+
+/** Written before the request goes upstream (decisions 26). */
+export interface LedgerIntent {
+  request_id: string
+  /** Unix milliseconds. */
+  time: number
+  organization: string
+  key_id: string
+  surface: string
+  /** The canonical public id; '' on proxy routes. */
+  model: string
+  price_book: string
+  billing: 'standard' | 'free'
+  /** Metered prompt tokens. */
+  input_tokens: number
+}
+/** There is one for each intent (BILL-4). */
+export interface LedgerOutcome {
+  request_id: string
+  provider: string
+  outcome: Outcome
+  /** Zero when nothing is billed (BILL-3). */
+  usage: Usage
+  /** nano-USD. */
+  cost: number
+  duration_ms: number
+  /** Null when no byte was sent. */
+  ttfb_ms: number | null
+  /** Proxy routes only: the bytes of request and reply. */
+  bytes_in?: number
+  bytes_out?: number
+}
+export type LedgerRow = LedgerIntent & Omit<LedgerOutcome, 'usage'> & Usage
+
+/** What the rows of one hour that agree in all texts used together; or one row alone. */
+export interface UsageSum extends Omit<Usage, 'estimated'> {
+  /** Unix milliseconds: when the hour began; or the time of the row. */
+  time: number
+  organization: string
+  key_id: string
+  model: string
+  provider: string
+  surface: string
+  outcome: Outcome
+  /** Number of rows. */
+  requests: number
+  /** nano-USD. */
+  cost: number
+}
+
+/** The figures of several sums together, as `sluice usage` and the admin API name them; `cost` is nano-USD. */
+export type UsageTotals = ReturnType<typeof noUse>
+
+export function noUse() {
+  return { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
+}
+
+export function addUse(totals: UsageTotals, sum: UsageSum): void {
+  totals.requests += sum.requests
+  totals.input += sum.input
+  totals.cached += sum.cached
+  totals.cache_write += sum.cacheWrite
+  totals.output += sum.output
+  totals.reasoning += sum.reasoning
+  totals.searches += sum.searches
+  totals.cost += sum.cost
+}
+
+/** Rows whose time is at least `since` and below `until`, both Unix milliseconds. */
+export interface UsageFilter {
+  org?: string
+  key?: string
+  model?: string
+  since?: number
+  until?: number
+}
+
+export interface Ledger {
+  /**
+   * The row survives a killed process once this returns undefined, or once its promise resolves. All rows of one
+   * event-loop turn are one write.
+   * @throws StoreUnavailable (or rejects with it): nothing was written, and the exchange must not be dispatched
+   */
+  intent(row: LedgerIntent): undefined | Promise<undefined>
+  /**
+   * The row survives a killed process once this returns undefined, or once its promise resolves. If it rejects with
+   * StoreUnavailable, the row is kept in memory until the engine has it.
+   * @param unsent true when nothing of the reply was sent. A row that cannot be written then becomes a
+   * `gateway_error` that bills nothing, because the caller must not send the reply.
+   */
+  outcome(row: LedgerOutcome, unsent?: boolean): undefined | Promise<undefined>
+  /** Resolves when all rows given so far can be queried. For tests and shutdown. */
+  flush(): Promise<void>
+  /** Rows in order of time, for tests. With a limit: the latest of them. */
+  query(filter: UsageFilter & { limit?: number }): Promise<LedgerRow[]>
+}
+
+// ---- idempotency ----------------------------------------------------------------------------------------------------
+
+/** The reply that is stored for an `Idempotency-Key`. */
+export interface IdempotencyRecord {
+  requestId: string
+  status: number
+  headers: [string, string][]
+  body: Uint8Array
+  /**
+   * False when the reply was cut (decisions 28): a replay sends these bytes and closes without the chunk terminator.
+   */
+  whole: boolean
+  /**
+   * JSON of what the request asked for (plugins/model-access/asked.ts), by which a replay is judged; '' when that is
+   * nothing. Absent in a record of a release before it was stored.
+   */
+  asked?: string
+}
+/** The state of an `Idempotency-Key` when a request uses it. */
+export type IdempotencyState =
+  | { state: 'first' }
+  | { state: 'running' }
+  /** The key was used with another body or endpoint. */
+  | { state: 'conflict' }
+  /** The first use was executed, but its reply was too large to keep. */
+  | { state: 'not_kept'; requestId: string }
+  | { state: 'replay'; record: IdempotencyRecord }
+
+export interface IdempotencyStore {
+  /**
+   * Atomic: of simultaneous first uses exactly one gets `first`, under the instance's lease. Times are in
+   * milliseconds.
+   * @param onLost called when another execution has taken the key over, because the lease was not renewed in time
+   */
+  begin(
+    org: string,
+    key: string,
+    fingerprint: string,
+    requestId: string,
+    ttlMs: number,
+    now: number,
+    onLost?: () => void,
+  ): MaybePromise<IdempotencyState>
+  /**
+   * The first use is about to end. After true no other execution gets the key within `ttlMs`; after false another has
+   * it, and this one must not be billed. Rejects with StoreUnavailable.
+   */
+  claim(org: string, key: string, ttlMs: number): MaybePromise<boolean>
+  /** Whether no other execution can have the key yet, without asking the engine: its lease has not run out. */
+  holds(org: string, key: string): boolean
+  /** Stores the record; null says that the reply was too large to keep. */
+  finish(org: string, key: string, record: IdempotencyRecord | null, ttlMs: number, now: number): MaybePromise<void>
+  /** The first use was not executed: the key may be used again (IDEM-3). */
+  release(org: string, key: string): MaybePromise<void>
+}
+
+// ---- records --------------------------------------------------------------------------------------------------------
+
+/**
+ * `response`: the turn of a retained response, from which it is continued. `reply`: the object that its client got.
+ * `continuation`: private data of a provider.
+ */
+export type RecordKind = 'response' | 'reply' | 'continuation'
+
+/**
+ * Small private values with a time to live: retained responses and continuation data. Each belongs to an
+ * organization. Values arrive already sealed.
+ */
+export interface RecordStore {
+  put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number, now: number): MaybePromise<void>
+  get(org: string, kind: RecordKind, id: string, now: number): MaybePromise<Uint8Array | null>
+  /** Reads several of one kind; null where one is missing. */
+  getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): MaybePromise<(Uint8Array | null)[]>
+  /** Renews the time to live of those that exist; ignores the others. */
+  touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): MaybePromise<void>
+  /** Deletes one, if it exists. From then on `get` does not find it. */
+  delete(org: string, kind: RecordKind, id: string): MaybePromise<void>
+}
