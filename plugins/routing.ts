@@ -33,7 +33,9 @@ import {
 export const routing = definePlugin({
   name: 'routing',
   summary: 'Finds the backends that can serve the request, in order.',
-  needs: [identity, conversationSlot, model, rights, estimate, hostedSearch, mediaFetch],
+  needs: [identity, conversationSlot, model, rights, estimate],
+  // What a line that is left out would offer is not offered; nothing else changes.
+  reads: [hostedSearch, mediaFetch],
   provides: [candidates],
   mayProvide: [upstreamConversation, searchPlan, keepsFirstCall],
   aboveTerminal: true,
@@ -44,6 +46,14 @@ export const routing = definePlugin({
         const conversation = x.get(conversationSlot)
         const denied = x.get(rights)(conversation)
         if (denied) return unsatisfied(x.get(model).id, denied)
+        const unsearched = x.peek(hostedSearch)
+          ? undefined
+          : conversation.tools.find(tool => tool.type === 'web_search')
+        if (unsearched)
+          return unsatisfied(x.get(model).id, {
+            param: unsearched.path,
+            requirement: 'web_search, which is not offered here',
+          })
         let way = wayFor(x, conversation)
         // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
         if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
@@ -71,9 +81,9 @@ interface Way {
 
 function wayFor(x: Exchange, conversation: Conversation): Way {
   const judged = judge(x, conversation)
-  const search = x.get(hostedSearch)
-  const plan = search.native(conversation)
-  const form = plan && !isServed(judged) ? search.asFunction(conversation) : null
+  const search = x.peek(hostedSearch)
+  const plan = search?.native(conversation) ?? null
+  const form = plan && !isServed(judged) ? search!.asFunction(conversation) : null
   // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
   const ours = form && judge(x, form.conversation)
   return form && ours && isServed(ours)
@@ -94,7 +104,7 @@ function judge(x: Exchange, conversation: Conversation, tokens = x.get(estimate)
     }
     judged.why.set(backend, reason)
     if (over || !dialect.bytesOnly) continue
-    const lacking = x.get(mediaFetch).lacking(conversation, dialect.bytesOnly)
+    const lacking = x.peek(mediaFetch)?.lacking(conversation, dialect.bytesOnly)
     if (lacking && !unfitFor(lacking.whole, backend, dialect)) judged.lacksBytes.set(backend, lacking.wanted)
   }
   return judged

@@ -5,22 +5,10 @@ import type { Conversation, Part } from '../../core/canon/conversation.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
 import { type Backend, CAPABILITIES, type Capability } from '../../core/ports/dialect.ts'
 import { routing } from '../../plugins/routing.ts'
-import {
-  candidates,
-  type HostedSearch,
-  hostedSearch,
-  identity,
-  type MediaFetch,
-  mediaFetch,
-  model,
-  type Rights,
-  rights,
-} from '../../plugins/shared/slots.ts'
+import { candidates, identity, model, type Rights, rights } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, gatewayOf, modelOf, text } from './kit.ts'
 
-const noSearch: HostedSearch = { native: () => null, asFunction: () => null }
-const noFetch: MediaFetch = { lacking: () => null, fetch: () => assert.fail('nothing may be fetched') }
 const named = (name: string, over: Partial<Backend> = {}) => backend({ id: `local/${name}`, model: name, ...over })
 const route = (backends: Backend[], over: Partial<Conversation> = {}, { slots = [], ...more }: RunOptions<any> = {}) =>
   runPlugin(routing, {
@@ -33,8 +21,6 @@ const route = (backends: Backend[], over: Partial<Conversation> = {}, { slots = 
       [model, modelOf({ backends })],
       [estimate, { input: 100 }],
       [rights, () => null],
-      [hostedSearch, noSearch],
-      [mediaFetch, noFetch],
       ...slots,
     ],
   })
@@ -67,6 +53,15 @@ for (const [what, capability, over, param] of ASKS) {
     assert.doesNotMatch(json.error.message, /local/, 'no name of a provider')
   })
 }
+
+// A chain without one of the two lines did not load.
+test('without web-search above a request with a hosted search is refused by name, and all others are served', async () => {
+  const search = { type: 'web_search' as const, path: 'tools[0]' }
+  const { status, json } = await route([named('a')], { tools: [search] })
+  assert.deepEqual([status, json.error.code, json.error.param], [400, 'request_requirements_unsatisfied', 'tools[0]'])
+  assert.match(json.error.message, /web_search, which is not offered here \(tools\[0\]\)/)
+  assert.deepEqual(await order([named('a')]), ['a'])
+})
 
 // One backend had the tools and another the images: the message named the tools alone, which the model has.
 test('[REQ-1] what no backend can do together is named together, and what none can do at all alone', async () => {
