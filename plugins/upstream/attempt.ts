@@ -11,19 +11,19 @@ import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
 import type { Authenticator, AuthHeaders } from '../../core/ports/auth.ts'
 import { type Backend, type Decoder, FrameFault, FrameLimit, type FrameReader } from '../../core/ports/dialect.ts'
+import type { Clock } from '../../core/tools/clock.ts'
 import type { Ticking } from '../../core/tools/ticker.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
-import { type Outbound, servedBy } from '../shared/slots.ts'
+import type { Outbound } from '../shared/slots.ts'
 import type { Scope } from './breaker.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
-import { noteFailure } from './failed-attempts.ts'
+import type { Failed } from './failed-attempts.ts'
 import type { ReplyHandler } from './http1/client.ts'
 import type { ReplyHeaders } from './http1/parser.ts'
 import type { ProviderPool } from './pools.ts'
 import { ReplyConnection } from './reply-connection.ts'
 import type { Clocks } from './stream-limits.ts'
-import { traceHeaders } from './trace-headers.ts'
 
 /**
  * silent    no event has come: if the attempt fails, its owner may try another backend
@@ -66,8 +66,23 @@ export interface AttemptFault {
   restMs?: number | null
 }
 
-/** Where an attempt's events go: the exchange, or a search loop in front of it. */
-export type AttemptSink = Pick<Exchange, 'emit' | 'end'>
+/** Where the events of a reply go: the exchange, or what stands in front of it. */
+export type AttemptSink = Pick<Exchange, 'emit' | 'flush' | 'end' | 'fail' | 'headSent' | 'sendHead'>
+
+/** What an attempt is told: the request to one backend, and how long its reply may take. */
+export interface AttemptCall {
+  readonly backend: Backend
+  readonly outbound: Outbound
+  /** Headers of this attempt alone: ids by which the provider's logs can be joined with the gateway's. */
+  readonly own: Readonly<Record<string, string>>
+  readonly clocks: Clocks
+  /** When the exchange began, monotonic milliseconds. All its attempts share one ceiling, which counts from here. */
+  readonly exchangeMono: number
+  /** A backend has answered an earlier request of the exchange, so the client has output. */
+  readonly begun: boolean
+  /** The most bytes of the reply. */
+  readonly maxReply: number
+}
 
 /** What an attempt reports while it runs. */
 export interface AttemptOwner {
@@ -79,6 +94,11 @@ export interface AttemptOwner {
    * @param tooLong the backend was silent for as long as the idle limit allows
    */
   silent(attempt: Attempt, tooLong: boolean): void
+  /**
+   * The attempt failed, or its reply was cut.
+   * @param headers of its request; their values are removed from what the provider said
+   */
+  failed(failed: Failed, error: GatewayError, headers: Readonly<Record<string, string>>): void
   /** The reply is over a bound on its size. The attempt fails or the reply is cut; `over` follows. */
   oversized(): void
   /**
@@ -92,15 +112,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   place = -1
   readonly backend: Backend
   readonly startedMono: number
-  readonly #x: Exchange
+  readonly #clock: Clock
+  readonly #call: AttemptCall
   readonly #outbound: Outbound
   readonly #clocks: Clocks
   readonly #owner: AttemptOwner
   readonly #sink: AttemptSink
-  /**
-   * When the exchange began (monotonic milliseconds). All its attempts share one ceiling, so it is counted from here.
-   */
-  readonly #exchangeMono: number
   readonly #connection = new ReplyConnection()
   #state: State = 'silent'
   #status = 0
@@ -115,8 +132,6 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
    */
   #text = ''
   #cut: StringDecoder | null = null
-  /** The most bytes of this reply; `#size` is held against it. */
-  readonly #maxReply: number
   /** Bytes of that body so far; for a stream, what its events cost in memory (`sizeOf`). */
   #size = 0
   #activityMono: number
@@ -134,25 +149,15 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   /** Within a reply of 2xx, and before any event, the provider said that it did not do the work. */
   #declined = false
 
-  constructor(
-    x: Exchange,
-    backend: Backend,
-    outbound: Outbound,
-    clocks: Clocks,
-    exchangeMono: number,
-    owner: AttemptOwner,
-    sink: AttemptSink,
-    maxReply: number,
-  ) {
-    this.#x = x
-    this.backend = backend
-    this.#outbound = outbound
-    this.#clocks = clocks
+  constructor(call: AttemptCall, clock: Clock, owner: AttemptOwner, sink: AttemptSink) {
+    this.#call = call
+    this.#clock = clock
+    this.backend = call.backend
+    this.#outbound = call.outbound
+    this.#clocks = call.clocks
     this.#owner = owner
     this.#sink = sink
-    this.#maxReply = maxReply
-    this.#exchangeMono = exchangeMono
-    this.startedMono = x.clock.mono()
+    this.startedMono = clock.mono()
     this.#activityMono = this.startedMono
     this.#sentMono = this.startedMono
   }
@@ -166,12 +171,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   start(pool: ProviderPool): void {
-    const own = traceHeaders(this.#x, this.backend, this.#outbound.request.headers)
+    const { own } = this.#call
     if (pool.auth === null) this.#send(pool, own)
     else this.#authenticate(pool, pool.auth, own)
   }
 
-  #send(pool: ProviderPool, own: Record<string, string>): void {
+  #send(pool: ProviderPool, own: Readonly<Record<string, string>>): void {
     const { request, body } = this.#outbound
     pool.dispatcher.dispatch(
       {
@@ -187,7 +192,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   /** Adds the headers that authenticate the request, then sends it. */
-  #authenticate(pool: ProviderPool, auth: Authenticator, own: Record<string, string>): void {
+  #authenticate(pool: ProviderPool, auth: Authenticator, own: Readonly<Record<string, string>>): void {
     const { request, body } = this.#outbound
     const { method, headers } = request
     this.#auth = auth
@@ -202,7 +207,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       added => {
         this.#authenticating = false
         if (this.#state === 'over') return
-        this.#sentMono = this.#activityMono = this.#x.clock.mono()
+        this.#sentMono = this.#activityMono = this.#clock.mono()
         try {
           send(added)
         } catch (error) {
@@ -263,7 +268,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #data(chunk: Buffer): void {
     if (!this.#reader) {
       this.#size += chunk.length
-      const most = this.#status < 300 ? Math.min(MAX_WHOLE, this.#maxReply) : MAX_ERROR_BODY
+      const most = this.#status < 300 ? Math.min(MAX_WHOLE, this.#call.maxReply) : MAX_ERROR_BODY
       if (this.#size <= most) this.#keep(chunk)
       else if (this.#status < 300) this.#tooLarge('a reply')
       return
@@ -280,14 +285,14 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#state === 'over') return
     if (this.#spoke) {
       this.#spoke = false
-      this.#activityMono = this.#x.clock.mono()
+      this.#activityMono = this.#clock.mono()
     }
     if (this.#decoder!.done) {
       this.#connection.whole()
       this.#finish()
       return
     }
-    if (!this.#x.flush()) this.pause()
+    if (!this.#sink.flush()) this.pause()
   }
 
   #keep(chunk: Buffer): void {
@@ -397,7 +402,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       return this.#break(error, SAID_SO.has(error.code) || isBlamed(error))
     }
     if (event.type !== 'usage') this.#spoke = true
-    if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#maxReply) return this.#tooLarge('a reply')
+    if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#call.maxReply) return this.#tooLarge('a reply')
     if (this.#state === 'silent') {
       this.#state = 'answered'
       this.#owner.answered(this)
@@ -443,8 +448,8 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     this.#note(error)
     this.#reportCut()
     this.#end(null)
-    this.#x.flush()
-    this.#x.fail(error)
+    this.#sink.flush()
+    this.#sink.fail(error)
   }
 
   /**
@@ -452,7 +457,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
    */
   #threw(error: unknown): void {
     const fault = asGatewayError(error)
-    if (this.#state === 'over') this.#x.fail(fault)
+    if (this.#state === 'over') this.#sink.fail(fault)
     else this.#break(fault)
   }
 
@@ -465,10 +470,10 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   #note(error: GatewayError): void {
-    const ms = this.#x.clock.mono() - this.startedMono
-    const failed = { backend: this.backend.id, status: this.#status, ms }
+    const ms = this.#clock.mono() - this.startedMono
     const { headers } = this.#outbound.request
-    noteFailure(this.#x, failed, error, this.#secrets ? { ...headers, ...this.#secrets } : headers)
+    const sent = this.#secrets ? { ...headers, ...this.#secrets } : headers
+    this.#owner.failed({ backend: this.backend.id, status: this.#status, ms }, error, sent)
   }
 
   /** @param fault a failure that another attempt might avoid; null when there is none */
@@ -478,7 +483,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (fault) this.#note(fault.error)
     this.#decoding?.destroy()
     if (fault) this.#connection.abort()
-    else this.#connection.release(this.#x.clock)
+    else this.#connection.release(this.#clock)
     this.#owner.over(this, fault)
   }
 
@@ -493,7 +498,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   resume(): void {
     if (!this.#connection.paused || this.#state === 'over') return
     // During a pause the client was silent, not the model.
-    this.#activityMono = this.#x.clock.mono()
+    this.#activityMono = this.#clock.mono()
     this.#decoding?.resume()
     this.#connection.resume()
   }
@@ -502,7 +507,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#state === 'over') return undefined
     if (reason === 'client_gone' && this.#state === 'answered' && this.#clocks.drain > 0) {
       this.#state = 'draining'
-      this.#goneMono = this.#x.clock.mono()
+      this.#goneMono = this.#clock.mono()
       this.resume()
       return 'draining'
     }
@@ -524,24 +529,23 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     // A client that takes a byte now and then still has its ceiling. The other clocks judge the upstream, which cannot
     // send now.
     if (this.#connection.paused) {
-      if (now - this.#exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
+      if (now - this.#call.exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
       return
     }
-    if (now - this.#exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
+    if (now - this.#call.exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
     if (this.#authenticating) return
     if (this.#state === 'silent') {
       const waited = now - this.#sentMono
       // A provider that never began to answer has not worked, so its client gets a timeout and no bill, whichever limit
       // is the shorter one. In a later round of a search the client has output, and a stream that ends early (STR-2).
-      const began = this.#x.peek(servedBy) !== undefined
-      if (waited >= (began ? clocks.firstByte : Math.min(clocks.firstByte, clocks.idle))) {
+      if (waited >= (this.#call.begun ? clocks.firstByte : Math.min(clocks.firstByte, clocks.idle))) {
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',
         })
         this.#end({ error, retriable: false, mayHaveActed: true, counts: 'organization' })
         return
       }
-      if (waited >= clocks.headWait && !this.#x.headSent) this.#x.sendHead()
+      if (waited >= clocks.headWait && !this.#sink.headSent) this.#sink.sendHead()
     }
     if (now - this.#activityMono >= clocks.idle) this.#stop('idle_timeout')
   }

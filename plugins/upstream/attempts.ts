@@ -14,19 +14,19 @@ import {
   candidates,
   failedAttempts,
   identity,
-  type Outbound,
   outbound,
   promptTaken,
   servedBy,
   trace,
   unsent,
 } from '../shared/slots.ts'
-import { Attempt, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
+import { Attempt, type AttemptCall, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
-import { upstreamFields } from './failed-attempts.ts'
+import { type Failed, noteFailure, upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'
 import type { Clocks } from './stream-limits.ts'
 import type { Target, Targets } from './targets.ts'
+import { traceHeaders } from './trace-headers.ts'
 
 /**
  * Pause in milliseconds before the same backend is tried again. It doubles with each failure, and up to half of it is
@@ -182,24 +182,24 @@ export class Attempts implements AttemptOwner {
   #attempt({ backend, breaker, state, budget, pool }: Target): void {
     this.#made++
     if (this.#made === 1) budget.counted(this.#context.clock.mono())
-    let sent: Outbound
+    let call: AttemptCall
     try {
-      sent = this.#x.get(outbound)(backend, this.#conversation)
+      const sent = this.#x.get(outbound)(backend, this.#conversation)
+      call = {
+        backend,
+        outbound: sent,
+        own: traceHeaders(this.#x, backend, sent.request.headers),
+        clocks: this.clocks,
+        exchangeMono: this.startedMono,
+        begun: this.#x.peek(servedBy) !== undefined,
+        maxReply: this.#context.options.max_reply,
+      }
     } catch (error) {
       breaker.abstained(this.#organization)
       pool.gate.leave()
       return this.#broken(error)
     }
-    const attempt = new Attempt(
-      this.#x,
-      backend,
-      sent,
-      this.clocks,
-      this.startedMono,
-      this,
-      this.#sink,
-      this.#context.options.max_reply,
-    )
+    const attempt = new Attempt(call, this.#context.clock, this, this.#sink)
     this.#judged = false
     this.#x.control(attempt)
     this.#context.ticker.add(attempt)
@@ -241,13 +241,17 @@ export class Attempts implements AttemptOwner {
     this.#x.set(servedBy, attempt.backend)
   }
 
+  failed(failed: Failed, error: GatewayError, headers: Readonly<Record<string, string>>): void {
+    noteFailure(this.#x, failed, error, headers)
+  }
+
   oversized(): void {
     this.#target.state.oversized++
   }
 
   over(attempt: Attempt, fault: AttemptFault | null): void {
     if (attempt.promptTaken) this.#x.set(promptTaken, true)
-    if (fault) this.#failed(attempt, fault)
+    if (fault) this.#judge(attempt, fault)
     this.#context.ticker.delete(attempt)
     const target = this.#target
     target.state.ended()
@@ -261,7 +265,8 @@ export class Attempts implements AttemptOwner {
     if (instead !== null) this.#x.fail(instead)
   }
 
-  #failed(attempt: Attempt, fault: AttemptFault): void {
+  /** What a failure says about the backend's health, and whether others are to leave it alone. */
+  #judge(attempt: Attempt, fault: AttemptFault): void {
     this.#judged = true
     this.#x.peek(trace)?.failed(fault.error.code)
     this.#failures++

@@ -7,13 +7,16 @@ import { type FailedAttempt, failedAttempts } from '../shared/slots.ts'
 /** The most failed attempts kept of one exchange. A search loop may fail in many rounds; the last ones are kept. */
 const MOST = 16
 
+/** What an attempt knows of its failure, beside the error. */
+export type Failed = Pick<FailedAttempt, 'backend' | 'status' | 'ms'>
+
 /**
  * Adds a failed attempt.
  * @param headers of its request; their values are removed from what the provider said
  */
 export function noteFailure(
   x: Exchange,
-  failed: Pick<FailedAttempt, 'backend' | 'status' | 'ms'>,
+  failed: Failed,
   { code, cause }: GatewayError,
   headers: Readonly<Record<string, string>>,
 ): void {

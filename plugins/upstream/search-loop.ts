@@ -19,6 +19,7 @@
  * other calls. The same loop continues a native search that its provider pauses.
  */
 import { type Conversation, formOf, type SearchResult, type SearchTool } from '../../core/canon/conversation.ts'
+import type { GatewayError } from '../../core/canon/errors.ts'
 import type { FinishEvent, FinishReason, StreamEvent } from '../../core/canon/events.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import { Sequencer } from '../../core/engine/sequence.ts'
@@ -151,6 +152,19 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   emit(event: StreamEvent): void {
     this.#round.sequencer.push(event)
+  }
+
+  flush(): boolean {
+    return this.#x.flush()
+  }
+  fail(error: GatewayError): void {
+    this.#x.fail(error)
+  }
+  get headSent(): boolean {
+    return this.#x.headSent
+  }
+  sendHead(): void {
+    this.#x.sendHead()
   }
 
   /** The round's request is over. */

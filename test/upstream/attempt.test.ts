@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Dispatcher } from 'undici'
-import type { Exchange } from '../../core/plugin.ts'
-import type { Backend, Decoder } from '../../core/ports/dialect.ts'
+import type { Decoder } from '../../core/ports/dialect.ts'
 import { ManualClock } from '../../core/tools/clock.ts'
 import type { Outbound } from '../../plugins/shared/slots.ts'
-import { Attempt, type AttemptOwner } from '../../plugins/upstream/attempt.ts'
+import { Attempt, type AttemptOwner, type AttemptSink } from '../../plugins/upstream/attempt.ts'
 import type { ReplyHandler } from '../../plugins/upstream/http1/client.ts'
 import type { ProviderPool } from '../../plugins/upstream/pools.ts'
 import { SseReader } from '../../providers/sse.ts'
+import { backend } from '../plugins/kit.ts'
 
 test('[STR-4] a reply that was whole before its reader went on does not resume its connection, which serves another by then', () => {
   const calls: string[] = []
@@ -29,23 +29,29 @@ test('[STR-4] a reply that was whole before its reader went on does not resume i
     body() {},
     end: push => push({ type: 'finish', reason: 'stop' }),
   }
-  const x = {
-    id: 'req_1',
-    clock: new ManualClock(),
-    incoming: { headers: new Map() },
-    headSent: true,
-    peek: () => undefined,
-    flush: () => false,
-  } as unknown as Exchange
   const outbound = {
     request: { path: '', method: 'POST', headers: {} },
     decoder: () => decoder,
     frames: () => new SseReader(),
   } as unknown as Outbound
   const clocks = { idle: 1e6, ceiling: 1e6, firstByte: 1e6, headWait: 1e6, drain: 0 }
-  const owner: AttemptOwner = { answered() {}, silent() {}, oversized() {}, over: () => void calls.push('over') }
-  const sink = { emit() {}, end: () => void calls.push('end') }
-  const attempt = new Attempt(x, {} as Backend, outbound, clocks, 0, owner, sink, 1024)
+  const owner: AttemptOwner = {
+    answered() {},
+    silent() {},
+    failed() {},
+    oversized() {},
+    over: () => void calls.push('over'),
+  }
+  const sink: AttemptSink = {
+    emit() {},
+    flush: () => false,
+    end: () => void calls.push('end'),
+    fail: assert.fail,
+    headSent: true,
+    sendHead() {},
+  }
+  const call = { backend: backend(), outbound, own: {}, clocks, exchangeMono: 0, begun: false, maxReply: 1024 }
+  const attempt = new Attempt(call, new ManualClock(), owner, sink)
   attempt.start(pool as unknown as ProviderPool)
   handler.onRequestStart?.(controller, null)
   handler.onResponseStart?.(controller, 200, { 'content-type': 'text/event-stream' })
