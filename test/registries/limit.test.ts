@@ -12,7 +12,7 @@ changeLine(
   'core/canon/limits.ts',
   '} as const satisfies Record<string, Counted>',
   'images } as const satisfies Record<string, Counted>',
-  "import { images } from '../test/registries/toy-limit.ts'",
+  "import { images } from '../../test/registries/toy-limit.ts'",
 )
 
 const PIXEL =
