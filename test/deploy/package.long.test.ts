@@ -138,7 +138,7 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
   for (const name of ['cli/main.js', 'core/plugin.d.ts', 'plugins/testing.d.ts', 'gateway.yaml', 'LICENSE'])
     assert.ok(names.includes(name), name)
   for (const name of globSync('stores/redis/lua/*.lua', { cwd: ROOT })) assert.ok(names.includes(name), name)
-  assert.ok(names.some(name => /^core\/validators\/written\/.*\.cjs$/.test(name)))
+  assert.ok(names.some(name => /^core\/tools\/validators\/written\/.*\.cjs$/.test(name)))
   assert.ok(names.some(name => name.startsWith('node_modules/@uwsjs/') && name.endsWith('.node')))
   // npm warns of packages whose engine is not the Node that it runs on. It does not look at bundled ones.
   for (const name of bundleDependencies) assert.ok(names.includes(`node_modules/${name}/package.json`), name)
