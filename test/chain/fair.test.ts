@@ -1,5 +1,6 @@
 /** Waiting that is fair between owners: in a queue, for places, and for turns of the event loop. */
 import assert from 'node:assert/strict'
+import { getEventListeners } from 'node:events'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { FairGate, FairQueue, FairTurns, RestingTurns } from '../../core/tools/fair.ts'
@@ -48,6 +49,18 @@ test('slices of many large bodies of one owner: another’s slice waits for one 
   assert.deepEqual(order, ['flood', 'victim'])
   await Promise.all(flood)
   assert.equal(order.length, 41)
+})
+
+// A signal may live as long as a connection, and the listener would hold what has gone on.
+test('a caller that has its place listens to its signal no longer', async () => {
+  const gate = new FairGate(1)
+  const leave = await gate.enter('a')
+  const { signal } = new AbortController()
+  const next = gate.enter('b', signal)
+  assert.equal(getEventListeners(signal, 'abort').length, 1)
+  leave()
+  await next
+  assert.equal(getEventListeners(signal, 'abort').length, 0)
 })
 
 // Four requests of one organization, each 13 ms in one piece, were one turn of 50 ms, and the next four followed at once.

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { nestsDeeply } from '../../core/tools/json.ts'
+import { nestsDeeply, wellFormed } from '../../core/tools/json.ts'
 import { JsonNesting, plainEnd } from '../../core/tools/json-text.ts'
 
 function depthOf(value: unknown): number {
@@ -70,4 +70,17 @@ test('256 levels are carried on, 257 are not; brackets in a string are none', ()
   assert.equal(nestsDeeply(nested(257)), true)
   assert.equal(nestsDeeply('['.repeat(257)), true, 'an end is not waited for')
   assert.equal(nestsDeeply(JSON.stringify({ text: `\\"${nested(300)}` })), false)
+})
+
+test('an unpaired half of a surrogate pair becomes U+FFFD, and nothing else changes', () => {
+  const emoji = '😀'
+  for (const [text, expected] of [
+    [emoji, emoji],
+    [emoji[0]!, '\ufffd'],
+    [`a${emoji[1]}b`, 'a\ufffdb'],
+    // Characters that only look like an escape.
+    ['\\ud800', '\\ud800'],
+    ['\\\\ud800', '\\\\ud800'],
+  ] as const)
+    assert.equal(JSON.parse(wellFormed(JSON.stringify(text))), expected)
 })
