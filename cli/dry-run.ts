@@ -1,8 +1,9 @@
 /** Builds a configuration without listening, storing or calling a provider: for `check`, `explain` and `route`. */
+import { fills } from '../config/check-chain.ts'
 import { formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { createSharedState } from '../core/engine/shared-state.ts'
-import { answer, type Plugin, type PluginHooks, type Slot } from '../core/plugin.ts'
+import { answer, type Plugin, type PluginHooks } from '../core/plugin.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { type Identity, identity } from '../plugins/shared/slots.ts'
 import { openStore } from '../stores/index.ts'
@@ -26,10 +27,6 @@ interface LeftOut {
   plugin: Plugin
 }
 
-/** Whether a plugin fills a slot on the way down. A file that defines the slot again means the same one. */
-export const fills = ({ provides = [] }: Plugin, { name }: Slot<unknown>): boolean =>
-  provides.some(slot => slot.name === name)
-
 /**
  * The same plugins for a request that nobody sent, which must reach nobody. Only request hooks run, for no plugin may
  * record or export what did not happen; of these, those of plugins that declare `dryRun`. Whatever fills `identity`
@@ -40,7 +37,7 @@ export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identit
   const dry = (plugin: Plugin): Plugin => ({
     ...plugin,
     async create(options, context) {
-      if (fills(plugin, identity)) {
+      if (fills(plugin.provides, identity)) {
         return {
           onRequest(x) {
             x.set(identity, caller)

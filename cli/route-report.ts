@@ -3,6 +3,7 @@
  * exist, as far as its plugins declare that they may run dry.
  */
 
+import { fills } from '../config/check-chain.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import type { SurfaceName } from '../core/canon/conversation.ts'
 import { RunningExchange } from '../core/engine/exchange/index.ts'
@@ -17,7 +18,7 @@ import { joined } from '../plugins/shared/verbatim.ts'
 import { dialectOf } from '../providers/index.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import { surfaces } from '../surfaces/index.ts'
-import { dryPlugins, dryRun, fills } from './dry-run.ts'
+import { dryPlugins, dryRun } from './dry-run.ts'
 import { silent } from './log.ts'
 import { Failure } from './terminal.ts'
 
@@ -86,7 +87,7 @@ export async function routeReport(
     const chain = chains.get(route.pipeline)!
     const leftOut = dry.leftOut(route.pipeline)
     for (const { id, plugin } of leftOut) {
-      const reader = chain.links.find(link => link.plugin.needs?.some(slot => fills(plugin, slot)))
+      const reader = chain.links.find(link => link.plugin.needs?.some(slot => fills(plugin.provides, slot)))
       if (reader)
         throw new Failure(
           `${file}: nobody can tell without '${id}', whose work '${reader.id}' needs. It does not declare that it may run ` +

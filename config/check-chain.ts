@@ -279,7 +279,8 @@ function missingLate(
   return `${needs}, which nothing in this pipeline fills. Add ${writers.join(' or ')} ${below}.`
 }
 
-const fills = (slots: readonly Slot<any>[] | undefined, slot: Slot<unknown>) =>
+/** Whether a slot is among these. A plugin file that defines a slot again means the same one. */
+export const fills = (slots: readonly Slot<any>[] | undefined, slot: Slot<unknown>): boolean =>
   slots?.some(s => s.name === slot.name) ?? false
 
 const terminals = (catalog: PluginCatalog) => [...catalog.keys()].filter(name => catalog.get(name)?.terminal).join(', ')

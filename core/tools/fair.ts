@@ -196,8 +196,8 @@ export class FairTurns {
 }
 
 /**
- * Event-loop turns for work that takes long in one piece. An owner has one of them at a time, and after it a rest that
- * is `times` as long as the work took: everything that ran before the turn waited for something else.
+ * Event-loop turns for work that takes long in one piece. An owner has one of them at a time, and after it he rests for
+ * `times` as long as the work took, up to `LONGEST_REST_MS`.
  */
 export class RestingTurns {
   readonly #turns: FairTurns

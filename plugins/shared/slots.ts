@@ -33,8 +33,8 @@ export const parsedConversation = slot<Conversation>('parsedConversation')
 export const preparing = slot<PreparedRequest>('preparing')
 
 /**
- * Filled by `admission`: gives back the bytes of the request in the budget of what no provider has taken yet. `upstream`
- * calls it when a provider has answered; the end of the exchange does, too.
+ * Filled by `admission`: gives back the bytes of the request in the budget of what no provider has answered yet.
+ * `upstream` calls it when a provider has answered; the end of the exchange does, too.
  */
 export const unsent = slot<() => void>('unsent')
 

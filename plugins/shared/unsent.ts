@@ -1,7 +1,7 @@
 /**
- * The bytes of admitted requests that no provider has taken yet. Their number is bounded by `concurrent_requests`, which
- * says nothing about their size: twenty requests with 20 MiB of images each, at a provider that is slow to answer, held
- * 1.3 GB. Beyond the bounds a request waits for its turn at admission.
+ * The bytes of admitted requests that no provider has answered yet. `concurrent_requests` bounds how many requests there
+ * are and not their size: twenty with 20 MiB of images each, at a provider that is slow to answer, held 1.3 GB. Beyond
+ * the bounds a request waits for its turn at admission.
  */
 import type { GatewayConfig } from '../../config/types.ts'
 import { deny, type Reply, type SharedState } from '../../core/plugin.ts'
@@ -86,7 +86,7 @@ export class Unsent {
       if (!held) return
       held = false
       this.#bytes -= bytes
-      const own = this.#held.get(owner)! - bytes
+      const own = (this.#held.get(owner) ?? 0) - bytes
       if (own === 0) this.#held.delete(owner)
       else this.#held.set(owner, own)
       for (let go = this.#next(); go; go = this.#next()) go()
