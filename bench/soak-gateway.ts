@@ -11,7 +11,7 @@ import { RunningExchange } from '../core/engine/exchange/index.ts'
 import type { Logger } from '../core/plugin.ts'
 import type { Cell } from '../core/ports/store.ts'
 import { DenseSet, IdMap } from '../core/tools/collections.ts'
-import { Attempt } from '../plugins/upstream/attempt.ts'
+import { Attempt } from '../plugins/translation/attempt.ts'
 
 /** What can be measured quickly, with any number of open streams. */
 export interface Weight {

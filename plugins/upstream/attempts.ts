@@ -20,7 +20,13 @@ import {
   trace,
   unsent,
 } from '../shared/slots.ts'
-import { Attempt, type AttemptCall, type AttemptFault, type AttemptOwner, type AttemptSink } from './attempt.ts'
+import {
+  Attempt,
+  type AttemptCall,
+  type AttemptFault,
+  type AttemptOwner,
+  type AttemptSink,
+} from '../translation/attempt.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
 import { type Failed, noteFailure, upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'

@@ -13,9 +13,9 @@ import {
   servedBy,
 } from '../shared/slots.ts'
 import { OpenSearches } from '../web-search/provider.ts'
+import { SearchLoop } from '../web-search/search-loop.ts'
 import { type AttemptContext, Attempts } from './attempts.ts'
 import { schema } from './options.ts'
-import { SearchLoop } from './search-loop.ts'
 import { clocksOf } from './stream-limits.ts'
 import { Targets } from './targets.ts'
 

@@ -83,7 +83,7 @@ const PATHS: Record<SurfaceName, string> = {
 }
 
 export function bodyOf(surface: SurfaceName, mode: Mode, model: string, text: string): Record<string, unknown> {
-  // Up to 2048 tokens are asked for whole, more are read as a stream (plugins/translation.ts).
+  // Up to 2048 tokens are asked for whole, more are read as a stream (plugins/translation/index.ts).
   const cap = mode === 'whole' ? 900 : 5000
   const stream = mode === 'streamed'
   const messages = [{ role: 'user', content: text }]

@@ -12,7 +12,7 @@ import { JsonBytes } from '../../core/tools/json-bytes.ts'
 import { candidates, identity, outbound, upstreamConversation, verbatim } from '../../plugins/shared/slots.ts'
 import { joined, Verbatim } from '../../plugins/shared/verbatim.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
-import { translation } from '../../plugins/translation.ts'
+import { translation } from '../../plugins/translation/index.ts'
 import { backend, caller, reading, text } from './kit.ts'
 
 /** What goes to a backend for a conversation, and the log. */

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Dispatcher } from 'undici'
 import { ManualClock } from '../../plugins/testing.ts'
-import { ReplyConnection } from '../../plugins/upstream/reply-connection.ts'
+import { ReplyConnection } from '../../plugins/translation/reply-connection.ts'
 
 /** A connection on which the request was sent, and what was done to it. */
 function open() {

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
-import { type CallPart, type Conversation, formOf } from '../core/canon/conversation.ts'
-import { GatewayError } from '../core/canon/errors.ts'
-import { UpstreamFault } from '../core/canon/upstream-fault.ts'
-import { conversation, definePlugin, type Exchange, estimate } from '../core/plugin.ts'
+import { type CallPart, type Conversation, formOf } from '../../core/canon/conversation.ts'
+import { GatewayError } from '../../core/canon/errors.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import { conversation, definePlugin, type Exchange, estimate } from '../../core/plugin.ts'
 import type {
   Adjustment,
   Backend,
@@ -12,19 +12,19 @@ import type {
   FrameReader,
   OutboundContext,
   OutboundRequest,
-} from '../core/ports/dialect.ts'
-import { callId, searchId } from '../core/tools/ids.ts'
-import { wellFormed } from '../core/tools/json.ts'
-import { blamedError, namingTurns } from '../providers/blame.ts'
-import { dialectOf } from '../providers/index.ts'
-import { inWords } from '../providers/left-out.ts'
-import { memberOf } from '../providers/requirements.ts'
-import { isEventStream, SseReader } from '../providers/sse.ts'
-import { StopDecoder } from '../providers/stop-matcher.ts'
-import { type Sent, sentTo, structuredDecoder } from '../providers/structured-output.ts'
-import { wholeArguments } from '../providers/whole-arguments.ts'
-import { exceedsCounted } from './shared/sent-bound.ts'
-import { sentConversation } from './shared/sent-conversation.ts'
+} from '../../core/ports/dialect.ts'
+import { callId, searchId } from '../../core/tools/ids.ts'
+import { wellFormed } from '../../core/tools/json.ts'
+import { blamedError, namingTurns } from '../../providers/blame.ts'
+import { dialectOf } from '../../providers/index.ts'
+import { inWords } from '../../providers/left-out.ts'
+import { memberOf } from '../../providers/requirements.ts'
+import { isEventStream, SseReader } from '../../providers/sse.ts'
+import { StopDecoder } from '../../providers/stop-matcher.ts'
+import { type Sent, sentTo, structuredDecoder } from '../../providers/structured-output.ts'
+import { wholeArguments } from '../../providers/whole-arguments.ts'
+import { exceedsCounted } from '../shared/sent-bound.ts'
+import { sentConversation } from '../shared/sent-conversation.ts'
 import {
   type Adjusted,
   adjusted,
@@ -38,9 +38,9 @@ import {
   verbatim,
   type WrittenArguments,
   writtenArguments,
-} from './shared/slots.ts'
-import { type Pieces, Verbatim } from './shared/verbatim.ts'
-import { sharedBackends } from './upstream/health.ts'
+} from '../shared/slots.ts'
+import { type Pieces, Verbatim } from '../shared/verbatim.ts'
+import { sharedBackends } from '../upstream/health.ts'
 
 /**
  * Knows the dialects, so that `upstream` needs to know none. The backend is known only when an attempt begins, so

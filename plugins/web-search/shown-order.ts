@@ -4,7 +4,7 @@
 import type { SearchResult } from '../../core/canon/conversation.ts'
 import type { StreamEvent } from '../../core/canon/events.ts'
 import { keepResults } from '../../core/ports/search.ts'
-import { Citations } from '../web-search/citations.ts'
+import { Citations } from './citations.ts'
 import type { Search } from './search.ts'
 
 /** The state is the queue: it is empty, or it begins with a running search whose start was shown. */

@@ -4,8 +4,8 @@ import type { SearchPart, SearchTool } from '../../core/canon/conversation.ts'
 import { type SearchErrorCode, SearchFailed, type SearchProvider } from '../../core/ports/search.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { searchId } from '../../core/tools/ids.ts'
-import type { AnsweredSearch } from '../web-search/function-form.ts'
-import { mostResults, usableResults } from '../web-search/results.ts'
+import type { AnsweredSearch } from './function-form.ts'
+import { mostResults, usableResults } from './results.ts'
 
 /**
  * called   no provider has been called yet
