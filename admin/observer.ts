@@ -6,8 +6,8 @@ import type { GatewayError } from '../core/canon/errors.ts'
 import type { RunningExchange } from '../core/engine/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
 import { wordOf } from '../core/tools/word.ts'
-import { failedAttempts, identity, model, parsedConversation, reservation, servedBy } from '../plugins/shared/slots.ts'
-import { upstreamFields } from '../plugins/upstream/failed-attempts.ts'
+import { callReport, identity, model, parsedConversation, reservation } from '../plugins/shared/slots.ts'
+import { upstreamFields } from '../plugins/upstream/report.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
 import { UseByKey } from './usage.ts'
@@ -50,9 +50,10 @@ export class Observer {
     const caller = x.peek(identity)
     const bill = x.peek(usage)
     const billed = bill?.billed ? bill.usage : undefined
-    const failed = x.peek(failedAttempts) ?? []
+    const report = x.peek(callReport)
+    const failed = report?.failed ?? []
     const last = failed.at(-1)
-    const backend = x.peek(servedBy)?.id ?? last?.backend
+    const backend = report?.served?.id ?? last?.backend
     // A model id that the configuration does not have is text of the client. It is recorded only if it is a plain word.
     const unknown = x.peek(model) ? undefined : wordOf(x.peek(parsedConversation)?.model)
     const param = wordOf(error?.param)

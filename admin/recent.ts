@@ -2,8 +2,9 @@
 
 import type { UpstreamFault } from '../core/canon/upstream-fault.ts'
 import type { TimelineEntry } from '../core/engine/timeline.ts'
+import type { FailedAttempt } from '../core/plugin.ts'
 import { isLimit } from '../core/ports/store.ts'
-import type { FailedAttempt, Reservation } from '../plugins/shared/slots.ts'
+import type { Reservation } from '../plugins/shared/slots.ts'
 
 export interface ExchangeRecord {
   /** Number of the record, from 1 upwards: by it a page knows which records it already has. */

@@ -6,9 +6,9 @@
 import { createSecureServer } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { parseArgs } from 'node:util'
-import type { Dispatcher } from 'undici'
 import type { ProviderConfig } from '../config/types.ts'
 import { systemClock } from '../core/tools/clock.ts'
+import type { ReplyHandler } from '../plugins/upstream/http1/client.ts'
 import { Pools, type ProviderPool } from '../plugins/upstream/pools.ts'
 import { type Certificates, makeCertificates } from '../test/faults/certificates.ts'
 import { printed, startProgram, stop } from './children.ts'
@@ -104,7 +104,7 @@ async function load(pool: ProviderPool, ms: number): Promise<Sample> {
   const one = () =>
     new Promise<void>((resolve, reject) => {
       let bytes = 0
-      const handler: Dispatcher.DispatchHandler = {
+      const handler: ReplyHandler = {
         onRequestStart() {},
         onResponseStart(_, status) {
           if (status !== 200) reject(new Error(`status ${status}`))

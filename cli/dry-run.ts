@@ -3,7 +3,16 @@ import { fills } from '../config/check-chain.ts'
 import { formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { createSharedState } from '../core/engine/shared-state.ts'
-import { answer, type Plugin, type PluginHooks } from '../core/plugin.ts'
+import {
+  answer,
+  type Call,
+  type CallControl,
+  type Exchange,
+  type Plugin,
+  type PluginHooks,
+  type WireRequest,
+} from '../core/plugin.ts'
+import type { Backend } from '../core/ports/dialect.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { type Identity, identity } from '../plugins/shared/slots.ts'
 import { openStore } from '../stores/index.ts'
@@ -21,6 +30,16 @@ export interface DryPlugins {
   leftOut(pipeline: string): LeftOut[]
 }
 
+/** What becomes of a request that reaches a terminal which calls models. */
+export interface DryCalls {
+  /** The call that the terminal would make. */
+  call(x: Exchange): Call
+  /** The backend that gets the request; undefined when none would be called. */
+  backend(call: Call): Backend | undefined
+  /** The request as it would be sent. */
+  written(request: WireRequest): void
+}
+
 interface LeftOut {
   /** The entry's id in its pipeline. */
   id: string
@@ -28,11 +47,11 @@ interface LeftOut {
 }
 
 /**
- * The same plugins for a request that nobody sent, which must reach nobody. Only request hooks run, for no plugin may
- * record or export what did not happen; of these, those of plugins that declare `dryRun`. Whatever fills `identity`
+ * The same plugins for a request that nobody sent, which must reach nobody. Only request hooks and layers run, for no
+ * plugin may record or export what did not happen; of these, those of plugins that declare `dryRun`. Whatever fills `identity`
  * accepts the caller who is named, and the terminal answers by itself.
  */
-export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identity): DryPlugins {
+export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identity, calls: DryCalls): DryPlugins {
   const left = new Map<string, LeftOut[]>()
   const dry = (plugin: Plugin): Plugin => ({
     ...plugin,
@@ -49,17 +68,15 @@ export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identit
       const hooks = await plugin.create(typeof dryRun === 'function' ? dryRun(options) : options, context)
       const kept: PluginHooks = hooks.body ? { body: hooks.body } : {}
       if (hooks.close) kept.close = hooks.close.bind(hooks)
-      if (plugin.terminal) {
-        kept.forward = x => {
-          x.reply(answer(200, { routed: true }))
-          return undefined
-        }
+      if (plugin.terminal) return { ...kept, ...(plugin.calls ? dryTerminal(calls) : ANSWERS) }
+      if (!hooks.onRequest && !plugin.layers) return kept
+      if (dryRun) {
+        const { callLayer, attemptLayer, wireLayer, translate, onRequest } = hooks
+        Object.assign(kept, bound(hooks, { callLayer, attemptLayer, wireLayer, translate, onRequest }))
+        return kept
       }
-      if (hooks.onRequest) {
-        if (dryRun) kept.onRequest = hooks.onRequest.bind(hooks)
-        else left.set(context.pipeline, [...(left.get(context.pipeline) ?? []), { id: context.id, plugin }])
-      }
-      return kept
+      left.set(context.pipeline, [...(left.get(context.pipeline) ?? []), { id: context.id, plugin }])
+      return { ...kept, ...noLayers(plugin) }
     },
   })
   return {
@@ -67,6 +84,47 @@ export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identit
     leftOut: pipeline => left.get(pipeline) ?? [],
   }
 }
+
+/** The hooks that are there, each with its own `this`. */
+function bound(hooks: PluginHooks, chosen: PluginHooks): PluginHooks {
+  const there = Object.entries(chosen).filter(([, hook]) => hook !== undefined)
+  return Object.fromEntries(there.map(([name, hook]) => [name, (hook as () => unknown).bind(hooks)]))
+}
+
+/** Layers that do nothing, in the places where a plugin that is left out has declared some. */
+function noLayers({ layers = [] }: Plugin): PluginHooks {
+  const same = <F>(next: F): F => next
+  return {
+    ...(layers.includes('call') && { callLayer: same }),
+    ...(layers.includes('attempt') && { attemptLayer: same }),
+    ...(layers.includes('wire') && { wireLayer: same }),
+  }
+}
+
+const ANSWERS: PluginHooks = {
+  forward(x) {
+    x.reply(answer(200, { routed: true }))
+    return undefined
+  },
+}
+
+/** A terminal that has its request written and sends it to nobody. */
+function dryTerminal({ call, backend, written }: DryCalls): PluginHooks {
+  return {
+    forward(x, send) {
+      send(call(x), x).abort('ended')
+      x.reply(answer(200, { routed: true }))
+      return undefined
+    },
+    call: next => (made, sink) => {
+      const to = backend(made)
+      return to ? next({ ...made, backend: to }, sink) : NO_CONTROL
+    },
+    wire: written,
+  }
+}
+
+const NO_CONTROL: CallControl = { pause() {}, resume() {}, abort: () => undefined }
 
 /**
  * Builds the chains and routes with a store in memory and without a log.

@@ -8,13 +8,14 @@ import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/typ
 import type { SurfaceName } from '../core/canon/conversation.ts'
 import { RunningExchange } from '../core/engine/exchange/index.ts'
 import { MemoryIncoming } from '../core/engine/memory-incoming.ts'
-import { conversation as conversationSlot, estimate, type Plugin } from '../core/plugin.ts'
+import { conversation as conversationSlot, estimate, type Plugin, type WireRequest } from '../core/plugin.ts'
 import type { Backend } from '../core/ports/dialect.ts'
 import { isLimit } from '../core/ports/store.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
-import { candidates, model, outbound, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
+import { candidates, model, reservation, upstreamConversation } from '../plugins/shared/slots.ts'
 import { joined } from '../plugins/shared/verbatim.ts'
+import { callOf } from '../plugins/upstream/call.ts'
 import { dialectOf } from '../providers/index.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import { surfaces } from '../surfaces/index.ts'
@@ -77,11 +78,23 @@ export async function routeReport(
   const route = config.routes.find(
     candidate =>
       candidate.surface === question.surface &&
-      config.pipelines[candidate.pipeline]!.some(entry => entry.plugin === 'upstream'),
+      config.pipelines[candidate.pipeline]!.some(entry => plugins.get(entry.plugin)?.calls),
   )
   if (!route) throw new Failure(`${file} has no route of the surface ${question.surface} that ends in upstream`)
   const caller = callerOf(config, file, question)
-  const dry = dryPlugins(plugins, caller)
+  let routed: Routed | undefined
+  const dry = dryPlugins(plugins, caller, {
+    call(x) {
+      const call = callOf(x, config.stream_limits, NO_LIMITS)
+      const chosen = call.candidates.filter(backend => outOf(backend.id, caller.organization.id) === undefined)
+      routed = { chosen, request: undefined }
+      return call
+    },
+    backend: () => routed!.chosen[0] && withoutSecrets(routed!.chosen[0]),
+    written(request) {
+      routed!.request ??= request
+    },
+  })
   const { chains, close } = await dryRun(config, dry.plugins)
   try {
     const chain = chains.get(route.pipeline)!
@@ -106,7 +119,10 @@ export async function routeReport(
       }).start()
     })
     const leftOutIds = leftOut.map(({ id }) => id)
-    return { ...report(config, x, incoming, caller, outOf), ...(leftOutIds.length > 0 && { left_out: leftOutIds }) }
+    return {
+      ...report(config, x, incoming, caller, outOf, routed),
+      ...(leftOutIds.length > 0 && { left_out: leftOutIds }),
+    }
   } finally {
     await close()
   }
@@ -114,6 +130,17 @@ export async function routeReport(
 
 /** Why an organization's requests pass a backend over at the moment; both by their ids. */
 type OutOf = (backend: string, organization: string) => string | undefined
+
+/** A request that reached the terminal. */
+interface Routed {
+  /** The candidates that get requests now. */
+  chosen: Backend[]
+  /** The request to the first of them. */
+  request: WireRequest | undefined
+}
+
+/** Nothing is sent, so nothing can take too long or become too large. */
+const NO_LIMITS = { first_byte_timeout: 0, max_reply: 0 }
 
 interface Caller {
   organization: OrganizationConfig
@@ -144,11 +171,11 @@ function report(
   incoming: MemoryIncoming,
   caller: Caller,
   outOf: OutOf,
+  routed: Routed | undefined,
 ): RouteReport {
   const requested = x.peek(model)
   const fit = x.peek(candidates) ?? []
-  const chosen = fit.filter(backend => outOf(backend.id, caller.organization.id) === undefined)
-  const made = x.peek(outbound)
+  const { chosen = [], request } = routed ?? {}
   const reserved = x.peek(reservation)
   const conversation = x.peek(upstreamConversation) ?? x.peek(conversationSlot)
   const input = x.peek(estimate)?.input
@@ -166,7 +193,7 @@ function report(
       ...((period ?? windowMs) !== undefined && { per: period ?? (windowMs === 60_000 ? 'minute' : 'day') }),
     })),
   }
-  if (!made) result.refused = { status: incoming.status, body: parsed(incoming.sent) }
+  if (!routed) result.refused = { status: incoming.status, body: parsed(incoming.sent) }
   if (reserved) result.estimate = { input: reserved.input, output: reserved.output, cost: reserved.cost }
   for (const backend of requested && conversation ? requested.backends : []) {
     if (chosen.includes(backend)) continue
@@ -182,13 +209,12 @@ function report(
     }
     result.passed.push({ backend: backend.id, because })
   }
-  const first = chosen[0]
-  if (made && first) {
-    const { request, body } = made(withoutSecrets(first))
+  if (request) {
+    const { provider } = request.call.backend
     result.request = {
-      url: config.providers[first.provider]!.base_url.replace(/\/+$/, '') + request.path,
-      headers: shown(request.headers),
-      body: parsed(joined(body).toString()),
+      url: config.providers[provider]!.base_url.replace(/\/+$/, '') + request.path,
+      headers: shown({ ...request.headers, ...request.own }),
+      body: parsed(joined(request.body).toString()),
     }
   }
   return result

@@ -130,7 +130,7 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
     }
   }
   for (const [index, { entry, plugin }] of links.entries()) {
-    if (terminal && plugin?.aboveTerminal && index > answers) {
+    if (terminal && (plugin?.aboveTerminal || plugin?.layers) && index > answers) {
       const where = `${terminal.id} (${place(terminal.at, entry.at)})`
       errors.push({
         ...entry.at,
@@ -149,6 +149,7 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
       })
     }
   }
+  if (terminal) errors.push(...untranslated(links, answers, allKnown, catalog))
   if (terminal) errors.push(...unguarded(links, answers, allKnown, catalog))
   return errors.filter(
     (e, i) => errors.findIndex(f => f.message === e.message && f.line === e.line && f.column === e.column) === i,
@@ -158,6 +159,30 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
 interface ChainLink {
   entry: PipelineEntry
   plugin: Plugin | undefined
+}
+
+/** Errors for a terminal that calls models without the one plugin above it that translates. */
+function untranslated(
+  links: readonly ChainLink[],
+  answers: number,
+  allKnown: boolean,
+  catalog: PluginCatalog,
+): ConfigError[] {
+  const { entry, plugin } = links[answers]!
+  if (!plugin?.calls) return []
+  const translates = (plugin: Plugin | undefined) => plugin?.layers?.includes('translate') ?? false
+  const [first, ...others] = links.filter(link => translates(link.plugin))
+  if (!first) {
+    if (!allKnown) return []
+    const cure = [...catalog.keys()].filter(name => translates(catalog.get(name))).join(' or ')
+    return [
+      { ...entry.at, message: `${entry.id} calls models, and nothing above translates for it. Add ${cure} above.` },
+    ]
+  }
+  return others.map(({ entry: other }) => ({
+    ...other.at,
+    message: `${other.id} translates, which ${first.entry.id} (${place(first.entry.at, other.at)}) already does. Remove one of the two`,
+  }))
 }
 
 /** Errors for the safeguards of the terminal that nothing above it provides and that its entry does not waive. */
@@ -201,10 +226,9 @@ function safeguardsOf({ entry, plugin }: ChainLink): readonly Safeguard[] {
 
 /**
  * By slot: the slots that plugins derive from it on the way down, first to last. A plugin that replaces the slot below
- * such a plugin changes less than intended: `routing` may already have made the conversation that goes upstream, and
- * `translation` has already made the request to send.
+ * such a plugin changes less than intended: `routing` may already have made the conversation that goes upstream.
  */
-const MADE_INTO: Readonly<Record<string, readonly string[]>> = { conversation: ['candidates', 'outbound'] }
+const MADE_INTO: Readonly<Record<string, readonly string[]>> = { conversation: ['candidates'] }
 
 /** Warnings about a chain that can be built. */
 export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {

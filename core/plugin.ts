@@ -10,45 +10,24 @@ import type { Conversation, SurfaceName } from './canon/conversation.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from './canon/errors.ts'
 import type { StreamEvent, Usage } from './canon/events.ts'
 import { loopTurns } from './engine/loop-turn.ts'
+import type {
+  AttemptLayer,
+  CallControl,
+  CallFacts,
+  CallLayer,
+  CallSink,
+  Send,
+  SendAttempt,
+  SendWire,
+  WireLayer,
+} from './ports/call.ts'
 import type { Incoming } from './ports/listener.ts'
 import type { SearchProviders } from './ports/search.ts'
 import type { Outcome, Store } from './ports/store.ts'
 import type { Surface } from './ports/surface.ts'
 import type { Clock } from './tools/clock.ts'
+import { type Slot, slot } from './tools/slot.ts'
 import type { Schema } from './tools/vocabulary.ts'
-
-// ---- slots ----------------------------------------------------------------------------------------------------------
-
-/** A typed fact about an exchange: one plugin fills it, others read it. Make one with `slot`. */
-export interface Slot<T> {
-  readonly name: string
-  readonly index: number
-  /** Carries the type; no value is ever stored here. */
-  readonly value?: T
-}
-
-const slotIndexes = new Map<string, number>()
-
-/**
- * Defines a slot. Two definitions with one name are the same slot, so that a reloaded plugin file reads and writes
- * the same values. A plugin that exports a slot promises other plugins to keep it.
- */
-export function slot<T>(name: string): Slot<T> {
-  let index = slotIndexes.get(name)
-  if (index === undefined) {
-    index = slotIndexes.size
-    slotIndexes.set(name, index)
-  }
-  return { name, index }
-}
-
-/**
- * An array with room for every slot that is defined so far, so that it need not grow while an exchange fills its
- * slots.
- */
-export function emptySlots(): unknown[] {
-  return new Array(slotIndexes.size)
-}
 
 // ---- replies --------------------------------------------------------------------------------------------------------
 
@@ -102,8 +81,8 @@ export interface Settlement {
   ttfbMs: number | null
 }
 
-/** One request and its response, as hooks see it. */
-export interface Exchange {
+/** One request and its response, as hooks see it. To the call of a model it is the outermost sink, and its facts. */
+export interface Exchange extends CallFacts, CallSink {
   /** The request id, as sent in `x-request-id`. */
   readonly id: string
   readonly incoming: Incoming
@@ -203,16 +182,7 @@ export interface SentTap {
 }
 
 /** How core pauses, resumes and stops a terminal's upstream. */
-export interface UpstreamControl {
-  pause(): void
-  resume(): void
-  /**
-   * The client disconnected or the exchange ended: cancel the upstream. A control that returns `draining` keeps the
-   * upstream running without a client, so that its usage report still arrives (`on_client_gone: drain`); the terminal
-   * must then still call `end` or `fail`.
-   */
-  abort(reason: 'client_gone' | 'ended'): undefined | 'draining'
-}
+export type UpstreamControl = CallControl
 
 // ---- the plugin -----------------------------------------------------------------------------------------------------
 
@@ -325,8 +295,21 @@ export interface PluginHooks {
   /**
    * Terminal only: starts the upstream and returns at once. Later the terminal calls `x.emit`, `x.flush`, `x.end` or
    * `x.fail`.
+   * @param send where the terminal has `call`: that, with all layers of the chain around it
    */
-  forward?(x: Exchange): undefined
+  forward?(x: Exchange, send: Send): undefined
+  /** A layer around the whole call of a model; no backend is chosen yet. */
+  readonly callLayer?: CallLayer
+  /** A layer around each attempt at one backend. */
+  readonly attemptLayer?: AttemptLayer
+  /** A layer below translation, around each request as it is written and its reply as it arrives. */
+  readonly wireLayer?: WireLayer
+  /** Of the one plugin that translates: makes attempts of written requests. */
+  translate?(next: SendWire): SendAttempt
+  /** Terminal only: makes calls of attempts. */
+  call?(next: SendAttempt): Send
+  /** Terminal only: carries written requests to their backends. */
+  wire?: SendWire
   /**
    * Runs for replies that the gateway makes before an exchange begins, on the routes of the pipeline: the 204 to OPTIONS
    * where OPTIONS has no route, and refusals by the request's head or for overload. Headers may be changed, but not the
@@ -369,6 +352,9 @@ export interface Safeguard {
   /** What the terminal does without it, for messages: "serves everybody without limits". */
   readonly without: string
 }
+
+/** Where a layer stands around the call of a model; `translate` is the joint between `attempt` and `wire`. */
+export type LayerPlace = 'call' | 'attempt' | 'translate' | 'wire'
 
 /** The definition of a plugin. `C` is the type of its options; `S` the sections of gateway.yaml that it uses. */
 export interface Plugin<C = any, S extends keyof Configuration = any> {
@@ -414,6 +400,13 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
   readonly uses?: readonly S[]
   /** True for the plugin that answers, by itself or by calling an upstream. A pipeline has exactly one. */
   readonly terminal?: boolean
+  /**
+   * The layers that the plugin adds to the call of a model (docs/plugins.md#layers), by place. They work in a chain whose
+   * terminal `calls`; the plugin has to stand above it.
+   */
+  readonly layers?: readonly LayerPlace[]
+  /** True for a terminal that calls models: it has the hooks `call` and `wire`, and a plugin above translates for it. */
+  readonly calls?: boolean
   /**
    * True for a terminal that passes a request and its reply on unchanged. WebSockets are tunnelled to it, where the
    * listener can tunnel.
@@ -481,6 +474,9 @@ export const usage = slot<{ usage: Usage; cost: number; billed: boolean }>('usag
 
 export type { SearchResult } from './canon/conversation.ts'
 export { GatewayError } from './canon/errors.ts'
+export { HandlerAround, Relay, SinkAround } from './engine/layers.ts'
+export type * from './ports/call.ts'
 export { SearchFailed, type SearchOptions, type SearchProvider } from './ports/search.ts'
 export type { Clock } from './tools/clock.ts'
+export { emptySlots, type Slot, slot } from './tools/slot.ts'
 export type { Conversation, Incoming, StreamEvent, SurfaceName }

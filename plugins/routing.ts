@@ -20,12 +20,11 @@ import {
   counted,
   hostedSearch,
   identity,
-  keepsFirstCall,
   mediaFetch,
   model,
+  plan,
   rights,
   type SearchPlan,
-  searchPlan,
   upstreamConversation,
 } from './shared/slots.ts'
 
@@ -36,8 +35,8 @@ export const routing = definePlugin({
   needs: [identity, conversationSlot, model, rights, estimate],
   // What a line that is left out would offer is not offered; nothing else changes.
   reads: [hostedSearch, mediaFetch],
-  provides: [candidates],
-  mayProvide: [upstreamConversation, searchPlan, keepsFirstCall],
+  provides: [candidates, plan],
+  mayProvide: [upstreamConversation],
   aboveTerminal: true,
   dryRun: 'safe',
   create() {
@@ -55,15 +54,16 @@ export const routing = definePlugin({
             requirement: 'web_search, which is not offered here',
           })
         let way = wayFor(x, conversation)
+        let keepsFirstCall = false
         // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
         if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
           const untold = wayFor(x, { ...conversation, parallelToolCalls: true })
           if (isServed(untold.judged)) {
             way = untold
-            x.set(keepsFirstCall, true)
+            keepsFirstCall = true
           }
         }
-        if (way.plan) x.set(searchPlan, way.plan)
+        x.set(plan, { search: way.search, keepsFirstCall })
         if (way.conversation !== conversation) x.set(upstreamConversation, way.conversation)
         return choose(x, way.conversation, way.judged)
       },
@@ -76,19 +76,19 @@ interface Way {
   conversation: Conversation
   judged: Judged
   /** How its hosted search is run; null without one. */
-  plan: SearchPlan | null
+  search: SearchPlan | null
 }
 
 function wayFor(x: Exchange, conversation: Conversation): Way {
   const judged = judge(x, conversation)
-  const search = x.peek(hostedSearch)
-  const plan = search?.native(conversation) ?? null
-  const form = plan && !isServed(judged) ? search!.asFunction(conversation) : null
+  const hosted = x.peek(hostedSearch)
+  const search = hosted?.native(conversation) ?? null
+  const form = search && !isServed(judged) ? hosted!.asFunction(conversation) : null
   // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
   const ours = form && judge(x, form.conversation)
   return form && ours && isServed(ours)
-    ? { conversation: form.conversation, judged: ours, plan: form.plan }
-    : { conversation, judged, plan }
+    ? { conversation: form.conversation, judged: ours, search: form.plan }
+    : { conversation, judged, search }
 }
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */

@@ -12,7 +12,7 @@
 import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import type { Conversation } from '../core/canon/conversation.ts'
-import { errorMembers, type GatewayError } from '../core/canon/errors.ts'
+import { asGatewayError, errorMembers, type GatewayError } from '../core/canon/errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from '../core/canon/events.ts'
 import { assemble } from '../core/engine/assemble.ts'
 import { NEVER_WAIT } from '../core/engine/chain.ts'
@@ -21,6 +21,11 @@ import { MemoryIncoming, type MemoryRequest } from '../core/engine/memory-incomi
 import { createSharedState } from '../core/engine/shared-state.ts'
 import {
   type AccountFinder,
+  type AttemptCall,
+  type Call,
+  type CallControl,
+  type CallReport,
+  type CallSink,
   conversation,
   definePlugin,
   type Exchange,
@@ -28,14 +33,23 @@ import {
   type Plugin,
   type PluginHooks,
   request,
+  type SendAttempt,
   type Settlement,
   type SharedState,
+  SinkAround,
   type Slot,
+  type WireControl,
+  type WireHandler,
+  type WireHeaders,
+  type WireRequest,
 } from '../core/plugin.ts'
+import { type Backend, CAPABILITIES } from '../core/ports/dialect.ts'
 import type { Store } from '../core/ports/store.ts'
 import type { EncodeContext, Encoder, Surface } from '../core/ports/surface.ts'
 import { ManualClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
+import { callReport, candidates, upstreamConversation } from './shared/slots.ts'
+import { tickerKey } from './shared/state.ts'
 
 /** A surface that writes each event as one line of JSON, so that a test can read which events passed the chain. */
 export const plainSurface: Surface = {
@@ -114,10 +128,19 @@ export interface RunOptions<C> {
   /** The surface of the route; it should write the same frames as `plainSurface`. */
   surface?: Surface
   /**
-   * What the upstream sends; a `finish` is added when the list has no end. A function is called between two events,
-   * with the exchange.
+   * What the backend sends; a `finish` is added when the list has no end. A function is called between two events, with
+   * the exchange. For a layer that makes several calls: what the backend sends to each, by the number of calls before.
    */
-  events?: readonly (StreamEvent | ((x: Exchange) => void))[]
+  events?: TestEvents | ((call: AttemptCall, before: number) => TestEvents)
+  /**
+   * For a plugin that translates, or whose wire layer looks at replies: what the backend answers to a written request.
+   * Absent: `events`, one line of JSON each.
+   */
+  reply?(request: WireRequest): TestReply
+  /** Attempts that fail before the one that gets `events`, each with its error, at one candidate after the other. */
+  failures?: readonly GatewayError[]
+  /** Stands for `translation`, above a terminal that calls models. */
+  translate?: PluginHooks['translate']
   /** The parts of the configuration that the plugin uses. */
   gateway?: Partial<GatewayConfig>
   store?: Store
@@ -136,6 +159,13 @@ export interface RunOptions<C> {
   giveUpMs?: number
 }
 
+export type TestEvents = readonly (StreamEvent | ((x: Exchange) => void))[]
+export interface TestReply {
+  status?: number
+  headers?: WireHeaders
+  body: string
+}
+
 /** What came of a run. */
 export interface PluginRun {
   /** HTTP status that the client got; 0 when it disconnected first. */
@@ -149,6 +179,8 @@ export interface PluginRun {
   events: any[]
   settlement: Settlement
   exchange: RunningExchange
+  /** The requests that were written for backends, with what the layer under test added. */
+  requests: WireRequest[]
   log: { level: string; fields: any; message: string }[]
 }
 
@@ -187,38 +219,16 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
       },
     }),
   })
-  const upstream = definePlugin({
-    name: 'test-upstream',
-    summary: 'Sends the given events.',
-    terminal: true,
-    advisory: options.advisory,
-    create: () => ({
-      forward(x) {
-        let sent = 0
-        for (const event of options.events ?? []) {
-          if (typeof event === 'function') {
-            event(x)
-            continue
-          }
-          if (sent++ === options.leaveAfter) incoming.abort()
-          if (event.type === 'error') {
-            x.fail(event.error)
-            return undefined
-          }
-          x.emit(event)
-        }
-        if (sent === options.leaveAfter) incoming.abort()
-        x.flush()
-        x.end()
-        return undefined
-      },
-    }),
-  })
+  const requests: WireRequest[] = []
+  const { translator, upstream } = testCalls(options, incoming, requests)
+  const callers = plugin.layers?.includes('translate') ? [upstream] : [translator, upstream]
   const order = plugin.terminal
-    ? [above, plugin]
+    ? plugin.calls
+      ? [above, translator, plugin]
+      : [above, plugin]
     : options.below
-      ? [above, upstream, plugin]
-      : [above, plugin, upstream]
+      ? [above, ...callers, plugin]
+      : [above, plugin, ...callers]
   const at = { file: 'test', line: 1, column: 1 }
   const config = parseOptions(plugin, options.config)
   const entries = order.map(entry => ({
@@ -228,6 +238,10 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     config: entry === plugin ? (config as Record<string, unknown>) : {},
     at,
   }))
+  const shared = options.shared ?? createSharedState()
+  // This ticker, as the one of the exchange below, has a clock of its own: timers that are left on the plugin's clock are
+  // the plugin's.
+  shared.use(tickerKey, () => new Ticker(new ManualClock(), 250))
   const { chains } = await assemble({
     pipelines: { test: entries },
     surfacesOf: () => [surface],
@@ -239,7 +253,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
       clock,
       random: () => 0,
       log: logger,
-      shared: options.shared ?? createSharedState(),
+      shared,
       secret: new Uint8Array(32),
       accounts: options.accounts ?? { find: () => null },
     },
@@ -251,7 +265,6 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     const exchange = new RunningExchange(options.id ?? 'req_test', incoming, chain, surface, route, {
       clock,
       log: logger,
-      // This ticker has a clock of its own. Timers that are left on the plugin's clock are then the plugin's.
       ticker: new Ticker(new ManualClock(), 1000),
       keepAliveMs: 15_000,
       random: () => 0,
@@ -298,9 +311,178 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     events,
     settlement,
     exchange,
+    requests,
     log,
   }
 }
+
+/** A terminal that makes one attempt at the first candidate, and what translates for it: a line of JSON is an event. */
+function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests: WireRequest[]) {
+  let calls = 0
+  const events = ({ call }: WireRequest): TestEvents => {
+    const before = calls++
+    return typeof options.events === 'function' ? options.events(call, before) : (options.events ?? [])
+  }
+  let sent = 0
+  const leave = () => {
+    if (sent === options.leaveAfter) incoming.abort()
+  }
+  const translator = definePlugin({
+    name: 'test-translation',
+    summary: 'Writes the conversation as JSON.',
+    layers: ['translate'],
+    create: () => ({
+      translate:
+        options.translate ??
+        (next => (call, sink) => {
+          const reader = new PlainReader(sink)
+          const body = JSON.stringify(call.sent)
+          next(
+            { call, method: 'POST', path: '/plain', headers: { 'content-type': 'application/json' }, own: {}, body },
+            reader,
+          )
+          return reader
+        }),
+    }),
+  })
+  const upstream = definePlugin({
+    name: 'test-upstream',
+    summary: 'Sends the given events.',
+    terminal: true,
+    calls: true,
+    advisory: options.advisory,
+    create: () => ({
+      forward(x, make) {
+        const asked = x.get(conversation)
+        const report: CallReport = x.peek(callReport) ?? {
+          served: undefined,
+          failed: [],
+          promptTaken: false,
+          answered() {},
+          failure() {},
+          tookPrompt() {},
+        }
+        const call: Call = {
+          asked,
+          sent: x.peek(upstreamConversation) ?? asked,
+          candidates: x.peek(candidates) ?? [],
+          clocks: { idle: 90_000, ceiling: 600_000, firstByte: 60_000, headWait: 30_000, drain: 0 },
+          startedMono: x.clock.mono(),
+          maxReply: Number.POSITIVE_INFINITY,
+          facts: x,
+          report,
+        }
+        x.control(make(call, x))
+        return undefined
+      },
+      call: next => (call, sink) => {
+        const at = (n: number) => ({ ...call, backend: call.candidates[n] ?? call.candidates[0] ?? plainBackend() })
+        const failures = options.failures?.length ?? 0
+        for (let n = 0; n < failures; n++) next(at(n), new Untold(sink))
+        return next(at(failures), sink)
+      },
+      wire(request, handler) {
+        const failure = options.failures?.[requests.length]
+        requests.push(request)
+        handler.onRequestSent(request)
+        handler.onRequestStart(NO_CONTROL)
+        if (failure) return handler.onResponseError(NO_CONTROL, failure)
+        if (options.reply) {
+          const { status = 200, headers = {}, body } = options.reply(request)
+          handler.onResponseStart(NO_CONTROL, status, headers)
+          handler.onResponseData(NO_CONTROL, Buffer.from(body))
+        } else {
+          handler.onResponseStart(NO_CONTROL, 200, {})
+          for (const event of events(request)) {
+            if (typeof event === 'function') {
+              event(request.call.facts as Exchange)
+              continue
+            }
+            leave()
+            sent++
+            if (event.type === 'error') handler.onResponseError(NO_CONTROL, event.error)
+            else handler.onResponseData(NO_CONTROL, Buffer.from(`${JSON.stringify(event, withBytes)}\n`))
+          }
+        }
+        leave()
+        handler.onResponseEnd(NO_CONTROL)
+      },
+    }),
+  })
+  return { translator, upstream }
+}
+
+/** A backend that supports everything; `over` replaces members of it. */
+export function plainBackend(over: Partial<Backend> = {}): Backend {
+  return {
+    id: 'local/small',
+    provider: 'local',
+    dialect: 'openai-chat',
+    // No server has this name, so a test that dispatches fails.
+    baseUrl: 'http://backend.invalid/v1',
+    headers: {},
+    model: 'small',
+    weight: 1,
+    supports: new Set(CAPABILITIES),
+    nativeTools: new Set(),
+    maxTokensField: 'max_tokens',
+    ...over,
+  }
+}
+
+/** Keeps the failure of an attempt from the client: another one follows. */
+class Untold extends SinkAround {
+  override fail(): void {}
+}
+
+const NO_CONTROL: WireControl = { aborted: false, pause() {}, resume() {}, abort() {} }
+
+/** Bytes in a line of JSON. */
+const withBytes = (_: string, value: unknown) =>
+  value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value
+const asBytes = (_: string, value: any) =>
+  typeof value?.base64 === 'string' ? new Uint8Array(Buffer.from(value.base64, 'base64')) : value
+
+/** Reads events that are lines of JSON. */
+class PlainReader implements WireHandler, CallControl {
+  over = false
+  readonly #sink: CallSink
+  #rest = ''
+
+  constructor(sink: CallSink) {
+    this.#sink = sink
+  }
+  onRequestSent() {}
+  onRequestStart() {}
+  onRequestLost() {}
+  onResponseStart() {}
+  onResponseData(_: WireControl, chunk: Buffer): void {
+    const lines = (this.#rest + chunk.toString()).split('\n')
+    this.#rest = lines.pop()!
+    for (const line of lines) {
+      if (!this.over) this.#sink.emit(JSON.parse(line, asBytes))
+    }
+  }
+  onResponseEnd(): void {
+    if (this.over) return
+    this.over = true
+    this.#sink.flush()
+    this.#sink.end()
+  }
+  onResponseError(_: WireControl | null, error: Error): void {
+    if (this.over) return
+    this.over = true
+    this.#sink.fail(asGatewayError(error), { kind: 'broken' })
+  }
+  pause() {}
+  resume() {}
+  abort(): undefined {
+    this.over = true
+  }
+}
+
+/** The exchange behind a view of `declaredOnly`. */
+const exchanges = new WeakMap<Exchange, Exchange>()
 
 /**
  * A plugin's hooks on a view of the exchange whose `set` throws for a slot that the plugin does not declare: the
@@ -323,7 +505,8 @@ export function declaredOnly(
     x.set(slot, value)
   }
   const views = new WeakMap<Exchange, Exchange>()
-  const viewOf = (x: Exchange): Exchange => {
+  const viewOf = (of: Exchange): Exchange => {
+    const x = exchanges.get(of) ?? of
     let view = views.get(x)
     if (!view) {
       view = new Proxy(x, {
@@ -334,10 +517,21 @@ export function declaredOnly(
         },
       })
       views.set(x, view)
+      exchanges.set(view, x)
     }
     return view
   }
   const checked: Record<string, unknown> = { body: hooks.body, close: hooks.close?.bind(hooks) }
+  for (const name of ['callLayer', 'attemptLayer', 'translate'] as const) {
+    const layer = hooks[name] as ((next: unknown) => SendAttempt) | undefined
+    if (layer)
+      checked[name] = (next: unknown): SendAttempt => {
+        const send = layer.call(hooks, next)
+        return (call, sink) => send({ ...call, facts: viewOf(call.facts as Exchange) }, sink)
+      }
+  }
+  for (const name of ['wireLayer', 'call', 'wire'] as const)
+    if (hooks[name]) checked[name] = (hooks[name] as (...args: unknown[]) => unknown).bind(hooks)
   for (const name of ['beforeBody', 'onRequest', ...NEVER_WAIT, 'onSettle'] as const) {
     const hook = hooks[name] as ((x: Exchange, ...more: unknown[]) => unknown) | undefined
     if (hook) checked[name] = (x: Exchange, ...more: unknown[]) => hook.call(hooks, viewOf(x), ...more)

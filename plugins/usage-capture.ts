@@ -3,16 +3,7 @@ import { ZERO_USAGE } from '../core/canon/events.ts'
 import { cost } from '../core/canon/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import {
-  consumption,
-  identity,
-  model,
-  promptTaken,
-  receivedBytes,
-  reservation,
-  servedBy,
-  takenOver,
-} from './shared/slots.ts'
+import { callReport, consumption, identity, model, receivedBytes, reservation, takenOver } from './shared/slots.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */
@@ -53,10 +44,11 @@ export const usageCapture = definePlugin({
         const count = x.peek(tally)
         if (count && !x.peek(usage)) capture(x, count)
         const counted = x.peek(usage)
+        const report = x.peek(callReport)
         const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
         const final = billed ? counted : UNBILLED
         x.set(usage, final)
-        if (billed || x.peek(promptTaken)) {
+        if (billed || report?.promptTaken) {
           const { usage: used, cost } = priced(x, consumedBy(x, count))
           const left = settlement.outcome === 'client_gone'
           x.set(consumption, { usage: used, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
@@ -64,7 +56,7 @@ export const usageCapture = definePlugin({
         const received = x.peek(receivedBytes)
         const row = {
           request_id: x.id,
-          provider: x.peek(servedBy)?.provider ?? '',
+          provider: report?.served?.provider ?? '',
           outcome: settlement.outcome,
           usage: final.usage,
           cost: final.cost,

@@ -426,3 +426,9 @@ export function derived<T>(work: (conversation: Conversation) => T): (conversati
     return fact
   }
 }
+
+/** The conversation with an output cap of at most this many tokens: the one place where a cap is lowered. */
+export function capped(conversation: Conversation, most: number | undefined): Conversation {
+  if (most === undefined || most >= (conversation.maxOutputTokens ?? Number.POSITIVE_INFINITY)) return conversation
+  return { ...conversation, maxOutputTokens: most }
+}

@@ -56,9 +56,9 @@ export type StreamEvent =
   | { type: 'activity'; unseen?: Unseen }
   /**
    * `estimated`: the gateway counted part of the reasoning itself, since not every upstream request behind the reply
-   * reported its usage.
+   * reported its usage. `cut`: the reply did not come to its end, and this is what was reported until then.
    */
-  | { type: 'usage'; usage: ProviderUsage; estimated?: true }
+  | { type: 'usage'; usage: ProviderUsage; estimated?: true; cut?: true }
   | FinishEvent
   | { type: 'error'; error: GatewayError }
   /** Bytes of an upstream reply, unchanged; only the `proxy` terminal emits them. */

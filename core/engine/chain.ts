@@ -8,8 +8,10 @@
  */
 import { types } from 'node:util'
 import type { StreamEvent } from '../canon/events.ts'
-import type { Exchange, Logger, Plugin, PluginContext, PluginHooks, Reply, Safeguard } from '../plugin.ts'
+import type { Exchange, LayerPlace, Logger, Plugin, PluginContext, PluginHooks, Reply, Safeguard } from '../plugin.ts'
 import { requestBody } from '../plugin.ts'
+import type { Send } from '../ports/call.ts'
+import { around, NO_CALLS } from './layers.ts'
 
 /** Where a value is written, for messages: `gateway.yaml:14:5`. */
 export interface Position {
@@ -186,6 +188,14 @@ const COMING_BACK = [
  */
 export const NEVER_WAIT = ['forward', ...COMING_BACK] as const
 
+/** The hook of each place where a layer may stand. */
+const LAYER_HOOKS = {
+  call: 'callLayer',
+  attempt: 'attemptLayer',
+  translate: 'translate',
+  wire: 'wireLayer',
+} as const satisfies Record<LayerPlace, keyof PluginHooks>
+
 /**
  * Creates every plugin of a checked pipeline and lays out its phases. Before it throws, it closes the plugins that it
  * has already created.
@@ -209,6 +219,11 @@ export async function buildChain(name: string, options: BuildOptions): Promise<C
       })
       if (hooks.rewriteEvent && hooks.onEvent) throw new Error('a plugin has onEvent or rewriteEvent, not both')
       if (plugin.terminal && !hooks.forward) throw new Error('it is a terminal and has no forward hook')
+      if (plugin.calls && !(hooks.call && hooks.wire))
+        throw new Error('it calls models and lacks the hook call or wire')
+      for (const [place, hook] of Object.entries(LAYER_HOOKS) as [LayerPlace, keyof PluginHooks][])
+        if ((hooks[hook] !== undefined) !== (plugin.layers?.includes(place) ?? false))
+          throw new Error(`the hook ${hook} and layers: ['${place}'] belong together, and one of them is missing`)
       const waits = NEVER_WAIT.find(hook => types.isAsyncFunction(hooks[hook]))
       if (waits) throw new Error(`${waits} is async, and nobody would wait for it; take a hold for what takes time`)
     } catch (error) {
@@ -229,7 +244,9 @@ function layOut(
   options: Pick<BuildOptions, 'log' | 'forceAsync'> & Pick<Chain, 'safeguards'>,
 ): Chain {
   const terminal = links.findIndex(link => link.plugin.terminal)
-  const forward = links[terminal]!.hooks.forward!
+  const end = links[terminal]!.hooks
+  const forward = end.forward!.bind(end)
+  const send = sendOf(links.slice(0, terminal), end)
 
   const steps: RequestStep[] = []
   let collected = false
@@ -282,7 +299,7 @@ function layOut(
     terminal,
     safeguards: options.safeguards,
     steps,
-    forward: forward.bind(links[terminal]!.hooks),
+    forward: x => forward(x, send),
     early: phase(h => h.onEarlyHead?.bind(h)),
     head: phase(h => h.onResponseHead?.bind(h)),
     events,
@@ -302,14 +319,31 @@ function layOut(
   }
 }
 
+/** A terminal's `call`, with the layers of the plugins above it; each plugin keeps its own `this`. */
+function sendOf(above: readonly Link[], terminal: PluginHooks): Send {
+  const { call, wire } = terminal
+  const translate = above.find(({ hooks }) => hooks.translate)?.hooks
+  if (!call || !wire || !translate) return NO_CALLS
+  const of = <K extends 'callLayer' | 'attemptLayer' | 'wireLayer'>(place: K) =>
+    above.flatMap(({ hooks }) => (hooks[place] ? [hooks[place].bind(hooks) as NonNullable<PluginHooks[K]>] : []))
+  const sendWire = around(of('wireLayer'), wire.bind(terminal))
+  const attempt = around(of('attemptLayer'), translate.translate!(sendWire))
+  return around(of('callLayer'), call.call(terminal, attempt))
+}
+
 /** The safeguards of a chain's terminal that no plugin above it provides: the file waives them. */
 export function waived({ links, terminal, safeguards }: Chain): Safeguard[] {
   const above = links.slice(0, terminal)
   return safeguards.filter(({ slot }) => !above.some(({ plugin }) => plugin.provides?.some(s => s.name === slot.name)))
 }
 
-/** Hooks that run on the way down only. */
-const GOING_DOWN = ['onRequest', 'beforeBody', 'forward'] as const satisfies readonly (keyof PluginHooks)[]
+/** Hooks that run on the way down only, and layers. */
+const GOING_DOWN = [
+  'onRequest',
+  'beforeBody',
+  'forward',
+  ...Object.values(LAYER_HOOKS),
+] as const satisfies readonly (keyof PluginHooks)[]
 /** Hooks that run for every reply, wherever their plugin stands beside the terminal. */
 const FOR_EVERY_REPLY = [...COMING_BACK, 'onSettle'] as const
 
@@ -318,8 +352,10 @@ const FOR_EVERY_REPLY = [...COMING_BACK, 'onSettle'] as const
  * them: it does its work when it is created.
  */
 export function idleLinks({ links, terminal, steps }: Chain): Link[] {
+  const { calls } = links[terminal]!.plugin
   return links.filter(link => {
     if (link.index === terminal || !GOING_DOWN.some(hook => link.hooks[hook])) return false
+    if (calls && link.plugin.layers && link.index < terminal) return false
     return !FOR_EVERY_REPLY.some(hook => link.hooks[hook]) && !steps.some(step => step.link === link)
   })
 }

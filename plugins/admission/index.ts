@@ -13,7 +13,6 @@ import { count, object } from '../../core/tools/vocabulary.ts'
 import { disconnection } from '../shared/disconnection.ts'
 import { declaredBytes } from '../shared/preparation.ts'
 import {
-  assumedCap,
   candidates,
   type Identity,
   identity,
@@ -50,7 +49,7 @@ export const admission = definePlugin({
   config: schema,
   needs: [identity],
   provides: [reservation],
-  mayProvide: [limitsCheck, assumedCap, unsent],
+  mayProvide: [limitsCheck, unsent],
   // Above what fills them it would admit every prompt as one of no tokens and of no price. A `proxy` route has none.
   reads: [conversationSlot, model, estimate],
   aboveTerminal: true,
@@ -216,9 +215,17 @@ export const admission = definePlugin({
         if (x.closed) return undefined
         x.peek(preparing)?.leave()
         const taken = { amounts, at: now }
-        x.set(reservation, { cells, states: result.states, compressed, taken, input, output: cap.reserve, cost })
-        if (conversation && conversation.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
-          x.set(assumedCap, output)
+        const assumed = conversation?.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY
+        x.set(reservation, {
+          cells,
+          states: result.states,
+          compressed,
+          taken,
+          input,
+          output: cap.reserve,
+          cost,
+          ...(conversation && assumed && { cap: output }),
+        })
         return store.ledger.intent({
           request_id: x.id,
           time: x.startedAt,

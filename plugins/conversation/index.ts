@@ -22,9 +22,9 @@ import {
   adjusted,
   contentLimits,
   identity,
-  keepsFirstCall,
   limitsCheck,
   parsedConversation,
+  plan,
   preparing,
   recalledAsked,
 } from '../shared/slots.ts'
@@ -295,7 +295,7 @@ export const conversationPlugin = definePlugin({
       beforeBody: x => (x.incoming.warmUp ? takeOne(x) : undefined),
       onRequest,
       rewriteEvent(x, event, push) {
-        const later = x.peek(keepsFirstCall) ? ofLaterCall(event) : undefined
+        const later = x.peek(plan)?.keepsFirstCall ? ofLaterCall(event) : undefined
         if (later) {
           if (event.type === 'tool_call' && event.index === 1)
             context.log.debug({ request_id: x.id }, 'later calls were dropped: the client wants one')

@@ -1,18 +1,21 @@
 import { randomBytes } from 'node:crypto'
-import type { ErrorCode } from '../../core/canon/errors.ts'
-import type { FinishReason } from '../../core/canon/events.ts'
+import type { ErrorCode, GatewayError } from '../../core/canon/errors.ts'
+import type { FinishReason, StreamEvent } from '../../core/canon/events.ts'
 import {
+  type CallFault,
+  type CallSink,
   conversation as conversationSlot,
   definePlugin,
   type Exchange,
   type Settlement,
+  SinkAround,
   slot,
   usage,
 } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { count, duration, type Filled, flag, number, object, text } from '../../core/tools/vocabulary.ts'
 import { dialects } from '../../providers/index.ts'
-import { identity, model, parsedConversation, servedBy, type Trace, trace } from '../shared/slots.ts'
+import { callReport, identity, model, parsedConversation } from '../shared/slots.ts'
 import { traceParent } from '../shared/trace-context.ts'
 import { Exporter } from './exporter.ts'
 import { type AttributeValue, attributes, CLIENT, failedStatus, nanos, SERVER, type Span } from './span.ts'
@@ -56,7 +59,8 @@ export const otel = definePlugin({
   name: 'otel',
   summary: 'Sends OpenTelemetry traces over OTLP/HTTP; stands first in its pipeline.',
   config: schema,
-  mayProvide: [traced, trace],
+  mayProvide: [traced],
+  layers: ['attempt', 'wire'],
   create(options, { clock, log, random }) {
     const exporter = new Exporter({ ...options, clock, log })
     return {
@@ -69,12 +73,20 @@ export const otel = definePlugin({
         if (!sampled) return undefined
         const record = new TracedExchange(x, parent)
         x.set(traced, record)
-        x.set(trace, record)
         // The first plugin's release runs last, when the bill is final.
         x.defer(() => {
           for (const span of record.spans()) exporter.add(span)
         })
         return undefined
+      },
+      attemptLayer: next => (call, sink) => {
+        const record = call.facts.peek(traced)
+        return record ? next(call, record.attempt(call.backend, sink)) : next(call, sink)
+      },
+      wireLayer: next => (request, handler) => {
+        const record = request.call.facts.peek(traced)
+        if (!record || request.headers['traceparent'] !== undefined) return next(request, handler)
+        next({ ...request, own: { ...request.own, traceparent: record.traceparent } }, handler)
       },
       onEvent(x, event) {
         if (event.type === 'finish') x.peek(traced)?.finished(event.reason)
@@ -98,7 +110,28 @@ interface AttemptRecord {
   code: ErrorCode | undefined
 }
 
-class TracedExchange implements Trace {
+/** Tells how an attempt failed before its first event. After it the exchange's end tells. */
+class TracedAttempt extends SinkAround {
+  readonly #failed: (code: ErrorCode) => void
+  #answered = false
+
+  constructor(sink: CallSink, failed: (code: ErrorCode) => void) {
+    super(sink)
+    this.#failed = failed
+  }
+
+  override emit(event: StreamEvent): void {
+    this.#answered = true
+    this.sink.emit(event)
+  }
+
+  override fail(error: GatewayError, fault?: CallFault): void {
+    if (!this.#answered && fault) this.#failed(error.code)
+    this.sink.fail(error, fault)
+  }
+}
+
+class TracedExchange {
   readonly #x: Exchange
   readonly #traceId: string
   readonly #spanId: string
@@ -117,20 +150,28 @@ class TracedExchange implements Trace {
     this.#mono = x.clock.mono()
   }
 
-  attempt(backend: Backend): string {
+  /** An attempt begins; the one before has ended. */
+  attempt(backend: Backend, sink: CallSink): CallSink {
     const began = this.#elapsed()
     const before = this.#attempts.at(-1)
     if (before) before.ended ??= began
-    const spanId = randomBytes(8).toString('hex')
-    this.#attempts.push({ spanId, backend, began, ended: null, code: undefined })
-    return `00-${this.#traceId}-${spanId}-01`
+    const record: AttemptRecord = {
+      spanId: randomBytes(8).toString('hex'),
+      backend,
+      began,
+      ended: null,
+      code: undefined,
+    }
+    this.#attempts.push(record)
+    return new TracedAttempt(sink, code => {
+      record.ended = this.#elapsed()
+      record.code = code
+    })
   }
 
-  failed(code: ErrorCode): void {
-    const running = this.#attempts.at(-1)
-    if (!running) return
-    running.ended = this.#elapsed()
-    running.code = code
+  /** The parent of what the provider does: the running attempt. */
+  get traceparent(): string {
+    return `00-${this.#traceId}-${this.#attempts.at(-1)!.spanId}-01`
   }
 
   finished(reason: FinishReason): void {
@@ -188,7 +229,7 @@ class TracedExchange implements Trace {
       'sluice.organization': caller?.organization.id,
       'sluice.key': caller?.key.id,
       'sluice.outcome': settlement.outcome,
-      'sluice.backend': x.peek(servedBy)?.id,
+      'sluice.backend': x.peek(callReport)?.served?.id,
       'sluice.cost_usd': bill?.billed ? bill.cost / 1e9 : undefined,
       'sluice.ttfb_ms': settlement.ttfbMs ?? undefined,
     })

@@ -4,16 +4,14 @@
  */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import type { CallPart, Conversation, SearchTool } from '../../core/canon/conversation.ts'
-import type { ErrorCode, GatewayError } from '../../core/canon/errors.ts'
 import type { Consumed } from '../../core/canon/limits.ts'
-import type { UpstreamFault } from '../../core/canon/upstream-fault.ts'
-import { type Exchange, type Reply, slot } from '../../core/plugin.ts'
-import type { Backend, Decoder, FaultHeaders, FrameReader, OutboundRequest, Unfit } from '../../core/ports/dialect.ts'
+import { type CallReport, type Exchange, type FailedAttempt, type Reply, slot } from '../../core/plugin.ts'
+import type { Backend, Unfit } from '../../core/ports/dialect.ts'
 import type { Cell, CellState } from '../../core/ports/store.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
 import type { Asked } from '../model-access/asked.ts'
 import type { PreparedRequest } from './preparation.ts'
-import type { Pieces, Verbatim } from './verbatim.ts'
+import type { Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`: who calls. */
 export const identity = slot<Identity>('identity')
@@ -71,17 +69,23 @@ export const takenOver = slot<() => boolean>('takenOver')
 /** Filled by `routing`: backends that can serve the request, in order of preference. Never empty. */
 export const candidates = slot<Backend[]>('candidates')
 
+/** Filled by `routing`: how the request is served, beside its `candidates` and its `upstreamConversation`. */
+export const plan = slot<Plan>('plan')
+export interface Plan {
+  /** How the request's hosted search is run; null where it declares none. */
+  readonly search: SearchPlan | null
+  /**
+   * The client wants at most one call, and no backend that can be told serves the request: `conversation` keeps the
+   * reply's first call and drops later ones (TOOL-5, decision 59).
+   */
+  readonly keepsFirstCall: boolean
+}
+
 /**
  * Filled by `routing` when the conversation that goes upstream differs from the client's: media were fetched, or a
  * hosted search became a function. `conversation` remains what the client sees and is billed for.
  */
 export const upstreamConversation = slot<Conversation>('upstreamConversation')
-
-/**
- * Filled by `routing` when the client wants at most one call and no backend that can be told serves the request: the
- * conversation keeps the reply's first call and drops later ones (TOOL-5, decision 59).
- */
-export const keepsFirstCall = slot<true>('keepsFirstCall')
 
 /** Filled by `media`: fetches files for backends that take them as bytes and not as URLs. */
 export const mediaFetch = slot<MediaFetch>('mediaFetch')
@@ -122,8 +126,6 @@ export interface HostedSearch {
   asFunction(conversation: Conversation): { conversation: Conversation; plan: SearchPlan } | null
 }
 
-/** Filled by `routing` when the request declares a hosted search: how it is run. */
-export const searchPlan = slot<SearchPlan>('searchPlan')
 /** How the hosted search of one exchange is run. */
 export interface SearchPlan {
   tool: SearchTool
@@ -142,27 +144,6 @@ export interface SearchPlan {
   maxResultBytes: number
 }
 
-/**
- * Filled by `translation`, called by `upstream` for each attempt: writes the request for a backend. The later rounds of
- * a search loop pass their `conversation`, which replaces the exchange's.
- * @throws when the request cannot be written
- */
-export const outbound = slot<(backend: Backend, conversation?: Conversation) => Outbound>('outbound')
-/** An attempt's request in its backend's dialect, and the decoder for its reply. */
-export interface Outbound {
-  readonly request: Omit<OutboundRequest, 'body'>
-  /** JSON, with long strings as the client sent them. */
-  readonly body: string | Pieces
-  /** A new decoder for a reply with a status of 2xx. */
-  decoder(): Decoder
-  /** A new reader for a reply of this content type; null when such a reply is one body. */
-  frames(contentType: string): FrameReader | null
-  /** The error that the client gets for a reply with another status. */
-  fault(status: number, headers: FaultHeaders, body: string): GatewayError
-  /** The error that the client gets for an error that the decoder found inside a reply. */
-  eventFault(error: GatewayError): GatewayError
-}
-
 /** Filled by `translation`: what the last attempt does not send as the client wrote it. Absent: all is sent. */
 export const adjusted = slot<readonly Adjusted[]>('adjusted')
 export interface Adjusted {
@@ -172,30 +153,16 @@ export interface Adjusted {
   reason: string
 }
 
-/** Filled by `upstream` when an attempt failed: the exchange's failed attempts, oldest first, at most sixteen. */
-export const failedAttempts = slot<readonly FailedAttempt[]>('failedAttempts')
-export interface FailedAttempt {
-  /** `provider/model`. */
-  backend: string
-  code: ErrorCode
-  /** Status of the provider's reply; 0 when none came. */
-  status: number
-  /** The error that the provider reported; null when it reported none. */
-  told: UpstreamFault | null
-  /** From the attempt's start to its failure, milliseconds. */
-  ms: number
-}
+/** Filled by `upstream`: what became of the exchange's attempts. */
+export const callReport = slot<CallReport>('callReport')
 
-/**
- * Filled by `upstream`: true once a backend has the prompt. A backend that could not be reached does not have it, nor
- * one that refused the request with an error status: providers charge for neither.
- */
-export const promptTaken = slot<boolean>('promptTaken')
+/** Filled by `upstream` when an attempt failed: `failed` of `callReport`, for plugins written for 0.1. */
+export const failedAttempts = slot<readonly FailedAttempt[]>('failedAttempts')
 
 /** Filled by `usage-capture` at settlement: what was consumed beside the bill; absent when nothing was consumed. */
 export const consumption = slot<Omit<Consumed, 'billed'>>('consumption')
 
-/** Filled by `upstream` when an attempt has answered: the backend of that attempt. */
+/** Filled by `upstream` when an attempt has answered: `served` of `callReport`, for plugins written for 0.1. */
 export const servedBy = slot<Backend>('servedBy')
 
 /** Filled by `proxy` at its end: how many bytes of the request body arrived. */
@@ -247,12 +214,6 @@ export interface ContentLimits {
   nodes: number
 }
 
-/**
- * Filled by `admission` when the client named no output cap and something else sets one: the cap that is sent, in
- * tokens. The conversation stays as the client wrote it; see `sentConversation`.
- */
-export const assumedCap = slot<number>('assumedCap')
-
 /** Filled by `admission`: what was reserved, and the state of the cells after that. */
 export const reservation = slot<Reservation>('reservation')
 export interface Reservation {
@@ -266,16 +227,6 @@ export interface Reservation {
   input: number
   output: number
   cost: number
-}
-
-/** Filled by `otel` when the exchange is traced; `upstream` reports its attempts to it. */
-export const trace = slot<Trace>('trace')
-export interface Trace {
-  /**
-   * An attempt begins; the one before has ended.
-   * @returns the attempt's `traceparent`
-   */
-  attempt(backend: Backend): string
-  /** The running attempt failed. */
-  failed(code: ErrorCode): void
+  /** The output cap that is sent where the client named none and something else sets one, in tokens. */
+  cap?: number
 }

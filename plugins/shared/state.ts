@@ -5,6 +5,7 @@
 import type { GatewayConfig } from '../../config/types.ts'
 import type { SharedKey } from '../../core/plugin.ts'
 import type { FairGate } from '../../core/tools/fair.ts'
+import type { Ticker } from '../../core/tools/ticker.ts'
 import type { Standings } from '../admission/standing.ts'
 import type { Backends } from '../upstream/health.ts'
 import type { Pools } from '../upstream/pools.ts'
@@ -29,3 +30,5 @@ export const mediaGateKey: SharedKey<FairGate> = { name: 'media.fetching' }
 export const backendsKey: SharedKey<Backends> = { name: 'upstream.backends' }
 export const poolsKey: SharedKey<Pools> = { name: 'upstream.pools' }
 export const retriesKey: SharedKey<RetryBudgets> = { name: 'upstream.retries' }
+/** Made by `sharedTicker`: what checks the clocks of running calls. */
+export const tickerKey: SharedKey<Ticker> = { name: 'ticker' }

@@ -1,29 +1,33 @@
 /**
- * One attempt: one request to one backend, whose reply is read into events until its end. It is undici's handler and
- * the exchange's upstream control in one object, so that passing on a chunk makes no closure. reply-connection.ts has
- * the connection under it.
+ * One attempt: one request to one backend, whose reply is read into events until its end. It is the handler of the
+ * written request and the control of the attempt in one object, so that passing on a chunk makes no closure.
+ * reply-connection.ts has the connection under it.
  */
 import { StringDecoder } from 'node:string_decoder'
-import type { Dispatcher } from 'undici'
 import { asGatewayError, GatewayError } from '../../core/canon/errors.ts'
 import type { StreamEvent } from '../../core/canon/events.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
-import type { Exchange, UpstreamControl } from '../../core/plugin.ts'
-import type { Authenticator, AuthHeaders } from '../../core/ports/auth.ts'
-import { type Backend, type Decoder, FrameFault, FrameLimit, type FrameReader } from '../../core/ports/dialect.ts'
-import type { Clock } from '../../core/tools/clock.ts'
-import type { Ticking } from '../../core/tools/ticker.ts'
+import type {
+  AttemptCall,
+  CallControl,
+  CallFault,
+  CallSink,
+  FaultKind,
+  SendWire,
+  WireControl,
+  WireCredentials,
+  WireHandler,
+  WireHeaders,
+  WireRequest,
+} from '../../core/plugin.ts'
+import { type Decoder, FrameFault, FrameLimit, type FrameReader } from '../../core/ports/dialect.ts'
+import type { Ticker, Ticking } from '../../core/tools/ticker.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { retryAfterMs } from '../../providers/faults.ts'
-import type { Outbound } from '../shared/slots.ts'
-import type { Scope } from '../upstream/breaker.ts'
-import type { Failed } from '../upstream/failed-attempts.ts'
-import type { ReplyHandler } from '../upstream/http1/client.ts'
-import type { ReplyHeaders } from '../upstream/http1/parser.ts'
-import type { ProviderPool } from '../upstream/pools.ts'
-import type { Clocks } from '../upstream/stream-limits.ts'
+import { FAULTS } from '../shared/fault-table.ts'
 import { type DecodedSink, Decoding } from './decoding.ts'
 import { ReplyConnection } from './reply-connection.ts'
+import type { Written } from './written.ts'
 
 /**
  * silent    no event has come: if the attempt fails, its owner may try another backend
@@ -46,82 +50,17 @@ const EVENT_BYTES = 32
 /** An error body is read up to this many bytes; the rest is discarded. */
 const MAX_ERROR_BODY = 64 * 1024
 
-/** How an attempt failed before any of its events was passed on. */
-export interface AttemptFault {
-  error: GatewayError
-  /** The upstream cannot have acted on the request, or said that it failed: another backend may be tried. */
-  retriable: boolean
-  /** No byte of the request was sent: the same backend may be tried again. */
-  neverSent?: boolean
-  /** The upstream may have acted: only a request that is marked safe may be tried again. */
-  mayHaveActed?: boolean
-  /** Nothing was sent, for want of credentials: it says nothing about the backend. */
-  unreached?: boolean
-  /** For whom it counts against the backend's health; nobody, when the request may have caused it. */
-  counts: Scope | 'nobody'
-  /**
-   * For how long the provider asked not to be called, milliseconds. The wait that clients are given is in the error,
-   * within the range of its class (ERR-6).
-   */
-  restMs?: number | null
-}
-
-/** Where the events of a reply go: the exchange, or what stands in front of it. */
-export type AttemptSink = Pick<Exchange, 'emit' | 'flush' | 'end' | 'fail' | 'headSent' | 'sendHead'>
-
-/** What an attempt is told: the request to one backend, and how long its reply may take. */
-export interface AttemptCall {
-  readonly backend: Backend
-  readonly outbound: Outbound
-  /** Headers of this attempt alone: ids by which the provider's logs can be joined with the gateway's. */
-  readonly own: Readonly<Record<string, string>>
-  readonly clocks: Clocks
-  /** When the exchange began, monotonic milliseconds. All its attempts share one ceiling, which counts from here. */
-  readonly exchangeMono: number
-  /** A backend has answered an earlier request of the exchange, so the client has output. */
-  readonly begun: boolean
-  /** The most bytes of the reply. */
-  readonly maxReply: number
-}
-
-/** What an attempt reports while it runs. */
-export interface AttemptOwner {
-  /** The first event has come: this backend serves the exchange. */
-  answered(attempt: Attempt): void
-  /**
-   * A clock ended the attempt before its first event, and the client gets an ordinary end, but the backend has not
-   * answered.
-   * @param tooLong the backend was silent for as long as the idle limit allows
-   */
-  silent(attempt: Attempt, tooLong: boolean): void
-  /**
-   * The attempt failed, or its reply was cut.
-   * @param headers of its request; their values are removed from what the provider said
-   */
-  failed(failed: Failed, error: GatewayError, headers: Readonly<Record<string, string>>): void
-  /** The reply is over a bound on its size. The attempt fails or the reply is cut; `over` follows. */
-  oversized(): void
-  /**
-   * The attempt is over, and has released everything. Always called last, exactly once.
-   * @param fault set when nothing of this attempt was passed on, so that the owner may try another backend
-   */
-  over(attempt: Attempt, fault: AttemptFault | null): void
-}
-
-export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Ticking {
+export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   place = -1
-  readonly backend: Backend
-  readonly startedMono: number
-  readonly #clock: Clock
   readonly #call: AttemptCall
-  readonly #outbound: Outbound
-  readonly #clocks: Clocks
-  readonly #owner: AttemptOwner
-  readonly #sink: AttemptSink
+  readonly #written: Written
+  readonly #sink: CallSink
+  readonly #ticker: Ticker
+  readonly #startedMono: number
   readonly #connection = new ReplyConnection()
   #state: State = 'silent'
   #status = 0
-  #headers: ReplyHeaders = {}
+  #headers: WireHeaders = {}
   #reader: FrameReader | null = null
   #decoder: Decoder | null = null
   #decoding: Decoding | null = null
@@ -135,107 +74,63 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   /** Bytes of that body so far; for a stream, what its events cost in memory (`sizeOf`). */
   #size = 0
   #activityMono: number
-  /** When the request was sent (monotonic milliseconds): it may have waited for credentials before. */
-  #sentMono: number
-  /** Waiting for credentials, which have a limit of their own: the clocks of the upstream stand still. */
-  #authenticating = false
-  #auth: Authenticator | null = null
-  /** The headers with credentials of this attempt alone. */
-  #secrets: AuthHeaders | undefined
+  /**
+   * When the request was sent (monotonic milliseconds). Null while a layer or the credentials, which have limits of
+   * their own, keep it: the clocks of the upstream stand still.
+   */
+  #sentMono: number | null = null
+  /** The request as it was sent, with what layers added. */
+  #request: WireRequest | null = null
+  #credentials: WireCredentials | undefined
   /** The chunk that is being read has brought an event. */
   #spoke = false
   /** When the client disconnected (monotonic milliseconds). */
   #goneMono = 0
-  /** Within a reply of 2xx, and before any event, the provider said that it did not do the work. */
-  #declined = false
+  /** A backend has answered an earlier request of the exchange, so the client has output. */
+  readonly #begun: boolean
 
-  constructor(call: AttemptCall, clock: Clock, owner: AttemptOwner, sink: AttemptSink) {
+  constructor(call: AttemptCall, written: Written, sink: CallSink, ticker: Ticker) {
     this.#call = call
-    this.#clock = clock
-    this.backend = call.backend
-    this.#outbound = call.outbound
-    this.#clocks = call.clocks
-    this.#owner = owner
+    this.#written = written
     this.#sink = sink
-    this.startedMono = clock.mono()
-    this.#activityMono = this.startedMono
-    this.#sentMono = this.startedMono
+    this.#ticker = ticker
+    this.#begun = call.report.served !== undefined
+    this.#startedMono = call.facts.clock.mono()
+    this.#activityMono = this.#startedMono
   }
 
-  /**
-   * Whether the backend has the prompt: the request was sent, and not refused. What the provider refused, it did not
-   * read for the model, and it does not charge for it.
-   */
-  get promptTaken(): boolean {
-    return this.#connection.used && this.#status < 300 && !this.#declined
-  }
-
-  start(pool: ProviderPool): void {
-    const { own } = this.#call
-    if (pool.auth === null) this.#send(pool, own)
-    else this.#authenticate(pool, pool.auth, own)
-  }
-
-  #send(pool: ProviderPool, own: Readonly<Record<string, string>>): void {
-    const { request, body } = this.#outbound
-    pool.dispatcher.dispatch(
-      {
-        origin: pool.origin,
-        path: pool.prefix + request.path,
-        method: request.method,
-        headers: request.headers,
-        own,
-        body,
-      },
-      this,
-    )
-  }
-
-  /** Adds the headers that authenticate the request, then sends it. */
-  #authenticate(pool: ProviderPool, auth: Authenticator, own: Readonly<Record<string, string>>): void {
-    const { request, body } = this.#outbound
-    const { method, headers } = request
-    this.#auth = auth
-    const made = auth.headers({ method, origin: pool.origin, path: pool.prefix + request.path, headers, body })
-    const send = (added: AuthHeaders) => {
-      this.#secrets = added
-      this.#send(pool, { ...own, ...added })
+  start(send: SendWire): this {
+    this.#ticker.add(this)
+    try {
+      send(this.#written.wire, this)
+    } catch (error) {
+      this.onResponseError(null, asGatewayError(error))
     }
-    if (!(made instanceof Promise)) return send(made)
-    this.#authenticating = true
-    made.then(
-      added => {
-        this.#authenticating = false
-        if (this.#state === 'over') return
-        this.#sentMono = this.#activityMono = this.#clock.mono()
-        try {
-          send(added)
-        } catch (error) {
-          this.#threw(error)
-        }
-      },
-      cause => {
-        const error = new GatewayError('upstream_auth_error', {
-          message: 'The gateway has no valid credentials for the upstream. Retry shortly.',
-          retriable: true,
-          cause,
-        })
-        this.#end({ error, retriable: true, unreached: true, counts: 'nobody' })
-      },
-    )
+    return this
   }
 
-  // ---- the client's handler -----------------------------------------------------------------------------------------
+  // ---- the written request's handler -----------------------------------------------------------------------------------------
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#connection.begun(controller)
+  get over(): boolean {
+    return this.#state === 'over'
+  }
+
+  onRequestSent(request: WireRequest, credentials?: WireCredentials): void {
+    this.#request = request
+    this.#credentials = credentials
+    this.#sentMono = this.#activityMono = this.#call.facts.clock.mono()
+  }
+
+  onRequestStart(control: WireControl): void {
+    this.#sentMono ??= this.#activityMono = this.#call.facts.clock.mono()
+    this.#connection.begun(control)
   }
 
   onRequestLost(): void {
     this.#connection.lost()
   }
 
-  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void {
+  onResponseStart(_: WireControl, status: number, headers: WireHeaders): void {
     if (status < 200 || this.#state === 'over') return
     this.#status = status
     this.#headers = headers
@@ -254,11 +149,11 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
       }
     }
     if (status >= 300) return
-    this.#decoder = this.#outbound.decoder()
-    this.#reader = this.#outbound.frames(String(headers['content-type'] ?? ''))
+    this.#decoder = this.#written.decoder()
+    this.#reader = this.#written.frames(String(headers['content-type'] ?? ''))
   }
 
-  onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
+  onResponseData(_: WireControl, chunk: Buffer): void {
     if (this.#state === 'over') this.#connection.ignored(chunk.length)
     else if (!this.#decoding) this.#data(chunk)
     else if (!this.#decoding.push(chunk)) this.#connection.stall()
@@ -285,7 +180,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#state === 'over') return
     if (this.#spoke) {
       this.#spoke = false
-      this.#activityMono = this.#clock.mono()
+      this.#activityMono = this.#call.facts.clock.mono()
     }
     if (this.#decoder!.done) {
       this.#connection.whole()
@@ -323,41 +218,33 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   #readEnd(): void {
     if (this.#status >= 300 || this.#status === 204) {
-      if (this.#status === 401 || this.#status === 403) this.#auth?.refused()
+      if (this.#status === 401 || this.#status === 403) this.#credentials?.refused()
       let error =
         this.#status < 400
           ? upstreamFailed('The upstream failed. Retry shortly.')
-          : this.#outbound.fault(this.#status, this.#headers, this.#whole())
-      if (this.#auth !== null && error.code === 'upstream_auth_error') error = expired(error)
-      const elsewhere = (this.#status >= 300 && mayTryElsewhere(this.#status)) || isBlamed(error)
+          : this.#written.fault(this.#status, this.#headers, this.#whole())
+      if (this.#credentials && error.code === 'upstream_auth_error') error = expired(error)
       const restMs = error.horizonMs === null ? null : retryAfterMs(this.#headers)
-      const counts = this.#status >= 400 && this.#status < 500 ? 'nobody' : 'organization'
-      // A 204 is an empty answer like one of 200 without a body: what the provider did for it is not known.
-      this.#end({ error, retriable: elsewhere, mayHaveActed: this.#status === 204, counts, restMs })
-      return
+      return this.#failed(error, { kind: kindOf(this.#status, error), restMs })
     }
     if (this.#reader) this.#reader.end(this.#frame)
     else this.#decoder!.body(this.#whole(), this.#push)
     if (this.#state !== 'over') this.#finish()
   }
 
-  onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
+  onResponseError(_: WireControl | null, cause: Error): void {
     const { used } = this.#connection
     this.#connection.ended()
     if (this.#state === 'over') return
+    if (!used && cause instanceof GatewayError) return this.#failed(cause, { kind: 'not_sent' })
     const code = (cause as NodeJS.ErrnoException).code ?? ''
     if (!used) {
       const timedOut = code === 'UND_ERR_CONNECT_TIMEOUT'
       const message = timedOut
         ? 'The upstream could not be reached in time. Retry shortly.'
         : 'The upstream could not be reached. Retry shortly.'
-      this.#end({
-        error: new GatewayError(timedOut ? 'gateway_timeout' : 'provider_unavailable', { message, cause }),
-        retriable: true,
-        neverSent: true,
-        counts: 'all',
-      })
-      return
+      const error = new GatewayError(timedOut ? 'gateway_timeout' : 'provider_unavailable', { message, cause })
+      return this.#failed(error, { kind: 'unreachable' })
     }
     this.#brokeOff(
       upstreamFailed('The upstream closed the connection before its reply was complete. Retry shortly.', cause),
@@ -398,15 +285,12 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
     if (this.#state === 'over') return
     if (event.type === 'error') {
       if (this.#cause) return this.#break(this.#cause)
-      const error = this.#outbound.eventFault(event.error)
+      const error = this.#written.eventFault(event.error)
       return this.#break(error, SAID_SO.has(error.code) || isBlamed(error))
     }
     if (event.type !== 'usage') this.#spoke = true
     if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#call.maxReply) return this.#tooLarge('a reply')
-    if (this.#state === 'silent') {
-      this.#state = 'answered'
-      this.#owner.answered(this)
-    }
+    if (this.#state === 'silent') this.#state = 'answered'
     this.#sink.emit(event)
   }
 
@@ -414,7 +298,7 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   #finish(): void {
     this.#decoder!.end(this.#push)
     if (this.#state === 'over') return
-    this.#end(null)
+    this.#release(null)
     this.#sink.end()
   }
 
@@ -429,27 +313,31 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 
   #tooLarge(what: string): void {
-    this.#owner.oversized()
-    this.#break(upstreamFailed(`The upstream sent ${what} over the size limit. Retry shortly.`))
+    this.#break(upstreamFailed(`The upstream sent ${what} over the size limit. Retry shortly.`), false, true)
   }
 
   /**
-   * Something went wrong after the request was sent. Before the first event the owner decides what happens; after it
-   * the client gets the error.
+   * Something went wrong after the request was sent. Before the first event another backend may be tried; after it the
+   * client gets the error.
    * @param saidSo the provider itself says that it did not do the work
    */
-  #break(error: GatewayError, saidSo = false): void {
+  #break(error: GatewayError, saidSo = false, oversized = false): void {
     if (this.#state === 'over') return
-    if (this.#state === 'silent') {
-      const counts = OF_A_4XX.has(error.code) || faultsRequest(error) ? 'nobody' : 'organization'
-      this.#declined = saidSo || counts === 'nobody'
-      return this.#end({ error, retriable: saidSo, mayHaveActed: !saidSo && counts === 'organization', counts })
-    }
+    const fault: CallFault = { kind: kindOfBroken(error, saidSo), ...(oversized && { oversized }) }
+    if (this.#state === 'silent') return this.#failed(error, fault)
     this.#note(error)
     this.#reportCut()
-    this.#end(null)
+    this.#release(null)
     this.#sink.flush()
-    this.#sink.fail(error)
+    this.#sink.fail(error, fault)
+  }
+
+  /** Nothing of the attempt was passed on. */
+  #failed(error: GatewayError, fault: CallFault): void {
+    if (this.#state === 'over') return
+    this.#note(error)
+    this.#release(fault.kind)
+    this.#sink.fail(error, fault)
   }
 
   /**
@@ -466,28 +354,34 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
    */
   #reportCut(): void {
     const usage = this.#decoder?.reported?.()
-    if (usage) this.#sink.emit({ type: 'usage', usage })
+    if (usage) this.#sink.emit({ type: 'usage', usage, cut: true })
   }
 
   #note(error: GatewayError): void {
-    const ms = this.#clock.mono() - this.startedMono
-    const { headers } = this.#outbound.request
-    const sent = this.#secrets ? { ...headers, ...this.#secrets } : headers
-    this.#owner.failed({ backend: this.backend.id, status: this.#status, ms }, error, sent)
+    const { backend, facts, report } = this.#call
+    const ms = facts.clock.mono() - this.#startedMono
+    const { headers, own } = this.#request ?? this.#written.wire
+    const sent = { ...headers, ...own, ...this.#credentials?.headers }
+    report.failure({ backend: backend.id, status: this.#status, ms }, error, sent)
   }
 
-  /** @param fault a failure that another attempt might avoid; null when there is none */
-  #end(fault: AttemptFault | null): void {
+  /**
+   * The attempt is over.
+   * @param kind of its failure, if nothing of it was passed on
+   */
+  #release(kind: FaultKind | null): void {
     if (this.#state === 'over') return
     this.#state = 'over'
-    if (fault) this.#note(fault.error)
+    this.#ticker.delete(this)
     this.#decoding?.destroy()
-    if (fault) this.#connection.abort()
-    else this.#connection.release(this.#clock)
-    this.#owner.over(this, fault)
+    // What the provider refused, it did not read for the model, and it does not charge for it.
+    const hasPrompt = this.#connection.used && this.#status < 300 && (kind === null || FAULTS[kind].hasPrompt)
+    if (kind === null) this.#connection.release(this.#call.facts.clock)
+    else this.#connection.abort()
+    if (hasPrompt) this.#call.report.tookPrompt()
   }
 
-  // ---- the exchange's control ---------------------------------------------------------------------------------------
+  // ---- the attempt's control ---------------------------------------------------------------------------------------
 
   pause(): void {
     if (this.#connection.paused || this.#state === 'over') return
@@ -498,21 +392,21 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   resume(): void {
     if (!this.#connection.paused || this.#state === 'over') return
     // During a pause the client was silent, not the model.
-    this.#activityMono = this.#clock.mono()
+    this.#activityMono = this.#call.facts.clock.mono()
     this.#decoding?.resume()
     this.#connection.resume()
   }
 
   abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
     if (this.#state === 'over') return undefined
-    if (reason === 'client_gone' && this.#state === 'answered' && this.#clocks.drain > 0) {
+    if (reason === 'client_gone' && this.#state === 'answered' && this.#call.clocks.drain > 0) {
       this.#state = 'draining'
-      this.#goneMono = this.#clock.mono()
+      this.#goneMono = this.#call.facts.clock.mono()
       this.resume()
       return 'draining'
     }
     this.#reportCut()
-    this.#end(null)
+    this.#release(null)
     return undefined
   }
 
@@ -520,30 +414,29 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   tick(now: number): void {
     if (this.#state === 'over') return
-    const clocks = this.#clocks
+    const { clocks, startedMono } = this.#call
     if (this.#state === 'draining' && now - this.#goneMono >= clocks.drain) {
-      this.#end(null)
+      this.#release(null)
       this.#sink.end()
       return
     }
     // A client that takes a byte now and then still has its ceiling. The other clocks judge the upstream, which cannot
     // send now.
     if (this.#connection.paused) {
-      if (now - this.#call.exchangeMono >= clocks.ceiling) this.#stop('ceiling_timeout')
+      if (now - startedMono >= clocks.ceiling) this.#stop('ceiling_timeout')
       return
     }
-    if (now - this.#call.exchangeMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
-    if (this.#authenticating) return
+    if (now - startedMono >= clocks.ceiling) return this.#stop('ceiling_timeout')
+    if (this.#sentMono === null) return
     if (this.#state === 'silent') {
       const waited = now - this.#sentMono
       // A provider that never began to answer has not worked, so its client gets a timeout and no bill, whichever limit
       // is the shorter one. In a later round of a search the client has output, and a stream that ends early (STR-2).
-      if (waited >= (this.#call.begun ? clocks.firstByte : Math.min(clocks.firstByte, clocks.idle))) {
+      if (waited >= (this.#begun ? clocks.firstByte : Math.min(clocks.firstByte, clocks.idle))) {
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',
         })
-        this.#end({ error, retriable: false, mayHaveActed: true, counts: 'organization' })
-        return
+        return this.#failed(error, { kind: 'broken' })
       }
       if (waited >= clocks.headWait && !this.#sink.headSent) this.#sink.sendHead()
     }
@@ -552,14 +445,11 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
 
   /** An idle or ceiling stop is an ordinary, incomplete end (STR-2). */
   #stop(reason: 'idle_timeout' | 'ceiling_timeout'): void {
-    if (this.#state === 'silent') {
-      this.#state = 'answered'
-      this.#owner.silent(this, reason === 'idle_timeout')
-    }
+    if (this.#state === 'silent') this.#state = 'answered'
     // Some providers (gemini) mark no last event: a reply whose finish reason has come is whole, and only its
     // connection is idle.
     const whole = reason === 'idle_timeout' && this.#reader !== null && this.#decoderSaysWhole()
-    this.#end(null)
+    this.#release(null)
     if (!whole) {
       this.#reportCut()
       this.#sink.emit({ type: 'finish', reason })
@@ -577,14 +467,25 @@ export class Attempt implements ReplyHandler, DecodedSink, UpstreamControl, Tick
   }
 }
 
-/**
- * Whether a status says that the provider did not do the work. Most other 4xx would come again for an unchanged request.
- */
-function mayTryElsewhere(status: number): boolean {
-  return status === 429 || status >= 500 || status === 401 || status === 403
+/** What kind of failure a reply with this status is, and this error. */
+function kindOf(status: number, error: GatewayError): FaultKind {
+  // A 204 is an empty answer like one of 200 without a body: what the provider did for it is not known.
+  if (status === 204) return 'broken'
+  if (status < 400 || status >= 500) return 'failed'
+  // Most other 4xx would come again for an unchanged request.
+  return status === 429 || status === 401 || status === 403 || isBlamed(error) ? 'declined' : 'refused'
 }
 
-/** Codes of errors inside a 200 reply that say the same. */
+/**
+ * What kind of failure it is that a reply of 2xx did not come to its end.
+ * @param saidSo the provider itself says that it did not do the work
+ */
+function kindOfBroken(error: GatewayError, saidSo: boolean): FaultKind {
+  if (OF_A_4XX.has(error.code) || faultsRequest(error)) return saidSo ? 'declined' : 'refused'
+  return saidSo ? 'failed' : 'broken'
+}
+
+/** Codes of errors inside a 200 reply that say that the provider did not do the work. */
 const SAID_SO: ReadonlySet<string> = new Set([
   'capacity_exceeded',
   'insufficient_quota',

@@ -1,7 +1,7 @@
 /**
  * The connection on which an attempt's reply arrives: paused while nobody reads, closed, or kept for the next request.
  */
-import type { Dispatcher } from 'undici'
+import type { WireControl } from '../../core/plugin.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 
 /**
@@ -25,7 +25,7 @@ const TAIL_MS = 1000
 
 export class ReplyConnection {
   #state: State = 'waiting'
-  #controller: Dispatcher.DispatchController | null = null
+  #controller: WireControl | null = null
   #paused = false
   #tailBytes = 0
   #tailTimer: Timer | undefined
@@ -39,7 +39,7 @@ export class ReplyConnection {
     return this.#paused
   }
 
-  begun(controller: Dispatcher.DispatchController): void {
+  begun(controller: WireControl): void {
     this.#controller = controller
     if (this.#state === 'aborted') return controller.abort(ENDED)
     this.#state = 'reading'

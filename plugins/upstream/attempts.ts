@@ -1,38 +1,28 @@
 /**
- * The attempts of one exchange: which backend is called, what a failure means for its health, and whether another is
- * tried. An exchange sends one request; with a search loop of the gateway it sends one for each round.
+ * The attempts of one call: which backend is asked, what a failure means for its health, and whether another is tried.
  */
-import type { Conversation } from '../../core/canon/conversation.ts'
 import { asGatewayError, ERRORS, type ErrorCode, type ErrorSpec, GatewayError } from '../../core/canon/errors.ts'
+import type { StreamEvent } from '../../core/canon/events.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
-import type { Exchange, PluginContext, UpstreamControl } from '../../core/plugin.ts'
+import {
+  type Call,
+  type CallControl,
+  type CallFault,
+  type CallSink,
+  type PluginContext,
+  Relay,
+  type SendAttempt,
+  SinkAround,
+} from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
-import type { Ticker } from '../../core/tools/ticker.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { unavailableMs } from '../../providers/faults.ts'
-import {
-  candidates,
-  failedAttempts,
-  identity,
-  outbound,
-  promptTaken,
-  servedBy,
-  trace,
-  unsent,
-} from '../shared/slots.ts'
-import {
-  Attempt,
-  type AttemptCall,
-  type AttemptFault,
-  type AttemptOwner,
-  type AttemptSink,
-} from '../translation/attempt.ts'
+import { type Consequence, FAULTS } from '../shared/fault-table.ts'
+import { identity, unsent } from '../shared/slots.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
-import { type Failed, noteFailure, upstreamFields } from './failed-attempts.ts'
 import type { UpstreamOptions } from './options.ts'
-import type { Clocks } from './stream-limits.ts'
+import { upstreamFields } from './report.ts'
 import type { Target, Targets } from './targets.ts'
-import { traceHeaders } from './trace-headers.ts'
 
 /**
  * Pause in milliseconds before the same backend is tried again. It doubles with each failure, and up to half of it is
@@ -44,63 +34,51 @@ const SAFE_HEADER = 'x-retry-safe'
 
 const NO_BACKEND: Refusal = { waitMs: Number.POSITIVE_INFINITY, cause: 'fault' }
 
-/** What the exchanges of a chain share. */
+/** What the calls of a chain share. */
 export interface AttemptContext extends Pick<PluginContext, 'clock' | 'log' | 'random'> {
-  readonly options: Pick<UpstreamOptions, 'attempts' | 'retry_budget' | 'max_reply'>
+  readonly options: Pick<UpstreamOptions, 'attempts' | 'retry_budget'>
   readonly targets: Targets
-  readonly ticker: Ticker
 }
 
-export class Attempts implements AttemptOwner {
-  readonly clocks: Clocks
-  /** When the exchange's first attempt began, monotonic milliseconds: all attempts share the ceiling. */
-  readonly startedMono: number
-  readonly #x: Exchange
+export class Attempts implements CallControl {
+  readonly #call: Call
+  readonly #sink: CallSink
   readonly #context: AttemptContext
+  readonly #send: SendAttempt
   /** Id of the organization that the breakers and the queues count for. */
   readonly #organization: string
-  #untried: Backend[] = []
-  #conversation: Conversation | undefined
-  #sink!: AttemptSink
-  /** Target of the attempt that runs, or that waits for a connection. */
-  #target!: Target
+  readonly #relay = new Relay()
+  #untried: Backend[]
+  /** The attempt that runs; null while the call waits for a connection, or for the next attempt. */
+  #running: Attempt | null = null
   #made = 0
   #failures = 0
-  /** Failure of the attempt before. */
-  #last: AttemptFault | null = null
-  /** The breaker has been notified of what the current attempt says about the backend's health. */
-  #judged = false
+  /** The error of the attempt before. */
+  #last: GatewayError | null = null
 
-  constructor(x: Exchange, clocks: Clocks, context: AttemptContext) {
-    this.#x = x
-    this.clocks = clocks
+  constructor(call: Call, sink: CallSink, context: AttemptContext, send: SendAttempt) {
+    this.#call = call
+    this.#sink = sink
     this.#context = context
-    this.#organization = x.peek(identity)?.organization.id ?? ''
-    this.startedMono = context.clock.mono()
+    this.#send = send
+    this.#organization = call.facts.peek(identity)?.organization.id ?? ''
+    // The backend that answered the exchange's earlier request has seen the conversation.
+    const { candidates, report } = call
+    this.#untried = report.served
+      ? [report.served, ...candidates.filter(backend => backend !== report.served)]
+      : [...candidates]
   }
 
-  /**
-   * Sends a request. The backend that answered the previous request of this exchange goes first, since it has seen the
-   * conversation.
-   *
-   * @param conversation what the request says; undefined for the exchange's own conversation
-   * @param sink takes the reply's events and its end. A failure ends the exchange itself.
-   */
-  send(conversation: Conversation | undefined, sink: AttemptSink): void {
-    const all = this.#x.get(candidates)
-    const before = this.#x.peek(servedBy)
-    this.#untried = before ? [before, ...all.filter(backend => backend !== before)] : [...all]
-    this.#conversation = conversation
-    this.#sink = sink
+  start(): this {
     this.#next()
+    return this
   }
 
   #next(): void {
     const now = this.#context.clock.mono()
     const i = this.#choose(now)
-    if (i === -1) return this.#x.fail(this.#last?.error ?? this.#unavailable(now))
+    if (i === -1) return this.#sink.fail(this.#last ?? this.#unavailable(now))
     const target = this.#context.targets.of(this.#untried.splice(i, 1)[0]!)
-    this.#target = target
     if (target.pool.gate.enter()) this.#attempt(target)
     else this.#wait(target)
   }
@@ -128,7 +106,7 @@ export class Attempts implements AttemptOwner {
    * capacity is it a rate limit, anything else is an outage.
    */
   #unavailable(now: number): GatewayError {
-    const breakers = this.#x.get(candidates).map(backend => this.#context.targets.of(backend).breaker)
+    const breakers = this.#call.candidates.map(backend => this.#context.targets.of(backend).breaker)
     // Another one may have been busy.
     const out = breakers.filter(breaker => !breaker.lets(now, this.#organization))
     const { waitMs, cause } = out
@@ -161,13 +139,13 @@ export class Attempts implements AttemptOwner {
       if (refused) {
         breaker.abstained(this.#organization)
         this.#busy(refused.waitedMs)
-      } else if (this.#x.closed) {
+      } else if (this.#sink.closed) {
         breaker.abstained(this.#organization)
         pool.gate.leave()
       } else this.#attempt(target)
     })
     if (giveUp === null) return
-    this.#x.control(
+    this.#relay.to(
       whileWaiting(() => {
         giveUp()
         breaker.abstained(this.#organization)
@@ -177,7 +155,7 @@ export class Attempts implements AttemptOwner {
 
   #busy(waitedMs: number): void {
     if (this.#untried.length > 0) return this.#next()
-    this.#x.fail(
+    this.#sink.fail(
       new GatewayError('route_capacity', {
         message: 'All connections to this model are busy. Retry shortly.',
         horizonMs: Math.max(2000, waitedMs),
@@ -185,128 +163,111 @@ export class Attempts implements AttemptOwner {
     )
   }
 
-  #attempt({ backend, breaker, state, budget, pool }: Target): void {
+  #attempt(target: Target): void {
+    const { backend, state, budget } = target
     this.#made++
     if (this.#made === 1) budget.counted(this.#context.clock.mono())
-    let call: AttemptCall
-    try {
-      const sent = this.#x.get(outbound)(backend, this.#conversation)
-      call = {
-        backend,
-        outbound: sent,
-        own: traceHeaders(this.#x, backend, sent.request.headers),
-        clocks: this.clocks,
-        exchangeMono: this.startedMono,
-        begun: this.#x.peek(servedBy) !== undefined,
-        maxReply: this.#context.options.max_reply,
-      }
-    } catch (error) {
-      breaker.abstained(this.#organization)
-      pool.gate.leave()
-      return this.#broken(error)
-    }
-    const attempt = new Attempt(call, this.#context.clock, this, this.#sink)
-    this.#judged = false
-    this.#x.control(attempt)
-    this.#context.ticker.add(attempt)
+    const attempt = new Attempt(target, this.#context.clock.mono(), this.#sink, this)
+    this.#running = attempt
+    this.#relay.to(null)
     state.began()
     try {
-      attempt.start(pool)
+      const control = this.#send({ ...this.#call, backend }, attempt)
+      if (!attempt.over) this.#relay.to(control)
     } catch (error) {
-      this.#broken(error)
+      // The caller may be a timer, or another exchange that just freed a connection: neither could answer this client,
+      // so the error is not thrown.
+      this.#context.log.error({ request_id: this.#call.facts.id, err: error }, 'terminal failed')
+      attempt.fail(asGatewayError(error))
     }
-  }
-
-  /**
-   * The request could not be written. The caller may be a timer, or another exchange that just freed a connection:
-   * neither could answer this client, so the error is not thrown.
-   */
-  #broken(error: unknown): void {
-    this.#context.log.error({ request_id: this.#x.id, err: error }, 'terminal failed')
-    this.#x.fail(asGatewayError(error))
   }
 
   // ---- calls from the attempt ---------------------------------------------------------------------------------------
 
-  answered(attempt: Attempt): void {
-    this.#judged = true
+  /** The first event has come: this backend serves the exchange. */
+  answered({ target, startedMono }: Attempt): void {
     const now = this.#context.clock.mono()
-    this.#back(this.#target.breaker.succeeded(now, this.#organization, attempt.startedMono))
-    this.#x.set(servedBy, attempt.backend)
-    this.#x.peek(unsent)?.()
+    this.#back(target, target.breaker.succeeded(now, this.#organization, startedMono))
+    this.#call.report.answered(target.backend)
+    this.#call.facts.peek(unsent)?.()
   }
 
-  silent(attempt: Attempt, tooLong: boolean): void {
-    this.#judged = tooLong
-    const now = this.#context.clock.mono()
+  /**
+   * A clock ended the attempt before its first event: the client gets an ordinary end, but the backend has not answered.
+   * @param tooLong the backend was silent for as long as the idle limit allows
+   * @returns whether that says something about the backend's health
+   */
+  silent({ target }: Attempt, tooLong: boolean): boolean {
     if (tooLong) {
-      const { breaker } = this.#target
-      this.#back(breaker.reached(now) ? 'all' : null)
-      this.#leftOut('failures', breaker.failed(now, this.#organization, 'organization'), 'gateway_timeout', now)
+      const now = this.#context.clock.mono()
+      const { breaker } = target
+      this.#back(target, breaker.reached(now) ? 'all' : null)
+      this.#leftOut(target, 'failures', breaker.failed(now, this.#organization, 'organization'), 'gateway_timeout', now)
     }
-    this.#x.set(servedBy, attempt.backend)
+    this.#call.report.answered(target.backend)
+    return tooLong
   }
 
-  failed(failed: Failed, error: GatewayError, headers: Readonly<Record<string, string>>): void {
-    noteFailure(this.#x, failed, error, headers)
-  }
-
-  oversized(): void {
-    this.#target.state.oversized++
-  }
-
-  over(attempt: Attempt, fault: AttemptFault | null): void {
-    if (attempt.promptTaken) this.#x.set(promptTaken, true)
-    if (fault) this.#judge(attempt, fault)
-    this.#context.ticker.delete(attempt)
-    const target = this.#target
+  /** The attempt has ended: with an error if it failed, and with a fault if that tells whether to try another backend. */
+  ended(attempt: Attempt, error?: GatewayError, fault?: CallFault): void {
+    const { target } = attempt
+    this.#running = null
+    if (fault?.oversized) target.state.oversized++
+    const untold = fault && !attempt.begun ? fault : undefined
+    if (error && untold) this.#judge(attempt, error, untold)
     target.state.ended()
     // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
-    if (!this.#judged) target.breaker.abstained(this.#organization)
+    if (!attempt.judged) target.breaker.abstained(this.#organization)
     target.pool.gate.leave()
-    if (!fault || this.#x.closed) return
-    this.#last = fault
-    if (this.#x.headSent) return this.#x.fail(fault.error)
-    const instead = this.#retry(target, fault)
-    if (instead !== null) this.#x.fail(instead)
+    if (!error || this.#sink.closed) return
+    this.#last = error
+    if (!untold || this.#sink.headSent) return this.#sink.fail(error, fault)
+    const instead = this.#retry(target, error, FAULTS[untold.kind])
+    if (instead !== null) this.#sink.fail(instead)
   }
 
   /** What a failure says about the backend's health, and whether others are to leave it alone. */
-  #judge(attempt: Attempt, fault: AttemptFault): void {
-    this.#judged = true
-    this.#x.peek(trace)?.failed(fault.error.code)
+  #judge(attempt: Attempt, error: GatewayError, fault: CallFault): void {
+    attempt.judged = true
     this.#failures++
-    const { breaker, state } = this.#target
-    state.failedWith(fault.error.code)
+    const { target } = attempt
+    const { breaker, state } = target
+    const { code } = error
+    const { counts, reached } = FAULTS[fault.kind]
+    state.failedWith(code)
     const now = this.#context.clock.mono()
-    const { code } = fault.error
-    if (fault.counts !== 'all' && !fault.unreached) this.#back(breaker.reached(now) ? 'all' : null)
+    if (reached) this.#back(target, breaker.reached(now) ? 'all' : null)
     let closed: Scope | null = null
-    if (fault.counts === 'nobody') breaker.abstained(this.#organization)
-    else closed = breaker.failed(now, this.#organization, fault.counts)
+    if (counts === 'nobody') breaker.abstained(this.#organization)
+    else closed = breaker.failed(now, this.#organization, counts)
     // A request that the provider faults says nothing about others, whatever header goes with the answer.
-    const mayPause = fault.counts === 'organization' || code === 'capacity_exceeded'
-    const pause = mayPause ? (fault.restMs ?? pauseAskedIn(fault.error)) : null
+    const mayPause = counts === 'organization' || code === 'capacity_exceeded'
+    const pause = mayPause ? (fault.restMs ?? pauseAskedIn(error)) : null
     const paused = pause === null ? null : breaker.rest(now, this.#organization, pause, causeOf(code))
     this.#context.log.warn(
       {
-        request_id: this.#x.id,
-        backend: attempt.backend.id,
-        code: fault.error.code,
+        request_id: this.#call.facts.id,
+        backend: target.backend.id,
+        code,
         attempt: this.#made,
-        ...upstreamFields(this.#x.get(failedAttempts).at(-1)!),
-        ...(fault.error.cause instanceof UpstreamFault ? {} : { err: fault.error.cause }),
+        ...upstreamFields(this.#call.report.failed.at(-1)!),
+        ...(error.cause instanceof UpstreamFault ? {} : { err: error.cause }),
       },
       'attempt failed',
     )
-    if (closed === 'all' || (closed && paused !== 'all')) this.#leftOut('failures', closed, code, now)
-    else this.#leftOut('pause', paused, code, now)
+    if (closed === 'all' || (closed && paused !== 'all')) this.#leftOut(target, 'failures', closed, code, now)
+    else this.#leftOut(target, 'pause', paused, code, now)
   }
 
   /** @param scope for whom the backend is left out from now on; null when nothing changed */
-  #leftOut(reason: 'failures' | 'pause', scope: Scope | null, code: ErrorCode, now: number): void {
+  #leftOut(
+    { backend, breaker }: Target,
+    reason: 'failures' | 'pause',
+    scope: Scope | null,
+    code: ErrorCode,
+    now: number,
+  ): void {
     if (scope === null) return
-    const { backend, breaker } = this.#target
     this.#context.log.warn(
       {
         backend: backend.id,
@@ -321,9 +282,9 @@ export class Attempts implements AttemptOwner {
   }
 
   /** @param scope for whom the backend is tried again from now on; null when nothing changed */
-  #back(scope: Scope | null): void {
+  #back({ backend }: Target, scope: Scope | null): void {
     if (scope === null) return
-    this.#context.log.info({ backend: this.#target.backend.id, ...this.#forWhom(scope) }, 'backend back')
+    this.#context.log.info({ backend: backend.id, ...this.#forWhom(scope) }, 'backend back')
   }
 
   /** The field of a log line that names the organization; a line without it is about all of them. */
@@ -337,18 +298,16 @@ export class Attempts implements AttemptOwner {
    * Tries once more where that can do no harm.
    * @returns the error for the client when it cannot or may not; null when it does
    */
-  #retry(target: Target, fault: AttemptFault): GatewayError | null {
+  #retry(target: Target, error: GatewayError, { elsewhere, again }: Consequence): GatewayError | null {
     const { options, targets, clock } = this.#context
-    if (this.#failures >= options.attempts) return fault.error
-    const safe = this.#x.incoming.headers.get(SAFE_HEADER) === 'true'
-    if (!fault.retriable && !(fault.mayHaveActed && safe)) return fault.error
+    if (this.#failures >= options.attempts) return error
+    const safe = again === 'if_safe' && this.#call.facts.incoming.headers.get(SAFE_HEADER) === 'true'
+    if (!elsewhere && !safe) return error
     const now = clock.mono()
-    const elsewhere = this.#untried.some(other => targets.of(other).breaker.lets(now, this.#organization))
-    // A backend that has answered gets no second request from the same exchange.
-    const same = fault.neverSent || fault.mayHaveActed
-    if (!elsewhere && !same) return fault.error
-    if (!target.budget.take(now, options.retry_budget)) return isBlamed(fault.error) ? notAsked(fault) : fault.error
-    if (elsewhere) this.#next()
+    const another = this.#untried.some(other => targets.of(other).breaker.lets(now, this.#organization))
+    if (!another && again !== 'yes' && !safe) return error
+    if (!target.budget.take(now, options.retry_budget)) return isBlamed(error) ? notAsked(error) : error
+    if (another) this.#next()
     else this.#later(target)
     return null
   }
@@ -358,11 +317,88 @@ export class Attempts implements AttemptOwner {
     const { clock, random } = this.#context
     const pause = BACKOFF_MS * 2 ** (this.#failures - 1) * (1 - random() / 2)
     const timer = clock.setTimer(pause, () => {
-      if (this.#x.closed) return
+      if (this.#sink.closed) return
       this.#untried.unshift(target.backend)
       this.#next()
     })
-    this.#x.control(whileWaiting(() => timer.cancel()))
+    this.#relay.to(whileWaiting(() => timer.cancel()))
+  }
+
+  // ---- the call's control -------------------------------------------------------------------------------------------
+
+  pause(): void {
+    this.#relay.pause()
+  }
+  resume(): void {
+    this.#relay.resume()
+  }
+  abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
+    const draining = this.#relay.abort(reason)
+    if (draining === undefined) this.#running?.left()
+    return draining
+  }
+}
+
+/** One attempt, from the backend's place in the queue until its end: the sink of everything below. */
+class Attempt extends SinkAround {
+  readonly target: Target
+  readonly startedMono: number
+  /** The breaker has been notified of what the attempt says about the backend's health. */
+  judged = false
+  over = false
+  /** An event has been passed on: another backend can't take its place. */
+  begun = false
+  #answered = false
+  readonly #owner: Attempts
+
+  constructor(target: Target, startedMono: number, sink: CallSink, owner: Attempts) {
+    super(sink)
+    this.target = target
+    this.startedMono = startedMono
+    this.#owner = owner
+  }
+
+  override emit(event: StreamEvent): void {
+    if (this.over) return
+    if (!this.#answered) this.#begin(event)
+    this.sink.emit(event)
+  }
+
+  #begin(event: StreamEvent): void {
+    this.begun = true
+    // This comes before the end of an attempt that a clock has stopped; the end says what it was.
+    if (event.type === 'usage' && event.cut) return
+    this.#answered = true
+    const reason = event.type === 'finish' ? event.reason : null
+    if (reason === 'idle_timeout' || reason === 'ceiling_timeout') {
+      this.judged = this.#owner.silent(this, reason === 'idle_timeout')
+    } else {
+      this.judged = true
+      this.#owner.answered(this)
+    }
+  }
+
+  override end(): void {
+    if (!this.#leave()) return
+    this.#owner.ended(this)
+    this.sink.end()
+  }
+
+  override fail(error: GatewayError, fault?: CallFault): void {
+    // What fails after the end, in the gateway itself, must end the exchange all the same.
+    if (!this.#leave()) return this.sink.fail(error)
+    this.#owner.ended(this, error, fault)
+  }
+
+  /** The client has left, or the exchange ended otherwise. */
+  left(): void {
+    if (this.#leave()) this.#owner.ended(this)
+  }
+
+  #leave(): boolean {
+    if (this.over) return false
+    this.over = true
+    return true
   }
 }
 
@@ -372,11 +408,11 @@ export class Attempts implements AttemptOwner {
  * told to change its request. Where the other backends are out, or `attempts` are used up, it is: nobody can say that a
  * retry would find one that takes the request.
  */
-function notAsked({ error }: AttemptFault): GatewayError {
+function notAsked({ cause }: GatewayError): GatewayError {
   return new GatewayError('route_capacity', {
     message:
       'Another upstream of this model might take this request, and cannot be asked at the moment. Retry shortly.',
-    cause: error.cause,
+    cause,
   })
 }
 
@@ -385,8 +421,8 @@ function causeOf(code: ErrorCode): Cause {
   return code === 'capacity_exceeded' ? 'capacity' : code === 'gateway_timeout' ? 'timeout' : 'fault'
 }
 
-/** The exchange's control while no attempt runs. */
-function whileWaiting(giveUp: () => void): UpstreamControl {
+/** The control of a call while no attempt runs. */
+function whileWaiting(giveUp: () => void): CallControl {
   return {
     pause() {},
     resume() {},

@@ -1,24 +1,11 @@
 import type { GatewayConfig, ModelConfig } from '../../config/types.ts'
 import type { Conversation } from '../../core/canon/conversation.ts'
+import type { Clocks } from '../../core/plugin.ts'
 
 /** Milliseconds after which the head is sent at the latest; keep-alives follow it (decisions 11). */
 const HEAD_WAIT_MS = 30_000
 /** Milliseconds that a draining upstream may run on after the client has disconnected. */
 const DRAIN_MS = 60_000
-
-/** The limits of an exchange's clocks, in milliseconds. */
-export interface Clocks {
-  /** Longest time without model activity (STR-1). */
-  idle: number
-  /** Longest time of the whole exchange. */
-  ceiling: number
-  /** Longest wait for the first event of the reply. */
-  firstByte: number
-  /** Longest wait before the head is sent although no event has come (decisions 11). */
-  headWait: number
-  /** Longest time that a draining upstream may run on after the client has disconnected. */
-  drain: number
-}
 
 type Rows = GatewayConfig['stream_limits']
 

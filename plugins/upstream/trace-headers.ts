@@ -3,9 +3,7 @@
  * Context).
  */
 import { hash } from 'node:crypto'
-import type { Exchange } from '../../core/plugin.ts'
-import type { Backend } from '../../core/ports/dialect.ts'
-import { trace } from '../shared/slots.ts'
+import type { WireRequest } from '../../core/plugin.ts'
 import { traceParent } from '../shared/trace-context.ts'
 
 /** Longest `tracestate` that is passed on (Trace Context 3.3.1.5 asks for at least 512). */
@@ -31,17 +29,19 @@ export function uuidOf(requestId: string): string {
 }
 
 /**
- * @returns `x-request-id`, `traceparent` and `tracestate`, except those that the operator configured in `headers`. The
- * parent is the attempt's own span where the exchange is traced, else the client's.
+ * Adds `x-request-id`, `traceparent` and `tracestate` to the headers of a request, except those that the operator
+ * configured in `headers` or a layer has added. The parent is that of a layer such as `otel`, else the client's.
  */
-export function traceHeaders(x: Exchange, backend: Backend, headers: Readonly<Headers>): Headers {
-  const own: Headers = {}
-  if (headers['x-request-id'] === undefined) own['x-request-id'] = uuidOf(x.id)
-  const span = x.peek(trace)?.attempt(backend)
-  const parent = traceParent(x.incoming.headers)
-  if (headers['traceparent'] === undefined && (span ?? parent) !== undefined) own['traceparent'] = (span ?? parent)!
-  if (parent === undefined || headers['tracestate'] !== undefined) return own
-  const state = x.incoming.headers.get('tracestate')
+export function traceHeaders({ call, headers, own: added }: WireRequest): Headers {
+  const { id, incoming } = call.facts
+  const own: Headers = { ...added }
+  const lacks = (name: string) => headers[name] === undefined && own[name] === undefined
+  if (lacks('x-request-id')) own['x-request-id'] = uuidOf(id)
+  const parent = traceParent(incoming.headers)
+  if (parent === undefined) return own
+  if (lacks('traceparent')) own['traceparent'] = parent
+  if (!lacks('tracestate')) return own
+  const state = incoming.headers.get('tracestate')
   if (state !== undefined && state.length <= MAX_STATE && STATE.test(state)) own['tracestate'] = state
   return own
 }

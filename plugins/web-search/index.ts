@@ -1,7 +1,10 @@
 import { definePlugin } from '../../core/plugin.ts'
-import { count, nullable, object, size, text } from '../../core/tools/vocabulary.ts'
-import { type HostedSearch, hostedSearch } from '../shared/slots.ts'
+import { count, duration, nullable, object, size, text } from '../../core/tools/vocabulary.ts'
+import { type HostedSearch, hostedSearch, plan } from '../shared/slots.ts'
+import { sharedTicker } from '../shared/ticker.ts'
 import { searchToolOf, withSearchFunction } from './function-form.ts'
+import { OpenSearches } from './provider.ts'
+import { SearchLoop } from './search-loop.ts'
 
 const schema = object({
   provider: nullable(
@@ -15,17 +18,26 @@ const schema = object({
   max_turns: count(8, 'Most rounds of searches for one request.', 1),
   max_searches: count(32, 'Most searches that the gateway makes for one request.', 1),
   max_results: size('256KiB', 'Most bytes of results that a model gets for one request; later searches get none.'),
+  connect_timeout: duration('5s', 'Longest wait for a connection to a search server.'),
 })
 
-/** Provides how a hosted search goes upstream: unchanged, or as a function whose calls the gateway runs (MSG-3). */
+/**
+ * Offers routing how a hosted search goes upstream: unchanged, or as a function. As a layer of the call it runs the calls
+ * of that function, and continues a native search that its provider pauses (MSG-3).
+ */
 export const webSearch = definePlugin({
   name: 'web-search',
   summary: 'Runs web searches for backends without one of their own.',
   config: schema,
   provides: [hostedSearch],
+  layers: ['call'],
   aboveTerminal: true,
   dryRun: 'safe',
-  create({ provider, max_turns, max_searches, max_results }) {
+  uses: ['providers'],
+  create({ provider, max_turns, max_searches, max_results, connect_timeout }, context) {
+    const { clock, config, log, searchProviders, shared } = context
+    const searches = new OpenSearches(config.providers, searchProviders, connect_timeout)
+    const ticker = sharedTicker(shared, clock)
     const bounds = { maxTurns: max_turns, maxSearches: max_searches, maxResultBytes: max_results }
     const service: HostedSearch = {
       native(conversation) {
@@ -44,6 +56,13 @@ export const webSearch = definePlugin({
         x.set(hostedSearch, service)
         return undefined
       },
+      callLayer: next => (call, sink) => {
+        const search = call.facts.peek(plan)?.search
+        if (!search) return next(call, sink)
+        const options = { plan: search, provider: searches.of(search.provider), ticker, log }
+        return new SearchLoop(call, sink, next, options).start()
+      },
+      close: () => searches.close(),
     }
   },
 })

@@ -1,16 +1,16 @@
 /**
- * Runs the hosted searches of an exchange whose backend cannot search: it sends the exchange's requests, one for each
- * round, and stands between their replies and the exchange.
+ * Runs the hosted searches of a call whose backend cannot search: it makes a call for each round, and stands between
+ * their replies and the sink of the whole.
  *
- *   start ──► round: attempts.send ──► emit … end ──► searches done? ──► conclude: the exchange ends
+ *   start ──► round: the next layer ──► emit … end ──► searches done? ──► conclude: the call ends
  *               ▲                                          │
  *               └───── the conversation and its results ───┘
  *
  * The events of a round's reply pass
  *
- *   emit ──► the round's Sequencer ──► #ordered ──► ShownOrder (a running search blocks it) ──► exchange
+ *   emit ──► the round's Sequencer ──► #ordered ──► ShownOrder (a running search blocks it) ──► sink
  *
- * Each round has its own Sequencer, since its usage and its finish are not the exchange's. The model's calls of the
+ * Each round has its own Sequencer, since its usage and its finish are not the call's. The model's calls of the
  * search function are taken out and run. The client sees `search_start` and `search_end` in place of the call, and
  * later events wait behind them, so that the order stays. When a round is over and all its calls are searches, the next
  * round goes out with the results; the last round's finish ends the reply.
@@ -18,27 +18,32 @@
  * A round with calls of the client's own tools is the last: its searches are run and shown, and the client answers the
  * other calls. The same loop continues a native search that its provider pauses.
  */
-import { type Conversation, formOf, type SearchResult, type SearchTool } from '../../core/canon/conversation.ts'
-import type { GatewayError } from '../../core/canon/errors.ts'
+import { type Conversation, capped, formOf, type SearchResult, type SearchTool } from '../../core/canon/conversation.ts'
 import type { FinishEvent, FinishReason, StreamEvent } from '../../core/canon/events.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import { Sequencer } from '../../core/engine/sequence.ts'
-import type { Exchange, Logger, UpstreamControl } from '../../core/plugin.ts'
+import {
+  type Call,
+  type CallControl,
+  type CallSink,
+  type Logger,
+  Relay,
+  type Send,
+  SinkAround,
+} from '../../core/plugin.ts'
 import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/ports/search.ts'
 import type { Ticker, Ticking } from '../../core/tools/ticker.ts'
 import { TokenCounter } from '../../meter/index.ts'
 import type { SearchPlan } from '../shared/slots.ts'
-import type { AttemptSink } from '../translation/attempt.ts'
-import type { Attempts } from '../upstream/attempts.ts'
 import { append, relaxed, resultOf, withoutSearch } from './function-form.ts'
 import { RoundsUsage } from './rounds-usage.ts'
 import { Search } from './search.ts'
 import { ShownOrder } from './shown-order.ts'
 
 /**
- * reading    a round's request runs, and its attempt is the exchange's control
- * searching  the round is over, and its searches run: the loop is the exchange's control, and its clocks run
- * concluded  the reply has its end, or the exchange was aborted
+ * reading    the call of a round runs
+ * searching  the round is over, and its searches run: the loop's own clocks run
+ * concluded  the reply has its end, or the call was aborted
  */
 type State = 'reading' | 'searching' | 'concluded'
 
@@ -80,12 +85,13 @@ class Round {
   }
 }
 
-export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
+export class SearchLoop extends SinkAround implements CallControl, Ticking {
   place = -1
-  readonly #x: Exchange
+  readonly #call: Call
+  readonly #next: Send
+  readonly #relay = new Relay()
   /** The conversation of the first round. */
   readonly #first: Conversation
-  readonly #attempts: Pick<Attempts, 'send' | 'clocks' | 'startedMono'>
   readonly #options: SearchLoopOptions
   readonly #tool: SearchTool
   /** The function's name upstream; null when the provider searches itself. */
@@ -114,17 +120,13 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   #paused = false
   #activityMono = 0
 
-  /** @param first the conversation of the first round */
-  constructor(
-    x: Exchange,
-    first: Conversation,
-    attempts: Pick<Attempts, 'send' | 'clocks' | 'startedMono'>,
-    options: SearchLoopOptions,
-  ) {
+  constructor(call: Call, sink: CallSink, next: Send, options: SearchLoopOptions) {
+    super(sink)
     const { plan } = options
-    this.#x = x
+    const first = call.sent
+    this.#call = call
+    this.#next = next
     this.#first = first
-    this.#attempts = attempts
     this.#options = options
     this.#conversation = first
     this.#tool = plan.tool
@@ -136,53 +138,47 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     )
     this.#resultBytes = plan.maxResultBytes
     this.#round = new Round(this.#ordered)
-    this.#shown = new ShownOrder(event => x.emit(event))
+    this.#shown = new ShownOrder(event => sink.emit(event))
     if (this.#name === null) return
     for (const turn of first.turns) {
       for (const part of turn.parts) if (part.type === 'search') this.#shown.knows(resultsOf(part))
     }
-    x.defer(() => this.#cancel())
+    call.facts.defer(() => this.#cancel())
   }
 
-  start(): void {
-    this.#attempts.send(this.#first, this)
+  start(): this {
+    this.#send(this.#first)
+    return this
+  }
+
+  #send(sent: Conversation): void {
+    const round = this.#round
+    const control = this.#next({ ...this.#call, sent }, this)
+    // A call may end before it returns, and the next round has begun by then.
+    if (round === this.#round && round.finish === null) this.#relay.to(control)
   }
 
   // ---- a round's reply ----------------------------------------------------------------------------------------------
 
-  emit(event: StreamEvent): void {
+  override emit(event: StreamEvent): void {
     this.#round.sequencer.push(event)
   }
 
-  flush(): boolean {
-    return this.#x.flush()
-  }
-  fail(error: GatewayError): void {
-    this.#x.fail(error)
-  }
-  get headSent(): boolean {
-    return this.#x.headSent
-  }
-  sendHead(): void {
-    this.#x.sendHead()
-  }
-
-  /** The round's request is over. */
-  end(): void {
-    if (this.#x.closed) return
+  /** The round's call is over. */
+  override end(): void {
+    if (this.closed) return
     const round = this.#round
     round.sequencer.end({ type: 'finish', reason: 'stop' })
     const { reason } = round.finish!
     if (!round.reported) this.#usage.addUnreported(round.reasoning?.total ?? 0)
     // A clock stopped the round, or it was only drained: running searches have no time or no reader left.
-    if (reason === 'idle_timeout' || reason === 'ceiling_timeout' || this.#x.clientGone) this.#cancel()
+    if (reason === 'idle_timeout' || reason === 'ceiling_timeout' || this.clientGone) this.#cancel()
     if (round.searching) {
       this.#state = 'searching'
-      this.#activityMono = this.#x.clock.mono()
-      this.#paused = false
-      this.#x.control(this)
+      this.#activityMono = this.#call.facts.clock.mono()
+      this.#relay.to(null)
       this.#options.ticker.add(this)
-      this.#x.flush()
+      this.flush()
     }
     this.#advance()
   }
@@ -191,7 +187,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     const round = this.#round
     switch (event.type) {
       case 'activity':
-        this.#x.emit(event)
+        this.sink.emit(event)
         return
       case 'usage':
         round.reported = true
@@ -276,7 +272,7 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     if (query.length > MAX_QUERY) return 'query_too_long'
     if (this.#isUsedUp || this.#round.searches.length >= MAX_PER_ROUND) return 'max_uses_exceeded'
     // The client has disconnected, so nobody would read the result.
-    if (this.#x.clientGone) return 'unavailable'
+    if (this.clientGone) return 'unavailable'
     return undefined
   }
 
@@ -287,8 +283,8 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
 
   #run(search: Search): void {
     const { provider, log } = this.#options
-    const failed = (error: unknown) => log.warn({ request_id: this.#x.id, err: error }, 'a web search failed')
-    search.run(provider, this.#tool, this.#x.clock, this.#kept, () => this.#searchEnded(), failed)
+    const failed = (error: unknown) => log.warn({ request_id: this.#call.facts.id, err: error }, 'a web search failed')
+    search.run(provider, this.#tool, this.#call.facts.clock, this.#kept, () => this.#searchEnded(), failed)
   }
 
   /** The results of a search that the model may still get, best first. */
@@ -303,10 +299,10 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
   }
 
   #searchEnded(): void {
-    if (this.#x.closed || this.#state === 'concluded') return
-    this.#activityMono = this.#x.clock.mono()
+    if (this.closed || this.#state === 'concluded') return
+    this.#activityMono = this.#call.facts.clock.mono()
     this.#shown.drain()
-    this.#x.flush()
+    this.flush()
     if (this.#state === 'searching') this.#advance()
   }
 
@@ -343,12 +339,12 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       // A search call was left out, because no round may follow.
       const dropped = reason === 'tool_calls' && clientCalls === 0
       this.#conclude(dropped ? { type: 'finish', reason: 'pause' } : finish!)
-    } else if (this.#earlierRounds >= this.#options.plan.maxTurns || this.#x.clientGone) {
+    } else if (this.#earlierRounds >= this.#options.plan.maxTurns || this.clientGone) {
       this.#conclude({ type: 'finish', reason: 'pause' })
-    } else this.#next()
+    } else this.#nextRound()
   }
 
-  #next(): void {
+  #nextRound(): void {
     const before = this.#conversation
     const round = this.#round
     const left = before.maxOutputTokens === undefined ? undefined : this.#outputLeft()
@@ -364,14 +360,13 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
       round.searches.map(search => resultOf(search, this.#tool.path)),
     )
     this.#earlierRounds++
-    const next: Conversation = { ...before, turns, toolChoice: relaxed(before.toolChoice, this.#name) }
-    if (left !== undefined) next.maxOutputTokens = left
+    const next: Conversation = { ...capped(before, left), turns, toolChoice: relaxed(before.toolChoice, this.#name) }
     if (this.#name === null) this.#lowerNativeLimits(next)
     else if (this.#mustAnswer()) next.toolChoice = withoutSearch(next, this.#name)
     this.#conversation = next
     this.#round = new Round(this.#ordered)
     this.#state = 'reading'
-    this.#attempts.send(next, this)
+    this.#send(next)
   }
 
   /**
@@ -404,29 +399,35 @@ export class SearchLoop implements AttemptSink, UpstreamControl, Ticking {
     const usage = this.#usage.report()
     if (usage) this.#put(usage)
     this.#put(finish)
-    this.#x.end()
+    this.sink.end()
   }
 
-  // ---- the exchange's control and clocks, while only searches run ---------------------------------------------------
+  // ---- the call's control, and its clocks while only searches run ---------------------------------------------------
 
   pause(): void {
     this.#paused = true
+    this.#relay.pause()
   }
 
   resume(): void {
     this.#paused = false
-    this.#activityMono = this.#x.clock.mono()
+    this.#activityMono = this.#call.facts.clock.mono()
+    this.#relay.resume()
   }
 
-  abort(): undefined {
-    this.#state = 'concluded'
-    this.#cancel()
-    return undefined
+  abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
+    const draining = this.#relay.abort(reason)
+    // A round that is drained concludes by itself.
+    if (draining === undefined) {
+      this.#state = 'concluded'
+      this.#cancel()
+    }
+    return draining
   }
 
   tick(now: number): void {
     if (this.#state !== 'searching' || this.#paused) return
-    const { clocks, startedMono } = this.#attempts
+    const { clocks, startedMono } = this.#call
     if (now - startedMono >= clocks.ceiling) this.#stop('ceiling_timeout')
     else if (now - this.#activityMono >= clocks.idle) this.#stop('idle_timeout')
   }

@@ -50,7 +50,7 @@ test('what is needed must be filled above; the error names both lines and says t
   )
   await only(
     chain(...full.filter(e => e !== 'translation')),
-    /^gateway\.yaml:9:7 {2}upstream needs 'outbound', which nothing above fills\. Add translation above\.$/,
+    /^gateway\.yaml:9:7 {2}upstream calls models, and nothing above translates for it\. Add translation above\.$/,
   )
 })
 
@@ -309,7 +309,9 @@ test('a chain loads exactly when every need is met above', () => {
             .filter(s => !order.some((n, j) => (j < i || j > terminal) && catalog.get(n)!.providesLate?.includes(s)))
             .map(() => i + 1),
         )
-        const misplaced = order.flatMap((name, i) => (i > terminal && catalog.get(name)!.aboveTerminal ? [i + 1] : []))
+        const misplaced = order.flatMap((name, i) =>
+          i > terminal && (catalog.get(name)!.aboveTerminal || catalog.get(name)!.layers) ? [i + 1] : [],
+        )
         const fillerOf = (slot: { name: string }) =>
           order.findIndex(name => catalog.get(name)!.provides?.some(s => s.name === slot.name))
         // What is filled below the terminal is a fault of the plugin that fills it.
@@ -364,16 +366,16 @@ const withOwn = (...plugins: Plugin[]) => ({
 })
 
 test('a slot that is filled for some exchanges has one writer, and nobody may need it', async () => {
-  const trace = slot<unknown>('trace')
-  const plugins = withOwn(own('tracer', { mayProvide: [trace] }), own('reader', { needs: [trace] }))
+  const traced = slot<unknown>('otel.traced')
+  const plugins = withOwn(own('tracer', { mayProvide: [traced] }), own('reader', { needs: [traced] }))
   const otel = 'otel: { endpoint: "http://127.0.0.1:4318" }'
   const twice = await loadText(chain(otel, 'auth', 'tracer', 'models'), plugins)
   assert.deepEqual(lines(twice.errors), [
-    "gateway.yaml:6:7  tracer fills 'trace', which otel (line 4) already fills; a slot has one writer. Remove one of the two",
+    "gateway.yaml:6:7  tracer fills 'otel.traced', which otel (line 4) already fills; a slot has one writer. Remove one of the two",
   ])
   const needed = await loadText(chain(otel, 'auth', 'reader', 'models'), plugins)
   assert.deepEqual(lines(needed.errors), [
-    "gateway.yaml:6:7  reader needs 'trace', which otel fills for some exchanges only; take it out of needs and peek at it",
+    "gateway.yaml:6:7  reader needs 'otel.traced', which otel fills for some exchanges only; take it out of needs and peek at it",
   ])
 })
 

@@ -106,6 +106,7 @@ test('plugin options arrive checked, filled and converted', async () => {
     max_turns: 8,
     max_searches: 32,
     max_results: 256 * 1024,
+    connect_timeout: 5000,
   })
   assert.deepEqual(options['media'], {
     fetch: [],

@@ -5,12 +5,11 @@
 import { after } from 'node:test'
 import type { GatewayConfig, KeyConfig, Limits, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import type { SurfaceName } from '../../core/canon/conversation.ts'
-import { type Backend, CAPABILITIES } from '../../core/ports/dialect.ts'
 import { type Store, StoreUnavailable } from '../../core/ports/store.ts'
 import type { Surface } from '../../core/ports/surface.ts'
 import { type Clock, ManualClock } from '../../core/tools/clock.ts'
 import type { Identity } from '../../plugins/shared/slots.ts'
-import { plainSurface } from '../../plugins/testing.ts'
+import { plainBackend, plainSurface } from '../../plugins/testing.ts'
 import { openStore } from '../../stores/index.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { silent } from '../chain/harness.ts'
@@ -30,23 +29,7 @@ export function caller(
   }
 }
 
-/** A backend of the dialect openai-chat, which supports everything, with the given changes. */
-export function backend(over: Partial<Backend> = {}): Backend {
-  return {
-    id: 'local/small',
-    provider: 'local',
-    dialect: 'openai-chat',
-    // No server has this name, so a test that dispatches fails.
-    baseUrl: 'http://backend.invalid/v1',
-    headers: {},
-    model: 'small',
-    weight: 1,
-    supports: new Set(CAPABILITIES),
-    nativeTools: new Set(),
-    maxTokensField: 'max_tokens',
-    ...over,
-  }
-}
+export { plainBackend as backend }
 
 /** A model that costs 1 USD per million input tokens and 4 USD per million output tokens, with the given changes. */
 export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
@@ -61,7 +44,7 @@ export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
     created: Date.UTC(2026, 0, 1),
     default_stream_row: 'medium',
     on_client_gone: 'cancel',
-    backends: [backend()],
+    backends: [plainBackend()],
     at: { file: 'gateway.yaml', line: 1, column: 1 },
     ...over,
   }

@@ -5,8 +5,15 @@ import assert from 'node:assert/strict'
 import { afterEach, beforeEach, mock, test } from 'node:test'
 import { conversation, usage } from '../../core/plugin.ts'
 import { otel } from '../../plugins/otel/index.ts'
-import { identity, model, servedBy, trace } from '../../plugins/shared/slots.ts'
-import { GatewayError, ManualClock, plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
+import { callReport, candidates, identity, model } from '../../plugins/shared/slots.ts'
+import {
+  GatewayError,
+  ManualClock,
+  plainConversation,
+  type RunOptions,
+  runPlugin,
+  type TestEvents,
+} from '../../plugins/testing.ts'
 import { backend, caller, modelOf, text } from './kit.ts'
 
 /** What was posted to the receiver, which answers 200 unless a test says otherwise. */
@@ -52,12 +59,12 @@ test('an exchange is one SERVER span, with who called, what was asked, how it en
           billed: true,
         },
       ],
-      [servedBy, backend()],
+      [callReport, { served: backend() }],
     ],
     events: [() => clock.advance(250), text('hi')],
   })
   const [span] = spans()
-  assert.equal(spans().length, 1)
+  assert.equal(spans().length, 2, 'the exchange and its attempt')
   assert.deepEqual(
     [span.name, span.kind, span.startTimeUnixNano, span.endTimeUnixNano, span.status],
     ['POST /v1/test', 2, '1780000000000000000', '1780000000250000000', undefined],
@@ -92,20 +99,23 @@ test('an exchange is one SERVER span, with who called, what was asked, how it en
 })
 
 test('each attempt at a backend is a CLIENT span below it; one that failed says how', async () => {
-  const attempts: string[] = []
-  await run({
-    events: [
-      x => void attempts.push(x.get(trace).attempt(backend({ id: 'local/one', model: 'one' }))),
-      x => x.get(trace).failed('upstream_server_error'),
-      x => void attempts.push(x.get(trace).attempt(backend({ id: 'local/two', model: 'two' }))),
-      text('hi'),
+  const { requests } = await run({
+    slots: [
+      [candidates, [backend({ id: 'local/one', model: 'one' }), backend({ id: 'local/two', model: 'two' })]],
+      [callReport, { served: backend() }],
     ],
+    failures: [new GatewayError('upstream_server_error', { message: 'It failed.' })],
+    events: [text('hi')],
   })
   const [exchange, first, second] = spans()
   assert.deepEqual([first.name, first.kind, second.name], ['chat one', 3, 'chat two'])
   for (const [i, span] of [first, second].entries()) {
     assert.deepEqual([span.traceId, span.parentSpanId], [exchange.traceId, exchange.spanId])
-    assert.equal(attempts[i], `00-${span.traceId}-${span.spanId}-01`, 'the traceparent of the attempt')
+    assert.equal(
+      requests[i]!.own['traceparent'],
+      `00-${span.traceId}-${span.spanId}-01`,
+      'the traceparent of the attempt',
+    )
   }
   assert.deepEqual([first.status, attributesOf(first)['error.type']], [{ code: 2 }, 'upstream_server_error'])
   assert.equal(second.status, undefined)
@@ -118,11 +128,11 @@ test('never prompts, replies or headers', async () => {
     request: { headers: { authorization: 'Bearer sk-secret', 'x-note': 'secret note' } },
     events: [text('secret answer')],
   })
-  assert.equal(spans().length, 1)
+  assert.equal(spans().length, 2)
   assert.doesNotMatch(JSON.stringify(posts), /secret/)
 })
 
-const ENDS: [how: string, error: GatewayError | undefined, events: RunOptions<any>['events'], failed: boolean][] = [
+const ENDS: [how: string, error: GatewayError | undefined, events: TestEvents, failed: boolean][] = [
   ['a whole reply is no error', undefined, [text('hi')], false],
   [
     'what the client did wrong is no error of the server',
@@ -140,7 +150,7 @@ const ENDS: [how: string, error: GatewayError | undefined, events: RunOptions<an
 ]
 for (const [how, error, events, failed] of ENDS) {
   test(`the status of the span: ${how}`, async () => {
-    await run({ events: [...events!, ...(error ? [{ type: 'error' as const, error }] : [])] })
+    await run({ events: [...events, ...(error ? [{ type: 'error' as const, error }] : [])] })
     assert.deepEqual(spans()[0].status, failed ? { code: 2 } : undefined)
     assert.equal(attributesOf(spans()[0])['error.type'], error?.code)
   })
@@ -158,8 +168,8 @@ const SAMPLED: [what: string, config: object, traceparent: string | undefined, t
 ]
 for (const [what, config, traceparent, traced] of SAMPLED) {
   test(`traced is ${what}`, async () => {
-    const { exchange } = await run({ config, request: { headers: traceparent ? { traceparent } : {} } })
-    assert.deepEqual([spans().length, exchange.peek(trace) !== undefined], [traced ? 1 : 0, traced])
+    const { requests } = await run({ config, request: { headers: traceparent ? { traceparent } : {} } })
+    assert.deepEqual([spans().length, requests[0]!.own['traceparent'] !== undefined], [traced ? 2 : 0, traced])
   })
 }
 
@@ -202,10 +212,10 @@ test('interval: what waits is posted when it is over, without another exchange',
   assert.deepEqual([posted, posts.length], [1, 1])
 })
 
-const attempts = (n: number) => Array.from({ length: n }, () => (x: any) => void x.get(trace).attempt(backend()))
+const failures = Array.from({ length: 3 }, () => new GatewayError('upstream_server_error', { message: 'It failed.' }))
 
 test('batch: no post has more spans', async () => {
-  await run({ config: { batch: 2 }, events: [...attempts(4), text('hi')] })
+  await run({ config: { batch: 2 }, failures, events: [text('hi')] })
   assert.deepEqual(
     posts.map(post => post.spans.length),
     [2, 2, 1],
@@ -213,7 +223,7 @@ test('batch: no post has more spans', async () => {
 })
 
 test('queue: what is over it is dropped, counted and logged', async () => {
-  const { log } = await run({ config: { queue: 2 }, events: [...attempts(4), text('hi')] })
+  const { log } = await run({ config: { queue: 2 }, failures, events: [text('hi')] })
   assert.equal(spans().length, 2)
   assert.deepEqual(log.find(({ message }) => message === 'spans dropped')?.fields.spans, 3)
 })
@@ -228,6 +238,6 @@ for (const [how, answer] of Object.entries<() => Promise<Response>>({
     const { status, body, log } = await run()
     assert.equal(status, 200)
     assert.match(body, /hi/)
-    assert.equal(log.find(({ message }) => message === 'spans dropped')?.fields.spans, 1)
+    assert.equal(log.find(({ message }) => message === 'spans dropped')?.fields.spans, 2)
   })
 }

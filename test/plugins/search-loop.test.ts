@@ -5,7 +5,7 @@ import fc from 'fast-check'
 import type { Conversation, SearchResult } from '../../core/canon/conversation.ts'
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { StreamEvent } from '../../core/canon/events.ts'
-import type { Exchange, Plugin } from '../../core/plugin.ts'
+import type { Call, Exchange, Plugin, Send } from '../../core/plugin.ts'
 import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/ports/search.ts'
 import { Ticker } from '../../core/tools/ticker.ts'
 import { plainConversation } from '../../plugins/testing.ts'
@@ -53,15 +53,16 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
     ...plugins,
     terminal(exchange => {
       x = exchange
-      const attempts = {
-        clocks,
-        startedMono: x.clock.mono(),
-        send: (round?: Conversation) => void rounds.push(round!),
+      const call = { sent: conversation, clocks, startedMono: x.clock.mono(), facts: x } as unknown as Call
+      const next: Send = round => {
+        rounds.push(round.sent)
+        return { pause() {}, resume() {}, abort: () => undefined }
       }
       const ticker = new Ticker(x.clock, 250)
       const log = { debug() {}, info() {}, warn() {}, error() {} }
       const plan = { ...form, provider: 'by-hand', maxTurns: 8, maxSearches: 32, maxResultBytes: 10_000 }
-      loop = new SearchLoop(x, conversation, attempts, { plan, provider, ticker, log, ...more })
+      loop = new SearchLoop(call, x, next, { plan, provider, ticker, log, ...more })
+      x.control(loop)
     }),
   ])
   await turn()

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import { admission } from '../../plugins/admission/index.ts'
 import { capWithin, isPlentiful } from '../../plugins/admission/output-cap.ts'
-import { assumedCap, identity, model, reservation } from '../../plugins/shared/slots.ts'
+import { identity, model, reservation } from '../../plugins/shared/slots.ts'
 import { createSharedState, ManualClock, plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, memoryStore, modelOf, text } from './kit.ts'
 
@@ -30,7 +30,7 @@ test('the cap that is sent costs a quarter of what is left, prompt included, and
     })
     assert.equal(run.status, 200)
     assert.equal(run.exchange.get(reservation).output, 100)
-    return run.exchange.get(assumedCap)
+    return run.exchange.get(reservation).cap
   }
   assert.equal(await ask(20_000_000), 2497, 'a quarter of 40 million, less the prompt')
   assert.equal(await ask(18_000_000), 1247)

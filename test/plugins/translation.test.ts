@@ -5,11 +5,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Conversation, Part, SurfaceName } from '../../core/canon/conversation.ts'
-import type { StreamEvent } from '../../core/canon/events.ts'
 import { conversation, estimate } from '../../core/plugin.ts'
 import type { Backend, DialectName } from '../../core/ports/dialect.ts'
 import { JsonBytes } from '../../core/tools/json-bytes.ts'
-import { candidates, identity, outbound, upstreamConversation, verbatim } from '../../plugins/shared/slots.ts'
+import { candidates, identity, upstreamConversation, verbatim } from '../../plugins/shared/slots.ts'
 import { joined, Verbatim } from '../../plugins/shared/verbatim.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { translation } from '../../plugins/translation/index.ts'
@@ -18,7 +17,7 @@ import { backend, caller, reading, text } from './kit.ts'
 /** What goes to a backend for a conversation, and the log. */
 async function write(over: Partial<Conversation> = {}, to: Partial<Backend> = {}, more: RunOptions<any> = {}) {
   const run = await runPlugin(translation, {
-    events: [text('hi')],
+    reply,
     ...more,
     slots: [
       [identity, caller()],
@@ -27,9 +26,19 @@ async function write(over: Partial<Conversation> = {}, to: Partial<Backend> = {}
       ...(more.slots ?? []),
     ],
   })
-  const sent = run.exchange.get(outbound)(backend(to))
-  return { sent, body: JSON.parse(joined(sent.body).toString()), raw: joined(sent.body).toString(), log: run.log }
+  const [sent] = run.requests
+  return { ...run, sent: sent!, body: JSON.parse(joined(sent!.body).toString()), raw: joined(sent!.body).toString() }
 }
+
+/** A whole reply of openai-chat. */
+const reply = () => ({ headers: { 'content-type': 'text/event-stream' }, body: STREAM })
+const STREAM = [
+  { choices: [{ index: 0, delta: { content: 'hi' } }] },
+  { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] },
+]
+  .map(frame => `data: ${JSON.stringify(frame)}\n\n`)
+  .concat('data: [DONE]\n\n')
+  .join('')
 
 const DIALECTS: [dialect: DialectName, path: RegExp, said: (body: any) => unknown][] = [
   ['openai-chat', /^\/chat\/completions$/, body => body.messages[0].content],
@@ -40,55 +49,29 @@ const DIALECTS: [dialect: DialectName, path: RegExp, said: (body: any) => unknow
 for (const [dialect, path, said] of DIALECTS) {
   test(`a backend of dialect ${dialect} gets the conversation in it, under its own name of the model`, async () => {
     const { sent, body } = await write({}, { dialect })
-    assert.match(sent.request.path, path)
+    assert.match(sent.path, path)
     assert.equal(JSON.stringify(said(body)).includes('hello'), true)
     assert.ok(dialect === 'gemini' || body.model === 'small')
     assert.ok(!JSON.stringify(body).includes('test-model'))
   })
 }
 
-test('the request is written for each attempt: two backends of one exchange get it in their two dialects', async () => {
-  const run = await runPlugin(translation, {
-    slots: [
-      [identity, caller()],
-      [candidates, []],
-    ],
-    events: [text('hi')],
-  })
-  const make = run.exchange.get(outbound)
-  assert.ok('messages' in JSON.parse(make(backend()).body as string))
-  assert.ok('input' in JSON.parse(make(backend({ dialect: 'openai-responses' })).body as string))
-})
-
-test('what routing put in the place of the conversation is what goes upstream; a later round may ask something else', async () => {
+test('what routing put in the place of the conversation is what goes upstream', async () => {
   const instead = plainConversation({ turns: [{ role: 'user', parts: [text('instead')] }] })
   const { body } = await write({}, {}, { slots: [[upstreamConversation, instead]] })
   assert.match(JSON.stringify(body), /instead/)
   assert.doesNotMatch(JSON.stringify(body), /hello/)
-  const run = await runPlugin(translation, {
-    slots: [
-      [identity, caller()],
-      [candidates, []],
-    ],
-    events: [text('hi')],
-  })
-  const round = run.exchange.get(outbound)(backend(), instead)
-  assert.match(round.body as string, /instead/)
 })
 
-test('what its decoder reads are the canonical events', async () => {
-  const { sent } = await write()
-  const events: StreamEvent[] = []
-  const decoder = sent.decoder()
-  decoder.frame('', JSON.stringify({ choices: [{ index: 0, delta: { content: 'hi' } }] }), event => events.push(event))
-  decoder.frame('', JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }), event =>
-    events.push(event),
-  )
-  decoder.frame('', '[DONE]', event => events.push(event))
-  decoder.end(event => events.push(event))
+test('what the backend answers comes back as events', async () => {
+  const { events } = await write()
   assert.deepEqual(
-    events.map(event => event.type),
-    ['text', 'finish'],
+    events.map(({ type, text, reason }) => [type, text ?? reason]),
+    [
+      ['start', undefined],
+      ['text', 'hi'],
+      ['finish', 'stop'],
+    ],
   )
 })
 
@@ -111,7 +94,7 @@ const STREAMS: [what: string, over: Partial<Conversation>, stream: boolean][] = 
 for (const [what, over, stream] of STREAMS) {
   test(`read from the upstream ${stream ? 'as a stream' : 'whole'}: ${what}`, async () => {
     const { sent, body } = await write(over)
-    const { accept } = sent.request.headers
+    const { accept } = sent.headers
     assert.deepEqual([accept, body.stream === true], [stream ? 'text/event-stream' : 'application/json', stream])
   })
 }
@@ -187,7 +170,7 @@ test('long texts go upstream as the bytes they came in', async () => {
 test('[MSG-1] previews that a Messages client asked for by name reach its own dialect alone', async () => {
   const request = { headers: { 'anthropic-beta': 'interleaved-thinking-2025-05-14' } }
   const headers = async (surface: SurfaceName, dialect: DialectName) =>
-    JSON.stringify((await write({}, { dialect }, { request, surface: reading(surface) })).sent.request.headers)
+    JSON.stringify((await write({}, { dialect }, { request, surface: reading(surface) })).sent.headers)
   assert.match(await headers('messages', 'anthropic-messages'), /interleaved-thinking/)
   assert.doesNotMatch(await headers('chat', 'anthropic-messages'), /interleaved-thinking/)
   assert.doesNotMatch(await headers('messages', 'openai-chat'), /interleaved-thinking/)

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
-import { candidates, identity, model, outbound, servedBy } from '../../plugins/shared/slots.ts'
+import { candidates, identity, model, servedBy } from '../../plugins/shared/slots.ts'
 import {
   createSharedState,
   GatewayError,
@@ -47,21 +47,15 @@ const gatewayWith = (providers: Record<string, ProviderConfig>) =>
 /** Backends whose request was asked for, in order: nothing is written for one that is left out. */
 function asking(backends: Backend[] = [backend()], written: (to: Backend) => never = refuse) {
   const tried: string[] = []
-  const make = (to: Backend) => {
-    tried.push(to.id)
-    return written(to)
-  }
   const ask = (more: RunOptions<any> = {}) =>
     runPlugin(upstream, {
       gateway: gatewayWith({ local: provider() }),
+      translate: () => call => {
+        tried.push(call.backend.id)
+        return written(call.backend)
+      },
       ...more,
-      slots: [
-        [identity, caller()],
-        [model, modelOf({ backends })],
-        [candidates, backends],
-        [outbound, make],
-        ...(more.slots ?? []),
-      ],
+      slots: [[identity, caller()], [model, modelOf({ backends })], [candidates, backends], ...(more.slots ?? [])],
     })
   return { ask, tried }
 }

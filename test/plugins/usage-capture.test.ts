@@ -8,7 +8,7 @@ import type { StreamEvent } from '../../core/canon/events.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { countTokens } from '../../meter/index.ts'
-import { identity, model, receivedBytes, reservation, servedBy } from '../../plugins/shared/slots.ts'
+import { callReport, identity, model, receivedBytes, reservation } from '../../plugins/shared/slots.ts'
 import {
   GatewayError,
   ManualClock,
@@ -39,7 +39,7 @@ async function run(events: RunOptions<any>['events'] = [], more: RunOptions<any>
       [model, modelOf()],
       [estimate, { input: 100 }],
       [reservation, { cells: [], states: [], compressed: false, input: 100, output: 50, cost: 0 }],
-      [servedBy, backend()],
+      [callReport, { served: backend(), promptTaken: false, failed: [] }],
       ...(more.slots ?? []),
     ],
   })

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import type { AddressInfo, Socket } from 'node:net'
 import { type TestContext, test as testOnce } from 'node:test'
-import type { Dispatcher } from 'undici'
+import type { WireControl } from '../../core/plugin.ts'
 import { type ClientOptions, Http1Client, type RequestOptions } from '../../plugins/upstream/http1/client.ts'
 import { vectors, type Whole } from './http1-vectors.ts'
 import { allLinks, type Link, plain } from './links.ts'
@@ -72,7 +72,7 @@ interface Result {
 function ask(
   client: Http1Client,
   body: RequestOptions['body'] = '{}',
-  hooks: { onChunk?(controller: Dispatcher.DispatchController, bytes: number): void; onEnd?(): void } = {},
+  hooks: { onChunk?(controller: WireControl, bytes: number): void; onEnd?(): void } = {},
 ): Promise<Result> {
   return new Promise(resolve => {
     const result: Result = { status: 0, body: '', sent: false, error: null }

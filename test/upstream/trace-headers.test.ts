@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Exchange } from '../../core/plugin.ts'
-import type { Backend } from '../../core/ports/dialect.ts'
+import type { CallFacts, WireRequest } from '../../core/plugin.ts'
 import { traceHeaders } from '../../plugins/upstream/trace-headers.ts'
 
 const PARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
@@ -11,8 +10,8 @@ function passedOn(tracestate: string): string | undefined {
     ['traceparent', PARENT],
     ['tracestate', tracestate],
   ])
-  const x = { id: 'req_1', incoming: { headers }, peek: () => undefined } as unknown as Exchange
-  const own = traceHeaders(x, {} as Backend, {})
+  const facts = { id: 'req_1', incoming: { headers } } as unknown as CallFacts
+  const own = traceHeaders({ call: { facts }, headers: {}, own: {} } as WireRequest)
   assert.equal(own['traceparent'], PARENT)
   return own['tracestate']
 }

@@ -8,8 +8,9 @@
  */
 import net, { type Socket } from 'node:net'
 import type { Dispatcher } from 'undici'
+import type { WireHandler, WireHeaders } from '../../../core/plugin.ts'
 import type { Pieces } from '../../shared/verbatim.ts'
-import { MalformedResponse, type ReplyHeaders, type ResponseHandler, ResponseParser } from './parser.ts'
+import { MalformedResponse, type ResponseHandler, ResponseParser } from './parser.ts'
 import { SecureOrigin, type TlsFiles } from './secure.ts'
 
 export interface ClientOptions {
@@ -38,15 +39,8 @@ export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body' | 'headers'
   body?: string | Pieces
 }
 
-/** undici's handler, which here gets only the headers that attempts read. */
-export type ReplyHandler = Omit<Dispatcher.DispatchHandler, 'onResponseStart'> & {
-  onResponseStart?(controller: Dispatcher.DispatchController, status: number, headers: ReplyHeaders): void
-  /**
-   * The request met a kept connection that the server was just closing: nobody has read it, and it goes out again over a
-   * new connection. `onRequestStart` follows when that is there, or `onResponseError`.
-   */
-  onRequestLost?(): void
-}
+/** The calls of a `WireHandler` that a client makes. It gives only the headers that attempts read. */
+export type ReplyHandler = Partial<Omit<WireHandler, 'over' | 'onRequestSent'>>
 
 /** What attempts need of an HTTP client. */
 export interface HttpClient {
@@ -388,7 +382,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.#paused = false
     this.#parser.begin(method)
     try {
-      handler.onRequestStart?.(this, null)
+      handler.onRequestStart?.(this)
     } catch (error) {
       return this.#lost(error as Error)
     }
@@ -453,7 +447,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
   /** The response was whole at the end of this read. */
   #finished = false
 
-  head(status: number, headers: ReplyHeaders, keepAlive: boolean): void {
+  head(status: number, headers: WireHeaders, keepAlive: boolean): void {
     this.#keep = keepAlive
     const hint = headers['keep-alive']
     if (hint !== undefined) {
@@ -485,7 +479,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     }
     if (keep) this.#client.release(this)
     else this.destroy()
-    handler?.onResponseEnd?.(this, {})
+    handler?.onResponseEnd?.(this)
   }
 
   #ended(): void {

@@ -3,21 +3,16 @@
  * bytes that two readers could frame in two ways are an error, and never guessed (RFC 9112). Each connection has one
  * parser; `begin` is called before each request.
  */
-import type { FaultHeaders, HeaderValue } from '../../../core/ports/dialect.ts'
+import type { WireHeaders } from '../../../core/plugin.ts'
+import type { HeaderValue } from '../../../core/ports/dialect.ts'
 
-/** The headers that the gateway reads. The others of a head are checked and dropped. */
-export interface ReplyHeaders extends FaultHeaders {
-  'content-type'?: HeaderValue
-  'content-encoding'?: HeaderValue
-  'keep-alive'?: HeaderValue
-}
-type Kept = keyof ReplyHeaders
+type Kept = keyof WireHeaders
 type Known = Kept | 'content-length' | 'transfer-encoding' | 'connection'
 
 /** What a parser reports to its connection. Body chunks are views of the bytes given to `execute`. */
 export interface ResponseHandler {
   /** @param keepAlive the server lets the connection be used again */
-  head(status: number, headers: ReplyHeaders, keepAlive: boolean): void
+  head(status: number, headers: WireHeaders, keepAlive: boolean): void
   body(chunk: Buffer): void
   end(): void
 }

@@ -1,0 +1,120 @@
+/** What layers of a call are built of, and how a chain puts them together. */
+import type { GatewayError } from '../canon/errors.ts'
+import type { StreamEvent } from '../canon/events.ts'
+import type {
+  CallControl,
+  CallFault,
+  CallSink,
+  Send,
+  WireControl,
+  WireCredentials,
+  WireHandler,
+  WireHeaders,
+  WireRequest,
+} from '../ports/call.ts'
+
+/** A sink that passes everything on. A layer extends it, and overrides what it looks at or changes. */
+export class SinkAround implements CallSink {
+  protected readonly sink: CallSink
+  constructor(sink: CallSink) {
+    this.sink = sink
+  }
+  emit(event: StreamEvent): void {
+    this.sink.emit(event)
+  }
+  flush(): boolean {
+    return this.sink.flush()
+  }
+  sendHead(): void {
+    this.sink.sendHead()
+  }
+  end(): void {
+    this.sink.end()
+  }
+  fail(error: GatewayError, fault?: CallFault): void {
+    this.sink.fail(error, fault)
+  }
+  get headSent(): boolean {
+    return this.sink.headSent
+  }
+  get clientGone(): boolean {
+    return this.sink.clientGone
+  }
+  get closed(): boolean {
+    return this.sink.closed
+  }
+}
+
+/** A handler of written requests that passes everything on. A layer extends it. */
+export class HandlerAround implements WireHandler {
+  protected readonly handler: WireHandler
+  constructor(handler: WireHandler) {
+    this.handler = handler
+  }
+  get over(): boolean {
+    return this.handler.over
+  }
+  onRequestSent(request: WireRequest, credentials?: WireCredentials): void {
+    this.handler.onRequestSent(request, credentials)
+  }
+  onRequestStart(control: WireControl): void {
+    this.handler.onRequestStart(control)
+  }
+  onRequestLost(): void {
+    this.handler.onRequestLost()
+  }
+  onResponseStart(control: WireControl, status: number, headers: WireHeaders): void {
+    this.handler.onResponseStart(control, status, headers)
+  }
+  onResponseData(control: WireControl, chunk: Buffer): void {
+    this.handler.onResponseData(control, chunk)
+  }
+  onResponseEnd(control: WireControl): void {
+    this.handler.onResponseEnd(control)
+  }
+  onResponseError(control: WireControl | null, error: Error): void {
+    this.handler.onResponseError(control, error)
+  }
+}
+
+/**
+ * The control of a call that is made of several, one after the other: it relays to the one that runs. A call that
+ * begins while the client reads nothing is paused at once, and one that begins after the end is cancelled.
+ */
+export class Relay implements CallControl {
+  #inner: CallControl | null = null
+  #paused = false
+  #ended: 'client_gone' | 'ended' | null = null
+
+  /** From now on this one is paused, resumed and stopped; null while none runs. */
+  to(inner: CallControl | null): void {
+    this.#inner = inner
+    if (!inner) return
+    if (this.#ended) inner.abort(this.#ended)
+    else if (this.#paused) inner.pause()
+  }
+
+  pause(): void {
+    this.#paused = true
+    this.#inner?.pause()
+  }
+  resume(): void {
+    this.#paused = false
+    this.#inner?.resume()
+  }
+  abort(reason: 'client_gone' | 'ended'): undefined | 'draining' {
+    const draining = this.#inner?.abort(reason)
+    if (draining === undefined) this.#ended = reason
+    return draining
+  }
+}
+
+/** The layers around `innermost`, the first one outermost. */
+export function around<F>(layers: readonly ((next: F) => F)[], innermost: F): F {
+  return layers.reduceRight((next, layer) => layer(next), innermost)
+}
+
+/** What a terminal that calls no models gets in place of a `Send`. */
+export const NO_CALLS: Send = () => {
+  throw new Error('this terminal has no hook `call`, so it makes no calls')
+}

@@ -1,0 +1,26 @@
+import type { GatewayConfig } from '../../config/types.ts'
+import { capped } from '../../core/canon/conversation.ts'
+import { type Call, conversation, type Exchange } from '../../core/plugin.ts'
+import { candidates, model, reservation, upstreamConversation } from '../shared/slots.ts'
+import type { UpstreamOptions } from './options.ts'
+import { Report } from './report.ts'
+import { clocksOf } from './stream-limits.ts'
+
+/** The call of the plan that the lines above have made. */
+export function callOf(
+  x: Exchange,
+  rows: GatewayConfig['stream_limits'],
+  { first_byte_timeout, max_reply }: Pick<UpstreamOptions, 'first_byte_timeout' | 'max_reply'>,
+): Call {
+  const asked = x.get(conversation)
+  return {
+    asked,
+    sent: capped(x.peek(upstreamConversation) ?? asked, x.peek(reservation)?.cap),
+    candidates: x.get(candidates),
+    clocks: clocksOf(asked, x.get(model), rows, first_byte_timeout),
+    startedMono: x.clock.mono(),
+    maxReply: max_reply,
+    facts: x,
+    report: new Report(x),
+  }
+}

@@ -1,0 +1,47 @@
+/** What became of the attempts of one exchange, for its ledger row, its log line, its trace and the dashboard. */
+import type { GatewayError } from '../../core/canon/errors.ts'
+import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import type { AttemptFailure, CallFacts, CallReport, FailedAttempt } from '../../core/plugin.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
+import { callReport, failedAttempts, servedBy } from '../shared/slots.ts'
+
+/** The most failed attempts kept of one exchange. A search may fail in many rounds; the last ones are kept. */
+const MOST = 16
+
+const NONE: readonly FailedAttempt[] = []
+
+export class Report implements CallReport {
+  served: Backend | undefined
+  failed = NONE
+  promptTaken = false
+  readonly #facts: Pick<CallFacts, 'set'>
+
+  constructor(facts: Pick<CallFacts, 'set'>) {
+    this.#facts = facts
+    facts.set(callReport, this)
+  }
+
+  answered(backend: Backend): void {
+    this.served = backend
+    this.#facts.set(servedBy, backend)
+  }
+
+  failure(attempt: AttemptFailure, { code, cause }: GatewayError, headers: Readonly<Record<string, string>>): void {
+    const told = cause instanceof UpstreamFault ? cause : null
+    told?.conceal(headers)
+    this.failed = [...this.failed, { ...attempt, code, told }].slice(-MOST)
+    this.#facts.set(failedAttempts, this.failed)
+  }
+
+  tookPrompt(): void {
+    this.promptTaken = true
+  }
+}
+
+/** Fields of a log line, of an attempt or an exchange. The log writes the provider's words where it may. */
+export function upstreamFields({ status, told }: FailedAttempt): {
+  upstream_status?: number
+  upstream_error?: UpstreamFault
+} {
+  return { ...(status > 0 && { upstream_status: status }), ...(told && { upstream_error: told }) }
+}
