@@ -7,6 +7,7 @@ import type { PipelineEntry } from '../core/engine/chain.ts'
 import { estimate, type Plugin } from '../core/plugin.ts'
 import { configFile, ownCommand, shellWord } from './arguments.ts'
 import { addItem, insertItem, setEmpty } from './edit-yaml.ts'
+import { LAYERS } from './layer-template.ts'
 import type { Verb } from './main.ts'
 import { packageTemplate, pluginTemplate, testTemplate, tsconfigTemplate } from './plugin-template.ts'
 import { listing, loadEdited, loadWithoutSecrets, replaceFile } from './problems.ts'
@@ -22,6 +23,8 @@ const HELP = `Usage: sluice plugin new NAME [OPTIONS]
       the terminal plugin. Where they are missing, a tsconfig.json and a
       package.json let an editor resolve \`sluice\`.
 
+      --layer PLACE     a layer of the call of a model in place of the hooks:
+                        call, attempt or wire (docs/plugins.md)
       --dir DIR         where the files go (default my-plugins, beside the
                         configuration)
       --pipeline NAME   the pipeline it goes into (default: the first one)
@@ -38,7 +41,12 @@ export const plugin: Verb = {
   async run(args, terminal) {
     const { values, positionals } = parseArgs({
       args,
-      options: { config: { type: 'string' }, dir: { type: 'string' }, pipeline: { type: 'string' } },
+      options: {
+        config: { type: 'string' },
+        dir: { type: 'string' },
+        layer: { type: 'string' },
+        pipeline: { type: 'string' },
+      },
       allowPositionals: true,
     })
     const [action, ...rest] = positionals
@@ -51,6 +59,10 @@ export const plugin: Verb = {
     if (name === undefined || more.length > 0) throw new UsageError('plugin new needs one name')
     if (!/^[a-z][a-z0-9]*(-[a-z0-9]+)*$/.test(name))
       throw new UsageError(`'${name}' is no plugin name; use lower-case words with hyphens: tenant-tag`)
+
+    const layer = values.layer === undefined ? undefined : LAYERS[values.layer]
+    if (values.layer !== undefined && !layer)
+      throw new UsageError(`there is no layer '${values.layer}'; it is one of ${Object.keys(LAYERS).join(', ')}`)
 
     const file = configFile(values.config)
     const { config, plugins } = await loadWithoutSecrets(file, terminal)
@@ -69,7 +81,11 @@ export const plugin: Verb = {
     const written = relative(dirname(resolve(file)), source)
       .split(sep)
       .join('/')
-    const place = placeFor(entries, plugins)
+    if (layer && !entries.some(entry => plugins.get(entry.plugin)?.calls))
+      throw new Failure(
+        `pipeline ${pipeline} calls no model, so a layer would do nothing there; name another --pipeline`,
+      )
+    const place = layer ? aboveTerminal(entries, plugins) : placeFor(entries, plugins)
     const text = addPlugin(
       readFileSync(file, 'utf8'),
       written.startsWith('.') ? written : `./${written}`,
@@ -78,8 +94,8 @@ export const plugin: Verb = {
       name,
     )
     mkdirSync(folder, { recursive: true })
-    writeFileSync(source, pluginTemplate(name), { flag: 'wx' })
-    writeFileSync(test, testTemplate(name), { flag: 'wx' })
+    writeFileSync(source, layer ? layer.plugin(name) : pluginTemplate(name), { flag: 'wx' })
+    writeFileSync(test, layer ? layer.test(name) : testTemplate(name), { flag: 'wx' })
     terminal.out([source, test, ...writeProject(folder)].join('\n'))
     if (text === null) {
       terminal.err(`Add to ${file} by hand: ${written} under plugins:, and '- ${name}' in pipeline ${pipeline}.`)
@@ -101,15 +117,22 @@ export const plugin: Verb = {
  * Where the new entry goes: above the plugin that counts the conversation, so that a change to the conversation still
  * takes effect (`changes` is true); in a pipeline without such a plugin, above the terminal.
  */
-function placeFor(
-  entries: readonly PipelineEntry[],
-  plugins: ReadonlyMap<string, Plugin>,
-): { index: number; changes: boolean } {
+function placeFor(entries: readonly PipelineEntry[], plugins: ReadonlyMap<string, Plugin>): Place {
   const counts = entries.findIndex(entry =>
     plugins.get(entry.plugin)?.provides?.some(slot => slot.name === estimate.name),
   )
   if (counts !== -1) return { index: counts, changes: true }
+  return aboveTerminal(entries, plugins)
+}
+
+function aboveTerminal(entries: readonly PipelineEntry[], plugins: ReadonlyMap<string, Plugin>): Place {
   return { index: entries.findIndex(entry => plugins.get(entry.plugin)?.terminal), changes: false }
+}
+
+interface Place {
+  index: number
+  /** What the plugin changes of the conversation there takes effect. */
+  changes: boolean
 }
 
 /**

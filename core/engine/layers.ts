@@ -83,15 +83,25 @@ export class HandlerAround implements WireHandler {
  */
 export class Relay implements CallControl {
   #inner: CallControl | null = null
+  #count = 0
   #paused = false
   #ended: 'client_gone' | 'ended' | null = null
 
-  /** From now on this one is paused, resumed and stopped; null while none runs. */
+  /** From now on this control is paused, resumed and stopped; null while none runs. */
   to(inner: CallControl | null): void {
+    this.#count++
     this.#inner = inner
     if (!inner) return
     if (this.#ended) inner.abort(this.#ended)
     else if (this.#paused) inner.pause()
+  }
+
+  /** Makes a call and relays to it, unless it has ended before it returned, and another one has begun. */
+  make(call: () => CallControl): void {
+    this.to(null)
+    const count = this.#count
+    const control = call()
+    if (count === this.#count) this.to(control)
   }
 
   pause(): void {

@@ -169,11 +169,9 @@ export class Attempts implements CallControl {
     if (this.#made === 1) budget.counted(this.#context.clock.mono())
     const attempt = new Attempt(target, this.#context.clock.mono(), this.#sink, this)
     this.#running = attempt
-    this.#relay.to(null)
     state.began()
     try {
-      const control = this.#send({ ...this.#call, backend }, attempt)
-      if (!attempt.over) this.#relay.to(control)
+      this.#relay.make(() => this.#send({ ...this.#call, backend }, attempt))
     } catch (error) {
       // The caller may be a timer, or another exchange that just freed a connection: neither could answer this client,
       // so the error is not thrown.

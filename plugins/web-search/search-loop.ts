@@ -152,10 +152,7 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
   }
 
   #send(sent: Conversation): void {
-    const round = this.#round
-    const control = this.#next({ ...this.#call, sent }, this)
-    // A call may end before it returns, and the next round has begun by then.
-    if (round === this.#round && round.finish === null) this.#relay.to(control)
+    this.#relay.make(() => this.#next({ ...this.#call, sent }, this))
   }
 
   // ---- a round's reply ----------------------------------------------------------------------------------------------

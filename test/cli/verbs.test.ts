@@ -274,6 +274,32 @@ test('plugin new: the files that it writes are checked by TypeScript, and what i
   assert.equal(readFileSync(at('tsconfig.json'), 'utf8'), '{}')
 })
 
+test('plugin new --layer writes a layer of each place, just above the terminal; types, test and configuration are good', async t => {
+  const { file, dir } = folder(t)
+  const at = (name: string) => join(dir, 'my-plugins', name)
+  for (const place of ['call', 'attempt', 'wire']) {
+    const { code, out, err } = await sluice('plugin', 'new', `my-${place}`, '--layer', place, '--config', file)
+    assert.equal(code, 0, err)
+    assert.match(out, /in pipeline completions, above upstream/)
+    const tested = spawnSync(process.execPath, [
+      join(ROOT, 'bin/sluice.mjs'),
+      'plugin',
+      'test',
+      at(`my-${place}.test.ts`),
+    ])
+    assert.equal(tested.status, 0, String(tested.stdout))
+  }
+  const { code, err } = await sluice('check', file)
+  assert.deepEqual([code, err], [0, ''])
+  const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
+  const typed = spawnSync(process.execPath, [tsc, '-p', at('tsconfig.json')], { encoding: 'utf8' })
+  assert.deepEqual([typed.status, typed.stdout], [0, ''])
+
+  const other = await sluice('plugin', 'new', 'x', '--layer', 'wire', '--pipeline', 'models', '--config', file)
+  assert.deepEqual([other.code, /calls no model/.test(other.err)], [1, true])
+  assert.equal((await sluice('plugin', 'new', 'x', '--layer', 'wires', '--config', file)).code, 2)
+})
+
 test('text folds at 80 columns', () => {
   assert.equal(fold('aaa bbb ccc', 7, 2), 'aaa bbb\n  ccc')
   assert.equal(fold('aaaaaaaaaa', 4), 'aaaaaaaaaa')

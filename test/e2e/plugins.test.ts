@@ -1,6 +1,7 @@
 /** Plugins of one's own: from files outside the clone, from docs/examples/, and every code block of docs/plugins.md. */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
+import { createHmac } from 'node:crypto'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -380,7 +381,10 @@ describe('docs/plugins.md', () => {
   })
 
   test('every plugin runs in a pipeline, streamed and buffered', async () => {
-    const options: Record<string, string> = { 'mask-word': '{ word: hello }' }
+    const options: Record<string, string> = {
+      'mask-word': '{ word: hello }',
+      'sign-requests': '{ provider: chat, secret: blue }',
+    }
     const entries = plugins().map(block => {
       const name = block.name.replace(/^.*\//, '').replace('.ts', '')
       return options[name] ? `{ ${name}: ${options[name]} }` : name
@@ -402,6 +406,9 @@ describe('docs/plugins.md', () => {
         assert.doesNotMatch(text, /hello/)
         await idle(t)
       }
+      const { body, headers } = t.simulator.requests.at(-1)!
+      assert.equal(headers['x-signature'], createHmac('sha256', 'blue').update(body).digest('hex'))
+      assert.ok(logged(t, 'first-event').length >= 2)
       assert.deepEqual(logged(t, 'who-asks-what').at(-1)!.fields, { key: 'key_test', model: 'eb1-preview' })
       assert.deepEqual(logged(t, 'tenant-tag').at(-1)!.fields, { tenant: 'blue', characters: 11, outcome: 'completed' })
       const held = t.post('/v1/chat/completions', ask('[[sim: stall 2]] x', { stream: true }))
